@@ -1,4 +1,4 @@
-//! How fast manifests are decoded, and what the objects weigh: N ConfigMaps of 1 KiB, 100 to a file.
+//! Benchmark of decoding manifests: time and memory of N ConfigMaps of 1 KiB, 100 per file.
 //!
 //! `cargo bench --bench decode [-- N]`
 #![expect(clippy::disallowed_methods, reason = "it measures")]
@@ -24,7 +24,7 @@ fn file(number: usize, objects: usize) -> String {
     text
 }
 
-/// Resident memory of this process, in KiB.
+/// Returns the resident memory of this process in KiB.
 fn resident() -> usize {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));

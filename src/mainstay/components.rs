@@ -1,8 +1,8 @@
-//! The parts of Mainstay that an installation has or leaves out.
+//! The optional parts of a Mainstay installation.
 //!
-//! Invariant: for a part that is left out, nothing is installed and the agent runs no task.
+//! Invariant: a part that is left out has no installed objects and no task in the agent.
 //!
-//! Deliberately absent: which objects a part consists of. Those in `manifests/` have the label `mainstay.dev/component`.
+//! Not here: the objects of a part. Those in `manifests/` have the label `mainstay.dev/component`.
 
 use std::collections::BTreeSet;
 
@@ -20,10 +20,10 @@ pub enum Component {
 }
 
 impl Component {
-    /// All of them.
+    /// All components.
     pub const ALL: [Self; 4] = [Self::Sync, Self::Functions, Self::Eventing, Self::Exposure];
 
-    /// The name, as in flags and in the label.
+    /// Returns the name, as in flags and in the label.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Sync => "sync",
@@ -34,7 +34,7 @@ impl Component {
     }
 }
 
-/// The parts that an installation has; by default all of them.
+/// The parts of an installation; by default, all.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Components(BTreeSet<Component>);
 
@@ -45,10 +45,10 @@ impl Default for Components {
 }
 
 impl Components {
-    /// Exactly these.
+    /// Returns exactly these components.
     ///
     /// # Errors
-    /// `sync` is not among them, which all others need.
+    /// If `sync` is missing, which all others need.
     pub fn of(chosen: &[Component]) -> Result<Self, &'static str> {
         if chosen.contains(&Component::Sync) {
             Ok(Self(chosen.iter().copied().collect()))
@@ -57,7 +57,7 @@ impl Components {
         }
     }
 
-    /// Whether it has this part.
+    /// Returns whether it has this part.
     pub fn has(&self, component: Component) -> bool {
         self.0.contains(&component)
     }

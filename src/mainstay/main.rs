@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    // An error only says that it is installed already.
+    // This fails only if a provider is already installed.
     let _ = rustls::crypto::ring::default_provider().install_default();
     mainstay::cli::run()
 }

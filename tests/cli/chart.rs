@@ -1,4 +1,4 @@
-//! The Helm chart in `manifests/chart` has the objects that `mainstay install` prints, for the same choices.
+//! The Helm chart in `manifests/chart` renders the objects that `mainstay install` prints, for the same choices.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -14,19 +14,19 @@ use serde_json::{Value, json};
 use mainstay_testkit::{golden::check_golden, shell::Shell};
 
 const CHART: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/manifests/chart");
-/// The repository of choices that name none.
+/// The repository of choices without one.
 const URL: &str = "https://git.example.com/team/shop";
-/// The annotation with which Helm keeps an object that leaves its release.
+/// The annotation that makes Helm keep an object that is no longer in its release.
 const KEEP: &str = "helm.sh/resource-policy";
 /// Namespace of the releases.
 const HOME: &str = "mainstay-tests-helm";
 /// Values of the releases.
 const VALUES: &str = "git.url=git@git.example.com:team/shop.git,v1alpha2=true";
-/// Values that no flag stands for.
+/// Values without a flag.
 const WITHOUT_FLAG: [&str; 2] = ["createNamespace", "global"];
 
-/// Flags that no value stands for: the first four, because which rights they give depends on what the flags name; the others are
-/// about the command itself.
+/// Flags without a value. The rights of the first four depend on the named objects; the others are about the command
+/// itself.
 const WITHOUT_VALUE: [&str; 12] = [
     "--profile",
     "--kinds",
@@ -42,11 +42,11 @@ const WITHOUT_VALUE: [&str; 12] = [
     "--request-timeout",
 ];
 
-/// A choice as flags of `mainstay install`, and as values of the chart and of `mainstay install --values`.
+/// A choice: flags of `mainstay install`, and values for the chart and for `mainstay install --values`.
 type Choice = (&'static [&'static str], &'static str);
 
-/// Every flag of `mainstay install` and every value is in one of these. `KEYS` stands for a file with host keys, and in values for
-/// what is in it.
+/// Choices that cover every flag of `mainstay install` and every value. `KEYS` stands for a file with host keys, and in
+/// values for its content.
 const CHOICES: &[Choice] = &[
     (&[], "{}"),
     (&["--git-url=git@github.com:team/My_Shop.v2.git"], "git: {url: 'git@github.com:team/My_Shop.v2.git'}"),
@@ -179,25 +179,25 @@ const CHOICES: &[Choice] = &[
     ),
 ];
 
-/// Runs Helm without the configuration of the machine's user.
+/// Runs Helm without the user's configuration.
 fn helm(arguments: &[&str], values: &[impl AsRef<OsStr>]) -> Output {
     let mut command = mainstay_testkit::isolated("helm");
     command.args(arguments).args(values).output().expect("helm is needed: https://helm.sh/docs/intro/install")
 }
 
-/// The chart with its namespace.
+/// Renders the chart with its namespace.
 fn chart(values: &[impl AsRef<OsStr>]) -> Objects {
     let arguments = ["template", "mainstay", CHART, "--namespace=mainstay-system", "--set=createNamespace=true"];
     objects(&printed(&helm(&arguments, values)))
 }
 
-/// The objects of `mainstay install`.
+/// Returns the objects of `mainstay install`.
 fn installed(flags: &[impl AsRef<OsStr>]) -> Objects {
     let mut command = mainstay_testkit::isolated(env!("CARGO_BIN_EXE_mainstay"));
     objects(&printed(&command.arg("install").args(flags).output().unwrap()))
 }
 
-/// What a program printed, which must succeed.
+/// Returns the output of a program, which must succeed.
 fn printed(output: &Output) -> String {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout.clone()).unwrap()
@@ -206,7 +206,7 @@ fn printed(output: &Output) -> String {
 /// Objects by kind, namespace and name.
 type Objects = BTreeMap<String, Value>;
 
-/// The objects of a stream. What the agent is to create is compared by its fields, not by its spelling.
+/// Parses a stream of objects. The objects that the agent should create are compared as parsed YAML, not as text.
 fn objects(stream: &str) -> Objects {
     let mut objects = Objects::new();
     for document in serde_yaml::Deserializer::from_str(stream) {
@@ -227,7 +227,7 @@ fn objects(stream: &str) -> Objects {
     objects
 }
 
-/// Takes the annotation that keeps objects; returns the keys of those that had it.
+/// Removes the annotation that keeps objects. Returns the keys of objects that had it.
 fn take_keep(objects: &mut Objects) -> BTreeSet<String> {
     let mut kept = BTreeSet::new();
     for (key, object) in objects {
@@ -259,7 +259,7 @@ fn assert_same(chart: &Objects, install: &Objects, choice: &str) {
 #[test]
 fn renders_the_objects_of_install_for_each_choice() {
     let keys = tempfile::NamedTempFile::new().unwrap();
-    // Without a line end, as some editors leave it.
+    // Without a final line feed, as some editors write it.
     let line = "[git.corp]:2222 ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIOMqqnkVzrm0SdG6UOoqKLsabgH5C9okWi0dh2l9GKJl";
     fs::write(keys.path(), line).unwrap();
     let directory = tempfile::tempdir().unwrap();
@@ -272,7 +272,7 @@ fn renders_the_objects_of_install_for_each_choice() {
             flags.push(format!("--git-url={URL}"));
             values["git"]["url"] = json!(URL);
         }
-        // As JSON, which YAML 1.1 reads like YAML 1.2: Helm takes a bare `on` for a boolean.
+        // JSON, because Helm reads YAML 1.1, in which a bare `on` is a boolean.
         fs::write(&file, values.to_string()).unwrap();
         let namespace = flags.iter().find(|flag| flag.starts_with("--namespace")).cloned();
         let from_file = [format!("--values={}", file.display())].into_iter().chain(namespace).collect::<Vec<_>>();
@@ -314,7 +314,7 @@ fn every_flag_has_a_value_and_every_value_a_flag() {
     assert_eq!(set, expected, "each value needs a flag of `mainstay install`, or a place in WITHOUT_FLAG");
 }
 
-/// The leaves of the schema with their path, and its objects.
+/// Returns the leaves of the schema by path, and its objects.
 fn values_of_schema() -> (BTreeMap<String, Value>, Vec<Value>) {
     let text = fs::read_to_string(Path::new(CHART).join("values.schema.json")).unwrap();
     let (mut leaves, mut parents) = (BTreeMap::new(), Vec::new());
@@ -353,7 +353,7 @@ fn the_schema_describes_every_value_with_its_default() {
     }
 }
 
-/// The numbers are written twice, for kustomize and for Helm.
+/// The numbers exist twice: for kustomize and for Helm.
 #[test]
 fn the_default_resources_are_those_of_the_manifests() {
     let text = fs::read_to_string(Path::new(CHART).join("values.yaml")).unwrap();
@@ -372,7 +372,7 @@ fn the_default_resources_are_those_of_the_manifests() {
     assert_eq!(defaults["resources"], json!(found));
 }
 
-/// What the agent's container has already cannot be set again: two variables of one name are refused.
+/// Variables of the agent's container cannot be set again, because duplicate names are refused.
 #[test]
 fn no_value_sets_a_variable_of_the_agent_twice() {
     let (values, _) = values_of_schema();
@@ -439,7 +439,7 @@ fn refuses_wrong_values_by_name() {
     }
 }
 
-/// An uninstalled release leaves them, and so does a release whose values leave them out.
+/// Uninstalling the release keeps them, and so do values that exclude them.
 #[test]
 fn keeps_definitions_and_data_when_a_release_goes() {
     let mut all = chart(&["--set=git.url=git@github.com:team/shop.git,v1alpha2=true"]);
@@ -470,19 +470,19 @@ fn passes_the_linter_with_the_version_of_the_program() {
     let chart: Value = serde_yaml::from_str(&text).unwrap();
     let version = env!("CARGO_PKG_VERSION");
     assert_eq!((&chart["version"], &chart["appVersion"]), (&json!(version), &json!(version)));
-    // Mainstay's own renderer refuses links, hooks, and what comes out differently each time.
+    // Mainstay's own renderer refuses links, hooks, and output that varies.
     let render = || printed(&helm(&["template", "mainstay", CHART], &["--set=git.url=git@h:x"]));
     let once = render();
     assert!(once == render() && !once.contains("helm.sh/hook"));
 }
 
-/// A template that is a manifest with values in it.
+/// A template that is generated from a manifest.
 struct Template {
     manifest: &'static str,
     name: &'static str,
-    /// Condition on the values, if any.
+    /// Condition on the values.
     condition: Option<&'static str>,
-    /// Texts of the manifest, each with its replacement.
+    /// Texts of the manifest with their replacements.
     replacements: &'static [(&'static str, &'static str)],
 }
 
@@ -498,7 +498,7 @@ const fn template(manifest: &'static str, name: &'static str) -> Template {
     Template { manifest, name, condition: None, replacements: &[] }
 }
 
-/// Conditions of components that are installed where they are named only.
+/// Conditions of components that are installed only on request.
 const EXPOSURE: Option<&str> = Some("has \"exposure\" .Values.components");
 const EVENTING: Option<&str> = Some("has \"eventing\" .Values.components");
 const KEPT_EVENTS: (&str, &str) = (
@@ -637,11 +637,11 @@ const TEMPLATES: [Template; 16] = [
     },
 ];
 
-/// The head of the definition of Functions, the last one, once all definitions are kept.
+/// The head of the Functions CRD, which is the last one, after the keep annotation was added.
 const FUNCTIONS_BEGIN: &str = "---\napiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\nmetadata:\n  annotations:\n    \
                                helm.sh/resource-policy: keep\n  name: functions.serverless.kyma-project.io\n";
 
-/// The text with a condition around each document that has the label of a component.
+/// Adds a condition around each document with the label of a component.
 fn with_conditions(text: &str) -> String {
     let mut documents = Vec::new();
     for document in text.split_inclusive("---\n") {
@@ -649,7 +649,7 @@ fn with_conditions(text: &str) -> String {
         let condition = label.map(|label| format!("{{{{- if include \"mainstay.has\" (list . \"{label}\") }}}}\n"));
         documents.push(match (condition, document.strip_suffix("---\n")) {
             (None, _) => document.to_owned(),
-            // The separator stays where the next document begins.
+            // The separator remains before the next document.
             (Some(condition), Some(body)) => format!("{condition}{body}{{{{- end }}}}\n---\n"),
             (Some(condition), None) => format!("{condition}{document}{{{{- end }}}}\n"),
         });
@@ -657,7 +657,7 @@ fn with_conditions(text: &str) -> String {
     documents.concat()
 }
 
-/// The text with the choices about pods and containers: where a pod runs, the pull policy and the resources of each container.
+/// Adds the choices for pods and containers: scheduling, pull policy, and the resources of each container.
 fn with_choices(text: &str) -> String {
     let mut lines: Vec<String> = Vec::new();
     let (mut container, mut is_resources) = ("", false);
@@ -689,7 +689,7 @@ fn with_choices(text: &str) -> String {
 fn templates_are_generated_from_the_manifests() {
     let manifests = Path::new(CHART).parent().unwrap();
     for Template { manifest, name, condition, replacements } in TEMPLATES {
-        // Not the file, which another test rewrites at the same time.
+        // Not read from the file, because another test may rewrite it concurrently.
         let mut text = match manifest {
             "crds.yaml" => {
                 printed(&mainstay_testkit::isolated(env!("CARGO_BIN_EXE_mainstay")).arg("crd").output().unwrap())
@@ -708,7 +708,7 @@ fn templates_are_generated_from_the_manifests() {
             text = with_choices(&text);
         }
         if manifest == "crds.yaml" {
-            // That of Functions is the last one.
+            // Functions is the last CRD.
             text.push_str("{{- end }}\n");
         }
         if let Some(condition) = condition {
@@ -722,7 +722,7 @@ fn templates_are_generated_from_the_manifests() {
     check_golden("../../manifests/chart/files/known_hosts.txt", mainstay_git::PUBLISHED);
 }
 
-/// The keys, certificates and logins that the agent has made, as soon as it has made all of them.
+/// Waits until the agent has generated all keys, certificates and logins, and returns them.
 async fn generated(shell: &Shell) -> String {
     let mut all = String::new();
     for (what, path) in [
@@ -770,7 +770,7 @@ async fn an_upgrade_keeps_generated_secrets_and_an_uninstall_keeps_what_others_n
     shell.run(&registry).await;
     shell.run("mainstay crd | kubectl get -f -").await;
 
-    // A release of the same name takes them back.
+    // A release of the same name adopts them again.
     shell.run(&install).await;
     let key = format!("kubectl get secret shop-git -n {HOME} -o jsonpath='{{.data}}'");
     assert!(made.starts_with(&shell.run(&key).await.out));

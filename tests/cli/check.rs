@@ -1,4 +1,4 @@
-//! `mainstay check` of repositories: what is followed, who signed it, and which host key was pinned.
+//! `mainstay check` of repositories: the followed reference, signatures and pinned host keys.
 
 use std::fs;
 
@@ -21,7 +21,7 @@ async fn check(world: &World, arguments: &[&str]) -> (i32, String) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_followed_is_looked_up_and_its_signature_judged() {
+async fn followed_references_are_looked_up_and_their_signatures_judged() {
     let mut world = World::with_functions().await;
     let server = GitServer::start(world.remote.root()).await;
     let url = server.url(NAME);
@@ -44,7 +44,7 @@ async fn what_is_followed_is_looked_up_and_its_signature_judged() {
     let expected = format!("ok     {named}{}\nwrong  {named}{unsigned}\n", answers("main", &two));
     assert_eq!(check(&world, web).await, (2, expected), "nobody follows it: its default branch");
 
-    // What is followed.
+    // The followed reference.
     world.sync("demo", json!({"gitRepository": "web", "reference": "v1", "baseDir": "/apps"}));
     let signed = "signed by a key of Secret keys";
     let expected = format!("ok     {named}{}, {signed}\n", answers("v1", &one));

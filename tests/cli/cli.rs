@@ -1,4 +1,4 @@
-//! The program as its users run it: in a cleared environment, judged by output and exit code.
+//! The program as its users run it: in a cleared environment, by output and exit code.
 
 use std::{path::Path, process::Output};
 
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use mainstay_testkit::golden::check_golden;
 
-/// Runs the program with nothing of the environment but a home directory that is empty.
+/// Runs the program in a cleared environment with an empty home directory.
 fn mainstay(arguments: &[&str], home: &Path) -> Output {
     mainstay_testkit::isolated(env!("CARGO_BIN_EXE_mainstay"))
         .args(arguments)
@@ -18,7 +18,7 @@ fn mainstay(arguments: &[&str], home: &Path) -> Output {
         .unwrap()
 }
 
-/// Exit code, standard output and standard error of a run as one text.
+/// Returns exit code, standard output and standard error of a run as one text.
 fn transcript(arguments: &[&str]) -> String {
     let home = tempfile::tempdir().unwrap();
     let output = mainstay(arguments, home.path());
@@ -72,7 +72,7 @@ fn install_prints_what_is_applied_but_for_the_definitions() {
     assert!(secrets.iter().all(is_empty), "the agent makes the login, and the certificates");
     let definitions = mainstay(&["crd"], Path::new("/")).stdout;
     assert!(text.contains(&String::from_utf8(definitions).unwrap()), "the definitions are those of `mainstay crd`");
-    // What stands in `manifests/` is found and replaced.
+    // Texts of `manifests/` are replaced.
     let other =
         mainstay(&["install", "--git-url=https://h/x", "-n=flux", "--image=there:9", "--no-crds"], Path::new("/"));
     assert!(other.stderr.is_empty(), "an image that is named is not judged");
@@ -191,7 +191,7 @@ fn every_function_command_has_help() {
     }
 }
 
-/// The tutorial on Functions and GitOps, as it is written but for the first word; its shell has no kubeconfig.
+/// The tutorial on Functions and GitOps, unchanged except for the first word. Its shell has no kubeconfig.
 #[test]
 fn the_commands_of_the_tutorial_print_a_function_that_is_ready_to_be_committed() {
     let home = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! The flags that choose a cluster and a user, as kubectl has them.
+//! The flags that select a cluster and a user, as in kubectl.
 
 use std::{fs, path::Path, time::Instant};
 
@@ -10,7 +10,7 @@ use mainstay_testkit::{
     world::{NAMESPACE, World, config_map},
 };
 
-/// A kubeconfig whose current context leads nowhere; `there` is the cluster of the world.
+/// A kubeconfig with an unreachable current context; `there` is the cluster of the world.
 fn kubeconfig(server: &str) -> String {
     let text = json!({
         "apiVersion": "v1", "kind": "Config", "current-context": "nowhere",
@@ -28,7 +28,7 @@ fn kubeconfig(server: &str) -> String {
     text.to_string()
 }
 
-/// Exit code, standard output and standard error.
+/// Runs a command line. Returns exit code, standard output and standard error.
 async fn run(home: &Path, environment: &[(&str, &str)], line: &str) -> (i32, String, String) {
     let mut command = mainstay_testkit::isolated(executable());
     command.args(line.split(' ')).env_clear().env("HOME", home).current_dir(home);
@@ -49,7 +49,7 @@ async fn chooses_the_cluster_and_the_user_as_kubectl_does() {
     let file = home.path().join("config");
     fs::write(&file, kubeconfig(&format!("http://{}", serving.address()))).unwrap();
     let file = file.to_str().unwrap();
-    // A pod, whose account must not be asked.
+    // In a pod, whose ServiceAccount must not be used.
     let pod = [("KUBECONFIG", file), ("KUBERNETES_SERVICE_HOST", "127.0.0.1"), ("KUBERNETES_SERVICE_PORT", "1")];
     let missing = format!("/nowhere/at/all:{file}");
     let several = [("KUBECONFIG", missing.as_str())];
@@ -138,7 +138,7 @@ async fn names_are_completed_from_the_cluster_of_the_line() {
         ("mainstay get gitsyncs o --context there", "3", "other"),
         ("mainstay get gitrepositories r --context there", "3", "repo"),
         ("mainstay --context there suspend d", "4", "demo"),
-        // The current context leads nowhere.
+        // The current context is unreachable.
         ("mainstay status d", "2", ""),
     ] {
         let environment = [

@@ -1,4 +1,4 @@
-//! `mainstay dev` as a process: what it prints, writes and serves, and how it ends.
+//! `mainstay dev` as a process: its output, files, servers and end.
 
 use std::{fs, os::unix::fs::PermissionsExt as _, path::Path};
 
@@ -14,9 +14,9 @@ fn serves_a_cluster_alone_and_ends_cleanly() {
     assert_eq!(dev.interrupt().code(), Some(0));
 }
 
-/// Another user of the machine reaches the address, and must not run code as this one.
+/// Another user of the machine can connect, but must not execute code as this user.
 #[test]
-fn who_cannot_read_the_kubeconfig_is_answered_nothing() {
+fn a_client_without_the_kubeconfig_gets_no_answer() {
     let home = tempfile::tempdir().unwrap();
     let token = |dev: &Dev| {
         let written = fs::read_to_string(&dev.kubeconfig).unwrap();
@@ -37,7 +37,7 @@ fn who_cannot_read_the_kubeconfig_is_answered_nothing() {
         assert_eq!(status(path, &["-u", "mainstay:"]), "401", "{path}");
     }
     assert_eq!(status("/api/v1/secrets", &["-H", &format!("Authorization: Bearer {first}")]), "200");
-    // Nor does anybody else read what pods have of it.
+    // Other users cannot read the directory, which contains the pods' data, either.
     let mode = fs::metadata(home.path().join(".mainstay")).unwrap().permissions().mode() & 0o777;
     assert_eq!(mode, 0o700);
     let other = Dev::start(home.path(), &["--cluster-only"]);
@@ -45,7 +45,7 @@ fn who_cannot_read_the_kubeconfig_is_answered_nothing() {
 }
 
 #[test]
-fn shows_commits_applied_and_hand_edits_put_back() {
+fn shows_applied_commits_and_reverted_edits() {
     let home = tempfile::tempdir().unwrap();
     let dev = Dev::start(home.path(), &[]);
     assert_eq!(dev.event("commitApplied")["created"], 9);
@@ -84,7 +84,7 @@ fn shows_commits_applied_and_hand_edits_put_back() {
     assert_eq!(dev.interrupt().code(), Some(0));
 }
 
-/// As the book says.
+/// As documented in the book.
 #[test]
 fn a_webhook_triggers_a_lookup_at_once() {
     let home = tempfile::tempdir().unwrap();
@@ -122,7 +122,7 @@ fn the_manifests_start_the_agent_with_arguments_that_it_has() {
     let shown = dev.kubectl(&["-n", "mainstay-system", "get", "deployment", "mainstay", "-o", "json"]);
     let deployment: serde_json::Value = serde_json::from_str(&shown).unwrap();
     let arguments = deployment["spec"]["template"]["spec"]["containers"][0]["args"].as_array().unwrap();
-    // Arguments are read in order: an unknown one fails before the last is seen.
+    // Arguments are parsed in order, so an unknown one fails before `--help`.
     let output = mainstay_testkit::isolated(env!("CARGO_BIN_EXE_mainstay"))
         .args(arguments.iter().map(|argument| argument.as_str().unwrap()))
         .arg("--help")
@@ -203,7 +203,7 @@ fn a_second_run_in_one_directory_says_so_and_leaves_the_first_alone() {
     assert_eq!(first.directory, None);
     assert!(first.kubectl(&["get", "namespaces", "-o", "name"]).contains("namespace/shop"));
     assert!(!second.kubectl(&["get", "namespaces", "-o", "name"]).contains("namespace/shop"));
-    // Not the first one's kubeconfig either, when somebody names it.
+    // Nor into the first one's kubeconfig if it is named explicitly.
     let output = mainstay_testkit::isolated(env!("CARGO_BIN_EXE_mainstay"))
         .args(["dev", "--cluster-only", "--kubeconfig", &first.kubeconfig])
         .current_dir(home.path())
@@ -246,7 +246,7 @@ fn follows_the_directory_that_was_named_and_leads_its_git_repository_to_the_loca
     let url = || dev.kubectl(&["get", "gitrepository", "functions", "-o", "jsonpath={.spec.url}"]);
     let local = work.canonicalize().unwrap().display().to_string();
     assert_eq!(url(), local);
-    // The branch's own idea of that GitRepository is for other clusters.
+    // The branch's version of that GitRepository is for other clusters.
     fs::copy(example.join("repository.yaml"), work.join("deploy/functions/repository.yaml")).unwrap();
     git(&work, &["add", "-A"]);
     git(&work, &["commit", "-qm", "our repository"]);
@@ -259,7 +259,7 @@ fn follows_the_directory_that_was_named_and_leads_its_git_repository_to_the_loca
     assert_eq!(dev.interrupt().code(), Some(0));
 }
 
-/// What it says is what the condition of a GitSync says.
+/// The message is that of the GitSync's condition.
 #[test]
 fn refuses_a_directory_that_the_commit_does_not_have_before_anything_is_started() {
     let home = tempfile::tempdir().unwrap();

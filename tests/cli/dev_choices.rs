@@ -1,10 +1,10 @@
-//! What `mainstay dev` has its user choose, and what other commands say while it runs.
+//! Interactive choices of `mainstay dev`, and output of other commands while it runs.
 
 use std::{fs, path::Path};
 
 use mainstay_testkit::dev::{Dev, git};
 
-/// A repository with a base and two overlays of it.
+/// Creates a repository with a base and two overlays.
 fn overlays(home: &Path) {
     let work = home.join("work");
     let config = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: web, namespace: default}\ndata: {a: '1'}\n";
@@ -53,7 +53,7 @@ fn asks_which_of_a_base_and_its_overlays_is_meant() {
     assert_eq!(dev.kubectl(&["get", "configmap", "web-dev", "-o", "jsonpath={.data.a}"]), "1");
     assert_eq!(dev.interrupt().code(), Some(0));
 
-    // What is ignored is not built, so there is nothing to choose.
+    // Ignored directories are not candidates, so there is no choice.
     let work = home.path().join("work");
     fs::write(work.join(".mainstayignore"), "/base\n/overlays/prod\n").unwrap();
     git(&work, &["add", "-A"]);

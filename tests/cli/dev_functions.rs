@@ -1,4 +1,4 @@
-//! `mainstay dev` with Functions: the example is built and answers, with the Node.js and Python of this machine.
+//! `mainstay dev` with Functions: builds and serves the example with the Node.js and Python of this machine.
 
 use std::{
     fs,
@@ -10,13 +10,13 @@ use serde_json::Value;
 
 use mainstay_testkit::dev::{Dev, copy, git, wait_until};
 
-/// How long the four builds of the example may take together.
+/// Deadline of the example's four builds together.
 const BUILDS: Duration = Duration::from_mins(4);
 
-/// The example, where it is in a clone of this repository.
+/// Path of the example in a clone of this repository.
 const EXAMPLE: &str = "examples/functions";
 
-/// The directory of the example in a new repository at `home`.
+/// Copies the example into a new repository at `home` and returns its directory.
 fn example(home: &Path) -> PathBuf {
     let work = home.join(EXAMPLE);
     copy(&Path::new(env!("CARGO_MANIFEST_DIR")).join(EXAMPLE), &work);
@@ -30,7 +30,7 @@ fn commit(work: &Path, message: &str) {
     git(work, &["commit", "-qam", message]);
 }
 
-/// Waits until Functions are ready in all three conditions; what the last one said where, as URLs.
+/// Waits until all three conditions of these Functions are true.
 fn ready(dev: &Dev, names: &[&str]) {
     let end = Instant::now() + BUILDS;
     for name in names {
@@ -47,7 +47,7 @@ fn status(dev: &Dev, name: &str) -> Value {
     serde_json::from_str::<Value>(&shown).unwrap()["status"].take()
 }
 
-/// The Service of a Function; port 80 may not be ours to bind.
+/// Returns the URL of a Function's Service. Without permission for port 80 it has another port.
 fn url(dev: &Dev, name: &str) -> String {
     let shown = dev.kubectl(&["get", "service", name, "-o", "json"]);
     let service: Value = serde_json::from_str(&shown).unwrap();
@@ -68,7 +68,7 @@ fn builds_the_example_runs_it_and_rebuilds_only_what_a_commit_changes() {
     let work = example(home.path());
     let dev = Dev::start(home.path(), &[EXAMPLE]);
     wait_until("the Functions are there", || dev.kubectl(&["get", "functions", "-o", "name"]).lines().count() == 4);
-    // The repository is on the cluster when its Functions run.
+    // The repository is applied when its Functions run.
     dev.kubectl(&["wait", "--for=condition=Ready", "gitsyncs", "--all", &format!("--timeout={}s", BUILDS.as_secs())]);
     for name in ["hello", "quote", "shout", "totals"] {
         let status = status(&dev, name);
@@ -88,7 +88,7 @@ fn builds_the_example_runs_it_and_rebuilds_only_what_a_commit_changes() {
     let header: Vec<_> = columns.lines().next().unwrap().split_whitespace().collect();
     assert_eq!(header, ["NAME", "CONFIGURED", "BUILT", "RUNNING", "RUNTIME", "VERSION", "AGE", "SERVES"]);
 
-    // A Service that comes again has another address, which is said.
+    // A recreated Service has a new address, which is reported.
     let old = url(&dev, "hello");
     dev.kubectl(&["delete", "service", "hello"]);
     let moved = dev.event("moved");
@@ -97,7 +97,7 @@ fn builds_the_example_runs_it_and_rebuilds_only_what_a_commit_changes() {
     assert_ne!(new.trim_end_matches('/'), old.trim_end_matches('/'));
     assert_eq!(get(&format!("{new}/?name=Ada")), "Hello, Ada!\n");
 
-    // Another handler of one Function.
+    // Change the handler of one Function.
     let images = |name| status(&dev, name)["image"].clone();
     let before = ["hello", "quote", "shout", "totals"].map(images);
     let handler = work.join("code/quote/handler.js");
@@ -110,7 +110,7 @@ fn builds_the_example_runs_it_and_rebuilds_only_what_a_commit_changes() {
     assert_ne!(before[1], after[1]);
     assert_eq!([&before[0], &before[2], &before[3]], [&after[0], &after[2], &after[3]]);
 
-    // Another environment is rolled out and not built.
+    // A changed environment is rolled out without a build.
     let manifest = fs::read_to_string(work.join("shout.yaml")).unwrap();
     fs::write(
         work.join("shout.yaml"),
@@ -126,7 +126,7 @@ fn builds_the_example_runs_it_and_rebuilds_only_what_a_commit_changes() {
     ready(&dev, &["shout"]);
     assert_eq!(images("shout"), after[2]);
 
-    // A child that is changed by hand goes back.
+    // A manual change of a child is reverted.
     let deployment = dev.kubectl(&["get", "deployments", "-l", label, "-o", "name"]);
     dev.kubectl(&["set", "env", deployment.trim(), "FUNC_RUNTIME=cobol"]);
     let runtime = "jsonpath={.spec.template.spec.containers[0].env[?(@.name=='FUNC_RUNTIME')].value}";
@@ -136,7 +136,7 @@ fn builds_the_example_runs_it_and_rebuilds_only_what_a_commit_changes() {
     assert_eq!(dev.interrupt().code(), Some(0));
 }
 
-/// Status, reason and message of a condition.
+/// Returns status, reason and message of a condition.
 fn condition(dev: &Dev, name: &str, kind: &str) -> (String, String) {
     let status = status(dev, name);
     let all = status["conditions"].as_array().cloned().unwrap_or_default();
@@ -168,7 +168,7 @@ fn the_documented_samples_run_or_report_their_problem() {
     assert_eq!(get(&url(&dev, "sample-cm-env-values")), "from the ConfigMap");
     assert_eq!(get(&url(&dev, "sample-fn-with-envs")), "Hello World!");
 
-    // Its packages come from npm's registry, which is not everywhere to be reached.
+    // Its packages come from npm's registry, which may be unreachable.
     wait_long("the complete sample is built, or npm says why not", || {
         let (built, why) = condition(&dev, "my-test-function", "BuildReady");
         built == "True" || why.contains("npm")
@@ -178,12 +178,12 @@ fn the_documented_samples_run_or_report_their_problem() {
         assert_eq!(get(&url(&dev, "my-test-function")), "Hello John");
     }
 
-    // Python with a slip of the pen, and without a runtime: the version before keeps answering.
+    // A Python syntax error, without a runtime: the previous version keeps serving.
     apply("env-python.yaml");
     wait_long("the slip is named", || condition(&dev, "sample-fn-with-envs", "BuildReady").1.contains("SyntaxError"));
     assert_eq!(get(&url(&dev, "sample-fn-with-envs")), "Hello World!");
 
-    // Its GitRepository is not there.
+    // The GitRepository is missing.
     dev.kubectl(&["delete", "function", "my-test-function"]);
     apply("git.yaml");
     wait_long("the missing GitRepository is named", || {
@@ -193,7 +193,7 @@ fn the_documented_samples_run_or_report_their_problem() {
     assert_eq!(dev.interrupt().code(), Some(0));
 }
 
-/// Waits until `holds`, as long as builds may take.
+/// Waits until `holds` returns true, with the deadline of builds.
 fn wait_long(what: &str, mut holds: impl FnMut() -> bool) {
     let end = Instant::now() + BUILDS;
     while !holds() {

@@ -1,7 +1,7 @@
-//! Local work and who else is there: another user of the machine, a page in a browser, a checkout with links.
+//! Local attackers of `mainstay dev`: another user of the machine, a web page, and a checkout with links.
 //!
-//! Another user is played by a process with the id of `nobody`, which only root can start. Where the suite runs as another user,
-//! the kernel's answers are tested by the tables in `loopback`, and these tests check that the same user gets in.
+//! The other user is a process with the ID of `nobody`, which only root can start. Without root the tables in
+//! `loopback` cover the kernel's answers, and these tests check that the same user has access.
 
 use std::{fs, os::unix::fs::symlink, path::Path};
 
@@ -9,7 +9,7 @@ use mainstay_testkit::dev::{Dev, copy, git, wait_until};
 
 const EXAMPLE: &str = "examples/functions";
 
-/// The status of a request; 000 if the connection was closed without an answer.
+/// Returns the status of a request; 000 if the connection was closed without a response.
 fn status(program: &mut std::process::Command, url: &str, more: &[&str]) -> String {
     let common = ["-sk", "--noproxy", "*", "-m", "10", "-o", "/dev/null", "-w", "%{http_code}"];
     let output = program.args(common).args(more).arg(url).output();
@@ -20,7 +20,7 @@ fn own(url: &str, more: &[&str]) -> String {
     status(&mut mainstay_testkit::isolated("curl"), url, more)
 }
 
-/// The status that another user gets; `None` if this process may not become one.
+/// Returns the status for another user; `None` if this process cannot switch users.
 fn other_user(url: &str, more: &[&str]) -> Option<String> {
     if !rustix::process::geteuid().is_root() {
         return None;
@@ -30,7 +30,7 @@ fn other_user(url: &str, more: &[&str]) -> Option<String> {
     Some(status(&mut other, url, more))
 }
 
-/// Only this user gets an answer, and no page of a foreign site does.
+/// Checks that only this user gets a response, and no page of a foreign site.
 fn is_guarded(what: &str, url: &str, more: &[&str]) {
     let answered = own(url, more);
     assert!(answered.starts_with('2'), "{what} {url}: {answered}");
@@ -43,7 +43,7 @@ fn is_guarded(what: &str, url: &str, more: &[&str]) {
     assert_eq!(own(url, &image), "403", "{what} {url}: a page");
 }
 
-/// A name of an attacker that leads to this machine.
+/// Checks that a foreign host name that resolves to this machine is refused.
 fn is_no_stranger(what: &str, url: &str, more: &[&str]) {
     let foreign = [more, &["-H", "Host: evil.example"]].concat();
     assert_eq!(own(url, &foreign), "403", "{what} {url}");
@@ -124,7 +124,7 @@ fn every_port_of_dev_is_for_its_user_and_for_no_page_of_a_foreign_site() {
     assert_eq!(dev.interrupt().code(), Some(0));
 }
 
-/// What `dev` prints when it refuses to start.
+/// Returns the error of `dev` when it refuses to start.
 fn refusal(home: &Path) -> String {
     let mut command = mainstay_testkit::isolated(env!("CARGO_BIN_EXE_mainstay"));
     let output = command.args(["dev"]).current_dir(home).output().unwrap();
@@ -163,7 +163,7 @@ fn a_checkout_with_links_in_its_directory_changes_and_removes_no_file_elsewhere(
             assert_eq!(fs::read_to_string(kept.join(file)).unwrap(), "mine", "{link}: {file}");
         }
         assert_eq!(fs::read_dir(&kept).unwrap().count(), 4, "{link}");
-        // The same directory, as it is cloned.
+        // The same directory in a clone.
         git(&checkout, &["init", "-q", "-b", "main"]);
         git(&checkout, &["add", "--force", "."]);
         let said = refusal(&checkout);

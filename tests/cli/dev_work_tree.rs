@@ -1,4 +1,4 @@
-//! `mainstay dev --work-tree`: what is saved is what runs.
+//! `mainstay dev --work-tree` applies saved files.
 
 use std::{fs, path::Path};
 
@@ -19,7 +19,7 @@ fn tea(dev: &Dev, name: &str) -> String {
 }
 
 #[test]
-fn what_is_saved_is_applied_without_a_commit() {
+fn saved_files_are_applied_without_a_commit() {
     let home = tempfile::tempdir().unwrap();
     let work = home.path().join("work");
     fs::create_dir_all(work.join("apps")).unwrap();
@@ -33,7 +33,7 @@ fn what_is_saved_is_applied_without_a_commit() {
     let dev = Dev::start(home.path(), &["--work-tree", "work/apps"]);
     dev.event("commitApplied");
     assert_eq!(tea(&dev, "a"), "2");
-    // A file, a directory with one, and the end of both.
+    // A file, a directory with a file, and their removal.
     fs::write(work.join("apps/b.yaml"), config_map("b", "1")).unwrap();
     dev.event("commitApplied");
     assert_eq!(tea(&dev, "b"), "1");
@@ -44,7 +44,7 @@ fn what_is_saved_is_applied_without_a_commit() {
     wait_until("a change in the new directory is applied", || tea(&dev, "c") == "2");
     fs::remove_file(work.join("apps/b.yaml")).unwrap();
     wait_until("what was removed is deleted", || tea(&dev, "b").is_empty());
-    // What cannot be read changes nothing.
+    // An invalid file changes nothing.
     fs::write(work.join("apps/a.yaml"), "apiVersion: v1\nkind: [\n").unwrap();
     let status = || String::from_utf8(dev.mainstay(&["status"]).stdout).unwrap();
     wait_until("the problem is said", || status().contains("apps/a.yaml"));

@@ -1,4 +1,4 @@
-//! `mainstay tree`, `mainstay trace` and `mainstay events`: what is there, where it comes from, and what happened.
+//! `mainstay tree`, `mainstay trace` and `mainstay events`: objects, their sources and their events.
 
 use serde_json::{Value, json};
 
@@ -7,7 +7,7 @@ use mainstay_testkit::{
     world::{NAMESPACE, World, config_map, deployment},
 };
 
-/// Two ConfigMaps in one file and a Deployment with a Pod, all of the GitSync `demo`; the commit.
+/// Applies two ConfigMaps in one file and a Deployment with a Pod by the GitSync `demo`. Returns the commit.
 async fn deployed() -> (World, String) {
     let mut world = World::new().await;
     let two = format!("# first\n{}---\n{}", config_map("a", "1"), config_map("b", "1"));
@@ -92,7 +92,7 @@ async fn a_trace_names_file_line_commit_and_what_is_next() {
     assert!(owners.len() == 2 && owners[1].ends_with("Deployment.apps mainstay-tests/web"), "{text}");
     assert!(text.contains("  file        apps/web.yaml, document 1, line 1\n"), "{text}");
 
-    // Another commit moves the file.
+    // The next commit moves the file.
     world.remote.remove("apps/web.yaml").file("apps/new.yaml", deployment("web", "example.org/web:2", 1));
     let second = world.try_commit("demo", "two").await;
     let moved = program.json(&["trace", "deploy", "web", "-n", NAMESPACE]).await;

@@ -14,7 +14,7 @@ use mainstay_testkit::{
     world::{NAMESPACE, World, condition_of},
 };
 
-/// A world with an agent and a program beside it, and a directory.
+/// A world with an agent, the program, and a directory.
 struct Desk {
     world: World,
     program: Program,
@@ -33,21 +33,21 @@ impl Desk {
         self.home.path().join(name).to_str().unwrap().to_owned()
     }
 
-    /// Standard output of a command that succeeds.
+    /// Runs a command that must succeed, and returns its standard output.
     async fn run(&self, arguments: &[&str]) -> String {
         let (code, out, error) = self.program.run(arguments).await;
         assert_eq!(code, 0, "{arguments:?}: {out}{error}");
         out
     }
 
-    /// What a command that fails complains about.
+    /// Runs a command that must fail, and returns its standard error.
     async fn refused(&self, arguments: &[&str]) -> String {
         let (code, out, error) = self.program.run(arguments).await;
         assert_eq!((code, out.as_str()), (2, ""), "{arguments:?}: {error}");
         error
     }
 
-    /// Makes a workspace of the Function `hello`.
+    /// Creates a workspace of the Function `hello`.
     async fn init(&self, name: &str, more: &[&str]) -> String {
         let directory = self.path(name);
         self.run(&[&["function", "init", "--name", "hello", "-n", NAMESPACE, "--dir", &directory], more].concat())
@@ -71,13 +71,13 @@ fn config(directory: &str) -> String {
     format!("{directory}/config.yaml")
 }
 
-/// Adds lines to the configuration of a workspace.
+/// Appends lines to the configuration of a workspace.
 fn extend(directory: &str, lines: &str) {
     let text = fs::read_to_string(config(directory)).unwrap();
     fs::write(config(directory), text + lines).unwrap();
 }
 
-/// The files of a directory.
+/// Reads the files of a directory.
 fn files(directory: &str) -> BTreeMap<String, String> {
     let all = fs::read_dir(directory).unwrap().map(Result::unwrap);
     all.map(|file| (file.file_name().into_string().unwrap(), fs::read_to_string(file.path()).unwrap())).collect()
@@ -97,7 +97,7 @@ async fn a_directory_becomes_a_function_and_the_function_the_same_directory() {
             "labels:\n    app: shop\nresource:\n    limits:\n        memory: \"128Mi\"\nenv:\n    - name: GREETING\n      value: \
              \"Hello, {{ .World }}\"\n",
         );
-        // Whatever a template engine, YAML or a terminal would make of it.
+        // Text that template engines, YAML or terminals would interpret.
         let handler = fs::read_dir(&first).unwrap().map(|file| file.unwrap().path());
         let handler = handler.into_iter().find(|path| path.file_stem().unwrap() == "handler").unwrap();
         let code = "  # {{ .Values }} \u{e4}\t\r\n\u{2028}\u{1b}[1m --- \n: *x\n\n";
@@ -109,7 +109,7 @@ async fn a_directory_becomes_a_function_and_the_function_the_same_directory() {
         assert!(desk.world.is_running("hello"));
 
         let second = desk.sync("second").await;
-        // Only the order of what was added is the table's.
+        // Only the order of the added fields may differ.
         let written = files(&second);
         assert_eq!(written[handler.file_name().unwrap().to_str().unwrap()], fs::read_to_string(&handler).unwrap());
         let third = desk.sync("third").await;
@@ -123,7 +123,7 @@ async fn a_directory_becomes_a_function_and_the_function_the_same_directory() {
         desk.sync("first").await;
         assert_eq!(files(&first), own, "what already says so stays as it was");
 
-        // And with nothing added, byte for byte.
+        // Without additions the files are identical byte for byte.
         desk.world.delete_function("hello");
         let fresh = desk.init("fresh", &["--runtime", runtime]).await;
         desk.run(&apply(&config(&fresh), &[])).await;
@@ -187,11 +187,11 @@ async fn a_dry_run_prints_what_is_applied_by_us_by_kubectl_and_from_git() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_git_sync_manages_is_changed_only_by_force_and_put_back() {
+async fn a_function_of_a_git_sync_is_changed_only_by_force_and_reverted() {
     let mut desk = Desk::new().await;
     let directory = desk.init("ws", &[]).await;
     let config = config(&directory);
-    // Tried out first, and committed then, with less than was tried.
+    // Applied first, then committed with fewer fields.
     extend(&directory, "env:\n    - name: TRIED\n      value: \"1\"\n");
     desk.run(&apply(&config, &[])).await;
     fs::write(&config, fs::read_to_string(&config).unwrap().split("env:").next().unwrap()).unwrap();
@@ -232,7 +232,7 @@ async fn fields_of_others_are_named_and_taken_by_force_only() {
     assert_eq!(error, "! config.yaml does not say, and `apply` leaves as it is: spec.maxReplicas, spec.minReplicas\n");
 }
 
-/// The first version is the one that is stored.
+/// The first version is the storage version.
 fn definition(group: &str, versions: &[&str], kind: &str, plural: &str) -> Value {
     let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
     let versions = versions.iter().enumerate().map(
@@ -260,7 +260,7 @@ const TWO_TRIGGERS: &str = "triggers:\n    - eventTypeVersion: v1\n      source:
      source: carts\n      type: created\n";
 
 impl Desk {
-    /// Defines kinds, and waits until they are served.
+    /// Creates CRDs and waits until they are served.
     async fn define(&self, definitions: Vec<Value>) {
         let names: Vec<_> =
             definitions.iter().map(|one| one["metadata"]["name"].as_str().unwrap().to_owned()).collect();
@@ -274,7 +274,7 @@ impl Desk {
         self.world.until("they are served", |w| names.iter().all(|name| established(w, name))).await;
     }
 
-    /// The lines that a command prints, in the order of the alphabet.
+    /// Returns the output lines of a command, sorted.
     async fn lines(&self, arguments: &[&str]) -> Vec<String> {
         let said = self.run(arguments).await;
         let mut lines: Vec<_> = said.lines().map(str::to_owned).collect();
@@ -282,7 +282,7 @@ impl Desk {
         lines
     }
 
-    /// The objects that a command prints as JSON, by their names.
+    /// Returns the JSON objects that a command prints, sorted by name.
     async fn objects(&self, arguments: &[&str]) -> Vec<Value> {
         let text = self.run(arguments).await;
         let mut all: Vec<Value> = serde_json::Deserializer::from_str(&text).into_iter().map(Result::unwrap).collect();
@@ -315,7 +315,7 @@ async fn triggers_and_api_rules_come_and_go_with_the_configuration() {
     assert_eq!(desk.world.function_now("hello"), None, "nothing was applied");
 
     let rules = definition("gateway.kyma-project.io", &["v1alpha1"], "APIRule", "apirules");
-    // Where both versions are served, the older one is written.
+    // If both versions are served, the older one is used.
     desk.define(vec![trigger_definition(&["v1alpha1", "v1"]), rules]).await;
     let said = desk.run(&apply(&config, &[])).await;
     let all = "- Function - hello created\n- Trigger - hello-orders created\n- Trigger - hello-carts created\n- APIRule - hello created\n";
@@ -329,7 +329,7 @@ async fn triggers_and_api_rules_come_and_go_with_the_configuration() {
     let printed = desk.objects(&apply(&synced, &["--dry-run", "-o", "json"])).await;
     assert_eq!(printed, desk.objects(&apply(&config, &["--dry-run", "-o", "json"])).await);
 
-    // Somebody's own, which refers to the Function, too.
+    // A user's own object that refers to the Function, too.
     let mut own = (*trigger).clone();
     own["metadata"] = json!({"name": "own", "namespace": NAMESPACE});
     desk.world.create(TRIGGERS, "triggers", NAMESPACE, own);
@@ -406,7 +406,7 @@ async fn a_failure_on_the_way_purges_what_was_created_if_it_shall() {
     let desk = Desk::new().await;
     let directory = desk.init("ws", &["--url", "https://example.org/code.git"]).await;
     let config = config(&directory);
-    // The dry run passes; the apply of the Function is refused.
+    // The dry run succeeds; the apply of the Function is refused.
     let fail = |code| {
         let fault =
             Fault { verb: "apply".into(), resource: "functions".into(), name: "hello".into(), ..Fault::default() };
@@ -451,7 +451,7 @@ async fn files_of_something_else_are_not_replaced() {
     desk.run(&[&sync[..], &["--overwrite"]].concat()).await;
     assert_eq!(files(&other), files(&first));
 
-    // A workspace of this Function is brought to what the cluster has, where its files are.
+    // `sync` updates a workspace of this Function at the paths of its files.
     fs::create_dir(format!("{other}/src")).unwrap();
     fs::rename(format!("{other}/handler.js"), format!("{other}/src/main.js")).unwrap();
     let text = fs::read_to_string(config(&other)).unwrap();

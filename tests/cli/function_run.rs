@@ -1,4 +1,4 @@
-//! `mainstay function run`: the Node.js and the Python of this machine.
+//! `mainstay function run` with the Node.js and Python of this machine.
 
 use std::{
     fs,
@@ -19,25 +19,25 @@ use mainstay_testkit::{
     world::World,
 };
 
-/// How long anything may take that has to happen.
+/// Deadline of any expected event.
 const PATIENCE: Duration = Duration::from_mins(1);
 
-/// A Function that runs in a directory.
+/// A Function that runs from a directory.
 struct Running {
     child: Child,
     out: BufReader<ChildStdout>,
-    /// What it has written so far.
+    /// The output so far.
     seen: String,
     port: String,
 }
 
 impl Running {
-    /// Makes a workspace and runs it on any free port.
+    /// Creates a workspace and runs it on a free port.
     fn start(directory: &Path, runtime: &str, handler: &str, config: &str, more: &[&str]) -> Self {
         Self::start_with(directory, runtime, handler, config, more, &[])
     }
 
-    /// The same with variables of the command's own.
+    /// The same with environment variables for the command.
     fn start_with(
         directory: &Path,
         runtime: &str,
@@ -58,7 +58,7 @@ impl Running {
         let mut command = mainstay_testkit::isolated(env!("CARGO_BIN_EXE_mainstay"));
         command.args(["run", "function", "--filename", &path("config.yaml"), "--port", "0"]).args(more);
         command.env(libraries::VARIABLE, place()).env("NOT_FOR_FUNCTIONS", "1");
-        // What a directory of ours is called is in the command line of every process that is begun for it.
+        // The path identifies the processes of this test by their command line.
         command.env("TMPDIR", directory.parent().unwrap()).envs(env.iter().copied());
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let out = BufReader::new(child.stdout.take().unwrap());
@@ -67,7 +67,7 @@ impl Running {
         running
     }
 
-    /// The next line with a text.
+    /// Returns the next line that contains a text.
     fn line(&mut self, text: &str) -> String {
         let mut line = String::new();
         while !line.contains(text) {
@@ -98,7 +98,7 @@ impl Running {
         text.split_once("\r\n\r\n").unwrap().1.to_owned()
     }
 
-    /// Ends it as a terminal does, and looks for what is left.
+    /// Interrupts it as a terminal does, and checks for leftover processes.
     fn interrupt(mut self, room: &Path) {
         mainstay_testkit::isolated("kill").args(["-INT", &self.child.id().to_string()]).status().unwrap();
         assert_eq!(self.child.wait().unwrap().code(), Some(0));
@@ -106,7 +106,7 @@ impl Running {
     }
 }
 
-/// How many processes have this directory in their command line.
+/// Counts processes with this directory in their command line.
 fn processes_of(room: &Path) -> usize {
     let room = room.to_str().unwrap();
     let found = fs::read_dir("/proc").unwrap().flatten().filter(|process| {
@@ -150,7 +150,7 @@ fn a_node_function_runs_with_its_environment_and_again_when_it_is_saved() {
     running.listening();
     assert_eq!(running.get(), answer("two"));
 
-    // A slip of the pen ends nothing.
+    // A syntax error does not end the command.
     fs::write(directory.join("handler.js"), "module.exports = {").unwrap();
     running.line("- Saved; it starts again");
     fs::write(directory.join("handler.js"), handler("three")).unwrap();
@@ -176,7 +176,7 @@ fn a_python_function_runs_and_again_when_it_is_saved() {
     running.interrupt(room.path());
 }
 
-/// The configuration of VS Code in the book.
+/// Returns the VS Code configuration in the book.
 fn launch(kind: &str) -> Value {
     let page = include_str!("../../docs/functions/from-a-directory.md");
     let json = page.split_once("```json").unwrap().1.split_once("```").unwrap().0;
@@ -279,7 +279,7 @@ fn another_user_and_a_page_of_a_foreign_site_do_not_call_the_function() {
 }
 
 #[test]
-fn what_makes_itself_a_daemon_ends_with_the_command() {
+fn daemons_end_with_the_command() {
     let room = tempfile::tempdir().unwrap();
     let directory = room.path().join("shop");
     let code = "const { spawn } = require('child_process');\nconst wait = `sleep 1000; : ${__dirname}`;\nspawn('sh', ['-c', \
@@ -289,7 +289,8 @@ fn what_makes_itself_a_daemon_ends_with_the_command() {
     if !running.seen.contains("both are begun") {
         running.line("both are begun");
     }
-    // The command, the Function and its keeper are three. A shell that has ended may have begun what it has begun only just.
+    // The command, the Function and its supervisor are three processes. The shell may have ended before its children
+    // appear.
     let end = Instant::now() + PATIENCE;
     while processes_of(room.path()) <= 3 {
         assert!(Instant::now() < end, "{} processes", processes_of(room.path()));
@@ -298,7 +299,7 @@ fn what_makes_itself_a_daemon_ends_with_the_command() {
     running.interrupt(room.path());
 }
 
-/// A cluster that has the Secret and the ConfigMap of [`ENV`], and its kubeconfig.
+/// A cluster with the Secret and the ConfigMap of [`ENV`], and its kubeconfig.
 async fn cluster(kubeconfig: &Path) -> Serving {
     let server = Cluster::new(Options::default());
     let serving = server.serve("127.0.0.1:0".parse().unwrap(), None).await.unwrap();
@@ -341,7 +342,7 @@ async fn values_come_from_a_cluster_that_is_named_and_from_no_other() {
 }
 
 #[test]
-fn nothing_is_left_of_a_command_that_is_killed() {
+fn a_killed_command_leaves_no_process() {
     let room = tempfile::tempdir().unwrap();
     let directory = room.path().join("shop");
     let mut running = Running::start(&directory, "nodejs22", "module.exports = { main: () => 1 }\n", "", &[]);

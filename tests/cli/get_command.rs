@@ -1,4 +1,4 @@
-//! `mainstay get`, `suspend`, `resume`, `version` and `logs`, beside kubectl.
+//! `mainstay get`, `suspend`, `resume`, `version` and `logs`, compared with kubectl.
 
 use serde_json::{Value, json};
 
@@ -12,7 +12,7 @@ fn words(line: &str) -> Vec<String> {
     line.split_whitespace().map(str::to_owned).collect()
 }
 
-/// A world with a GitSync that is Ready.
+/// A world with a ready GitSync.
 async fn world() -> (World, String) {
     let mut world = World::new().await;
     world.remote.file("a.yaml", config_map("a", "1"));
@@ -30,7 +30,7 @@ async fn prints_what_kubectl_prints() {
         let (code, ours, error) = program.run(&["get", kind, "-n", NAMESPACE, "-o", "wide"]).await;
         assert_eq!((code, error.as_str()), (0, ""), "{ours}");
         let theirs = kubectl.run(&["get", kind, "-o", "wide"]).await;
-        // The age may be another one by now.
+        // The age may differ by now.
         let shape = |text: &str| text.lines().map(|line| words(line).len()).collect::<Vec<_>>();
         assert_eq!(ours.lines().next().map(words), theirs.lines().next().map(words));
         assert_eq!(shape(&ours), shape(&theirs), "{ours}{theirs}");

@@ -1,4 +1,4 @@
-//! `mainstay install`: values from files, and what a second installation says of the first.
+//! `mainstay install`: values from files, and the report about an earlier installation.
 
 use std::io::Write as _;
 use std::process::{Output, Stdio};
@@ -29,7 +29,7 @@ fn install(flags: &[&str], files: &[(&str, &str)]) -> Output {
     child.wait_with_output().unwrap()
 }
 
-/// The Deployment of the agent.
+/// Returns the agent's Deployment.
 fn agent(output: &Output) -> Value {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let text = String::from_utf8(output.stdout.clone()).unwrap();
@@ -105,7 +105,7 @@ fn a_wrong_value_is_refused_with_its_file_its_path_and_what_it_is_for() {
     assert!(said.starts_with("error: could not read nowhere.yaml\n"), "{said}");
 }
 
-/// What it says of each choice is what `kubectl apply` then does.
+/// The report of each choice matches the effect of `kubectl apply`.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_second_installation_says_what_goes_and_what_stays_of_the_first() {
     let shell = Shell::embedded(HOME).await;
@@ -115,7 +115,7 @@ async fn a_second_installation_says_what_goes_and_what_stays_of_the_first() {
     assert_eq!(first.err, "", "nothing is there yet");
     let again = shell.run(&format!("{install} {chosen} >/dev/null")).await;
     assert_eq!(again.err, "", "nothing goes");
-    // By hand: a class, a variable and more memory.
+    // Manual changes: a priority class, a variable and more memory.
     shell
         .run(&format!(
             "kubectl -n {HOME} patch deployment mainstay -p '{{\"spec\":{{\"template\":{{\"spec\":{{\"nodeSelector\":{{\"by\":\"hand\"}},\"priorityClassName\":\"high\",\
@@ -172,7 +172,7 @@ async fn a_second_installation_says_what_goes_and_what_stays_of_the_first() {
     assert!(container["env"].to_string().contains("HTTPS_PROXY"));
     assert_eq!(shell.run(&install).await.out, before, "the same bytes, whatever is in the cluster");
 
-    // A cluster that is named and cannot be read is no reason to print nothing.
+    // An unreadable cluster does not prevent the output.
     let away = shell.run(&format!("{install} --kubeconfig /nowhere/at/all")).await;
     assert_eq!(away.out, before);
     assert!(

@@ -1,4 +1,4 @@
-//! Integration tests: the commands, the embedded cluster behind `mainstay dev`, and the documents that people follow.
+//! Integration tests: the commands, the embedded cluster behind `mainstay dev`, and the documentation.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods)]
 
 mod chart;

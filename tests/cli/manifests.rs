@@ -1,4 +1,4 @@
-//! `kubectl apply -k manifests`: what it would send, judged by kubectl and by what refers to what.
+//! `kubectl apply -k manifests`: checks the objects with kubectl, and their references.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use mainstay_testkit::dev::copy;
 
-/// All documents that `kubectl kustomize manifests` prints, or that of another directory.
+/// Returns the documents that `kubectl kustomize` prints for a directory.
 fn built(directory: &str) -> Vec<Value> {
     let output = mainstay_testkit::isolated("kubectl")
         .args(["kustomize", directory])
@@ -19,7 +19,7 @@ fn built(directory: &str) -> Vec<Value> {
     serde_yaml::Deserializer::from_str(&text).map(|document| Value::deserialize(document).unwrap()).collect()
 }
 
-/// A directory with a copy of `manifests` in it.
+/// Creates a directory with a copy of `manifests`.
 fn beside_manifests() -> tempfile::TempDir {
     let room = tempfile::tempdir().unwrap();
     copy(&Path::new(env!("CARGO_MANIFEST_DIR")).join("manifests"), &room.path().join("manifests"));
@@ -60,12 +60,12 @@ fn start_the_agent_with_the_environment_that_it_is_given() {
     let home = tempfile::tempdir().unwrap();
     let mut command = mainstay_testkit::isolated(env!("CARGO_BIN_EXE_mainstay"));
     command.env_clear().current_dir(home.path());
-    // A directory of the pod that is none here.
+    // A directory of the pod that does not exist here.
     let here = format!("{}/var/", home.path().display());
     command.args(container["args"].as_array().unwrap().iter().map(|one| one.as_str().unwrap().replace("/var/", &here)));
     command.args(["--kubeconfig", "nowhere-at-all"]);
     for variable in container["env"].as_array().unwrap() {
-        // The kubelet fills in a name, a UID, or a number of bytes.
+        // The kubelet sets a name, a UID or a number of bytes.
         let value = variable["value"].as_str().unwrap_or("167772160");
         command.env(variable["name"].as_str().unwrap(), value);
     }
@@ -153,13 +153,13 @@ fn let_only_those_in_who_have_something_to_ask() {
     assert!(ports.iter().all(|port| named.iter().any(|name| port["name"] == *name)), "each is in the policy");
 }
 
-/// An agent that is away must not keep anybody from writing anything.
+/// An unavailable agent must not block writes.
 #[test]
 fn register_webhooks_that_stop_nothing() {
     let documents = built("manifests");
     let service = find(&documents, "Service", "mainstay-admission");
     let pod = &find(&documents, "Deployment", "mainstay")["spec"]["template"];
-    // Every replica answers.
+    // Every replica serves webhooks.
     assert_eq!(service["spec"]["selector"], pod["metadata"]["labels"]);
     let container = &pod["spec"]["containers"][0];
     let ports = container["ports"].as_array().unwrap();
@@ -181,11 +181,11 @@ fn register_webhooks_that_stop_nothing() {
                 (&service["metadata"]["name"], &service["metadata"]["namespace"])
             );
             let rules = webhook["rules"].as_array().unwrap();
-            // One is told something about a new Secret, which has the name of one that the agent copies.
+            // One webhook handles only the creation of Secrets whose name the agent copies.
             let is_named = !webhook["matchConditions"].is_null();
             let operations = if is_named { json!(["CREATE"]) } else { json!(["CREATE", "UPDATE"]) };
             assert!(rules.iter().all(|rule| rule["operations"] == operations));
-            // Statuses are the agent's, and no other Secret than a labelled one or one of such a name is shown to it.
+            // The agent writes statuses itself. It receives only labelled Secrets and those with such a name.
             let secrets = rules.iter().any(|rule| rule["resources"] == json!(["secrets"]));
             assert_eq!(secrets, !webhook["objectSelector"].is_null());
             assert!(rules.iter().all(|rule| !rule["resources"].to_string().contains(['/', '*'])));
@@ -196,7 +196,8 @@ fn register_webhooks_that_stop_nothing() {
     assert_eq!(rule["resourceNames"], json!(["mainstay-admission"]));
 }
 
-/// With the component, both versions are served and the agent is asked; without it, only the stored one is, and nobody.
+/// With the component both versions are served and converted by the agent. Without it only the stored version is
+/// served.
 #[test]
 fn serve_the_other_version_of_functions_where_it_is_converted() {
     let name = "functions.serverless.kyma-project.io";
@@ -254,7 +255,7 @@ fn let_nodes_be_drained_one_agent_at_a_time() {
     assert_eq!(budget["metadata"]["namespace"], "mainstay-system");
     let pod = &find(&documents, "Deployment", "mainstay")["spec"]["template"];
     assert_eq!(budget["spec"]["selector"]["matchLabels"], pod["metadata"]["labels"]);
-    // With `minAvailable`, one replica would hold up every drain for ever.
+    // With `minAvailable` a single replica would block every drain.
     assert_eq!((&budget["spec"]["maxUnavailable"], &budget["spec"]["minAvailable"]), (&json!(1), &Value::Null));
 }
 
@@ -264,7 +265,7 @@ fn route_webhooks_to_the_agent() {
     let service = &find(&documents, "Service", "mainstay-receivers")["spec"];
     let pod = &find(&documents, "Deployment", "mainstay")["spec"]["template"];
     let mut labels = pod["metadata"]["labels"].clone();
-    // The one that leads has it, by its own doing.
+    // The leader sets this label on itself.
     labels["mainstay.dev/leader"] = "true".into();
     assert_eq!(service["selector"], labels);
     let container = &pod["spec"]["containers"][0];
@@ -304,7 +305,7 @@ fn keep_the_mirrors_on_a_claim_with_the_patch_of_the_book() {
     assert_eq!(patched["spec"]["strategy"], json!({"type": "Recreate"}), "two pods would not share the claim");
 }
 
-/// What serves APIRules is a component: without it nothing of it is there.
+/// APIRules are a component: without it none of its objects exists.
 #[test]
 fn apirules_are_served_where_that_is_chosen() {
     let name = "apirules.gateway.kyma-project.io";
@@ -319,7 +320,7 @@ fn apirules_are_served_where_that_is_chosen() {
     assert_eq!(binding["subjects"], find(&documents, "ClusterRoleBinding", "mainstay-agent")["subjects"]);
 }
 
-/// And so is what serves ServiceBindingUsages.
+/// ServiceBindingUsages are a component, too.
 #[test]
 fn usages_of_bindings_are_served_where_that_is_chosen() {
     let room = beside_manifests();
@@ -333,7 +334,7 @@ fn usages_of_bindings_are_served_where_that_is_chosen() {
     assert!(!is_there(&built("manifests")));
 }
 
-/// What delivers events is a component, too, with a volume, an account of its own, and the agent's image.
+/// Event delivery is a component with a volume and its own ServiceAccount. It uses the agent's image.
 #[test]
 fn events_are_delivered_where_that_is_chosen() {
     let name = "triggers.eventing.knative.dev";

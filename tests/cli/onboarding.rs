@@ -1,7 +1,7 @@
-//! From nothing to a repository that is followed and back, by the commands of the book: each step is a line of a shell.
+//! From nothing to a followed repository and back, by the book's commands. Each step is a shell command.
 //!
-//! `kubectl` and `sshd` are the real ones, the agent is the program itself, and it runs as the ServiceAccount that
-//! `mainstay install` makes. The cluster is embedded, or another one that `MAINSTAY_TEST_KUBECONFIG` names.
+//! `kubectl` and `sshd` are real. The agent is the program itself, with the ServiceAccount that `mainstay install`
+//! creates. The cluster is embedded, or that of `MAINSTAY_TEST_KUBECONFIG`.
 
 mod samples;
 
@@ -15,10 +15,10 @@ use mainstay_testkit::{
     ssh_server::{SshServer, fingerprint},
 };
 
-/// Where the agent is, and where the repository's objects are.
+/// Namespaces of the agent and of the repository's objects.
 const HOME: &str = "mainstay-tests-flux";
 const SHOP: &str = "mainstay-tests-shop";
-/// A repository with a namespace and what is in it.
+/// Creates a repository with a namespace and its contents.
 fn shop() -> Remote {
     let mut remote = Remote::new();
     let namespace = format!("apiVersion: v1\nkind: Namespace\nmetadata: {{name: {SHOP}}}\n");
@@ -34,7 +34,7 @@ fn shop() -> Remote {
     remote
 }
 
-/// The line that installs.
+/// Returns the install command.
 fn install(server: &SshServer) -> String {
     format!(
         "mainstay install --git-url {} --git-user Ada --git-email ada@example.com --git-path=apps --name shop \
@@ -51,7 +51,7 @@ async fn one_pipe_installs_an_agent_that_follows_a_private_repository_once_its_k
     fs::write(shell.path("known_hosts"), server.known_hosts(&["ed25519", "ecdsa", "rsa"])).unwrap();
     let install = install(&server);
 
-    // Twice the same bytes, without a key.
+    // The output is deterministic and contains no key.
     let printed = shell.run(&install).await;
     assert_eq!(printed.out, shell.run(&install).await.out);
     assert!(!printed.out.contains("PRIVATE KEY"));
@@ -60,7 +60,7 @@ async fn one_pipe_installs_an_agent_that_follows_a_private_repository_once_its_k
 
     let applied = shell.run(&format!("{install} | kubectl apply -f -")).await;
     assert!(applied.out.lines().all(|line| line.ends_with(" created")), "{}", applied.out);
-    // The agent needs no more than its own role for its key and what it follows.
+    // For its key and sources, the agent needs only its own role.
     shell.run("kubectl delete clusterrolebinding mainstay-applies").await;
     let first = shell.agent("first").await;
     let second = shell.agent("second").await;
@@ -74,13 +74,13 @@ async fn one_pipe_installs_an_agent_that_follows_a_private_repository_once_its_k
     let said = shell.run(&format!("mainstay identity shop -n {HOME} --fingerprint")).await.out;
     assert_eq!(said.trim(), print.split(' ').next().unwrap());
 
-    // Not at the host yet: the condition says which key is refused.
+    // The key is not authorized at the host yet: the condition names the refused key.
     let refused = format!(
         "kubectl get gitsync shop -n {HOME} -o jsonpath='{{.status.conditions[?(@.type==\"Ready\")].message}}' | grep -F '{print}'"
     );
     shell.until(&refused).await;
 
-    // Installed again: what was taken away comes back, the key stays.
+    // A reinstallation restores removed objects and keeps the key.
     let again = shell.run(&format!("{install} | kubectl apply -f -")).await.out;
     // kubectl replaces the selector of a PodDisruptionBudget each time.
     let is_same =
@@ -99,7 +99,7 @@ async fn one_pipe_installs_an_agent_that_follows_a_private_repository_once_its_k
     shell.run(&format!("kubectl wait -n {HOME} --for=condition=Ready gitsync/shop --timeout=60s")).await;
     assert_eq!(shell.object(&format!("configmap prices -n {SHOP}")).await["data"]["tea"], "3");
 
-    // Another agent goes on with the same key, and a restart changes nothing.
+    // Another agent uses the same key, and a restart changes nothing.
     drop(first);
     drop(second);
     let _third = shell.agent("third").await;
@@ -110,7 +110,7 @@ async fn one_pipe_installs_an_agent_that_follows_a_private_repository_once_its_k
     assert_eq!(shell.object(&format!("configmap prices -n {SHOP}")).await["data"]["tea"], "4");
     assert_eq!(shell.run(&format!("mainstay identity -n {HOME}")).await.out.trim(), public);
 
-    // All is well, and said so.
+    // The check succeeds.
     let checked = shell.run(&format!("mainstay check -n {HOME}")).await.out;
     assert!(checked.lines().all(|line| line.starts_with("ok ")), "{checked}");
     assert!(
@@ -118,17 +118,17 @@ async fn one_pipe_installs_an_agent_that_follows_a_private_repository_once_its_k
         "{checked}"
     );
 
-    // Another key on request alone.
+    // A new key only on explicit request.
     let asked = shell.try_run(&format!("mainstay identity -n {HOME} --regenerate")).await;
     assert_eq!((asked.code, asked.out.as_str()), (2, ""), "{}", asked.err);
     let other = shell.run(&format!("mainstay identity -n {HOME} --regenerate --yes")).await.out;
     assert!(other.starts_with("ssh-ed25519 ") && other.trim() != public);
-    // Whoever thinks about it for longer than the agent may take is not too late.
+    // Answering the prompt later than `--wait` is not an error.
     let slowly = format!("mainstay identity -n {HOME} --regenerate --wait 3s");
     let third = shell.run(&format!("(sleep 4; echo y) | script -qec '{slowly}' /dev/null")).await.out;
     assert!(third.contains("ssh-ed25519 ") && !third.contains(other.trim()), "{third}");
 
-    // What is wrong, and with which key.
+    // The check reports the error and the key.
     let checked = shell.try_run(&format!("mainstay check -n {HOME}")).await;
     assert_eq!(checked.code, 2, "{}", checked.out);
     let line = checked.out.lines().find(|line| line.starts_with("wrong")).unwrap();
@@ -159,7 +159,7 @@ async fn uninstalling_keeps_applied_objects_and_leaves_no_finalizers() {
             .run(&format!("kubectl patch gitsync shop -n {HOME} --type=merge -p '{{\"spec\":{{\"prevent\":true}}}}'"))
             .await;
         shell.run(&format!("kubectl wait gitsync shop -n {HOME} --for=condition=Prevented --timeout=60s")).await;
-        // Its objects would go with it, so it has a finalizer.
+        // Its deletion would prune its objects, so it has a finalizer.
         shell.run(&format!("kubectl annotate gitsync shop -n {HOME} mainstay.dev/on-delete=prune")).await;
         let finalizer = format!("kubectl get gitsync shop -n {HOME} -o yaml | grep mainstay.dev/git-sync");
         shell.until(&finalizer).await;
@@ -226,7 +226,7 @@ async fn uninstalling_keeps_functions_with_their_definition_and_a_namespace_that
                     spec: {runtime: nodejs22, source: 'module.exports = {}'}\n";
     fs::write(shell.path("function.yaml"), function).unwrap();
     shell.until("kubectl apply -f function.yaml").await;
-    // A label that many write is no proof of whose it is.
+    // A common label does not prove ownership.
     shell.run(&format!("kubectl create configmap theirs -n {HOME}")).await;
     shell.run(&format!("kubectl label configmap theirs -n {HOME} app.kubernetes.io/name=mainstay")).await;
     let elsewhere = shell.try_run("mainstay uninstall -n default --yes").await;
@@ -243,7 +243,7 @@ async fn uninstalling_keeps_functions_with_their_definition_and_a_namespace_that
         done.contains("functions.serverless.kyma-project.io stays: objects of it exist (1, such as default/hello)"),
         "{done}"
     );
-    // Nobody would convert what kubectl prefers.
+    // After the uninstall no webhook converts the version that kubectl prefers.
     assert!(done.contains("functions.serverless.kyma-project.io is served in v1alpha1 only"), "{done}");
     assert_eq!(shell.run(strategy).await.out, "None true false");
     shell.run("kubectl get function hello -n default --cache-dir fresh").await;
@@ -276,7 +276,7 @@ async fn a_key_that_somebody_stored_is_never_replaced_and_opens_nothing_for_othe
         .collect::<Vec<_>>();
     assert_eq!(fields, ["identity"]);
 
-    // A tenant's GitRepository that names the Secret finds none in its own namespace.
+    // A tenant's GitRepository cannot use the Secret of another namespace.
     server.authorize(&mine);
     let tenant = format!(
         "apiVersion: v1\nkind: Namespace\nmetadata: {{name: {SHOP}}}\n---\napiVersion: serverless.kyma-project.io/v1alpha1\n\

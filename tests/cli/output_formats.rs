@@ -1,4 +1,4 @@
-//! What commands print for programs, and the line that shows people on a terminal what is waited for.
+//! Machine-readable output of commands, and the progress line on a terminal.
 
 use serde_json::{Value, json};
 

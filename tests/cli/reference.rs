@@ -1,4 +1,5 @@
-//! The generated pages of the book's reference: custom resources, reasons and the help of commands. `UPDATE_GOLDEN=1` rewrites them.
+//! The generated pages of the book's reference: custom resources, reasons, and command help. `UPDATE_GOLDEN=1` rewrites
+//! them.
 
 use std::fmt::Write as _;
 
@@ -18,7 +19,7 @@ fn check_page(name: &str, title: &str, body: &str) {
     check_golden(&format!("../../docs/reference/{name}.md"), &format!("# {title}\n\n{GENERATED} {body}"));
 }
 
-/// A text as a cell of a table.
+/// Formats a text as a table cell.
 fn cell(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ").replace('|', "\\|").replace('<', "&lt;")
 }
@@ -41,7 +42,7 @@ fn reasons_are_those_that_explain_prints() {
     check_page("reasons", "Conditions and reasons", &text);
 }
 
-/// Rows for a schema and everything in it.
+/// Writes the rows of a schema and its descendants.
 fn rows(path: &str, schema: &Value, is_required: bool, text: &mut String) {
     let kind = match (schema["type"].as_str(), schema["items"]["type"].as_str()) {
         _ if schema["x-kubernetes-int-or-string"] == true => "integer or string".to_owned(),

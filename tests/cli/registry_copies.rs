@@ -1,17 +1,17 @@
-//! A namespace that wants a registry Secret of its own where the agent has copied one.
+//! A namespace that replaces a copied registry Secret by its own.
 
 use mainstay_testkit::dev::{Dev, wait_until};
 
 const NAME: &str = "serverless-registry-config";
 
-/// `kubectl create` cannot replace the copy; what it prints does, and what the annotation of the copy says.
+/// `kubectl create` cannot replace the copy. The command in its output can, and so can the copy's annotation.
 #[test]
 fn a_copied_secret_is_taken_over_by_the_command_that_kubectl_prints() {
     let home = tempfile::tempdir().unwrap();
     let dev = Dev::start(home.path(), &[]);
     dev.event("commitApplied");
     let config = ["create", "secret", "generic", NAME, "--from-literal=username=x", "--from-literal=password=y"];
-    // That of the agent's own namespace is for all of them once it has its label.
+    // The Secret of the agent's namespace is copied to all namespaces once it has the label.
     dev.kubectl(&[&config[..], &["-n", "default"]].concat());
     dev.kubectl(&["label", "secret", NAME, "-n", "default", "serverless.kyma-project.io/config=credentials"]);
     dev.kubectl(&["create", "namespace", "team"]);
@@ -35,7 +35,7 @@ fn a_copied_secret_is_taken_over_by_the_command_that_kubectl_prints() {
     let file = home.path().join("mine.yaml");
     std::fs::write(&file, mine.replace("eA==", "bWluZQ==")).unwrap();
     dev.kubectl(&["apply", "-n", "team", "-f", file.to_str().unwrap()]);
-    // A change of the agent's reaches other namespaces, and not this one.
+    // A change by the agent reaches other namespaces, but not this one.
     dev.kubectl(&["patch", "secret", NAME, "-n", "default", "-p", r#"{"stringData":{"username":"z"}}"#]);
     dev.kubectl(&["create", "namespace", "other"]);
     let username = ["get", "secret", NAME, "-o", "jsonpath={.data.username}", "-n"];
@@ -43,7 +43,7 @@ fn a_copied_secret_is_taken_over_by_the_command_that_kubectl_prints() {
         dev.try_kubectl(&[&username[..], &["other"]].concat()).is_ok_and(|name| name == "eg==")
     });
     assert_eq!(dev.kubectl(&[&username[..], &["team"]].concat()), "bWluZQ==");
-    // What is written without such a name is written without a word.
+    // A Secret with another name causes no warning.
     let other = dev.kubectl(&["create", "secret", "generic", "other", "-n", "team", "--from-literal=a=b"]);
     assert!(!other.contains("Warning"), "{other}");
 }

@@ -1,5 +1,5 @@
-//! `mainstay install` with fewer components, fewer rights and fewer connections: what is in the cluster, what the agent can do there
-//! with its own ServiceAccount, and what it cannot.
+//! `mainstay install` with fewer components, rights and connections: the objects, and the rights of the agent's
+//! ServiceAccount.
 
 use std::fs;
 
@@ -12,11 +12,11 @@ use mainstay_testkit::{
 };
 
 const HOME: &str = "mainstay-tests-rights";
-/// Where the repository may apply something, and where not.
+/// Namespaces in which the repository may apply objects, and in which it may not.
 const SHOP: &str = "mainstay-tests-rights-shop";
 const OTHER: &str = "mainstay-tests-rights-other";
 
-/// A ConfigMap as a manifest.
+/// A ConfigMap manifest.
 fn map(namespace: &str, name: &str, tea: &str) -> String {
     format!(
         "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: {name}, namespace: {namespace}}}\ndata: {{tea: '{tea}'}}\n"
@@ -29,7 +29,8 @@ fn service(namespace: &str) -> String {
     )
 }
 
-/// Installs with these flags, starts an agent with its ServiceAccount's token, and lets it read the repository.
+/// Installs with these flags, starts an agent with its ServiceAccount's token, and authorizes it to read the
+/// repository.
 async fn installed(shell: &Shell, server: &SshServer, flags: &str) -> mainstay_testkit::shell::Agent {
     fs::write(shell.path("known_hosts"), server.known_hosts(&["ed25519", "ecdsa", "rsa"])).unwrap();
     let install = format!(
@@ -46,7 +47,7 @@ async fn installed(shell: &Shell, server: &SshServer, flags: &str) -> mainstay_t
     agent
 }
 
-/// Waits until the message of the GitSync contains this.
+/// Waits until the GitSync's message contains a text.
 async fn until_said(shell: &Shell, sync: &str, text: &str) {
     let path = "{.status.conditions[?(@.type==\"Ready\")].message}";
     shell
@@ -54,7 +55,7 @@ async fn until_said(shell: &Shell, sync: &str, text: &str) {
         .await;
 }
 
-/// Lines of the agent's log about rights that it lacks.
+/// Returns the agent's log lines about missing rights.
 fn denials(shell: &Shell) -> Vec<String> {
     let log = fs::read_to_string(shell.path("agent.log")).unwrap();
     let denied =
@@ -69,7 +70,7 @@ async fn the_component_sync_has_nothing_of_functions_and_works_with_the_rights_o
     remote.file("map.yaml", map(SHOP, "prices", "3")).commit("one");
     let server = SshServer::start(remote.root()).await;
     let _agent = installed(&shell, &server, "--components sync").await;
-    // The records of a GitSync need no more than the roles; what it applies is another matter.
+    // The GitSync's records need only the roles; the objects that it applies need more.
     shell.run(&format!("mainstay sync -n {HOME}")).await;
     assert_eq!(shell.object(&format!("configmap prices -n {SHOP}")).await["data"]["tea"], "3");
     let said =
@@ -89,7 +90,7 @@ async fn the_component_sync_has_nothing_of_functions_and_works_with_the_rights_o
     assert_eq!(denials(&shell), Vec::<String>::new());
 }
 
-/// Whether these accounts of the agent's namespace may do something, in one request of kubectl.
+/// Reviews the rights of accounts in the agent's namespace in one kubectl request.
 async fn may(shell: &Shell, asked: &[(&str, Value)]) -> Vec<bool> {
     let reviews = asked.iter().map(|(account, attributes)| {
         let groups =
@@ -108,7 +109,7 @@ async fn may(shell: &Shell, asked: &[(&str, Value)]) -> Vec<bool> {
     answers
 }
 
-/// `verb group/resource/subresource namespace name`, with `-` for what is not named.
+/// Parses `verb group/resource/subresource namespace name`; `-` means empty.
 fn attributes(text: &str) -> Value {
     let [verb, group, resource, subresource, namespace, name] = text.split(' ').collect::<Vec<_>>()[..] else {
         panic!("{text}")
@@ -120,7 +121,7 @@ fn attributes(text: &str) -> Value {
     })
 }
 
-/// What neither account may do, wherever the namespace is not named.
+/// Requests that neither account may make, in any namespace.
 const DENIED: [&str; 34] = [
     "get - secrets - SHOP any",
     "list - secrets - SHOP -",
@@ -178,7 +179,7 @@ async fn the_restricted_profile_applies_what_was_asked_for_and_nothing_else() {
             .contains("cluster-admin\n  subjects:\n  - kind: ServiceAccount")
     );
 
-    // A hand edit is seen by the watch of that namespace, and the deletion, too.
+    // The watch of that namespace reports a manual change and a deletion.
     shell
         .run(&format!("kubectl patch configmap prices -n {SHOP} --type merge -p '{{\"data\":{{\"tea\":\"9\"}}}}'"))
         .await;
@@ -199,7 +200,7 @@ async fn the_restricted_profile_applies_what_was_asked_for_and_nothing_else() {
     until_said(&shell, "shop", &format!("limited to the namespaces {HOME}, {SHOP}, and {OTHER} is not among them"))
         .await;
 
-    // A GitSync without a ServiceAccount, and one with another.
+    // A GitSync without a ServiceAccount, and one with a foreign one.
     for (name, account) in [("bare", Value::Null), ("thief", json!("mainstay"))] {
         let sync = json!({
             "apiVersion": "mainstay.dev/v1alpha1", "kind": "GitSync", "metadata": {"name": name, "namespace": HOME},
@@ -220,7 +221,7 @@ async fn the_restricted_profile_applies_what_was_asked_for_and_nothing_else() {
     for ((account, asked), allowed) in denied.iter().zip(may(&shell, &denied).await) {
         assert!(!allowed, "{account} {asked}");
     }
-    // The reviews say yes where they should.
+    // Control: the reviews return true for granted rights.
     let allowed = [
         ("mainstay", "impersonate - serviceaccounts - HOME mainstay-applies"),
         ("mainstay", "list apps deployments - SHOP -"),

@@ -1,4 +1,4 @@
-//! What a work tree or a revision would change is seen before it is committed or merged, and nothing is written for that.
+//! Previews of a work tree or a revision before it is committed or merged. A preview writes nothing.
 
 use std::{
     fs,
@@ -17,7 +17,7 @@ use mainstay_testkit::{
     world::{NAMESPACE, World, config_map, deployment, open_definition},
 };
 
-/// A value of a Secret that is shown nowhere.
+/// A Secret value that no output may contain.
 const CANARY: &str = "heron-teapot-7741";
 /// The same in base64.
 const CANARY_BASE64: &str = "aGVyb24tdGVhcG90LTc3NDE=";
@@ -62,7 +62,7 @@ impl Clone {
     }
 }
 
-/// What is written to the cluster from now on.
+/// Records writes to the cluster from now on.
 struct Writes(devcluster::Subscription);
 
 impl Writes {
@@ -79,7 +79,7 @@ impl Writes {
     }
 }
 
-/// Requests to the server so far, by verb and resource.
+/// Returns the number of requests so far by verb and resource.
 fn requests(world: &World) -> std::collections::BTreeMap<String, u64> {
     let counts = world.server.embedded().faults().counts();
     let mut all = std::collections::BTreeMap::new();
@@ -89,13 +89,13 @@ fn requests(world: &World) -> std::collections::BTreeMap<String, u64> {
     all
 }
 
-/// Those that there have been since.
+/// Returns the requests since `before`.
 fn since(world: &World, before: &std::collections::BTreeMap<String, u64>) -> Vec<String> {
     let all = requests(world).into_iter();
     all.filter(|(asked, count)| before.get(asked) != Some(count)).map(|(asked, _)| asked).collect()
 }
 
-/// A world with the GitSync `demo`, whose agent has gone after it had applied this.
+/// A world whose agent applied the GitSync `demo` and then stopped.
 async fn applied(mut world: World, files: &[(&str, String)], spec: Value) -> World {
     for (path, text) in files {
         world.remote.file(path, text);
@@ -110,7 +110,7 @@ async fn world(files: &[(&str, String)], spec: Value) -> World {
     applied(World::new().await, files, spec).await
 }
 
-/// The lines that begin with `+` or `-`, sorted, without what the server counts and without the style of quotes.
+/// Returns the lines that begin with `+` or `-`, sorted, without generations and with uniform quotes.
 fn changed_lines(text: &str) -> Vec<String> {
     let lines = text.lines().filter(|line| line.starts_with(['+', '-']));
     let lines = lines.filter(|line| !["+++", "---"].iter().any(|head| line.starts_with(head)));
@@ -163,7 +163,7 @@ async fn a_work_tree_is_compared_by_what_the_server_would_make_of_it_and_nothing
     let may_write = |asked: &&String| !["get ", "list ", "apply "].iter().any(|verb| asked.starts_with(verb));
     assert_eq!(asked.iter().find(may_write), None);
 
-    // `kubectl` finds the same in what is there already.
+    // `kubectl` finds the same differences in the present state.
     let kubectl = Kubectl::of(world.server.embedded(), NAMESPACE).await;
     let label = "mainstay.dev/sync: mainstay-tests.demo";
     let labelled = |name: &str| {
@@ -227,14 +227,14 @@ async fn a_revision_is_fetched_as_the_agent_fetches_it_and_a_dry_run_of_a_sync_l
 
     let (code, out) = mainstay(&world, &["diff", "demo", "--revision", "nowhere"]).await;
     assert!(code == 2 && out.contains("nowhere"), "{out}");
-    // What keeps the agent from applying it now is said.
+    // Reasons that block the agent are shown.
     world.edit("mainstay.dev/v1alpha1", "gitsyncs", "demo", json!({"spec": {"suspend": true}}));
     let (code, out) = mainstay(&world, &["sync", "demo", "--dry-run"]).await;
     assert!(code == 1 && out.contains("note: it is suspended"), "{out}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_would_not_be_deleted_is_said_with_the_reason() {
+async fn held_deletions_are_shown_with_the_reason() {
     let keeps =
         config_map("kept", "1").replace("metadata:\n", "metadata:\n  annotations: {mainstay.dev/prune: disabled}\n");
     let files = [
@@ -265,7 +265,7 @@ async fn what_would_not_be_deleted_is_said_with_the_reason() {
     world.edit("mainstay.dev/v1alpha1", "gitsyncs", "demo", json!({"spec": {"prune": true}}));
     clone.remove("a.yaml");
     let (code, out) = mainstay(&world, &preview).await;
-    // A work tree has no commit yet that a permission could name.
+    // A work tree has no commit that `allow-prune` could name.
     let allowed = "mainstay.dev/allow-prune=$(git rev-parse HEAD) # once it is committed";
     assert!(code == 0 && out.contains("held by a guard") && out.contains(allowed), "{out}");
     assert_eq!(out.matches("allow-prune=").count(), out.matches(allowed).count(), "{out}");
@@ -289,7 +289,7 @@ async fn values_of_secrets_are_in_no_output() {
     let world = applied(world, &of("first-value", "${PASSWORD}"), json!({"substituteFrom": from})).await;
     let clone = Clone::of(&world);
     let program = Program::of(&world).await;
-    // Once as another value of a Secret, and once as none.
+    // First another Secret value, then a plain value.
     for text in ["x${PASSWORD}", "plain"] {
         for (path, text) in of("second-value", text) {
             clone.file(path, text);
@@ -309,7 +309,7 @@ async fn values_of_secrets_are_in_no_output() {
             assert!(!out.contains("plain"), "what is there now is of a Secret: {out}");
         }
     }
-    // The value in the cluster is of a Secret that has another one by now, and the commit names none any more.
+    // The Secret has another value than the cluster's object, and the commit no longer refers to it.
     world.set_secret("values", json!({"PASSWORD": "another-value"}));
     for (path, text) in of("second-value", "plain") {
         clone.file(path, text);
@@ -328,7 +328,7 @@ async fn values_of_secrets_are_in_no_output() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_created_with_its_namespace_or_definition_is_no_failure_and_what_is_refused_is() {
+async fn objects_whose_namespace_or_definition_comes_along_are_no_failure_and_refused_ones_are() {
     let world = world(&[("a.yaml", config_map("a", "1"))], json!({})).await;
     let clone = Clone::of(&world);
     let namespace = "apiVersion: v1\nkind: Namespace\nmetadata: {name: mainstay-tests-later}\n";
@@ -357,7 +357,7 @@ async fn what_is_created_with_its_namespace_or_definition_is_no_failure_and_what
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_there_by_hand_or_for_another_git_sync_is_compared_as_the_agent_would_take_it() {
+async fn existing_objects_of_people_and_other_git_syncs_are_compared_as_the_agent_adopts_them() {
     let files = [("one/a.yaml", config_map("a", "1")), ("two/b.yaml", config_map("b", "1"))];
     let mut world = World::new().await;
     for (path, text) in &files {
@@ -469,7 +469,7 @@ async fn a_git_sync_is_taken_from_a_file_and_a_path_of_the_agents_machine_is_not
     assert!(code == 2 && out.contains("--path"), "{out}");
 }
 
-/// The server refuses this once.
+/// Makes the server refuse one request.
 fn refuse(world: &World, verb: &str, resource: &str, name: &str) {
     let (verb, resource, name) = (verb.to_owned(), resource.to_owned(), name.to_owned());
     world.server.embedded().faults().fail_next(Fault { verb, resource, name, code: 403, times: 1, ..Fault::default() });
@@ -490,7 +490,7 @@ async fn the_rights_of_the_caller_decide() {
     assert!(code == 2 && out.contains("failed     ConfigMap mainstay-tests/a (a.yaml:1 "), "{out}");
 }
 
-/// Exit code and output of the program where there is no cluster.
+/// Runs the program without a cluster. Returns exit code and output.
 fn without_cluster(arguments: &[&str]) -> (i32, String) {
     let mut command = mainstay_testkit::isolated(env!("CARGO_BIN_EXE_mainstay"));
     let output = command.args(arguments).args(["-n", NAMESPACE]).env_clear().output().unwrap();
@@ -499,7 +499,7 @@ fn without_cluster(arguments: &[&str]) -> (i32, String) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_was_saved_of_a_cluster_is_compared_as_the_cluster_itself() {
+async fn a_saved_cluster_is_compared_as_the_cluster_itself() {
     let labelled = config_map("a", "1").replace("metadata:\n", "metadata:\n  labels: {team: one}\n");
     let widget = |size: u32| {
         format!(
@@ -544,13 +544,13 @@ async fn what_was_saved_of_a_cluster_is_compared_as_the_cluster_itself() {
     let (code, here) = without_cluster(&[&preview[..], &[&saved]].concat());
     assert_eq!((code, here), (1, there.replace("against the cluster", "against the snapshot")));
 
-    // Without the owners of fields, what is not seen is said.
+    // Without managed fields, the output names the limitation.
     let saved = save("without.yaml", &[]).await;
     let (code, here) = without_cluster(&[&preview[..], &[&saved]].concat());
     assert!(code == 1 && here.contains("note: the snapshot does not say who owns which fields"), "{here}");
     assert!(here.contains("changed    Widget.mainstay-tests.example.org") && !here.contains("deleted    "), "{here}");
 
-    // What the snapshot lacks is said, and nothing is left unsubstituted.
+    // Missing objects of the snapshot are reported, and no variable remains unsubstituted.
     let text =
         fs::read_to_string(&saved).unwrap().replace("name: values\n    namespace:", "name: others\n    namespace:");
     fs::write(&saved, text).unwrap();
@@ -566,7 +566,7 @@ async fn what_was_saved_of_a_cluster_is_compared_as_the_cluster_itself() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_cannot_be_changed_is_under_break_glass_or_is_scaled_is_seen_as_the_agent_treats_it() {
+async fn immutable_paused_and_scaled_objects_are_shown_as_the_agent_treats_them() {
     let files = [
         ("web.yaml", deployment("web", "nginx:1", 1)),
         ("scaled.yaml", deployment("scaled", "nginx:1", 1)),
@@ -605,7 +605,7 @@ async fn what_cannot_be_changed_is_under_break_glass_or_is_scaled_is_seen_as_the
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_encrypted_is_compared_as_it_is_decrypted_and_shown_nowhere() {
+async fn encrypted_objects_are_compared_decrypted_and_not_shown() {
     let (sops, key) = (Sops::new(), AgeKey::new());
     let sealed = |value: &str| {
         let rule = ["--age", key.recipient.as_str(), "--encrypted-regex", "^data$"];
@@ -618,7 +618,7 @@ async fn what_is_encrypted_is_compared_as_it_is_decrypted_and_shown_nowhere() {
     assert_eq!(world.data("m"), CANARY);
     let clone = Clone::of(&world);
     let preview = ["diff", "demo", "--path", &clone.text()];
-    // Encrypted anew, it is the same.
+    // The same value, encrypted again, is unchanged.
     clone.file("m.yaml", sealed(CANARY));
     let (code, out) = mainstay(&world, &preview).await;
     assert!(code == 0 && out.contains("1 unchanged"), "{out}");
@@ -634,7 +634,7 @@ async fn what_is_encrypted_is_compared_as_it_is_decrypted_and_shown_nowhere() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_makes_way_for_a_manifest_is_shown_as_it_would_be() {
+async fn fields_removed_for_a_manifest_are_shown() {
     let files = [("apps/web.yaml", deployment("web", "nginx:1", 4))];
     let world = world(&files, json!({"baseDir": "/apps"})).await;
     let clone = Clone::of(&world);

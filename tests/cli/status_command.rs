@@ -1,4 +1,4 @@
-//! `mainstay status` of one GitSync and of several, in every format, once and with `--watch`.
+//! `mainstay status` of one and several GitSyncs, in every format, once and with `--watch`.
 
 use serde_json::{Value, json};
 

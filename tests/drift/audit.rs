@@ -1,5 +1,5 @@
-//! The audit: each object is asked for now and then, and what no watch has shown is told and put right. The watches of the
-//! embedded cluster can be blinded.
+//! The audit: a regular dry run of each object finds and reverts drift that no watch has shown. The embedded cluster
+//! can suppress watch events.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,10 +11,10 @@ use serde_json::{Value, json};
 use mainstay_testkit::listener::metrics_are;
 use mainstay_testkit::world::{NAMESPACE, World, config_map, deployment, free_address};
 
-/// Long enough for everything to be asked for once, also on a busy machine.
+/// Long enough for one dry run of every object, even on a busy machine.
 const INTERVAL: Duration = Duration::from_secs(2);
 
-/// A world whose agent audits, with these files. `before`: what is done before it starts.
+/// Creates a world with an auditing agent and these files. `before` runs before the agent starts.
 async fn audited(files: &[(&str, String)], spec: Value, before: impl Fn(&World)) -> World {
     let mut world = World::new().await;
     before(&world);
@@ -28,8 +28,8 @@ async fn audited(files: &[(&str, String)], spec: Value, before: impl Fn(&World))
     world
 }
 
-/// No watch of managed ConfigMaps shows anything, and no list, from before the agent starts: one that is there could have shown
-/// more than anybody knows.
+/// Suppresses all watches and lists of managed ConfigMaps from before the agent starts. An existing watch could already
+/// have shown more.
 fn blind(world: &World) {
     for verb in ["watch", "list"] {
         world.levers().fail_next(Fault {
@@ -43,7 +43,7 @@ fn blind(world: &World) {
     }
 }
 
-/// Dry runs so far, by object, since the gate records.
+/// Returns the number of dry runs by object, since the gate records.
 fn dry_runs(world: &World) -> BTreeMap<String, usize> {
     let mut runs = BTreeMap::new();
     for heard in world.gate.heard() {
@@ -56,7 +56,7 @@ fn dry_runs(world: &World) -> BTreeMap<String, usize> {
     runs
 }
 
-/// Waits until each of so many objects was asked for so often.
+/// Waits until each of this many objects had this many dry runs.
 async fn rounds(world: &World, objects: usize, least: usize) {
     let all = |w: &World| {
         let runs = dry_runs(w);
@@ -65,7 +65,7 @@ async fn rounds(world: &World, objects: usize, least: usize) {
     world.until_or("every object was audited", all, || format!("{:#?}", dry_runs(world))).await;
 }
 
-/// The message that `wanted` picks; others are passed over, and shown to `seen`.
+/// Waits for the first message that `wanted` accepts. Other messages are discarded.
 async fn told<T>(world: &mut World, wanted: impl Fn(&Message) -> Option<T>) -> T {
     let waiting = async {
         loop {
@@ -86,7 +86,7 @@ fn missed(message: &Message, name: &str) -> Option<(Vec<String>, String)> {
     }
 }
 
-/// Whether any message of a drift that was missed waits.
+/// Returns a pending message about missed drift.
 fn any_missed(world: &mut World) -> Option<Message> {
     std::iter::from_fn(|| world.messages.try_recv().ok()).find(|m| matches!(m, Message::DriftMissed { .. }))
 }
@@ -97,7 +97,7 @@ fn has_event(world: &World, reason: &str, kind: &str) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_no_watch_has_shown_is_found_told_and_put_back() {
+async fn drift_missed_by_the_watch_is_found_reported_and_reverted() {
     let files = [("a.yaml", config_map("a", "1")), ("b.yaml", config_map("b", "1")), ("c.yaml", config_map("c", "1"))];
     let mut world = audited(&files, json!({}), blind).await;
     world.edit("v1", "configmaps", "a", json!({"data": {"key": "changed"}}));
@@ -106,7 +106,7 @@ async fn what_no_watch_has_shown_is_found_told_and_put_back() {
     world.delete("v1", "configmaps", "b");
     assert_eq!(told(&mut world, |m| missed(m, "/b")).await.0, ["(object)"]);
     world.until("it is there again", |w| w.data("b") == "1").await;
-    // What others add is nobody's business, and is no finding: another version alone says nothing.
+    // Additions of others are no drift: a new resource version alone is no finding.
     world.edit("v1", "configmaps", "c", json!({"data": {"theirs": "x"}}));
     world.gate.record();
     rounds(&world, 3, 2).await;
@@ -122,7 +122,7 @@ async fn what_no_watch_has_shown_is_found_told_and_put_back() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn where_drift_is_only_reported_so_is_what_the_audit_finds() {
+async fn the_audit_only_reports_under_the_policy_report() {
     let mut world = audited(&[("a.yaml", config_map("a", "1"))], json!({"drift": "Report"}), blind).await;
     world.edit("v1", "configmaps", "a", json!({"data": {"key": "changed"}}));
     assert_eq!(told(&mut world, |m| missed(m, "/a")).await.0, ["data.key"]);
@@ -156,7 +156,7 @@ async fn each_object_costs_one_dry_run_in_an_interval_and_nothing_is_written() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_left_to_others_or_left_alone_is_no_finding() {
+async fn fields_of_others_and_ignored_fields_are_no_finding() {
     let ignore = json!([{"paths": ["/data/key"], "target": {"kind": "ConfigMap", "name": "ignored"}}]);
     let files = [
         ("web.yaml", deployment("web", "nginx:1", 3)),
@@ -198,7 +198,7 @@ async fn what_is_left_to_others_or_left_alone_is_no_finding() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_refused_dry_run_is_told_once_for_a_kind_and_waits_for_its_next_turn() {
+async fn a_refused_dry_run_is_reported_once_for_a_kind_and_waits_for_its_next_turn() {
     let files = [("a.yaml", config_map("a", "1")), ("b.yaml", config_map("b", "1"))];
     let mut world = audited(&files, json!({}), |_| ()).await;
     world.levers().fail_next(Fault {
@@ -223,15 +223,15 @@ async fn a_refused_dry_run_is_told_once_for_a_kind_and_waits_for_its_next_turn()
     assert!(matches!(&causes[..], [cause] if cause.contains("does not support dry run")), "{causes:?}");
     world.ready("demo").await;
     metrics_are(&world, "they are counted", |text| text.contains(r#"mainstay_audits_total{outcome="refused"} "#)).await;
-    // Watches work on.
+    // Watches still work.
     world.edit("v1", "configmaps", "a", json!({"data": {"key": "changed"}}));
     world.until("it is reverted", |w| w.data("a") == "1").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_apply_that_would_change_what_is_as_it_was_applied_is_told_and_repeated() {
+async fn an_audit_that_differs_without_a_hand_edit_is_reported_and_applied_again() {
     let mut world = audited(&[("a.yaml", config_map("a", "1"))], json!({}), |_| ()).await;
-    // As a webhook would answer that has come since.
+    // The answer of a webhook that was added later.
     let mut answer = Value::clone(&world.get("v1", "configmaps", "a").unwrap());
     answer["data"]["key"] = "rewritten".into();
     world.levers().fail_next(Fault {
@@ -240,7 +240,7 @@ async fn an_apply_that_would_change_what_is_as_it_was_applied_is_told_and_repeat
         query: "dryRun=All".into(),
         code: 200,
         body: Some(answer),
-        // It is asked again whether that is so each time.
+        // The agent repeats the dry run to confirm each finding.
         times: 2,
         ..Fault::default()
     });
@@ -256,7 +256,7 @@ async fn an_apply_that_would_change_what_is_as_it_was_applied_is_told_and_repeat
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_admission_answers_otherwise_each_time_is_told_and_not_applied_for_ever() {
+async fn a_field_that_admission_changes_each_time_is_reported_and_not_applied_for_ever() {
     let mut world = audited(&[("a.yaml", config_map("a", "1"))], json!({}), |_| ()).await;
     let live = Value::clone(&world.get("v1", "configmaps", "a").unwrap());
     for count in 0..100 {

@@ -1,4 +1,4 @@
-//! The backward loop, end to end: what is edited by hand goes back, and what is not ours stays.
+//! The backward loop, end to end: hand edits are reverted, and additions of others stay.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use mainstay_testkit::drift::{fence, next_revert, patch_as, revert_of, synced, version};
 use mainstay_testkit::world::{NAMESPACE, World, config_map, deployment};
 
-/// A Deployment whose lists have something to be put into another order.
+/// A Deployment with lists that can be reordered.
 fn listed() -> String {
     let init = |name: &str| format!("      - {{name: {name}, image: busybox}}\n");
     format!(
@@ -32,7 +32,7 @@ fn names(list: &Value) -> Vec<&str> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_changed_deleted_or_unlabelled_object_is_put_back() {
+async fn a_changed_deleted_or_unlabelled_object_is_reverted() {
     let mut world = World::new().await;
     world.remote.file("a.yaml", config_map("a", "1")).commit("one");
     world.synced(json!({})).await;
@@ -68,7 +68,7 @@ async fn additions_of_others_to_an_object_stay() {
     patch_as(&world, "kubectl-edit", WEB, Form::Strategic, env);
     fence(&world).await;
     assert_eq!(version(&world.get(A.0, A.1, A.2).unwrap()), version(&edited));
-    // The Deployment has a watch of its own: a change of ours in it comes after theirs.
+    // The Deployment has a separate watch. Our change comes after theirs in it.
     world.edit(WEB.0, WEB.1, WEB.2, json!({"metadata": {"labels": {"mainstay.dev/sync": "other"}}}));
     world
         .until("the label is ours again", |w| {
@@ -94,7 +94,7 @@ async fn another_order_of_our_items_is_reverted_without_an_author() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn another_order_of_a_list_without_keys_is_put_back() {
+async fn another_order_of_a_list_without_keys_is_reverted() {
     let mut world = synced(&[("web.yaml", listed())]).await;
     let command =
         json!([{"op": "replace", "path": "/spec/template/spec/containers/0/command", "value": ["fast", "far", "run"]}]);
@@ -149,7 +149,7 @@ async fn wiped_managed_fields_are_claimed_again_and_nothing_of_others_is_lost() 
     let before = entries.iter().find(|e| e["manager"] == "before-first-apply").unwrap();
     assert_eq!(before["fieldsV1"]["f:data"].get("f:key"), None, "{before:#}");
     assert!(before["fieldsV1"]["f:data"].get("f:theirs").is_some(), "{before:#}");
-    // What Git drops is ours alone to remove.
+    // Only the agent removes fields that Git drops.
     world.remote.file("a.yaml", config_map("a", "1").replace("  key:", "  new:"));
     world.commit("demo", "another key").await;
     assert_eq!(world.get(A.0, A.1, A.2).unwrap()["data"], json!({"new": "1", "theirs": "x"}));
@@ -183,7 +183,7 @@ async fn annotations_for_people_are_never_reverted() {
         let edited = world.edit(A.0, A.1, A.2, json!({"metadata": {"annotations": {"mainstay.dev/prune": theirs}}}));
         fence(&world).await;
         assert_eq!(version(&world.get(A.0, A.1, A.2).unwrap()), version(&edited));
-        // Nor when something else in the object is.
+        // It is not reverted when another field of the object is, either.
         world.edit(A.0, A.1, A.2, json!({"data": {"key": "changed"}}));
         assert_eq!(revert_of(&mut world, "a").await.1, ["data.key"]);
         assert_eq!(annotation(&world), found);
@@ -227,7 +227,7 @@ async fn one_revert_makes_one_event_on_the_object_and_one_on_its_git_sync() {
         world.edit(A.0, A.1, A.2, json!({"data": {"key": format!("changed {round}")}}));
         assert_eq!(revert_of(&mut world, "a").await.0, "kubectl-edit");
     }
-    // Not those of a world before this one, which an agent that was killed may have sent just then.
+    // Events of an earlier world do not count. A killed agent may have sent them just before.
     let uid = |object: Option<Arc<Value>>| object.unwrap()["metadata"]["uid"].clone();
     let sync = world.get("mainstay.dev/v1alpha1", "gitsyncs", "demo");
     let about = [uid(sync), uid(world.get("v1", "configmaps", "a")), uid(world.get("v1", "configmaps", "fence"))];
@@ -244,7 +244,7 @@ async fn one_revert_makes_one_event_on_the_object_and_one_on_its_git_sync() {
     world.until("both are there", |w| told(w).len() >= 2).await;
     fence(&world).await;
     world.until("that of the fence too", |w| told(w).iter().filter(|kind| **kind == "ConfigMap").count() >= 2).await;
-    // The GitSync's may be summed up.
+    // Events about the GitSync may be aggregated.
     let (of_objects, of_git_syncs): (Vec<_>, Vec<_>) = told(&world).into_iter().partition(|kind| *kind == "ConfigMap");
     assert_eq!((of_objects.len(), (1..=2).contains(&of_git_syncs.len())), (2, true), "{of_git_syncs:?}");
 }
@@ -272,7 +272,7 @@ async fn a_person_who_scales_is_reverted_and_an_autoscaler_is_not() {
     world.until("the count is given up", |w| !owns_replicas(w)).await;
     assert_eq!(web(&world)["spec"]["replicas"], 2, "and does not fall on the way");
     scale(&world, "kube-controller-manager", 7);
-    // Something of ours that changes afterwards is reverted, and the count still stays.
+    // A change of one of our fields is reverted, and the count still stays.
     world.edit(
         WEB.0,
         WEB.1,
@@ -303,7 +303,7 @@ async fn objects_of_controllers_and_outside_the_inventory_are_left_alone() {
     let foreign = world.create("v1", "configmaps", NAMESPACE, foreign);
     fence(&world).await;
     assert_eq!(world.data("a"), "changed");
-    // Not even when everything is looked at again.
+    // A restart does not revert it, either.
     world.stop().await;
     world.start();
     fence(&world).await;

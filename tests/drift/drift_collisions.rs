@@ -1,4 +1,4 @@
-//! The backward loop, end to end: what somebody wrote in the place of ours, so that the API server refuses to have both.
+//! The backward loop, end to end: values of others in place of ours, which the API server refuses to have together.
 
 use devcluster::{Action, Call, verbs::patch::Form};
 use serde_json::{Value, json};
@@ -11,7 +11,7 @@ use mainstay_testkit::{
 const WEB: (&str, &str, &str) = ("apps/v1", "deployments", "web");
 const SERVICE: (&str, &str, &str) = ("v1", "services", "web");
 
-/// How often something was asked for.
+/// Returns the number of requests of one kind.
 fn asked(world: &World, what: &str) -> u64 {
     world.requests().into_iter().filter(|(asked, _)| asked == what).map(|(_, count)| count).sum()
 }
@@ -20,7 +20,7 @@ fn live(world: &World, of: (&str, &str, &str)) -> Value {
     (*world.get(of.0, of.1, of.2).unwrap()).clone()
 }
 
-/// The spec of an object without what the server or its controllers count in it.
+/// Returns the spec of an object without fields that the server or its controllers write.
 fn spec(world: &World, of: (&str, &str, &str)) -> Value {
     live(world, of)["spec"].clone()
 }
@@ -31,7 +31,7 @@ fn service(ports: &str) -> String {
     )
 }
 
-/// Who applied the fields of an object and who else owns any, besides through subresources.
+/// Returns the managers of an object, except for subresources.
 fn managers(object: &Value) -> Vec<String> {
     let entries = object["metadata"]["managedFields"].as_array().unwrap();
     let main = entries.iter().filter(|entry| entry.get("subresource").is_none());
@@ -40,7 +40,7 @@ fn managers(object: &Value) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_port_of_a_service_that_was_edited_is_put_back_in_one_apply() {
+async fn a_port_of_a_service_that_was_edited_is_reverted_in_one_apply() {
     for (ports, op) in [
         (
             "[{name: http, port: 80}, {name: https, port: 443}]",
@@ -66,7 +66,7 @@ async fn a_port_of_a_service_that_was_edited_is_put_back_in_one_apply() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_port_without_a_name_that_was_edited_is_put_back_at_once() {
+async fn a_port_without_a_name_that_was_edited_is_reverted_at_once() {
     let mut world = synced(&[("web.yaml", service("[{port: 80}]"))]).await;
     let before = spec(&world, SERVICE);
     let edit = json!([{"op": "replace", "path": "/spec/ports/0/port", "value": 8080}]);
@@ -88,7 +88,7 @@ async fn a_conflicting_port_of_a_person_is_removed_and_that_of_an_applier_is_rep
             "apiVersion": "v1", "kind": "Service", "metadata": {"name": "web", "namespace": NAMESPACE},
             "spec": {"ports": [{"name": "http", "port": 8080}]},
         });
-        // Git's port goes, theirs comes: by hand as a JSON patch, for an apply only adds.
+        // Replaces Git's port by another. An edit by hand is a JSON patch, because an apply only adds.
         let swap = json!([{"op": "replace", "path": "/spec/ports", "value": [{"name": "http", "port": 8080}]}]);
         patch_as(&world, manager, SERVICE, Form::Json, swap);
         object["spec"]["ports"][0]["protocol"] = "TCP".into();
@@ -96,13 +96,13 @@ async fn a_conflicting_port_of_a_person_is_removed_and_that_of_an_applier_is_rep
     };
     let object = apply("kubectl");
     let call = Call::new(SERVICE.0, SERVICE.1, NAMESPACE, "web", Action::Patch(Form::Apply, object));
-    // It may already be on its way back: then the apply collides with ours and is refused.
+    // The agent may already be reverting it. The apply then conflicts with ours and is refused.
     let _ = world.try_as("kubectl", call);
     world.until("it is reverted", |w| spec(w, SERVICE)["ports"] == before["ports"]).await;
     assert_eq!(revert_of(&mut world, "web").await.0, "kubectl");
 }
 
-/// A Deployment in which every list with keys has an item of ours.
+/// A Deployment in which every keyed list has one of our items.
 const LISTS: &str = r"apiVersion: apps/v1
 kind: Deployment
 metadata: {name: web}
@@ -128,7 +128,7 @@ spec:
       - {maxSkew: 1, topologyKey: zone, whenUnsatisfiable: ScheduleAnyway, labelSelector: {matchLabels: {app: web}}}
 ";
 
-/// What people edit in the keys of lists, in the pod template.
+/// Hand edits of list keys in the pod template.
 const EDITS: [(&str, &str); 9] = [
     ("containers/0/name", r#""other""#),
     ("containers/0/env/0/name", r#""OTHER""#),
@@ -142,7 +142,7 @@ const EDITS: [(&str, &str); 9] = [
 ];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_item_of_any_list_whose_key_was_edited_is_put_back_in_one_apply() {
+async fn an_item_of_any_list_whose_key_was_edited_is_reverted_in_one_apply() {
     let mut world = synced(&[("web.yaml", LISTS.to_owned())]).await;
     let before = spec(&world, WEB);
     for (path, value) in EDITS {
@@ -155,10 +155,10 @@ async fn an_item_of_any_list_whose_key_was_edited_is_put_back_in_one_apply() {
         assert_eq!(who, "kubectl-edit", "{path}: {fields:?}");
         assert_eq!(managers(&live(&world, WEB)), ["mainstay Apply"], "{path}");
         assert_eq!(asked(&world, "apply deployments.apps"), applies + 1, "{path}: nothing was refused");
-        // A fight it is not.
+        // Prevents the edits from counting as a fight.
         world.kill().await;
         world.start();
-        // What it has not noted before it was killed it applies once more, before it answers.
+        // The agent applies again the state that it had not recorded before the kill. It answers afterwards.
         world.ask("demo").await;
         fence(&world).await;
     }
@@ -244,7 +244,7 @@ async fn additions_without_conflict_stay_when_an_item_is_restored() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_object_that_is_written_meanwhile_is_put_back_all_the_same() {
+async fn an_object_that_is_written_meanwhile_is_reverted_all_the_same() {
     let mut world = synced(&[("web.yaml", service("[{name: http, port: 80}]"))]).await;
     let before = spec(&world, SERVICE);
     world.fail_next("patch", "services", "web", 409, 2);
@@ -313,7 +313,7 @@ webhooks:
     let mut world = synced(&files).await;
     let of = ("example.org/v1", "widgets", "w");
     let before = spec(&world, of);
-    // One that resembles ours, and one that only stands where there is no room for a third.
+    // One item resembles ours. The other only takes the last free place.
     for part in [json!({"id": "c", "size": 1}), json!({"id": "c", "size": 9})] {
         let edit = json!([{"op": "replace", "path": "/spec/parts/0", "value": part}]);
         patch_as(&world, "kubectl-edit", of, Form::Json, edit);
@@ -358,7 +358,7 @@ async fn conflicts_are_only_reported_under_the_policy_report() {
     assert_eq!(version(&live(&world, SERVICE)), version(&edited));
 }
 
-/// The Events of a reason about an object of the namespace.
+/// Returns the Events with a reason about one kind of object in the namespace.
 fn events(world: &World, reason: &str, kind: &str) -> Vec<Value> {
     let all = world.server.objects("v1", "events", Some(NAMESPACE));
     let about = all.into_iter().filter(|event| event["reason"] == reason && event["involvedObject"]["kind"] == kind);
@@ -382,7 +382,7 @@ fn refuse(world: &World, times: u32) {
 async fn a_revert_that_fails_twice_makes_the_git_sync_not_ready_until_it_succeeds() {
     let mut world = synced(&[("web.yaml", service("[{name: http, port: 80}]"))]).await;
     let before = spec(&world, SERVICE);
-    // The first try only.
+    // Only the first attempt is refused.
     refuse(&world, 1);
     let edit = json!([{"op": "replace", "path": "/spec/ports/0/port", "value": 8080}]);
     patch_as(&world, "kubectl-edit", SERVICE, Form::Json, edit.clone());
@@ -400,7 +400,7 @@ async fn a_revert_that_fails_twice_makes_the_git_sync_not_ready_until_it_succeed
         assert_eq!(told.len(), 1, "it is aggregated");
         let text = told[0]["message"].as_str().unwrap();
         assert!(text.contains("cannot revert spec.ports: web.yaml:1 (document 1): "), "{text}");
-        // An Event of the Service need not name it.
+        // An Event about the Service need not name it.
         let names = text.contains(&format!("Service {NAMESPACE}/web"));
         assert_eq!((&told[0]["type"], names), (&json!("Warning"), kind == "GitSync"), "{text}");
     }
@@ -409,7 +409,7 @@ async fn a_revert_that_fails_twice_makes_the_git_sync_not_ready_until_it_succeed
     world.condition_is("demo", "Ready", "True").await;
 }
 
-/// A Service whose port is edited, and whose applies are refused for ever with a code and a text that never repeats.
+/// Edits the port of a Service whose applies are always refused, with a new message each time.
 async fn refused_for_ever(code: u16) {
     let world = synced(&[("web.yaml", service("[{name: http, port: 80}]"))]).await;
     let before = spec(&world, SERVICE);
@@ -426,17 +426,17 @@ async fn refused_for_ever(code: u16) {
     let edit = json!([{"op": "replace", "path": "/spec/ports/0/port", "value": 8080}]);
     patch_as(&world, "kubectl-edit", SERVICE, Form::Json, edit);
     world.until("it is tried again and again", |w| asked(w, "apply services") > 3).await;
-    // What collides made way in the first try, and not again.
+    // The conflicting item was removed in the first attempt, but not again.
     let (writes, reads) = (asked(&world, "patch services"), asked(&world, "get services"));
     assert!(writes <= 2 && reads <= 1, "{code}: {writes} patches and {reads} GETs");
     assert_eq!(managers(&live(&world, SERVICE)), ["mainstay Apply", "kubectl-edit Update"]);
-    // What refused it has changed its mind.
+    // The refusals end.
     world.levers().clear_faults();
     world.until("it is back", |w| spec(w, SERVICE) == before).await;
     assert_eq!(managers(&live(&world, SERVICE)), ["mainstay Apply"]);
 }
 
-/// Nobody's `managedFields` are rewritten, and rewritten back, with every try.
+/// Retries do not rewrite `managedFields` again and again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn conflicting_items_are_not_removed_again_for_a_revert_that_is_always_refused() {
     tokio::join!(refused_for_ever(422), refused_for_ever(403));

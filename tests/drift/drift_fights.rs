@@ -1,4 +1,4 @@
-//! The backward loop, end to end: other writers that do not give up, and servers that fail.
+//! The backward loop, end to end: persistent other writers, and failing servers.
 
 use std::{
     sync::{
@@ -22,7 +22,7 @@ use mainstay_testkit::{
 
 const A: (&str, &str, &str) = ("v1", "configmaps", "a");
 
-/// Writes its own value every 10 ms until it is told to stop.
+/// Writes its own value every 10 ms until `stop` is set.
 fn fight(server: &TestServer, stop: &Arc<AtomicBool>) -> JoinHandle<()> {
     let (server, stop) = (server.clone(), Arc::clone(stop));
     tokio::spawn(async move {
@@ -30,7 +30,7 @@ fn fight(server: &TestServer, stop: &Arc<AtomicBool>) -> JoinHandle<()> {
         while !stop.load(Ordering::Relaxed) {
             every.tick().await;
             let theirs = Action::Patch(Form::Merge, json!({"data": {"key": "theirs"}}));
-            // The object may be away for a moment.
+            // The object may be missing for a moment.
             let _ = server.call(&Caller::new("autopilot"), Call::new(A.0, A.1, NAMESPACE, A.2, theirs));
         }
     })
@@ -53,14 +53,14 @@ async fn a_fight_is_slowed_named_and_over_with_a_commit_that_changes_the_object(
     world.condition_is("demo", "Contended", "True").await;
     let condition = world.condition("demo", "Contended");
     assert!(condition.contains("autopilot keeps writing to ConfigMap mainstay-tests/a: data.key"), "{condition}");
-    // Nobody else pays for it.
+    // Other objects are not delayed.
     for _ in 0..3 {
         world.edit(A.0, A.1, "b", json!({"data": {"key": "changed"}}));
         let edited = Instant::now();
         revert_of(&mut world, "b").await;
         assert!(edited.elapsed() < Duration::from_secs(10), "{:?}", edited.elapsed());
     }
-    // From the fifth on the waits double: 0.25 s, 0.5 s, 1 s … so that 16 would take two minutes.
+    // From the fifth revert on, the backoff doubles: 0.25 s, 0.5 s, 1 s … 16 reverts would take two minutes.
     let applies = count(&world, "apply configmaps");
     let most = 5.0 + (1.0 + began.elapsed().as_secs_f64() / 0.25).log2().ceil() + 1.0 + 3.0 + 2.0;
     assert!(applies as f64 <= most, "{applies} applies in {:?}", began.elapsed());
@@ -93,7 +93,7 @@ async fn a_persistent_writer_is_reported_a_few_times_under_the_policy_report() {
     let (mut writes, mut every) = (0, tokio::time::interval(Duration::from_millis(10)));
     while writes < 300 || !world.condition("demo", "Contended").starts_with("True") {
         assert!(began.elapsed() < world.patience, "{}", world.status("demo"));
-        // What is out of sight for a moment has to be looked at, and is as wrong as ever.
+        // Without its label, the object leaves the watch for a moment and has to be read. It differs as before.
         let label = if writes % 2 == 0 { Value::Null } else { json!("mainstay-tests.demo") };
         let theirs = json!({"metadata": {"labels": {LABEL: label}}, "data": {"key": format!("theirs {writes}")}});
         let call = Call::new(A.0, A.1, NAMESPACE, A.2, Action::Patch(Form::Merge, theirs));
@@ -103,7 +103,7 @@ async fn a_persistent_writer_is_reported_a_few_times_under_the_policy_report() {
     }
     let condition = world.condition("demo", "Contended");
     assert!(condition.contains("autopilot keeps writing to ConfigMap mainstay-tests/a: "), "{condition}");
-    // As with reverts, from the fifth on the waits double; each is asked for and told once.
+    // As for reverts, the backoff doubles from the fifth one on. Each is dry-run and reported once.
     let (told, asked) = (told(&mut world), count(&world, "apply configmaps"));
     let most = 5.0 + (1.0 + began.elapsed().as_secs_f64() / 0.25).log2().ceil() + 1.0;
     assert!((5.0..=most).contains(&f64::from(told)), "{told} reports of {writes} writes in {:?}", began.elapsed());
@@ -138,7 +138,7 @@ async fn retry_after_of_the_api_server_is_honoured() {
     let edited = Instant::now();
     world.edit(A.0, A.1, A.2, json!({"data": {"key": "changed"}}));
     world.until("the failure is told", |w| w.status("demo").to_string().contains("RevertFailed")).await;
-    // What is seen meanwhile is no reason to hurry.
+    // Further events do not shorten the wait.
     world.edit(A.0, A.1, A.2, json!({"data": {"key": "changed again"}}));
     revert_of(&mut world, "a").await;
     assert!(edited.elapsed() >= Duration::from_secs(7), "{:?}", edited.elapsed());
@@ -188,7 +188,7 @@ async fn only_the_first_revert_of_an_object_does_not_wait_for_the_five_seconds_b
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_idle_agent_sends_no_request() {
     let world = synced(&[("a.yaml", config_map("a", "1"))]).await;
-    // The last Events and the status may still be on their way.
+    // The last Events and the status may still be pending.
     fence(&world).await;
     world.until("the status is written", |w| w.status("demo")["reverted"] == 2).await;
     let mut last = (world.requests(), Instant::now());
@@ -203,7 +203,7 @@ async fn an_idle_agent_sends_no_request() {
             quiet.1.elapsed() > Duration::from_secs(3)
         })
         .await;
-    // Status of others, and what is theirs in our objects, changes nothing of that.
+    // Status changes and additions of others cause no requests, either.
     let before = world.requests();
     let theirs: Value = json!({"metadata": {"annotations": {"note": "x"}}});
     world.edit(A.0, A.1, A.2, theirs);

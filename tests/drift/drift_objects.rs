@@ -1,4 +1,4 @@
-//! The backward loop, end to end: whole objects that go, come back, or must not come back.
+//! The backward loop, end to end: objects that are deleted, restored, or must stay deleted.
 
 use devcluster::{Action, Call, verbs::delete::DeleteOptions, verbs::patch::Form};
 use serde_json::json;
@@ -99,7 +99,7 @@ spec:
     let first = definition(&world);
     let action = Action::Delete(DeleteOptions::default());
     world.try_as("kubectl", Call::new(version, definitions, "", name, action)).unwrap();
-    // A definition that is about to go may still take a widget, which goes with it.
+    // A terminating definition may still accept a widget, which is deleted with it.
     world.until("another definition is there", |w| definition(w).is_some_and(|uid| Some(uid) != first)).await;
     world.until("another widget is there", |w| size(w) == Some(json!(3)) && uid(w) != before).await;
     world.condition_is("demo", "Ready", "True").await;
@@ -117,7 +117,7 @@ async fn an_object_that_left_the_repository_is_never_brought_back() {
     }
     world.remote.commit("all");
     world.synced(json!({})).await;
-    // Edits and deletions by hand come at the very moment at which the objects leave.
+    // Hand edits and deletions happen while the objects are pruned.
     for leaving in all.chunks(5) {
         for name in leaving {
             world.remote.remove(&format!("{name}.yaml"));
@@ -127,7 +127,7 @@ async fn an_object_that_left_the_repository_is_never_brought_back() {
         for (n, name) in leaving.iter().enumerate() {
             let of = Call::new("v1", "configmaps", NAMESPACE, name, Action::Delete(DeleteOptions::default()));
             let edit = Action::Patch(Form::Merge, json!({"data": {"key": "changed"}}));
-            // They may be gone already.
+            // The objects may already be gone.
             let _ = if n % 2 == 0 {
                 world.try_as("kubectl", of)
             } else {
@@ -144,7 +144,7 @@ async fn an_object_that_left_the_repository_is_never_brought_back() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_revert_under_way_does_not_outlive_the_objects_departure() {
     let mut world = synced(&[("a.yaml", config_map("a", "1"))]).await;
-    // The restoring write hangs in the server while the object leaves the repository.
+    // The revert hangs in the server while the object leaves the repository.
     world.levers().fail_next(devcluster::fault_injection::Fault {
         verb: "apply".into(),
         resource: "configmaps".into(),
@@ -193,7 +193,7 @@ async fn drift_while_a_commit_is_applied_is_held_at_what_was_applied_last() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn five_hundred_edits_at_once_are_put_back_once_each() {
+async fn five_hundred_edits_at_once_are_reverted_once_each() {
     let file = |n: usize| (0..50).map(|i| config_map(&format!("m{}", n * 50 + i), "1") + "---\n").collect::<String>();
     let files = (0..10).map(|n| (format!("f{n}.yaml"), file(n))).collect::<Vec<_>>();
     let files = files.iter().map(|(path, content)| (path.as_str(), content.clone())).collect::<Vec<_>>();
@@ -228,7 +228,7 @@ async fn a_reference_that_took_the_place_of_a_value_makes_way_for_it_and_what_st
     let mut env = found["env"].as_array().unwrap().clone();
     env.sort_by_key(|entry| entry["name"].to_string());
     assert_eq!((json!(env), &found["command"]), (variables, &json!(["theirs"])));
-    // Its controller has to see the revert first.
+    // The Deployment's controller has to see the revert first.
     let is_well =
         |w: &World| w.condition("demo", "Ready").starts_with("True") && w.status("demo")["failures"].is_null();
     world.until("it is ready and nothing failed", is_well).await;

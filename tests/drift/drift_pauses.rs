@@ -1,4 +1,4 @@
-//! The backward loop, end to end: break glass, policies and suspension.
+//! The backward loop, end to end: pauses, policies and suspension.
 
 use std::time::Duration;
 
@@ -64,7 +64,7 @@ async fn a_commit_reaches_an_object_under_break_glass_when_that_is_over() {
     assert_eq!(world.data("a"), "1");
     world.edit(A.0, A.1, A.2, over());
     world.until("the commit has reached it", |w| w.data("a") == "2").await;
-    // And is what the next agent keeps without a write.
+    // The next agent keeps it without a write, too.
     world.until("it is in the inventory", |w| w.status("demo").get("paused").is_none_or(Value::is_null)).await;
     world.edit(A.0, A.1, A.2, changed());
     world.until("reverted to the new state", |w| w.data("a") == "2").await;
@@ -113,7 +113,7 @@ async fn an_object_under_break_glass_that_lost_its_label_is_still_seen() {
     world.edit(A.0, A.1, A.2, unlabelled);
     fence(&world).await;
     assert_eq!(world.data("a"), "changed");
-    // An agent that did not see it happen finds it too.
+    // An agent that did not see the change finds it, too.
     world.stop().await;
     world.start();
     fence(&world).await;
@@ -154,12 +154,12 @@ async fn reported_drift_is_emitted_once_and_stays() {
     world.change("demo", json!({"drift": "Report"})).await;
     world.edit(A.0, A.1, A.2, changed());
     assert_eq!(drift_seen(&mut world).await, ["data.key"]);
-    // What others add afterwards is no other drift.
+    // Later additions of others are no further drift.
     world.edit(A.0, A.1, A.2, json!({"data": {"theirs": "x"}}));
     world.delete(A.0, A.1, "b");
     assert_eq!(drift_seen(&mut world).await, ["(object)"]);
     assert_eq!((world.data("a"), world.data("b")), ("changed".to_owned(), "absent".to_owned()));
-    // A commit still applies what it changes.
+    // A commit still applies its changes.
     world.remote.file("a.yaml", config_map("a", "2"));
     world.commit("demo", "two").await;
     assert_eq!((world.data("a"), world.data("b")), ("2".to_owned(), "absent".to_owned()));
@@ -168,7 +168,7 @@ async fn reported_drift_is_emitted_once_and_stays() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn ignored_drift_is_put_back_when_it_is_no_longer_ignored() {
+async fn drift_is_reverted_when_it_is_no_longer_ignored() {
     let world = synced(&[("a.yaml", config_map("a", "1")), ("b.yaml", config_map("b", "1"))]).await;
     world.change("demo", json!({"drift": "Ignore"})).await;
     world.edit(A.0, A.1, A.2, changed());
@@ -204,7 +204,7 @@ async fn suspension_reaches_a_revert_that_waits_out_a_fight() {
         patch_as(&world, "other", A, Form::Merge, json!({"data": {"key": format!("theirs {round}")}}));
         revert_of(&mut world, "a").await;
     }
-    // Hot enough that the next ones wait; the wait is over long after the suspension.
+    // Enough reverts to cause a backoff, which ends long after the suspension.
     for round in 5..8 {
         patch_as(&world, "other", A, Form::Merge, json!({"data": {"key": format!("theirs {round}")}}));
         revert_of(&mut world, "a").await;
@@ -236,7 +236,7 @@ fn spec(world: &World, of: (&str, &str, &str), field: &str) -> Value {
     world.get(of.0, of.1, of.2).unwrap()["spec"][field].clone()
 }
 
-/// Waits until what the agent does about all that it has seen is done: it has asked, and put something back.
+/// Waits until the agent has handled all events: it answers a request and reverts a hand edit.
 async fn settled(world: &World) {
     world.ask("demo").await;
     fence(world).await;
@@ -256,7 +256,7 @@ async fn a_sync_that_cannot_read_lets_itself_be_repaired() {
     assert_eq!(unread(&world), "GitSync.mainstay.dev mainstay-tests/demo");
     world.edit(SYNC.0, SYNC.1, SYNC.2, json!({"spec": {"reference": "main"}}));
     world.ready("demo").await;
-    // The newest commit still says otherwise, and so does what the next agent reads.
+    // The newest commit still differs, and so does the state that the next agent reads.
     settled(&world).await;
     assert_eq!(spec(&world, SYNC, "reference"), "main");
     world.stop().await;
@@ -293,7 +293,7 @@ async fn a_git_repository_that_cannot_be_read_lets_itself_be_repaired() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn while_a_sync_can_read_its_reference_is_put_back() {
+async fn a_readable_reference_is_reverted() {
     let mut world = synced(&[("own.yaml", own_sync("main", "red"))]).await;
     world.remote.branch("release").file("other.yaml", config_map("other", "1")).commit("elsewhere");
     world.remote.branch("main");
@@ -306,7 +306,7 @@ async fn while_a_sync_can_read_its_reference_is_put_back() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_break_glass_whose_end_is_no_time_lasts_and_is_told_of() {
+async fn a_pause_whose_end_is_no_time_lasts_and_is_reported() {
     let mut world = synced(&[("a.yaml", config_map("a", "1"))]).await;
     world.edit(A.0, A.1, A.2, glass(Some("tomorrow")));
     let told = async {

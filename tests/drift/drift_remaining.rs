@@ -1,4 +1,4 @@
-//! Drift that remains: what differs and is not reverted is in the status, in the counts and in what `mainstay status` says.
+//! Remaining drift: differences that are not reverted appear in the status, in the counts and in `mainstay status`.
 
 use devcluster::verbs::patch::Form;
 use serde_json::{Value, json};
@@ -20,7 +20,7 @@ fn put(world: &World, value: &str) {
     world.edit(A.0, A.1, A.2, json!({"data": {"key": value}}));
 }
 
-/// The remaining drift of an object of this name.
+/// Returns the remaining drift of an object.
 fn drifted(world: &World, name: &str) -> Value {
     let status = world.status("demo");
     let all = status["drifted"].as_array().cloned().unwrap_or_default();
@@ -35,7 +35,7 @@ async fn until_none(world: &World) {
     assert_eq!(status["healthy"], status["objects"], "{status:#}");
 }
 
-/// A Service and a ConfigMap under the policy Report.
+/// Creates a Service and a ConfigMap under the policy Report.
 async fn reporting() -> World {
     let world = synced(&[("web.yaml", service()), ("a.yaml", config_map("a", "1"))]).await;
     world.change("demo", json!({"drift": "Report"})).await;
@@ -59,7 +59,7 @@ async fn a_missing_object_that_is_only_reported_is_no_healthy_one_and_a_differen
     assert!(world.condition("demo", "Healthy").starts_with("False ObjectMissing"), "{status:#}");
     let text = "True Drifted: 1 object differs from the repository: Service mainstay-tests/web does not exist (spec.drift is Report)";
     assert_eq!(world.condition("demo", "Drifted"), text);
-    // The commit is applied; what became of it since is told by the other conditions.
+    // Ready covers the applied commit. Other conditions report later changes.
     let ready = world.condition("demo", "Ready");
     assert!(ready.starts_with("True Applied") && ready.contains("1 object differs"), "{ready}");
     let (code, said) = mainstay(&world, &["status", "demo"]).await;
@@ -96,7 +96,7 @@ async fn a_changed_field_that_is_only_reported_is_named_until_somebody_puts_it_b
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_object_that_somebody_puts_back_under_the_policy_report_is_seen_with_and_without_our_label() {
+async fn an_object_restored_by_hand_under_the_policy_report_is_seen_with_and_without_our_label() {
     let world = reporting().await;
     let whole = |labels: Value| {
         let metadata = json!({"name": "web", "namespace": "mainstay-tests", "labels": labels});
@@ -110,7 +110,7 @@ async fn an_object_that_somebody_puts_back_under_the_policy_report_is_seen_with_
         if again == 0 {
             world.create(WEB.0, WEB.1, "mainstay-tests", whole(json!({LABEL: "mainstay-tests.demo"})));
         } else {
-            // Without the label, as `kubectl apply` of the manifest makes it, that is all that is wrong with it.
+            // The label is the only difference: `kubectl apply` of the manifest does not set it.
             world.create(WEB.0, WEB.1, "mainstay-tests", whole(json!({})));
             let label = format!("metadata.labels[{LABEL}]");
             world.until("it lacks the label", |w| fields(w) == json!([label])).await;
@@ -122,7 +122,7 @@ async fn an_object_that_somebody_puts_back_under_the_policy_report_is_seen_with_
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_reported_is_found_again_by_the_next_agent_with_its_time() {
+async fn the_next_agent_finds_reported_drift_with_its_time() {
     let mut world = reporting().await;
     world.delete(WEB.0, WEB.1, WEB.2);
     put(&world, "changed");
@@ -133,7 +133,7 @@ async fn what_is_reported_is_found_again_by_the_next_agent_with_its_time() {
     world.ask("demo").await;
     assert_eq!(world.status("demo")["driftedObjects"], 2, "nobody says that it is gone before anybody has looked");
     assert_eq!([drifted(&world, "a"), drifted(&world, "web")], before);
-    // And what was reverted meanwhile is found, too.
+    // Drift that was reverted in the meantime is found, too.
     world.stop().await;
     put(&world, "1");
     world.start();
@@ -143,7 +143,7 @@ async fn what_is_reported_is_found_again_by_the_next_agent_with_its_time() {
     until_none(&world).await;
 }
 
-/// Changes an object until its next revert waits for seconds.
+/// Changes an object until the backoff of its next revert is several seconds.
 async fn fight(world: &mut World) {
     for round in 0..8 {
         patch_as(world, "other", A, Form::Merge, json!({"data": {"key": format!("theirs {round}")}}));
@@ -215,7 +215,7 @@ async fn a_commit_that_a_paused_object_did_not_get_is_a_difference() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_cannot_be_put_back_differs_and_values_of_secrets_are_not_shown() {
+async fn an_object_that_cannot_be_reverted_differs_and_secret_values_are_not_shown() {
     let secret = "apiVersion: v1\nkind: Secret\nmetadata: {name: s}\nstringData: {password: git-value}\n";
     let world = synced(&[("s.yaml", secret.to_owned()), ("a.yaml", config_map("a", "1"))]).await;
     world.fail_next("apply", "secrets", "s", 403, 3);

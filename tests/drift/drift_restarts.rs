@@ -1,4 +1,4 @@
-//! The backward loop, end to end: an agent that comes back after a while.
+//! The backward loop, end to end: an agent that restarts after a while.
 
 use devcluster::fault_injection::Fault;
 use serde_json::{Value, json};
@@ -34,7 +34,8 @@ async fn a_restart_applies_nothing_and_lists_each_kind_once() {
     assert_eq!([A.2, "b"].map(|name| version(&world.get(A.0, A.1, name).unwrap())), before);
 }
 
-/// With hundreds of GitSyncs, the first list of a kind can take seconds; what it has not shown yet is not unhealthy.
+/// With hundreds of GitSyncs, the first list of a kind can take seconds. Objects missing from it so far are not
+/// unhealthy.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_git_sync_stays_ready_over_a_restart_with_slow_lists() {
     let mut world = synced(&[("a.yaml", config_map("a", "1")), ("web.yaml", deployment("web", "nginx:1", 1))]).await;
@@ -48,7 +49,7 @@ async fn a_git_sync_stays_ready_over_a_restart_with_slow_lists() {
     let before = since(&world);
     assert!(before.len() == 2 && before.iter().all(|(status, _)| status == "True"), "{before:?}");
     world.stop().await;
-    // The kinds are told by watches that begin with what is there; of labelled objects, not of the agent's own settings.
+    // Streaming lists are watches. Only those of labelled objects are delayed, not those of the agent's own settings.
     for resource in ["configmaps", "deployments.apps"] {
         world.levers().fail_next(Fault {
             verb: "watch".into(),
@@ -60,7 +61,7 @@ async fn a_git_sync_stays_ready_over_a_restart_with_slow_lists() {
         });
     }
     world.start();
-    // What it does once it has seen them is to put an edit back.
+    // Once the agent has seen the kinds, it reverts an edit.
     world.edit(A.0, A.1, A.2, json!({"data": {"key": "changed"}}));
     world.until("the edit is reverted", |w| w.data("a") == "1").await;
     world.until("the revert is counted", |w| w.status("demo")["reverted"] == 1).await;
@@ -115,7 +116,7 @@ async fn objects_that_were_created_again_are_known_to_the_next_agent() {
     world.stop().await;
     world.start();
     fence(&world).await;
-    // Only an object whose UID is known may be pruned.
+    // Only an object with a known UID may be pruned.
     world.remote.remove("a.yaml");
     world.commit("demo", "it leaves").await;
     assert_eq!(world.data("a"), "absent");
@@ -139,7 +140,7 @@ async fn an_object_that_is_deleted_during_the_first_list_is_restored() {
         world.remote.file(&format!("{name}.yaml"), config_map(name, "1"));
     }
     world.commit("demo", "two").await;
-    // A list succeeds, only the watch after it fails: the agent may find out before the faults are cleared.
+    // A list succeeds, and only the watch after it fails. The agent may notice that before the faults are cleared.
     world.levers().reset_counts();
     world.delete(A.0, A.1, "b");
     world.edit(A.0, A.1, "c", json!({"metadata": {"labels": {"mainstay.dev/sync": null}}}));

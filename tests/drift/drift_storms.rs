@@ -1,11 +1,11 @@
-//! Many edits at once: how reverts are shared between owners, and what becomes of them when the server has too much to do.
+//! Many edits at once: sharing of reverts between owners, and behaviour on an overloaded server.
 
 use devcluster::fault_injection::Fault;
 use serde_json::json;
 
 use mainstay_testkit::world::{World, config_map};
 
-/// A world with so many Secrets of the GitSync `storm` and the ConfigMap `a` of the GitSync `calm`.
+/// Creates a world with this many Secrets of the GitSync `storm` and the ConfigMap `a` of the GitSync `calm`.
 async fn two_owners(count: usize) -> World {
     let mut world = World::new().await;
     for number in 0..count {
@@ -28,7 +28,7 @@ fn storm(world: &World, count: usize) {
     }
 }
 
-/// How many of the Secrets are as the branch says.
+/// Returns the number of Secrets that match the branch.
 fn back(world: &World, count: usize) -> usize {
     let key = |number: usize| world.get("v1", "secrets", &format!("s{number}")).map(|s| s["data"]["key"].clone());
     (0..count).filter(|number| key(*number) == Some(json!("b25l"))).count()

@@ -1,4 +1,4 @@
-//! Edits of objects that the agent watches leave nothing behind in it, however many there are.
+//! Edits of watched objects leave no data behind in the agent, regardless of their number.
 
 use std::time::{Duration, Instant};
 
@@ -11,14 +11,14 @@ use mainstay_testkit::{
     world::{NAMESPACE, World, config_map, deployment},
 };
 
-/// Edits of each object: those of the queues and timers themselves are a hundred thousand, in their own tests.
+/// Number of edits of each object. The unit tests of queues and timers make a hundred thousand.
 const EDITS: u32 = 1000;
-/// Tasks that come and go with requests.
+/// Maximum number of tasks that belong to requests in progress.
 const PASSING: usize = 24;
-/// Memory that a process may keep to itself after work, in MiB.
+/// Memory that a process may retain after work, in MiB.
 const KEPT_FREE: u64 = 6;
 
-/// Objects that the agent watches, each with an edit of this number.
+/// Returns the watched objects, each with the edit of this number.
 fn watched(number: u32) -> [(&'static str, &'static str, &'static str, Value); 6] {
     let note = |key: &str| json!({"metadata": {"annotations": {key: number.to_string()}}});
     let until = format!("2099-01-01T{:02}:{:02}:{:02}Z", number / 3600 % 24, number / 60 % 60, number % 60);
@@ -54,19 +54,19 @@ async fn world() -> World {
     world
 }
 
-/// Each object is edited so often.
+/// Edits each object once for each number.
 async fn edit(world: &World, edits: std::ops::Range<u32>) {
     for number in edits {
         for (api_version, resource, name, patch) in watched(number) {
             let call = Call::new(api_version, resource, NAMESPACE, name, Action::Patch(Form::Merge, patch));
             world.try_as("kubectl-edit", call).unwrap();
         }
-        // The agent runs in this process, too.
+        // Lets the agent run, which is in this process, too.
         tokio::task::yield_now().await;
     }
 }
 
-/// The least of something within a while: what passes does not count.
+/// Returns the minimum of a value over five seconds, so that temporary peaks do not count.
 async fn least(what: impl Fn() -> usize) -> usize {
     let (end, mut least) = (Instant::now() + Duration::from_secs(5), usize::MAX);
     while Instant::now() < end {

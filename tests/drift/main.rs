@@ -1,4 +1,4 @@
-//! Integration tests: what becomes of hand edits and of everything else that changes managed objects.
+//! Integration tests: hand edits and other changes of managed objects.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods)]
 
 mod audit;

@@ -1,5 +1,5 @@
-//! GitSyncs with `spec.prevent`: the API server itself refuses hand edits of what they manage, to everybody but the agent,
-//! the cluster's own controllers, and whoever breaks the glass.
+//! GitSyncs with `spec.prevent`: the API server itself refuses hand edits of managed objects. Exempt are the agent, the
+//! cluster's own controllers, and users of a paused object.
 
 use std::time::{Duration, Instant};
 
@@ -19,11 +19,11 @@ const POLICIES: &str = "validatingadmissionpolicies";
 const RBAC: &str = "rbac.authorization.k8s.io/v1";
 const BINDINGS: &str = "validatingadmissionpolicybindings";
 const SYNCS: (&str, &str) = ("mainstay.dev/v1alpha1", "gitsyncs");
-/// A person who may do everything.
+/// A user with all permissions.
 const JANE: &str = "jane";
-/// A ServiceAccount that may do everything.
+/// A ServiceAccount with all permissions.
 const OPERATOR: &str = "system:serviceaccount:tools:operator";
-/// Name of the policy and of the binding of the GitSync `demo`.
+/// Name of the policy and the binding of the GitSync `demo`.
 const NAME: &str = "mainstay-mainstay-tests.demo";
 /// The namespace of a tenant.
 const TEAM: &str = "mainstay-tests-team";
@@ -46,7 +46,8 @@ spec:
           image: example.io/web:1
 ";
 
-/// A world in which the GitSync `demo` with `spec.prevent` has applied the ConfigMap `a`, and hand edits are refused.
+/// Creates a world in which the GitSync `demo` with `spec.prevent` has applied the ConfigMap `a`, and hand edits are
+/// refused.
 async fn prevented() -> World {
     let mut world = World::new().await;
     world.remote.file("a.yaml", config_map("a", "1")).commit("one");
@@ -69,7 +70,8 @@ fn delete_as(world: &World, user: &str, version: &str, resource: &str, namespace
     }
 }
 
-/// Waits until Jane may not change the data of a ConfigMap: it takes a server a moment to see a policy. What is said.
+/// Waits until Jane cannot change the data of a ConfigMap, because a policy takes effect with a delay. Returns the
+/// message.
 async fn refused(world: &World, namespace: &str, name: &str) -> String {
     world
         .until(&format!("changes of {name} to be refused"), |w| {
@@ -81,7 +83,7 @@ async fn refused(world: &World, namespace: &str, name: &str) -> String {
     message
 }
 
-/// Waits until Jane may change a ConfigMap.
+/// Waits until Jane can change a ConfigMap.
 async fn allowed(world: &World, namespace: &str, name: &str) {
     let change = json!({"metadata": {"annotations": {"changed": "by hand"}}});
     let what = format!("changes of {name} to be allowed");
@@ -92,7 +94,7 @@ fn policy(world: &World, resource: &str) -> Option<Value> {
     world.server.object(ADMISSION, resource, "", NAME).map(|found| (*found).clone())
 }
 
-/// Waits until neither policy nor binding is there.
+/// Waits until both policy and binding are gone.
 async fn gone(world: &World) {
     let none = |w: &World| policy(w, POLICIES).is_none() && policy(w, BINDINGS).is_none();
     world.until("policy and binding are gone", none).await;
@@ -107,7 +109,7 @@ fn namespace(world: &World, name: &str) {
     world.create("v1", "namespaces", "", namespace);
 }
 
-/// The GitRepository of the tenant.
+/// Creates the GitRepository of the tenant.
 fn team_repository(world: &World) {
     let repository = json!({
         "apiVersion": "serverless.kyma-project.io/v1alpha1", "kind": "GitRepository",
@@ -116,7 +118,7 @@ fn team_repository(world: &World) {
     world.create("serverless.kyma-project.io/v1alpha1", "gitrepositories", TEAM, repository);
 }
 
-/// The GitSync of the tenant.
+/// Creates the GitSync of the tenant.
 fn team_sync(world: &World, spec: Value) {
     let mut whole = json!({"gitRepository": "repo", "interval": "1h", "prevent": true});
     json_patch::merge(&mut whole, &spec);
@@ -158,12 +160,12 @@ async fn kubectl_changes_nothing_that_is_in_git() {
         assert!(error.contains("is kept as it is in Git by GitSync mainstay-tests/demo"), "{arguments:?}: {error}");
         assert!(error.contains("Forbidden") || error.contains("forbidden"), "{arguments:?}: {error}");
     }
-    // It says why in the file that it opens once more.
+    // kubectl shows the reason in the file that it reopens.
     let error = kubectl.edit_refused(&["edit", "configmap", "a"], "sed -i s/1/2/").await;
     assert!(error.contains("no valid changes were saved"), "{error}");
     assert_eq!(world.data("a"), "1");
 
-    // What is left to others, what is in nobody's manifest, and what changes nothing.
+    // Allowed: fields of others, objects outside of manifests, and requests without changes.
     kubectl.run(&["scale", "deployment/web", "--replicas=2"]).await;
     kubectl.run(&["rollout", "restart", "deployment/web"]).await;
     kubectl.run(&["annotate", "configmap", "a", "mainstay.dev/prune=disabled"]).await;
@@ -224,14 +226,14 @@ async fn accounts_add_to_objects_and_change_nothing_that_is_in_git() {
     }
     assert!(!delete_as(&world, OPERATOR, "v1", "configmaps", NAMESPACE, "a"));
     edit_as(&world, OPERATOR, NAMESPACE, "a", json!({"metadata": {"finalizers": null}})).unwrap();
-    // Nor do people, by the way of what says that it is ours.
+    // Users cannot do so by wiping the proof of ownership, either.
     let wiped = edit_as(&world, JANE, NAMESPACE, "a", json!({"metadata": {"managedFields": [{}]}}));
     assert_eq!(wiped.unwrap_err().0, 403);
     assert_eq!(world.data("a"), "1");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_only_copied_the_label_is_not_protected() {
+async fn an_object_with_a_copied_label_is_not_protected() {
     let world = prevented().await;
     let label = world.get("v1", "configmaps", "a").unwrap()["metadata"]["labels"][LABEL].clone();
     let copy = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "copy", "labels": {LABEL: label}}});
@@ -271,7 +273,7 @@ async fn a_restarted_agent_finds_all_as_it_must_be() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_done_to_the_policy_is_put_back() {
+async fn changes_of_the_policy_are_reverted() {
     let world = prevented().await;
     let (spec, bound) =
         (policy(&world, POLICIES).unwrap()["spec"].clone(), policy(&world, BINDINGS).unwrap()["spec"].clone());
@@ -295,7 +297,7 @@ async fn what_is_done_to_the_policy_is_put_back() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whoever_deletes_the_policy_again_and_again_slows_the_agent_and_is_told_of() {
+async fn repeated_deletions_of_the_policy_slow_its_reverts_and_are_reported() {
     let world = prevented().await;
     let began = Instant::now();
     for _ in 0..8 {
@@ -303,7 +305,7 @@ async fn whoever_deletes_the_policy_again_and_again_slows_the_agent_and_is_told_
         world.until("the policy is back", |w| policy(w, POLICIES).is_some()).await;
     }
     assert!(delete_as(&world, JANE, ADMISSION, POLICIES, "", NAME));
-    // The waits before the last ones are 0.25 s, 0.5 s, 1 s and 2 s.
+    // The last waits before are 0.25 s, 0.5 s, 1 s and 2 s.
     assert!(began.elapsed() > Duration::from_secs(2), "{:?}", began.elapsed());
     let says = format!(
         "False ApplyFailed: hand edits are not refused: ValidatingAdmissionPolicy {NAME} is changed or deleted by somebody again and again"
@@ -331,13 +333,13 @@ async fn a_policy_that_may_not_be_created_is_tried_a_few_times_in_a_minute() {
         w.requests().iter().find(|(asked, _)| *asked == what).map_or(0, |(_, count)| *count)
     };
     world.until("it was tried four times", |w| tried(w) >= 4).await;
-    // The waits between are 1 s, 2 s and 4 s, a tenth more or less.
+    // The waits in between are 1 s, 2 s and 4 s, each ± 10 %.
     assert!(began.elapsed() > Duration::from_secs(6), "{:?}", began.elapsed());
     world.condition_is("demo", "Prevented", "False ApplyFailed: hand edits are not refused: ").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_is_refused_any_more_without_it_and_while_the_git_sync_is_suspended() {
+async fn edits_are_admitted_without_prevention_and_while_the_git_sync_is_suspended() {
     let world = prevented().await;
     world.change("demo", json!({"suspend": true})).await;
     gone(&world).await;
@@ -413,7 +415,7 @@ async fn a_tenant_prevents_nothing_outside_of_its_namespace() {
     team_repository(&world);
     world.remote.file("a.yaml", config_map("a", "1")).commit("one");
     team_sync(&world, json!({}));
-    // Somebody makes an object of another namespace look as if the tenant's GitSync had applied it.
+    // A forged object in another namespace looks as if the tenant's GitSync had applied it.
     let forged = json!({
         "apiVersion": "v1", "kind": "ConfigMap",
         "metadata": {"name": "a", "labels": {LABEL: format!("{TEAM}.tenant")}}, "data": {"key": "1"},
@@ -447,7 +449,7 @@ async fn objects_go_with_their_namespace() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_as_it_must_be_costs_no_request() {
+async fn a_correct_policy_costs_no_request() {
     let mut world = prevented().await;
     world.condition_is("demo", "Prevented", "True").await;
     let of_policies = |w: &World| {
@@ -467,7 +469,7 @@ async fn what_is_as_it_must_be_costs_no_request() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_api_server_without_such_policies_is_told_and_all_else_works() {
+async fn an_api_server_without_such_policies_is_reported_and_all_else_works() {
     let mut world = World::new().await;
     world.gate.hide("ValidatingAdmissionPolicy");
     world.remote.file("a.yaml", config_map("a", "1")).commit("one");
@@ -515,7 +517,7 @@ async fn an_account_applies_and_prunes_where_others_are_refused() {
     };
     assert_eq!(namespaces(&world), Some(json!([TEAM])));
 
-    // It prevents where it has applied something, and its own writes go through.
+    // Prevention covers each namespace with applied objects, and the GitSync's own writes succeed.
     world.remote.file("a.yaml", config_map("a", "2")).file("b.yaml", elsewhere("1")).commit("two");
     world.look();
     refused(&world, OTHER, "b").await;

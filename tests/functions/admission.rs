@@ -1,4 +1,4 @@
-//! Admission webhooks: what `kubectl apply` of a Function is told, and what it makes of it.
+//! Admission webhooks: the effects on `kubectl apply` of a Function.
 
 use std::time::{Duration, Instant};
 
@@ -21,7 +21,7 @@ fn function(name: &str, spec: Value) -> Value {
     })
 }
 
-/// A world whose agent answers the API server.
+/// Returns a world whose agent serves admission webhooks.
 async fn admitting() -> World {
     let mut world = World::with_functions().await;
     world.admit();
@@ -71,7 +71,7 @@ async fn a_function_that_was_invalid_before_can_be_labelled_and_deleted_but_not_
     world.until("it is gone", |w| w.get(API, "functions", "old").is_none()).await;
 }
 
-/// What an injecting webhook acts on is denied, in the words of the condition, until the operator allows it.
+/// Keys that injecting webhooks act on are denied with the condition's message, until the operator allows them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn keys_that_steer_webhooks_reach_no_pod_until_the_operator_allows_them() {
     let mut world = World::with_functions().await;
@@ -97,13 +97,13 @@ async fn keys_that_steer_webhooks_reach_no_pod_until_the_operator_allows_them() 
     world.runs("stored").await;
     let template = |kind| world.child("stored", kind)["spec"]["template"]["metadata"].clone();
     assert!(template(DEPLOYMENTS)["annotations"][key].is_string());
-    // A label of a Function is on its children, and on no pod.
+    // Labels of a Function are on its children, but not on pods.
     let (job, label) = (template(JOBS)["labels"].clone(), "azure.workload.identity/use");
     assert_eq!((&job["team"], &job[label]), (&json!("a"), &Value::Null));
     assert_eq!(world.child("stored", JOBS)["metadata"]["labels"][label], "true");
 }
 
-/// The samples of the validation that Kyma's documentation tells, and what is said of each.
+/// Kyma's documented samples of validation, with their messages.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_invalid_sample_is_denied_with_its_text() {
     let world = admitting().await;
@@ -179,11 +179,11 @@ async fn defaults_are_no_drift_of_a_function_from_a_repository() {
         [CONFIG_MAPS, JOBS, DEPLOYMENTS, SERVICES]
             .map(|kind| w.child("hello", kind)["metadata"]["resourceVersion"].clone())
     };
-    // The image is rolled out before its Job is complete.
+    // The image is rolled out before its Job becomes complete.
     let is_complete = |w: &World| w.child("hello", JOBS)["status"]["completionTime"].is_string();
     world.until_function("the Job is complete", is_complete).await;
     let as_built = children(&world);
-    // The agent of the next release.
+    // An agent of the next release.
     world.stop().await;
     world.admit();
     world.start();
@@ -201,13 +201,13 @@ async fn defaults_are_no_drift_of_a_function_from_a_repository() {
     assert_eq!(children(&world), as_built, "nothing is built or restarted");
     assert_eq!(world.function_now("hello").unwrap()["spec"], spec, "no default is reverted");
     assert_eq!(world.status("demo")["reverted"].as_i64().unwrap_or(0), 0, "{:#}", world.status("demo"));
-    // What the repository says next counts, though a default was written there.
+    // A later value in the repository replaces the written default.
     world.remote.file("f.yaml", manifest("  resources: {limits: {memory: 60Mi}}\n")).commit("three");
     world.look();
     world.ready("demo").await;
     let spec = world.function_now("hello").unwrap()["spec"].clone();
     assert_eq!(spec["resources"]["requests"]["memory"], "60Mi", "{spec}");
-    // Of an invalid one the sync says that it was refused.
+    // The GitSync reports the refusal of an invalid Function.
     world.remote.file("f.yaml", manifest("  maxReplicas: 0\n")).commit("four");
     world.look();
     world.until("the sync fails", |w| w.condition("demo", "Ready").contains("validation.webhook")).await;
@@ -225,7 +225,7 @@ async fn a_registry_secret_is_completed_and_that_is_no_drift() {
              serverAddress: https://r.example.org/v1/, registryAddress: r.example.org/u}}\n"
         )
     };
-    // Elsewhere the webhooks may answer later than the agent applies.
+    // On other clusters, the agent may apply before the webhooks answer.
     world.start();
     world.admitting().await;
     world.remote.file("s.yaml", secret("p")).commit("one");
@@ -242,7 +242,7 @@ async fn a_registry_secret_is_completed_and_that_is_no_drift() {
     world.ready("demo").await;
     assert_eq!(file(&world), r#"{"auths":{"https://r.example.org/v1/":{"auth":"dTpx"}}}"#, "the new password");
     assert_eq!(world.status("demo")["reverted"].as_i64().unwrap_or(0), 0);
-    // What somebody else writes there is replaced by the webhook, and nobody has to revert it.
+    // The webhook replaces a changed value, so there is no revert.
     let edit = json!({"data": {".dockerconfigjson": "e30="}});
     world.edit("v1", "secrets", "external", edit);
     assert_eq!(file(&world), r#"{"auths":{"https://r.example.org/v1/":{"auth":"dTpx"}}}"#);
@@ -275,14 +275,14 @@ async fn certificates_are_replaced_while_every_write_is_judged() {
         assert!(began.elapsed() < seconds(40), "they are replaced");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    // Somebody applies the configurations without `caBundle`, or with another one.
+    // The configurations are applied without `caBundle`, or with another one.
     for kind in ["mutatingwebhookconfigurations", "validatingwebhookconfigurations"] {
         let operations = json!([{"op": "replace", "path": "/webhooks/0/clientConfig/caBundle", "value": "Cg=="}]);
         let action = Action::Patch(devcluster::verbs::patch::Form::Json, operations);
         world.try_as("kubectl", Call::new("admissionregistration.k8s.io/v1", kind, "", NAME, action)).unwrap();
     }
     world.admitting().await;
-    // Deleted ones stay deleted, and the certificates are made again.
+    // Deleted configurations stay deleted. A deleted certificate is created again.
     world.delete("v1", "secrets", NAME);
     world.until("there is another", |w| w.get("v1", "secrets", NAME).is_some()).await;
     world.admitting().await;
@@ -315,7 +315,7 @@ async fn an_agent_that_is_away_stops_no_write() {
     let mut spec = inline("1");
     spec["maxReplicas"] = json!(0);
     world.try_create_function(function("hello", spec)).unwrap();
-    // What was missed is told in the condition, as ever.
+    // The condition reports problems that the webhook missed.
     world.start();
     world.says("hello", "ConfigurationReady", "False SpecInvalid: invalid value: maxReplicas(0)").await;
 }
@@ -336,7 +336,7 @@ async fn the_operators_settings_hold_for_the_webhooks() {
     world.until("the preset is the default", is_large).await;
 }
 
-/// A client of the webhooks of a world.
+/// Returns a client for the webhooks of a world.
 fn client(world: &World) -> WebhookClient {
     WebhookClient::new(world, world.admit.as_ref().unwrap().address().unwrap(), None).unwrap()
 }
@@ -364,7 +364,7 @@ async fn hostile_reviews_are_answered_and_cost_little() {
             "0\r\n\r\n",
             "411 a webhook wants a Content-Length",
         ),
-        // Nobody has configured a conversion: the body is not awaited.
+        // No conversion webhook is configured, so the body is not read.
         ("POST", "/convert", json(24 << 20), "", "404 there is no webhook at this path"),
         ("POST", path, json(5 << 20), "", "413 the review is larger than 4 MiB"),
         ("POST", path, json(2), "{}", "400 could not decode body: it is no AdmissionReview"),
@@ -380,13 +380,13 @@ async fn hostile_reviews_are_answered_and_cost_little() {
         let answer = client(&world).send(method, path, &head, body.as_bytes()).await;
         assert!(answer.starts_with(expected), "{method} {path} {head}: {answer}");
     }
-    // What is no Function is not for us to judge: its schema does.
+    // An object that is not a Function is accepted, because its schema refuses it.
     for object in ["{}", "[]", "7", r#"{"metadata":{},"spec":{"source":7}}"#] {
         let body = review(object);
         let answer = client(&world).send("POST", path, &json(body.len()), body.as_bytes()).await;
         assert!(answer.starts_with("200 ") && answer.contains(r#""allowed":true"#), "{object}: {answer}");
     }
-    // Clients that send nothing keep nobody out.
+    // Silent clients do not block others.
     let address = world.admit.as_ref().unwrap().address().unwrap();
     let silent: Vec<_> = (0..200).map(|_| std::net::TcpStream::connect(address).unwrap()).collect();
     let refused = world.try_create_function(function("probe", json!({"source": " "}))).unwrap_err();
@@ -395,7 +395,7 @@ async fn hostile_reviews_are_answered_and_cost_little() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whoever_keeps_changing_a_bundle_is_answered_ever_less_often() {
+async fn repeated_changes_of_a_bundle_are_reverted_ever_less_often() {
     const CONFIGURATIONS: (&str, &str) = ("admissionregistration.k8s.io/v1", "validatingwebhookconfigurations");
     let world = admitting().await;
     let live = || world.server.object(CONFIGURATIONS.0, CONFIGURATIONS.1, "", NAME).unwrap();
@@ -413,7 +413,7 @@ async fn whoever_keeps_changing_a_bundle_is_answered_ever_less_often() {
     }
     world.until("it is reverted", |_| bundle() == right).await;
     let put_back = applies() - before;
-    // The waits between are 1 s, 2 s, 4 s …
+    // The delays are 1 s, 2 s, 4 s …
     let most = 1.0 + (1.0 + began.elapsed().as_secs_f64()).log2();
     assert!((1.0..=most).contains(&(put_back as f64)), "{put_back} writes in {:?}", began.elapsed());
 }
@@ -428,7 +428,7 @@ async fn functions_are_converted_for_who_trusts_the_agent() {
     let client = || live()["spec"]["conversion"]["webhook"]["clientConfig"].clone();
     let address = world.admit.as_ref().unwrap().address().unwrap();
     let right = world.webhook_configurations()[0]["webhooks"][0]["clientConfig"]["caBundle"].clone();
-    // The conversion of another is left alone.
+    // A conversion by another webhook is left unchanged.
     world.convert_at(Some("https://127.0.0.1:1/other".into()));
     tokio::time::sleep(Duration::from_millis(500)).await;
     assert_eq!(client()["caBundle"], Value::Null);
@@ -441,7 +441,7 @@ async fn functions_are_converted_for_who_trusts_the_agent() {
     })
     .to_string();
     let client_of_it = self::client(&world);
-    // The agent is told of it by two watches.
+    // The agent learns of it through two watches.
     let answer = loop {
         let answer = client_of_it.post("/convert", review.as_bytes()).await;
         if !answer.starts_with("404") {
@@ -461,7 +461,7 @@ async fn functions_are_converted_for_who_trusts_the_agent() {
     }
 }
 
-/// An API server has a certificate for webhooks if its AdmissionConfiguration says so, and none for conversion.
+/// An API server presents a certificate to webhooks if its AdmissionConfiguration says so, but never for conversion.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn writes_are_judged_only_for_api_servers_that_have_the_certificate() {
     let mut world = World::with_functions().await;
@@ -502,7 +502,7 @@ async fn writes_are_judged_only_for_api_servers_that_have_the_certificate() {
     world.convert_at(None);
 }
 
-/// Prints what the webhooks add to a write. It decides nothing about machines that are slow or busy.
+/// Prints the latency that the webhooks add to a write. It asserts nothing about slow or busy machines.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_write_waits_little_for_the_webhooks() {
     const WRITES: usize = 200;

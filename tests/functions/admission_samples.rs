@@ -1,5 +1,5 @@
-//! What `kubectl apply` says of every kind of mistake that Kyma's webhooks knew: the words of `resolve`, which a Function's
-//! condition would have, and nothing is stored.
+//! The refusals of `kubectl apply` for every kind of mistake that Kyma's webhooks detected. Messages are those of
+//! `resolve`, and refused objects are not stored.
 
 use mainstay_api::Function;
 use mainstay_function::{Credentials, resolve, text};
@@ -15,7 +15,7 @@ use mainstay_testkit::{
 const NEWER: &str = "serverless.kyma-project.io/v1alpha2";
 const DENIED: &str = "denied the request: validation failed: ";
 
-/// Functions of `v1alpha1`, beside `source: x`, and how what is said of them begins.
+/// Functions of `v1alpha1`, in addition to `source: x`, and the beginnings of their messages.
 fn samples() -> Vec<(Value, String)> {
     let env = |name: &str| json!({"env": [{"name": name, "value": "1"}]});
     let mut all: Vec<(Value, String)> = [
@@ -85,7 +85,7 @@ fn function(version: &str, name: &str, spec: &Value) -> Value {
     json!({"apiVersion": version, "kind": "Function", "metadata": {"name": name, "namespace": NAMESPACE}, "spec": spec})
 }
 
-/// What kubectl says of each of these objects, in order: all must be denied by the webhook.
+/// Returns kubectl's messages for these objects, in order. The webhook must deny all of them.
 async fn denials(world: &World, objects: &[Value]) -> Vec<String> {
     let kubectl = Kubectl::of(world.server.embedded(), NAMESPACE).await;
     let directory = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! The count of a Deployment that an autoscaler scales is the autoscaler's.
+//! An autoscaler owns the replicas of the Deployment that it scales.
 
 use devcluster::{
     Action, Call,
@@ -103,7 +103,7 @@ async fn an_autoscaler_in_the_same_commit_gets_the_count_without_a_dip() {
     assert_eq!(replicas(&world), 6, "nor does a new agent touch it");
 }
 
-/// The counts that the Deployment has had, and whether it has this many since.
+/// Returns the replica counts of the Deployment until it has `last`.
 async fn counts_until(changes: &mut Changes, last: i64) -> Vec<i64> {
     let mut counts = Vec::new();
     while counts.last() != Some(&last) {
@@ -128,13 +128,13 @@ async fn a_count_that_leaves_the_manifest_stays_for_the_autoscaler_of_the_same_c
     world.remote.file("web.yaml", without).file("hpa.yaml", hpa.to_string());
     world.commit("demo", "the count is the autoscaler's").await;
     assert_eq!(replicas(&world), 4);
-    // The next one, of which an autoscaler is known, and one that somebody else applied.
+    // Another commit with the known autoscaler. Then the autoscaler scales.
     world.remote.file("web.yaml", deployment("web", "nginx:3", 4).replace("  replicas: 4\n", ""));
     world.commit("demo", "another image").await;
     scale(&world, 5);
     let counts = counts_until(&mut changes, 5).await;
     assert!(counts.iter().all(|count| [4, 5].contains(count)), "{counts:?}");
-    // Without an autoscaler the count that leaves is the server's.
+    // Without an autoscaler, a removed count becomes the default of the server.
     world.remote.remove("hpa.yaml").file("web.yaml", deployment("web", "nginx:3", 2));
     world.commit("demo", "no autoscaler").await;
     world.until("Git's count holds", |w| replicas(w) == 2).await;
@@ -143,14 +143,14 @@ async fn a_count_that_leaves_the_manifest_stays_for_the_autoscaler_of_the_same_c
     world.until("the server's default", |w| replicas(w) == 1).await;
 }
 
-/// Scales the Deployment by hand, as `kubectl scale` does.
+/// Scales the Deployment like `kubectl scale`.
 fn scale_by_hand(world: &World, count: i64) {
     let patch = Action::Patch(Form::Merge, json!({"spec": {"replicas": count}}));
     let call = Call::new("apps/v1", "deployments", NAMESPACE, "web", patch).on("scale");
     world.try_as("kubectl", call).unwrap();
 }
 
-/// Waits until the watch of Deployments has told everything that happened so far, and that was acted on.
+/// Waits until all earlier events of Deployments are handled.
 async fn fence(world: &World) {
     let spec = |w: &World| w.get("apps/v1", "deployments", "fence").unwrap()["spec"].clone();
     let before = spec(world);
@@ -162,7 +162,7 @@ async fn fence(world: &World) {
     }
 }
 
-/// A commit with a Deployment whose count is the autoscaler's.
+/// Returns a world with a Deployment whose replicas belong to an autoscaler.
 async fn scaled(document: String, autoscaler: Value, spec: Value) -> World {
     let mut world = World::new().await;
     world.remote.file("web.yaml", document).file("hpa.yaml", autoscaler.to_string());
@@ -187,16 +187,16 @@ async fn a_deployment_scaled_to_zero_by_hand_returns_to_its_autoscaler() {
         scale(&world, 5);
         scale_by_hand(&world, 0);
         let told = mainstay_testkit::drift::revert_of(&mut world, "web").await;
-        // A Scale that wants 0 names no number, and so nobody owns it.
+        // A Scale with 0 replicas omits the number, so it has no owner.
         assert_eq!(told, ("unknown".to_owned(), vec!["spec.replicas".to_owned()]));
         assert_eq!(replicas(&world), back);
         world.condition_is("demo", "Ready", "True").await;
-        // The count is the autoscaler's again.
+        // The autoscaler owns the replicas again.
         scale(&world, 7);
         world.remote.file("more.yaml", config_map("more", "1"));
         world.commit("demo", "something else").await;
         assert_eq!(replicas(&world), 7);
-        // While nobody looks.
+        // A change while no agent runs.
         world.kill().await;
         scale_by_hand(&world, 0);
         world.start();
@@ -266,7 +266,7 @@ async fn a_function_that_is_scaled_to_zero_by_hand_serves_again() {
         world.until_function("it is awake", |w| count(w) == least).await;
         world.runs("hello").await;
     }
-    // Where it cannot be woken, it does not run.
+    // A Function that cannot be scaled up does not run.
     world.fail_next("apply", "deployments", &name, 422, 10_000);
     let patch = Action::Patch(Form::Merge, json!({"spec": {"replicas": 0}}));
     let call = Call::new("apps/v1", "deployments", NAMESPACE, &name, patch).on("scale");

@@ -1,5 +1,5 @@
-//! Service bindings: what a ServiceBindingUsage hands to a Function, with the service catalog of the embedded cluster, or what
-//! stands for it elsewhere.
+//! Service bindings: Secrets that ServiceBindingUsages bind to Functions, with the service catalog of the embedded
+//! cluster, or a simulation elsewhere.
 
 use devcluster::verbs::patch::Form;
 use devcluster::{Action, Call, service_catalog};
@@ -19,7 +19,7 @@ const LATER_BINDINGS: (&str, &str) = ("services.cloud.sap.com/v1", "servicebindi
 const DIGEST: &str = "mainstay.dev/secrets-digest";
 const SOURCE: &str = "module.exports = { main: () => \"Redis port: \" + process.env.REDIS_PORT }";
 
-/// A world with a service catalog and Functions that are simulated; the agent is not running yet.
+/// Returns a world with a service catalog and simulated Functions. The agent does not run yet.
 async fn world() -> World {
     with_catalog(World::with_functions().await)
 }
@@ -32,7 +32,7 @@ fn with_catalog(world: World) -> World {
     world
 }
 
-/// Such a world in which the Function `hello` runs and is bound.
+/// Returns such a world in which the Function `hello` runs and is bound.
 async fn bound() -> World {
     bound_in(world().await).await
 }
@@ -48,24 +48,24 @@ async fn bound_in(mut world: World) -> World {
     world
 }
 
-/// What these tests do with a world.
+/// Helpers of these tests.
 trait BindingWorld {
     fn make(&self, of: (&str, &str), kind: &str, name: &str, spec: Value) -> Value;
     fn instance(&self, name: &str);
-    /// Makes bindings whose instance is there become ready with a Secret, as the service catalog of the embedded cluster does:
-    /// elsewhere there is none.
+    /// Makes bindings of existing instances ready with a Secret, like the service catalog of the embedded cluster.
+    /// Other clusters have none.
     fn provision(&self);
     fn inject(&self, of: (&str, &str), binding: &Value, instance: &Value);
-    /// A binding to the instance `redis`.
+    /// Creates a binding to the instance `redis`.
     fn binding(&self, name: &str, spec: Value);
     fn usage(&self, name: &str, binding: &str, function: &str) -> Value;
     fn usage_says(&self, usage: &str) -> Value;
-    /// Waits until a usage is in use and the pods of `hello` have it.
+    /// Waits until a usage is ready and the pods of `hello` have it.
     async fn is_bound(&self, usage: &str);
-    /// Waits until a usage fails so.
+    /// Waits until a usage fails with this reason and message.
     async fn fails(&self, usage: &str, reason: &str, message: &str);
     fn template(&self) -> Value;
-    /// Where the pods of `hello` get their environment from.
+    /// Returns the environment sources of the pods of `hello`.
     fn sources(&self) -> Value;
     fn digest(&self) -> Value;
 }
@@ -194,7 +194,7 @@ fn redis() -> Value {
     json!([{"prefix": "REDIS_", "secretRef": {"name": "redis"}}])
 }
 
-/// The tutorial, with the steps in its order.
+/// The tutorial, step by step.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_tutorial_of_bindings_runs_and_unbinding_takes_it_back_without_a_build() {
     let mut world = with_catalog(World::with_processes().await);
@@ -206,7 +206,7 @@ async fn the_tutorial_of_bindings_runs_and_unbinding_takes_it_back_without_a_bui
     world.usage("my-function", "my-function", "my-function");
     world.until("the usage is Ready", |w| w.usage_says("my-function")["status"] == "True").await;
     world.answers("my-function", "200 Redis port: 6379").await;
-    // A rebuild keeps it.
+    // A rebuild keeps the binding.
     world.edit_function("my-function", json!({"spec": {"source": SOURCE.replace("Redis", "The Redis")}}));
     world.answers("my-function", "200 The Redis port: 6379").await;
     world.runs("my-function").await;
@@ -227,13 +227,13 @@ async fn a_function_gets_the_secret_of_its_binding_and_the_usage_says_so() {
     assert!(condition["lastUpdateTime"].is_string() && condition["lastTransitionTime"].is_string(), "{condition}");
     let owner = &usage["metadata"]["ownerReferences"][0];
     assert_eq!((&owner["kind"], &owner["name"]), (&json!("ServiceBinding"), &json!("redis")));
-    // Of several, in the order of their names: a later one beats an earlier one.
+    // Several usages are ordered by name. A later one wins.
     world.binding("other", json!({"secretName": "of-another-name"}));
     world.usage("a-first", "other", "hello");
     let both = json!([{"prefix": "REDIS_", "secretRef": {"name": "of-another-name"}}, redis()[0]]);
     world.until_function("both are there", |w| w.sources() == both).await;
     world.is_bound("a-first").await;
-    // What is wanted of it otherwise.
+    // A change of the prefix.
     let spec = json!({"spec": {"parameters": {"envPrefix": {"name": "CACHE_"}}}});
     world.edit(USAGES.0, USAGES.1, "a-first", spec);
     world.until_function("the prefix is the new one", |w| w.sources()[0]["prefix"] == "CACHE_").await;
@@ -262,7 +262,7 @@ async fn a_usage_before_its_binding_and_its_function_fails_and_becomes_ready_una
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_bound_survives_another_agent_a_rebuild_and_a_sync() {
+async fn bindings_survive_another_agent_a_rebuild_and_a_sync() {
     let mut world = world().await;
     let function = json!({"apiVersion": API, "kind": "Function", "metadata": {"name": "hello"}, "spec": inline("1")});
     world.remote.file("hello.yaml", serde_yaml::to_string(&function).unwrap()).commit("one");
@@ -271,7 +271,7 @@ async fn what_is_bound_survives_another_agent_a_rebuild_and_a_sync() {
     world.binding("redis", json!({}));
     world.usage("hello", "redis", "hello");
     world.is_bound("hello").await;
-    // Labels and an annotation of another controller are no drift.
+    // Labels and an annotation of another controller are not drift.
     let theirs = json!({
         "metadata": {"annotations": {"servicebindingusages.servicecatalog.kyma-project.io/tracing-information": "{}"}},
         "spec": {"labels": {"use-5b0e": "7"}},
@@ -292,7 +292,7 @@ async fn what_is_bound_survives_another_agent_a_rebuild_and_a_sync() {
     let before = (generation(&world), world.get(USAGES.0, USAGES.1, "hello"));
     world.kill().await;
     world.start();
-    // Whatever the next one wants to do is done when it has done this.
+    // The rebuild completes after all other work of the new agent.
     world.edit_function("hello", json!({"metadata": {"annotations": {"mainstay.dev/rebuild": "1"}}}));
     let image = world.function_status("hello")["image"].clone();
     world.until_function("it is built again", |w| w.function_status("hello")["image"] != image).await;
@@ -329,7 +329,7 @@ async fn no_usage_hands_over_a_credential() {
              its own"
         )
     };
-    // Those of the registry, by their name, and an SSH key that the agent made, by its label.
+    // Refused: the registry's Secret by its name, and a generated SSH key by its label.
     world.set_secret("key", json!({"key": "hunter2"}));
     world.edit("v1", "secrets", "key", json!({"metadata": {"labels": {"mainstay.dev/generate": "ssh-key"}}}));
     world.binding("registry", json!({"secretName": "serverless-registry-config-default"}));
@@ -340,7 +340,7 @@ async fn no_usage_hands_over_a_credential() {
     world.fails("key", "PodPresetUpsertError", &refused("a Git repository, which the agent made")).await;
     world.quiet().await;
     assert_eq!(world.sources(), redis(), "what is allowed stays");
-    // Nor are names taken that no pod can have.
+    // Names that are not valid in a pod are refused too.
     let spec = json!({
         "serviceBindingRef": {"name": "redis"}, "usedBy": {"kind": "serverless-function", "name": "hello"},
         "parameters": {"envPrefix": {"name": "A=B"}},
@@ -365,9 +365,9 @@ async fn a_binding_takes_its_usages_along_and_an_instance_its_bindings() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_another_controller_serves_is_left_to_it() {
+async fn objects_of_another_controller_are_left_to_it() {
     let world = bound().await;
-    // It comes later than the agent, and says something of its own.
+    // Another controller starts later than the agent and writes its own status.
     let condition = json!({"type": "Ready", "status": "True", "lastUpdateTime": "2020-01-01T00:00:00Z"});
     let theirs = json!({"status": {"conditions": [condition]}});
     world.usage("theirs", "missing", "hello");
@@ -378,7 +378,7 @@ async fn what_another_controller_serves_is_left_to_it() {
     world.quiet().await;
     assert_eq!(world.usage_says("another"), Value::Null);
     assert_eq!(world.usage_says("theirs")["lastUpdateTime"], "2020-01-01T00:00:00Z");
-    // And so is what has its label.
+    // The same holds for usages in labels of the other controller.
     world.delete(USAGES.0, USAGES.1, "theirs");
     world.until_function("the agent serves it again", |w| w.sources() == redis()).await;
     world.fails("another", "ServiceBindingGetError", "not found").await;
@@ -397,7 +397,7 @@ async fn usages_cost_nothing_where_they_are_not_used_or_do_not_change() {
     let watched =
         |w: &World, name: &str| w.levers().counts().iter().any(|c| c.verb == "watch" && c.resource.starts_with(name));
     assert!(!watched(&world, "servicebinding"));
-    // Later definitions count, too.
+    // Definitions that are created later count, too.
     let world = with_catalog(world);
     world.usage("hello", "redis", "hello");
     world.fails("hello", "ServiceBindingGetError", "not found").await;
@@ -405,10 +405,10 @@ async fn usages_cost_nothing_where_they_are_not_used_or_do_not_change() {
     world.binding("redis", json!({}));
     world.is_bound("hello").await;
     world.quiet().await;
-    // Events of before may still wait for their turn.
+    // Earlier Events may still be pending.
     let asked = |w: &World| w.requests().into_iter().filter(|(what, _)| !what.contains("events")).collect::<Vec<_>>();
     let before = asked(&world);
-    // What is none of its business, and a binding that says the same again.
+    // An unrelated usage, and a binding without a relevant change.
     let spec = json!({"serviceBindingRef": {"name": "redis"}, "usedBy": {"kind": "deployment", "name": "web"}});
     world.make(USAGES, "ServiceBindingUsage", "of-a-deployment", spec);
     let call = Action::Patch(Form::Merge, json!({"metadata": {"labels": {"seen": "yes"}}}));
@@ -432,7 +432,7 @@ async fn bindings_and_triggers_that_do_not_change_cost_no_request() {
     world.remote.file("trigger.yaml", trigger.to_string()).commit("a Trigger");
     world.sync("demo", json!({}));
     world.ready("demo").await;
-    // Events come up to a second later; they are waited for.
+    // Waits for Events, which are written up to a second later.
     world.is_silent_while(world.levers(), async || {}).await;
     assert!(world.get("eventing.knative.dev/v1", "triggers", "hello").is_some());
 }
@@ -462,11 +462,11 @@ async fn a_usage_whose_status_is_refused_is_tried_seldom_whatever_changes() {
     world.until("it is tried", |w| tried(w) > 0).await;
     let (begin, before) = (std::time::Instant::now(), tried(&world));
     for number in 0..EDITS {
-        // Another binding each time: what is said of the usage is another text.
+        // Another binding each time, so that the message changes.
         world.edit(USAGES.0, USAGES.1, "hello", json!({"spec": {"serviceBindingRef": {"name": format!("b{number}")}}}));
         world.quiet().await;
     }
-    // The first ones come soon after each other: 200 ms, twice that, and so on; then 5 s at least.
+    // The first retries come after 200 ms, 400 ms, and so on; later ones after at least 5 s.
     let own = tried(&world) - before;
     let most = 6 + begin.elapsed().as_secs() / 5;
     assert!(own <= most, "{own} attempts within {:?}", begin.elapsed());
@@ -477,7 +477,7 @@ async fn a_usage_whose_status_is_refused_is_tried_seldom_whatever_changes() {
     world.is_bound("hello").await;
 }
 
-/// The later form needs no usage: the Function names the Secret itself.
+/// The later form needs no usage, because the Function names the Secret itself.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_function_names_the_secret_of_a_later_binding_and_another_value_restarts_it() {
     let mut world = world().await;
@@ -498,7 +498,7 @@ async fn a_function_names_the_secret_of_a_later_binding_and_another_value_restar
     world.runs("hello").await;
     world.quiet().await;
     let (digest, generation) = (world.digest(), world.child("hello", DEPLOYMENTS)["metadata"]["generation"].clone());
-    // Files follow by themselves, and a key that no variable reads restarts nothing.
+    // Files are updated without a restart. A key that no variable uses causes no restart.
     world.set_secret("redis", json!({"HOST": "elsewhere"}));
     world.quiet().await;
     assert_eq!(
@@ -509,7 +509,7 @@ async fn a_function_names_the_secret_of_a_later_binding_and_another_value_restar
     world.until_function("the digest is another", |w| w.digest() != digest).await;
     world.runs("hello").await;
     assert_eq!(world.children("hello", JOBS).len(), 1, "nothing is built for it");
-    // A Secret that goes restarts nothing: what runs has its values.
+    // A deleted Secret causes no restart, because running pods have its values.
     let digest = world.digest();
     world.delete(LATER_BINDINGS.0, LATER_BINDINGS.1, "redis");
     world.until("the Secret is gone", |w| w.get("v1", "secrets", "redis").is_none()).await;

@@ -1,4 +1,4 @@
-//! The three containers of a build Job one after the other, against a registry.
+//! The three containers of a build Job in sequence, with a registry.
 
 use std::{fs, path::PathBuf};
 
@@ -9,7 +9,7 @@ use tempfile::TempDir;
 
 use mainstay_testkit::build::{Job, Origin};
 
-/// A registry whose images lie in a directory.
+/// A registry with a directory of images.
 struct Images {
     directory: TempDir,
     serving: Serving,
@@ -38,7 +38,7 @@ impl Images {
     }
 }
 
-/// Runs all three containers in a fresh Job; with the image before, its dependencies may be used again.
+/// Runs all three containers in a new Job. With a previous image, its dependencies may be reused.
 async fn build(images: &Images, origin: &Origin, tag: &str, before: Option<&BuildReport>) -> (Job, BuildReport) {
     let job = Job::new();
     let mut fetch = origin.resolved("/");
@@ -147,7 +147,7 @@ async fn a_build_takes_as_long_as_all_of_its_containers() {
     let push =
         [format!("--registry={}", job.path("registry").display()), format!("--image={}:v1", images.repository())];
     let begun = std::fs::File::open(job.path("workspace/begun")).unwrap();
-    // What lies in the future, or long ago, was written by code from packages.
+    // Times in the future or long ago were written by code from packages.
     for (ago, least, most) in [(90, 90.0, 600.0), (400_000, 0.0, 80.0), (-400, 0.0, 80.0)] {
         begun.set_modified((jiff::Timestamp::now() - jiff::SignedDuration::from_secs(ago)).into()).unwrap();
         let seconds = job.push("nodejs22", &push).await.seconds;

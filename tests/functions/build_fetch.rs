@@ -1,4 +1,4 @@
-//! `mainstay build fetch` and the script that it writes, with real repositories, npm and pip.
+//! `mainstay build fetch` and its script, with real repositories, npm and pip.
 
 use std::{fs, path::Path};
 
@@ -36,10 +36,10 @@ async fn takes_the_directory_of_the_recorded_commit() {
     assert!(job.names("workspace/deps").is_empty() && !job.exists("workspace/git"));
     assert_eq!(job.read("workspace/dependencies"), "");
 
-    // The branch goes on elsewhere: the directory is the same, so nothing needs to be resolved again.
+    // The branch advances elsewhere. The directory is unchanged, so the reference is not resolved again.
     origin.remote.file("other/big", "yes").commit("second");
     job.fetch("nodejs22", &resolved).await;
-    // It goes on here: the recorded commit is what counts, whether or not the server gives commits by their ids.
+    // The directory changes. The recorded commit counts, whether or not the server serves commits by ID.
     origin.remote.file("fn/handler.js", "2").commit("third");
     job.fetch("nodejs22", &resolved).await;
     assert_eq!(job.read("workspace/src/handler.js"), "1");
@@ -57,7 +57,7 @@ async fn reports_a_moved_branch_when_the_commit_is_gone() {
     let failure = Job::new().failure("fetch", "nodejs22", &resolved).await;
     assert_eq!((failure.reason, failure.retry), (FailureReason::BranchMoved, true));
 
-    // The same files in another history will do.
+    // The same files in another history are accepted.
     function(&mut origin.remote);
     origin.remote.orphan("forced again");
     Job::new().fetch("nodejs22", &resolved).await;
@@ -77,7 +77,7 @@ async fn fetches_an_annotated_tag_from_a_server_that_serves_no_commit_by_id() {
         "v1".clone_into(&mut arguments[at]);
         arguments
     };
-    // The tagged commit is on no branch: only the tag leads to it.
+    // The tagged commit is on no branch; only the tag leads to it.
     origin.remote.branch("release").file("handler.js", "released").commit("released");
     let released = resolved(&origin);
     origin.remote.annotated_tag("v1").branch("main").drop_branch("release");
@@ -92,7 +92,7 @@ async fn fetches_an_annotated_tag_from_a_server_that_serves_no_commit_by_id() {
         .unwrap();
     assert_eq!(tag.stdout, b"tag\n", "it is an object of its own");
 
-    // It moves to a commit with other files: what was recorded is not there any more.
+    // The tag moves to a commit with other files, so the recorded ones are gone.
     origin.remote.file("handler.js", "later").commit("later");
     origin.remote.annotated_tag("v1");
     let failure = Job::new().failure("fetch", "nodejs22", &released).await;
@@ -100,7 +100,7 @@ async fn fetches_an_annotated_tag_from_a_server_that_serves_no_commit_by_id() {
     let moved = resolved(&origin);
     job.fetch("nodejs22", &moved).await;
     assert_eq!(job.read("workspace/src/handler.js"), "later");
-    // What was recorded is still there, in the history of a branch.
+    // The recorded commit is still in the history of a branch.
     origin.remote.file("handler.js", "latest").commit("latest");
     origin.remote.annotated_tag("v1");
     job.fetch("nodejs22", &moved).await;
@@ -177,7 +177,7 @@ async fn reports_an_invalid_directory() {
 }
 
 #[tokio::test]
-async fn takes_submodules_when_it_is_told_to() {
+async fn takes_submodules_on_request() {
     let mut lib = Remote::new();
     let commit = lib.file("lib.js", "1").commit("lib");
     let server = GitServer::start(lib.root()).await;
@@ -197,7 +197,7 @@ async fn takes_submodules_when_it_is_told_to() {
 }
 
 #[tokio::test]
-async fn takes_files_in_git_lfs_when_it_is_told_to() {
+async fn takes_files_in_git_lfs_on_request() {
     let (handler, model) = ("module.exports = { main: () => 'large' };\n", vec![7; 3 << 20]);
     let files = [LargeFile::of(handler), LargeFile::of(&model), LargeFile::of("nobody needs it")];
     let origin = Origin::new(|remote| {
@@ -297,7 +297,7 @@ async fn an_inline_source_without_dependencies_gets_an_empty_file() {
     assert_eq!(failure.message, "the Function has no source");
 }
 
-/// A package whose install script leaves all that it can see where the test finds it.
+/// Adds a package whose install script saves everything that it can see.
 fn curious(remote: &mut Remote) {
     function(remote);
     remote.file("package.json", r#"{"dependencies":{"curious":"file:./pkgs/curious","plain":"file:./pkgs/plain"}}"#);
@@ -324,7 +324,7 @@ async fn npm_installs_packages_of_the_source_the_same_each_time() {
         job.put("package-registry/.npmrc", "//registry.example.org/:_authToken=sesame\n");
         let report = job.fetch("nodejs22", &arguments).await;
         assert_eq!(report.dependencies.len(), 64);
-        // What follows sees neither: another container, and another Secret.
+        // Later containers see neither the credentials nor the message.
         fs::remove_dir_all(job.path("git-credentials")).unwrap();
         fs::remove_file(job.path("message")).unwrap();
         job.install_well().await;
@@ -354,7 +354,7 @@ async fn npm_installs_packages_of_the_source_the_same_each_time() {
 }
 
 #[tokio::test]
-async fn nothing_is_installed_again_when_only_the_source_changed() {
+async fn dependencies_are_not_installed_again_when_only_the_source_changed() {
     let mut origin = Origin::new(curious).await;
     let job = Job::new();
     let first = job.fetch("nodejs22", &origin.resolved("/")).await.dependencies;
@@ -398,7 +398,7 @@ async fn keeps_to_the_lock_file() {
     job.install_well().await;
     assert_eq!(job.names("workspace/deps"), ["node_modules", "node_modules/a", "node_modules/a/package.json"]);
 
-    // What the lock file does not know is npm's to refuse, in its words.
+    // npm refuses dependencies that the lock file lacks, with its own message.
     origin.remote.file("package.json", r#"{"name":"f","dependencies":{"a":"file:./a","b":"file:./b"}}"#);
     origin.remote.file("b/package.json", r#"{"name":"b","version":"1.0.0"}"#).commit("no lock");
     job.put("package-registry/.npmrc", "//registry.example.org/:_authToken=sesame\n");
@@ -446,7 +446,7 @@ async fn pip_installs_local_wheels_the_same_each_time_without_a_network() {
     .await;
     let (one, two) = (Job::new(), Job::new());
     for job in [&one, &two] {
-        // Nobody answers there, and pip is told so by the mounted configuration.
+        // The mounted configuration points pip to an address where no server listens.
         job.put("package-registry/pip.conf", "[global]\nindex-url = http://127.0.0.1:9/simple\nretries = 0\n");
         job.fetch("python312", &origin.resolved("/")).await;
         job.install_well().await;
@@ -457,7 +457,7 @@ async fn pip_installs_local_wheels_the_same_each_time_without_a_network() {
         assert!(names.contains(&name.to_owned()), "{names:?}");
     }
     assert!(!names.iter().any(|name| name.contains("direct_url")), "{names:?}");
-    // Compiled where nothing can be written any more; nothing in it depends on this directory or on the time.
+    // Compiled in the build, because pods cannot write. The result does not depend on this directory or on the time.
     let compiled = names.iter().find(|name| name.starts_with("lib/python/one/__pycache__/__init__.cpython-"));
     let bytes = fs::read(one.path("workspace/deps").join(compiled.unwrap())).unwrap();
     assert_eq!(bytes[4..8], [1, 0, 0, 0], "by the hash of its source, which nobody checks");
@@ -499,7 +499,7 @@ async fn a_failure_of_pip_shows_its_output() {
     assert!(String::from_utf8(output.stderr).unwrap().contains("surely-no-such-package"));
 }
 
-/// Whether a public registry answers from here. It is asked without the script under test.
+/// Whether a public registry is reachable from here, without using the script under test.
 fn answers(host: &str) -> bool {
     use std::net::ToSocketAddrs as _;
     let addresses = (host, 443).to_socket_addrs();
@@ -508,7 +508,7 @@ fn answers(host: &str) -> bool {
     })
 }
 
-/// Installs a package of a public registry; where nobody answers, the failure has to say so.
+/// Installs a package from a public registry. If it is unreachable, the failure has to say so.
 async fn installs_from(host: &str, runtime: &str, dependencies: &str, file: &str, words: &str) {
     let job = Job::new();
     job.put("package-registry/.npmrc", "fetch-retries=0\n").put("package-registry/pip.conf", "[global]\nretries = 0\n");

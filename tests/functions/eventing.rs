@@ -1,4 +1,4 @@
-//! Events: from whoever publishes to the Services that Triggers and Subscriptions name, by `mainstay eventing run` as a process.
+//! Events from publishers to the Services of Triggers and Subscriptions, through `mainstay eventing run` as a process.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -30,23 +30,23 @@ mod tenants;
 
 const KNATIVE: &str = "eventing.knative.dev/v1alpha1";
 const KYMA: &str = "eventing.kyma-project.io/v1alpha1";
-/// Where the component is installed.
+/// Namespace of the component.
 const HOME: &str = "kyma-system";
-/// Its rights.
+/// Its permissions.
 const RIGHTS: &str = "manifests/eventing/rbac.yaml";
-/// Another namespace, in which there is a Service `sink`, too.
+/// Another namespace with a Service `sink`.
 const OTHER: &str = "other-tenant";
-/// Events that name no namespace reach every subscriber, as with Kyma.
+/// Events without a namespace reach every subscriber, as in Kyma.
 const GRANTED: [&str; 1] = ["--allow-subscriptions=*=kyma-system"];
 const TYPE: &str = "sap.kyma.custom.myapp.order.received.v1";
-/// How long anything may take.
+/// Timeout of each step.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A cluster with the definitions, and a process that delivers to the Service `sink`, with the rights of its component.
+/// A cluster with the CRDs, and a process that delivers to the Service `sink`, with the permissions of its component.
 struct Events {
     token: String,
     world: World,
-    /// Of the embedded cluster.
+    /// The server of the embedded cluster.
     serving: Option<Serving>,
     data: tempfile::TempDir,
     sink: Sink,
@@ -57,10 +57,10 @@ struct Events {
     arguments: Vec<String>,
 }
 
-/// What stands for the pods of a Service.
+/// A server in place of the pods of a Service.
 struct Sink {
     address: SocketAddr,
-    /// Whether the process is told where it is.
+    /// Whether the process gets its address.
     is_named: bool,
     seen: Arc<Seen>,
     task: Option<JoinHandle<()>>,
@@ -69,9 +69,9 @@ struct Sink {
 #[derive(Default)]
 struct Seen {
     calls: Mutex<Vec<Seized>>,
-    /// What is answered to the next calls; then 200.
+    /// The statuses of the next answers; then 200.
     answers: Mutex<Vec<u16>>,
-    /// Whether each call is answered with an event.
+    /// Whether each answer contains an event.
     replies: AtomicBool,
 }
 
@@ -98,7 +98,7 @@ impl Sink {
         self.task = Some(tokio::spawn(async move { axum::serve(listener, app).await.unwrap() }));
     }
 
-    /// Ends at once, with whatever it is answering.
+    /// Ends at once, even during an answer.
     async fn stop(&mut self) {
         let task = self.task.take().unwrap();
         task.abort();
@@ -109,7 +109,7 @@ impl Sink {
         self.seen.calls.lock().len()
     }
 
-    /// A header of each call.
+    /// Returns a header of each call.
     fn headers(&self, name: &str) -> Vec<String> {
         let calls = self.seen.calls.lock();
         let text = |call: &Seized| call.headers.get(name).map(|value| value.to_str().unwrap().to_owned());
@@ -146,7 +146,7 @@ async fn seize(State(seen): State<Arc<Seen>>, headers: HeaderMap, body: String) 
 }
 
 impl Events {
-    /// The process and the sink run.
+    /// Starts the process and the sink.
     async fn running() -> Self {
         let mut events = Self::stopped().await;
         events.sink.start().await;
@@ -155,7 +155,7 @@ impl Events {
     }
 
     async fn stopped() -> Self {
-        // Fails only if a provider is installed already.
+        // An error means that a provider is installed already.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let world = if External::is_named() {
             World::new().await
@@ -221,7 +221,7 @@ impl Events {
         }
     }
 
-    /// Ends it as the kernel does.
+    /// Kills the process with SIGKILL.
     fn kill(&mut self) {
         if let Some(mut process) = self.process.take() {
             process.kill().unwrap();
@@ -229,7 +229,7 @@ impl Events {
         }
     }
 
-    /// Deliveries that are noted in the journal.
+    /// Returns the number of deliveries recorded in the journal.
     fn noted(&self) -> usize {
         let segments = std::fs::read_dir(self.data.path().join("journal")).unwrap();
         let bytes = segments.flat_map(|entry| std::fs::read(entry.unwrap().path()).unwrap()).collect::<Vec<u8>>();
@@ -282,7 +282,7 @@ impl Events {
         self.world.until("the Trigger is ready", is_ready).await;
     }
 
-    /// Waits until a Subscription is ready, or is not.
+    /// Waits until a Subscription is ready or not ready.
     async fn subscription_is(&self, name: &str, ready: bool) -> Value {
         let is = |_: &World| self.status(KYMA, "subscriptions", name)["ready"] == ready;
         self.world.until("the Subscription has its status", is).await;
@@ -295,12 +295,12 @@ impl Events {
         (answer.status().as_u16(), answer.text().await.unwrap())
     }
 
-    /// Publishes an event in binary mode; the status.
+    /// Publishes an event in binary mode and returns the status.
     async fn publish(&self, id: &str, of: &str, data: &str) -> u16 {
         publish(&self.client, &self.url("/publish"), id, of, data).await.unwrap()
     }
 
-    /// Waits until so many calls have come.
+    /// Waits for this number of calls.
     async fn seen(&self, count: usize) {
         until(&format!("{count} calls"), || self.sink.count() >= count).await;
     }
@@ -322,7 +322,7 @@ async fn publish(client: &Client, url: &str, id: &str, of: &str, data: &str) -> 
     Ok(request.send().await?.status().as_u16())
 }
 
-/// The Service `sink`, as a Subscription names it.
+/// Returns the address of the Service `sink` for a Subscription.
 fn own_sink() -> String {
     format!("http://sink.{NAMESPACE}.svc.cluster.local")
 }
@@ -352,7 +352,7 @@ async fn events_of_an_application_reach_the_trigger_that_wants_them() {
     let id = serde_json::from_str::<Value>(&answer).unwrap()["event-id"].as_str().unwrap().to_owned();
     assert_eq!((status, answer), (200, format!("{{\"event-id\":\"{id}\",\"status\":\"\",\"reason\":\"\"}}\n")));
     assert!(other.contains("event-id"), "nobody wants the other version: {other}");
-    // The tutorial's words, with the keys of headers in a body.
+    // The tutorial's body, with the prefix of headers in its keys.
     let structured = json!({
         "ce-specversion": "1.0", "ce-type": "user.created", "ce-source": "elsewhere", "ce-id": "two",
         "ce-eventtypeversion": "v1", "data": {"a": 1},
@@ -387,7 +387,7 @@ async fn events_of_an_application_reach_the_trigger_that_wants_them() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_no_event_is_refused_as_kyma_refuses_it() {
+async fn invalid_events_are_refused_as_kyma_refuses_them() {
     let events = Events::running().await;
     let field = |answer: &(u16, String)| {
         let body: Value = serde_json::from_str(&answer.1).unwrap();
@@ -443,7 +443,7 @@ async fn a_subscription_gets_the_events_of_its_clean_type() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_fails_is_tried_again_and_what_is_refused_is_a_dead_letter() {
+async fn failed_deliveries_are_retried_and_refused_ones_are_dead_letters() {
     let events = Events::running().await;
     events.subscription("sub", &own_sink());
     events.subscription_is("sub", true).await;
@@ -504,7 +504,7 @@ async fn a_trigger_of_the_newer_version_gets_events_beside_an_older_one() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_is_asked_of_the_api_server_while_nothing_changes_whatever_is_published() {
+async fn publishing_costs_no_request_to_the_api_server() {
     let events = Events::running().await;
     for name in ["a", "b", "c"] {
         events.trigger(name, json!({"type": TYPE}));
@@ -532,7 +532,7 @@ async fn nothing_is_asked_of_the_api_server_while_nothing_changes_whatever_is_pu
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_status_that_is_refused_is_tried_seldom_and_holds_up_no_other() {
     let events = Events::running().await;
-    // The first in the order in which they are written.
+    // The first one in the order of writes.
     events.world.server.embedded().faults().fail_next(devcluster::fault_injection::Fault {
         resource: "subscriptions/status".into(),
         name: "a".into(),
@@ -555,14 +555,14 @@ async fn a_status_that_is_refused_is_tried_seldom_and_holds_up_no_other() {
     }
     let begin = Instant::now();
     let before = writes();
-    // Whatever else changes is no reason to try it again.
+    // Other changes do not cause a retry.
     for ready in (0..20).map(|number| number % 2 == 1) {
         let sink = if ready { own_sink() } else { "nowhere".to_owned() };
         events.world.edit(KYMA, "subscriptions", "b", json!({"spec": {"sink": sink}}));
         events.subscription_is("b", ready).await;
     }
     let refused = (writes() - before).saturating_sub(20);
-    // 5 s at least between two attempts.
+    // At least 5 s between two attempts.
     let most = begin.elapsed().as_secs() / 5 + 1;
     assert!(refused <= most, "{refused} attempts within {:?}", begin.elapsed());
     events.world.server.embedded().faults().clear_faults();
@@ -570,7 +570,7 @@ async fn a_status_that_is_refused_is_tried_seldom_and_holds_up_no_other() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_was_accepted_is_delivered_by_the_next_process() {
+async fn accepted_events_are_delivered_by_the_next_process() {
     let mut events = Events::stopped().await;
     events.start().await;
     events.subscription("sub", &own_sink());
@@ -581,10 +581,10 @@ async fn what_was_accepted_is_delivered_by_the_next_process() {
     events.start().await;
     events.seen(1).await;
     assert_eq!(events.sink.bodies(), ["kept"]);
-    // The next one knows what was delivered, and what was published before.
+    // The new process knows delivered and published events.
     assert_eq!(events.publish("2", TYPE, "more").await, 204);
     events.seen(2).await;
-    // What is under way when it is killed comes again; so that nothing is.
+    // Deliveries in progress are repeated after a kill, so the test waits until there are none.
     until("both are noted as delivered", || events.noted() == 2).await;
     events.kill();
     events.start().await;
@@ -594,7 +594,7 @@ async fn what_was_accepted_is_delivered_by_the_next_process() {
     assert_eq!(events.sink.bodies(), ["kept", "more", "last"]);
 }
 
-/// Events that are published while nobody takes them, then a subscriber that goes in the middle, and a process that is killed.
+/// Events without a ready subscriber, then a subscriber that stops midway, and a killed process.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ten_thousand_events_survive_a_rolled_subscriber_and_a_killed_process() {
     const EVENTS: usize = 10_000;
@@ -641,14 +641,14 @@ async fn ten_thousand_events_survive_a_rolled_subscriber_and_a_killed_process() 
         first >> 10,
         second >> 10
     );
-    // As many as are under way when the subscriber goes, and when the process does.
+    // At most the deliveries in progress when the subscriber and the process stopped.
     assert!(twice <= 2 * 10, "{twice} were delivered twice");
-    // Their data is on disk: 10 MB of it.
+    // The 10 MB of data are on disk.
     let most = first.max(second);
     assert!(most < idle + (40 << 10), "{idle}, then {first} and {second} KiB");
 }
 
-/// The most memory that a process has had, in KiB.
+/// Returns the peak memory of a process in KiB.
 fn peak(process: &Child) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{}/status", process.id())).unwrap();
     let line = status.lines().find(|line| line.starts_with("VmHWM:")).unwrap();
@@ -674,7 +674,7 @@ spec:
   subscriber: {ref: {apiVersion: v1, kind: Service, name: my-function, namespace: default}}
 "#;
 
-/// The tutorial, in the embedded cluster.
+/// The tutorial in the embedded cluster.
 #[test]
 fn a_function_of_the_embedded_cluster_logs_an_event_of_an_application() {
     let home = tempfile::tempdir().unwrap();

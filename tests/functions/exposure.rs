@@ -1,4 +1,4 @@
-//! APIRules: hosts that lead to Services, and on the embedded cluster what its gateway makes of that.
+//! APIRules: hosts that route to Services, and their effects on the gateway of the embedded cluster.
 
 mod addresses;
 pub(crate) mod istio;
@@ -26,7 +26,7 @@ pub(crate) const ROUTES: (&str, &str) = ("gateway.networking.k8s.io/v1", "httpro
 const OTHER: &str = "mainstay-tests-other";
 const HOST: &str = "my-function.kyma.local";
 
-/// A world that serves APIRules, with the definitions of these kinds; the agent is not running yet.
+/// Returns a world that serves APIRules, with the CRDs of these kinds. The agent does not run yet.
 pub(crate) async fn world_with(kinds: &[(&str, &str)]) -> World {
     let world = World::new().await;
     let own = serde_json::to_value(mainstay_api::api_rule::definition()).unwrap();
@@ -35,7 +35,7 @@ pub(crate) async fn world_with(kinds: &[(&str, &str)]) -> World {
     world
 }
 
-/// The gateway of the embedded cluster. On another one there is none of ours: of what is asked of a host nothing is said there.
+/// The gateway of the embedded cluster. Other clusters have none, so requests to hosts are not checked there.
 struct Front(Option<Gateway>);
 
 impl Front {
@@ -49,14 +49,14 @@ impl Front {
         }
     }
 
-    /// It is asked, and answers so.
+    /// Checks the status of a request.
     async fn is(&self, method: Method, host: &str, path: &str, status: u16) {
         if let Some(gateway) = &self.0 {
             assert_eq!(ask(gateway, method, host, path).await.0, status, "{host}{path}");
         }
     }
 
-    /// It answers so, sooner or later.
+    /// Waits for this status.
     async fn answers(&self, host: &str, path: &str, status: u16) {
         if let Some(gateway) = &self.0 {
             answers(gateway, host, path, status).await;
@@ -64,18 +64,18 @@ impl Front {
     }
 }
 
-/// The same with Istio and Oathkeeper, a Service `my-function`, an agent, and a gateway.
+/// Returns such a world with Istio and Oathkeeper, a Service `my-function`, an agent, and a gateway.
 async fn exposing() -> (World, Front) {
     exposing_with(None).await
 }
 
-/// The same where the gateway itself is what is tested.
+/// Returns such a world for tests of the gateway itself.
 async fn with_gateway(issuer: Option<Issuer>) -> (World, Gateway) {
     let (world, front) = exposing_with(issuer).await;
     (world, front.0.expect("this test needs the gateway of the embedded cluster"))
 }
 
-/// The same with an issuer of tokens.
+/// Returns such a world with an issuer of tokens.
 async fn exposing_with(issuer: Option<Issuer>) -> (World, Front) {
     let mut world = world_with(&[SERVICES, RULES]).await;
     world.exposure.allowed_issuers = issuers_inside().iter().map(|url| url.parse().unwrap()).collect();
@@ -87,7 +87,7 @@ async fn exposing_with(issuer: Option<Issuer>) -> (World, Front) {
     (world, front)
 }
 
-/// The issuers inside of the cluster and of this machine that these tests permit.
+/// Returns the internal issuers that these tests allow.
 fn issuers_inside() -> Vec<String> {
     let service = format!("http://issuer.{NAMESPACE}.svc.cluster.local");
     vec![service, "http://issuer.localhost".to_owned(), "http://issuer.localhost:8080".to_owned()]
@@ -97,18 +97,18 @@ fn loopback() -> SocketAddr {
     "127.0.0.1:0".parse().unwrap()
 }
 
-/// Name of the definition of a kind.
+/// Returns the name of a kind's CRD.
 fn defines((version, plural): (&str, &str)) -> String {
     format!("{plural}.{}", version.split_once('/').unwrap().0)
 }
 
-/// The definition of a kind.
+/// Returns a kind's CRD.
 pub(crate) fn definition(kind: (&str, &str)) -> Value {
     let all = format!("{}\n---\n{}", gateway::DEFINITIONS, istio::definitions());
     definitions::definition(&defines(kind), &all)
 }
 
-/// Something that says how it was called.
+/// Starts a server that echoes its requests.
 async fn backend() -> SocketAddr {
     let listener = tokio::net::TcpListener::bind(loopback()).await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -121,7 +121,7 @@ async fn backend() -> SocketAddr {
     address
 }
 
-/// The spec of the tutorial.
+/// Returns the spec of the tutorial.
 fn tutorial(service: &str) -> Value {
     json!({
         "gateway": "kyma-gateway.kyma-system.svc.cluster.local",
@@ -140,7 +140,7 @@ pub(crate) fn with_rules(rules: Value) -> Value {
     spec
 }
 
-/// Asks the gateway for a path of a host: the status and the body.
+/// Requests a path of a host from the gateway. Returns status and body.
 async fn ask(gateway: &Gateway, method: Method, host: &str, path: &str) -> (u16, String) {
     ask_with(gateway, method, host, path, &[]).await
 }
@@ -152,7 +152,7 @@ async fn ask_with(
     path: &str,
     headers: &[(&str, &str)],
 ) -> (u16, String) {
-    // Fails only if a provider is installed already.
+    // An error means that a provider is installed already.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let client = reqwest::Client::builder().no_proxy().build().unwrap();
     let url = format!("http://{}{path}", gateway.address());
@@ -164,7 +164,7 @@ async fn ask_with(
     (answer.status().as_u16(), answer.text().await.unwrap())
 }
 
-/// Asks until it is answered with a status.
+/// Repeats a request until it has this status.
 async fn answers(gateway: &Gateway, host: &str, path: &str, status: u16) {
     let asking = async {
         while ask(gateway, Method::GET, host, path).await.0 != status {
@@ -175,18 +175,18 @@ async fn answers(gateway: &Gateway, host: &str, path: &str, status: u16) {
     assert!(tokio::time::timeout(within, asking).await.is_ok(), "{host}{path} is not answered with {status}");
 }
 
-/// What these tests do with a world.
+/// Helpers of these tests.
 pub(crate) trait ExposureWorld {
-    /// A Service without pods, whose endpoint is this one; other clusters have none on loopback.
+    /// Creates a Service without pods, with this endpoint. Other clusters allow no endpoint on loopback.
     fn service(&self, namespace: &str, name: &str, backend: SocketAddr);
     fn api_rule_in(&self, namespace: &str, name: &str, spec: Value);
     fn api_rule(&self, spec: Value);
     fn change_rule(&self, spec: Value);
     fn rule_status(&self, namespace: &str, name: &str) -> Value;
-    /// The three codes of an APIRule, and what its condition says, once it speaks of the newest spec.
+    /// Returns the three codes of an APIRule, and its condition, once they are about the newest spec.
     fn rule_said(&self, namespace: &str, name: &str) -> (String, String);
     async fn says_of(&self, namespace: &str, name: &str, codes: &str, condition: &str);
-    /// Waits until the condition of the APIRule begins so.
+    /// Waits until the condition of the APIRule begins with this text.
     async fn rule_is_said(&self, condition: &str);
     async fn rule_is(&self, codes: &str, condition: &str);
     fn all(&self, kind: (&str, &str)) -> Vec<Arc<Value>>;
@@ -263,7 +263,7 @@ fn name(object: &Value) -> String {
 
 const SERVED: (&str, &str) = ("OK OK OK", "True Served");
 
-/// The Function of the tutorial is called by the methods of its rule, and nobody else is.
+/// Checks that the Function of the tutorial is reachable only with the methods of its rule.
 async fn is_called(gateway: &Gateway) {
     for method in [Method::GET, Method::POST, Method::PUT, Method::DELETE] {
         let own = format!("my-function.{NAMESPACE}.svc.cluster.local:80");
@@ -295,7 +295,7 @@ async fn a_service_is_exposed_as_in_the_tutorial() {
     let rule = world.all(RULES).pop().unwrap();
     assert_eq!(rule["spec"]["match"]["url"], format!("<http|https>://{HOST}</.*>"));
 
-    // What is changed or deleted by hand goes back.
+    // Manual changes and deletions are reverted.
     world.delete(SERVICES.0, SERVICES.1, &name(&service));
     world.delete(RULES.0, RULES.1, &name(&rule));
     world.until("they are made again", |w| w.all(SERVICES).len() == 1 && w.all(RULES).len() == 1).await;
@@ -307,7 +307,7 @@ async fn a_service_is_exposed_as_in_the_tutorial() {
     };
     world.until("it is reverted", is_back).await;
 
-    // Another handler, another path.
+    // Another handler and another path.
     world.change_rule(json!({"rules": [path("/open", &["GET"], "allow", json!({}))]}));
     world.until("its Rule is gone", |w| w.all(RULES).is_empty()).await;
     world.rule_is(SERVED.0, SERVED.1).await;
@@ -317,7 +317,7 @@ async fn a_service_is_exposed_as_in_the_tutorial() {
     }
     gateway.is(Method::GET, HOST, "/", 404).await;
 
-    // With the APIRule, all of it goes.
+    // All objects are deleted with the APIRule.
     world.delete(API, "apirules", "my-function");
     gateway.answers(HOST, "/open", 404).await;
     world.until("nothing is left", |w| w.all(SERVICES).is_empty() && w.all(RULES).is_empty()).await;
@@ -342,7 +342,7 @@ async fn a_host_is_one_apirules_and_the_next_gets_it_at_once() {
         assert!(ask(gateway, Method::GET, HOST, "/").await.1.contains(&other));
     }
 
-    // A VirtualService of somebody else counts, too.
+    // A VirtualService of another owner counts, too.
     let theirs = json!({
         "apiVersion": SERVICES.0, "kind": "VirtualService", "metadata": {"name": "theirs", "namespace": NAMESPACE}, "spec": {"hosts": ["free.kyma.local"], "http": []},
     });
@@ -357,7 +357,7 @@ async fn a_host_is_one_apirules_and_the_next_gets_it_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_invalid_change_keeps_the_last_valid_version_and_its_drift_is_put_back() {
+async fn an_invalid_change_keeps_the_last_valid_version_and_reverts_its_drift() {
     let (world, gateway) = exposing().await;
     world.api_rule(tutorial("my-function"));
     world.rule_is(SERVED.0, SERVED.1).await;
@@ -375,7 +375,7 @@ async fn an_invalid_change_keeps_the_last_valid_version_and_its_drift_is_put_bac
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn two_paths_are_told_apart_by_path_and_method() {
+async fn two_paths_are_distinguished_by_path_and_method() {
     let (world, gateway) = with_gateway(None).await;
     let mut post = path("/post", &["POST"], "noop", json!({}));
     post["mutators"] = json!([{"handler": "noop"}]);
@@ -389,7 +389,7 @@ async fn two_paths_are_told_apart_by_path_and_method() {
     let raw = [("origin", "https://page.example.com"), ("access-control-request-method", "GET")];
     assert_eq!(ask_with(&gateway, Method::OPTIONS, HOST, "/ip", &raw).await, (200, String::new()));
 
-    // A Service that is not there is said, and nothing leads to it.
+    // A missing Service is reported, and no route leads to it.
     world.delete("v1", "services", "my-function");
     world.rule_is("ERROR SKIPPED SKIPPED", "False ServiceNotFound: Service my-function not found").await;
     assert_eq!(ask(&gateway, Method::GET, HOST, "/ip").await, (404, String::new()));
@@ -430,7 +430,7 @@ async fn tokens_are_checked() {
     let (status, body) = ask("").await;
     assert_eq!((status, body.contains("The request could not be authorized")), (401, true), "{body}");
     assert_eq!(ask(&good).await.0, 401, "its keys cannot be had");
-    // The issuer's keys are served by a Service of the cluster.
+    // A Service of the cluster serves the issuer's keys.
     let keys = std::fs::read_to_string(&file).unwrap();
     let listener = tokio::net::TcpListener::bind(loopback()).await.unwrap();
     world.service(NAMESPACE, "issuer", listener.local_addr().unwrap());
@@ -466,7 +466,7 @@ async fn tokens_are_checked() {
     }
 }
 
-/// Two of one key: what the gateway has, and what makes tokens.
+/// Returns two issuers with one key: one for the gateway, and one that creates tokens.
 fn issuers() -> (Issuer, Issuer) {
     let key = Issuer::new_key().unwrap();
     (Issuer::new(&key).unwrap(), Issuer::new(&key).unwrap())
@@ -505,7 +505,7 @@ async fn a_secured_function_is_called_with_tokens_of_the_gateways_own_issuer() {
     assert_eq!(statuses("/function").await, [200, 403, 401, 401, 401]);
     assert_eq!(statuses("/jwt").await, [200, 401, 401, 401, 401]);
     assert_eq!(statuses("/urls").await, [200, 200, 401, 401, 401]);
-    // The issuer itself is asked as any other would be.
+    // The issuer is reached through the gateway like any other host.
     let (status, keys) = self::ask(&gateway, Method::GET, "issuer.localhost:8080", "/keys").await;
     let keys: Value = serde_json::from_str(&keys).unwrap();
     assert_eq!((status, &keys["keys"][0]["alg"]), (200, &json!("ES256")));
@@ -598,7 +598,7 @@ async fn hosts_are_served_over_https_by_an_authority_of_their_own() {
     assert!(gateway.secure("192.0.2.1:0".parse().unwrap()).await.is_err());
 }
 
-/// Asks with a token until it is good.
+/// Repeats a request with a token until it is accepted.
 async fn answers_with(gateway: &Gateway, token: &str) {
     let asking = async {
         while ask_with(gateway, Method::GET, HOST, "/", &[("authorization", token)]).await.0 != 200 {
@@ -609,7 +609,7 @@ async fn answers_with(gateway: &Gateway, token: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_the_cluster_serves_decides_and_may_change() {
+async fn the_served_kinds_decide_and_may_change() {
     let mut world = world_with(&[]).await;
     world.service(NAMESPACE, "my-function", loopback());
     world.start();
@@ -647,7 +647,7 @@ async fn what_the_cluster_serves_decides_and_may_change() {
     judge(&world, "True", "Accepted");
     world.rule_is(SERVED.0, SERVED.1).await;
 
-    // Istio comes, then Oathkeeper.
+    // Istio is installed, then Oathkeeper.
     world.define(definition(SERVICES));
     let by_istio = |w: &World| w.all(ROUTES).is_empty() && w.all(SERVICES).len() == 1;
     world.until("the route is Istio's", by_istio).await;
@@ -660,7 +660,7 @@ async fn what_the_cluster_serves_decides_and_may_change() {
     world.until("the check is Oathkeeper's", |w| w.all(RULES).len() == 1).await;
     world.rule_is(SERVED.0, SERVED.1).await;
 
-    // And both go again.
+    // Both are uninstalled again.
     for kind in [RULES, SERVICES] {
         world.undefine(&defines(kind));
     }
@@ -669,7 +669,7 @@ async fn what_the_cluster_serves_decides_and_may_change() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_is_routed_past_a_check_that_cannot_be_made() {
+async fn a_path_whose_check_is_unavailable_is_not_routed() {
     let mut world = world_with(&[ROUTES]).await;
     let gateway = Front::of(&world, None).await;
     world.service(NAMESPACE, "my-function", backend().await);
@@ -680,7 +680,7 @@ async fn nothing_is_routed_past_a_check_that_cannot_be_made() {
     world.rule_is("ERROR OK ERROR", "False AuthNotSupported").await;
     gateway.answers(HOST, "/open", 200).await;
     gateway.is(Method::GET, HOST, "/closed", 404).await;
-    // An open path that would take its requests is not routed either.
+    // An open path that would match its requests is not routed either.
     world.change_rule(json!({"rules": [path("/.*", &["GET"], "noop", json!({})), closed]}));
     let also = "may lead to the same requests and so are not routed either";
     let says = |w: &World| w.rule_said(NAMESPACE, "my-function").1.contains(also);
@@ -691,7 +691,7 @@ async fn nothing_is_routed_past_a_check_that_cannot_be_made() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_another_controller_serves_is_left_to_it() {
+async fn objects_of_another_controller_are_left_to_it() {
     let (world, _gateway) = exposing().await;
     world.api_rule(tutorial("my-function"));
     world.rule_is(SERVED.0, SERVED.1).await;
@@ -722,7 +722,7 @@ async fn an_apirule_whose_status_another_controller_writes_is_left_to_it_until_i
     let call = Call::new(API, "apirules", NAMESPACE, "my-function", Action::Patch(Form::Merge, status(&later)));
     world.try_as("kyma", call.on("status")).unwrap();
     world.rule_is(SERVED.0, "Unknown ManagedElsewhere: another controller writes the status").await;
-    // It is its own to revert, or not.
+    // The other controller decides about reverts.
     world.delete(SERVICES.0, SERVICES.1, &name(&world.all(SERVICES)[0]));
     world.quiet().await;
     assert_eq!(world.all(SERVICES), Vec::<Arc<Value>>::new());
@@ -733,7 +733,7 @@ async fn an_apirule_whose_status_another_controller_writes_is_left_to_it_until_i
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_costs_anything_where_it_is_not_used_or_does_not_change() {
+async fn unused_and_unchanged_exposure_costs_no_request() {
     let (world, _gateway) = exposing().await;
     let watches = |w: &World| {
         let counts = w.levers().counts();
@@ -747,7 +747,7 @@ async fn nothing_costs_anything_where_it_is_not_used_or_does_not_change() {
     world.rule_is(SERVED.0, SERVED.1).await;
     world.quiet().await;
     let before = world.requests();
-    // What is none of its business, and a status of its own.
+    // An unrelated Service, and a status of its own Rule.
     world.service(OTHER, "another", loopback());
     let rule = name(&world.all(RULES)[0]);
     let status = json!({"status": {"validation": {"valid": true}}});
@@ -776,7 +776,7 @@ async fn a_rule_that_is_written_as_later_versions_are_is_served() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn hostile_apirules_harm_nobody() {
+async fn hostile_apirules_harm_no_other_rule() {
     let (world, gateway) = exposing().await;
     world.api_rule_in(OTHER, "fine", tutorial("my-function"));
     world.says_of(OTHER, "fine", SERVED.0, SERVED.1).await;
@@ -835,7 +835,7 @@ async fn hostile_apirules_harm_nobody() {
     gateway.is(Method::GET, HOST, "/", 200).await;
 }
 
-/// Refuses the next writes of a kind for ever, each time in other words.
+/// Refuses all further writes of a kind, each with another message.
 fn refuse(world: &World, verb: &str, resource: &str, code: u16) {
     world.levers().fail_next(Fault {
         verb: verb.into(),
@@ -848,7 +848,7 @@ fn refuse(world: &World, verb: &str, resource: &str, code: u16) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_refused_for_ever_is_tried_seldom_and_said_once() {
+async fn a_permanently_refused_write_is_retried_rarely_and_reported_once() {
     let (world, _gateway) = exposing().await;
     for (verb, kind, code) in [("apply", SERVICES, 403), ("apply", RULES, 422), ("apply", RULES, 409)] {
         let (what, name) = (format!("{verb} {} {code}", kind.1), format!("f{}{code}", kind.1));
@@ -864,7 +864,7 @@ async fn what_is_refused_for_ever_is_tried_seldom_and_said_once() {
         assert!(said.contains("(request 1 for"), "{what}: {said}");
         assert!(!said.contains("goes on serving"), "{what}: {said}");
         world.levers().clear_faults();
-        // Whoever changes the spec wants it tried again.
+        // A change of the spec causes a retry.
         let rules = json!([path("/a", &["GET"], "noop", json!({}))]);
         world.edit(API, "apirules", &name, json!({"spec": {"rules": rules}}));
         world.says_of(NAMESPACE, &name, SERVED.0, SERVED.1).await;
@@ -883,7 +883,7 @@ async fn a_rule_that_is_not_wanted_any_more_does_not_answer_for_one_that_cannot_
     world.rule_is("ERROR ERROR ERROR", "False ApplyFailed").await;
     assert_eq!(world.all(RULES), Vec::<Arc<Value>>::new(), "what everybody may pass is gone");
     gateway.answers(HOST, "/closed", 404).await;
-    // The other way round, the old Rule stays, and that is said.
+    // The other way round, the old Rule stays, and the status reports it.
     world.levers().clear_faults();
     world.change_rule(json!({"rules": [path("/open", &["GET"], "noop", json!({}))]}));
     world.rule_is(SERVED.0, SERVED.1).await;

@@ -1,5 +1,5 @@
-//! What is made of other projects' kinds, judged by the definitions of those projects where `.ci/real` has them: every write
-//! asks for strict validation, the server keeps all of what is sent, and to send it again changes nothing.
+//! Checks objects of other projects' kinds against the projects' own CRDs, if `.ci/real` has them. Every write uses
+//! strict validation, the server keeps all fields, and applying again changes nothing.
 
 use crate::exposure::ExposureWorld as _;
 use std::collections::BTreeMap;
@@ -16,7 +16,7 @@ use mainstay_testkit::knative::{KNATIVE, is_real};
 use mainstay_testkit::program::Program;
 use mainstay_testkit::world::{NAMESPACE, World};
 
-/// The objects of these kinds that an agent has sent since the gate records, by their paths.
+/// Returns the objects of these kinds that an agent has sent since the gate started recording, by path.
 fn sent(world: &World, kinds: &[(&str, &str)]) -> BTreeMap<String, Value> {
     let mut all = BTreeMap::new();
     for heard in world.gate.heard() {
@@ -34,14 +34,14 @@ fn sent(world: &World, kinds: &[(&str, &str)]) -> BTreeMap<String, Value> {
     all
 }
 
-/// An object by its path.
+/// Returns an object by its path.
 fn live(world: &World, path: &str) -> Value {
     let [_, _, group, version, _, namespace, plural, name] = parts(path);
     let found = world.server.object(&format!("{group}/{version}"), plural, namespace, name);
     Value::clone(&found.unwrap_or_else(|| panic!("{path} is not there")))
 }
 
-/// Where something that was sent is not in the object, or is another value.
+/// Returns the paths of sent values that are missing or different in the object.
 fn lost(sent: &Value, live: &Value, at: &str) -> Vec<String> {
     match (sent, live) {
         (Value::Object(fields), Value::Object(_)) => {
@@ -51,7 +51,7 @@ fn lost(sent: &Value, live: &Value, at: &str) -> Vec<String> {
             items.iter().zip(others).enumerate().flat_map(|(n, (a, b))| lost(a, b, &format!("{at}[{n}]"))).collect()
         }
         _ if sent == live => Vec::new(),
-        // Knative's admission leaves out an empty value of a variable.
+        // Knative's admission removes an empty value of a variable.
         (Value::String(text), Value::Null) if text.is_empty() && is_real() => Vec::new(),
         _ => vec![format!("{at}: {sent} is {live}")],
     }
@@ -61,7 +61,7 @@ fn versions(world: &World, paths: &BTreeMap<String, Value>) -> Vec<Value> {
     paths.keys().map(|path| live(world, path)["metadata"]["resourceVersion"].clone()).collect()
 }
 
-/// The agent serves an APIRule with these paths, so that its status says this; what it has made.
+/// Makes the agent serve an APIRule with these paths until its status says this. Returns the created objects.
 async fn judge(kinds: &[(&str, &str)], rules: &[Value], condition: &str) -> Vec<Value> {
     let mut world = world_with(kinds).await;
     world.service(NAMESPACE, "my-function", "127.0.0.1:9".parse().unwrap());
@@ -71,7 +71,7 @@ async fn judge(kinds: &[(&str, &str)], rules: &[Value], condition: &str) -> Vec<
     world.rule_is_said(condition).await;
     world.quiet().await;
     let all = is_kept(&world, kinds);
-    // Another agent sends all of it again.
+    // Another agent applies all objects again.
     let before = versions(&world, &all);
     world.kill().await;
     world.gate.record();
@@ -82,7 +82,7 @@ async fn judge(kinds: &[(&str, &str)], rules: &[Value], condition: &str) -> Vec<
     all.into_values().collect()
 }
 
-/// What the agent has sent of these kinds is kept, and when it is sent again nothing changes.
+/// Checks that all sent objects of these kinds are stored completely, and that applying them again changes nothing.
 fn is_kept(world: &World, kinds: &[(&str, &str)]) -> BTreeMap<String, Value> {
     let all = sent(world, kinds);
     assert!(!all.is_empty(), "nothing was sent");
@@ -101,19 +101,19 @@ fn is_kept(world: &World, kinds: &[(&str, &str)]) -> BTreeMap<String, Value> {
     all
 }
 
-/// `/apis/GROUP/VERSION/namespaces/NAMESPACE/PLURAL/NAME`, divided.
+/// Splits `/apis/GROUP/VERSION/namespaces/NAMESPACE/PLURAL/NAME`.
 fn parts(path: &str) -> [&str; 8] {
     path.split('/').collect::<Vec<_>>().try_into().unwrap()
 }
 
 const METHODS: [&str; 9] = ["GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH"];
 
-/// Paths that everybody may ask for, with all that a path can have.
+/// Returns open paths with all features of a path.
 fn open_paths() -> Vec<Value> {
     vec![
         path("/open", &["GET"], "allow", Value::Null),
         path("/all", &METHODS, "noop", json!({})),
-        // What the Gateway API takes for no exact path.
+        // Paths that are not valid exact paths in the Gateway API.
         path("/twice//slashed", &["GET"], "noop", json!({})),
         path("/escaped%2Fslash", &["GET"], "noop", json!({})),
         path("/no%zzescape", &["GET"], "noop", json!({})),
@@ -191,12 +191,12 @@ async fn istio_alone_keeps_what_checks_tokens() {
 async fn the_gateway_api_keeps_what_is_made_for_it() {
     let made = judge(&[ROUTES], &open_paths(), "Unknown NotAccepted").await;
     assert_eq!(made[0]["spec"]["rules"].as_array().unwrap().len(), open_paths().len());
-    // More than one route can have.
+    // More paths than one route supports.
     let many: Vec<Value> = (0..40).map(|at| path(&format!("/{at}"), &METHODS, "noop", json!({}))).collect();
     assert_eq!(judge(&[ROUTES], &many, "Unknown NotAccepted").await.len(), 3);
 }
 
-/// What a configuration of a Function may refer to, in one schema and in the other.
+/// References in the configuration of a Function, in both schemas.
 const REFERS: &str = "triggers:
     - eventTypeVersion: v1
       source: orders
@@ -232,11 +232,11 @@ subscriptions:
 ";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_the_configuration_of_a_function_refers_to_is_kept_as_it_is_printed() {
+async fn references_of_a_function_configuration_are_kept_as_printed() {
     let world = World::with_functions().await;
     let api_rules = include_str!("../../manifests/exposure/crd.yaml");
     world.define_only(vec![
-        // Knative's own is of a later version.
+        // Knative's own CRD is of a later version.
         of_stream("triggers.eventing.knative.dev", mainstay_eventing::DEFINITIONS),
         definition("subscriptions.eventing.kyma-project.io", mainstay_eventing::DEFINITIONS),
         definition("apirules.gateway.kyma-project.io", api_rules),
@@ -275,7 +275,7 @@ async fn what_the_configuration_of_a_function_refers_to_is_kept_as_it_is_printed
     }
 }
 
-/// The path of an object of another group than the core's.
+/// Returns the path of an object outside of the core group.
 fn path_of(object: &Value) -> String {
     let text = |value: &Value| value.as_str().unwrap().to_owned();
     let plural = format!("{}s", text(&object["kind"]).to_lowercase());

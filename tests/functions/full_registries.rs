@@ -1,7 +1,7 @@
-//! A registry whose volume is full: `BuildReady` says so and what to do, what serves goes on, and once there is room, the build
-//! succeeds by itself.
+//! A registry with a full volume. `BuildReady` reports it with a hint, the Function keeps serving, and the build
+//! succeeds once there is space.
 //!
-//! The registry is Docker's own, on a file system as small as it takes, in a mount namespace of its own.
+//! The registry is Docker's own, on a tiny file system in its own mount namespace.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ async fn a_volume_that_is_full_is_named_at_every_step_of_a_push() {
     let mut left = 0;
     let pushed = loop {
         registry.leave(left);
-        // Layers of another attempt must not be there already.
+        // The layers of each attempt must be new.
         build.write("workspace/src/handler.js", &format!("module.exports = {{ main: () => '{left}' }}"));
         let ended = outcome(&build.request(&format!("{}/ns-fn-{left}:t", registry.host()))).await;
         if ended.starts_with("sha256:") {
@@ -34,7 +34,7 @@ async fn a_volume_that_is_full_is_named_at_every_step_of_a_push() {
         }
         let says_so = ended.starts_with("Registry, again: ") && ended.contains("its volume is full");
         assert!(says_so, "with {left} bytes left: {ended}");
-        // The smallest writes are the first ones.
+        // The smallest writes come first.
         left += if left < 16 * PAGE { PAGE } else { 16 * PAGE };
     };
     assert!(left > 10 * PAGE, "an image takes more room than {left} bytes");
@@ -43,7 +43,7 @@ async fn a_volume_that_is_full_is_named_at_every_step_of_a_push() {
     assert_eq!(again, format!("{pushed} reused"));
 }
 
-/// A world with a registry, whose failed builds are not retried by themselves for an hour.
+/// Returns a world with a registry. A failed build is not retried within an hour without a cause.
 async fn with_patience(registry: &str) -> World {
     logs::keep();
     let mut world = World::with_processes().await;
@@ -79,7 +79,7 @@ async fn a_login_that_the_registry_takes_again_is_noticed_while_a_build_waits_fo
     assert!(world.said("hello", "BuildReady").contains("answered 401"), "{}", world.said("hello", "BuildReady"));
     front.heal();
     world.runs("hello").await;
-    // Nobody asks the registry any more.
+    // The registry is not probed any more.
     let pushed = world.function_status("hello")["builds"].clone();
     assert_eq!(pushed, 2);
 }

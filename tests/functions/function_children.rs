@@ -1,4 +1,4 @@
-//! The children of Functions: what they look like, that a cluster takes them, and that their pods are restricted.
+//! The children of Functions: their fields, that a cluster accepts them, and that their pods are restricted.
 
 use devcluster::{Action, Call, Caller, Cluster as EmbeddedCluster, Options, verbs::patch::Form};
 use mainstay_api::function::{FunctionSpec, FunctionStatus};
@@ -17,7 +17,7 @@ const TAG: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abc
 const DIGEST: &str = "sha256:fedcba9876543210fedcba9876543210fedcba9876543210fedcba9876543210";
 const UID: &str = "11111111-2222-3333-4444-555555555555";
 
-/// A Function, its settings, and how its build finds the code.
+/// A Function, its settings, and the source of its build.
 struct Case {
     name: &'static str,
     spec: &'static str,
@@ -127,7 +127,7 @@ fn build(case: &Case) -> job::Build<'_> {
     }
 }
 
-/// Every child, in the order in which they are written.
+/// Returns all children in the order of their writes.
 fn children(case: &Case) -> Vec<Value> {
     let (function, settings, build) = (resolved(case), settings(case), build(case));
     let own = name(&function);
@@ -145,7 +145,7 @@ fn child<'a>(all: &'a [Value], kind: &str) -> &'a Value {
     all.iter().find(|child| child["kind"] == kind).unwrap_or_else(|| panic!("no {kind}"))
 }
 
-/// Metadata and specification of the pods that the children make.
+/// Returns metadata and specification of the children's pods.
 fn pods(all: &[Value]) -> Vec<(Value, Value)> {
     let templates = all.iter().filter(|child| !child["spec"]["template"].is_null());
     templates.map(|child| &child["spec"]["template"]).map(|t| (t["metadata"].clone(), t["spec"].clone())).collect()
@@ -159,7 +159,7 @@ fn children_look_as_they_should() {
     }
 }
 
-/// The same, built by Kaniko.
+/// Returns the Job for Kaniko.
 fn built_by_kaniko(case: &Case, transport: Transport) -> Value {
     let settings = Settings {
         builder: Builder::Kaniko,
@@ -275,7 +275,7 @@ fn credentials_are_mounted_only_where_no_third_party_code_runs() {
         let git: Vec<String> = if case.name == "git-nodejs" { vec!["git-secret".into()] } else { vec![] };
         let push = ("push", vec!["serverless-registry-config-default".into()]);
         let expected = if case.name == "inline-nodejs" {
-            // Nothing is fetched from elsewhere, and nothing installed.
+            // No external source, and no dependencies.
             vec![("install", vec![]), push]
         } else {
             vec![("fetch", git), ("install", vec!["serverless-package-registry-config".into()]), push]
@@ -389,7 +389,7 @@ fn a_cluster_takes_every_child_as_it_is_and_changes_nothing_when_it_comes_again(
     }
 }
 
-/// Paths of what was sent and is not there.
+/// Returns the paths of sent fields that are missing.
 fn lost(sent: &Value, kept: &Value, path: String) -> Vec<String> {
     match (sent, kept) {
         (Value::Object(sent), Value::Object(_)) => {

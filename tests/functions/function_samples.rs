@@ -1,5 +1,4 @@
-//! The manifests that users of Functions know from the documentation: they are applied as they are, and each resolves or
-//! is told what is wrong.
+//! Sample manifests from the documentation of Functions, applied unchanged. Each resolves or is refused with a message.
 
 use std::{fs, path::PathBuf};
 
@@ -12,7 +11,7 @@ use mainstay_testkit::kubectl::Kubectl;
 
 const GROUP: &str = "serverless.kyma-project.io/v1alpha1";
 
-/// Every sample, with what becomes of it.
+/// All samples with their results.
 const SAMPLES: [(&str, &str); 7] = [
     ("complete.yaml", "nodejs12 3..3 500m/500Mi 1/1Gi builds with 1/1Gi 2/2Gi"),
     ("env-from-config-map.yaml", "nodejs22 1..1 50m/64Mi 100m/128Mi builds with 200m/200Mi 1100m/1100Mi"),
@@ -115,7 +114,7 @@ async fn kubectl_applies_every_sample_strictly_and_shows_the_columns_that_users_
     let columns: Vec<_> = table.lines().next().unwrap().split_whitespace().collect();
     assert_eq!(columns, ["NAME", "CONFIGURED", "BUILT", "RUNNING", "RUNTIME", "VERSION", "AGE", "SERVES"]);
     assert_eq!(table.lines().count(), 1 + 3, "three names among the six samples:\n{table}");
-    // A Function is stored as it was written: nothing is defaulted into it.
+    // A Function is stored as written, without defaults.
     let stored: Value =
         serde_json::from_str(&kubectl.run(&["get", "function", "my-test-function", "-o", "json"]).await).unwrap();
     assert_eq!(stored["spec"]["minReplicas"], 3);

@@ -1,4 +1,4 @@
-//! Functions in a simulated cluster: what becomes of their children, and what is said of it, in which order.
+//! Functions in a simulated cluster: their children, and their messages in order.
 
 use serde_json::json;
 
@@ -7,7 +7,7 @@ use mainstay_testkit::{
     world::{NAMESPACE, World},
 };
 
-/// What is told of a new Function with one pod.
+/// The messages about a new Function with one pod.
 const BUILT: [&str; 8] = [
     "ConfigMapCreated",
     "JobCreated",
@@ -78,7 +78,7 @@ async fn only_a_change_of_the_source_builds_again_and_the_old_image_serves_meanw
     assert_ne!(world.function_status("hello")["image"], old);
 }
 
-/// The image of a Function's Deployment and the runtime that its variables name.
+/// Returns the image of a Function's Deployment, and the runtime in its variables.
 fn deployed(world: &World) -> (String, String) {
     let container = world.child("hello", DEPLOYMENTS)["spec"]["template"]["spec"]["containers"][0].clone();
     let variables = container["env"].as_array().unwrap();
@@ -86,7 +86,7 @@ fn deployed(world: &World) -> (String, String) {
     (container["image"].to_string(), runtime["value"].as_str().unwrap().to_owned())
 }
 
-/// Gives a running Function another runtime: what serves is as it was until the image for the new one is built, once.
+/// Changes the runtime of a running Function. The serving version is unchanged until the new image is built, once.
 async fn another_runtime(world: &World) {
     let (before, job) = (deployed(world), world.child_name("hello", JOBS));
     world.builds_wait();
@@ -138,7 +138,7 @@ async fn the_number_of_pods_never_falls_when_an_autoscaler_comes() {
     let autoscaler = world.child("hello", AUTOSCALERS);
     assert_eq!(autoscaler["spec"]["scaleTargetRef"]["name"], *world.child_name("hello", DEPLOYMENTS));
     assert_eq!((&autoscaler["spec"]["minReplicas"], &autoscaler["spec"]["maxReplicas"]), (&json!(2), &json!(5)));
-    // The autoscaler's count is not ours any more.
+    // The agent does not own the autoscaler's replicas any more.
     let name = world.child_name("hello", DEPLOYMENTS);
     world.edit("apps/v1", "deployments", &name, json!({"spec": {"replicas": 4}}));
     world.edit_function("hello", json!({"spec": {"env": [{"name": "A", "value": "1"}]}}));
@@ -179,7 +179,7 @@ async fn without_a_registry_nothing_is_built_until_there_is_one() {
     world.runs("hello").await;
     let image = world.function_status("hello")["image"].as_str().unwrap().to_owned();
     assert!(image.starts_with("registry.example.org/mainstay-tests_hello:"), "{image}");
-    // Another registry has the image built again.
+    // Another registry needs a new build.
     world.edit(
         "v1",
         "secrets",
@@ -226,7 +226,7 @@ async fn a_deleted_function_leaves_nothing_behind() {
     world.delete_function("hello");
     let kinds = [CONFIG_MAPS, JOBS, DEPLOYMENTS, SERVICES, AUTOSCALERS];
     world.until_function("no child is left", |w| kinds.iter().all(|kind| w.children("hello", *kind).is_empty())).await;
-    // One of the same name begins anew.
+    // A new Function of the same name starts from scratch.
     world.function("hello", inline("2"));
     world.runs("hello").await;
 }
@@ -235,7 +235,7 @@ async fn a_deleted_function_leaves_nothing_behind() {
 async fn a_ready_function_costs_no_request() {
     let mut world = World::with_functions().await;
     world.start();
-    // As many as one namespace builds at once, so that none is queued.
+    // A namespace can build this many concurrently, so none is queued.
     for n in 0..3 {
         world.function(&format!("f{n}"), inline("1"));
     }
@@ -244,10 +244,10 @@ async fn a_ready_function_costs_no_request() {
     }
     world.told("f0", &BUILT).await;
     world.quiet().await;
-    // Events are written at a pace of their own, and some may still be under way.
+    // Events are written with a delay, and some may be pending.
     let requests = |w: &World| w.requests().into_iter().filter(|(of, _)| !of.contains("events")).collect::<Vec<_>>();
     let before = requests(&world);
-    // Somebody else's work is none of ours.
+    // A change of an unrelated object.
     let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x"}});
     world.create("v1", "configmaps", NAMESPACE, map);
     world.quiet().await;

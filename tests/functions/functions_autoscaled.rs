@@ -1,4 +1,4 @@
-//! Functions that are scaled by what their pods use, run as processes.
+//! Functions that scale with the CPU use of their pods, run as processes.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use mainstay_testkit::{
     world::World,
 };
 
-/// Computes for as long as it is asked to, in milliseconds.
+/// Computes for the requested time in milliseconds.
 const SOURCE: &str = "exports.main = (event) => {
     const end = Date.now() + Number(event.extensions.request.query.for || 0);
     while (Date.now() < end);
@@ -29,7 +29,7 @@ async fn a_function_under_load_gets_more_pods_and_an_idle_one_fewer() {
     world.runs("busy").await;
     world.answers("busy", "200 done").await;
     let job = world.child("busy", JOBS);
-    // How fast it goes down is its owner's.
+    // The owner of the autoscaler may tune it.
     let behavior = json!({"spec": {"behavior": {"scaleDown": {"stabilizationWindowSeconds": 2}}}});
     world.edit("autoscaling/v2", AUTOSCALERS.1, &world.child_name("busy", AUTOSCALERS), behavior);
     let load = async {

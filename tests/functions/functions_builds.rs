@@ -1,4 +1,4 @@
-//! Builds that wait, fail, are tried again, or end while no agent runs.
+//! Builds that wait, fail, are retried, or end while no agent runs.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ async fn a_failed_build_is_reported_with_its_cause_and_retried() {
     world.start();
     world.function("hello", inline("1"));
     world.until_function("a second attempt", |w| w.function_status("hello")["builds"].as_i64() >= Some(2)).await;
-    // It stays to be read while the next attempt begins.
+    // The cause stays readable while the next attempt starts.
     assert!(
         world.said("hello", "BuildReady").contains("Registry: no room left"),
         "{}",
@@ -102,7 +102,7 @@ async fn a_build_whose_image_cannot_be_pulled_begins_again_when_the_password_is_
     let is_held_up = |w: &World| w.said("hello", "BuildReady").contains("ImagePullBackOff");
     world.until_function("the cause", is_held_up).await;
     let before = world.child_name("hello", JOBS);
-    // What has nothing to do with it changes nothing.
+    // An unrelated change has no effect.
     world.edit_function("hello", json!({"metadata": {"labels": {"team": "a"}}}));
     world.quiet().await;
     assert_eq!(world.child_name("hello", JOBS), before);
@@ -111,7 +111,7 @@ async fn a_build_whose_image_cannot_be_pulled_begins_again_when_the_password_is_
         let jobs = w.children("hello", JOBS);
         jobs.iter().map(|job| job["metadata"]["name"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
     };
-    world.until_function("another one", |w| jobs(w).len() == 1 && jobs(w)[0] != before).await;
+    world.until_function("another one", |w| matches!(&jobs(w)[..], [job] if *job != before)).await;
     world.until_function("its number", |w| w.function_status("hello")["builds"] == 2).await;
     world.until_function("the cause", is_held_up).await;
     world.quiet().await;
@@ -134,7 +134,7 @@ async fn the_end_of_a_package_managers_log_is_reported_without_credentials() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn without_the_last_image_its_dependencies_are_installed_anew() {
+async fn dependencies_are_installed_again_without_the_last_image() {
     let mut world = World::with_functions().await;
     world.functions.requeue = NEVER;
     let report = r#"{"digest":"{digest}","dependencies":"abc","seconds":0.1}"#;
@@ -170,7 +170,7 @@ async fn a_build_pod_that_cannot_start_is_reported_and_ended_by_its_deadline() {
             said.starts_with("Unknown JobRunning") && said.contains("ImagePullBackOff")
         })
         .await;
-    // It keeps nobody waiting, but not any number of them is put before a cluster that cannot do it.
+    // A held-up build does not block others, but the number of unfinished builds is limited.
     world.function("next", inline("1"));
     world.says("next", "BuildReady", "Unknown JobRunning").await;
     world.function("third", inline("1"));
@@ -178,7 +178,7 @@ async fn a_build_pod_that_cannot_start_is_reported_and_ended_by_its_deadline() {
     world.says("hello", "BuildReady", "False JobFailed").await;
     let said = world.said("hello", "BuildReady");
     assert!(said.contains("DeadlineExceeded") && said.contains("ImagePullBackOff"), "{said}");
-    // The room is the third one's.
+    // The third one gets the place.
     world.says("third", "BuildReady", "Unknown JobRunning").await;
 }
 
@@ -210,7 +210,7 @@ async fn no_more_builds_run_than_may_and_no_namespace_waits_for_another() {
     };
     world.until_function("it waits", |w| last(w)["queue"].is_i64()).await;
     assert_eq!(last(&world)["queue"], 1, "it comes before the third one of the first namespace");
-    // The newest inputs are what is built when its turn comes.
+    // The build uses the newest inputs when its turn comes.
     world.edit_function("f5", json!({"spec": {"source": "2"}}));
     world.builds_succeed();
     for n in 1..=5 {
@@ -256,7 +256,7 @@ async fn a_build_that_ended_while_no_agent_ran_is_not_built_again() {
     world.start();
     world.runs("hello").await;
     assert_eq!(builds.all().values().map(Vec::len).sum::<usize>(), 1);
-    // What was built is known without the Job and its pod.
+    // The built image is known without the Job and its pod.
     world.kill().await;
     for kind in [JOBS, PODS] {
         let gone = world.children("hello", kind);
@@ -282,7 +282,7 @@ async fn a_new_agent_writes_nothing() {
     };
     let children = versions(&world);
     world.start();
-    // What is new is brought to run, so the agent sees all that there is.
+    // The new Function is handled after everything else.
     world.function("fence", inline("1"));
     world.runs("fence").await;
     world.quiet().await;
@@ -331,7 +331,7 @@ async fn a_base_image_that_is_named_by_a_tag_is_recorded_by_its_digest() {
     let job = world.child("hello", JOBS);
     let install = &job["spec"]["template"]["spec"]["initContainers"][0];
     assert_eq!((&install["image"], &install["imagePullPolicy"]), (&json!(tagged), &json!("Always")));
-    // The dependencies may have been installed on another image of that tag; and what is no name is not shown.
+    // The dependencies may come from another image of that tag. An invalid image name is not recorded.
     world.builds_end("push", 0, &report("$(rm)"), Duration::ZERO);
     world.edit_function("hello", json!({"spec": {"source": "2"}}));
     world.until_function("built anew", |w| w.is_running("hello") && built(w) == Value::Null).await;

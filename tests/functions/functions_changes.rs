@@ -1,4 +1,4 @@
-//! What one change of a Function costs, and what is said of it while it is carried out.
+//! The cost of one change of a Function, and its messages.
 
 use devcluster::{Action, Call, verbs::patch::Form};
 use mainstay_engine::notification::Message;
@@ -11,7 +11,7 @@ use mainstay_testkit::{
 
 const CHILDREN: [Kind; 4] = [CONFIG_MAPS, DEPLOYMENTS, SERVICES, AUTOSCALERS];
 
-/// Reasons that were told of Functions since the last time that was asked.
+/// Returns the reasons of Functions' messages since the last call.
 fn heard(world: &mut World) -> Vec<String> {
     let messages = std::iter::from_fn(|| world.messages.try_recv().ok());
     let reason = |message| if let Message::Stage { reason, .. } = message { Some(reason) } else { None };
@@ -55,7 +55,7 @@ async fn another_label_is_one_write_for_each_child_and_one_event() {
     assert_eq!(world.child("hello", DEPLOYMENTS)["metadata"]["generation"], 1, "no pod is made anew");
 }
 
-/// The generation that a condition of `hello` speaks of.
+/// Returns the generation of a condition of `hello`.
 fn speaks_of(world: &World, condition: &str) -> Value {
     let status = world.function_status("hello");
     let all = status["conditions"].as_array().unwrap();
@@ -83,7 +83,7 @@ async fn while_a_change_is_built_the_status_says_which_generation_and_which_imag
     world.until_function("it is built", seen(2)).await;
     first_serves(&world);
     assert_eq!([speaks_of(&world, "ConfigurationReady"), speaks_of(&world, "BuildReady")], [2, 2]);
-    // So it is for a new agent, for a build that fails, and for what cannot be built at all.
+    // The same holds for a new agent, a failing build, and an invalid Function.
     world.stop().await;
     world.start();
     world.quiet().await;
@@ -126,7 +126,7 @@ async fn a_change_that_is_undone_during_its_build_is_ready_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn limits_of_any_name_are_rolled_out_without_a_build_and_put_back() {
+async fn limits_of_any_name_are_rolled_out_without_a_build_and_reverted() {
     let mut spec = inline("1");
     spec["resources"] = json!({"limits": {"ephemeral-storage": "2Gi"}});
     let world = World::running(spec).await;
@@ -148,7 +148,7 @@ async fn limits_of_any_name_are_rolled_out_without_a_build_and_put_back() {
         world.until_function(&format!("{name}: {expected}"), |w| limit(w, name) == expected).await;
         world.runs("hello").await;
     }
-    // By hand, in every way.
+    // Manual changes of all kinds.
     let name = world.child_name("hello", DEPLOYMENTS);
     for (limits, requests) in [(json!({gpu: null}), json!({})), (json!({gpu: "7", storage: "1Gi"}), json!({gpu: "7"}))]
     {

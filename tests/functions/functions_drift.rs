@@ -1,4 +1,4 @@
-//! Children of Functions that somebody changes by hand.
+//! Manual changes of the children of Functions.
 
 use mainstay_engine::notification::Message;
 use serde_json::{Value, json};
@@ -8,7 +8,7 @@ use mainstay_testkit::{
     world::World,
 };
 
-/// The object, fields and author of the next revert.
+/// Returns object, fields and author of the next revert.
 async fn reverted(world: &mut World) -> (String, String, Vec<String>, String) {
     loop {
         let message = tokio::time::timeout(std::time::Duration::from_secs(30), world.messages.recv());
@@ -34,7 +34,7 @@ async fn check(world: &mut World, kind: Kind, patch: Value, field: &str, path: &
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_child_that_is_changed_by_hand_is_put_back_at_once() {
+async fn every_child_that_is_changed_by_hand_is_reverted_at_once() {
     let mut world = World::running(scaled("1")).await;
     let w = &mut world;
     check(w, CONFIG_MAPS, json!({"data": {"source": "evil"}}), "data.source", "/data/source").await;
@@ -50,7 +50,7 @@ async fn every_child_that_is_changed_by_hand_is_put_back_at_once() {
     )
     .await;
     check(w, AUTOSCALERS, json!({"spec": {"maxReplicas": 50}}), "spec.maxReplicas", "/spec/maxReplicas").await;
-    // Without the label by which it is found.
+    // Removes the label that identifies the child.
     let label = "serverless.kyma-project.io/managed-by";
     let name = w.child_name("hello", CONFIG_MAPS);
     w.edit("v1", "configmaps", &name, json!({"metadata": {"labels": {label: null}}}));
@@ -78,7 +78,7 @@ async fn a_new_agent_applies_only_changed_children() {
     world.levers().reset_counts();
     world.start();
     world.until_function("it is reverted", |w| w.child("fixed", CONFIG_MAPS)["data"]["source"] != "evil").await;
-    // The stages come to the autoscaler last.
+    // The autoscaler is the last stage.
     world.edit_function("scaled", json!({"spec": {"maxReplicas": 4}}));
     world.until_function("it is scaled", |w| w.child("scaled", AUTOSCALERS)["spec"]["maxReplicas"] == 4).await;
     world.edit_function("fixed", json!({"spec": {"labels": {"new": "1"}}}));
@@ -185,7 +185,7 @@ async fn a_child_under_break_glass_is_left_alone_by_the_next_agent_too() {
     world.edit("v1", "configmaps", &config_map, glass(json!("disabled")));
     world.edit("v1", "configmaps", &config_map, json!({"data": {"source": "tried by hand"}}));
     world.start();
-    // What is not under break glass is reverted, and so shows that the agent has looked.
+    // The revert of a child that is not paused shows that the agent has checked all.
     let service = world.child_name("hello", SERVICES);
     world.delete("v1", "services", &service);
     world.until_function("the Service is back", |w| w.children("hello", SERVICES).len() == 1).await;

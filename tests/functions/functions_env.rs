@@ -1,4 +1,4 @@
-//! The environment of a Function's pods: what a change of it costs.
+//! The environment of a Function's pods, and the cost of its changes.
 
 use serde_json::{Value, json};
 
@@ -7,7 +7,7 @@ use mainstay_testkit::{
     world::{NAMESPACE, World},
 };
 
-/// The names of the user's variables, in the order of the pod.
+/// Returns the names of the user's variables in the pod's order.
 fn variables(world: &World) -> Vec<String> {
     let container = world.child("hello", DEPLOYMENTS)["spec"]["template"]["spec"]["containers"][0].clone();
     let names = container["env"].as_array().unwrap().iter().map(|variable| variable["name"].as_str().unwrap());
@@ -27,7 +27,7 @@ async fn another_order_of_the_variables_rolls_the_pods_and_builds_nothing() {
     let (image, job) = (world.function_status("hello")["image"].clone(), world.child_name("hello", JOBS));
     let before = generation(&world);
     assert_eq!(variables(&world), ["A", "B"]);
-    // The kubelet replaces $(A) only by a variable that stands before it: the order means something.
+    // The order matters: the kubelet expands $(A) only if A comes first.
     world.edit_function("hello", json!({"spec": {"env": [{"name": "B", "value": "$(A)"}, one("A")]}}));
     world.until_function("the order is the new one", |w| variables(w) == ["B", "A"]).await;
     world.runs("hello").await;
@@ -42,7 +42,7 @@ async fn another_order_of_the_variables_rolls_the_pods_and_builds_nothing() {
     assert_eq!((generation(&world), variables(&world)), (before, vec!["B".to_owned(), "A".to_owned()]));
 }
 
-/// Whoever may change the code of a Function could read what its environment hands over.
+/// A user who may change a Function's code could read all values of its environment.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_credential_of_a_build_or_a_repository_is_handed_to_the_code() {
     let mut world = World::with_functions().await;
@@ -65,7 +65,7 @@ async fn no_credential_of_a_build_or_a_repository_is_handed_to_the_code() {
         world.says(secret, "ConfigurationReady", &refused(secret, purpose)).await;
         assert!(world.children(secret, DEPLOYMENTS).is_empty() && world.children(secret, JOBS).is_empty());
     }
-    // A Secret of its own is its own, until a Receiver or a GitRepository authenticates with it.
+    // A Secret may be used until a Receiver or a GitRepository uses it for authentication.
     world.function("hello", reads("shop"));
     world.runs("hello").await;
     let generation = generation(&world);
@@ -81,13 +81,13 @@ async fn no_credential_of_a_build_or_a_repository_is_handed_to_the_code() {
     let repository = json!({"apiVersion": api, "kind": "GitRepository", "metadata": {"name": "shop"}, "spec": spec});
     world.create(api, "gitrepositories", NAMESPACE, repository);
     world.says("hello", "ConfigurationReady", &refused("shop", "a Git repository")).await;
-    // What serves goes on, as after any refusal.
+    // The serving version continues, as after any refusal.
     assert_eq!(world.child("hello", DEPLOYMENTS)["metadata"]["generation"], generation);
     world.delete(api, "gitrepositories", "shop");
     world.says("hello", "ConfigurationReady", "True").await;
 }
 
-/// What a Secret says of itself counts as much as its name.
+/// The metadata of a Secret matters as much as its name.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_token_of_a_service_account_and_no_key_of_the_agent_is_handed_to_the_code() {
     let mut world = World::with_functions().await;

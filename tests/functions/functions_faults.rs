@@ -1,5 +1,5 @@
-//! Functions that cannot be what they say, and what they need being taken away: each is told in its own words, what
-//! serves goes on, and nothing is built for it.
+//! Invalid Functions, and missing dependencies of valid ones. Each is reported, the serving version continues, and
+//! there is no build.
 
 use std::time::Duration;
 
@@ -14,11 +14,11 @@ use mainstay_testkit::{
 };
 
 const NEVER: Duration = Duration::from_secs(3600);
-/// Most that a ConfigMap holds, in bytes.
+/// Maximum bytes of a ConfigMap.
 const MEBIBYTE: usize = 1 << 20;
 const DEFAULT_REGISTRY: &str = "serverless-registry-config-default";
 
-/// A Function is changed for the worse, which is told so, and put right; what serves is what served before.
+/// Makes a Function invalid, checks the message, and corrects it. The serving version must be unchanged.
 async fn refused(world: &World, name: &str, bad: Value, good: Value, beginning: &str) {
     let before = (world.function_status(name)["image"].clone(), version_of_deployment(world, name));
     world.edit_function(name, json!({"spec": bad}));
@@ -31,7 +31,7 @@ async fn refused(world: &World, name: &str, bad: Value, good: Value, beginning: 
     assert_eq!(world.children(name, JOBS).len(), 1, "{beginning}");
 }
 
-/// Pods are made anew when this changes.
+/// Returns the Deployment's generation, which changes with its pods.
 fn version_of_deployment(world: &World, name: &str) -> Value {
     world.child(name, DEPLOYMENTS)["metadata"]["generation"].clone()
 }
@@ -74,7 +74,7 @@ async fn an_invalid_change_is_reported_and_the_old_version_serves() {
     for (bad, beginning) in cases {
         refused(&world, "hello", bad, good.clone(), beginning).await;
     }
-    // What is just not too large is taken.
+    // The largest valid size is accepted.
     let twice = json!([{"name": "A", "value": "1"}, {"name": "A", "value": largest}]);
     world.edit_function("hello", json!({"spec": {"env": twice}}));
     let shown = |w: &World| {
@@ -197,7 +197,7 @@ async fn dependencies_of_a_function_may_be_deleted_while_it_builds_or_runs() {
         put(&world, resource);
         world.says("hello", "ConfigurationReady", "True").await;
     }
-    // The build ends while its repository is away: what it has built counts when it is back.
+    // The build ends while its repository is missing. Its result counts once the repository is back.
     take(&world, "gitrepositories");
     world.says("hello", "ConfigurationReady", words[0].1).await;
     world.builds_succeed();
@@ -269,7 +269,7 @@ async fn a_child_that_somebody_else_creates_concurrently_is_not_adopted() {
     world.start();
     world.function("early", inline("1"));
     world.runs("early").await;
-    // The agent's write is held up until theirs is there.
+    // Delays the agent's write until the other Service exists.
     let held = Fault {
         verb: "apply".into(),
         resource: "services".into(),
@@ -281,7 +281,7 @@ async fn a_child_that_somebody_else_creates_concurrently_is_not_adopted() {
     world.function("hello", inline("1"));
     let asked = |w: &World| w.requests().iter().any(|(what, n)| what == "apply services" && *n >= 2);
     world.until_function("the agent has seen that there is none", asked).await;
-    // It has nothing that ours would collide with.
+    // It has no field that conflicts with the agent's.
     let theirs = json!({
         "apiVersion": "v1", "kind": "Service", "metadata": {"name": "hello", "namespace": NAMESPACE},
         "spec": {"type": "ExternalName", "externalName": "theirs.example.org"},

@@ -1,5 +1,5 @@
-//! What others add to the children of a Function: what changes how its code runs or is called goes, everything else
-//! stays.
+//! Additions of other clients to a Function's children. Those that change how its code runs or is called are removed,
+//! all others stay.
 
 use std::{
     sync::{
@@ -18,7 +18,7 @@ use mainstay_testkit::{
     world::{NAMESPACE, World},
 };
 
-/// Strategic-merge-patches a child of `hello` as a field manager.
+/// Patches a child of `hello` with a strategic merge patch as a field manager.
 #[track_caller]
 fn patch(world: &World, manager: &str, kind: Kind, patch: &Value) -> Value {
     let name = world.child_name("hello", kind);
@@ -26,12 +26,12 @@ fn patch(world: &World, manager: &str, kind: Kind, patch: &Value) -> Value {
     world.try_as(manager, call).unwrap()
 }
 
-/// A change of the pods of a Deployment.
+/// Returns a change of a Deployment's pods.
 fn pods(spec: Value) -> Value {
     json!({"spec": {"template": {"spec": spec}}})
 }
 
-/// A change of the container that runs the code.
+/// Returns a change of the container that runs the code.
 fn container(mut fields: Value) -> Value {
     fields["name"] = json!("function");
     pods(json!({"containers": [fields]}))
@@ -41,8 +41,8 @@ fn spec(world: &World, kind: Kind) -> Value {
     world.child("hello", kind)["spec"].clone()
 }
 
-/// Waits until the watches of these kinds have told everything that happened so far, and that was acted on: each child of
-/// the Function `fence` is changed twice, and reverted.
+/// Waits until all earlier events of these kinds are handled. Changes each child of the Function `fence` twice and
+/// waits for the reverts.
 async fn fence(world: &World, kinds: &[Kind]) {
     for _ in 0..2 {
         for &kind in kinds {
@@ -61,7 +61,7 @@ async fn fence(world: &World, kinds: &[Kind]) {
     }
 }
 
-/// Object, fields and author of what was reverted since the last time that was asked, up to and with `kind`.
+/// Returns object, fields and author of the reverts since the last call, up to and including `kind`.
 async fn put_back(world: &mut World, kind: &str) -> (Vec<String>, String) {
     loop {
         let message = tokio::time::timeout(world.patience, world.messages.recv());
@@ -74,7 +74,7 @@ async fn put_back(world: &mut World, kind: &str) -> (Vec<String>, String) {
     }
 }
 
-/// What people and their tools may write into a Deployment, and the fields that are told of it.
+/// Returns additions of users and tools to a Deployment, and the reported fields.
 fn additions() -> [(Value, Vec<&'static str>); 4] {
     let [sidecar, first] =
         ["sidecar", "first"].map(|name| json!({"name": name, "image": "registry.example.org/more:1"}));
@@ -129,7 +129,7 @@ fn additions() -> [(Value, Vec<&'static str>); 4] {
 async fn foreign_fields_that_change_how_the_code_runs_are_removed_at_once() {
     let mut world = World::running(inline("1")).await;
     let before = spec(&world, DEPLOYMENTS);
-    // People's tools, and clients that nobody knows.
+    // Tools of users, and unknown clients.
     for (manager, (addition, told)) in
         ["kubectl-rollout", "kubectl-edit", "some-script", "kubectl"].into_iter().zip(additions())
     {
@@ -196,7 +196,7 @@ async fn harmless_foreign_fields_stay_without_requests() {
     fence(&world, &kinds).await;
     let applies = world.requests().into_iter().filter(|(asked, _)| asked.starts_with("apply ")).collect::<Vec<_>>();
     assert_eq!(applies.iter().map(|(_, count)| *count).collect::<Vec<_>>(), [2; 3], "only of the fence: {applies:?}");
-    // Nor does it go with a rollout.
+    // A rollout does not remove it either.
     world.edit_function("hello", json!({"spec": {"env": [{"name": "A", "value": "1"}]}}));
     world.until_function("the variable is there", |w| spec(w, DEPLOYMENTS).to_string().contains(r#""name":"A""#)).await;
     world.runs("hello").await;
@@ -254,7 +254,7 @@ async fn fields_that_were_added_under_break_glass_stay_until_it_ends() {
     world.until_function("it is gone", |w| spec(w, DEPLOYMENTS) == before).await;
 }
 
-/// Refused by whoever watches over fields: no apply that takes this one away is let through.
+/// An admission webhook refuses every apply that removes this addition.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_refused_removal_is_retried_with_backoff() {
     let world = World::running(inline("1")).await;
@@ -281,15 +281,14 @@ async fn a_refused_removal_is_retried_with_backoff() {
     world.until_function("and again", |w| asked(w, "apply deployments.apps") > 3).await;
     let tries = asked(&world, "apply deployments.apps");
     let passed = began.elapsed().as_secs_f64();
-    // After 1 s, 2 s, 4 s …, each a tenth less at most.
+    // After 1 s, 2 s, 4 s …, with up to 10 % less.
     let most = 1.0 + (1.0 + passed / 0.9).log2();
     assert!((4.0..=most).contains(&(tries as f64)), "{tries} tries in {passed} s");
-    // For each apply the addition is made ours, and is given back because the apply is refused; where the Deployment's
-    // controller writes in between, it stays ours, and nothing has to be made ours any more, or the object is read again. One
-    // more may have begun.
+    // Each attempt takes ownership of the addition, and gives it back because the apply is refused. If the Deployment's
+    // controller writes in between, ownership stays, or the object is read again. One more attempt may have started.
     let (writes, reads) = (asked(&world, "patch deployments.apps"), asked(&world, "get deployments.apps"));
     assert!(writes <= 2 * (tries + 1) && reads <= tries, "{tries} tries: {:?}", world.requests());
-    // The server says something else every time; the failure is the same.
+    // The server's message differs every time; the failure is the same.
     assert_eq!(statuses(&world), said, "{:?}", world.requests());
     world.levers().clear_faults();
     world.until_function("it is gone at last", |w| spec(w, DEPLOYMENTS) == before).await;
@@ -308,7 +307,7 @@ async fn repeated_additions_are_removed_with_backoff() {
             while !stop.load(Ordering::Relaxed) {
                 every.tick().await;
                 let paused = Action::Patch(Form::Merge, json!({"spec": {"paused": true}}));
-                // Somebody may write at the same moment.
+                // A concurrent write may cause a conflict.
                 let call = Call::new(DEPLOYMENTS.0, DEPLOYMENTS.1, NAMESPACE, &name, paused);
                 let _ = server.call(&Caller::new("autopilot"), call);
             }
@@ -325,7 +324,7 @@ async fn repeated_additions_are_removed_with_backoff() {
     assert_eq!((fields, who.as_str()), (vec!["spec.paused".to_owned()], "autopilot"));
     stop.store(true, Ordering::Relaxed);
     writer.await.unwrap();
-    // From the fifth on the waits double: 0.25 s, 0.5 s, 1 s …
+    // From the fifth revert on, the delays double: 0.25 s, 0.5 s, 1 s …
     let requests = world.requests();
     let applies = requests.iter().find(|(asked, _)| asked == "apply deployments.apps").map_or(0, |(_, count)| *count);
     let most = 5.0 + (1.0 + began.elapsed().as_secs_f64() / 0.25).log2().ceil() + 1.0;

@@ -71,7 +71,7 @@ async fn a_git_function_follows_its_directory_and_nothing_else() {
     ];
     world.told("hello", &expected).await;
 
-    // A new agent knows in which commit the present source appeared.
+    // A new agent knows the commit in which the current source appeared.
     world.remote.file("other/a", "3").commit("elsewhere again");
     world.kill().await;
     world.start();
@@ -92,7 +92,7 @@ async fn problems_of_the_source_are_reported_by_kind() {
     world.edit_function("hello", json!({"spec": {"reference": "main", "source": "norepo"}}));
     let missing = "False SourceUpdateFailed: Reading git options failed: GitRepository \"norepo\" does not exist";
     world.says("hello", "ConfigurationReady", missing).await;
-    // It works as soon as it is there.
+    // The Function works as soon as the GitRepository exists.
     world.repository("norepo", &world.remote.path().display().to_string());
     world.runs("hello").await;
 }
@@ -115,7 +115,7 @@ async fn a_function_is_built_again_when_files_in_git_lfs_are_to_be_fetched() {
     world.runs("hello").await;
     assert!(args(&world).contains("--lfs"));
 
-    // A failed build takes the LFS server that the repository names now.
+    // A failed build uses the LFS server that the repository names now.
     let large = image(&world);
     world.remote.file(".lfsconfig", format!("[lfs]\nurl = {}/lfs\n", server.base()));
     let named = world.remote.commit("beside the directory");
@@ -123,7 +123,7 @@ async fn a_function_is_built_again_when_files_in_git_lfs_are_to_be_fetched() {
     world.until_function("it is built from the commit", |w| args(w).contains(&named) && image(w) != large).await;
     world.runs("hello").await;
 
-    // Another agent builds nothing else while Git is away.
+    // Another agent builds nothing else while Git is unavailable.
     let (serving, jobs) = (image(&world), args(&world));
     world.stop().await;
     server.fail(On::Everything, Fault::Status(503));
@@ -139,8 +139,8 @@ async fn a_function_is_built_again_when_files_in_git_lfs_are_to_be_fetched() {
     world.until_function("the first image serves again", |w| image(w) == before).await;
 }
 
-/// A remote that lets in the user `u` with the password `right`, and the Function `hello` from it, whose Secret `git`
-/// does not exist; nobody looks at the remote just because time passed.
+/// Returns a remote that requires the user `u` with the password `right`, and the Function `hello` from it. Its Secret
+/// `git` does not exist, and the remote is not polled at an interval.
 async fn private() -> (World, GitServer) {
     let mut world = world().await;
     world.functions.git_fetch_requeue = NEVER;
@@ -182,7 +182,7 @@ async fn a_corrected_git_password_works_at_once_and_what_serves_goes_on() {
     let job = world.child("hello", JOBS).to_string();
     assert!(job.contains("--auth=basic") && job.contains(r#""secretName":"git""#) && !job.contains("right"), "{job}");
 
-    // Git is away: what is known already is what counts.
+    // Git is unavailable, so the known commit counts.
     server.fail(On::Everything, Fault::Status(503));
     world.look();
     world.says("hello", "ConfigurationReady", "False SourceUpdateFailed: Sources update failed").await;
@@ -235,7 +235,7 @@ async fn a_branch_that_moved_on_is_looked_up_again_for_the_build() {
     world.git_function("hello", "/hello");
     world.says("hello", "BuildReady", "Unknown JobRunning").await;
     let head = world.remote.file("hello/handler.js", "2").commit("two");
-    // Nobody tells the agent but the build, which does not find the commit any more.
+    // Only the build, which cannot find the commit any more, informs the agent.
     world.builds_end("push", 1, r#"{"reason":"BranchMoved","message":"moved","retry":true}"#, Duration::ZERO);
     world.until_function("the new commit", |w| w.function_status("hello")["commit"] == *head).await;
     world.builds_succeed();
@@ -279,7 +279,7 @@ async fn a_function_that_moves_from_git_is_built_from_its_text_while_the_old_ima
     assert_ne!(status["image"], image);
     let of_git = ["commit", "reference", "baseDir", "tree"];
     assert_eq!(of_git.map(|field| status[field].clone()), [const { Value::Null }; 4], "it is not in Git any more");
-    // What becomes of the repository is nothing to it.
+    // Changes of the repository have no effect any more.
     world.remote.file("hello/handler.js", "3").commit("three");
     world.look();
     world.quiet().await;
@@ -311,7 +311,7 @@ async fn a_changed_password_is_reported_and_its_correction_works_at_once() {
 async fn a_forbidden_git_secret_is_not_reported_as_missing() {
     let (mut world, _server) = private().await;
     create_secret(&world, "right");
-    // By its name in its namespace: those of the registries may be read.
+    // Only the reads in this namespace are refused. The Secrets of the registries may be read.
     for verb in ["watch", "list"] {
         world.levers().fail_next(devcluster::fault_injection::Fault {
             verb: verb.into(),

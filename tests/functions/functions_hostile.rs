@@ -1,5 +1,5 @@
-//! Functions that mean no good or are merely broken, built and run by real processes: each ends with its own reason,
-//! and finds nothing that is not its own.
+//! Malicious and broken Functions, built and run by real processes. Each ends with its own reason and finds no data of
+//! others.
 
 use std::{fs, time::Duration};
 
@@ -16,7 +16,7 @@ use mainstay_testkit::{
 
 const NEVER: Duration = Duration::from_secs(3600);
 
-/// A Function in a directory of the repository whose one package does something when it is installed.
+/// Adds a Function in a directory of the repository, with one package that runs a script during installation.
 fn package(remote: &mut Remote, name: &str, script: &str) {
     remote.file(&format!("{name}/handler.js"), format!("module.exports = {{ main: () => '{name}' }}"));
     remote.file(&format!("{name}/package.json"), r#"{"dependencies":{"guest":"file:./guest"}}"#);
@@ -24,8 +24,8 @@ fn package(remote: &mut Remote, name: &str, script: &str) {
     remote.file(&format!("{name}/guest/package.json"), package.to_string());
 }
 
-/// Looks for words in its environment, in those of the processes above it, and in all files of the node, and keeps the
-/// names of those that it has found. The words are written backwards, so that it does not find itself.
+/// Searches its environment, those of its parent processes, and all files of the node for words, and saves the names of
+/// those found. The words are written backwards, so that it does not find itself.
 const HUNT: &str = r"
 const fs = require('fs'), path = require('path');
 const words = JSON.parse(fs.readFileSync('words.json', 'utf8'));
@@ -84,10 +84,10 @@ async fn a_package_that_hunts_for_credentials_finds_only_those_of_package_regist
     world.start();
     world.git_function_of("private", "hunter", "/hunter");
     world.runs("hunter").await;
-    // It does find what it may see.
+    // It finds only the allowed words.
     world.answers("hunter", "200 packages source").await;
 
-    // A build that fails for want of the password tells it as little.
+    // A build that fails because of the password does not reveal it either.
     server.require("u", "another one");
     world.remote.file("hunter/handler.js", "2").commit("two");
     world.look();
@@ -122,7 +122,7 @@ async fn a_package_that_forks_without_end_or_fills_the_disk_ends_its_own_build_o
     let said = world.said("fills", "BuildReady");
     assert!(said.contains("Evicted: Pod ephemeral local storage usage exceeds the total limit"), "{said}");
     world.answers("guest", "200 guest").await;
-    // What is put right is built.
+    // The corrected Function is built.
     package(&mut world.remote, "fills", "true");
     world.remote.commit("two");
     world.look();
@@ -237,7 +237,7 @@ async fn a_registry_that_loses_the_image_is_reported_until_the_next_build() {
         |w: &World| w.said("hello", "Running").contains(cause) && w.said("hello", "Running").starts_with("Unknown");
     world.until_function("the cause", told).await;
     let version = world.function_now("hello").unwrap()["metadata"]["resourceVersion"].clone();
-    // The node tries it again and again, which is no news.
+    // The node retries, which changes no status.
     let tries = world.server.objects("v1", "pods", Some(NAMESPACE)).len();
     world.quiet().await;
     assert_eq!(world.function_now("hello").unwrap()["metadata"]["resourceVersion"], version, "{tries}");
@@ -268,7 +268,7 @@ async fn a_branch_that_is_rewritten_before_the_fetch_is_built_at_its_new_commit(
     world.until_function("the first has its source", fetched).await;
     world.git_function_of("web", "moved", "/moved");
     world.says("moved", "BuildReady", "Unknown JobQueued").await;
-    // What was found is not to be had any more when its turn comes.
+    // The recorded commit is gone when its turn comes.
     server.speak_version_zero();
     let second = world.remote.file("moved/handler.js", "exports.main = () => 'two'").orphan("another history");
     fs::write(&go, "").unwrap();

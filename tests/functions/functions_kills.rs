@@ -1,4 +1,4 @@
-//! Agents are killed again and again in the middle of many pipelines: nothing is built twice, nothing stays behind.
+//! Agents are killed repeatedly during many pipelines. No image is built twice, and no object is left behind.
 
 use serde_json::json;
 
@@ -8,7 +8,7 @@ use mainstay_testkit::{
     world::World,
 };
 
-/// Checks what must hold in the end.
+/// Checks the final state.
 fn check(world: &World, builds: &Builds, functions: &[String]) {
     for (image, jobs) in builds.all() {
         assert_eq!(jobs.len(), 1, "{image} was built {} times: {jobs:?}", jobs.len());
@@ -24,7 +24,7 @@ fn check(world: &World, builds: &Builds, functions: &[String]) {
     }
 }
 
-/// A Function is created and changed; the agent is cut off after so many writes. Whether it was.
+/// Creates and changes a Function. The agent is cut off after this many writes. Returns whether it was.
 async fn killed_after(writes: u64) -> bool {
     let mut world = World::with_functions().await;
     let builds = world.builds();
@@ -66,7 +66,7 @@ async fn fifty_kills_of_twenty_pipelines_lose_nothing_and_build_nothing_twice() 
             world.edit_function(name, patch);
         }
         let gate = world.gate.clone();
-        // All may have come to an end before the gate shuts.
+        // All pipelines may end before the gate closes.
         let _ = tokio::time::timeout(std::time::Duration::from_millis(500), gate.shut()).await;
         world.kill().await;
         gate.open();

@@ -1,4 +1,4 @@
-//! An agent is killed again and again while real builds run: nothing is built twice, nothing stays behind, and in the
+//! An agent is killed repeatedly while real builds run. No image is built twice, no object is left behind, and in the
 //! end every Function answers.
 
 use serde_json::json;
@@ -9,13 +9,13 @@ use mainstay_testkit::{
     world::World,
 };
 
-/// How often the agent is killed.
+/// Number of kills.
 const KILLS: u64 = 5;
-/// The Functions, and where their code is.
+/// The Functions by the location of their code.
 const INLINE: [&str; 2] = ["hopper", "adder"];
 const IN_GIT: [&str; 2] = ["packed", "wheeled"];
 
-/// The code of a Function, which answers its name and a version.
+/// Returns the code of a Function, which answers its name and a version.
 fn code(name: &str, version: u64) -> String {
     match name {
         "hopper" => format!("module.exports = {{ main: () => 'hopper {version}' }}"),
@@ -29,7 +29,7 @@ fn file(name: &str) -> String {
     format!("{name}/{}", if name == "packed" { "handler.js" } else { "handler.py" })
 }
 
-/// Creates all of them, in their first version.
+/// Creates all Functions in their first version.
 fn create(world: &mut World) {
     world.remote.file("packed/package.json", r#"{"dependencies":{"word":"file:./word"}}"#);
     world.remote.file("packed/word/package.json", r#"{"name":"word","version":"1.0.0"}"#);
@@ -50,7 +50,7 @@ fn create(world: &mut World) {
     world.edit_function("adder", json!({"spec": {"runtime": "python312", "maxReplicas": 2}}));
 }
 
-/// Another version of a Function.
+/// Changes a Function to another version.
 fn change(world: &mut World, name: &str, version: u64) {
     if INLINE.contains(&name) {
         world.edit_function(name, json!({"spec": {"source": code(name, version)}}));
@@ -63,7 +63,7 @@ fn change(world: &mut World, name: &str, version: u64) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn five_kills_of_an_agent_with_real_builds_lose_nothing_and_build_nothing_twice() {
     let seed = fastrand::u64(..);
-    // Shown when the test fails.
+    // The seed is shown when the test fails.
     println!("seed {seed}");
     let mut random = fastrand::Rng::with_seed(seed);
     let mut world = World::with_processes().await;
@@ -91,7 +91,7 @@ async fn five_kills_of_an_agent_with_real_builds_lose_nothing_and_build_nothing_
         world.kill().await;
         gate.open();
         if random.bool() {
-            // Builds come to their ends while nobody looks.
+            // Builds end while no agent runs.
             let ended = |w: &World| {
                 let jobs = w.server.objects(JOBS.0, JOBS.1, None);
                 jobs.iter().all(|job| job["status"]["conditions"].is_array())

@@ -1,4 +1,4 @@
-//! Versions of Functions that cannot be loaded: each says why, none replaces one that serves.
+//! Versions of Functions that cannot be loaded. Each reports the cause, and none replaces a serving version.
 
 use serde_json::{Value, json};
 
@@ -17,7 +17,7 @@ fn spec(runtime: &str, source: &str) -> Value {
     })
 }
 
-/// Runtime, a version that answers `one`, one that answers `two`, and versions that cannot be loaded, with the reason.
+/// Runtime, a version that answers `one`, one that answers `two`, and versions that cannot be loaded, with the cause.
 type Language = (&'static str, &'static str, &'static str, [(&'static str, &'static str); 3]);
 
 const LANGUAGES: [Language; 2] = [
@@ -74,7 +74,7 @@ async fn a_version_that_cannot_be_loaded_says_why_and_the_old_one_serves() {
         assert_ne!(world.function_status(runtime)["image"], image);
         assert_eq!(world.function_status(runtime)["servedGeneration"], generation + 4);
     }
-    // The first version of all is as honest, and so is each that follows: the pods of the one before it are still there.
+    // The first version of a Function reports its own cause, and so does each later one while earlier pods still exist.
     let (runtime, _, two, [first, second, third]) = LANGUAGES[0];
     world.function("first", spec(runtime, first.0));
     for (source, cause) in [first, third, second] {

@@ -1,4 +1,4 @@
-//! The messages about a Function for each thing that can happen to it: exactly these, in this order, each once.
+//! The messages about a Function for each kind of change: exactly these, in this order, each once.
 
 use std::time::Duration;
 
@@ -11,19 +11,19 @@ use mainstay_testkit::{
     world::{NAMESPACE, World},
 };
 
-/// What may be told or not between two other steps: pods are quick or slow.
+/// Messages that may be missing, depending on the speed of pods.
 const PASSING: [&str; 2] = ["DeploymentWaiting", "MinReplicasNotAvailable"];
-/// What is told of the build of another image and its roll-out.
+/// The messages about a new build and its rollout.
 const REBUILT: [&str; 6] =
     ["JobsDeleted", "JobCreated", "JobRunning", "JobFinished", "DeploymentUpdated", "DeploymentReady"];
 
-/// The reason of a message about `hello`, unless it may be told or not.
+/// Returns the reason of a message about `hello`, unless it may be missing.
 fn lasting(message: Message) -> Option<String> {
     let Message::Stage { subject, reason, .. } = message else { return None };
     (subject == Owner::function(NAMESPACE, "hello") && !PASSING.contains(&&*reason)).then_some(reason)
 }
 
-/// Exactly this has been told of `hello` since the last time that was asked.
+/// Checks the reasons of the messages about `hello` since the last call.
 async fn told(world: &mut World, expected: &[&str]) {
     let mut reasons = Vec::new();
     while reasons.len() < expected.len() {
@@ -38,19 +38,19 @@ async fn told(world: &mut World, expected: &[&str]) {
     assert_eq!(reasons, expected, "{:#}", world.function_status("hello"));
 }
 
-/// Waits until a build of `hello` is seen to run, and lets it succeed.
+/// Waits until a build of `hello` is running, and lets it succeed.
 async fn build(world: &World) {
     world.says("hello", "BuildReady", "Unknown JobRunning").await;
     world.builds_succeed();
     world.runs("hello").await;
 }
 
-/// How often the pods of `hello` were made anew.
+/// Returns the number of rollouts of `hello`.
 fn roll_outs(world: &World) -> i64 {
     world.child("hello", DEPLOYMENTS)["metadata"]["generation"].as_i64().unwrap() - 1
 }
 
-/// The Events about `hello`: type, reason and count, in the order in which they were written.
+/// Returns the Events about `hello` in the order of their writes: type, reason and count.
 fn events(world: &World) -> Vec<(String, String, u64)> {
     let uid = world.function_now("hello").unwrap()["metadata"]["uid"].clone();
     let mut all = world.server.objects("events.k8s.io/v1", "events", Some(NAMESPACE));
@@ -94,7 +94,7 @@ async fn each_step_of_a_new_function_is_one_event() {
     let mut all = steps.map(|step| ("Normal".to_owned(), step.to_owned(), 1));
     all.sort();
     assert_eq!(written, all, "in whichever order: news about states come before routine ones");
-    // Older clients see the same ones.
+    // Older clients see the same Events.
     let core = world.server.objects("v1", "events", Some(NAMESPACE));
     for step in steps {
         let of = |event: &Value| event["reason"] == step && event["involvedObject"]["name"] == "hello";
@@ -161,8 +161,8 @@ async fn a_removed_and_added_autoscaler_is_reported_without_a_rollout() {
     world.until_function("the pods are two", |w| pods(w) == 2 && ready(w) == 2).await;
     world.runs("hello").await;
     world.quiet().await;
-    // It is deleted without a word: nobody waits for that. Which of the two loops then writes the number, and whether the
-    // second pod is seen to be missed, depends on how quick they are.
+    // The deletion causes no message. Which loop writes the replicas, and whether the second pod is reported missing,
+    // depends on timing.
     let messages = std::iter::from_fn(|| world.messages.try_recv().ok());
     let reasons = messages.filter_map(lasting).collect::<Vec<_>>();
     let all: [&[&str]; 3] = [&[], &["DeploymentReady"], &["DeploymentUpdated", "DeploymentReady"]];
@@ -172,7 +172,7 @@ async fn a_removed_and_added_autoscaler_is_reported_without_a_rollout() {
     world.edit_function("hello", json!({"spec": {"minReplicas": 1, "maxReplicas": 3}}));
     world.until_function("an autoscaler", |w| w.children("hello", AUTOSCALERS).len() == 1).await;
     world.runs("hello").await;
-    // The Deployment is told of, too: its number of pods is not the Function's any more, though it stays as it is.
+    // The Deployment changes too: it no longer sets the replicas, although the number is the same.
     told(&mut world, &["DeploymentUpdated", "HorizontalPodAutoscalerCreated", "DeploymentReady"]).await;
     assert_eq!(pods(&world), 2);
     assert!(lowest() >= 2, "{} pods", lowest());
@@ -217,7 +217,7 @@ async fn a_failed_build_is_reported_once_and_its_retry_once() {
     }
     told(&mut world, &["ConfigMapCreated", "JobCreated", "JobRunning", "JobFailed"]).await;
     assert_eq!(world.function_status("hello")["builds"], 1);
-    // Somebody who has put right what was wrong with the registry's Secret need not wait.
+    // A corrected registry Secret causes an immediate retry.
     world.builds_wait();
     let password = json!({"stringData": {"password": "right"}});
     world.edit("v1", "secrets", "serverless-registry-config-default", password);
@@ -245,8 +245,8 @@ async fn a_deleted_service_is_restored_without_an_event_of_the_function() {
     let back = |w: &World| w.get(SERVICES.0, SERVICES.1, "hello").is_some_and(|now| now["metadata"]["uid"] != *uid);
     world.until_function("it is back", back).await;
     world.quiet().await;
-    // Neither ServiceCreated nor DeploymentReady is told again: it is drift, which is told as such, and reverted before
-    // a condition could cease to be true.
+    // Neither ServiceCreated nor DeploymentReady is reported again. Drift has its own message, and the revert comes
+    // before a condition changes.
     assert_eq!(reverted(&mut world), (vec![], 1));
     assert_eq!(world.function_now("hello").unwrap()["metadata"]["resourceVersion"], before);
     assert!(world.is_running("hello"));

@@ -9,7 +9,7 @@ use mainstay_testkit::{
     world::{NAMESPACE, World},
 };
 
-/// A copy of a Function's Deployment, as `kubectl get -o yaml | sed | kubectl apply` makes it.
+/// Creates a copy of a Function's Deployment, like `kubectl get -o yaml | sed | kubectl apply`.
 fn copy(world: &World, name: &str, is_owned: bool) -> Value {
     let mut copy = (*world.child("hello", DEPLOYMENTS)).clone();
     copy.as_object_mut().unwrap().remove("status");
@@ -36,7 +36,7 @@ async fn a_copy_of_the_deployment_is_deleted_and_the_original_stays() {
     world.quiet().await;
     let before = world.child("hello", DEPLOYMENTS);
     let mut events = world.server.embedded().subscribe();
-    // Before it in the alphabet, and after it.
+    // Names before and after the original in alphabetical order.
     for copied in ["a-copy", "zz-copy"] {
         copy(&world, copied, true);
         world.until_function("the copy is gone", |w| w.get(DEPLOYMENTS.0, DEPLOYMENTS.1, copied).is_none()).await;
@@ -62,7 +62,7 @@ async fn a_copy_of_the_deployment_is_deleted_and_the_original_stays() {
     assert_eq!(kept(&after), kept(&before));
     assert!(world.is_running("hello"));
 
-    // What only has the labels is somebody else's.
+    // A copy with only the labels belongs to its own owner.
     let theirs = copy(&world, "theirs", false);
     world.edit_function("hello", json!({"spec": {"env": [{"name": "A", "value": "1"}]}}));
     let changed = |w: &World| w.get(DEPLOYMENTS.0, DEPLOYMENTS.1, &name).unwrap().to_string().contains(r#""name":"A""#);
@@ -89,7 +89,7 @@ async fn a_function_runs_as_soon_as_the_conflicting_object_is_deleted() {
     let refused = "False ServiceFailed: Service mainstay-tests/hello exists already and belongs to";
     world.says("hello", "Running", refused).await;
     world.until_function("its Deployment is ready", |w| w.function_status("hello")["image"].is_string()).await;
-    // What becomes of theirs is no news, until it is gone.
+    // A change of the other object causes no message until it is deleted.
     world.quiet().await;
     let before = world.function_now("hello").unwrap()["metadata"]["resourceVersion"].clone();
     world.edit(SERVICES.0, SERVICES.1, "hello", json!({"metadata": {"labels": {"app": "theirs"}}}));
@@ -99,7 +99,7 @@ async fn a_function_runs_as_soon_as_the_conflicting_object_is_deleted() {
     world.runs("hello").await;
     let ours = world.child("hello", SERVICES);
     assert_eq!(ours["spec"]["selector"]["serverless.kyma-project.io/function-name"], "hello");
-    // And again, for a new agent.
+    // The same for a new agent.
     world.stop().await;
     world.delete(SERVICES.0, SERVICES.1, "hello");
     world.create(SERVICES.0, SERVICES.1, NAMESPACE, theirs());

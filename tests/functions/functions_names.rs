@@ -1,4 +1,4 @@
-//! Functions that call each other by the names that Services have in a cluster, and with all methods.
+//! Functions that call each other by their Service names, with all methods.
 
 use devcluster::{Gateway, gateway};
 use reqwest::Method;
@@ -13,7 +13,7 @@ use mainstay_testkit::{
 
 const OTHER: &str = "mainstay-tests-other";
 
-/// Answers what the host of its query answers, or why that does not.
+/// Answers with the response of the host in its query, or with the error.
 const NODE: &str = "exports.main = async (event) => {
     try { return await (await fetch(`http://${event.extensions.request.query.host}/`)).text(); }
     catch (error) { return error.cause ? error.cause.code : String(error); }
@@ -30,7 +30,7 @@ fn python(source: &str) -> Value {
     json!({"runtime": "python312", "source": source, "minReplicas": 1, "maxReplicas": 1})
 }
 
-/// Names of files below a directory.
+/// Returns the names of files below a directory.
 fn files_below(directory: std::path::PathBuf) -> Vec<String> {
     let mut names = Vec::new();
     let mut open = vec![directory];
@@ -109,7 +109,7 @@ async fn every_method_reaches_the_handlers_of_both_runtimes() {
                   return HTTPResponse('%s %d' % (request.method, len(request.body.read())), X_Method=request.method)\n";
     world.function("js", inline(node));
     world.function("py", python(bottle));
-    // Fails only when a provider is installed already.
+    // An error means that a provider is installed already.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let client = reqwest::Client::builder().no_proxy().build().unwrap();
     let methods =

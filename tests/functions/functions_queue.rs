@@ -1,4 +1,4 @@
-//! Builds whose pods cannot begin: it is told why, and nobody else waits for them.
+//! Builds whose pods cannot start. The cause is reported, and no other build waits for them.
 
 use std::time::Duration;
 
@@ -12,15 +12,15 @@ use mainstay_testkit::{
 };
 
 const NEVER: Duration = Duration::from_secs(3600);
-/// What a quota says to the controller that creates a pod.
+/// The error of a quota when a controller creates a pod.
 const QUOTA: &str = "pods \"hello-build-x7k2p\" is forbidden: exceeded quota: compute, requested: \
                      limits.cpu=700m,limits.memory=1100Mi, used: limits.cpu=2,limits.memory=2Gi, limited: \
                      limits.cpu=2,limits.memory=2Gi";
-/// What a range of limits says to it.
+/// The error of a LimitRange when a controller creates a pod.
 const RANGE: &str = "pods \"small-build-q9d4s\" is forbidden: [maximum cpu usage per Container is 500m, but limit is \
                      700m, maximum memory usage per Container is 512Mi, but limit is 1100Mi]";
 
-/// A Function whose build asks for more than the node has.
+/// Returns a Function whose build needs more than the node has.
 fn too_large() -> Value {
     let mut spec = inline("1");
     spec["buildResources"] = json!({"requests": {"memory": "1Ti"}, "limits": {"memory": "1Ti"}});
@@ -33,7 +33,7 @@ fn namespace(world: &World, name: &str) {
     world.registry(name, "registry.example.org");
 }
 
-/// The status of a Function of any namespace.
+/// Returns the status of a Function in any namespace.
 fn status(world: &World, namespace: &str, name: &str) -> Value {
     let function = world.server.object("serverless.kyma-project.io/v1alpha1", "functions", namespace, name);
     function.map(|function| function["status"].clone()).unwrap_or_default()
@@ -44,7 +44,7 @@ async fn says(world: &World, namespace: &str, name: &str, text: &str) {
     world.until_function(&what, |w| condition_of(&status(w, namespace, name), "BuildReady").contains(text)).await;
 }
 
-/// Builds that run or may start, that are held up, and Functions that are queued, according to the metrics.
+/// Returns the metrics for running builds, held-up builds, and queued Functions.
 async fn numbers(world: &World) -> Vec<String> {
     let page = metrics(world).await;
     let value = |name: &str| {
@@ -112,7 +112,7 @@ async fn a_build_whose_image_is_missing_leaves_the_node_to_others_and_is_tried_a
     let job = |w: &World| w.child("hello", JOBS);
     world.quiet().await;
     assert_eq!(job(&world)["spec"]["suspend"], false, "nobody waits for its place");
-    // Another one finds no room on the node.
+    // Another build does not fit on the node.
     world.function_in("other", "large", too_large());
     says(&world, "other", "large", "Unschedulable").await;
     let suspended = "is suspended, because its pod cannot start";
@@ -126,7 +126,7 @@ async fn a_build_whose_image_is_missing_leaves_the_node_to_others_and_is_tried_a
         pods.iter().filter(|pod| pod["metadata"]["labels"]["batch.kubernetes.io/job-name"] == name).count()
     };
     world.until_function("its pod is gone", |w| job(w)["spec"]["suspend"] == true && pods(w) == 0).await;
-    // A new agent knows why, and nobody reverts the suspension.
+    // A new agent knows the cause, and the suspension is not reverted.
     world.kill().await;
     world.listen = Some(free_address());
     world.start();
@@ -135,7 +135,7 @@ async fn a_build_whose_image_is_missing_leaves_the_node_to_others_and_is_tried_a
     world.until_function("it is tried again", |w| job(w)["spec"]["suspend"] == false).await;
     world.until_function("it is suspended again", |w| suspensions(w) != before).await;
     world.until_function("it says so again", |w| w.said("hello", "BuildReady").contains(suspended)).await;
-    // Another input is another build.
+    // Other inputs get another build.
     world.kill().await;
     world.listen = Some(free_address());
     world.functions.builder_image = image;
@@ -204,7 +204,7 @@ async fn a_new_agent_recognises_builds_without_a_running_pod() {
     numbers_are(&world, ["0", "1", "0"]).await;
     world.function_in("other", "hello", inline("1"));
     world.until_function("it runs", |w| status(w, "other", "hello")["image"].is_string()).await;
-    // Whoever gives up leaves nothing behind.
+    // A deleted Function leaves no objects behind.
     world.delete_function("large");
     world.until_function("its Job is gone", |w| w.children("large", JOBS).is_empty()).await;
     numbers_are(&world, ["0", "0", "0"]).await;
@@ -240,7 +240,7 @@ async fn other_build_resources_replace_a_build_that_cannot_begin_and_no_other() 
     world.until_function("another one", |w| names(w).len() == 1 && names(w) != before).await;
     world.until_function("it works", |w| w.said("hello", "BuildReady").contains("still in progress")).await;
     world.quiet().await;
-    // One that has begun goes on with what it has.
+    // A working build keeps its resources.
     let second = names(&world);
     world.edit_function("hello", resources("1100Mi"));
     world.quiet().await;

@@ -1,4 +1,4 @@
-//! Builds that a quota has refused: the next try comes at once when there is room again, however long it was to wait.
+//! Builds that a quota refused. The retry comes as soon as the quota allows it, whatever the delay was.
 
 use std::time::{Duration, Instant};
 
@@ -43,7 +43,7 @@ async fn a_quota_that_others_use_up_all_the_time_costs_few_tries() {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     world.until_function("it is tried", |w| tries(w) > before).await;
-    // The first at once, then one for every two seconds, each with one that follows it after a second.
+    // The first attempt at once, then one every two seconds, each with another one a second later.
     let tries = tries(&world) - before;
     let most = 2 * (2 + began.elapsed().as_secs() / 2);
     assert!(tries <= most, "{tries} tries in {:?}", began.elapsed());

@@ -1,4 +1,4 @@
-//! What Git Functions follow: references that are not there yet, that never will be, and repositories that move.
+//! References of Git Functions: missing ones that appear later or never, and repositories that move.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use mainstay_testkit::{
 const SOON: Duration = Duration::from_millis(100);
 const NEVER: Duration = Duration::from_secs(3600);
 
-/// A world with an agent that looks at remotes again after failures only, and a server for its repository, which the
+/// Returns a world with an agent that polls remotes only after failures, and a server for its repository, which the
 /// GitRepository `served` names.
 async fn world() -> (World, GitServer) {
     let mut world = World::with_functions().await;
@@ -27,7 +27,7 @@ async fn world() -> (World, GitServer) {
     (world, server)
 }
 
-/// Adds the Function `hello`, which follows this reference of the repository that is served.
+/// Creates the Function `hello`, which follows this reference of the served repository.
 fn follow(world: &World, reference: &str) {
     world.function(
         "hello",
@@ -44,7 +44,7 @@ async fn a_branch_that_is_created_later_is_found() {
     follow(&world, "later");
     let missing = "False SourceUpdateFailed: Sources update failed: reference not found";
     world.says("hello", "ConfigurationReady", missing).await;
-    // Nothing else is under way that could ask again.
+    // No other work could cause a request.
     world.quiet().await;
     world.remote.branch("later");
     world.runs("hello").await;
@@ -72,7 +72,7 @@ async fn retry_after_of_the_git_server_is_honoured() {
     world.says("hello", "ConfigurationReady", busy).await;
     world.quiet().await;
     server.take_counts();
-    // Other news of the Function are no reason to ask.
+    // Other changes of the Function do not cause a request.
     let secret = "serverless-registry-config-default";
     world.edit("v1", "secrets", secret, json!({"stringData": {"registryAddress": "other.example.org"}}));
     server.heal();
@@ -109,7 +109,7 @@ async fn a_commit_that_is_no_longer_the_tip_of_a_branch_runs() {
     assert_eq!((&status["commit"], &status["reference"]), (&json!(old), &json!(old)));
     let job = world.child("hello", JOBS).to_string();
     assert!(job.contains(&format!("--commit={old}")), "{job}");
-    // A commit stays what it is: later ones cost nothing.
+    // A commit is immutable, so later commits cause no request.
     world.quiet().await;
     server.take_counts();
     world.remote.file("hello/handler.js", "4").commit("four");
@@ -133,7 +133,7 @@ async fn another_address_in_the_git_repository_is_followed_at_once() {
     world.runs("hello").await;
     let jobs = world.children("hello", JOBS);
     assert!(jobs.iter().any(|job| job.to_string().contains(&url)), "{jobs:#?}");
-    // The first repository is followed no more.
+    // The first repository is not followed any more.
     let kept = head;
     world.remote.file("hello/handler.js", "2").commit("two");
     world.look();
@@ -155,7 +155,7 @@ async fn a_corrected_package_registry_is_tried_at_once() {
     world.until_function("the first failure", |w| failed(w, 1)).await;
     let said = world.said("hello", "BuildReady");
     assert!(said.contains("npm error code E401"), "{said}");
-    // The Secret appears, and is wrong.
+    // The Secret is created with a wrong value.
     let name = "serverless-package-registry-config";
     let npmrc = |token: &str| json!({".npmrc": format!("//registry.example.org/:_authToken={token}")});
     let secret = json!({

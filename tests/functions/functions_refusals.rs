@@ -1,5 +1,5 @@
-//! Writes of children that the server refuses: each is tried again less and less often, whatever else happens meanwhile,
-//! and the status is written once.
+//! Writes of children that the server refuses. Each is retried with increasing delays, whatever else happens, and the
+//! status is written once.
 
 use std::time::Duration;
 
@@ -19,12 +19,13 @@ const KINDS: [(Kind, &str, &str); 5] = [
     (AUTOSCALERS, "horizontalpodautoscalers.autoscaling", "Running"),
 ];
 const STATUS: &str = "patch functions.serverless.kyma-project.io/status";
-/// Most that a write is tried before it waits for longer than the world needs to be quiet: after 50, 100, 200 and 400 ms.
+/// Maximum number of attempts before the delay exceeds the time for which the world is quiet: after 50, 100, 200 and
+/// 400 ms.
 const TRIES: u64 = 5;
-/// How long the world may take to become quiet.
+/// Timeout for the world to become quiet.
 const SOON: Duration = Duration::from_secs(10);
 
-/// Every way to be refused: code, reason and text.
+/// All refusals: code, reason and message.
 const REFUSALS: [(u16, &str, &str); 8] = [
     (403, "Forbidden", "User \"agent\" cannot patch resource in the namespace \"default\""),
     (403, "Forbidden", "exceeded quota: small, requested: count=1, used: count=0, limited: count=0"),
@@ -40,7 +41,7 @@ fn refuse(world: &World, kind: Kind, refusal: (u16, &str, &str)) {
     refuse_and_ask(world, kind, refusal, None);
 }
 
-/// The same by a server that wants to be left alone for so many seconds.
+/// Refuses writes with this `Retry-After` in seconds.
 fn refuse_and_ask(world: &World, kind: Kind, (code, reason, message): (u16, &str, &str), retry_after: Option<u32>) {
     world.levers().fail_next(Fault {
         verb: "apply".into(),
@@ -58,12 +59,12 @@ fn count(world: &World, what: &str) -> u64 {
     world.requests().iter().find(|(asked, _)| asked == what).map_or(0, |(_, count)| *count)
 }
 
-/// Waits until the world is quiet, which a write that is tried again and again never lets it be.
+/// Waits until the world is quiet. A constantly retried write prevents that.
 async fn quiet(world: &World, what: &str) {
     assert!(tokio::time::timeout(SOON, world.quiet()).await.is_ok(), "{what}: {:?}", world.requests());
 }
 
-/// A Function whose child of a kind is refused in every way, one after the other.
+/// Refuses a Function's child of a kind in all ways, one after the other.
 async fn is_tried_less_and_less((kind, resource, condition): (Kind, &str, &str)) {
     let mut world = World::with_functions().await;
     world.start();
@@ -80,7 +81,7 @@ async fn is_tried_less_and_less((kind, resource, condition): (Kind, &str, &str))
         quiet(&world, &what).await;
         let (tries, written) = (count(&world, &apply) - applied, count(&world, STATUS));
         assert!(tries <= TRIES, "{what}: tried {tries} times");
-        // Whoever wants it tried again says so; the text may be another one, the failure is not.
+        // Each change requests a retry. The message may differ, the failure stays.
         let said = world.said(&name, condition);
         for round in 0..3 {
             let applied = count(&world, &apply);
@@ -133,7 +134,7 @@ async fn a_refused_write_waits_for_its_backoff_in_any_case() {
     let applied = count(&world, "apply jobs.batch");
     let map = world.child_name("hello", CONFIG_MAPS);
     for round in 0..20 {
-        // Each of these is an event of a child, and each of those an occasion to look at the Function.
+        // Each of these is an event of a child, which causes a reconcile of the Function.
         world.edit("v1", "configmaps", &map, json!({"metadata": {"labels": {"theirs": round.to_string()}}}));
         world.edit("v1", "configmaps", &map, json!({"data": {"source": round.to_string()}}));
         world.until_function("reverted", |w| w.child("hello", CONFIG_MAPS)["data"]["source"] == "1").await;

@@ -1,5 +1,5 @@
-//! Registries that refuse, lie, are full or lead elsewhere, and what is said of the Functions whose images they should
-//! keep: the cause, never a credential; and what serves goes on.
+//! Registries that refuse, lie, are full or redirect. The Function's status reports the cause without credentials, and
+//! the serving version continues.
 
 use std::time::Duration;
 
@@ -46,7 +46,7 @@ async fn failures_of_a_registry_are_reported_and_the_old_image_serves() {
     for (n, (method, part, fault, words)) in faults.into_iter().enumerate() {
         let shown = format!("{fault:?}");
         front.fail(method, part, fault, 1000);
-        // Another source, as somebody else would try it with the same luck.
+        // Another source gets the same result.
         world.edit_function("hello", json!({"spec": {"source": format!("{}", n + 1)}}));
         world.says("hello", "BuildReady", "False JobFailed").await;
         let told = |w: &World| w.said("hello", "BuildReady").contains(words);
@@ -99,7 +99,7 @@ async fn an_invalid_registry_address_is_reported_by_its_key_and_blocks_builds() 
                 && (named || said.contains("in the Secret"))
         };
         world.until_function(&format!("{words:?} of {address:?}"), told).await;
-        // Somebody goes on working all the same, and another Function comes.
+        // Further changes and another Function get the same message.
         world.edit_function("hello", json!({"spec": {"source": format!("'{n}'")}}));
         world.function(&format!("new-{n}"), inline("1"));
         world.says(&format!("new-{n}"), "ConfigurationReady", "False RegistryNotConfigured: ").await;
@@ -121,7 +121,7 @@ async fn an_invalid_registry_address_is_reported_by_its_key_and_blocks_builds() 
     world.runs("new-0").await;
     let now = world.function_status("hello")["image"].as_str().unwrap().to_owned();
     assert!(now.starts_with("h.io/a/mainstay-tests_hello:"), "{now}");
-    // The same holds for the Secret that every namespace has.
+    // The same holds for the Secret in every namespace.
     world.delete("v1", "secrets", external);
     world.edit("v1", "secrets", default, json!({"stringData": {"registryAddress": "h.io/a?b"}}));
     world.says("hello", "ConfigurationReady", "False RegistryNotConfigured: registryAddress in the Secret").await;

@@ -1,4 +1,4 @@
-//! Git servers that fail, repositories that cannot be used, and tags: what a Function says and does.
+//! Failing Git servers, unusable repositories, and tags.
 
 use std::{fs, path::Path, time::Duration};
 
@@ -13,11 +13,11 @@ use mainstay_testkit::{
 };
 
 const API: &str = "serverless.kyma-project.io/v1alpha1";
-/// The first wait after a failure.
+/// The first delay after a failure.
 const FIRST: Duration = Duration::from_millis(100);
 const NEVER: Duration = Duration::from_secs(3600);
 
-/// A world with an agent, not running yet, that looks at remotes again after failures only, and a server for its
+/// Returns a world with an agent that is not running yet and polls remotes only after failures, and a server for its
 /// repository, which the GitRepository `served` names.
 async fn world() -> (World, GitServer) {
     let mut world = World::with_functions().await;
@@ -29,7 +29,7 @@ async fn world() -> (World, GitServer) {
     (world, server)
 }
 
-/// Adds the Function `hello`, which follows this reference of a repository.
+/// Creates the Function `hello`, which follows this reference of a repository.
 fn follow(world: &World, repository: &str, reference: &str) {
     let spec = json!({
         "runtime": "nodejs22", "type": "git", "source": repository, "reference": reference, "baseDir": "/hello",
@@ -38,7 +38,7 @@ fn follow(world: &World, repository: &str, reference: &str) {
     world.function("hello", spec);
 }
 
-/// Adds a GitRepository with credentials.
+/// Creates a GitRepository with credentials.
 fn repository(world: &World, name: &str, url: &str, kind: &str) {
     let auth = json!({"type": kind, "secretName": "git"});
     let metadata = json!({"name": name, "namespace": NAMESPACE});
@@ -47,14 +47,14 @@ fn repository(world: &World, name: &str, url: &str, kind: &str) {
     world.create(API, "gitrepositories", NAMESPACE, object);
 }
 
-/// Adds the Secret `git`.
+/// Creates the Secret `git`.
 fn create_secret(world: &World, data: &Value) {
     let metadata = json!({"name": "git", "namespace": NAMESPACE});
     let secret = json!({"apiVersion": "v1", "kind": "Secret", "stringData": data, "metadata": metadata});
     world.create("v1", "secrets", NAMESPACE, secret);
 }
 
-/// Waits until `hello` says exactly this about its source; nothing is built.
+/// Waits until `hello` reports exactly this about its source, and checks that there is no build.
 async fn is_told(world: &World, message: &str) {
     let expected = format!("False SourceUpdateFailed: {message}");
     let what = format!("to be told {expected:?}");
@@ -78,13 +78,13 @@ async fn a_failing_git_server_is_asked_with_backoff() {
     world.until_function("the ninth attempt", |_| server.arrivals().len() >= 9).await;
     let arrivals = server.arrivals();
     let waits: Vec<_> = arrivals.windows(2).map(|pair| pair[1] - pair[0]).collect();
-    // A tenth may be taken off each wait, and nothing more.
+    // Each delay may be up to 10 % shorter.
     for (wait, times) in waits.iter().zip([1, 2, 4, 8, 10, 10, 10, 10]) {
         assert!(*wait >= FIRST * times * 9 / 10, "{times} times the first wait: {waits:?}");
     }
     assert!(world.said("hello", "ConfigurationReady").starts_with("False SourceUpdateFailed"), "it is told");
     assert!(world.said("hello", "Running").starts_with("True"), "it serves");
-    // Whoever comes back is found, though nobody looks for it.
+    // A retry finds the repaired server.
     server.heal();
     world.runs("hello").await;
 }
@@ -117,7 +117,7 @@ async fn a_silent_git_server_is_reported_and_the_old_image_serves() {
     let serves = |w: &World| w.said("hello", "Running").starts_with("True DeploymentReady");
     world.says("hello", "ConfigurationReady", failed).await;
     assert!(serves(&world));
-    // Another agent does not forget it, nor what is to be done without Git.
+    // Another agent keeps the message and handles changes that need no Git.
     world.stop().await;
     world.start();
     world.edit_function("hello", json!({"spec": {"env": [{"name": "A", "value": "1"}]}}));
@@ -152,7 +152,7 @@ async fn an_unreadable_git_repository_is_not_reported_as_missing_and_delays_no_o
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_function_reports_that_its_git_server_does_not_answer() {
     let (mut world, server) = world().await;
-    // A port that is taken, and where nobody listens.
+    // A bound port without a listener.
     let socket = tokio::net::TcpSocket::new_v4().unwrap();
     socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let url = format!("http://{}/{NAME}", socket.local_addr().unwrap());
@@ -170,7 +170,7 @@ async fn a_function_reports_that_its_git_server_does_not_answer() {
 async fn a_function_reports_what_its_git_secret_lacks() {
     let (mut world, server) = world().await;
     server.require("u", "right");
-    // Nobody asks again but those who are told of the Secret.
+    // Only a change of the Secret causes another request.
     world.functions.git_fetch_requeue = NEVER;
     repository(&world, "private", &server.url(NAME), "basic");
     create_secret(&world, &json!({"username": "u", "token": "right"}));
@@ -213,7 +213,7 @@ async fn an_address_that_does_not_fit_its_credentials_is_reported_before_the_sec
     is_told(&world, &format!("{unread}: {nothing}")).await;
     assert_eq!(server.take_counts().requests, 0);
 
-    // What it says helps.
+    // The hint in the message fixes the problem.
     edit(json!({"url": server.url(NAME), "auth": {"type": "basic", "secretName": "git"}}));
     create_secret(&world, &json!({"username": "u", "password": "token"}));
     world.runs("hello").await;
@@ -276,7 +276,7 @@ async fn a_function_on_an_annotated_tag_runs_its_commit_and_moves_with_it() {
         world.quiet().await;
         let (before, job) = (version(&world), world.child_name("hello", JOBS));
 
-        // It becomes an object of its own, which still names the same commit; the branch goes on.
+        // An annotated tag is a new object for the same commit, while the branch advances.
         world.remote.annotated_tag("v1").file("hello/handler.js", "2").commit("two");
         server.take_counts();
         world.look();

@@ -1,4 +1,4 @@
-//! What a new agent makes of Functions that an earlier one built: other settings, other base images, or none at all.
+//! A new agent with Functions of an earlier one: other settings, other base images, or no changes.
 
 use devcluster::{
     Action, Call,
@@ -12,7 +12,7 @@ use mainstay_testkit::{
     world::{NAMESPACE, World},
 };
 
-/// Name of an image for Functions to be built on; each digit is another one.
+/// Returns the name of a base image; each digit gives another one.
 fn base_name(digit: &str) -> String {
     format!("registry.example.org/library/node@sha256:{}", digit.repeat(64))
 }
@@ -21,20 +21,20 @@ fn base(digit: &str) -> BaseImage {
     BaseImage::parse(&base_name(digit)).unwrap()
 }
 
-/// How many Jobs were made for the images of a Function, over all time.
+/// Returns the number of all Jobs for the images of a Function.
 fn jobs_of(builds: &Builds, function: &str) -> usize {
     let of = format!("/{NAMESPACE}_{function}:");
     builds.all().iter().filter(|(image, _)| image.contains(&of)).map(|(_, jobs)| jobs.len()).sum()
 }
 
-/// Resource versions of a Function and of what it has of some kinds.
+/// Returns the resource versions of a Function and its children of some kinds.
 fn versions(world: &World, name: &str, kinds: &[Kind]) -> Vec<Value> {
     let children = kinds.iter().flat_map(|kind| world.children(name, *kind));
     let all = children.chain(world.function_now(name));
     all.map(|object| object["metadata"]["resourceVersion"].clone()).collect()
 }
 
-/// Why the Job of a Function was made.
+/// Returns the causes of a Function's Job.
 fn cause(world: &World, name: &str) -> Value {
     world.child(name, JOBS)["metadata"]["annotations"]["mainstay.dev/build-cause"].clone()
 }
@@ -51,7 +51,7 @@ async fn another_base_image_of_a_runtime_builds_its_functions_once_each_while_th
     for name in affected {
         world.function(name, inline("1"));
     }
-    // Another runtime, and one with a base image of its own.
+    // Another runtime, and a Function with its own base image.
     let mut spec = inline("1");
     spec["runtime"] = json!("python312");
     world.function("python", spec);
@@ -98,8 +98,8 @@ async fn another_base_image_of_a_runtime_builds_its_functions_once_each_while_th
     assert_eq!(all.map(|name| jobs_of(&builds, name)), [2, 2, 1, 1]);
 }
 
-/// A Function gets another base image of its own, or none (null); it is built for it once, also when the agent ends
-/// while it is, and then nothing of it changes any more.
+/// Changes the base image of a Function, or removes it (null). It is built once, even if the agent ends during the
+/// build, and then does not change any more.
 async fn another_base(world: &mut World, builds: &Builds, image: Value) -> Value {
     let (before, jobs) = (world.function_status("hello")["image"].clone(), jobs_of(builds, "hello"));
     world.builds_wait();
@@ -143,7 +143,7 @@ async fn a_base_image_of_its_own_that_comes_changes_and_goes_is_one_build_each_t
     let first = another_base(&mut world, &builds, one.clone()).await;
     let second = another_base(&mut world, &builds, two).await;
     assert_ne!(first, second);
-    // What was built before is told by the same tag, whatever lies between.
+    // An earlier image is identified by its tag, whatever was built in between.
     let tag = |image: &Value| image.as_str().unwrap().split('@').next().unwrap().to_owned();
     assert_eq!(tag(&another_base(&mut world, &builds, one).await), tag(&first));
     assert_eq!(tag(&another_base(&mut world, &builds, Value::Null).await), tag(&own));
@@ -179,7 +179,7 @@ async fn defaults_of_presets_are_not_written_into_a_function_and_other_presets_b
     world.quiet().await;
     let settled = versions(&world, "hello", &[JOBS, DEPLOYMENTS]);
 
-    // The operator allows builds more than before, and makes another runtime the default.
+    // The operator raises the resources of builds, and changes the default runtime.
     world.stop().await;
     let preset = ResourcesPreset {
         request_cpu: Some("1500m".into()),
@@ -212,7 +212,7 @@ async fn an_expired_job_is_deleted_and_nothing_is_built_again() {
     world.runs("hello").await;
     let (image, job) = (world.function_status("hello")["image"].clone(), world.child_name("hello", JOBS));
     assert_eq!(world.child("hello", JOBS)["spec"]["ttlSecondsAfterFinished"], 3600);
-    // As the cluster does then.
+    // As the cluster's TTL controller does.
     let how = DeleteOptions { propagation: Some(Propagation::Foreground), ..DeleteOptions::default() };
     let call = Call::new(JOBS.0, JOBS.1, NAMESPACE, &job, Action::Delete(how));
     world.try_as("kube-controller-manager", call).unwrap();

@@ -1,4 +1,4 @@
-//! Children that somebody changed so that they cannot be reverted.
+//! Manual changes of children that cannot be reverted.
 
 use devcluster::{Action, Call, verbs::patch::Form};
 use serde_json::{Value, json};
@@ -8,7 +8,7 @@ use mainstay_testkit::{
     world::{NAMESPACE, World},
 };
 
-/// Somebody changes a child, and nobody may write to it: that is told of a condition, and over when it is over.
+/// Changes a child while writes are refused. A condition reports it until writes succeed.
 async fn held_up(world: &World, kind: Kind, patch: Value, condition: &str, beginning: &str) {
     let name = world.child_name("hello", kind);
     let before = world.said("hello", condition);
@@ -16,7 +16,7 @@ async fn held_up(world: &World, kind: Kind, patch: Value, condition: &str, begin
     world.edit(kind.0, kind.1, &name, patch);
     let expected = format!("False {beginning} {name} cannot be reverted: ");
     world.says("hello", condition, &expected).await;
-    // What else is said of it says nothing different.
+    // Later messages do not differ.
     world.quiet().await;
     assert!(world.said("hello", condition).starts_with(&expected), "{}", world.said("hello", condition));
     world.levers().clear_faults();
@@ -40,7 +40,7 @@ async fn a_child_that_cannot_be_reverted_is_reported_until_it_is() {
     assert_eq!(world.children("hello", JOBS).len(), 1, "nothing was built again");
 }
 
-/// Somebody changes the pods of a Deployment.
+/// Changes the pods of a Deployment.
 fn edit_pods(world: &World, patch: &Value) -> Value {
     let name = world.child_name("hello", DEPLOYMENTS);
     let patch = json!({"spec": {"template": patch}});
@@ -69,7 +69,7 @@ async fn a_conflicting_field_of_a_child_is_removed() {
         assert_ne!(edit_pods(&world, edit), before);
         world.until_function(&format!("without {edit}"), |w| template(w) == before).await;
     }
-    // While no agent runs, all of it.
+    // All changes at once, while no agent runs.
     world.runs("hello").await;
     world.stop().await;
     for edit in &edits {

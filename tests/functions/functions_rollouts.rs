@@ -1,4 +1,4 @@
-//! Rollouts under load: no caller is refused or cut off, although proxies hear late of the pods that end.
+//! Rollouts under load. No request is refused or cut off, although proxies learn late of ending pods.
 
 use std::{
     sync::{
@@ -21,12 +21,12 @@ use mainstay_testkit::{
     world::{NAMESPACE, World},
 };
 
-/// How late proxies hear that a pod ends: less than its server waits, more than the node does.
+/// Delay until proxies learn that a pod ends: less than the server waits, more than the node does.
 const LATE: Duration = Duration::from_secs(2);
-/// Between two requests of a caller: eight of them make 80 in a second.
+/// Delay between two requests of a caller. Eight callers send 80 per second.
 const BETWEEN: Duration = Duration::from_millis(100);
 
-/// What callers have seen.
+/// The results of all callers.
 #[derive(Default)]
 struct Seen {
     answered: AtomicUsize,
@@ -40,7 +40,7 @@ enum Connections {
     KeptAlive,
 }
 
-/// One request on a connection; whether another one may follow.
+/// Sends one request on a connection. Returns whether another one may follow.
 async fn ask(stream: &mut TcpStream) -> Result<bool, String> {
     let wrong = |error: std::io::Error| error.to_string();
     stream.write_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n").await.map_err(wrong)?;
@@ -64,7 +64,7 @@ async fn ask(stream: &mut TcpStream) -> Result<bool, String> {
     }
 }
 
-/// Calls again and again until it is over.
+/// Sends requests until the end of the load.
 async fn call(address: String, connections: Connections, seen: Arc<Seen>) {
     let mut open: Option<TcpStream> = None;
     while !seen.over.load(Ordering::Relaxed) {
@@ -87,7 +87,7 @@ async fn call(address: String, connections: Connections, seen: Arc<Seen>) {
     }
 }
 
-/// Callers of a Function.
+/// The callers of a Function.
 struct Load {
     seen: Arc<Seen>,
     callers: JoinSet<()>,
@@ -110,7 +110,7 @@ impl Load {
         self.seen.answered.load(Ordering::Relaxed)
     }
 
-    /// Ends the calls, none of which may have failed.
+    /// Ends the load and checks that no request failed.
     async fn ends(self, name: &str) {
         let answered = self.answered();
         self.seen.over.store(true, Ordering::Relaxed);
@@ -120,7 +120,7 @@ impl Load {
     }
 }
 
-/// UIDs of the pods that serve a Function, which are not those of its builds.
+/// Returns the UIDs of a Function's serving pods.
 fn serving(world: &World, name: &str) -> Vec<Value> {
     let all = world.children(name, PODS).into_iter();
     let serving = all.filter(|pod| pod["metadata"]["ownerReferences"][0]["kind"] == "ReplicaSet");
@@ -131,7 +131,7 @@ fn serving(world: &World, name: &str) -> Vec<Value> {
 async fn no_request_fails_during_a_rollout_with_slow_proxies() {
     let mut world = World::with_node(|node| {
         node.endpoint_delay = LATE;
-        // The servers wait as long as they do by default.
+        // The servers use their default delay.
         node.env.retain(|(name, _)| name != "FUNC_DRAIN_DELAY");
     })
     .await;
@@ -152,7 +152,7 @@ async fn no_request_fails_during_a_rollout_with_slow_proxies() {
             let old = serving(&world, name);
             world.edit_function(name, json!({"spec": {"env": [{"name": "ROUND", "value": round}]}}));
             world.runs(name).await;
-            // The old pod has ended, and callers went on for a while.
+            // The old pod has ended, and callers continued for a while.
             let is_gone = |w: &World| !serving(w, name).iter().any(|pod| old.contains(pod));
             world.until_function("the old pod is gone", is_gone).await;
             let went_on = |_: &World| load.answered() > before + 100;
@@ -169,7 +169,7 @@ async fn no_request_fails_while_a_function_moves_to_another_registry_and_back() 
         node.env.retain(|(name, _)| name != "FUNC_DRAIN_DELAY");
     })
     .await;
-    // Another registry for builds and for the agent: another address, and other repositories.
+    // Another registry with another address and other repositories.
     let password = || REGISTRY_PASSWORD.to_owned();
     let other = world.server.embedded().serve("127.0.0.1:0".parse().unwrap(), Some(password())).await.unwrap();
     let (home, other) = (world.machine().registry(), other.address().to_string());

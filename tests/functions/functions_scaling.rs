@@ -1,4 +1,4 @@
-//! Who sets the number of a Function's pods: `kubectl scale`, an autoscaler of others, ours, or Git.
+//! Owners of a Function's replicas: `kubectl scale`, another autoscaler, the Function's own, or Git.
 
 use devcluster::{
     Action, Call,
@@ -13,23 +13,23 @@ use mainstay_testkit::{
 
 const FUNCTIONS: (&str, &str) = ("serverless.kyma-project.io/v1alpha1", "functions");
 
-/// As `kubectl scale` does it.
+/// Scales like `kubectl scale`.
 fn scale(world: &World, (api_version, resource): (&str, &str), name: &str, count: i64) {
     let patch = Action::Patch(Form::Merge, json!({"spec": {"replicas": count}}));
     world.try_as("kubectl", Call::new(api_version, resource, NAMESPACE, name, patch).on("scale")).unwrap();
 }
 
-/// The number of pods that the Deployment of `hello` is to have.
+/// Returns the desired replicas of the Deployment of `hello`.
 fn wanted(world: &World) -> i64 {
     world.child("hello", DEPLOYMENTS)["spec"]["replicas"].as_i64().unwrap()
 }
 
-/// An autoscaler of somebody else, which keeps its target at two pods at least.
+/// Creates another owner's autoscaler with at least two pods.
 fn autoscaler(world: &World, target: (&str, &str), kind: &str, name: &str) {
     autoscaler_of(world, target, kind, name, json!([]));
 }
 
-/// The same with owners.
+/// Creates such an autoscaler with owner references.
 fn autoscaler_of(world: &World, (api_version, _): (&str, &str), kind: &str, name: &str, owners: Value) {
     let target = json!({"apiVersion": api_version, "kind": kind, "name": name});
     let spec = json!({"minReplicas": 2, "maxReplicas": 5, "scaleTargetRef": target});
@@ -39,7 +39,7 @@ fn autoscaler_of(world: &World, (api_version, _): (&str, &str), kind: &str, name
     world.create(kinds.0, kinds.1, NAMESPACE, object);
 }
 
-/// It runs with so many pods, which its Scale counts and selects.
+/// Waits until it runs with this number of pods, which its Scale reports.
 async fn runs_with(world: &World, count: usize) {
     let counted = |w: &World| w.function_status("hello")["replicas"] == count && w.is_running("hello");
     world.until_function(&format!("{count} pods"), counted).await;
@@ -66,7 +66,7 @@ async fn kubectl_scale_sets_the_number_of_pods_and_builds_nothing() {
         runs_with(&world, usize::try_from(count).unwrap()).await;
     }
     assert_eq!(world.child("hello", JOBS), job, "nothing is built");
-    // Whoever scales the Deployment by hand has the wrong object.
+    // Manual scaling of the Deployment is reverted.
     scale(&world, (DEPLOYMENTS.0, DEPLOYMENTS.1), &world.child_name("hello", DEPLOYMENTS), 4);
     world.until("the Function's number holds", |w| wanted(w) == 1).await;
 }
@@ -102,7 +102,7 @@ async fn autoscalers_of_others_scale_a_function_or_its_deployment() {
     let theirs = Call::new("autoscaling/v2", "horizontalpodautoscalers", NAMESPACE, "theirs", delete);
     world.try_as("kubectl", theirs).unwrap();
     world.until("the Function's number holds again", |w| wanted(w) == 1).await;
-    // Of the Function itself: it has to have a number first, as every custom resource.
+    // Scaling the Function itself. Like every custom resource, it needs a number first.
     scale(&world, FUNCTIONS, "hello", 1);
     autoscaler(&world, FUNCTIONS, "Function", "hello");
     world.until("the Function is scaled", |w| w.function_now("hello").unwrap()["spec"]["replicas"] == 2).await;
@@ -110,14 +110,14 @@ async fn autoscalers_of_others_scale_a_function_or_its_deployment() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_scaled_object_has_scaled_to_zero_is_as_it_should_be() {
+async fn a_deployment_that_a_scaled_object_scaled_to_zero_is_healthy() {
     let world = World::running(inline("1")).await;
     let owner = json!({
         "apiVersion": "keda.sh/v1alpha1", "kind": "ScaledObject", "name": "hello", "uid": "s", "controller": true,
     });
     let deployment = world.child_name("hello", DEPLOYMENTS);
     autoscaler_of(&world, (DEPLOYMENTS.0, DEPLOYMENTS.1), "Deployment", &deployment, json!([owner]));
-    world.until("the Deployment is scaled", |w| wanted(w) == 2).await;
+    runs_with(&world, 2).await;
     scale(&world, (DEPLOYMENTS.0, DEPLOYMENTS.1), &deployment, 0);
     world.until_function("no pods", |w| w.said("hello", "Running").ends_with("is scaled to 0")).await;
     assert!(world.said("hello", "Running").starts_with("True DeploymentReady"), "{}", world.said("hello", "Running"));
@@ -135,7 +135,7 @@ fn document(replicas: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_git_says_of_the_number_holds_and_what_it_leaves_out_is_who_scales() {
+async fn replicas_in_git_hold_and_absent_ones_are_left_to_the_scaler() {
     let mut world = World::with_functions().await;
     world.remote.file("hello.yaml", document("")).commit("without a number");
     world.synced(json!({})).await;

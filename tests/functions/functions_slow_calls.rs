@@ -1,4 +1,4 @@
-//! Functions with slow calls, run by real processes: they are not killed for it.
+//! Functions with slow calls, run by real processes. They are not killed.
 
 use std::time::Duration;
 
@@ -9,10 +9,10 @@ use mainstay_testkit::{
     world::World,
 };
 
-/// Longer than a server may leave probes unanswered that are asked every five seconds and three times.
+/// Longer than the tolerance of three probes every five seconds.
 const SLOW: Duration = Duration::from_secs(21);
 
-/// How often the containers of a Function's serving pods were started again.
+/// Returns the restart counts of a Function's serving containers.
 fn restarts(world: &World, function: &str) -> Vec<Value> {
     let pods = world.children(function, PODS);
     let serving = pods.iter().filter(|pod| pod["spec"]["restartPolicy"] == "Always");
@@ -24,7 +24,7 @@ async fn a_slow_function_is_not_restarted() {
     let mut world = World::with_processes().await;
     world.start();
     let millis = SLOW.as_millis();
-    // The one thread of Node.js does nothing else meanwhile, but takes no processor from the other tests.
+    // Blocks the only thread of Node.js without using the CPU.
     let sleep = format!("Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, {millis})");
     world.function("loads", inline(&format!("{sleep}; exports.main = () => 'loaded'")));
     let imports = format!("import time\ntime.sleep({})\ndef main(event, context): return 'imported'\n", SLOW.as_secs());

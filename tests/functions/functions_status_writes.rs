@@ -1,4 +1,4 @@
-//! Failed status writes: they are retried, and nothing else is repeated.
+//! Failed status writes. They are retried, and no other write is repeated.
 
 use serde_json::{Value, json};
 
@@ -10,7 +10,7 @@ use mainstay_testkit::{
 const STATUS: &str = "functions.serverless.kyma-project.io/status";
 const KINDS: [(&str, &str); 5] = [CONFIG_MAPS, JOBS, DEPLOYMENTS, SERVICES, AUTOSCALERS];
 
-/// What was written of children so far, without what the cluster's own controllers write.
+/// Returns the writes of children so far, without those of the cluster's controllers.
 fn writes(world: &World) -> Vec<(String, u64)> {
     let kinds = ["configmaps", "jobs.batch", "deployments.apps", "services", "horizontalpodautoscalers.autoscaling"];
     let all = world.requests().into_iter();
@@ -20,19 +20,19 @@ fn writes(world: &World) -> Vec<(String, u64)> {
 
 fn versions(world: &World) -> Vec<Value> {
     let all = KINDS.into_iter().flat_map(|kind| world.children("hello", kind));
-    // What counts are the documents, not what controllers note in their statuses.
+    // Only the documents matter, not the statuses from controllers.
     all.map(|child| json!([child["metadata"]["uid"], child["metadata"]["generation"], child["data"]])).collect()
 }
 
-/// Makes the next writes of a status fail.
+/// Fails the next status writes.
 fn refuse(world: &World, codes: &[u16]) {
     for code in codes {
         world.fail_next("patch", STATUS, "hello", *code, 1);
     }
 }
 
-/// Brings the Function to run, builds another source of it, and asks for what cannot be, while its status cannot always
-/// be written; what was written of its children after each of these, and every Job there ever was.
+/// Runs the Function, builds another source, and makes it invalid, while status writes can fail. Returns the writes of
+/// children after each step, and the number of all Jobs.
 async fn wrote(codes: &[u16]) -> (Vec<Vec<(String, u64)>>, usize) {
     let mut world = World::with_functions().await;
     let (builds, mut all) = (world.builds(), Vec::new());
@@ -43,7 +43,7 @@ async fn wrote(codes: &[u16]) -> (Vec<Vec<(String, u64)>>, usize) {
     world.quiet().await;
     all.push(writes(&world));
 
-    // Here the digest of an image is to be recorded, of which only the status will know.
+    // The digest of the new image is recorded only in the status.
     world.builds_wait();
     world.edit_function("hello", json!({"spec": {"source": "2"}}));
     world.says("hello", "BuildReady", "Unknown JobRunning").await;
@@ -54,7 +54,7 @@ async fn wrote(codes: &[u16]) -> (Vec<Vec<(String, u64)>>, usize) {
     world.quiet().await;
     all.push(writes(&world));
 
-    // And here nothing but the status is to be written.
+    // Only the status is written in this step.
     let before = versions(&world);
     refuse(&world, codes);
     world.edit_function("hello", json!({"spec": {"minReplicas": 5}}));

@@ -1,5 +1,5 @@
-//! A new agent with other settings, and other generations of a Function: what stands is changed once, and no state of
-//! the status ever says more than is so.
+//! A new agent with other settings, and other generations of a Function. Existing children change once, and the status
+//! never claims more than is true.
 
 use devcluster::Subscription;
 use mainstay_function::{Settings, presets::ResourcesPreset};
@@ -10,25 +10,25 @@ use mainstay_testkit::{
     world::{NAMESPACE, World},
 };
 
-/// Other settings, whether they are there, and how many Deployments and autoscalers are applied for them.
+/// Other settings, a check for their effect, and the numbers of applied Deployments and autoscalers.
 type Change = (fn(&mut Settings), fn(&World) -> bool, [u64; 2]);
 
 const ALL: [&str; 3] = ["first", "second", "fixed"];
 const KINDS: [Kind; 5] = [CONFIG_MAPS, JOBS, DEPLOYMENTS, SERVICES, AUTOSCALERS];
 
-/// What the agent wrote since the counts were reset.
+/// Returns the agent's writes since the counts were reset.
 fn written(world: &World) -> Vec<(String, u64)> {
     let reads = ["get ", "list ", "watch "];
     world.requests().into_iter().filter(|(what, _)| !reads.iter().any(|verb| what.starts_with(verb))).collect()
 }
 
-/// How often objects of a kind were applied since the counts were reset.
+/// Returns how often objects of a kind were applied since the counts were reset.
 fn applied(world: &World, resource: &str) -> u64 {
     let what = format!("apply {resource}");
     written(world).into_iter().find(|(known, _)| *known == what).map_or(0, |(_, times)| times)
 }
 
-/// Generation of each Deployment.
+/// Returns the generation of each Deployment.
 fn generations(world: &World) -> [i64; 3] {
     ALL.map(|name| world.child(name, DEPLOYMENTS)["metadata"]["generation"].as_i64().unwrap())
 }
@@ -105,7 +105,7 @@ async fn an_agent_with_other_settings_changes_each_child_once_and_builds_nothing
         assert_eq!(generations(&world), before.map(|generation| generation + once));
         assert_eq!(ALL.map(|name| world.function_status(name)["image"].clone()), images);
 
-        // What the next one finds is as it would have it.
+        // The next agent changes nothing.
         world.stop().await;
         let settled = versions(&world);
         world.levers().reset_counts();
@@ -118,14 +118,14 @@ async fn an_agent_with_other_settings_changes_each_child_once_and_builds_nothing
     assert_eq!(builds.all().values().map(Vec::len).sum::<usize>(), ALL.len(), "nothing was built again");
 }
 
-/// The generation that a condition speaks of, if it is said to be so.
+/// Returns the generation of a condition if it is True.
 fn holds(status: &Value, kind: &str) -> Option<i64> {
     let all = status["conditions"].as_array().cloned().unwrap_or_default();
     let found = all.iter().find(|condition| condition["type"] == kind && condition["status"] == "True")?;
     found["observedGeneration"].as_i64()
 }
 
-/// Looks at every state of the Function since its change to a generation with this source; how many there were.
+/// Checks every state of the Function since its change to a generation with this source. Returns the number of states.
 fn check(events: &mut Subscription, before: &Value, source: &str) -> usize {
     let (mut code, mut runs, mut states) = (Value::Null, Value::Null, 0);
     loop {
@@ -149,7 +149,7 @@ fn check(events: &mut Subscription, before: &Value, source: &str) -> usize {
                     }
                     states += 1;
                     let [configured, built, running] = conditions;
-                    // Of these two nothing old is said any more; what runs may be told to run on.
+                    // These two conditions are never about an old generation. The running version may be.
                     assert!(configured.is_none_or(|of| Some(of) == generation && code == source), "{status:#}");
                     let tag = |status: &Value| status["built"]["tag"].clone();
                     assert!(built.is_none_or(|of| Some(of) == generation && tag(status) != tag(before)), "{status:#}");
@@ -172,7 +172,7 @@ fn check(events: &mut Subscription, before: &Value, source: &str) -> usize {
 async fn no_status_mixes_two_generations() {
     let world = World::running(inline("0")).await;
     world.quiet().await;
-    // Also where a pass ends early, because something is not written.
+    // The same for reconciles that end early because of a refused write.
     for (n, refused) in ["", "configmaps", "jobs.batch", "deployments.apps", "services"].into_iter().enumerate() {
         let (before, source) = (world.function_status("hello"), format!("source {n}"));
         let mut events = world.server.embedded().subscribe();

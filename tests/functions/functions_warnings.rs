@@ -1,4 +1,4 @@
-//! Warnings of Functions that work: each problem is emitted once, as a Warning Event, and listed in the status.
+//! Warnings of working Functions. Each problem is emitted once, as a Warning Event, and listed in the status.
 
 use serde_json::{Value, json};
 
@@ -9,7 +9,7 @@ use mainstay_testkit::{
 
 const PRESET: &str = "serverless.kyma-project.io/function-resources-preset";
 
-/// The Warning Events about a Function, as `reason: note` with how often they came, sorted.
+/// Returns the Warning Events about a Function as `reason: note` with their counts, sorted.
 fn warnings(world: &World, function: &str) -> Vec<(String, u64)> {
     let events = world.server.objects("events.k8s.io/v1", "events", Some(NAMESPACE));
     let about = events.iter().filter(|event| {
@@ -26,7 +26,7 @@ fn warnings(world: &World, function: &str) -> Vec<(String, u64)> {
     shown
 }
 
-/// What the status says of it, sorted.
+/// Returns the warnings in the status, sorted.
 fn held(world: &World, function: &str) -> Vec<String> {
     let status = world.function_status(function);
     let mut held = status["warnings"].as_array().cloned().unwrap_or_default();
@@ -57,7 +57,7 @@ async fn an_unknown_preset_is_reported_once_and_the_default_one_is_used() {
     let once = vec![(said.clone(), 1)];
     world.until_function("it is told", |w| warnings(w, "hello") == once).await;
     assert_eq!(held(&world, "hello"), [said]);
-    // Neither another generation, nor another agent, nor something else that is odd tells it again.
+    // Another generation, another agent and another warning do not repeat it.
     world.edit_function("hello", json!({"spec": {"source": "2"}}));
     world.runs("hello").await;
     world.kill().await;
@@ -69,14 +69,14 @@ async fn an_unknown_preset_is_reported_once_and_the_default_one_is_used() {
     world.quiet().await;
     let told = warnings(&world, "hello");
     assert!(told.len() == 2 && told.contains(&once[0]), "{told:?}");
-    // What is put right is not held any longer, and would be told anew.
+    // A fixed problem is removed. If it occurs again, it is reported again.
     world.edit_function("hello", json!({"metadata": {"labels": {PRESET: "L"}}, "spec": {"env": null}}));
     world.until_function("the preset is taken", |w| memory(w, "hello") == "256Mi").await;
     world.until_function("nothing is odd", |w| held(w, "hello").is_empty()).await;
     world.edit_function("hello", json!({"metadata": {"labels": {PRESET: "huge"}}}));
     world.until_function("it is told again", |w| held(w, "hello") == [once[0].0.clone()]).await;
     world.runs("hello").await;
-    // As an Event of the agent that is there now.
+    // The current agent writes the Event.
     let times = |w: &World| warnings(w, "hello").into_iter().filter(|(text, _)| *text == once[0].0).count();
     world.until_function("as an Event, too", |w| times(w) == 2).await;
 }
@@ -102,7 +102,7 @@ async fn every_warning_is_reported_and_the_function_runs() {
     world.until_function("each is told once", |w| told(w) == once).await;
     assert_eq!(held(&world, "odd"), warnings(&world, "odd").into_iter().map(|(text, _)| text).collect::<Vec<_>>());
     assert_eq!(memory(&world, "odd"), "20Mi", "what is said in so many words counts");
-    // What is refused for another reason is odd all the same, and no news when it is put right.
+    // A Function that is refused for another reason keeps its warnings, and the correction does not repeat them.
     world.edit_function("odd", json!({"spec": {"minReplicas": 3}}));
     world.says("odd", "ConfigurationReady", "False SpecInvalid").await;
     assert_eq!(held(&world, "odd").len(), reasons.len());

@@ -1,5 +1,5 @@
-//! What the agent is sent of the namespaces in which Functions live: what is its own, and nothing that others keep there
-//! but autoscalers, which say whose number of pods is not ours to keep.
+//! The data that the agent receives from namespaces with Functions: its own objects, and of others only autoscalers,
+//! which may own a Deployment's replicas.
 
 use devcluster::fault_injection::Fault;
 use serde_json::{Value, json};
@@ -9,11 +9,11 @@ use mainstay_testkit::{
     world::{NAMESPACE, World},
 };
 
-/// Every foreign object carries it, and its pods and Events do.
+/// A word in every foreign object, its pods and its Events.
 const MARK: &str = "none-of-the-agents-business";
-/// Foreign objects of each kind.
+/// Number of foreign objects of each kind.
 const MANY: usize = 10;
-/// The kinds, with their versions.
+/// The kinds with their versions.
 const KINDS: [(&str, &str); 8] = [
     ("v1", "configmaps"),
     ("v1", "secrets"),
@@ -25,10 +25,10 @@ const KINDS: [(&str, &str); 8] = [
     ("autoscaling/v1", "horizontalpodautoscalers"),
 ];
 
-/// Somebody else's object of a kind.
+/// Returns a foreign object of a kind.
 fn foreign(version: &str, resource: &str, namespace: &str, n: usize) -> Value {
     let name = format!("{MARK}-{n}");
-    // Half of them are managed by something else that says so in the same label.
+    // Half of them have the same label with another value.
     let managed = if n.is_multiple_of(2) { json!({"serverless.kyma-project.io/managed-by": MARK}) } else { json!({}) };
     let mut labels = managed;
     labels["app"] = json!(name);
@@ -91,7 +91,7 @@ async fn foreign_objects_of_a_namespace_are_not_sent_to_the_agent() {
         create(&world, namespace, 0..MANY);
     }
     world.remote.file("hello/handler.js", "1").file("hello/package.json", "{}").commit("one");
-    // A pod that is not to be had makes the agent look for Events.
+    // A missing pod makes the agent read Events.
     world.server.embedded().faults().fail_next(Fault {
         verb: "create".into(),
         resource: "pods".into(),
@@ -110,23 +110,23 @@ async fn foreign_objects_of_a_namespace_are_not_sent_to_the_agent() {
     world.server.embedded().faults().clear_faults();
     world.runs("inline").await;
     world.runs("git").await;
-    // Changes come through watches that are open by now.
+    // Changes arrive through open watches.
     create(&world, NAMESPACE, MANY..2 * MANY);
     for (version, resource) in KINDS.into_iter().filter(|(_, resource)| *resource != "events") {
         let name = format!("{MARK}-0");
         world.edit(version, resource, &name, json!({"metadata": {"annotations": {"a": "b"}}}));
         world.delete(version, resource, &name);
     }
-    // What comes after all that has come: the agent has seen what it will see.
+    // Once this change is handled, the agent has received all earlier ones.
     world.edit_function("inline", json!({"spec": {"source": "2", "labels": {"a": "b"}}}));
     world.runs("inline").await;
     world.quiet().await;
     let heard = world.gate.heard();
     let told = heard.iter().filter(|heard| heard.answer().contains(MARK)).map(|heard| &*heard.asked);
-    // Whoever made an autoscaler: the pods of what it scales are not reverted to another number.
+    // Autoscalers of all owners matter, because the replicas of their targets are not reverted.
     let may = |asked: &&str| asked.starts_with("GET /apis/autoscaling/v2/horizontalpodautoscalers?");
     assert_eq!(told.filter(|asked| !may(asked)).collect::<Vec<_>>(), Vec::<&str>::new());
-    // The record misses nothing: of every kind what is the agent's own was sent.
+    // The record is complete: it contains the agent's own objects of every kind.
     for (_, resource) in KINDS {
         let own = match resource {
             "secrets" => "serverless-registry-config-default",

@@ -1,5 +1,5 @@
-//! Images in the registry of the installation that nothing uses are removed with their blobs, by what its pod runs first; what
-//! is in use, young or somebody else's can still be pulled whole.
+//! Unused images are removed from the in-cluster registry with their blobs, by the init containers of its pod. Images
+//! that are in use, recent or foreign stay complete.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -20,7 +20,7 @@ use mainstay_testkit::{
 
 const RULES: Rules = Rules { builds: 2, grace: Duration::from_secs(24 * 3600) };
 
-/// Pulls an image with a program that is not ours; whether it is there, whole.
+/// Pulls an image with an independent program. Returns whether it is complete.
 async fn pulls(image: &str) -> bool {
     let directory = tempfile::tempdir().unwrap();
     let (from, to) = (format!("docker://{image}"), format!("dir:{}", directory.path().join("it").display()));
@@ -31,7 +31,7 @@ async fn pulls(image: &str) -> bool {
     command.output().await.expect("skopeo is installed (apt-get install skopeo)").status.success()
 }
 
-/// Pushes a build of a Function, and gives its digest.
+/// Pushes a build of a Function and returns its digest.
 async fn pushed(registry: &DockerRegistry, build: &Build, repository: &str, version: usize) -> String {
     build.write("workspace/src/handler.js", &format!("module.exports = {{ main: () => '{repository} {version}' }}"));
     let tag = mainstay_function::registry::Digest::of(format!("{repository} {version}").as_bytes());
@@ -44,7 +44,7 @@ async fn pushed(registry: &DockerRegistry, build: &Build, repository: &str, vers
         .to_owned()
 }
 
-/// As if all that the registry has had been pushed so long ago.
+/// Makes all files of the registry older.
 fn age(registry: &DockerRegistry, by: Duration) {
     let mut open = vec![registry.images()];
     while let Some(directory) = open.pop() {
@@ -60,7 +60,7 @@ fn age(registry: &DockerRegistry, by: Duration) {
     }
 }
 
-/// Bytes of all blobs.
+/// Returns the bytes of all blobs.
 fn blobs(registry: &DockerRegistry) -> u64 {
     let mut open = vec![registry.images().join("docker/registry/v2/blobs")];
     let mut bytes = 0;
@@ -89,13 +89,13 @@ fn observed(functions: &[LivingFunction], in_use: Used) -> Observed {
     Observed { functions: functions.to_vec(), of_functions: in_use.clone(), in_use }
 }
 
-/// A policy after another one that kept nothing else.
+/// Returns a policy whose predecessor kept no other images.
 fn policy(id: &str, at: Timestamp, functions: &[LivingFunction], in_use: &[&str]) -> Policy {
     let before = Policy::new("0".into(), at, RULES, observed(functions, used(&[])), None);
     Policy::new(id.into(), at, RULES, observed(functions, used(in_use)), Some(&before))
 }
 
-/// Runs what the first two containers of the pod in `manifests/registry` run, with its commands.
+/// Runs the commands of the first two containers of the pod in `manifests/registry`.
 async fn sweep(registry: &DockerRegistry, id: &str, policy: Option<&str>) -> Option<Report> {
     let room = tempfile::tempdir().unwrap();
     let path = |name: &str| room.path().join(name).display().to_string();
@@ -113,7 +113,7 @@ async fn sweep(registry: &DockerRegistry, id: &str, policy: Option<&str>) -> Opt
     ];
     let config = "version: 0.1\nstorage: {filesystem: {rootdirectory: /nowhere}}\nhttp: {addr: ':0'}\n";
     std::fs::write(path("config.yml"), config).unwrap();
-    // Each place once: the temporary directory is itself in one of them.
+    // Each place is replaced once, because the temporary directory is inside of one of them.
     let placed = |text: &str| {
         let found = places.iter().filter(|(place, _)| text.contains(place)).collect::<Vec<_>>();
         let marked = found
@@ -163,12 +163,12 @@ async fn which(program: &str) -> PathBuf {
     Path::new(String::from_utf8(found).unwrap().trim()).to_owned()
 }
 
-/// The containers before the registry.
+/// Returns the containers that run before the registry.
 fn containers() -> Vec<Value> {
     deployment()["spec"]["template"]["spec"]["initContainers"].as_array().unwrap().clone()
 }
 
-/// The Deployment of `manifests/registry`.
+/// Returns the Deployment of `manifests/registry`.
 fn deployment() -> Value {
     use serde::Deserialize as _;
     let text = include_str!("../../manifests/registry/registry.yaml");
@@ -195,7 +195,7 @@ async fn the_registry_of_the_installation_deletes_no_image_on_request() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_nothing_uses_goes_with_its_blobs_and_everything_else_can_be_pulled_whole() {
+async fn unused_images_go_with_their_blobs_and_all_others_can_be_pulled() {
     let mut registry = DockerRegistry::start(Served::Plainly).await;
     let host = registry.host();
     let build = Build::new().registry(&host);
@@ -203,10 +203,10 @@ async fn what_nothing_uses_goes_with_its_blobs_and_everything_else_can_be_pulled
     for version in 0..4 {
         living.push(pushed(&registry, &build, "shop-quote", version).await);
         deleted.push(pushed(&registry, &build, "shop-gone", version).await);
-        // Files have times of a few milliseconds.
+        // File times have a resolution of a few milliseconds.
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    // Somebody's own, under the name of a Function that never was, and one of a Function under a name of theirs.
+    // A user's images: one in the repository of a deleted Function, and one of a Function under another name.
     let source = format!("docker://{host}/shop-gone@{}", deleted[1]);
     for to in ["shop-gone:keep-this", "team/app:v1"] {
         let to = format!("docker://{host}/{to}");
@@ -214,12 +214,12 @@ async fn what_nothing_uses_goes_with_its_blobs_and_everything_else_can_be_pulled
         run("skopeo", &[&options[..], &[&source, &to]].concat()).await;
     }
     age(&registry, Duration::from_secs(48 * 3600));
-    // A build finds this one in the registry, and reports it.
+    // A build finds this image in the registry and reports it.
     assert_eq!(pushed(&registry, &build, "shop-gone", 2).await, deleted[2]);
     registry.kill().await;
 
     let at = Timestamp::now();
-    // It runs two versions of which the newest is not one.
+    // The Function runs two versions, and the newest is not one of them.
     let asked = policy("7", at, &[function("shop", "quote")], &[&living[0]]).text().unwrap();
     let before = blobs(&registry);
     for (id, policy) in [("", Some(asked.as_str())), ("6", Some(&asked)), ("7", None), ("7", Some("{}"))] {
@@ -249,7 +249,7 @@ async fn what_nothing_uses_goes_with_its_blobs_and_everything_else_can_be_pulled
         assert_eq!(of("shop-gone", &deleted[at]).await, stays, "shop-gone {at}");
     }
     assert!(pulls(&format!("{host}/team/app:v1")).await && pulls(&format!("{host}/shop-gone:keep-this")).await);
-    // What went can be built again.
+    // A removed image can be built again.
     assert_eq!(pushed(&registry, &build, "shop-quote", 1).await, living[1]);
     assert!(of("shop-quote", &living[1]).await);
 }
@@ -270,7 +270,7 @@ async fn a_deleted_function_leaves_no_repository_and_torn_files_keep_what_is_bes
     let torn = std::fs::read_dir(&torn).unwrap().next().unwrap().unwrap().path().join("current/link");
     let whole = std::fs::read(&torn).unwrap();
     std::fs::write(&torn, "").unwrap();
-    // Nothing that a link leads to is touched.
+    // The target of a link stays untouched.
     let elsewhere = tempfile::tempdir().unwrap();
     std::fs::create_dir_all(elsewhere.path().join("_manifests/revisions")).unwrap();
     std::os::unix::fs::symlink(elsewhere.path(), repositories.join("linked")).unwrap();
@@ -302,14 +302,14 @@ const REGISTRY: &str = "serverless-docker-registry";
 const POLICY: &str = "mainstay-image-retention";
 const SWEEP: &str = "mainstay.dev/image-sweep";
 
-/// What these tests do with a world.
+/// Helpers of these tests.
 trait RetentionWorld {
     fn policy(&self) -> Value;
-    /// The sweep that the registry's pods are started for.
+    /// Returns the sweep for which the registry's pods are started.
     fn asked(&self) -> Option<String>;
-    /// As if the last look had been two days ago.
+    /// Moves the last check two days back.
     fn days_pass(&self);
-    /// Waits until the agent has asked for a sweep, carries it out as the registry's pod does, and gives the report.
+    /// Waits until the agent requests a sweep, performs it like the registry's pod, and returns the report.
     async fn swept(&mut self, registry: &mut DockerRegistry) -> Report;
 }
 
@@ -410,13 +410,13 @@ async fn builds_of_a_function_go_when_they_are_old_and_all_of_them_after_it_was_
     let all = world.swept(&mut registry).await;
     assert_eq!((all.manifests, all.repositories, &all.problem), (1, 1, &None), "{all:?}");
     assert_eq!(blobs(&registry), 0);
-    // It comes back as it was.
+    // The same image is built again.
     world.function("hello", inline("module.exports = { main: () => 'version 3' }"));
     world.runs("hello").await;
     assert!(pulls(&images[2]).await);
 }
 
-/// What Events say about images that were not removed.
+/// Returns the notes of Events about images that were not removed.
 fn not_removed(world: &World) -> String {
     let events = world.server.objects("v1", "events", Some(NAMESPACE));
     let notes = events.iter().filter(|event| event["reason"] == "ImagesNotRemoved");
@@ -451,7 +451,7 @@ async fn a_registry_of_an_earlier_release_and_a_list_that_fails_are_reported_and
     world.until("another Event", |w| not_removed(w).contains("what is in use is not known")).await;
     assert_eq!((world.asked(), world.policy()), (None, before));
 
-    // A policy that nobody understands is no policy: the next look takes note again.
+    // An invalid policy counts as missing, so the next check writes one without a sweep.
     world.stop().await;
     world.levers().clear_faults();
     world.edit("v1", "configmaps", POLICY, json!({"data": {"policy.json": "{\"version\": 9}"}}));

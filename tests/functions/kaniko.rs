@@ -1,4 +1,4 @@
-//! Kaniko as the builder: its context, its Jobs, and where Pod Security keeps them from running. Kaniko itself is simulated.
+//! Kaniko as the builder: its context, its Jobs, and refusals by Pod Security. Kaniko itself is simulated.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -21,7 +21,7 @@ fn base() -> String {
     format!("registry.example.org/node@sha256:{}", "a".repeat(64))
 }
 
-/// A world that builds with Kaniko, whose executor ends so.
+/// Returns a world that builds with Kaniko, whose executor ends this way.
 async fn world(exit_code: i32, message: &str) -> World {
     let mut world = World::with_functions().await;
     let base = base();
@@ -60,7 +60,7 @@ async fn kaniko_builds_and_a_change_of_the_builder_builds_nothing_again() {
     world.runs("hello").await;
     assert_eq!(world.function_status("hello")["image"], image);
     assert_eq!(jobs(&world, "hello").values().collect::<Vec<_>>(), ["executor"]);
-    // The next source is the other builder's.
+    // The default builder builds the next source.
     world.edit_function("hello", json!({"spec": {"source": "2"}}));
     world
         .until_function("another image", |w| w.is_running("hello") && w.function_status("hello")["image"] != image)
@@ -84,8 +84,8 @@ async fn the_cause_of_a_failure_of_kaniko_is_reported_without_credentials() {
     world.runs("hello").await;
 }
 
-/// Sets the level of Pod Security of the tests' namespace; `None` for none. The embedded cluster knows none, so that its answer is
-/// a fault.
+/// Sets the Pod Security level of the tests' namespace; `None` removes it. The embedded cluster does not implement it,
+/// so a fault simulates it there.
 fn enforce(world: &World, level: Option<&str>) {
     let TestServer::Embedded(cluster) = &world.server else {
         let labels = json!({"pod-security.kubernetes.io/enforce": level});
@@ -113,7 +113,7 @@ fn enforce(world: &World, level: Option<&str>) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn where_pod_security_refuses_kaniko_the_condition_names_both_ways_out_and_each_heals() {
+async fn the_condition_names_both_remedies_when_pod_security_refuses_kaniko_and_each_heals() {
     let mut world = world(0, DIGEST).await;
     enforce(&world, Some("restricted"));
     world.start();
@@ -132,7 +132,7 @@ async fn where_pod_security_refuses_kaniko_the_condition_names_both_ways_out_and
     enforce(&world, Some("baseline"));
     world.runs("hello").await;
     assert_eq!(world.function_status("hello")["builds"], 1, "it is the same attempt");
-    // The other way out: the default builder, whose pods are restricted.
+    // The other solution: the default builder, whose pods are restricted.
     enforce(&world, Some("restricted"));
     world.function("other", inline("1"));
     world.says("other", "BuildReady", "False ApplyFailed: Pod Security of namespace").await;

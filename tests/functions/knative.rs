@@ -1,4 +1,4 @@
-//! Functions on Knative Serving, and on their way to it and back.
+//! Functions on Knative Serving, and their moves to it and back.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -16,7 +16,7 @@ use mainstay_testkit::{
 const CHOICE: &str = "mainstay.dev/serving";
 const READY: &str = "True ServiceReady: Function hello is ready";
 
-/// A Function with this choice.
+/// Creates a Function with this flavour.
 fn choose(world: &World, name: &str, flavour: &str, spec: Value) {
     let metadata = json!({"name": name, "namespace": NAMESPACE, "labels": {CHOICE: flavour, "team": "a"}});
     world.create(
@@ -27,7 +27,7 @@ fn choose(world: &World, name: &str, flavour: &str, spec: Value) {
     );
 }
 
-/// A world with Knative, and an agent.
+/// Returns a world with Knative and an agent.
 async fn with_knative() -> World {
     let mut world = World::without_knative().await;
     world.knative_is_installed();
@@ -35,7 +35,7 @@ async fn with_knative() -> World {
     world
 }
 
-/// The same, in which `hello` runs on Knative.
+/// Returns such a world in which `hello` runs on Knative.
 async fn serving() -> World {
     let world = with_knative().await;
     world.knative_runs();
@@ -48,7 +48,7 @@ fn service(world: &World) -> Value {
     world.get(KNATIVE.0, KNATIVE.1, "hello").map(|service| Value::clone(&service)).unwrap_or_default()
 }
 
-/// The numbers of the Revisions that there are.
+/// Returns the numbers of the existing Revisions.
 fn revisions(world: &World) -> Vec<String> {
     let all = world.server.objects(REVISIONS.0, REVISIONS.1, Some(NAMESPACE));
     let name =
@@ -58,13 +58,13 @@ fn revisions(world: &World) -> Vec<String> {
     all
 }
 
-/// How often the agent has asked which Revisions there are.
+/// Returns how often the agent has listed Revisions.
 fn lists_of_revisions(world: &World) -> u64 {
     let requests = world.requests().into_iter();
     requests.filter(|(request, _)| request == "list revisions.serving.knative.dev").map(|(_, count)| count).sum()
 }
 
-/// Whether requests to the address of `hello` are answered: by pods of the Deployment, or by a Revision.
+/// Whether the address of `hello` has endpoints: pods of the Deployment, or a Revision.
 fn answers(world: &TestServer) -> bool {
     let get = |(version, resource): (&str, &str), name: &str| world.object(version, resource, NAMESPACE, name);
     let Some(address) = get(SERVICES, "hello") else { return false };
@@ -81,7 +81,7 @@ fn answers(world: &TestServer) -> bool {
     }
 }
 
-/// Counts from now on the changes of the embedded cluster after which requests are not answered.
+/// Counts changes of the embedded cluster from now on after which the address has no endpoints.
 fn count_unanswered(world: &World) -> Arc<AtomicU32> {
     let (count, server) = (Arc::new(AtomicU32::new(0)), world.server.clone());
     let TestServer::Embedded(embedded) = &world.server else { return count };
@@ -92,7 +92,7 @@ fn count_unanswered(world: &World) -> Arc<AtomicU32> {
         loop {
             events.next().await;
             let before = address();
-            // It may have changed hands while that is found out; then another event follows.
+            // The address may be transferred during the check; then another event follows.
             let is_unanswered = !answers(&server) && address() == before;
             counted.fetch_add(u32::from(is_unanswered), Ordering::Relaxed);
         }
@@ -100,14 +100,14 @@ fn count_unanswered(world: &World) -> Arc<AtomicU32> {
     count
 }
 
-/// The UIDs of the Function's own Deployments; those of its Revisions have its labels, too.
+/// Returns the UIDs of the Function's own Deployments. Those of its Revisions have its labels too.
 fn deployments(world: &World) -> Vec<Value> {
     let all = world.children("hello", DEPLOYMENTS);
     let mine = all.iter().filter(|deployment| deployment["metadata"]["ownerReferences"][0]["kind"] == "Function");
     mine.map(|deployment| deployment["metadata"]["uid"].clone()).collect()
 }
 
-/// The owner of the Service `hello`, by its kind.
+/// Returns the kind of the owner of the Service `hello`.
 fn address(world: &World) -> Value {
     let service = world.get(SERVICES.0, SERVICES.1, "hello");
     service.map(|service| service["metadata"]["ownerReferences"][0]["kind"].clone()).unwrap_or_default()
@@ -144,7 +144,7 @@ async fn a_function_is_built_and_becomes_a_knative_service() {
     assert!(container["image"].as_str().unwrap().contains("@sha256:"), "{container}");
     assert_eq!(container["ports"], Value::Null);
     if !is_real() {
-        // Its admission says that all of it goes to the latest Revision.
+        // Knative's admission adds that all traffic goes to the latest Revision.
         assert_eq!(service["spec"]["traffic"], Value::Null);
     }
     assert_eq!(world.function_status("hello")["serving"], "knative");
@@ -164,7 +164,7 @@ async fn without_knative_it_is_said_and_other_functions_run() {
     world.says("hello", "BuildReady", "True JobFinished").await;
     assert!(deployments(&world).is_empty() && !definitions(&world));
     assert!(world.is_running("plain"));
-    // It heals by itself, and says so again when Knative is removed.
+    // The Function recovers by itself, and reports the problem again when Knative is removed.
     world.knative_is_installed();
     world.knative_runs();
     world.says("hello", "Running", READY).await;
@@ -175,7 +175,7 @@ async fn without_knative_it_is_said_and_other_functions_run() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn where_no_function_is_on_knative_nothing_of_it_is_asked_for() {
+async fn no_request_for_knative_is_made_without_a_function_on_it() {
     let mut world = World::without_knative().await;
     world.knative_is_installed();
     world.start();
@@ -191,7 +191,7 @@ async fn where_no_function_is_on_knative_nothing_of_it_is_asked_for() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_others_change_is_put_back_and_what_they_add_stays() {
+async fn changes_of_others_are_reverted_and_their_additions_stay() {
     let world = serving().await;
     let uid = world.uid(KNATIVE.0, KNATIVE.1, "hello");
     world.delete(KNATIVE.0, KNATIVE.1, "hello");
@@ -200,7 +200,7 @@ async fn what_others_change_is_put_back_and_what_they_add_stays() {
     world.says("hello", "Running", READY).await;
     assert_eq!(world.children("hello", JOBS).len(), 1, "nothing is built for it");
 
-    // Knative itself lets nobody change who the creator was.
+    // Knative itself does not allow changes of the creator.
     let annotation = if is_real() { "example.org/note" } else { "serving.knative.dev/creator" };
     let public = json!({"metadata": {
         "labels": {"networking.knative.dev/visibility": null, "other": "y"}, "annotations": {annotation: "x"},
@@ -268,7 +268,7 @@ async fn a_revision_that_is_named_in_traffic_stays_as_long_as_it_is() {
     let service = service(&world);
     assert_eq!(service["spec"]["traffic"][0]["tag"], "old");
     assert_eq!(service["status"]["traffic"][1]["revisionName"], "hello-00003");
-    // One that somebody wants to keep is kept, and the other one goes with the traffic.
+    // A Revision with the annotation is kept, and the other one is deleted with the traffic.
     world.edit(KNATIVE.0, KNATIVE.1, "hello", json!({"spec": {"traffic": [{"latestRevision": true, "percent": 100}]}}));
     world.until("only the newest is left", |w| revisions(w) == ["3"]).await;
     world.says("hello", "Running", READY).await;
@@ -278,7 +278,7 @@ async fn a_revision_that_is_named_in_traffic_stays_as_long_as_it_is() {
 async fn revisions_go_although_the_route_changes_while_they_are_looked_at() {
     let world = serving().await;
     let server = world.server.clone();
-    // Its generation is ahead of its status for a moment, which the Knative Service does not know yet.
+    // The Route's generation is ahead of its status for a moment, and the Knative Service has not observed it.
     world.gate.before(["get", "routes.serving.knative.dev", "hello"], 1, move || {
         let tagged = json!({"spec": {"traffic": [{"latestRevision": true, "percent": 100, "tag": "t"}]}});
         let patch = Action::Patch(Form::Merge, tagged);
@@ -325,7 +325,7 @@ async fn a_function_moves_to_knative_and_back_without_a_build() {
     let given = world.get(SERVICES.0, SERVICES.1, "hello").unwrap();
     assert_eq!((&given["metadata"]["uid"], &given["spec"]["selector"]), (&json!(uid), &Value::Null));
     assert!(world.children("hello", AUTOSCALERS).is_empty());
-    // An agent that was not there when the label was changed finds the Knative Service.
+    // An agent that missed the label's change finds the Knative Service.
     world.stop().await;
     world.edit_function("hello", json!({"metadata": {"labels": {CHOICE: "deployment"}}}));
     world.start();
@@ -357,19 +357,19 @@ async fn a_move_is_undone_wherever_it_is_and_an_agent_that_was_killed_goes_on() 
     let choose = |w: &World, flavour| w.edit_function("hello", json!({"metadata": {"labels": {CHOICE: flavour}}}));
     let is_back =
         |w: &World| service(w).is_null() && address(w) == "Function" && w.function_status("hello")["serving"].is_null();
-    // Before Knative has done anything.
+    // The move is undone before Knative has acted.
     choose(&world, "knative");
     world.until("the Knative Service is there", |w| !service(w).is_null()).await;
     choose(&world, "deployment");
     world.until_function("it is undone", is_back).await;
-    // The agent is killed once a Revision could serve.
+    // The agent is killed once a Revision can serve.
     choose(&world, "knative");
     world.until("the Knative Service is there", |w| !service(w).is_null()).await;
     world.stop().await;
     world.knative_runs();
     let has_revision = |w: &World| service(w)["status"]["latestReadyRevisionName"].is_string();
     world.until("a Revision could serve", has_revision).await;
-    // Or as soon as Knative had the address.
+    // The agent is killed as soon as Knative has the address.
     let route = world.get(ROUTES.0, ROUTES.1, "hello").unwrap();
     let owner = json!({"apiVersion": ROUTES.0, "kind": "Route", "name": "hello", "uid": route["metadata"]["uid"], "controller": true});
     let given = json!({"metadata": {"ownerReferences": [owner]}, "spec": {"selector": null}});
@@ -405,7 +405,7 @@ async fn an_address_that_belongs_to_somebody_else_is_not_taken() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_knative_refuses_is_said_before_anything_is_built() {
+async fn refusals_of_knative_are_reported_before_a_build() {
     let world = with_knative().await;
     let mut spec = inline("1");
     spec["env"] = json!([{"name": "PORT", "value": "1"}, {"name": "NODE", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}]);

@@ -1,4 +1,4 @@
-//! Functions on the Knative Serving of the embedded cluster, whose pods are processes: built, started, asked, and left alone.
+//! Functions on the embedded cluster's Knative Serving, with pods as processes: built, started, called, and idle.
 
 use std::{
     net::{Ipv4Addr, SocketAddr},
@@ -23,7 +23,7 @@ const REVISION: &str = "serving.knative.dev/revision";
 /// How long a request may be held.
 const HELD: Duration = Duration::from_secs(30);
 
-/// A world with Knative, and an agent.
+/// Returns a world with Knative and an agent.
 async fn world() -> World {
     let mut world = World::with_node_and(|_| {}, |options| options.knative = true).await;
     world.server.embedded().install_knative().unwrap();
@@ -37,7 +37,7 @@ fn configure(world: &World, name: &str, data: &Value) {
     world.try_as("test", call).unwrap();
 }
 
-/// A Function on Knative.
+/// Creates a Function on Knative.
 fn choose(world: &World, name: &str, spec: Value) {
     let metadata = json!({"name": name, "namespace": NAMESPACE, "labels": {CHOICE: "knative"}});
     world.create(
@@ -52,7 +52,7 @@ async fn ready(world: &World, name: &str) {
     world.says(name, "Running", &format!("True ServiceReady: Function {name} is ready")).await;
 }
 
-/// A Function that answers this.
+/// Returns a Function that answers with this text.
 fn answering(text: &str) -> Value {
     inline(&format!("module.exports = {{ main: () => '{text}' }}"))
 }
@@ -62,20 +62,20 @@ fn revisions(world: &World) -> Vec<String> {
     all.iter().map(|one| one["metadata"]["name"].as_str().unwrap().to_owned()).collect()
 }
 
-/// How many pods a Revision is to have.
+/// Returns the desired replicas of a Revision.
 fn replicas(world: &World, revision: &str) -> Value {
     let all = world.server.objects(DEPLOYMENTS.0, DEPLOYMENTS.1, Some(NAMESPACE));
     let found = all.iter().find(|one| one["metadata"]["labels"][REVISION] == revision);
     found.map_or(Value::Null, |found| found["spec"]["replicas"].clone())
 }
 
-/// What a gateway answers to a request to a host.
+/// Returns the status of a request to a host through a gateway.
 async fn outside(gateway: SocketAddr, host: &str) -> u16 {
     let client = reqwest::Client::builder().no_proxy().build().unwrap();
     client.get(format!("http://{gateway}/")).header("host", host).send().await.unwrap().status().as_u16()
 }
 
-/// The reasons that were told of a Function until it was ready, each once: what is awaited may be told more exactly.
+/// Returns the reasons of a Function's messages until it is ready, each once, because a waiting message may be refined.
 async fn told(world: &mut World, name: &str) -> Vec<String> {
     let owner = Owner::function(NAMESPACE, name);
     let mut reasons: Vec<String> = Vec::new();
@@ -91,7 +91,7 @@ async fn told(world: &mut World, name: &str) -> Vec<String> {
     reasons
 }
 
-/// The sample of the documentation, without the packages that its code does not use.
+/// Returns the sample of the documentation without unused packages.
 fn sample() -> Value {
     let text = include_str!("../samples/knative.yaml");
     let mut function: Value = serde_yaml::from_str(text).unwrap();
@@ -132,7 +132,7 @@ async fn the_sample_of_the_documentation_answers_inside_only_and_a_variable_is_a
 
     let env = json!({"spec": {"env": [{"name": "PERSON_NAME", "value": "Ada"}], "minReplicas": 1, "maxReplicas": 1}});
     world.edit_function(name, env);
-    // Requests are answered all the while.
+    // Requests are answered during the whole update.
     let mut answers = std::collections::BTreeSet::new();
     while !answers.contains("200 Hello Ada") {
         answers.insert(world.call(name).await);

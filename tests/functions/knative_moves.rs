@@ -1,4 +1,4 @@
-//! A Function that moves between the flavours on the Knative Serving of the embedded cluster, and is asked all the time.
+//! A Function that moves between the flavours on the embedded cluster's Knative Serving under constant load.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -11,21 +11,21 @@ use mainstay_testkit::{
     world::{NAMESPACE, World},
 };
 
-/// 50 requests a second.
+/// Interval for 50 requests per second.
 const EVERY: Duration = Duration::from_millis(20);
-/// How long an answer may take.
+/// Timeout of an answer.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Requests that are sent until they are to end.
+/// A load of requests.
 struct Load {
     end: oneshot::Sender<()>,
     answers: JoinHandle<BTreeMap<String, usize>>,
 }
 
 impl Load {
-    /// Each has a connection of its own.
+    /// Starts a load in which each request has its own connection.
     fn on(url: String) -> Self {
-        // Fails only when a provider is installed already.
+        // An error means that a provider is installed already.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let client = reqwest::Client::builder().no_proxy().pool_max_idle_per_host(0).timeout(PATIENCE).build().unwrap();
         let (end, mut ended) = oneshot::channel();
@@ -46,7 +46,7 @@ impl Load {
         Self { end, answers }
     }
 
-    /// How often each answer was given.
+    /// Ends the load and returns how often each answer occurred.
     async fn end(self) -> BTreeMap<String, usize> {
         self.end.send(()).unwrap();
         self.answers.await.unwrap()
@@ -63,7 +63,7 @@ async fn answer(request: reqwest::RequestBuilder) -> String {
     }
 }
 
-/// The Deployment of the Function, which Knative's are not.
+/// Returns the number of the Function's own Deployments, without Knative's.
 fn deployments(world: &World) -> usize {
     let all = world.server.objects(DEPLOYMENTS.0, DEPLOYMENTS.1, Some(NAMESPACE));
     all.iter().filter(|deployment| deployment["metadata"]["ownerReferences"][0]["kind"] == "Function").count()
@@ -77,7 +77,7 @@ fn owner_of_address(world: &World) -> Value {
 #[tokio::test(flavor = "multi_thread")]
 async fn no_request_fails_while_a_function_moves_to_knative_and_back() {
     let mut world = World::with_node_and(|_| {}, |options| options.knative = true).await;
-    // The Deployment stays for half a minute.
+    // The Deployment stays for another 30 s.
     world.patience *= 2;
     world.server.embedded().install_knative().unwrap();
     world.start();

@@ -1,4 +1,5 @@
-//! Integration tests: Functions from source to a running Service, their builds, registries, runtimes, webhooks, events and exposure.
+//! Integration tests: Functions from source to a running Service, their builds, registries, runtimes, webhooks, events
+//! and exposure.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods)]
 
 mod admission;

@@ -1,5 +1,5 @@
-//! The operator's settings in a ConfigMap: they hold without a restart, for those Functions whose outcome they change; and a
-//! mistake changes nothing.
+//! The operator's settings in a ConfigMap. They apply without a restart to the Functions that they affect, and an
+//! invalid ConfigMap changes nothing.
 
 use mainstay_function::BaseImage;
 use serde_json::{Value, json};
@@ -13,10 +13,10 @@ use mainstay_testkit::{
 const SETTINGS: &str = "mainstay-settings";
 const PRESET: &str = "webhook.values.function.resources.defaultPreset";
 
-/// What these tests do with a world.
+/// Helpers of these tests.
 trait SettingsWorld {
     fn set(&self, data: Value);
-    /// The last note of Events with a reason about the settings.
+    /// Returns the last note of Events with a reason about the settings.
     fn noted(&self, reason: &str) -> String;
     fn limit_of(&self, function: &str) -> Value;
     fn generation_of(&self, function: &str) -> Value;
@@ -51,7 +51,7 @@ impl SettingsWorld for World {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_changed_preset_reaches_those_that_rely_on_it_and_a_mistake_nobody() {
+async fn a_changed_preset_reaches_its_functions_and_a_mistake_none() {
     let mut world = World::with_functions().await;
     world.start();
     world.function("plain", inline("1"));
@@ -68,7 +68,7 @@ async fn a_changed_preset_reaches_those_that_rely_on_it_and_a_mistake_nobody() {
     world.set(json!({PRESET: "L"}));
     world.until_function("the preset holds", |w| w.limit_of("plain") == "200m").await;
     world.runs("plain").await;
-    // Its Event may come a little later.
+    // Its Event may be written a little later.
     world.until_function("it is told", |w| w.noted("SettingsApplied") == "1 settings hold").await;
     assert_eq!((world.generation_of("sized"), world.child_name("plain", JOBS)), (sized, job), "and nothing is built");
 
@@ -84,7 +84,7 @@ async fn a_changed_preset_reaches_those_that_rely_on_it_and_a_mistake_nobody() {
     let (code, said) = mainstay(&world, &["check"]).await;
     let wrong = format!("wrong  ConfigMap {NAMESPACE}/{SETTINGS}: ");
     assert!(code == 2 && said.matches(&wrong).count() == 2, "{said}");
-    // Neither does an agent that knows nothing else change anything.
+    // A new agent, which knows no earlier settings, does not change anything either.
     world.kill().await;
     world.start();
     world.function("new", inline("1"));
@@ -123,7 +123,7 @@ async fn another_base_image_builds_the_functions_of_its_runtime_and_no_others() 
     world.until_function("built on the other base", on).await;
     world.until("three images are built", |_| builds.all().len() == 3).await;
     assert_eq!(world.generation_of("node"), other);
-    // One that is named by a tag could be another one tomorrow.
+    // A tag is refused, because it can move.
     world.set(json!({"images.runtimes.python312.tag": "3.12"}));
     world.until_function("refused", |w| w.noted("SettingsInvalid").contains("pinned by its digest")).await;
     world.quiet().await;

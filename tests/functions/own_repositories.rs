@@ -1,4 +1,4 @@
-//! Functions that name the address of their repository themselves, as those of `v1alpha2` do.
+//! Functions with their own repository address, as in `v1alpha2`.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ async fn world() -> World {
     world
 }
 
-/// The spec of a Function of the directory `/hello` of a repository, in `v1alpha1`.
+/// Returns the spec of a Function in the directory `/hello` of a repository, in `v1alpha1`.
 fn own(repository: Value) -> Value {
     json!({
         "runtime": "nodejs22", "type": "git", "source": "", "gitRepository": repository, "reference": "main",
@@ -117,7 +117,7 @@ async fn a_secret_of_a_functions_own_repository_opens_it_and_is_handed_to_no_cod
     let job = world.child("hello", JOBS).to_string();
     assert!(job.contains("--auth=basic") && job.contains(r#""secretName":"git""#) && !job.contains("right"), "{job}");
 
-    // From now on it is a credential, also for an agent that has just begun; what serves goes on.
+    // The Secret is a credential now, for a new agent too. The serving version continues.
     let refused = "False SpecInvalid: invalid value: env A reads Secret \"git\", which holds the credentials for the Git \
                    repository of a Function: spec.env";
     world.says("reader", "ConfigurationReady", refused).await;
@@ -167,7 +167,7 @@ async fn no_credential_of_others_is_sent_to_an_address_that_a_function_names() {
         assert!(world.children(name, JOBS).is_empty());
     }
     assert_eq!(evil.take_counts().requests, 0);
-    // The server of the GitRepository has it already.
+    // The GitRepository already sends the Secret to this server.
     world.function("hello", with_secret(&server, "shop"));
     world.runs("hello").await;
 }

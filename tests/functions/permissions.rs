@@ -1,4 +1,4 @@
-//! The agent as the ServiceAccount of `manifests/rbac.yaml`, on a cluster whose roles decide.
+//! The agent as the ServiceAccount of `manifests/rbac.yaml`, on a cluster with RBAC.
 
 use std::time::Duration;
 
@@ -13,10 +13,11 @@ use mainstay_testkit::{
 };
 
 const RBAC: &str = "rbac.authorization.k8s.io/v1";
-/// The namespace of the agent's own ServiceAccount.
+/// Namespace of the agent's ServiceAccount.
 const HOME: &str = "mainstay-system";
 
-/// A world with the objects of `manifests/rbac.yaml`, but for those named; its agent bears the token of its ServiceAccount.
+/// Returns a world with the objects of `manifests/rbac.yaml` except these. Its agent uses the token of its
+/// ServiceAccount.
 fn with_permissions(without: &[&str]) -> World {
     let world = World::with_functions_on(Options { rbac: true, ..Options::default() });
     world.create("v1", "namespaces", "", json!({"metadata": {"name": HOME}}));
@@ -27,7 +28,7 @@ fn with_permissions(without: &[&str]) -> World {
     world
 }
 
-/// Creates the objects of a manifest, but for those named.
+/// Creates the objects of a manifest except these.
 pub(crate) fn grant(world: &World, path: &str, without: &[&str]) {
     let manifest = std::fs::read_to_string(path).unwrap();
     for document in manifest.split("\n---\n") {
@@ -84,7 +85,7 @@ async fn the_agent_has_all_permissions_that_it_uses() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_agent_needs_no_more_than_its_own_role_for_functions_and_its_bookkeeping() {
     let mut world = with_permissions(&["mainstay-applies"]);
-    // It looks for images that nothing uses.
+    // The agent checks for unused images.
     world.functions.retention.settle = Duration::from_millis(300);
     let mut registry: Value = serde_yaml::from_str(&deployment().replace("web", "serverless-docker-registry")).unwrap();
     registry["spec"]["template"]["spec"]["initContainers"] = json!([{"name": "sweep", "image": "mainstay"}]);
@@ -98,7 +99,7 @@ async fn the_agent_needs_no_more_than_its_own_role_for_functions_and_its_bookkee
     world.until("what is in use is written down", noted).await;
     assert_eq!(world.gate.forbidden(), [""; 0]);
 
-    // What it may not apply is reported, and nothing else suffers.
+    // A refused apply is reported and has no other effect.
     world.remote.file("account.yaml", "apiVersion: v1\nkind: ServiceAccount\nmetadata: {name: s}\n");
     world.remote.file("map.yaml", config_map("map", "2"));
     world.try_commit("demo", "an account").await;
@@ -124,7 +125,7 @@ async fn the_agent_may_watch_quotas() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn logins_are_copied_with_the_rights_of_their_component_and_without_them_it_is_told() {
+async fn logins_are_copied_with_the_rights_of_their_component_and_missing_rights_are_reported() {
     let mut world = with_permissions(&["mainstay-applies"]);
     let (name, other) = ("serverless-registry-config", "mainstay-tests-other");
     world.create("v1", "namespaces", "", json!({"metadata": {"name": other}}));
@@ -178,7 +179,7 @@ async fn the_agent_acts_as_a_service_account_by_one_right_and_names_that_where_i
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn apirules_are_served_with_the_rights_of_their_component_and_without_them_it_is_told() {
+async fn apirules_are_served_with_the_rights_of_their_component_and_missing_rights_are_reported() {
     const API: &str = "gateway.kyma-project.io/v1alpha1";
     const ROUTES: (&str, &str) = ("networking.istio.io/v1beta1", "virtualservices");
     let mut world = with_permissions(&["mainstay-applies"]);
@@ -208,7 +209,7 @@ async fn apirules_are_served_with_the_rights_of_their_component_and_without_them
         .await;
     assert_eq!(world.gate.forbidden(), [""; 0]);
 
-    // The same with Istio's policies for the checks.
+    // The same with Istio's policies.
     let kinds = [crate::exposure::istio::AUTHENTICATIONS, crate::exposure::istio::POLICIES];
     for kind in kinds {
         world.define(crate::exposure::definition(kind));
@@ -224,7 +225,7 @@ async fn apirules_are_served_with_the_rights_of_their_component_and_without_them
     world.until("they are gone", |w| count(w, 0)).await;
     assert_eq!(world.gate.forbidden(), [""; 0]);
 
-    // Without the right to write them.
+    // Without the permission to write policies.
     let role = json!([
         {"op": "replace", "path": "/rules/2/verbs", "value": ["get", "list", "watch"]},
     ]);
@@ -253,7 +254,7 @@ fn without_its_component_the_agent_has_no_right_that_only_knative_takes() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn functions_run_on_knative_with_the_rights_of_its_component_and_without_them_it_is_told() {
+async fn functions_run_on_knative_with_the_rights_of_its_component_and_missing_rights_are_reported() {
     let mut world = with_permissions(&["mainstay-applies"]);
     world.knative_is_installed();
     world.knative_runs();

@@ -1,5 +1,5 @@
-//! Registry and package logins of the agent's namespace in all others: copied, kept, and taken away again; and what belongs to
-//! somebody else stays as it is.
+//! Registry and package Secrets of the agent's namespace are copied to all others, kept up to date, and removed again.
+//! Objects of other owners stay unchanged.
 
 use std::sync::Arc;
 
@@ -17,22 +17,22 @@ const A: &str = "mainstay-tests-a";
 const B: &str = "mainstay-tests-b";
 const PACKAGES: &str = "serverless-package-registry-config";
 
-/// What these tests do with a world.
+/// Helpers of these tests.
 trait PropagationWorld {
-    /// A world with two more namespaces, in which no others than ours get copies.
+    /// Returns a world with two more namespaces. Only the tests' namespaces get copies.
     async fn with_namespaces() -> Self;
     fn namespace(&self, name: &str, labels: Value);
     fn secret_in(&self, namespace: &str, name: &str) -> Option<Arc<Value>>;
-    /// `registryAddress` of a Secret, in base64; "absent" if it is not there.
+    /// Returns `registryAddress` of a Secret in base64; `absent` without the Secret.
     fn address_in(&self, namespace: &str, name: &str) -> String;
     /// Creates a Secret with these labels.
     fn secret_with(&self, namespace: &str, name: &str, labels: Value, data: Value);
-    /// A cluster-wide registry Secret.
+    /// Creates a cluster-wide registry Secret.
     fn base(&self, name: &str, address: &str);
     fn edit_in(&self, namespace: &str, name: &str, patch: Value);
     fn delete_in(&self, namespace: &str, name: &str);
     async fn until_addresses(&self, name: &str, expected: [&str; 2]);
-    /// The notes of Warnings about a Secret of the agent's namespace.
+    /// Returns the notes of Warnings about a Secret in the agent's namespace.
     fn warned(&self, name: &str) -> Vec<String>;
 }
 
@@ -98,7 +98,7 @@ impl PropagationWorld for World {
     }
 }
 
-/// How often the agent has asked something of Secrets, besides lists and watches.
+/// Returns the number of requests for Secrets, without lists and watches.
 fn asked(world: &World) -> u64 {
     let of_secrets = |what: &str| what.ends_with(" secrets") && !what.starts_with("list");
     world.requests().iter().filter(|(what, _)| of_secrets(what)).map(|(_, count)| count).sum()
@@ -131,22 +131,22 @@ async fn a_login_reaches_all_namespaces_follows_its_base_and_goes_with_it() {
     assert_eq!(copy["data"]["username"], "dQ==");
     assert!(world.secret_in(A, "private").is_none(), "a Secret that nobody has labelled");
     assert!(world.secret_in("kube-system", NAME).is_none());
-    // A namespace that comes later, and one that wants none.
+    // A namespace that is created later, and one that opts out.
     let (late, never) = ("mainstay-tests-late", "mainstay-tests-never");
     world.namespace(never, json!({"mainstay.dev/propagate": "disabled"}));
     world.namespace(late, json!({}));
     world.until("the new namespace has it", |w| w.address_in(late, NAME) == X).await;
     assert!(world.secret_in(never, NAME).is_none());
-    // A hand edit is reverted, and so is a deletion.
+    // Manual edits and deletions are reverted.
     world.edit_in(A, NAME, json!({"data": {"registryAddress": MINE}}));
     world.until_addresses(NAME, [X, X]).await;
     world.delete_in(B, NAME);
     world.until_addresses(NAME, [X, X]).await;
-    // What the base no longer has leaves the copies, too.
+    // A key that the base loses is removed from the copies.
     world.edit_in(NAMESPACE, NAME, json!({"data": {"registryAddress": Y, "username": null}}));
     world.until_addresses(NAME, [Y, Y]).await;
     world.until("a key is gone", |w| w.secret_in(A, NAME).is_some_and(|s| s["data"].get("username").is_none())).await;
-    // What is as it should be costs nothing.
+    // Unrelated changes cause no requests.
     world.quiet().await;
     let before = world.requests();
     let label = json!({"metadata": {"labels": {"team": "x"}}});
@@ -158,7 +158,7 @@ async fn a_login_reaches_all_namespaces_follows_its_base_and_goes_with_it() {
     let out = json!({"metadata": {"labels": {"mainstay.dev/propagate": "disabled"}}});
     world.try_as("kubectl", Call::new("v1", "namespaces", "", A, Action::Patch(Form::Merge, out))).unwrap();
     world.until_addresses(NAME, ["absent", Y]).await;
-    // Without its label a Secret is no base any more.
+    // A Secret without its label is not a base any more.
     world.edit_in(NAMESPACE, NAME, json!({"metadata": {"labels": {"serverless.kyma-project.io/config": null}}}));
     world.until_addresses(NAME, ["absent", "absent"]).await;
     assert_eq!(world.address_in(NAMESPACE, NAME), Y);
@@ -166,13 +166,13 @@ async fn a_login_reaches_all_namespaces_follows_its_base_and_goes_with_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_namespace_has_of_its_own_is_never_written_to_and_never_deleted() {
+async fn objects_of_a_namespace_itself_are_never_written_to_and_never_deleted() {
     let mut world = World::with_namespaces().await;
     let c = "mainstay-tests-c";
     world.namespace(c, json!({}));
     let mine = json!({"registryAddress": "mine"});
     world.secret_with(A, NAME, json!({}), mine.clone());
-    // It carries every label of a copy, and of a base.
+    // It has all labels of a copy and of a base.
     let forged = json!({
         "mainstay.dev/propagated-from": NAMESPACE, "serverless.kyma-project.io/config": "credentials",
         "serverless.kyma-project.io/remote-registry": "config",
@@ -184,7 +184,7 @@ async fn what_a_namespace_has_of_its_own_is_never_written_to_and_never_deleted()
     world.start();
     world.until("another namespace has it", |w| w.address_in(c, NAME) == X).await;
     assert!(world.secret_in(A, "forged").is_none() && world.secret_in(c, "forged").is_none());
-    // Somebody keeps a copy as it is.
+    // A user keeps a copy unchanged.
     let keep = json!({"metadata": {"labels": {"serverless.kyma-project.io/managed-by": "user"}}});
     world.edit_in(c, NAME, keep);
     world.edit_in(c, NAME, json!({"data": {"registryAddress": MINE}}));
@@ -199,7 +199,7 @@ async fn what_a_namespace_has_of_its_own_is_never_written_to_and_never_deleted()
     assert_eq!(world.address_in(c, NAME), MINE);
     let after = [(A, NAME), (B, NAME), (B, "forged")].map(|(at, name)| world.secret_in(at, name).unwrap());
     assert_eq!(after, before);
-    // What makes way for a copy gets one.
+    // A namespace whose own Secret is deleted gets a copy.
     world.base(NAME, "x");
     world.until("copied anew", |w| w.address_in(other, NAME) == X).await;
     world.delete_in(A, NAME);
@@ -224,7 +224,7 @@ async fn an_agent_that_is_away_holds_nothing_up_and_finds_what_has_to_go() {
     world.kill().await;
     world.delete("v1", "secrets", NAME);
     assert!(world.secret_in(NAMESPACE, NAME).is_none(), "nothing waits for the agent");
-    // Meanwhile another one is changed, with another type.
+    // Another base is replaced with another type in the meantime.
     world.edit_in(NAMESPACE, PACKAGES, json!({"metadata": {"finalizers": null}}));
     world.delete("v1", "secrets", PACKAGES);
     let metadata = json!({
@@ -242,7 +242,7 @@ async fn an_agent_that_is_away_holds_nothing_up_and_finds_what_has_to_go() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_namespace_that_refuses_holds_up_no_other_and_is_told() {
+async fn a_namespace_that_refuses_holds_up_no_other_and_is_reported() {
     let mut world = World::with_namespaces().await;
     world.base(NAME, "x");
     let refuse = |verb: &str, times| devcluster::fault_injection::Fault {
@@ -260,7 +260,7 @@ async fn a_namespace_that_refuses_holds_up_no_other_and_is_told() {
         .until("it is told", |w| w.warned(NAME).iter().any(|note| note.contains("1 namespaces; mainstay-tests-a: ")))
         .await;
     world.until_addresses(NAME, [X, X]).await;
-    // A change that is refused at first is made later.
+    // A refused change is retried.
     world.levers().fail_next(refuse("patch", 1));
     world.edit_in(NAMESPACE, NAME, json!({"data": {"registryAddress": Y, "username": null}}));
     world.until_addresses(NAME, [Y, Y]).await;
@@ -352,7 +352,7 @@ async fn a_function_of_any_namespace_moves_with_the_login_of_the_cluster_and_bac
     at(&world, "first.example.org").await;
     world.base(NAME, "second.example.org");
     at(&world, "second.example.org").await;
-    // The namespace's own takes precedence.
+    // The namespace's own Secret takes precedence.
     world.delete("v1", "secrets", NAME);
     at(&world, "first.example.org").await;
     world.secret_with(A, NAME, json!({}), json!({"registryAddress": "own.example.org"}));
@@ -383,7 +383,7 @@ async fn a_namespace_whose_admission_hangs_delays_no_other() {
     world.base(PACKAGES, "x");
     let all = |w: &World, address: &str| w.address_in(B, PACKAGES) == address;
     world.until("the other has it", |w| all(w, X)).await;
-    // What comes later is not held up by what is under way either.
+    // Pending writes do not delay later ones.
     world.edit_in(NAMESPACE, PACKAGES, json!({"data": {"registryAddress": Y}}));
     world.until("the other has the change", |w| all(w, Y)).await;
     world.edit_in(A, NAME, json!({"data": {"registryAddress": MINE}}));
@@ -392,7 +392,7 @@ async fn a_namespace_whose_admission_hangs_delays_no_other() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_copy_that_somebody_keeps_changing_is_put_back_less_and_less_often() {
+async fn a_copy_that_keeps_being_changed_is_reverted_less_and_less_often() {
     let mut world = World::with_namespaces().await;
     world.base(NAME, "x");
     world.start();
@@ -409,14 +409,14 @@ async fn a_copy_that_somebody_keeps_changing_is_put_back_less_and_less_often() {
     assert!((5..50).contains(&written), "{written} requests for {edits} edits");
     assert_eq!(said(&world), 1);
     world.until_addresses(NAME, [X, X]).await;
-    // What the base says next is not held up by that.
+    // The next change of the base is not delayed either.
     world.edit_in(A, NAME, json!({"data": {"registryAddress": MINE}}));
     world.edit_in(NAMESPACE, NAME, json!({"data": {"registryAddress": Y}}));
     world.until_addresses(NAME, [Y, Y]).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_only_says_that_it_is_a_copy_costs_no_request_and_a_change_costs_one() {
+async fn a_false_copy_costs_no_request_and_a_change_costs_one() {
     let mut world = World::with_namespaces().await;
     for number in 0..50 {
         world.secret_with(
@@ -432,12 +432,12 @@ async fn what_only_says_that_it_is_a_copy_costs_no_request_and_a_change_costs_on
     world.quiet().await;
     assert_eq!(asked(&world), 2, "{:?}", world.requests());
     let before = asked(&world);
-    // One for each new copy.
+    // One request for each new copy.
     world.base(NAME, "x");
     world.until_addresses(NAME, [X, X]).await;
     world.quiet().await;
     assert_eq!(asked(&world) - before, 2, "{:?}", world.requests());
-    // The first change of each takes its fields over, too.
+    // The first change of each copy also takes over its fields.
     world.edit_in(NAMESPACE, NAME, json!({"data": {"registryAddress": Y}}));
     world.until_addresses(NAME, [Y, Y]).await;
     world.quiet().await;
@@ -446,14 +446,14 @@ async fn what_only_says_that_it_is_a_copy_costs_no_request_and_a_change_costs_on
     world.until_addresses(NAME, [X, X]).await;
     world.quiet().await;
     assert_eq!(asked(&world) - before, 2, "{:?}", world.requests());
-    // A base that is replaced keeps its copies meanwhile.
+    // A replaced base keeps its copies in the meantime.
     let uid = world.secret_in(A, NAME).unwrap()["metadata"]["uid"].clone();
     world.delete("v1", "secrets", NAME);
     world.quiet().await;
     world.base(NAME, "y");
     world.until_addresses(NAME, [Y, Y]).await;
     assert_eq!(world.secret_in(A, NAME).unwrap()["metadata"]["uid"], uid);
-    // A deletion costs one, too.
+    // A deletion takes one request, too.
     world.quiet().await;
     let before = asked(&world);
     world.delete("v1", "secrets", NAME);
@@ -473,7 +473,7 @@ async fn a_copy_follows_a_base_that_changes_right_after_an_agent_has_created_it(
     world.start();
     world.until_addresses(NAME, [Y, Y]).await;
     world.until("a key is gone", |w| w.secret_in(A, NAME).is_some_and(|s| s["data"].get("username").is_none())).await;
-    // Somebody has made one immutable.
+    // A user made one copy immutable.
     world.edit_in(A, NAME, json!({"immutable": true}));
     world.edit_in(NAMESPACE, NAME, json!({"data": {"registryAddress": X}}));
     world.until_addresses(NAME, [X, X]).await;

@@ -1,4 +1,4 @@
-//! The last container of a build: images in registries that none of us wrote, judged by programs that none of us wrote.
+//! The container `push`: images in independent registries, checked by independent programs.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -49,7 +49,7 @@ async fn a_registry_with_tls_and_a_password_gets_an_image_that_others_can_read()
     assert_eq!(mode & 0o777, 0o755, "executable stays executable, for everyone");
 }
 
-/// Copies an image with skopeo, unpacks it with umoci, and gives the root of its files.
+/// Copies an image with skopeo, unpacks it with umoci, and returns the root of its files.
 async fn unpacked(build: &Build, from: &[&str]) -> std::path::PathBuf {
     let layout = build.path("copy").display().to_string();
     let to = format!("oci:{layout}:it");
@@ -86,7 +86,7 @@ async fn the_same_inputs_give_the_same_image_and_are_not_sent_twice() {
     let front = Front::of(&registry).await;
     let name = format!("{}/ns-fn:t", front.host());
     let (one, two) = (Build::new().registry(&front.host()), Build::new().registry(&front.host()));
-    // Another machine, another time, another umask.
+    // Simulates another machine, time and umask.
     fs::set_permissions(two.path("workspace/src/package.json"), fs::Permissions::from_mode(0o600)).unwrap();
     let digest = outcome(&one.request(&name)).await;
     front.take_seen();
@@ -94,10 +94,10 @@ async fn the_same_inputs_give_the_same_image_and_are_not_sent_twice() {
     let is_write = |line: &str| !line.starts_with("HEAD") && !line.starts_with("GET");
     let written =
         || front.take_seen().into_iter().map(|seen| seen.line).filter(|line| is_write(line)).collect::<Vec<_>>();
-    // Its manifest alone is sent again: what was pushed just now is not removed as old.
+    // Only the manifest is sent again, so that retention does not remove the image as old.
     let again = written();
     assert_eq!((again.len(), again[0].starts_with("PUT /v2/ns-fn/manifests/t")), (1, true), "{again:?}");
-    // The same image under another tag is sent as a tag only.
+    // For another tag, only the tag is sent.
     assert_eq!(outcome(&two.request(&name.replace(":t", ":u"))).await, digest);
     let other = written();
     assert_eq!((other.len(), other[0].starts_with("PUT /v2/ns-fn/manifests/u")), (1, true), "{other:?}");
@@ -146,7 +146,7 @@ async fn a_token_server_lets_the_build_in() {
     );
 }
 
-/// An image for this platform in a layout that none of us wrote; gives its directory.
+/// Creates an independent image for this platform in a layout and returns its directory.
 async fn foreign_base(build: &Build) -> String {
     let layout = build.path("base").display().to_string();
     let image = format!("{layout}:one");
@@ -189,7 +189,7 @@ async fn a_base_comes_from_a_layout_from_another_registry_or_from_the_same_one()
         assert_eq!(outcome(&request).await, digest, "the same base from elsewhere is the same image");
         let mounts = front.take_seen().iter().filter(|seen| seen.line.contains("mount=sha256")).count();
         assert_eq!(mounts, usize::from(host == front.host()), "blobs are shared within a registry only");
-        // A tag leads to the same image, and it is said which one that was.
+        // A tag resolves to the same image, and the report names it.
         request.base = format!("{host}/bases/node:1").parse().unwrap();
         let report = push(&request).await.unwrap();
         assert_eq!((report.digest, report.base), (digest.clone(), format!("{host}/bases/node:1@{}", base.trim())));
@@ -221,7 +221,7 @@ async fn a_base_comes_from_a_registry_with_a_private_authority() {
     let digest = outcome(&request).await;
     assert!(digest.starts_with("sha256:"), "{digest}");
 
-    // The Secret of the built-in registry has the authority of that alone; the operator names a bundle for base images.
+    // The in-cluster registry's Secret contains only its own CA. The operator's bundle is for base images.
     build.write("registry/ca.crt", registry.authority());
     let unknown = outcome(&request).await;
     assert!(unknown.starts_with("BaseImage, again: could not use the base image: "), "{unknown}");
@@ -280,7 +280,7 @@ async fn a_hostile_workspace_gets_no_secret_into_the_image() {
     build.link("workspace/deps/node_modules/leak", &secret);
     let refused = outcome(&build.request(&name)).await;
     assert!(refused.starts_with("DependencyInvalid: ") && refused.contains("leak"), "{refused}");
-    // Whole folders that are links are not there.
+    // A directory that is a link counts as missing.
     fs::remove_dir_all(build.path("workspace/deps")).unwrap();
     build.link("workspace/deps", build.path("elsewhere"));
     build.write("elsewhere/node_modules/x", "x");
@@ -333,7 +333,7 @@ async fn the_program_reports_in_its_termination_message() {
     assert!(failure.message.starts_with("could not look for a layer at 127.0.0.1:1: no connection"), "{message}");
 }
 
-/// Exit code and termination message of `mainstay build push`.
+/// Returns exit code and termination message of `mainstay build push`.
 async fn program(build: &Build, image: &str) -> (i32, String) {
     let mut child = command(build, image).spawn().unwrap();
     let ended = tokio::time::timeout(Duration::from_secs(60), child.wait()).await.expect("it ends in time").unwrap();
@@ -372,7 +372,7 @@ async fn memory_does_not_grow_with_what_is_pushed() {
     assert!(large < small + (8 << 20), "{small} bytes for little, {large} for 24 MiB and 4000 files");
 }
 
-/// Peak memory of a push, in bytes.
+/// Returns the peak memory of a push in bytes.
 async fn peak(build: &Build, image: &str) -> u64 {
     let mut child = command(build, image).spawn().unwrap();
     let status = format!("/proc/{}/status", child.id().unwrap());

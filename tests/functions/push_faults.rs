@@ -1,4 +1,4 @@
-//! Registries that refuse, lie, forget, lead elsewhere, and are slow: a clear reason each time, and no secret anywhere.
+//! Registries that refuse, lie, forget, redirect, and are slow. Each gives a clear reason without secrets.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use mainstay_function::registry::Deadlines;
 use mainstay_testkit::image::{Build, outcome};
 use mainstay_testkit::registry::{DockerRegistry, Fault, Front, Served};
 
-/// A registry behind a server that misbehaves, and a build for it.
+/// A registry behind a server with faults, and a build for it.
 struct Place {
     registry: DockerRegistry,
     front: Front,
@@ -31,7 +31,7 @@ impl Place {
         outcome(&self.build.request(&self.name())).await
     }
 
-    /// A push meets a fault every time; how it ends has to begin and to go on like this.
+    /// Pushes with a permanent fault. Checks the beginning of the result and a text in it.
     async fn check(&self, method: Method, part: &'static str, fault: Fault, beginning: &str, inside: &str) {
         let place = Self::new().await;
         place.front.fail(method, part, fault.clone(), 1000);
@@ -73,12 +73,12 @@ async fn an_outage_of_the_registry_is_waited_for_at_every_step() {
     base.fail(Method::GET, "/manifests/", Fault::Status(502), 1);
     base.fail(Method::GET, "/blobs/", Fault::Status(504), 1);
     place.front.fail(Method::HEAD, "/blobs/", Fault::Status(503), 1);
-    // More often than another failure is retried.
+    // More retries than after other failures.
     place.front.fail(Method::PATCH, "/uploads/", Fault::Status(503), 4);
     place.front.fail(Method::PUT, "/manifests/", Fault::Status(429), 4);
     let ended = outcome(&request).await;
     assert!(ended.starts_with("sha256:"), "{ended}");
-    // It is not waited for longer than that.
+    // The wait is limited.
     request.deadlines.patience = Duration::from_secs(1);
     place.build.write("workspace/src/handler.js", "another");
     place.front.fail(Method::PATCH, "/uploads/", Fault::Status(503), 1000);
@@ -124,7 +124,7 @@ async fn lost_blobs_are_pushed_again() {
     assert!(place.push().await.starts_with("sha256:"));
     place.build.write("workspace/src/handler.js", "another");
     place.front.take_seen();
-    // It says that it has a layer, and then that it has not.
+    // The registry claims to have a layer, then reports it missing.
     place.front.fail(Method::PUT, "/manifests/", Fault::Code(404, "MANIFEST_BLOB_UNKNOWN"), 1);
     assert!(place.push().await.starts_with("sha256:"));
     let sent = place.front.take_seen().iter().filter(|seen| seen.line.starts_with("PATCH")).count();
@@ -142,11 +142,11 @@ async fn links_to_blobs_that_are_empty_are_waited_for_and_then_written_again() {
     place.build.write("workspace/src/handler.js", "another");
     place.front.take_seen();
     let patches = |place: &Place| place.front.take_seen().iter().filter(|seen| seen.line.starts_with("PATCH")).count();
-    // Another build writes them at this moment.
+    // Another build writes the links at this moment.
     place.front.fail(Method::PUT, "/manifests/", Fault::Code(400, "DIGEST_INVALID"), 2);
     assert!(place.push().await.starts_with("sha256:"));
     assert_eq!(patches(&place), 2, "what changed");
-    // A kill has left them so.
+    // A kill has left empty links.
     place.build.write("workspace/src/handler.js", "a third");
     place.front.fail(Method::PUT, "/manifests/", Fault::Code(400, "DIGEST_INVALID"), 3);
     assert!(place.push().await.starts_with("sha256:"));
@@ -163,20 +163,20 @@ async fn credentials_stay_with_their_host() {
     place.front.want_tokens();
     let first = place.push().await;
     let elsewhere = Front::of(&place.registry).await;
-    // Reads may be redirected, and go there without credentials.
+    // Reads may be redirected, without credentials.
     let mut request = place.build.request(&format!("{}/ns-other:t", place.front.host()));
     request.base = format!("{}/ns-fn@{first}", place.front.host()).parse().unwrap();
     place.front.fail(Method::GET, "/blobs/", Fault::Redirect(format!("http://{}", elsewhere.host())), 1000);
     assert!(outcome(&request).await.starts_with("sha256:"));
     let seen = elsewhere.take_seen();
     assert!(!seen.is_empty() && seen.iter().all(|seen| seen.authorization.is_none()), "{seen:?}");
-    // Writes may not.
+    // Writes may not be redirected.
     place.build.write("workspace/src/handler.js", "another");
     place.front.fail(Method::POST, "/uploads/", Fault::Redirect(format!("http://{}", elsewhere.host())), 1000);
     let ended = place.push().await;
     assert!(ended.starts_with("Registry: ") && ended.contains("only reads may be redirected"), "{ended}");
     assert_eq!(elsewhere.take_seen().len(), 0);
-    // A registry cannot send the password to a token server over plain HTTP.
+    // A registry cannot make a build send the password to a token server over plain HTTP.
     let place = Place::new().await;
     place.front.fail(Method::HEAD, "/blobs/", Fault::TokenFrom("http://tokens.example.com/".into()), 1000);
     let ended = place.push().await;
@@ -241,7 +241,7 @@ async fn token_servers_can_answer_anything() {
         let ended = place.push().await;
         assert!(ended.starts_with("Registry: ") && ended.contains(inside), "{ended}");
     }
-    // A token that nobody accepts is asked for once in each request, not for ever.
+    // A token that is always refused is requested once per request.
     let place = Place::new().await;
     place.front.want_tokens();
     place.front.fail(Method::GET, "/token", Fault::Answer("{\"token\":\"other\"}".into()), 1000);

@@ -1,5 +1,5 @@
-//! The OCI distribution specification as far as builds, nodes and people's tools need it: what Docker's registry answers and what
-//! the embedded cluster's answers, side by side, and skopeo as a judge of both.
+//! The parts of the OCI distribution specification that builds, nodes and tools need. Docker's registry and the
+//! embedded cluster's are compared, and skopeo checks both.
 
 use std::fmt::Write as _;
 
@@ -15,15 +15,15 @@ use mainstay_testkit::{
 
 const IMAGE: &str = "application/vnd.oci.image.manifest.v1+json";
 
-/// A registry that is asked.
+/// A registry under test.
 struct Asked {
     url: String,
     client: reqwest::Client,
-    /// What it answered, by claim.
+    /// Its answers by claim.
     answers: Vec<(&'static str, String)>,
 }
 
-/// An answer, and what is compared of it.
+/// A response, reduced to the compared parts.
 struct Answer {
     status: u16,
     headers: http::HeaderMap,
@@ -35,7 +35,7 @@ impl Answer {
         self.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
     }
 
-    /// Status, and the code of the specification.
+    /// Returns the status and the code of the specification.
     fn short(&self) -> String {
         let body: Value = serde_json::from_slice(&self.body).unwrap_or_default();
         let code = body["errors"][0]["code"].as_str().unwrap_or_default();
@@ -45,7 +45,7 @@ impl Answer {
 
 impl Asked {
     fn new(host: &str) -> Self {
-        // Fails only if a provider is installed already.
+        // An error means that a provider is installed already.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let client = reqwest::Client::builder().no_proxy().build().unwrap();
         Self { url: format!("http://{host}"), client, answers: Vec::new() }
@@ -65,7 +65,7 @@ impl Asked {
         }
         let response = request.send().await.unwrap();
         let (status, headers) = (response.status().as_u16(), response.headers().clone());
-        // Docker's registry promises a body with 416 that it does not send.
+        // Docker's registry announces a body with 416 that it does not send.
         Answer { status, headers, body: response.bytes().await.unwrap_or_default() }
     }
 
@@ -78,7 +78,7 @@ impl Asked {
         begun.header("location").to_owned()
     }
 
-    /// Pushes a blob as containerd does.
+    /// Pushes a blob like containerd.
     async fn blob(&self, repository: &str, bytes: &'static [u8]) -> (Digest, Answer) {
         let digest = Digest::of(bytes);
         let upload = with_digest(&self.begin(repository).await, &digest);
@@ -226,7 +226,7 @@ async fn ask_about_lists_and_deletion(it: &mut Asked) {
     ] {
         let list = it.get(&format!("/v2/m/tags/list{query}")).await;
         let mut tags: Value = serde_json::from_slice(&list.body).unwrap();
-        // Those of Docker's registry have no order.
+        // Docker's registry does not sort tags.
         tags["tags"].as_array_mut().unwrap().sort_by_key(Value::to_string);
         it.claim(claim, format!("{} {} {}", list.short(), tags["tags"], list.header("link")).trim().to_owned());
     }
@@ -259,7 +259,7 @@ async fn answers_of(host: &str) -> Vec<(&'static str, String)> {
     it.answers
 }
 
-/// The embedded cluster's registry; it ends when it is dropped.
+/// Returns the embedded cluster's registry. It ends when it is dropped.
 async fn embedded(directory: &std::path::Path) -> (EmbeddedCluster, devcluster::Serving) {
     let options = Some(RegistryOptions { directory: directory.join("images") });
     let server = EmbeddedCluster::new(Options { registry: options, ..Options::default() });
@@ -299,7 +299,7 @@ async fn skopeo_copies_the_same_image_from_both_registries() {
             std::fs::read_dir(format!("{to}/blobs/sha256")).unwrap().flatten().map(|e| e.file_name()).collect();
         blobs.sort();
         assert_eq!(blobs.len(), 5, "manifest, configuration and three layers");
-        // And back, under another name.
+        // Copies it back under another name.
         let back = format!("docker://{host}/copied:t");
         let options = ["--insecure-policy", "copy", "-q", "--dest-tls-verify=false", "--dest-creds", &credentials];
         run("skopeo", &[&options[..], &[&format!("oci:{to}:it"), &back]].concat()).await;

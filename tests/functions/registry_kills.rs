@@ -1,5 +1,5 @@
-//! Docker's registry is killed in the middle of pushes, several builds push the same at once, and files are torn as a kill tears
-//! them: what was reported as pushed can be pulled whole, and what was not is pushed in the end.
+//! Docker's registry is killed during pushes, several builds push the same image at once, and files are torn. Every
+//! image that was reported as pushed can be pulled completely, and all others are pushed in the end.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -18,10 +18,10 @@ use mainstay_testkit::{
 };
 
 const KILLS: usize = 20;
-/// Bytes of a source, which take a while to push.
+/// Bytes of a source. Pushing them takes a while.
 const LARGE: usize = 6 << 20;
 
-/// Pulls an image with a program that is not ours, and that compares each digest.
+/// Pulls an image with an independent program that checks all digests.
 async fn is_whole(image: &str) {
     let directory = tempfile::tempdir().unwrap();
     let (from, to) = (format!("docker://{image}"), format!("dir:{}", directory.path().join("it").display()));
@@ -30,7 +30,7 @@ async fn is_whole(image: &str) {
     run("skopeo", &[&options[..], &[&from, &to]].concat()).await;
 }
 
-/// Pushes as builds do that are tried again, and gives the digest.
+/// Pushes like builds with retries, and returns the digest.
 async fn pushed(request: &Request) -> String {
     loop {
         match push(request).await {
@@ -47,7 +47,7 @@ async fn pushed(request: &Request) -> String {
 #[tokio::test(flavor = "multi_thread")]
 async fn twenty_kills_of_a_registry_during_pushes_lose_nothing_that_was_reported() {
     let seed = fastrand::u64(..);
-    // Shown when the test fails.
+    // The seed is shown when the test fails.
     println!("seed {seed}");
     let mut random = fastrand::Rng::with_seed(seed);
     let mut registry = DockerRegistry::start(Served::Plainly).await;
@@ -110,14 +110,14 @@ async fn builds_go_on_by_themselves_after_kills_of_their_registry() {
     is_whole(&by_digest(&world)).await;
 }
 
-/// The image of the Function, without its tag: skopeo wants either.
+/// Returns the image of the Function without its tag, because skopeo accepts only tag or digest.
 fn by_digest(world: &World) -> String {
     let image = world.function_status("hello")["image"].as_str().unwrap().to_owned();
     let (name, digest) = image.split_once('@').unwrap();
     format!("{}@{digest}", name.rsplit_once(':').unwrap().0)
 }
 
-/// Builds of the same, into one repository and into several.
+/// Pushes the same image into one repository and into several, concurrently.
 async fn push_at_once(build: &Build, host: &str) {
     let names: Vec<String> = (0..6).map(|at| format!("{host}/ns-fn-{}:v{at}", at % 3)).collect();
     let pushes = names.iter().map(|name| {
@@ -148,7 +148,7 @@ async fn builds_that_push_the_same_blobs_at_once_all_succeed() {
     push_at_once(&build, &serving.address().to_string()).await;
 }
 
-/// All files in a directory.
+/// Collects all files in a directory.
 fn files(directory: &Path, found: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(directory).unwrap() {
         let path = entry.unwrap().path();
@@ -166,7 +166,7 @@ async fn a_registry_that_a_kill_left_with_a_torn_file_never_gets_an_image_report
     let mut all = Vec::new();
     files(&registry.images(), &mut all);
     let mut told = 0;
-    // Layers come to their place in one piece; links and manifests are written there.
+    // The registry moves complete layers into place, but writes links and manifests in place.
     for path in all {
         let is_manifest = path.ends_with(manifest.trim_start_matches('/'));
         if !path.ends_with("link") && !is_manifest {

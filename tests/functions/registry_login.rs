@@ -1,5 +1,5 @@
-//! The registry that `mainstay install` brings: the agent makes its login and those of namespaces, builds push with them through
-//! the guard to Docker's registry, and nobody else is let in.
+//! The registry of `mainstay install`. The agent creates its login and those of namespaces, builds push through the
+//! guard with them, and other logins are refused.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -22,13 +22,13 @@ const ASKING: &str = "serverless-docker-registry";
 const DEFAULT: &str = "serverless-registry-config-default";
 const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 
-/// What these tests do with a world.
+/// Helpers of these tests.
 trait LoginWorld {
-    /// The Secret of `manifests/registry` that asks for a login, for a registry at this address.
+    /// Creates the Secret of `manifests/registry` that requests a login, for a registry at this address.
     fn ask_for_login(&self, address: &str);
-    /// The same for one whose address for builds is another one.
+    /// Creates such a Secret with separate addresses for builds and nodes.
     fn ask_for_login_at(&self, push: &str, pull: &str);
-    /// What a Secret has under a key, in base64; "absent" without it.
+    /// Returns the value of a Secret's key in base64; `absent` without it.
     fn stored(&self, secret: &str, key: &str) -> String;
     fn decoded(&self, secret: &str, key: &str) -> String;
 }
@@ -59,16 +59,16 @@ impl LoginWorld for World {
     }
 }
 
-/// The registry as the containers of `manifests/registry` run it: the guard, and behind it Docker's registry.
+/// The registry with the containers of `manifests/registry`: the guard in front of Docker's registry.
 struct Installed {
-    /// What a kubelet mounts of the Secret, and what the registry keeps.
+    /// The Secret's files, as a kubelet mounts them, and the registry's data.
     directory: tempfile::TempDir,
     address: SocketAddr,
     containers: Vec<Child>,
 }
 
 impl Installed {
-    /// Runs both containers with the files of the Secret that asks for a login.
+    /// Runs both containers with the files of the Secret that requests a login.
     async fn run(world: &World, address: SocketAddr) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let mut installed = Self { directory, address, containers: Vec::new() };
@@ -95,7 +95,7 @@ impl Installed {
         self.directory.path().join(name).display().to_string()
     }
 
-    /// Writes the files of the Secret that its volume lists, as a kubelet does.
+    /// Writes the files in the Secret's volume, like a kubelet.
     fn mount(&self, world: &World) {
         for key in ["username", "password", "namespaceKey", "tls.crt", "tls.key"] {
             std::fs::write(self.path(key), world.decoded(ASKING, key)).unwrap();
@@ -112,7 +112,7 @@ impl Installed {
                 .replace("0.0.0.0:5000", &self.address.to_string())
                 .replace("127.0.0.1:5001", behind)
         };
-        // As in the image.
+        // The configuration in the image.
         let configuration = "version: 0.1\nstorage: {filesystem: {}}\nhttp: {addr: ':5000'}\n";
         std::fs::write(self.path("config.yml"), configuration).unwrap();
         let texts = |field: &str| container[field].as_array().into_iter().flatten().map(placed).collect::<Vec<_>>();
@@ -127,14 +127,14 @@ impl Installed {
         self.containers.push(process.args(&command).envs(env).kill_on_drop(true).spawn().unwrap());
     }
 
-    /// The largest size of the guard's memory, in bytes.
+    /// Returns the peak memory of the guard in bytes.
     fn peak_of_guard(&self) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.containers[0].id().unwrap())).unwrap();
         let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
         line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
     }
 
-    /// Ends both as a kubelet does.
+    /// Ends both containers like a kubelet.
     async fn end(self) {
         for container in self.containers {
             let id = container.id().unwrap().to_string();
@@ -145,7 +145,7 @@ impl Installed {
     }
 }
 
-/// A login and how the registry answers it.
+/// A client with a login.
 struct Visitor {
     client: reqwest::Client,
     address: SocketAddr,
@@ -153,9 +153,9 @@ struct Visitor {
 }
 
 impl Visitor {
-    /// Whoever has this login trusts the authorities that builds trust.
+    /// Returns a client with this login, which trusts the CA of builds.
     fn with(world: &World, address: SocketAddr, login: Option<(String, String)>) -> Self {
-        // Fails only if a provider is installed already.
+        // An error means that a provider is installed already.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let mut client = reqwest::Client::builder().no_proxy().redirect(reqwest::redirect::Policy::none());
         for authority in reqwest::Certificate::from_pem_bundle(world.decoded(DEFAULT, "ca.crt").as_bytes()).unwrap() {
@@ -172,13 +172,13 @@ impl Visitor {
         }
     }
 
-    /// The status of an answer.
+    /// Returns the status of a request.
     async fn asks(&self, method: &str, path: &str) -> u16 {
         self.request("https", method, path).send().await.unwrap().status().as_u16()
     }
 }
 
-/// The digest of a blob of an image that a Function's pod runs.
+/// Returns the digest of a blob in an image of a Function's pod.
 async fn a_blob(visitor: &Visitor, image: &str) -> String {
     let (repository, digest) = image.split_once('/').unwrap().1.split_once('@').unwrap();
     let repository = repository.split(':').next().unwrap();
@@ -190,7 +190,7 @@ async fn a_blob(visitor: &Visitor, image: &str) -> String {
 
 const TEAMS: [&str; 2] = ["team-a", "team-b"];
 
-/// A world with two more namespaces, in which the installed registry serves over TLS.
+/// Returns a world with two more namespaces, and the installed registry over TLS.
 async fn with_registry() -> (World, Installed) {
     logs::keep();
     let mut world = World::with_processes().await;
@@ -207,14 +207,14 @@ async fn with_registry() -> (World, Installed) {
     (world, installed)
 }
 
-/// What a copy has under a key.
+/// Returns the value of a key in a namespace's copy.
 fn copied(world: &World, namespace: &str, key: &str) -> String {
     use base64::prelude::{BASE64_STANDARD, Engine as _};
     let secret = world.server.object("v1", "secrets", namespace, DEFAULT).unwrap();
     String::from_utf8(BASE64_STANDARD.decode(secret["data"][key].as_str().unwrap()).unwrap()).unwrap()
 }
 
-/// Runs a Function in a namespace; the image of its pods.
+/// Runs a Function in a namespace, and returns the image of its pods.
 async fn runs_in(world: &World, namespace: &str, function: &str, source: &str) -> String {
     world.function_in(namespace, function, inline(source));
     let is_running = |w: &World| {
@@ -247,7 +247,7 @@ async fn a_namespace_reads_and_writes_its_own_images_only() {
     assert_eq!(team.asks("POST", "/v2/team-b_fn/blobs/uploads/").await, 403);
     let stolen = visitor(Some(("team-b".to_owned(), login(TEAMS[0]).1)));
     assert_eq!([visitor(None).asks("GET", list).await, stolen.asks("GET", list).await], [401, 401]);
-    // The registry itself takes a blob over from any repository, whatever asks for it.
+    // The registry itself would mount a blob from any repository, by query or by form.
     let blob = a_blob(&other, &theirs).await;
     let own = format!("/v2/team-a_fn/blobs/{blob}");
     let mount = format!("mount={blob}&from=team-b_fn");
@@ -255,14 +255,14 @@ async fn a_namespace_reads_and_writes_its_own_images_only() {
     let form = team.request("https", "POST", "/v2/team-a_fn/blobs/uploads/");
     let form = form.header("content-type", "application/x-www-form-urlencoded").body(mount.clone());
     assert_eq!(form.send().await.unwrap().status().as_u16(), 202);
-    // Docker's registry begins another upload where one has begun.
+    // Docker's registry starts another upload for a POST to a started one.
     let begun = team.request("https", "POST", "/v2/team-a_fn/blobs/uploads/").send().await.unwrap();
     let begun = begun.headers()["location"].to_str().unwrap().to_owned();
     assert_eq!(team.asks("POST", &format!("{begun}&{mount}")).await, 405);
     assert_eq!(team.asks("HEAD", &own).await, 404, "it has not been taken over");
     let taken = registry.asks("POST", &format!("/v2/team-a_fn/blobs/uploads/?{mount}")).await;
     assert_eq!((taken, team.asks("HEAD", &own).await), (201, 200), "the registry can");
-    // What an older containerd does on a node.
+    // The requests of an older containerd on a node.
     let plainly = async |method: &str, path: &str| {
         let request = team.request("http", method, path).header("accept", MANIFEST);
         request.send().await.unwrap().status().as_u16()
@@ -272,13 +272,13 @@ async fn a_namespace_reads_and_writes_its_own_images_only() {
     assert_eq!(plainly("POST", "/v2/team-a_fn/blobs/uploads/").await, 400);
     let elsewhere = team.request("http", "GET", "/v2/").header("host", "registry.example:5000").send().await.unwrap();
     assert_eq!(elsewhere.status().as_u16(), 400);
-    // A body that never comes, of whoever comes, keeps no connection.
+    // A request with a missing body, from any client, does not block a connection.
     let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
     stream.write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n").await.unwrap();
     let mut answer = [0; 15];
     timeout(Duration::from_secs(30), stream.read_exact(&mut answer)).await.expect("it is answered in time").unwrap();
     assert_eq!(&answer, b"HTTP/1.1 200 OK");
-    // A layer of any size costs the guard no memory.
+    // A large layer does not increase the guard's memory.
     let before = installed.peak_of_guard();
     let begun = team.request("https", "POST", "/v2/team-a_fn/blobs/uploads/").send().await.unwrap();
     let place = begun.headers()["location"].to_str().unwrap().to_owned();
@@ -293,13 +293,13 @@ async fn a_namespace_reads_and_writes_its_own_images_only() {
     installed.end().await;
 }
 
-/// A build in a namespace, with its copy of the Secret.
+/// Returns a build in a namespace, with its copy of the Secret.
 fn build_in(world: &World, namespace: &str) -> Build {
     let build = Build::new();
     for key in ["registryAddress", "registryLogins", "username", "password", "ca.crt", "isInternal"] {
         build.write(&format!("registry/{key}"), &copied(world, namespace, key));
     }
-    // No two Functions are alike.
+    // Each Function has a different source.
     build.write("workspace/src/handler.js", namespace);
     build
 }
@@ -316,7 +316,7 @@ impl Layout {
         let build = Build::new().registry(&registry.host());
         let image = format!("{}/node:22", registry.host());
         let mut request = build.request(&image);
-        // No layer of it is one of the Functions'.
+        // Another runtime, so that it shares no layer with the Functions.
         request.runtime = mainstay_function::runtimes::find("python312").unwrap();
         let digest = outcome(&request).await;
         let directory = tempfile::tempdir().unwrap();
@@ -331,7 +331,7 @@ impl Layout {
         Self { directory, name: format!("{place}@{digest}") }
     }
 
-    /// Moves the layers away; the documents stay.
+    /// Hides the layers. The documents stay.
     fn hide_layers(&self) {
         let manifest = self.name.rsplit_once(':').unwrap().1;
         let path = |hex: &str| self.directory.path().join("blobs/sha256").join(hex);
@@ -351,7 +351,7 @@ impl Layout {
     }
 }
 
-/// The digests of the layers of an image, from bottom to top.
+/// Returns the digests of the layers of an image, from bottom to top.
 async fn layers(visitor: &Visitor, repository: &str) -> Vec<String> {
     let manifest = visitor.request("https", "GET", &format!("/v2/{repository}/manifests/t"));
     let manifest = manifest.header("accept", MANIFEST).send().await.unwrap().bytes().await.unwrap();
@@ -370,7 +370,7 @@ async fn layers_of_a_base_image_are_uploaded_once_for_all_namespaces_and_no_othe
         (request.base, request.shares_base) = (base.name.parse().unwrap(), shares_base);
         outcome(&request).await
     };
-    // Layers that are not there cannot be uploaded.
+    // Missing layers cannot be uploaded.
     let pushed = push("team-a", "first", false).await;
     assert!(pushed.starts_with("sha256:"), "{pushed}");
     base.hide_layers();
@@ -391,7 +391,7 @@ async fn layers_of_a_base_image_are_uploaded_once_for_all_namespaces_and_no_othe
     let layers = layers(&other, "team-b_second").await;
     let (of_base, of_other) = (&layers[0], &layers[layers.len() - 1]);
     assert_eq!([shared(of_base).await, shared(of_other).await], [200, 404]);
-    // A namespace learns nothing of what another has, and gets none of it.
+    // A namespace can neither detect nor mount another one's blobs.
     assert_eq!([share(of_other, "team-b_second").await, share(of_other, "team-a_first").await], [403, 404]);
     let absent = format!("sha256:{}", "0".repeat(64));
     assert_eq!([share(&absent, "team-b_second").await, share(&absent, "team-a_first").await], [403, 404]);
@@ -410,7 +410,7 @@ async fn the_guard_takes_up_the_next_certificate_while_it_serves() {
     let (world, installed) = with_registry().await;
     world.function("hello", inline("1"));
     world.runs("hello").await;
-    // As if the certificate had ended.
+    // Simulates an expired certificate.
     let before = (world.stored(ASKING, "tls.crt"), world.stored(DEFAULT, "ca.crt"));
     let former = world.decoded(DEFAULT, "ca.crt");
     world.edit("v1", "secrets", ASKING, json!({"data": {"tls.json": null}}));
@@ -444,7 +444,7 @@ async fn a_login_is_made_once_and_the_secret_with_it_comes_back() {
     world.start();
     world.delete("v1", "secrets", DEFAULT);
     world.until("it is back", |w| w.stored(DEFAULT, "password") == password).await;
-    // Another login, by whoever runs the cluster.
+    // The operator sets another login.
     world.edit("v1", "secrets", ASKING, json!({"stringData": {"username": "me", "password": "mine"}}));
     world.until("it is taken over", |w| w.stored(DEFAULT, "password") == w.stored(ASKING, "password")).await;
     assert_eq!(world.decoded(DEFAULT, "password"), "mine");
@@ -463,9 +463,9 @@ async fn a_default_secret_of_somebody_else_stays_as_it_is() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whoever_keeps_changing_the_default_secret_is_answered_ever_less_often() {
+async fn repeated_changes_of_the_default_secret_are_reverted_ever_less_often() {
     let mut world = World::new().await;
-    // Copies follow each change, as they should.
+    // Copies follow every change of the default Secret, so this namespace gets none.
     world.functions.excluded_namespaces.push("default".to_owned());
     world.ask_for_login("127.0.0.1:32137");
     world.start();
@@ -482,7 +482,7 @@ async fn whoever_keeps_changing_the_default_secret_is_answered_ever_less_often()
     }
     world.until("it is reverted", |w| w.stored(DEFAULT, "password") == password).await;
     let put_back = applies(&world) - before;
-    // The waits between are 1 s, 2 s, 4 s …
+    // The delays are 1 s, 2 s, 4 s …
     let most = 1.0 + (1.0 + began.elapsed().as_secs_f64()).log2();
     assert!((1.0..=most).contains(&(put_back as f64)), "{put_back} writes for 60 changes in {:?}", began.elapsed());
 }

@@ -1,4 +1,4 @@
-//! A Secret with one purpose is not used for another: it reaches no code, no object and no Git host that somebody else chose.
+//! A Secret with one purpose is not used for another: it reaches no code, object or Git host of another user.
 
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use serde_json::{Value, json};
@@ -10,7 +10,7 @@ use mainstay_testkit::{
     world::{NAMESPACE, World, condition_of},
 };
 
-/// A Secret, and the purpose that it is refused for.
+/// The Secrets, and the purposes for which they are refused.
 const SECRETS: [(&str, &str); 8] = [
     ("serverless-registry-config-default", "the image registry"),
     ("serverless-package-registry-config", "the package registries"),
@@ -33,7 +33,7 @@ fn object(kind: &str, name: &str, rest: &Value) -> Value {
     object
 }
 
-/// All Secrets are there, and objects name some of them.
+/// Returns a world with all Secrets, and objects that use some of them.
 async fn world() -> World {
     let mut world = World::with_functions().await;
     for (name, _) in SECRETS {
@@ -83,12 +83,12 @@ async fn code_reads_no_secret_that_has_a_purpose() {
         world.says(secret, "ConfigurationReady", &refused).await;
         assert!(world.children(secret, DEPLOYMENTS).is_empty() && world.children(secret, JOBS).is_empty());
     }
-    // The purpose goes with the object that gives it.
+    // The purpose ends with the object that gives it.
     world.delete("mainstay.dev/v1alpha1", "receivers", "hook");
     world.runs("hook").await;
 }
 
-/// A pod that begins later would read what the Secret holds by then.
+/// A pod that starts later would read the Secret's new contents.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_running_function_loses_a_secret_that_gets_a_purpose() {
     let mut world = World::with_functions().await;

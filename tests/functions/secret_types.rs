@@ -14,7 +14,7 @@ use mainstay_testkit::{
 
 const SERVERLESS: &str = "serverless.kyma-project.io/v1alpha1";
 
-/// Creates a Secret of a type, and a GitRepository and a GitSync of its name that use it.
+/// Creates a Secret of a type, and a GitRepository and a GitSync of the same name that use it.
 fn with_secret(world: &World, name: &str, kind: &str, auth: &str, url: &str, data: &[(&str, &str)]) {
     let encoded: BTreeMap<_, _> = data.iter().map(|(key, value)| (*key, BASE64_STANDARD.encode(value))).collect();
     let metadata = json!({"name": name, "namespace": NAMESPACE});
@@ -52,7 +52,7 @@ async fn secrets_of_the_types_of_kubernetes_open_a_repository() {
         world.ready(name).await;
         assert_eq!(world.data(name), "1");
     }
-    // Kubernetes takes a password alone; hosts differ in the name that they want beside it.
+    // Kubernetes accepts a password alone. Git hosts differ in the user name that they expect with it.
     let expected = "False SourceInvalid: read the credentials of the repository: missing field username: the Secret needs it \
                     beside password; beside a token most hosts take any name, such as git (Bitbucket: x-token-auth)";
     world.condition_is("password", "Ready", expected).await;

@@ -1,4 +1,4 @@
-//! Functions in `v1alpha2`: whoever writes one version, both show it, to people and to GitSyncs.
+//! Functions in `v1alpha2`: a Function written in one version is shown in both, to users and to GitSyncs.
 
 use devcluster::verbs::patch::Form;
 use devcluster::{Action, Call};
@@ -12,8 +12,8 @@ const NEWER: &str = "serverless.kyma-project.io/v1alpha2";
 const DEFINITIONS: (&str, &str) = ("apiextensions.k8s.io/v1", "customresourcedefinitions");
 const DEFINITION: &str = "functions.serverless.kyma-project.io";
 
-/// Lets the agent convert Functions, and v1alpha2 be served; or neither, as a test leaves another cluster, which would ask an
-/// agent that is gone.
+/// Enables or disables the conversion of Functions and the version v1alpha2. A test disables both at its end, because
+/// another cluster would send requests to the ended agent.
 pub(crate) fn serve(world: &World, newer: bool) {
     let address = world.admit.as_ref().unwrap().address().unwrap();
     let client = json!({"url": format!("https://{address}/convert")});
@@ -30,7 +30,7 @@ pub(crate) fn serve(world: &World, newer: bool) {
     });
 }
 
-/// A world whose API server has Functions in both versions.
+/// Returns a world whose API server serves Functions in both versions.
 pub(crate) async fn serving() -> World {
     let mut world = World::with_functions().await;
     world.admit();
@@ -67,14 +67,14 @@ async fn a_function_of_either_version_runs_and_is_shown_in_both() {
     let shown = |version: &str, name: &str| world.get(version, "functions", name).unwrap();
     let older = world.function_now("newer").unwrap();
     assert_eq!((&older["spec"]["source"], &older["spec"]["maxReplicas"]), (&json!("1"), &json!(2)));
-    // From the profile, by the webhook that judges v1alpha1.
+    // The profile's value, set by the webhook for v1alpha1.
     let limit = "/spec/resourceConfiguration/function/resources/limits/memory";
     assert_eq!(shown(NEWER, "newer").pointer(limit), older.pointer("/spec/resources/limits/memory"));
     assert!(shown(NEWER, "newer").pointer(limit).is_some());
     let other = shown(NEWER, "older");
     assert_eq!((&other["apiVersion"], &other["spec"]["source"]["inline"]["source"]), (&json!(NEWER), &json!("2")));
     assert_eq!(other["status"]["conditions"].as_array().unwrap().len(), 3);
-    // Both versions are scaled, edited and denied alike.
+    // Scaling, edits and denials work in both versions.
     world.edit(NEWER, "functions", "older", json!({"spec": {"source": {"inline": {"source": "3"}}}}));
     world.until_function("the edit is built", |w| w.function_now("older").unwrap()["spec"]["source"] == "3").await;
     world.runs("older").await;
@@ -104,7 +104,7 @@ async fn a_gitsync_applies_v1alpha2_and_takes_edits_of_either_version_back() {
     assert_eq!(world.function_now("hello").unwrap()["spec"]["source"], "1");
     let image = world.function_status("hello")["image"].clone();
     assert!(image.is_string(), "{image}");
-    // What the webhook and the conversion write is no drift.
+    // The writes of the webhook and the conversion are not drift.
     while let Ok(message) = world.messages.try_recv() {
         assert!(!matches!(message, Message::Reverted { .. }), "{message:?}");
     }
@@ -115,7 +115,7 @@ async fn a_gitsync_applies_v1alpha2_and_takes_edits_of_either_version_back() {
         world.edit(version, "functions", "hello", patch);
         world.until("it is reverted", |w| w.function_now("hello").unwrap()["spec"]["source"] == "1").await;
     }
-    // What was edited may have been built, if it stayed for long enough; what is run is the image of the branch.
+    // An edit that stayed long enough may have been built, but the branch's image runs.
     world.until_function("the image is as before", |w| w.function_status("hello")["image"] == image).await;
     world.runs("hello").await;
     world.remote.remove("f.yaml");

@@ -1,5 +1,5 @@
-//! Feeds every reader of hostile input with mutations of kept inputs and with random bytes: each takes any bytes, ends soon,
-//! does not panic, and keeps its promise. The readers stand in modules `fuzz` of their crates; `cargo fuzz` runs them, too.
+//! Fuzzes every parser of untrusted input with mutated seeds and random bytes. Each must end soon, without a panic, and
+//! keep its invariants. The targets are in the modules `fuzz` of their crates; `cargo fuzz` runs them, too.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods)]
 
 mod mutation;
@@ -15,7 +15,7 @@ use proptest::prelude::*;
 
 use mutation::Mutator;
 
-/// A target of `tests/fuzz`.
+/// A target of `tests/fuzz`: its name and function.
 type Target = (&'static str, fn(&[u8]));
 
 const TARGETS: [Target; 20] = [
@@ -41,20 +41,20 @@ const TARGETS: [Target; 20] = [
     ("watch_line", mainstay_engine::fuzz::watch_line),
 ];
 
-/// How long the mutations of all targets take, in seconds, instead of a moment.
+/// Environment variable with the duration of all mutations in seconds. The default is a fixed number of mutations.
 const SECONDS: &str = "MAINSTAY_FUZZ_SECONDS";
-/// Mutations of a target where nothing says how long they may take.
+/// Default number of mutations per target.
 const FEW: usize = 300;
-/// How long one input may take; what is no longer than these takes a thousandth of that.
+/// Maximum CPU time of an input. Inputs of this size normally take a thousandth of it.
 const SLOW: Duration = Duration::from_secs(5);
-/// How long one input may take before it counts as one that never ends.
+/// Time after which an input counts as hanging.
 const HANGS: Duration = Duration::from_secs(120);
 
 fn fuzz() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fuzz"))
 }
 
-/// The inputs of a target that are kept.
+/// Returns the seeds of a target.
 fn seeds(target: &str) -> Vec<(PathBuf, Vec<u8>)> {
     let files = fs::read_dir(fuzz().join("seeds").join(target)).into_iter().flatten();
     let mut files: Vec<_> = files.map(|file| file.unwrap().path()).collect();
@@ -62,12 +62,12 @@ fn seeds(target: &str) -> Vec<(PathBuf, Vec<u8>)> {
     files.into_iter().map(|file| (file.clone(), fs::read(file).unwrap())).collect()
 }
 
-/// The file with the input that a target reads: what ends the whole process leaves it behind.
+/// The file with the present input of a target. It remains if the process ends.
 fn current(target: &str) -> PathBuf {
     fuzz().join("artifacts").join(target).join("current")
 }
 
-/// Feeds a target with mutations until `is_over` says so of their number. Returns that, or what went wrong.
+/// Runs a target with mutations until `is_over` returns true for their number. Returns the number, or the failure.
 fn feed((target, read): Target, is_over: impl Fn(usize) -> bool) -> Result<usize, String> {
     let file = current(target);
     fs::create_dir_all(file.parent().unwrap()).unwrap();
@@ -76,7 +76,7 @@ fn feed((target, read): Target, is_over: impl Fn(usize) -> bool) -> Result<usize
     while !is_over(count) {
         let input = mutator.next();
         fs::write(&file, &input).unwrap();
-        // What it computes: the machine may have other things to do.
+        // CPU time, because the machine may be busy.
         let began = mainstay_git::thread_time();
         let is_read = panic::catch_unwind(|| read(&input)).is_ok();
         let took = mainstay_git::thread_time().saturating_sub(began);
@@ -108,14 +108,14 @@ fn every_target_is_built_and_has_inputs() {
         let seeds = seeds(name);
         assert!(!seeds.is_empty(), "{name}");
         for (file, seed) in seeds {
-            // Shown where it fails.
+            // Shown if the test fails.
             println!("{}", file.display());
             read(&seed);
         }
     }
 }
 
-/// As many at a time as there are processors. What never ends is told as well.
+/// Runs as many targets concurrently as there are CPUs. A hang is reported, too.
 #[test]
 fn every_reader_takes_what_was_right_before_it_was_changed() {
     let whole = env::var(SECONDS).ok().map(|text| Duration::from_secs(text.parse().unwrap()));

@@ -1,15 +1,15 @@
-//! Mutations of kept inputs: what is right in most places gets further than noise does.
+//! Mutates seeds, because mostly valid input reaches further than random bytes.
 //!
-//! Deliberately absent: what an input reaches. `cargo fuzz` looks at that, and what it found is among the kept inputs.
+//! Not here: coverage. `cargo fuzz` measures it, and its findings are among the seeds.
 
 use fastrand::Rng;
 
-/// Longest input, in bytes.
+/// Maximum size of an input in bytes.
 const LONGEST: usize = 16 << 10;
-/// Longest word of an input that is put in other places, in bytes.
+/// Maximum length of a word that is copied to other positions, in bytes.
 const WORD: usize = 32;
 
-/// What readers trip over, in any format.
+/// Tokens that are special in any format.
 const TOKENS: [&[u8]; 36] = [
     b"",
     b"\0",
@@ -49,7 +49,7 @@ const TOKENS: [&[u8]; 36] = [
     "\u{85}".as_bytes(),
 ];
 
-/// Numbers at which arithmetic ends.
+/// Numbers at the limits of arithmetic.
 const NUMBERS: [&str; 12] = [
     "0",
     "1",
@@ -65,16 +65,16 @@ const NUMBERS: [&str; 12] = [
     "1e999",
 ];
 
-/// Makes new inputs of a reader of those that are kept.
+/// Generates inputs from seeds.
 pub(super) struct Mutator {
     random: Rng,
     kept: Vec<Vec<u8>>,
-    /// Words of the kept inputs: names of fields, types, prefixes.
+    /// Words of the seeds: field names, types, prefixes.
     words: Vec<Vec<u8>>,
 }
 
 impl Mutator {
-    /// For at least one kept input.
+    /// Creates a mutator of at least one seed.
     pub(super) fn new(kept: Vec<Vec<u8>>, random: Rng) -> Self {
         let is_in_word = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_.".contains(byte);
         let words = kept.iter().flat_map(|input| input.split(|byte| !is_in_word(byte)));
@@ -84,10 +84,10 @@ impl Mutator {
         Self { random, kept, words }
     }
 
-    /// Another input.
+    /// Returns the next input.
     pub(super) fn next(&mut self) -> Vec<u8> {
         let mut input = self.one_kept();
-        // Mostly few changes: each makes it likelier that a reader stops at it.
+        // Mostly few changes: each one makes an early rejection more likely.
         for _ in 0..1 << self.random.u32(0..5) {
             input = self.changed(input);
             input.truncate(LONGEST);
@@ -112,7 +112,7 @@ impl Mutator {
             3 => replace(&mut input, from, to, &self.token()),
             4 => replace(&mut input, from, to, &[]),
             5 => {
-                // Deep and long things are those that repeat.
+                // Repetition yields deep and long inputs.
                 let repeated = input[from..to].repeat(1 << self.random.u32(0..9));
                 replace(&mut input, to, to, &repeated[..repeated.len().min(LONGEST)]);
             }
@@ -132,7 +132,7 @@ impl Mutator {
         input
     }
 
-    /// A range of so many bytes, mostly a short one.
+    /// Returns a range within `length` bytes, mostly a short one.
     fn range(&mut self, length: usize) -> (usize, usize) {
         let from = self.random.usize(0..=length);
         let most = if self.random.bool() { 8 } else { length };
@@ -147,7 +147,7 @@ impl Mutator {
         }
     }
 
-    /// Puts another number in the place of the first one after a position.
+    /// Replaces the first number after a position.
     fn renumber(&mut self, input: &mut Vec<u8>, after: usize) {
         let Some(from) = (after..input.len()).find(|at| input[*at].is_ascii_digit()) else { return };
         let digits = input[from..].iter().take_while(|byte| byte.is_ascii_digit()).count();
@@ -155,7 +155,7 @@ impl Mutator {
         replace(input, from, from + digits, number.as_bytes());
     }
 
-    /// Puts the edge of a binary number at a position, in either order of its bytes.
+    /// Writes a limit of a binary number at a position, in either byte order.
     fn resize(&mut self, input: &mut Vec<u8>, at: usize) {
         let edge = 1_u64 << self.random.u32(0..64);
         let number = if self.random.bool() { edge } else { edge.wrapping_sub(1) };

@@ -18,10 +18,10 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// kubeletClient is the name under which the API server comes to the kubelet; nobody else is let in.
+// kubeletClient is the API server's user name at the kubelet, which accepts no other one.
 const kubeletClient = "kube-apiserver-kubelet-client"
 
-// frontProxy is the name under which the API server comes to aggregated API servers.
+// frontProxy is the API server's user name at aggregated API servers.
 const frontProxy = "front-proxy-client"
 
 // files are the paths of certificates and keys.
@@ -44,7 +44,7 @@ type issuer struct {
 	key         *ecdsa.PrivateKey
 }
 
-// writeFiles makes all certificates and keys.
+// writeFiles creates all certificates and keys.
 func writeFiles(dir string, site site) (files, error) {
 	w := writer{dir: filepath.Join(dir, "pki")}
 	if err := os.MkdirAll(w.dir, 0o700); err != nil {
@@ -74,7 +74,7 @@ func writeFiles(dir string, site site) (files, error) {
 	f.server, f.serverKey = serving("apiserver", "kube-apiserver", hosts, append(site.addresses(), loopback, serviceAddress)...)
 	f.kubelet, f.kubeletKey = serving("kubelet", "system:node:"+nodeName, []string{nodeName}, loopback)
 	for _, node := range site.nodes {
-		// One certificate serves, and is how the kubelet comes to the API server.
+		// The certificate is the kubelet's server and client certificate.
 		w.leaf(authority, node.name, x509.Certificate{
 			Subject:     pkix.Name{CommonName: "system:node:" + node.name, Organization: []string{"system:nodes"}},
 			DNSNames:    []string{node.name},
@@ -95,7 +95,7 @@ func writeFiles(dir string, site site) (files, error) {
 	return f, w.err
 }
 
-// writer writes keys and certificates, and keeps the first error.
+// writer writes keys and certificates and keeps the first error.
 type writer struct {
 	dir string
 	err error
@@ -162,7 +162,7 @@ func (w *writer) leaf(by issuer, file string, template x509.Certificate) (string
 	return w.pem(file+".crt", "CERTIFICATE", w.sign(template, by.certificate, key.Public(), by.key)), keyPath
 }
 
-// pair is a key pair without a certificate.
+// pair creates a key pair without a certificate.
 func (w *writer) pair(file string) (string, string) {
 	key, keyPath := w.key(file)
 	if w.err != nil {
@@ -173,7 +173,7 @@ func (w *writer) pair(file string) (string, string) {
 	return w.pem(file+".pub", "PUBLIC KEY", der), keyPath
 }
 
-// writeKubeconfig writes a kubeconfig that holds all that a client needs.
+// writeKubeconfig writes a self-contained kubeconfig.
 func writeKubeconfig(path, server, authority, certificate, key string) error {
 	read := func(path string) []byte {
 		content, err := os.ReadFile(path)

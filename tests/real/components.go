@@ -19,11 +19,11 @@ import (
 
 var (
 	loopback = net.IPv4(127, 0, 0, 1)
-	// serviceAddress is the first of the addresses of Services, that of the API server.
+	// serviceAddress is the first Service address, which is the API server's.
 	serviceAddress = net.IPv4(10, 96, 0, 1)
 )
 
-// startComponents starts all that comes after etcd and answers with the path of the kubeconfig once it is ready.
+// startComponents starts all components after etcd. It returns the path of the kubeconfig when the cluster is ready.
 func startComponents(ctx context.Context, tasks *tasks, dir string, site site, files files, etcd *embed.Etcd) (string, error) {
 	listener, err := net.Listen("tcp", site.address)
 	if err != nil {
@@ -76,7 +76,7 @@ func startComponents(ctx context.Context, tasks *tasks, dir string, site site, f
 	})
 }
 
-// adminClient may do everything, as fast as it likes.
+// adminClient returns an administrator's client without rate limits.
 func adminClient(kubeconfig string) (kubernetes.Interface, error) {
 	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {
@@ -87,7 +87,7 @@ func adminClient(kubeconfig string) (kubernetes.Interface, error) {
 	return kubernetes.NewForConfig(rest.AddUserAgent(config, "mainstay-real-cluster"))
 }
 
-// until waits until something is so.
+// until waits until a check succeeds.
 func until(ctx context.Context, tasks *tasks, what string, isSo func(context.Context) error) error {
 	var last error
 	for {
@@ -104,7 +104,7 @@ func until(ctx context.Context, tasks *tasks, what string, isSo func(context.Con
 	}
 }
 
-// parse sets the options of a component as its command line does.
+// parse sets the options of a component as on its command line.
 func parse(sets cliflag.NamedFlagSets, arguments []string) error {
 	all := pflag.NewFlagSet("options", pflag.ContinueOnError)
 	for _, set := range sets.FlagSets {

@@ -7,7 +7,7 @@ import (
 	"k8s.io/kubernetes/cmd/kube-controller-manager/app/options"
 )
 
-// startControllers starts kube-controller-manager with its usual controllers, each under its own ServiceAccount.
+// startControllers starts kube-controller-manager with its usual controllers, each with its own ServiceAccount.
 func startControllers(tasks *tasks, kubeconfig string, files files) error {
 	opts, err := options.NewKubeControllerManagerOptions()
 	if err != nil {
@@ -23,7 +23,7 @@ func startControllers(tasks *tasks, kubeconfig string, files files) error {
 		"--root-ca-file=" + files.authority,
 		"--cluster-signing-cert-file=" + files.authority,
 		"--cluster-signing-key-file=" + files.authorityKey,
-		// Tests wait for what the controllers do.
+		// Tests wait for the controllers.
 		"--kube-api-qps=500",
 		"--kube-api-burst=1000",
 		"--horizontal-pod-autoscaler-sync-period=1s",

@@ -9,7 +9,7 @@ import (
 	"go.etcd.io/etcd/server/v3/embed"
 )
 
-// startEtcd starts a store that listens on a socket in the directory and does not wait for the disk.
+// startEtcd starts etcd on a socket in the directory, without waiting for the disk.
 func startEtcd(dir string) (*embed.Etcd, error) {
 	socket := func(name string) []url.URL {
 		return []url.URL{{Scheme: "unix", Path: filepath.Join(dir, name)}}
@@ -18,7 +18,7 @@ func startEtcd(dir string) (*embed.Etcd, error) {
 	config.Dir = filepath.Join(dir, "etcd")
 	config.ListenClientUrls = socket("etcd.sock")
 	config.ListenPeerUrls = socket("etcd-peer.sock")
-	// Nobody looks up where to find this member.
+	// No client discovers this member by its URL.
 	config.AdvertiseClientUrls = []url.URL{{Scheme: "http", Host: "localhost:1"}}
 	config.AdvertisePeerUrls = config.AdvertiseClientUrls
 	config.InitialCluster = config.InitialClusterFromName(config.Name)
@@ -26,7 +26,7 @@ func startEtcd(dir string) (*embed.Etcd, error) {
 	config.Logger = "zap"
 	config.LogLevel = "warn"
 	config.LogOutputs = []string{filepath.Join(dir, "etcd.log")}
-	// One member elects itself; nobody else has to be waited for.
+	// The only member elects itself without waiting.
 	config.TickMs, config.ElectionMs = 10, 100
 	etcd, err := embed.StartEtcd(config)
 	if err != nil {

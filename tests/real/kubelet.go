@@ -24,10 +24,10 @@ import (
 	statusutil "k8s.io/kubernetes/pkg/util/pod"
 )
 
-// workers is how many pods are looked at at the same time.
+// workers is the number of pods that are reconciled concurrently.
 const workers = 8
 
-// kubelet says of the pods of the node what a kubelet would say if their containers ended as wanted.
+// kubelet writes the status of the node's pods as if their containers had the configured outcomes.
 type kubelet struct {
 	client   kubernetes.Interface
 	outcomes table
@@ -37,17 +37,17 @@ type kubelet struct {
 	synced   []cache.InformerSynced
 
 	mutex sync.Mutex
-	// known are the pods of the node, by UID.
+	// known are the pods of the node by UID.
 	known map[types.UID]*running
 }
 
-// running is a pod since it was seen on the node, and what was told last about it.
+// running is a pod on the node: its start and its last configured outcome.
 type running struct {
 	since time.Time
 	told  *told
 }
 
-// toldNothing is how a pod ends that does not restart, when nothing else was said.
+// toldNothing is the default outcome of a pod that does not restart.
 var toldNothing = told{after: 100 * time.Millisecond}
 
 func kubeletVersion() string { return version.Get().GitVersion }
@@ -71,7 +71,7 @@ func newKubelet(client kubernetes.Interface) *kubelet {
 	return k
 }
 
-// watch calls a function with each object that changes, and whether it is gone.
+// watch calls a function for each changed object, and whether it was deleted.
 func (k *kubelet) watch(informer cache.SharedIndexInformer, changed func(object any, gone bool)) {
 	_, _ = informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc:    func(object any) { changed(object, false) },
@@ -116,7 +116,7 @@ func (k *kubelet) mapChanged(object any, gone bool) {
 	}
 }
 
-// run looks at pods until the end.
+// run reconciles pods until the context ends.
 func (k *kubelet) run(ctx context.Context) error {
 	for _, start := range k.started {
 		start(ctx.Done())
@@ -157,11 +157,11 @@ func (k *kubelet) next(ctx context.Context) bool {
 	return true
 }
 
-// look brings the status of a pod to what it should be and says when to look again.
+// look reconciles the status of a pod and returns the delay until the next time.
 func (k *kubelet) look(ctx context.Context, key types.NamespacedName) (time.Duration, error) {
 	pod, err := k.pods.Pods(key.Namespace).Get(key.Name)
 	if err != nil {
-		return 0, nil // It is gone.
+		return 0, nil // The pod was deleted.
 	}
 	if pod.DeletionTimestamp != nil {
 		return 0, k.end(ctx, pod)
@@ -174,7 +174,7 @@ func (k *kubelet) look(ctx context.Context, key types.NamespacedName) (time.Dura
 	return again, k.say(ctx, pod, statusOf(pod, outcome, metav1.NewTime(now)))
 }
 
-// outcome is how a pod fares now, and when that may change.
+// outcome returns the present outcome of a pod, and the delay until it may change.
 func (k *kubelet) outcome(pod *v1.Pod, now time.Time) (outcome, time.Duration) {
 	said, found := k.outcomes.toldOf(pod)
 	k.mutex.Lock()
@@ -201,19 +201,19 @@ func (k *kubelet) outcome(pod *v1.Pod, now time.Time) (outcome, time.Duration) {
 	return outcome{kind: ended, told: *told}, 0
 }
 
-// say writes a status if it is another than the pod has.
+// say writes a status if it changed.
 func (k *kubelet) say(ctx context.Context, pod *v1.Pod, status v1.PodStatus) error {
 	if apiequality.Semantic.DeepEqual(pod.Status, status) {
 		return nil
 	}
 	_, _, _, err := statusutil.PatchPodStatus(ctx, k.client, pod.Namespace, pod.Name, pod.UID, pod.Status, status)
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
-		return nil // Another pod of this name; its event comes.
+		return nil // Another pod of this name; its event follows.
 	}
 	return err
 }
 
-// end ends the containers of a pod that is deleted, and removes it.
+// end terminates the containers of a deleted pod and removes it.
 func (k *kubelet) end(ctx context.Context, pod *v1.Pod) error {
 	if pod.Status.Phase != v1.PodSucceeded && pod.Status.Phase != v1.PodFailed {
 		if err := k.say(ctx, pod, killed(pod, metav1.Now())); err != nil {

@@ -1,30 +1,30 @@
-// Command mainstay-real-cluster starts a real Kubernetes control plane on loopback, for tests.
+// Command mainstay-real-cluster starts a real Kubernetes control plane on loopback for tests.
 //
 //	mainstay-real-cluster start --dir DIR [--until-stdin-closes] [--address HOST:PORT --volumes DIR --nodes NAME=ADDRESS,…]
 //
-// etcd, kube-apiserver, kube-controller-manager and kube-scheduler run as libraries in this one process, with the
-// options of a usual cluster: RBAC and Node authorization, the default admission plugins, ServiceAccount tokens,
-// aggregation. Certificates, keys, data and logs are in DIR. Once the API server is ready, the controllers run and the
-// node is Ready, it prints one line, "ready DIR/kubeconfig", for a member of system:masters. It ends on SIGTERM and
-// SIGINT, and with --until-stdin-closes when its standard input ends; no process is left behind. The data does not
-// survive a crash: etcd does not wait for the disk.
+// etcd, kube-apiserver, kube-controller-manager and kube-scheduler run as libraries in this process, with the usual
+// options: RBAC and Node authorization, the default admission plugins, ServiceAccount tokens, aggregation. DIR
+// contains certificates, keys, data and logs. When the API server, the controllers and the node are ready, it prints
+// "ready DIR/kubeconfig", the kubeconfig of a member of system:masters. It ends on SIGTERM, SIGINT, or with
+// --until-stdin-closes at the end of its standard input, and leaves no process behind. The data does not survive a
+// crash, because etcd does not wait for the disk.
 //
-// There is one node, "node", without containers; kubelet.go says of its pods what a kubelet would say. A pod with
-// restartPolicy Always is Running and Ready at once; in another every container ends with 0 after 100 ms. A deleted
-// pod is removed at once, whatever its grace period. Other outcomes are chosen
+// There is one node, "node", without containers; kubelet.go simulates its kubelet. A pod with restartPolicy Always is
+// Running and Ready at once. The containers of other pods exit with 0 after 100 ms. A deleted pod is removed at once,
+// regardless of its grace period. Other outcomes are configured
 //
-//   - by the annotation devcluster.dev/outcome of the pod: never-ready, image-pull-backoff, crash-loop, exit:CODE, or
+//   - by the pod's annotation devcluster.dev/outcome: never-ready, image-pull-backoff, crash-loop, exit:CODE, or
 //     pending (the scheduler finds no node); images of a registry "….invalid" cannot be pulled;
 //   - by ConfigMaps in kube-system with the label devcluster.dev/outcomes (see outcomes.go).
 //
-// Every PersistentVolumeClaim gets a volume of its own.
+// Every PersistentVolumeClaim gets its own volume.
 //
 // kubectl logs, exec, attach and port-forward work (see streaming.go).
 //
-// With --nodes there is no such node: kubelets of their own join, for which it writes DIR/pki/NAME.{crt,key,kubeconfig}
-// and DIR/pki/kube-proxy.kubeconfig. They reach the API server at --address, and volumes are directories in --volumes.
+// With --nodes there is no simulated node. Real kubelets join with DIR/pki/NAME.{crt,key,kubeconfig} and
+// DIR/pki/kube-proxy.kubeconfig. They reach the API server at --address, and volumes are directories in --volumes.
 //
-// Deliberately absent: containers, images, what is in volumes, networking between pods, cloud providers, high availability.
+// Not here: containers, images, contents of volumes, pod networking, cloud providers, high availability.
 package main
 
 import (
@@ -46,10 +46,10 @@ import (
 
 const usage = "usage: mainstay-real-cluster start --dir DIR [--until-stdin-closes] [--address HOST:PORT --volumes DIR --nodes NAME=ADDRESS,…]"
 
-// patience is how long the cluster may take to start.
+// patience is the deadline of the cluster's start.
 const patience = 2 * time.Minute
 
-// farewell is how long the components may take to end.
+// farewell is the deadline of the components' end.
 const farewell = 5 * time.Second
 
 func main() {
@@ -97,7 +97,7 @@ func run(arguments []string) error {
 	return cluster(ctx, absolute, site)
 }
 
-// cluster starts everything, says so, and waits for the end.
+// cluster starts all components, prints the kubeconfig, and waits for the end.
 func cluster(ctx context.Context, dir string, site site) error {
 	if err := logTo(filepath.Join(dir, "cluster.log")); err != nil {
 		return err
@@ -135,7 +135,7 @@ func cluster(ctx context.Context, dir string, site site) error {
 	}
 }
 
-// logTo sends what the components log to a file.
+// logTo redirects the components' logs to a file.
 func logTo(path string) error {
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {

@@ -13,13 +13,13 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// nodeName is the name of the one node.
+// nodeName is the name of the simulated node.
 const nodeName = "node"
 
-// heartbeat is the time between two renewals of the node's Lease; the node is lost after 50 s without one.
+// heartbeat is the interval of renewing the node's Lease. The node is lost after 50 s without a renewal.
 const heartbeat = 10 * time.Second
 
-// startNode registers the node and plays its kubelet.
+// startNode registers the node and simulates its kubelet.
 func startNode(ctx context.Context, tasks *tasks, client kubernetes.Interface, files files) error {
 	listener, err := net.Listen("tcp", net.JoinHostPort(loopback.String(), "0"))
 	if err != nil {
@@ -40,7 +40,7 @@ func startNode(ctx context.Context, tasks *tasks, client kubernetes.Interface, f
 	return nil
 }
 
-// register makes a node that is ready, whose kubelet is at a port.
+// register creates a ready node with a kubelet at a port.
 func register(ctx context.Context, client kubernetes.Interface, port int) error {
 	labels := map[string]string{
 		v1.LabelHostname: nodeName, v1.LabelOSStable: "linux", v1.LabelArchStable: "amd64",
@@ -81,13 +81,13 @@ func register(ctx context.Context, client kubernetes.Interface, port int) error 
 	if node, err = client.CoreV1().Nodes().UpdateStatus(ctx, node, metav1.UpdateOptions{}); err != nil {
 		return err
 	}
-	// The taint of a node that is not ready yet; its controller would take it away a moment later.
+	// The taint of an unready node. Its controller would remove it a moment later.
 	patch := []byte(`{"spec":{"taints":null}}`)
 	_, err = client.CoreV1().Nodes().Patch(ctx, nodeName, "application/merge-patch+json", patch, metav1.PatchOptions{})
 	return err
 }
 
-// beat renews the node's Lease until the end.
+// beat renews the node's Lease until the context ends.
 func beat(ctx context.Context, client kubernetes.Interface) {
 	ticker := time.NewTicker(heartbeat)
 	defer ticker.Stop()

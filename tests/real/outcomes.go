@@ -13,33 +13,34 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// outcomesLabel is on the ConfigMaps of kube-system that say how containers end. Each value of their data is an entry.
+// outcomesLabel selects the ConfigMaps of kube-system that configure outcomes. Each value of their data is an entry.
 const outcomesLabel = "devcluster.dev/outcomes"
 
-// An entry says how the containers of an image end, in the words of POST /devcluster/simulate of the embedded cluster.
+// An entry configures how the containers of an image end, in the format of POST /devcluster/simulate of the embedded
+// cluster.
 //
-// The more exact entry wins: one with a namespace before one without, then one with a container before one without.
-// An entry that is written or changed while a pod runs counts too; one that is removed stays for the pods that run.
-// Init containers that end with 0 do so at once; the first that fails ends the pod. Otherwise the pod ends when the
-// last of its containers does that have an entry.
+// The most specific entry wins: one with a namespace before one without, then one with a container before one without.
+// An entry that is written or changed while a pod runs takes effect. A removed one stays in effect for running pods.
+// Init containers that exit with 0 do so at once; the first that fails ends the pod. Otherwise the pod ends with the
+// last of its containers with an entry.
 type entry struct {
-	// Namespace of the pods; empty: every namespace.
+	// Namespace of the pods; empty for all.
 	Namespace string `json:"namespace"`
 	// Image of the containers.
 	Image string `json:"image"`
-	// Container is a name; empty: every container of the image.
+	// Container name; empty for all containers of the image.
 	Container string `json:"container"`
-	// ExitCode is what the container ends with.
+	// ExitCode is the container's exit code.
 	ExitCode int32 `json:"exitCode"`
-	// TerminationMessage is what it reports; {digest} becomes sha256: and the SHA-256 of its args, joined by NUL.
+	// TerminationMessage is the container's message; {digest} becomes sha256: and the SHA-256 of its args, joined by NUL.
 	TerminationMessage string `json:"terminationMessage"`
-	// AfterMillis is when it ends, counted from the start of the pod on the node, whenever the entry is written.
+	// AfterMillis is the time of the exit since the pod's start on the node, independent of when the entry is written.
 	AfterMillis int64 `json:"afterMillis"`
-	// Log is what `kubectl logs` prints.
+	// Log is the output of `kubectl logs`.
 	Log *string `json:"log"`
 }
 
-// place is what an entry is about.
+// place is the key of an entry.
 type place struct{ namespace, image, container string }
 
 // table holds the entries of all ConfigMaps.
@@ -49,7 +50,7 @@ type table struct {
 	entries map[place]entry
 }
 
-// set takes over the entries of a ConfigMap; nil when it is gone.
+// set replaces the entries of a ConfigMap; nil removes them.
 func (t *table) set(name string, data map[string]string) {
 	t.mutex.Lock()
 	defer t.mutex.Unlock()
@@ -72,7 +73,7 @@ func (t *table) set(name string, data map[string]string) {
 	}
 }
 
-// find is the entry for a container.
+// find returns the entry for a container.
 func (t *table) find(namespace string, container v1.Container) (entry, bool) {
 	t.mutex.Lock()
 	defer t.mutex.Unlock()
@@ -89,7 +90,7 @@ func (t *table) find(namespace string, container v1.Container) (entry, bool) {
 	return entry{}, false
 }
 
-// end is how one container ends.
+// end is the outcome of one container.
 type end struct {
 	container string
 	init      bool
@@ -98,16 +99,16 @@ type end struct {
 	after     time.Duration
 }
 
-// told is what was said about a pod.
+// told is the configured outcome of a pod.
 type told struct {
 	ends []end
-	// after is when the pod ends, counted from its start.
+	// after is the time of the pod's end since its start.
 	after time.Duration
-	// initFails says that an init container fails, so that the others never start.
+	// initFails tells whether an init container fails, so that the others never start.
 	initFails bool
 }
 
-// toldOf is what the table says about the containers of a pod.
+// toldOf returns the configured outcome of a pod.
 func (t *table) toldOf(pod *v1.Pod) (told, bool) {
 	var found told
 	var last time.Duration
@@ -137,7 +138,7 @@ func (t *table) toldOf(pod *v1.Pod) (told, bool) {
 	return found, len(found.ends) > 0
 }
 
-// fails says whether a container ends with another code than 0.
+// fails tells whether a container exits with a code other than 0.
 func (t told) fails() bool {
 	for _, end := range t.ends {
 		if end.code != 0 {
@@ -147,7 +148,7 @@ func (t told) fails() bool {
 	return false
 }
 
-// fate is how a container has ended once the pod has; false when it was never started.
+// fate returns the outcome of a container in a finished pod; false if it never started.
 func (t told) fate(name string, init bool) (end, bool) {
 	if t.initFails && !init {
 		return end{}, false
@@ -162,7 +163,7 @@ func (t told) fate(name string, init bool) (end, bool) {
 	return end{container: name, init: init}, true
 }
 
-// logOf is what a container has written.
+// logOf returns the log of a container.
 func (t *table) logOf(pod *v1.Pod, container v1.Container) string {
 	if e, ok := t.find(pod.Namespace, container); ok && e.Log != nil {
 		return *e.Log

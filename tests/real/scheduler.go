@@ -23,7 +23,7 @@ profiles:
   plugins: {filter: {enabled: [{name: %s}]}}
 `
 
-// startScheduler starts kube-scheduler with one plugin more than usual.
+// startScheduler starts kube-scheduler with an additional plugin.
 func startScheduler(tasks *tasks, dir, kubeconfig string) error {
 	path := filepath.Join(dir, "scheduler.yaml")
 	if err := os.WriteFile(path, fmt.Appendf(nil, schedulerConfig, kubeconfig, pluginName), 0o600); err != nil {
@@ -43,7 +43,7 @@ func startScheduler(tasks *tasks, dir, kubeconfig string) error {
 
 const pluginName = "SimulatedOutcome"
 
-// outcomePlugin keeps pods off the node whose outcome is pending.
+// outcomePlugin rejects the node for pods with the outcome pending.
 type outcomePlugin struct{}
 
 func newOutcomePlugin(context.Context, runtime.Object, fwk.Handle) (fwk.Plugin, error) {

@@ -7,13 +7,13 @@ import (
 	"strings"
 )
 
-// site is where the cluster is.
+// site describes the location of the cluster.
 type site struct {
-	// address is where the API server listens.
+	// address is the listen address of the API server.
 	address string
 	// volumes is the directory of volumes on the nodes.
 	volumes string
-	// nodes have kubelets of their own; without any, there is a simulated node.
+	// nodes have real kubelets. Without any, there is a simulated node.
 	nodes []node
 }
 
@@ -22,7 +22,7 @@ type node struct {
 	address net.IP
 }
 
-// parseSite reads the options of the command line.
+// parseSite parses the options of the command line.
 func parseSite(address, volumes, nodes string) (site, error) {
 	s := site{address: address, volumes: volumes}
 	host, _, err := net.SplitHostPort(address)
@@ -43,14 +43,14 @@ func parseSite(address, volumes, nodes string) (site, error) {
 	return s, nil
 }
 
-// addresses are those of the API server.
+// addresses returns the addresses of the API server.
 func (s site) addresses() []net.IP {
 	host, _, _ := net.SplitHostPort(s.address)
 	return []net.IP{net.ParseIP(host)}
 }
 
-// advertised is the address in the Endpoints of the API server's Service. The API refuses those on loopback; nobody is at the one
-// that stands for it, which is reserved for examples.
+// advertised returns the address in the Endpoints of the API server's Service. The API refuses loopback addresses, so
+// those are replaced by an address that is reserved for examples.
 func (s site) advertised(listener net.Listener) string {
 	if ip := listener.Addr().(*net.TCPAddr).IP; !ip.IsLoopback() {
 		return ip.String()
@@ -58,7 +58,7 @@ func (s site) advertised(listener net.Listener) string {
 	return "192.0.2.1"
 }
 
-// writeKubeconfigs writes those of kubelets and kube-proxies.
+// writeKubeconfigs writes the kubeconfigs of kubelets and kube-proxies.
 func (s site) writeKubeconfigs(dir, server string, files files) error {
 	names := []string{"kube-proxy"}
 	for _, node := range s.nodes {

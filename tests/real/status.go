@@ -11,10 +11,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// outcomeAnnotation says on a pod how it fares.
+// outcomeAnnotation selects the outcome of a pod.
 const outcomeAnnotation = "devcluster.dev/outcome"
 
-// killedCode is what a container ends with whose pod is deleted: 128 and SIGTERM.
+// killedCode is the exit code of containers in a deleted pod: 128 and SIGTERM.
 const killedCode = 143
 
 type outcomeKind int
@@ -26,24 +26,24 @@ const (
 	neverReady
 	// noImage: its image cannot be pulled.
 	noImage
-	// crashLoop: it crashes again and again.
+	// crashLoop: it crashes repeatedly.
 	crashLoop
-	// busy: it runs until it ends.
+	// busy: it runs until its configured end.
 	busy
-	// ended: it has ended.
+	// ended: it has finished.
 	ended
 )
 
-// outcome is how a pod fares.
+// outcome is the state of a pod.
 type outcome struct {
 	kind outcomeKind
-	// init says of a busy pod that an init container runs.
+	// init tells whether an init container of a busy pod runs.
 	init bool
-	// told says of a pod that has ended how.
+	// told is the outcome of a finished pod.
 	told told
 }
 
-// outcomeOf is what a pod itself says.
+// outcomeOf returns the outcome that the pod itself selects.
 func outcomeOf(pod *v1.Pod) outcome {
 	wanted := pod.Annotations[outcomeAnnotation]
 	switch wanted {
@@ -73,7 +73,7 @@ func outcomeOf(pod *v1.Pod) outcome {
 	return outcome{kind: fine}
 }
 
-// statusOf is what the kubelet says of a pod.
+// statusOf returns the kubelet's status of a pod.
 func statusOf(pod *v1.Pod, o outcome, now metav1.Time) v1.PodStatus {
 	status := *pod.Status.DeepCopy()
 	if status.StartTime == nil {
@@ -153,7 +153,7 @@ func unreadyNames(statuses []v1.ContainerStatus) []string {
 	return names
 }
 
-// containers are the statuses of the containers, or of the init containers.
+// containers returns the statuses of the containers, or of the init containers.
 func containers(pod *v1.Pod, o outcome, init, restarts bool, start, now metav1.Time) []v1.ContainerStatus {
 	list := pod.Spec.Containers
 	if init {
@@ -185,7 +185,7 @@ func containerStatus(pod *v1.Pod, container v1.Container, o outcome, init, resta
 	again := func(code int32, message string) {
 		waiting("CrashLoopBackOff", fmt.Sprintf("back-off 10s restarting failed container=%s pod=%s_%s(%s)",
 			container.Name, pod.Name, pod.Namespace, pod.UID))
-		// It is said again at every look, so its times must not move.
+		// Written at every reconcile, so its times must not change.
 		status.LastTerminationState.Terminated = terminated(code, message)
 		status.LastTerminationState.Terminated.FinishedAt = start
 		status.RestartCount = 1
@@ -215,7 +215,7 @@ func containerStatus(pod *v1.Pod, container v1.Container, o outcome, init, resta
 	status.Ready = running && (o.kind == fine || o.kind == busy && !o.init) ||
 		init && status.State.Terminated != nil && status.State.Terminated.ExitCode == 0
 	if running {
-		// A resize is done as soon as it is seen. Without resources here the API server refuses it.
+		// A resize completes at once. Without resources here the API server refuses it.
 		status.Resources = &v1.ResourceRequirements{Limits: container.Resources.Limits, Requests: container.Resources.Requests}
 		status.AllocatedResources = container.Resources.Requests
 	}
@@ -231,7 +231,7 @@ func containerStatus(pod *v1.Pod, container v1.Container, o outcome, init, resta
 	return status
 }
 
-// killed is the status of a pod whose containers were ended because it is deleted.
+// killed returns the status of a pod whose containers were terminated by its deletion.
 func killed(pod *v1.Pod, now metav1.Time) v1.PodStatus {
 	status := *pod.Status.DeepCopy()
 	end := func(statuses []v1.ContainerStatus) {
@@ -262,7 +262,7 @@ func digest(text string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// address is in the range of the pods, and the same for the life of the pod.
+// address returns an address in the pod network, derived from the pod's UID.
 func address(pod *v1.Pod) string {
 	sum := sha256.Sum256([]byte(pod.UID))
 	return fmt.Sprintf("10.244.%d.%d", sum[0], min(max(sum[1], 2), 254))

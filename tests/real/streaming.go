@@ -22,17 +22,17 @@ import (
 	utilexec "k8s.io/utils/exec"
 )
 
-// streaming.go is the kubelet's server, for which the API server alone has a certificate.
+// streaming.go is the kubelet's server. Only the API server has a client certificate for it.
 //
-//   - logs: the log of the entry for the container (see outcomes.go), else one line that names it
+//   - logs: the log of the container's entry (see outcomes.go), or else one line with its name
 //   - exec: the command runs as a process of this machine and this user, in an empty directory
-//   - attach: the standard input comes back as the standard output
-//   - port-forward: a port leads to the same port of this machine's loopback address, if a container declares it
+//   - attach: the standard input is echoed to the standard output
+//   - port-forward: a port forwards to the same port of this machine's loopback address, if a container declares it
 
-// idle is how long a stream may be silent.
+// idle is the maximum silence of a stream.
 const idle = time.Hour
 
-// serve answers on a listener until the end.
+// serve serves a listener until the context ends.
 func (k *kubelet) serve(ctx context.Context, listener net.Listener, files files) error {
 	certificate, err := tls.LoadX509KeyPair(files.kubelet, files.kubeletKey)
 	if err != nil {
@@ -76,7 +76,7 @@ func onlyAPIServer(inner http.Handler) http.Handler {
 	})
 }
 
-// pod is what a request is about; it is answered when there is no such pod.
+// pod returns the pod of a request, or answers that it does not exist.
 func (k *kubelet) pod(w http.ResponseWriter, r *http.Request) *v1.Pod {
 	pod, err := k.pods.Pods(r.PathValue("namespace")).Get(r.PathValue("pod"))
 	if err != nil {
@@ -86,7 +86,7 @@ func (k *kubelet) pod(w http.ResponseWriter, r *http.Request) *v1.Pod {
 	return pod
 }
 
-// container is the container that a request is about; it is answered when there is none.
+// container returns the container of a request, or answers that it does not exist.
 func (k *kubelet) container(w http.ResponseWriter, r *http.Request) (*v1.Pod, *v1.Container) {
 	pod := k.pod(w, r)
 	if pod == nil {
@@ -139,7 +139,7 @@ func (k *kubelet) logs(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// untilEnded waits until a container has ended.
+// untilEnded waits until a container has finished.
 func (k *kubelet) untilEnded(ctx context.Context, pod *v1.Pod, container string) {
 	for {
 		now, err := k.pods.Pods(pod.Namespace).Get(pod.Name)
@@ -187,7 +187,7 @@ func (k *kubelet) attach(w http.ResponseWriter, r *http.Request) {
 		remotecommand.DefaultStreamCreationTimeout, remotecommand.SupportedStreamingProtocols)
 }
 
-// commands runs what is asked for as a process of this machine.
+// commands runs commands as processes of this machine.
 type commands struct{}
 
 func (commands) ExecInContainer(ctx context.Context, _, _, _ string, command []string, in io.Reader, out, err io.WriteCloser, _ bool, _ <-chan remotecommand.TerminalSize, _ time.Duration) error {
@@ -210,7 +210,7 @@ func (commands) ExecInContainer(ctx context.Context, _, _, _ string, command []s
 		process.Stderr = err
 	}
 	if in != nil {
-		// Not process.Stdin: the process's end must not wait for that of the input.
+		// Not process.Stdin: the end of the process must not wait for the end of the input.
 		stdin, failed := process.StdinPipe()
 		if failed != nil {
 			return failed
@@ -251,7 +251,7 @@ func (k *kubelet) portForward(w http.ResponseWriter, r *http.Request) {
 		remotecommand.DefaultStreamCreationTimeout, portforward.SupportedProtocols)
 }
 
-// forwarder leads to loopback.
+// forwarder connects to loopback.
 type forwarder struct{ pod *v1.Pod }
 
 func (f forwarder) PortForward(ctx context.Context, _, _ string, port int32, stream io.ReadWriteCloser) error {

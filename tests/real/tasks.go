@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// tasks are the components that run until the cluster ends. One that ends before is an error.
+// tasks are the components that run until the cluster ends. An earlier end is an error.
 type tasks struct {
 	ctx    context.Context
 	failed chan error
@@ -39,7 +39,7 @@ func orEnded(err error) error {
 	return err
 }
 
-// wait waits until all components have ended, or for as long as given.
+// wait waits until all components have ended, up to a deadline.
 func (t *tasks) wait(atMost time.Duration) {
 	ended := make(chan struct{})
 	go func() {

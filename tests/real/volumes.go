@@ -14,10 +14,10 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// provisionedLabel is on the volumes that were made here.
+// provisionedLabel marks the volumes that were created here.
 const provisionedLabel = "devcluster.dev/provisioned"
 
-// provisionVolumes makes a volume for every claim, whatever its class, and removes it when its claim is gone.
+// provisionVolumes creates a volume for every claim of any class, and deletes it with its claim.
 func provisionVolumes(ctx context.Context, client kubernetes.Interface, site site) error {
 	factory := informers.NewSharedInformerFactory(client, 0)
 	on := func(informer cache.SharedIndexInformer, changed func(any)) error {
@@ -72,7 +72,7 @@ func makeWritable(path string) error {
 	return os.Chmod(path, 0o777)
 }
 
-// volumeFor is a volume that is meant for a claim; the controller of volumes binds both.
+// volumeFor builds a volume for a claim. The volume controller binds both.
 func volumeFor(claim *v1.PersistentVolumeClaim, directory string) *v1.PersistentVolume {
 	class := ""
 	if claim.Spec.StorageClassName != nil {

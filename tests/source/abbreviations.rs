@@ -1,4 +1,4 @@
-//! GitSyncs, Functions and builds that name a commit by the first digits of its id.
+//! GitSyncs, Functions and builds with abbreviated commit IDs.
 
 use std::cell::Cell;
 
@@ -12,7 +12,7 @@ use mainstay_testkit::{
     world::{World, config_map},
 };
 
-/// A world, a server for its repository, which the GitRepository `served` names, and the first one of its commits.
+/// Returns a world, a server for its repository, which the GitRepository `served` names, and the first commit.
 async fn world() -> (World, GitServer, String) {
     let mut world = World::with_functions().await;
     world.remote.file("hello/handler.js", "1").file("hello/package.json", "{}");
@@ -106,7 +106,7 @@ async fn a_build_fetches_the_recorded_commit_of_an_abbreviated_reference() {
     assert_eq!(job.read("workspace/src/handler.js"), "1");
     assert_eq!(origin.server.take_counts().packs, 1);
 
-    // A branch of that name, which is gone, has left its commit on another one.
+    // A deleted branch with this name left its commit on another branch.
     resolved[at] = "abcdef0".to_owned();
     job.fetch("nodejs22", &resolved).await;
     assert_eq!(job.read("workspace/src/handler.js"), "1");

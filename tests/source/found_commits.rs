@@ -1,4 +1,4 @@
-//! A commit that one consumer of a repository finds is taken up by all that follow it, whenever their own interval ends.
+//! A commit that one consumer of a repository finds is used by all others at once, whatever their interval.
 
 use std::time::Duration;
 
@@ -15,10 +15,10 @@ const API: &str = "serverless.kyma-project.io/v1alpha1";
 const SYNCS: &str = "mainstay.dev/v1alpha1";
 /// GitSyncs of the branch besides the one that finds the commit.
 const SIBLINGS: usize = 20;
-/// An interval that no test waits for.
+/// An interval longer than any test.
 const NEVER: &str = "10h";
 
-/// Files of a commit in which everybody's directory says `revision`.
+/// Writes a commit in which every directory has this revision.
 fn write(remote: &mut Origin, revision: &str) {
     for number in 0..=SIBLINGS {
         remote.file(&format!("apps/{number}/a.yaml"), config_map(&format!("a-{number}"), revision));
@@ -58,8 +58,7 @@ async fn all_that_follow_a_branch_take_up_a_commit_that_one_finds_with_one_looku
     }
     follow(&world, "suspended", "/suspended", json!({}));
     follow(&world, "broken", "/broken", json!({}));
-    world.git_function("hello", "/hello");
-    world.edit_function("hello", json!({"spec": {"source": "shop"}}));
+    world.git_function_of("shop", "hello", "/hello");
     for number in 0..=SIBLINGS {
         world.ready(&format!("sync-{number}")).await;
     }
@@ -93,7 +92,7 @@ async fn all_that_follow_a_branch_take_up_a_commit_that_one_finds_with_one_looku
     assert_eq!(world.status("dev"), unmoved, "no commit of what it follows");
 }
 
-/// A GitRepository `name` of the namespace that is read with its own login.
+/// Creates a GitRepository `name` in the namespace with its own login.
 fn repository(world: &World, server: &GitServer, namespace: &str, name: &str) {
     let metadata = json!({"name": name, "namespace": namespace});
     let data = json!({"username": name, "password": "right"});

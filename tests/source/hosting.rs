@@ -1,4 +1,4 @@
-//! Where the repository comes from: servers that are away, slow or lie, passwords, and branches that are missing.
+//! Repository servers that are unavailable, slow or lie, passwords, and missing branches.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use mainstay_testkit::{
     world::{NAMESPACE, World, config_map},
 };
 
-/// A world whose repository is behind an HTTP server, with one applied commit.
+/// Returns a world whose repository is behind an HTTP server, with one applied commit.
 async fn served(spec: Value) -> (World, GitServer) {
     let mut world = World::new().await;
     let server = GitServer::start(world.remote.root()).await;
@@ -48,7 +48,7 @@ async fn a_change_of_another_git_repository_causes_no_lookup() {
     world.start();
     world.condition_is("demo", "Ready", "False GitAuthorizationFailed").await;
     for _ in 0..4 {
-        // So that it is not tried again soon by itself.
+        // So often that the next automatic retry is far away.
         world.ask("demo").await;
     }
     world.quiet().await;
@@ -57,7 +57,7 @@ async fn a_change_of_another_git_repository_causes_no_lookup() {
         world.repository(&format!("other-{number}"), "https://git.example.com/other.git");
         world.quiet().await;
     }
-    // What comes after them was seen, so they were.
+    // This GitSync comes after the others, so they have been handled too.
     world.sync("last", json!({"gitRepository": "nowhere"}));
     world.until("the last one is told", |w| w.condition("last", "Ready").contains("nowhere")).await;
     assert_eq!(server.take_counts().requests, 0);
@@ -89,7 +89,7 @@ async fn a_failed_object_does_not_cause_lookups_of_a_silent_remote() {
     world.condition_is("demo", "Ready", "False ApplyFailed").await;
     server.fail(On::Everything, Fault::Status(503));
     server.forget_arrivals();
-    // The object is due at once, and cannot be tried.
+    // The failed object is due at once, but cannot be retried while Git is unavailable.
     world.ask("demo").await;
     world.condition_is("demo", "Ready", "False SourceUnavailable").await;
     let asked_often = async {

@@ -1,4 +1,4 @@
-//! Integration tests: Git remotes: transports, credentials, references, submodules and signatures.
+//! Integration tests of Git remotes: transports, credentials, references, submodules and signatures.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods)]
 
 mod abbreviations;

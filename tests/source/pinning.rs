@@ -1,4 +1,4 @@
-//! Host keys that are pinned at first use: when, for whom, and what happens to another key.
+//! Host keys pinned at first use: for which repositories, and what happens with another key.
 
 use std::fs;
 
@@ -17,7 +17,7 @@ const API: &str = "serverless.kyma-project.io/v1alpha1";
 const ALL: &[&str] = &["ed25519", "ecdsa", "rsa"];
 const KNOWN_HOSTS: &str = "mainstay-known-hosts";
 
-/// A key that lets in.
+/// Creates a key that the server accepts.
 fn key(server: &SshServer) -> String {
     let room = tempfile::tempdir().unwrap();
     let path = room.path().join("key");
@@ -26,7 +26,7 @@ fn key(server: &SshServer) -> String {
     fs::read_to_string(path).unwrap()
 }
 
-/// Adds a GitRepository that pins the key of its host, or that does not.
+/// Creates a GitRepository with this setting for pinning.
 fn repository(world: &World, name: &str, url: &str, host_keys: Option<&str>) {
     let spec = json!({"url": url, "auth": {"type": "key", "secretName": "git"}, "hostKeys": host_keys});
     let metadata = json!({"name": name, "namespace": NAMESPACE});
@@ -42,14 +42,14 @@ fn status(world: &World, name: &str) -> Value {
     world.get(API, "gitrepositories", name).unwrap()["status"].clone()
 }
 
-/// Hosts and fingerprints that are pinned.
+/// Returns the pinned hosts and fingerprints.
 fn pins(world: &World, name: &str) -> Vec<(String, String)> {
     let all = status(world, name)["pinnedHostKeys"].as_array().cloned().unwrap_or_default();
     let text = |pin: &Value, field: &str| pin[field].as_str().unwrap().to_owned();
     all.iter().map(|pin| (text(pin, "host"), text(pin, "fingerprint"))).collect()
 }
 
-/// A repository `private` behind an SSH server, whose key is pinned, and a GitSync `demo` of it.
+/// Creates a repository `private` behind an SSH server with a pinned key, and a GitSync `demo` of it.
 async fn private(world: &World) -> SshServer {
     let server = SshServer::start(world.remote.root()).await;
     repository(world, "private", &server.url(NAME), Some("PinAtFirstUse"));
@@ -98,7 +98,7 @@ async fn the_first_key_is_pinned_and_another_one_is_refused_until_somebody_forge
     let expected = format!("True PinnedAtFirstUse: the host key of {} was pinned at first use: {old}", server.name());
     assert!(said.starts_with(&expected), "{said}");
 
-    // Another agent relies on it.
+    // Another agent uses the pin.
     world.kill().await;
     server.rotate(ALL);
     let new = server.fingerprint("ed25519");
@@ -110,7 +110,7 @@ async fn the_first_key_is_pinned_and_another_one_is_refused_until_somebody_forge
     assert!(world.condition("demo", "Ready").starts_with("False GitAuthorizationFailed"));
     assert_eq!((world.data("a"), pins(&world, "private")), ("1".into(), pinned.to_vec()));
 
-    // The command of the message.
+    // The command in the message.
     let said = world.condition("demo", "Ready");
     let (_, command) = said.split_once("have the next key pinned: kubectl ").unwrap();
     let expected = format!(
@@ -125,7 +125,7 @@ async fn the_first_key_is_pinned_and_another_one_is_refused_until_somebody_forge
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_known_of_a_host_is_stronger_than_a_pin() {
+async fn known_keys_of_a_host_precede_a_pin() {
     let mut world = World::new().await;
     world.remote.file("apps/a.yaml", config_map("a", "1")).commit("one");
     let server = private(&world).await;
@@ -146,12 +146,12 @@ async fn what_is_known_of_a_host_is_stronger_than_a_pin() {
     world.until("it is refused", |w| w.condition("demo", "Ready").contains("marks as @revoked")).await;
     assert_eq!(status(&world, "private")["pinnedHostKeys"], Value::Null);
 
-    // Nothing is known of this host.
+    // No key of this host is known.
     world.edit("v1", "configmaps", KNOWN_HOSTS, json!({"data": {"known_hosts": "# none"}}));
     world.ready("demo").await;
     assert_eq!(pins(&world, "private"), [(server.name(), server.fingerprint("ed25519"))]);
 
-    // The Secret overrides the pin, at once, and that it has none of this host counts, too.
+    // The Secret overrides the pin at once, even if it lacks a key of this host.
     world.set_secret("git", json!({"known_hosts": right}));
     world.until("it is refused", |w| w.condition("demo", "Ready").contains("(from known_hosts of the Secret)")).await;
     world.until("the pin is dropped", |w| pins(w, "private").is_empty()).await;
@@ -172,7 +172,7 @@ async fn a_pinned_host_is_looked_at_once_the_right_key_is_known_and_the_pin_does
     world.start();
     world.ready("demo").await;
     assert_eq!(pins(&world, "private"), pinned);
-    // Somebody else answered: the host has this key. The GitSync is ready, and its interval is an hour.
+    // The pin was wrong: this is the real key of the host. The GitSync is ready, and its interval is an hour.
     let room = tempfile::tempdir().unwrap();
     let path = room.path().join("right");
     generate(&path, "ed25519", &[]);

@@ -1,4 +1,4 @@
-//! `examples/private`: the GitRepository with an SSH key, unchanged, for a GitSync and for a Function.
+//! `examples/private`: the unchanged GitRepository with an SSH key, for a GitSync and for a Function.
 
 use std::{fs, os::unix::fs::symlink, path::Path};
 
@@ -13,7 +13,7 @@ use mainstay_testkit::{
 
 const SERVERLESS: &str = "serverless.kyma-project.io/v1alpha1";
 
-/// A file of the example.
+/// Returns a file of the example.
 fn example(name: &str) -> Value {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/private").join(name);
     let mut object: Value = serde_yaml::from_str(&fs::read_to_string(path).unwrap()).unwrap();
@@ -26,7 +26,7 @@ async fn the_example_works_unchanged_for_a_git_sync_and_a_function() {
     let mut world = World::with_functions().await;
     world.remote.file("deploy/a.yaml", config_map("a", "1"));
     world.remote.file("hello/handler.js", "1").file("hello/package.json", "{}").commit("one");
-    // github.com, as far as this agent can tell.
+    // A server that the agent takes for github.com.
     let server = SshServer::start_on_port_22(world.remote.root()).await;
     server.add_git();
     world.hosts.insert("github.com".to_owned(), server.ip());
@@ -42,7 +42,7 @@ async fn the_example_works_unchanged_for_a_git_sync_and_a_function() {
     world.create(SERVERLESS, "functions", NAMESPACE, example("function.yaml"));
     world.set_secret("kyma-git-creds", json!({"key": fs::read_to_string(&path).unwrap()}));
     world.start();
-    // It is not the real one.
+    // It is not the real github.com.
     let changed = format!(
         "the host key of github.com has changed: it presented {}, known is \
          SHA256:+DiY3wvvV6TuJJhbpZisF/zLDA0zPMSvHdkr4UvCOqU (ED25519) (published by its operator)",

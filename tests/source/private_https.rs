@@ -1,4 +1,4 @@
-//! Repositories behind TLS and a proxy, end to end: a GitSync, a Function and the container that fetches for its build.
+//! Repositories behind TLS and a proxy, end to end: a GitSync, a Function and the container `fetch` of its build.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ use mainstay_testkit::{
 const API: &str = "serverless.kyma-project.io/v1alpha1";
 const SECRETS: &[&str] = &["-tupelo", "PRIVATE KEY"];
 
-/// A server with a private CA that wants a bearer token.
+/// Returns a server with a private CA that requires a bearer token.
 async fn server(root: &std::path::Path) -> (PrivateCa, GitServer) {
     let ca = PrivateCa::new();
     let server = GitServer::start_tls(root, ca.server("127.0.0.1")).await;
@@ -28,7 +28,7 @@ async fn server(root: &std::path::Path) -> (PrivateCa, GitServer) {
     (ca, server)
 }
 
-/// A GitRepository `private` of the world's repository behind that server and a proxy.
+/// Creates a GitRepository `private` of the world's repository behind that server and a proxy.
 async fn private(world: &World) -> (PrivateCa, GitServer, Proxy) {
     let (ca, server) = server(world.remote.root()).await;
     let auth = json!({"type": "basic", "secretName": "git"});

@@ -1,4 +1,4 @@
-//! Every kind of address with every kind of authentication, in every state: the condition of each cell.
+//! All kinds of addresses with all kinds of authentication, in all states: the condition of each combination.
 
 use std::fs;
 
@@ -21,12 +21,12 @@ const SCHEMES: [&str; 6] = ["https", "http", "ssh", "scp", "git", "local"];
 const AUTHS: [&str; 5] = ["none", "basic", "token", "key", "passphrase"];
 const SERVERLESS: &str = "serverless.kyma-project.io/v1alpha1";
 
-/// All servers, which have the same repository.
+/// All servers, with the same repository.
 struct Servers {
     ca: PrivateCa,
     https: GitServer,
     http: GitServer,
-    /// With another port, and on port 22.
+    /// One on another port, and one on port 22.
     ssh: [SshServer; 2],
     git: GitDaemon,
 }
@@ -43,7 +43,7 @@ impl Servers {
         }
     }
 
-    /// From now on HTTP servers take this password and this token.
+    /// Makes HTTP servers accept this password and this token from now on.
     fn require(&self, word: &str) {
         let basic = format!("Basic {}", BASE64_STANDARD.encode(format!("robot:{word}")));
         for server in [&self.https, &self.http] {
@@ -51,7 +51,7 @@ impl Servers {
         }
     }
 
-    /// A message without what differs from run to run.
+    /// Returns a message without the parts that differ between runs.
     fn plain(&self, world: &World, message: &str) -> String {
         let mut text = message.to_owned();
         let mut put = |from: &str, to: &str| text = text.replace(from, to);
@@ -69,7 +69,7 @@ impl Servers {
     }
 }
 
-/// A private key and the fingerprint of its public half.
+/// Returns a private key and the fingerprint of its public key.
 fn key(world: &World, name: &str, more: &[&str], servers: Option<&Servers>) -> (String, String) {
     let path = world.remote.root().join(name);
     generate(&path, "ed25519", more);
@@ -89,7 +89,7 @@ async fn each_cell_has_its_condition() {
     logs::keep();
     let mut world = World::new().await;
     world.listen = Some(free_address());
-    // A directory for each, so that no two apply the same object.
+    // Each has its own directory, so that no two apply the same object.
     for name in SCHEMES.iter().flat_map(|scheme| AUTHS.map(|auth| name(scheme, auth))) {
         world.remote.file(&format!("{name}/map.yaml"), config_map(&name, "1"));
     }
@@ -167,7 +167,7 @@ async fn each_cell_has_its_condition() {
     nothing_is_shown(&mut world, &hidden).await;
 }
 
-/// Has each GitSync try anew, and notes what it says.
+/// Makes each GitSync retry, and records its message.
 async fn look(
     world: &World,
     servers: &Servers,

@@ -1,4 +1,4 @@
-//! What GitSyncs and Functions follow: ranges of versions, full names, and branches that go away or are renamed.
+//! References of GitSyncs and Functions: version ranges, full names, and branches that are deleted or renamed.
 
 use git2::Oid;
 use mainstay_engine::notification::Message;
@@ -10,7 +10,7 @@ use mainstay_testkit::{
     world::{World, config_map},
 };
 
-/// A world whose repository is behind an HTTP server and named `web`.
+/// Returns a world whose repository is behind an HTTP server and named `web`.
 async fn served() -> (World, GitServer) {
     let mut world = World::new().await;
     let server = GitServer::start(world.remote.root()).await;
@@ -23,7 +23,7 @@ fn follow(world: &World, name: &str, reference: &str) {
     world.sync(name, json!({"gitRepository": "web", "reference": reference, "baseDir": "/apps"}));
 }
 
-/// A commit in which the ConfigMap `a` has this value.
+/// Commits the ConfigMap `a` with this value.
 fn release(world: &mut World, value: &str) -> String {
     world.remote.file("apps/a.yaml", config_map("a", value)).commit(value)
 }
@@ -59,14 +59,14 @@ async fn a_git_sync_follows_the_highest_version_in_a_range() {
     world.ready_at("demo", &ten).await;
     assert_eq!((world.data("a"), found_at(&world, "demo")), ("ten".into(), json!("refs/tags/1.10.0")));
 
-    // A tag that goes away leaves the one before it.
+    // Without the newest tag, the previous one is used.
     world.remote.refer("refs/tags/other", Oid::from_str(&ten).unwrap());
     world.remote.drop_tag("1.10.0");
     world.ask("demo").await;
     world.ready_at("demo", &one).await;
     assert_eq!(found_at(&world, "demo"), "refs/tags/v1.9.0");
 
-    // The last one of them leaves what is applied.
+    // Without any tag, the applied objects stay.
     world.remote.drop_tag("v1.9.0");
     world.ask("demo").await;
     world.condition_is("demo", "Ready", none).await;
@@ -89,7 +89,7 @@ async fn a_range_of_versions_has_a_field_of_its_own() {
     world.condition_is("demo", "Ready", "False SourceInvalid").await;
     let said = world.condition("demo", "Ready");
     assert!(said.contains("a part of it is not a version such as `1.2.3`"), "{said}");
-    // Without the range, the branch.
+    // Without the range, the branch counts.
     world.edit("mainstay.dev/v1alpha1", "gitsyncs", "demo", json!({"spec": {"semver": null}}));
     world.ready_at("demo", &two).await;
     assert_eq!(world.data("a"), "two");
@@ -205,7 +205,7 @@ async fn a_branch_that_is_deleted_and_comes_back_with_other_files_prunes_under_t
     assert_eq!(world.config_maps(), ["m0", "m1"]);
 }
 
-/// What was told of rewritten branches so far.
+/// Returns the messages about rewritten branches.
 fn rewritten(world: &mut World) -> Vec<(String, String, String)> {
     let mut all = Vec::new();
     while let Ok(message) = world.messages.try_recv() {
@@ -217,7 +217,7 @@ fn rewritten(world: &mut World) -> Vec<(String, String, String)> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_branch_that_is_rewritten_is_told_and_one_that_goes_on_is_not() {
+async fn a_rewritten_branch_is_reported_and_an_advanced_one_is_not() {
     let (mut world, _server) = served().await;
     let base = release(&mut world, "base");
     follow(&world, "demo", "main");
@@ -227,20 +227,20 @@ async fn a_branch_that_is_rewritten_is_told_and_one_that_goes_on_is_not() {
     world.ready_at("demo", &one).await;
     assert_eq!(rewritten(&mut world), []);
 
-    // Amended.
+    // The commit is amended.
     let two = world.remote.force(&base).file("apps/a.yaml", config_map("a", "two")).commit("two");
     world.ask("demo").await;
     world.ready_at("demo", &two).await;
     assert_eq!(rewritten(&mut world), [("main".to_owned(), one, two.clone())]);
 
-    // Taken back, while no agent was there.
+    // The commit is removed while no agent runs.
     world.kill().await;
     world.remote.force(&base);
     world.start();
     world.ready_at("demo", &base).await;
     assert_eq!(rewritten(&mut world), [("main".to_owned(), two, base.clone())]);
 
-    // Another branch is no other state of this one.
+    // A switch to another branch is not a rewrite.
     let other = world.remote.orphan("other");
     world.remote.branch("other");
     world.change("demo", json!({"reference": "other"})).await;

@@ -1,4 +1,4 @@
-//! The status of GitRepositories: what lookups come to, whether anybody follows them or not.
+//! The status of GitRepositories: the results of lookups, with and without consumers.
 
 use serde_json::{Value, json};
 
@@ -24,7 +24,7 @@ async fn says(world: &World, name: &str, kind: &str, beginning: &str) {
     world.until_or(&format!("{name} {beginning}"), |w| said(w).starts_with(beginning), || said(world)).await;
 }
 
-/// A private key, which this server accepts.
+/// Returns a private key, which this server accepts.
 fn key(server: Option<&SshServer>) -> String {
     let room = tempfile::tempdir().unwrap();
     let path = room.path().join("key");
@@ -35,7 +35,7 @@ fn key(server: Option<&SshServer>) -> String {
     std::fs::read_to_string(path).unwrap()
 }
 
-/// Writes of statuses of GitRepositories, and lookups.
+/// Returns the numbers of status writes of GitRepositories, and of lookups.
 async fn cost(world: &World) -> (u64, u64) {
     let counts = world.levers().counts();
     let writes = counts.iter().filter(|c| c.verb == "patch" && c.resource.starts_with("gitrepositories"));
@@ -43,7 +43,7 @@ async fn cost(world: &World) -> (u64, u64) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_repository_that_nobody_follows_says_whether_it_can_be_read() {
+async fn a_repository_without_followers_says_whether_it_can_be_read() {
     let mut world = World::new().await;
     world.remote.file("a.yaml", config_map("a", "1"));
     let commit = world.remote.commit("one");
@@ -65,7 +65,7 @@ async fn a_repository_that_nobody_follows_says_whether_it_can_be_read() {
     assert_eq!(words(table.lines().next().unwrap()), ["NAME", "URL", "AUTH", "READY", "REVISION", "AGE", "MESSAGE"]);
     let row = table.lines().find(|line| line.starts_with("repo ")).unwrap();
     assert!(row.contains(" True ") && row.contains(&format!("main@sha1:{commit}")), "{table}");
-    // It is corrected, and says so.
+    // The address is corrected, and the status reports success.
     let path = world.remote.path().display().to_string();
     world.edit(API, "gitrepositories", "missing", json!({"spec": {"url": path}}));
     says(&world, "missing", "Ready", "True Resolved").await;

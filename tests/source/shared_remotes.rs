@@ -1,4 +1,4 @@
-//! Remotes with many consumers: none delays another.
+//! Remotes with many consumers. No remote delays another.
 
 use std::{fs::OpenOptions, path::PathBuf, time::Duration};
 
@@ -10,12 +10,12 @@ use mainstay_testkit::{
     world::{NAMESPACE, World, config_map},
 };
 
-/// Bytes of a file that a clone brings and what comes later does not.
+/// Bytes of a file that a clone receives and later fetches do not.
 const LARGE: usize = 300_000;
 /// API version of GitSyncs.
 const SYNCS: &str = "mainstay.dev/v1alpha1";
 
-/// A GitSync `demo` and a Git Function `hello` of one remote, which are both up to date.
+/// Returns a GitSync `demo` and a Git Function `hello` of one remote. Both are up to date.
 async fn both() -> (World, GitServer) {
     let mut world = World::with_functions().await;
     world.functions.git_interval = Duration::from_secs(3600);
@@ -133,7 +133,7 @@ async fn a_secret_is_watched_once_however_many_need_it() {
         let secrets = counts.iter().filter(|count| count.verb == "watch" && count.resource == "secrets");
         secrets.map(|count| count.count).sum::<u64>()
     };
-    // The agent itself watches for Secrets that ask for an SSH key or a login of the registry, the Secret with that login, logins
+    // The agent's own watches: Secrets that request an SSH key or a registry login, the Secret with that login, logins
     // for all namespaces, and their copies.
     let own = 5;
     assert_eq!(watches(&world), own + 1, "two GitSyncs need it, and there is no Function that needs a registry");
@@ -148,7 +148,7 @@ async fn a_secret_is_watched_once_however_many_need_it() {
     assert_eq!(watches(&world), own + 4, "and one for each of the names that are the same in every namespace");
 }
 
-/// A repository that never comes to an answer: looking for its references waits for whoever writes a pipe.
+/// A repository that never answers: its references are read from a pipe without a writer.
 struct Stalled {
     origin: Origin,
     pipe: PathBuf,
@@ -165,7 +165,7 @@ impl Stalled {
     }
 }
 
-/// Lets those go who wait, or the test would never end.
+/// Releases the waiting readers, so that the test can end.
 impl Drop for Stalled {
     fn drop(&mut self) {
         let writer = OpenOptions::new().read(true).write(true).open(&self.pipe);

@@ -1,4 +1,4 @@
-//! Remotes as they are and as they should not be: what a lookup and a fetch make of them.
+//! Lookups and fetches of valid and invalid remotes.
 
 use std::{
     collections::BTreeMap,
@@ -77,7 +77,7 @@ impl Bench {
         sync(&self.source, &self.remote(), reference).await
     }
 
-    /// The attempt fails, within the deadlines; its class and text.
+    /// Fails within the deadlines, and returns class and text.
     async fn failure(&self, reference: &str) -> (Class, String) {
         let error = self.sync(reference).await.expect_err("it fails");
         (error.class(), chain(&error))
@@ -105,7 +105,7 @@ async fn sync(source: &Source, remote: &Remote, reference: &str) -> Result<Snaps
     source.fetch(remote, &found).await
 }
 
-/// Paths and contents under a directory.
+/// Returns paths and contents below a directory.
 async fn files(snapshot: &Snapshot, base_dir: &str) -> BTreeMap<String, String> {
     let base_dir = BaseDir::parse(base_dir).unwrap();
     let read = snapshot.blocking(move |snapshot| {
@@ -123,7 +123,7 @@ fn expected(files: &[(&str, &str)]) -> BTreeMap<String, String> {
     files.iter().map(|(path, content)| ((*path).to_owned(), (*content).to_owned())).collect()
 }
 
-/// Somebody reads the remote, and then nobody does.
+/// Adds a consumer of the remote and removes it again.
 fn forget(source: &Source, remote: &Remote) {
     let consumer = Consumer { kind: ConsumerKind::GitSync, namespace: "shop".into(), name: "web".into() };
     source.set_remote(&consumer, Some(remote));

@@ -1,4 +1,4 @@
-//! Repositories over SSH, end to end: a GitSync, a Function and the container that fetches for its build.
+//! Repositories over SSH, end to end: a GitSync, a Function and the container `fetch` of its build.
 
 use std::{fs, time::Duration};
 
@@ -18,13 +18,13 @@ use mainstay_testkit::{
 const API: &str = "serverless.kyma-project.io/v1alpha1";
 const ALL: &[&str] = &["ed25519", "ecdsa", "rsa"];
 
-/// What must not be shown of the key and its passphrases: of the key, each of its lines but the first and the last.
+/// Returns the secret parts of the key and its passphrases: every line of the key except the first and the last.
 fn of_key(key: &str) -> Vec<&str> {
     let lines = key.lines().filter(|line| !line.starts_with("-----"));
     ["-tupelo", "PRIVATE KEY"].into_iter().chain(lines).collect()
 }
 
-/// A key that lets in, with a passphrase.
+/// Returns an accepted key with a passphrase.
 fn key(server: &SshServer) -> String {
     let room = tempfile::tempdir().unwrap();
     let path = room.path().join("key");
@@ -37,7 +37,7 @@ fn secret(world: &World, data: Value) {
     world.set_secret("git", data);
 }
 
-/// A GitRepository `private` of the world's repository behind an SSH server.
+/// Creates a GitRepository `private` of the world's repository behind an SSH server.
 async fn private(world: &World) -> SshServer {
     let server = SshServer::start(world.remote.root()).await;
     let spec = json!({"url": server.url(NAME), "auth": {"type": "key", "secretName": "git"}});
@@ -67,7 +67,7 @@ async fn a_git_sync_follows_a_repository_over_ssh_and_each_correction_of_the_sec
     world.until("the object is applied", |w| w.data("a") == "1").await;
     world.ready("demo").await;
 
-    // A host key that changed stops what comes, and nothing that is there.
+    // A changed host key stops new commits and keeps the applied objects.
     let old = server.fingerprint("ed25519");
     server.rotate(ALL);
     world.remote.file("a.yaml", config_map("a", "2")).commit("two");
@@ -108,7 +108,7 @@ async fn a_function_follows_a_repository_over_ssh() {
     nothing_is_shown(&mut world, &of_key(&key)).await;
 }
 
-/// Sets the host keys that hold for all repositories.
+/// Sets the host keys for all repositories.
 fn known_hosts(world: &World, lines: &str) {
     let data = json!({"data": {"known_hosts": lines}});
     if world.get("v1", "configmaps", KNOWN_HOSTS).is_some() {
@@ -158,12 +158,12 @@ async fn a_rotated_host_key_is_refused_until_the_config_map_says_so_too_without_
     world.until("the second commit is applied", |w| w.data("a") == "2").await;
     world.ready("demo").await;
 
-    // What is revoked for all is refused, whatever the Secret says.
+    // A key that is revoked for all is refused, whatever the Secret says.
     secret(&world, json!({"known_hosts": server.known_hosts(ALL)}));
     world.ask("demo").await;
     world.ready("demo").await;
     known_hosts(&world, &format!("@revoked * {}", server.host_key("ed25519")));
-    // The agent may hear of the ConfigMap after it heard of the first request.
+    // The agent may observe the ConfigMap after the first request.
     let refused = async {
         while !world.condition("demo", "Ready").contains("which known_hosts marks as @revoked") {
             world.ask("demo").await;

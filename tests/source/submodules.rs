@@ -1,4 +1,4 @@
-//! Submodules and Git LFS as a GitSync meets them.
+//! Submodules and Git LFS in GitSyncs.
 
 use serde_json::json;
 

@@ -1,4 +1,4 @@
-//! Commits that must be signed: by whom, how, and what becomes of those that are not. `gpg` and `ssh-keygen` sign.
+//! Commits that must be signed: accepted and refused signatures of `gpg` and `ssh-keygen`.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use mainstay_testkit::{
     world::{World, config_map},
 };
 
-/// Adds a GitRepository `web` whose commits must be signed by the keys in the Secret `keys`.
+/// Creates a GitRepository `web` whose commits must be signed with the keys in the Secret `keys`.
 fn web(world: &World, server: &GitServer, mode: &str) {
     world.repository("web", &server.url(NAME));
     let verify = json!({"verify": {"mode": mode, "secretRef": {"name": "keys"}}});
@@ -35,7 +35,7 @@ fn follow(world: &World, spec: Value) {
     world.sync("demo", whole);
 }
 
-/// What the Ready condition says behind the name of the commit and the address.
+/// Returns the message of the Ready condition after the commit and the address.
 fn why(world: &World) -> String {
     let said = world.condition("demo", "Ready");
     let (_, why) = said.split_once("repo.git: ").unwrap_or_else(|| panic!("{said}"));
@@ -59,7 +59,7 @@ async fn only_signed_commits_are_applied_and_what_was_applied_stays_enforced() {
     assert!(world.condition("demo", "Stalled").starts_with("True VerificationFailed"));
     assert_eq!((world.data("a"), world.status("demo")["attemptedCommit"].clone()), ("1".into(), json!(two)));
 
-    // An agent that starts now still keeps what was applied.
+    // A new agent keeps the applied objects too.
     world.kill().await;
     world.start();
     world.condition_is("demo", "Ready", "False VerificationFailed").await;
@@ -113,7 +113,7 @@ async fn a_changed_secret_acts_at_once_in_both_directions() {
     world.until("the key is named", |w| w.condition("demo", "Ready").ends_with(&unknown)).await;
     world.set_secret("keys", json!({"bob.asc": bob.public()}));
     world.ready_at("demo", &one).await;
-    // A key that leaves the Secret: nothing is applied any more, and nothing is deleted.
+    // A key is removed from the Secret. No objects are applied or deleted any more.
     world.set_secret("keys", json!({"bob.asc": alice.public()}));
     world.until("it is told", |w| w.condition("demo", "Ready").ends_with(&unknown)).await;
     assert_eq!(world.data("a"), "1");
@@ -142,13 +142,13 @@ async fn a_function_is_built_from_signed_commits_only() {
     let two = world.remote.file("hello/handler.js", "2").signed("two", |raw| alice.sign(raw));
     world.look();
     world.until_function("it is built", &|w: &World| w.function_status("hello")["commit"] == *two).await;
-    // The same commit by keys that are no longer trusted.
+    // The same commit, after its key was removed from the trusted ones.
     world.set_secret("keys", json!({"alice.sshpub": SshKey::new("ed25519").public()}));
     let unknown = format!("SSH key {}, which is not in Secret keys", alice.fingerprint());
     world.until_function("it is told", &|w: &World| w.said("hello", "ConfigurationReady").contains(&unknown)).await;
 }
 
-/// What is in an armoured block.
+/// Returns the contents of an armoured block.
 fn packets(armored: &str) -> Vec<u8> {
     use base64::prelude::{BASE64_STANDARD, Engine as _};
     let lines = armored.lines().skip_while(|line| !line.trim().is_empty());
@@ -165,7 +165,7 @@ async fn a_key_that_expires_while_the_agent_runs_vouches_for_nothing_from_then_o
     follow(&world, json!({"interval": "1s"}));
     world.start();
     world.ready_at("demo", &one).await;
-    // Long enough for it to be judged good once more; nothing here relies on that.
+    // Usually long enough for another successful check. The test does not rely on it.
     let ends = jiff::Timestamp::now() + jiff::SignedDuration::from_secs(8);
     let signer = format!("alice valid-before=\"{}Z\" {}", ends.strftime("%Y%m%d%H%M%S"), alice.public());
     world.set_secret("keys", json!({"signers": signer}));
@@ -174,7 +174,7 @@ async fn a_key_that_expires_while_the_agent_runs_vouches_for_nothing_from_then_o
     assert_eq!(world.data("a"), "1", "what was applied stays");
 }
 
-/// A remote on this disk, and what comes of verifying it.
+/// A remote on this disk, and its verification.
 struct Judge {
     origin: Origin,
     source: Source,
@@ -214,7 +214,7 @@ impl Judge {
         }
     }
 
-    /// What is said of a commit with this signature.
+    /// Returns the result for a commit with this signature.
     async fn of(&mut self, keys: &[&str], sign: impl FnOnce(&str) -> String) -> String {
         self.origin.signed("signed", sign);
         self.says(VerifyMode::Head, "main", keys).await
@@ -266,7 +266,7 @@ async fn allowed_signers_may_narrow_purpose_and_time() {
         let line = format!("alice@example.com {options} {public}");
         assert_eq!(judge.of(&[&line], |raw| key.sign(raw)).await, expected, "{options}");
     }
-    // Of two lines with the same key, one that permits is enough.
+    // One accepting line of two with the same key is enough.
     let both = format!("a@b valid-before=20240101 {public}\nc@d {public}");
     assert_eq!(judge.of(&[&both], |raw| key.sign(raw)).await, "good");
 }
@@ -282,7 +282,7 @@ async fn openpgp_keys_and_subkeys_sign_until_they_expire_or_are_revoked() {
         assert_eq!(judge.of(&[&gpg.public()], |raw| gpg.sign(&format!("{raw} "))).await, wrong);
     }
 
-    // gpg refuses to sign with MD5, and with SHA-1 by most keys.
+    // gpg refuses to sign with MD5, and with most keys also with SHA-1.
     let gpg = Gpg::new("rsa2048", "never");
     let weak = judge.of(&[&gpg.public()], |raw| gpg.sign_with(&["--digest-algo", "SHA1"], raw)).await;
     let name = format!("OpenPGP key {}", gpg.fingerprints()[0]);
@@ -307,20 +307,20 @@ async fn openpgp_keys_and_subkeys_sign_until_they_expire_or_are_revoked() {
     let certificate = gpg.revoke();
     let name = format!("OpenPGP key {}", gpg.fingerprints()[0]);
     let revoked = format!("it is signed with {name}, which was revoked");
-    // The commit was signed before; the Secret has learned of the revocation.
+    // The commit was signed before the Secret contained the revocation.
     assert_eq!(judge.says(VerifyMode::Head, "main", &[&gpg.public()]).await, revoked);
     assert_eq!(judge.says(VerifyMode::Head, "main", &[&trusted]).await, "good");
-    // An older copy beside it changes nothing, and a revocation certificate alone is not passed over.
+    // An older copy of the key changes nothing, and a separate revocation certificate is not ignored.
     assert_eq!(judge.says(VerifyMode::Head, "main", &[&trusted, &gpg.public()]).await, revoked);
     assert_eq!(judge.says(VerifyMode::Head, "main", &[&gpg.public(), &trusted]).await, revoked);
     let unused = judge.says(VerifyMode::Head, "main", &[&trusted, &certificate]).await;
     assert!(unused.contains("holds no key; import a revocation certificate"), "{unused}");
 
-    // In a binary file the certificate is appended, and stands behind the signatures of the subkey.
+    // In a binary file, the certificate is appended after the subkey's signatures.
     let binary = [packets(&trusted), packets(&certificate)].concat();
     assert_eq!(judge.says_by(VerifyMode::Head, "main", vec![packets(&trusted)]).await, "good");
     assert_eq!(judge.says_by(VerifyMode::Head, "main", vec![binary]).await, revoked);
-    // Also behind packets that cannot be read: an experimental one (60), and one of an unknown critical type (22).
+    // Also after unknown packets: an experimental one (60), and one of an unknown critical type (22).
     for unread in [&[0xfc, 3, 1, 2, 3][..], &[0xd6, 3, 1, 2, 3]] {
         let binary = [&*packets(&trusted), unread, &*packets(&certificate)].concat();
         let said = judge.says_by(VerifyMode::Head, "main", vec![binary]).await;
@@ -329,12 +329,12 @@ async fn openpgp_keys_and_subkeys_sign_until_they_expire_or_are_revoked() {
     let binary = [&*packets(&trusted), &[0xfc, 3, 1, 2, 3], &*packets(&certificate)].concat();
     assert_eq!(judge.says_by(VerifyMode::Head, "main", vec![binary]).await, revoked);
 
-    // A key that was made in 2020 for one year signed in 2020.
+    // A key of 2020 that was valid for one year, and a signature of 2020.
     let gpg = Gpg::past("20200101T000000", "365d");
     let said = judge.of(&[&gpg.public()], |raw| gpg.sign_with(&["--faked-system-time", "20200601T000000"], raw)).await;
     let name = format!("OpenPGP key {}", gpg.fingerprints()[0]);
     assert_eq!(said, format!("it is signed with {name}, which expired at 2020-12-31T00:00:00Z"));
-    // It signs in 2030.
+    // A signature of 2099.
     let gpg = Gpg::new("ed25519", "never");
     let said = judge.of(&[&gpg.public()], |raw| gpg.sign_with(&["--faked-system-time", "20990601T000000"], raw)).await;
     assert_eq!(said, "its signature is not usable: it was made in the future");
@@ -410,7 +410,7 @@ async fn hostile_signatures_are_refused_by_name() {
     let cut = |raw: &str| Gpg::armored(&gpg.binary_signature(raw)[..40]);
     assert_eq!(judge.of(&keys, cut).await, not_openpgp);
 
-    // Two headers: the second one is by a key that is trusted.
+    // Two signature headers: the second one is by a trusted key.
     let unsigned = judge.origin.commit("twice");
     let raw = judge.origin.raw(&unsigned);
     let header = |name: &str| format!("{name} {}\n", key.sign(&raw).trim_end().replace('\n', "\n "));
@@ -427,7 +427,7 @@ async fn hostile_signatures_are_refused_by_name() {
         judge.origin.stored(&format!("{head}\n{extra}\n{body}"));
         assert_eq!(judge.says(VerifyMode::Head, "main", &keys).await, expected);
     }
-    // In the message it is text.
+    // In the commit message, a header is only text.
     judge.origin.stored(&format!("{head}\n\n{}{body}", header("gpgsig")));
     let unsigned = judge.says(VerifyMode::Head, "main", &keys).await;
     assert_eq!(unsigned, "it is not signed; sign it with a key that is in Secret keys");

@@ -1,4 +1,4 @@
-//! `spec.additions`: what people's tools add to managed objects is taken back, and what others add stays.
+//! `spec.additions`: additions to managed objects by user tools are removed, and additions by others stay.
 
 use devcluster::verbs::patch::Form;
 use serde_json::{Value, json};
@@ -31,7 +31,7 @@ fn env(world: &World) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_people_add_goes_and_what_others_add_stays() {
+async fn additions_of_people_are_removed_and_those_of_controllers_stay() {
     let mut world = with(json!({})).await;
     let theirs =
         json!({"metadata": {"labels": {"vpa": "1"}, "finalizers": ["example.org/theirs"]}, "data": {"auto": "1"}});
@@ -54,7 +54,7 @@ async fn what_people_add_goes_and_what_others_add_stays() {
     let expected = json!({"field": "data.mine", "found": "\"z\"", "restored": "absent"});
     let shown = |w: &World| w.status("demo")["lastReverts"][0]["changes"].as_array().cloned().unwrap_or_default();
     world.until("the status shows what it was", |w| shown(w).contains(&expected)).await;
-    // A commit that adds what was taken back brings it.
+    // A commit with the removed addition applies it.
     world.remote.file("a.yaml", format!("{}  mine: git\n", config_map("a", "1")));
     world.commit("demo", "it is in Git now").await;
     fence(&world).await;

@@ -1,4 +1,4 @@
-//! The addresses of repositories in a namespace that is confined: what is said, and that nothing is asked.
+//! Repository addresses in a restricted namespace: the messages, and the absence of requests.
 
 use serde_json::{Value, json};
 
@@ -23,7 +23,7 @@ fn create(world: &World, api: &str, (kind, resource): (&str, &str), name: &str, 
     world.create(api, resource, SHOP, json!({"apiVersion": api, "kind": kind, "metadata": metadata, "spec": spec}));
 }
 
-/// A world with a namespace that is not the agent's, in which a GitSync and a Function follow this address.
+/// Creates a world with a namespace besides the agent's, in which a GitSync and a Function follow this address.
 async fn confined(url: &str) -> World {
     let mut world = World::with_functions().await;
     world.allow_networks.clear();

@@ -1,4 +1,4 @@
-//! Objects that somebody else applied before: all of it becomes what the repository says.
+//! Adoption of objects that other tools applied: in the end they match the repository completely.
 
 use devcluster::{Action, Call, verbs::patch::Form};
 use serde_json::{Value, json};
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use mainstay_testkit::kubectl::Kubectl;
 use mainstay_testkit::world::{NAMESPACE, World};
 
-/// Who is not the agent.
+/// A user other than the agent.
 pub(super) const PERSON: &str = "jane";
 /// The kinds of a case.
 pub(super) const KINDS: [(&str, &str); 5] = [
@@ -17,17 +17,17 @@ pub(super) const KINDS: [(&str, &str); 5] = [
     ("networking.k8s.io/v1", "networkpolicies"),
 ];
 
-/// How objects came to be before they were adopted.
+/// The history of objects before their adoption.
 enum Former {
-    /// They were not there.
+    /// The objects did not exist.
     Absent,
-    /// By these commands of `kubectl`, with the file of what the repository has and that of everything.
+    /// Created by these `kubectl` commands. `SOME` and `ALL` are the files of `some` and `all`.
     Kubectl(&'static [&'static [&'static str]]),
-    /// Created from the first file, and replaced by the second one as this field manager.
+    /// Created from `some` and replaced by `all`, as this field manager.
     Replaced(&'static str),
     /// Applied as this field manager.
     Applied(&'static str),
-    /// Created, before there were field managers.
+    /// Created, then all field managers were removed.
     Wiped,
 }
 use Former::{Absent, Applied, Kubectl as By, Replaced, Wiped};
@@ -54,7 +54,7 @@ const FORMERS: [(&str, Former); 19] = [
     ("wiped", Wiped),
 ];
 
-/// What is in the repository in the end.
+/// Returns the final content of the repository.
 pub(super) fn some(name: &str) -> Vec<Value> {
     let pods = json!({
         "metadata": {"labels": {"app": name}},
@@ -75,7 +75,7 @@ pub(super) fn some(name: &str) -> Vec<Value> {
     ]
 }
 
-/// The same with everything else that people write.
+/// Returns the same objects with everything else that users write.
 pub(super) fn all(name: &str) -> Vec<Value> {
     let pods = json!({
         "metadata": {"labels": {"old": "1"}, "annotations": {"old": "1"}},
@@ -122,7 +122,7 @@ pub(super) fn call(object: &Value, name: &str, action: Action) -> Call {
     Call::new(api_version, KINDS[at].1, NAMESPACE, name, action)
 }
 
-/// Lets the objects of a case come to be.
+/// Creates the objects of a case.
 async fn create(world: &World, kubectl: &Kubectl, name: &str, former: &Former) {
     let (some, all) = (some(name), all(name));
     match former {
@@ -169,7 +169,7 @@ async fn create(world: &World, kubectl: &Kubectl, name: &str, former: &Former) {
     }
 }
 
-/// What of a live object a manifest can say.
+/// Returns the part of a live object that a manifest can contain.
 pub(super) fn content(world: &World, (api_version, resource): (&str, &str), name: &str) -> Value {
     let live = world.get(api_version, resource, name).unwrap_or_else(|| panic!("{resource} {name}"));
     let mut annotations = live["metadata"]["annotations"].clone();
@@ -183,7 +183,7 @@ pub(super) fn content(world: &World, (api_version, resource): (&str, &str), name
         let spec = content["spec"].as_object_mut().unwrap();
         spec.retain(|name, _| !["clusterIP", "clusterIPs"].contains(&name.as_str()));
         for port in spec["ports"].as_array_mut().unwrap() {
-            // It is another one in each Service.
+            // It differs in each Service.
             port.as_object_mut().unwrap().entry("nodePort").and_modify(|port| *port = json!("some"));
         }
     }
@@ -215,7 +215,7 @@ async fn world_with(formers: &[(&str, Former)]) -> World {
     world
 }
 
-/// The ReplicaSets, each by its name and what its pods are made from.
+/// Returns the ReplicaSets: their names and pod templates.
 pub(super) fn replica_sets(world: &World) -> Vec<(String, Value)> {
     let all = world.server.objects("apps/v1", "replicasets", Some(NAMESPACE));
     let mut all = all
@@ -290,6 +290,6 @@ async fn an_adoption_leaves_what_controllers_and_people_who_restart_or_pause_wro
         json!({"labels": {"app": "web"},
         "annotations": {"kubectl.kubernetes.io/restartedAt": "1"}})
     );
-    // The deletion of the namespace would wait for it.
+    // Otherwise the deletion of the namespace would wait for the finalizer.
     world.write_as("t", call(&web, "web", Action::Patch(Form::Merge, json!({"metadata": {"finalizers": null}}))));
 }

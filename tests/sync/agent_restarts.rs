@@ -1,4 +1,4 @@
-//! An agent whose process is killed and started again, as a container is within its pod.
+//! An agent whose process is killed and restarted, like a container within its pod.
 
 use std::process::{Child, Stdio};
 
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use mainstay_testkit::world::{NAMESPACE, World, config_map};
 
-/// Starts the program itself beside the cluster; killed when dropped.
+/// The program as a process beside the cluster. Killed on drop.
 struct Agent(Child);
 
 impl Agent {
@@ -26,7 +26,7 @@ impl Agent {
 
 impl Drop for Agent {
     fn drop(&mut self) {
-        // It may have ended.
+        // It may have ended already.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -55,6 +55,6 @@ async fn a_restarted_agent_keeps_its_lease() {
     world.edit("v1", "configmaps", "a", json!({"data": {"key": "changed"}}));
     let _agent = Agent::start(&directory.path().join("data"), &kubeconfig);
     world.until("the edit is reverted", |w| w.data("a") == "1").await;
-    // The same holder since the same time: nobody waited until the Lease ran out.
+    // Holder and acquire time are unchanged: the new process did not wait for the Lease to expire.
     assert_eq!(lease(&world), before);
 }

@@ -1,4 +1,4 @@
-//! What `mainstay install` asks the agent to create, when some of it is refused at first.
+//! The objects that `mainstay install` makes the agent create, when some are refused at first.
 
 use serde_json::{Value, json};
 
@@ -28,7 +28,7 @@ fn annotation(world: &World, name: &str) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_was_created_once_is_not_created_again_while_others_are_refused() {
+async fn created_objects_are_not_created_again_while_others_are_refused() {
     let mut world = World::new().await;
     world.fail_next("apply", "gitsyncs", "refused", 403, 1000);
     let metadata = json!({"name": "mainstay-bootstrap", "namespace": NAMESPACE});
@@ -36,7 +36,7 @@ async fn what_was_created_once_is_not_created_again_while_others_are_refused() {
     let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data});
     world.create("v1", "configmaps", NAMESPACE, map);
     world.start();
-    // One that is refused holds up no other.
+    // A refused object does not delay the others.
     world.until("the last one is there", |w| w.get(MAINSTAY, "gitsyncs", "last").is_some()).await;
     world.until("that is recorded", |w| annotation(w, "mainstay.dev/bootstrapping").is_string()).await;
     world.delete(SERVERLESS, "gitrepositories", "shop");

@@ -1,5 +1,5 @@
-//! Servers that misbehave in every way, and every kind of credentials: each attempt fails with a name, and nothing of what
-//! is secret is shown anywhere.
+//! Misbehaving servers, with every kind of credentials: each attempt fails with a specific error, and no secret appears
+//! anywhere.
 
 use std::{fs, path::Path, time::Duration};
 
@@ -23,7 +23,7 @@ const PASSWORD: &str = "horse-tupelo";
 const OVER_HTTP: [&str; 5] = ["basic", "bearer", "app", "client", "proxy"];
 const ALL: [&str; 6] = ["basic", "bearer", "app", "client", "proxy", "ssh"];
 
-/// A GitRepository and a GitSync of this name, and the Secret that it is opened with.
+/// Creates a GitRepository, a GitSync and their Secret.
 fn followed(world: &World, name: &str, url: &str, data: Value) {
     let kind = if name == "ssh" { "key" } else { "basic" };
     world.set_secret(name, data);
@@ -37,18 +37,18 @@ fn followed(world: &World, name: &str, url: &str, data: Value) {
     world.sync(name, json!({"gitRepository": name, "baseDir": format!("/{name}"), "interval": "1h"}));
 }
 
-/// The lines of a key that are secret.
+/// Returns the secret lines of a key.
 fn lines(key: &str) -> impl Iterator<Item = &str> {
     key.lines().filter(|line| !line.starts_with("-----") && !line.is_empty())
 }
 
-/// A private key of a GitHub App.
+/// Generates a private key of a GitHub App.
 fn app_key() -> String {
     let made = mainstay_testkit::isolated("openssl").args(["genrsa", "-traditional", "2048"]).output();
     String::from_utf8(made.expect("`openssl` is installed (apt-get install openssl)").stdout).unwrap()
 }
 
-/// An SSH key with a passphrase.
+/// Generates an SSH key with a passphrase.
 fn sealed_key(directory: &Path, server: &SshServer) -> String {
     let path = directory.join("sealed");
     generate(&path, "ed25519", &["-N", PASSWORD]);
@@ -72,7 +72,7 @@ async fn no_fault_of_a_server_shows_anything_of_any_kind_of_credentials() {
     let https = GitServer::start_tls(&root, ca.server("127.0.0.1")).await;
     let tokens = GitServer::start_tls(&root, ca.server("127.0.0.1")).await;
     let mutual = GitServer::start_tls(&root, ca.server_for_clients("127.0.0.1")).await;
-    // It shows what it is sent.
+    // It reveals the credentials that it receives.
     let elsewhere = GitServer::start_tls(&root, ca.server("127.0.0.1")).await;
     elsewhere.fail(On::Everything, Fault::Status(401));
     let (proxy, ssh) = (Proxy::http("walker", "cow-tupelo"), SshServer::start(&root).await);
@@ -119,7 +119,7 @@ async fn no_fault_of_a_server_shows_anything_of_any_kind_of_credentials() {
     }
     ssh.fail(SshFault::CutAfter(0));
     world.start();
-    // Each server repeats what it was sent itself.
+    // Each server echoes the credentials that it received.
     let said = [PASSWORD, "token-tupelo", "anybody"].map(|word| Fault::Answer(echo(word)));
     let encoded = [login.as_str(), "token-tupelo", "anybody"].map(|word| Fault::Answer(echo(word)));
     for fault in faults.map(|fault| [fault.clone(), fault.clone(), fault]).into_iter().chain([said, encoded]) {
@@ -140,7 +140,7 @@ async fn no_fault_of_a_server_shows_anything_of_any_kind_of_credentials() {
         let ready = world.condition("ssh", "Ready");
         assert!(ready.starts_with("False "), "{fault:?}: {ready}");
     }
-    // The credentials were good, and so were sent.
+    // The credentials were valid, and so were sent.
     for server in servers {
         server.heal();
     }

@@ -1,5 +1,5 @@
-//! Helm charts are rendered by the official tool, see what the commit holds and nothing else, and are rendered anew only when
-//! that changed.
+//! Helm charts are rendered by the official tool. It sees only the content of the commit, and renders again only after
+//! changes.
 
 use std::path::{Path, PathBuf};
 
@@ -9,7 +9,7 @@ use mainstay_testkit::files::files_below;
 use mainstay_testkit::listener::metrics_are;
 use mainstay_testkit::world::{World, config_map, free_address};
 
-/// Puts one of the charts of `tests/charts` into the repository.
+/// Adds one of the charts in `tests/charts` to the repository.
 fn add_chart(world: &mut World, chart: &str, directory: &str) {
     let own = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/charts").join(chart);
     for (path, content) in files_below(&own) {
@@ -17,7 +17,7 @@ fn add_chart(world: &mut World, chart: &str, directory: &str) {
     }
 }
 
-/// A chart with one template.
+/// Adds a chart with one template.
 fn small(world: &mut World, directory: &str, template: &str) {
     world
         .remote
@@ -55,24 +55,24 @@ async fn a_chart_is_applied_changed_and_pruned() {
     assert_eq!(world.get("v1", "configmaps", "demo-sessions").unwrap()["data"]["memory"], "64Mi");
     let deployment = world.get("apps/v1", "deployments", "demo-shop").unwrap();
     assert_eq!(deployment["spec"]["template"]["spec"]["containers"][0]["image"], "registry.example.com/shop:2.7.0");
-    // The cluster serves Ingresses; the Pod of the chart's test is none of what is applied.
+    // The cluster serves Ingresses. The Pod of the chart's test is not applied.
     assert!(world.get("networking.k8s.io/v1", "ingresses", "demo-shop").is_some());
     assert!(world.get("v1", "pods", "demo-shop-test").is_none());
     assert_eq!(world.data("plain"), "1");
     assert_eq!(world.status("demo")["objects"], 6);
-    // A hand edit goes back to what was rendered.
+    // A hand edit is reverted to the rendered state.
     world.edit("apps/v1", "deployments", "demo-shop", json!({"spec": {"replicas": 7}}));
     world
         .until("it is reverted", |w| w.get("apps/v1", "deployments", "demo-shop").unwrap()["spec"]["replicas"] == 2)
         .await;
 
-    // What no chart reads renders nothing.
+    // A change outside of charts renders nothing.
     world.remote.file("other/a.txt", "2").file("apps/plain.yaml", config_map("plain", "2"));
     world.commit("demo", "unrelated").await;
     assert_eq!(world.data("plain"), "2");
     renders_are(&world, 1).await;
 
-    // A value changes what it is in, and nothing else.
+    // A changed value changes only the objects that use it.
     let before = (version(&world, "v1", "services", "demo-shop"), version(&world, "v1", "configmaps", "demo-sessions"));
     let values = std::fs::read_to_string("tests/charts/shop/values.yaml").unwrap().replace("Welcome", "Good bye");
     world.remote.file("apps/shop/values.yaml", values);
@@ -83,7 +83,7 @@ async fn a_chart_is_applied_changed_and_pruned() {
     let after = (version(&world, "v1", "services", "demo-shop"), version(&world, "v1", "configmaps", "demo-sessions"));
     assert_eq!(before, after);
 
-    // A chart that leaves takes its objects with it.
+    // Removing a chart removes its objects.
     for (path, _) in files_below(Path::new("tests/charts/shop")) {
         world.remote.remove(&format!("apps/shop/{path}"));
     }
@@ -113,11 +113,11 @@ async fn the_git_sync_says_how_a_chart_is_rendered() {
     let data = |world: &World| world.get("v1", "configmaps", "web-map").unwrap()["data"].clone();
     assert_eq!(data(&world), json!({"key": "prod", "more": "eu", "ns": "mainstay-tests"}));
     assert_eq!(world.status("demo")["objects"], 1);
-    // A file with values outside of the directory counts.
+    // A values file outside of the directory counts, too.
     world.remote.file("values/eu.yaml", "more: EU\n");
     world.commit("demo", "values").await;
     assert_eq!(data(&world)["more"], "EU");
-    // The GitSync's own values come last.
+    // The GitSync's own values take precedence.
     world.change("demo", json!({"render": {"helm": {"values": {"more": "own", "key": null}}}})).await;
     world.until("the values are applied", |w| data(w)["more"] == "own").await;
     world.change("demo", json!({"render": {"helm": {"releaseName": "-f"}}})).await;
@@ -162,7 +162,7 @@ async fn hooks_and_chance_are_refused_by_name() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn definitions_come_with_what_they_define_and_an_agent_that_starts_anew_changes_nothing() {
+async fn definitions_come_with_their_objects_and_a_restarted_agent_changes_nothing() {
     let mut world = World::new().await;
     world.listen = Some(free_address());
     add_chart(&mut world, "operator", "app");
@@ -178,7 +178,7 @@ async fn definitions_come_with_what_they_define_and_an_agent_that_starts_anew_ch
     world.ask("demo").await;
     renders_are(&world, 1).await;
     assert_eq!(version(&world, backup.0, backup.1, backup.2), before);
-    // What Helm is told to keep is kept.
+    // Objects with Helm's resource policy `keep` stay.
     world.remote.file(
         "app/values.yaml",
         "backups: {weekly: {schedule: '0 4 * * 0', keep: 4}}\nserviceAccount: {create: true}\n",
@@ -214,7 +214,7 @@ async fn a_chart_that_asks_what_the_cluster_serves_is_rendered_again_when_that_c
         },
     });
     world.create("apiextensions.k8s.io/v1", "customresourcedefinitions", "", definition);
-    // Whoever asks for a sync asks for this, too. A real server serves a new kind a while after it has been defined.
+    // A sync request triggers it, too. A real server serves a new kind with a delay.
     let rendered_again = async {
         while world.data("demo-map") != "wide" {
             world.ask("demo").await;

@@ -1,4 +1,4 @@
-//! The cluster's client against the embedded server: in process, and over a socket where the socket matters.
+//! The cluster client against the embedded server: in process, and over a socket where that matters.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 mod lease;
 mod watches;
 
-/// Nothing here should take longer, however slow the machine.
+/// Upper bound for every wait, even on a slow machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn server() -> (EmbeddedCluster, Cluster) {
@@ -28,9 +28,9 @@ fn server() -> (EmbeddedCluster, Cluster) {
     (server, Cluster::from_clients(client.clone(), client))
 }
 
-/// A cluster behind a socket.
+/// Connects to a cluster over a socket.
 fn connect(address: SocketAddr) -> Cluster {
-    // Without a server name the TLS stack is never used, but it is set up.
+    // The TLS stack is initialised even without a server name.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let url = format!("http://{address}").parse().expect("a URL");
     Cluster::connect(kube::Config::new(url)).expect("a client")
@@ -147,7 +147,7 @@ async fn deletes_only_the_object_that_was_read() {
 }
 
 #[tokio::test]
-async fn ownership_is_rewritten_only_if_nobody_wrote_meanwhile() {
+async fn ownership_is_rewritten_only_without_a_concurrent_write() {
     let (_server, cluster) = server();
     let kind = config_maps();
     let seen = apply(&cluster, "a", "1").await;
@@ -259,7 +259,7 @@ async fn events_of_one_series_are_one_object_with_the_newest_note() {
         let written = tokio::time::timeout(PATIENCE, written).await.expect(note);
         assert_eq!((&written["regarding"]["name"], &written["type"]), (&json!("a"), &json!("Normal")));
         assert_eq!(written["reportingController"], "mainstay.dev/agent");
-        // What kubectl sorts and describes by.
+        // The fields that kubectl sorts and describes by.
         let core = Arc::new(Kind::fixed("v1", "Event", "events", Scope::Namespaced));
         let name = written["metadata"]["name"].as_str().expect("a name");
         let core = cluster.get(&core, Some("default"), name).await.expect("it is there").expect("it is there");

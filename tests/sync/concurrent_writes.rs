@@ -1,5 +1,5 @@
-//! Objects that another client creates between our read and our write: they are read again, and adopted or left as if they
-//! had existed before.
+//! Objects that another client creates between our read and our write. They are read again, then adopted or left like
+//! any existing object.
 
 use devcluster::{Action, Call, fault_injection::Fault};
 use serde_json::{Value, json};
@@ -10,7 +10,7 @@ use mainstay_testkit::{
     world::{NAMESPACE, World, config_map},
 };
 
-/// Holds up the agent's next write of an object until somebody else was there first.
+/// Delays the agent's next write of an object until another client has written first.
 fn hold_up(world: &World, resource: &str, name: &str) {
     world.levers().fail_next(Fault {
         verb: "apply".into(),
@@ -21,7 +21,7 @@ fn hold_up(world: &World, resource: &str, name: &str) {
     });
 }
 
-/// Waits until so many applies of a resource are under way or done.
+/// Waits until this many applies of a resource have started.
 async fn until_applies(world: &World, resource: &str, applies: u64) {
     let what = format!("apply {resource}");
     let asked = |w: &World| w.requests().iter().any(|(asked, count)| *asked == what && *count >= applies);

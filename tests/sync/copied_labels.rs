@@ -1,5 +1,5 @@
-//! Objects that carry our label and that we never applied: controllers copy labels (Endpoints from their Service, Secrets
-//! from one namespace to another), and anybody can write one. None is ever deleted, on whatever way what is ours goes.
+//! Objects with our label that we never applied. Controllers copy labels (Endpoints from their Service, Secrets between
+//! namespaces), and any user can set one. Such objects are never deleted, in any deletion path.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use mainstay_testkit::world::{NAMESPACE, World, config_map};
 const BATCH: &str = "batch/v1";
 const IMAGE: &str = "example.org/job:1";
 
-/// Somebody's ConfigMap with the label of a GitSync, in place of what has that name. Its UID.
+/// Replaces an object by a ConfigMap of another user with the label of a GitSync. Returns its UID.
 fn copy(world: &World, name: &str, label: &str) -> String {
     if world.get("v1", "configmaps", name).is_some() {
         world.delete("v1", "configmaps", name);
@@ -25,7 +25,7 @@ fn copy(world: &World, name: &str, label: &str) -> String {
     created["metadata"]["uid"].as_str().unwrap().to_owned()
 }
 
-/// ConfigMaps `a` and `b` of GitSync `demo`.
+/// Creates the ConfigMaps `a` and `b` of GitSync `demo`.
 async fn applied() -> World {
     let mut world = World::new().await;
     world.remote.file("a.yaml", config_map("a", "1")).file("b.yaml", config_map("b", "1")).commit("one");

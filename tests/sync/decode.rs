@@ -1,4 +1,4 @@
-//! Manifests mean to Mainstay what they mean to `kubectl`: both read the same text.
+//! Manifests mean the same to Mainstay and `kubectl`: both read the same text.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -24,7 +24,7 @@ fn decoded(files: &[(String, String)]) -> Decoded {
         let (_, text) = files.iter().find(|(path, _)| *path == entry.path).unwrap();
         Ok(text.clone().into_bytes())
     };
-    // The clock stands still: a busy machine must not change what is decoded.
+    // The clock stands still, so that a busy machine does not affect decoding.
     decode(&listing, "", &mut read, &DecodeCache::default(), &Limits::new(|| Duration::ZERO)).unwrap()
 }
 
@@ -32,7 +32,7 @@ fn decoded_text(text: &str) -> Decoded {
     decoded(&[("a.yaml".to_owned(), text.to_owned())])
 }
 
-/// The objects that kubectl reads from a file, or what it says against it.
+/// Returns the objects that kubectl reads from a file, or its error.
 fn kubectl(path: &Path) -> Result<Vec<Value>, String> {
     let output = mainstay_testkit::isolated("kubectl")
         .args(["label", "--local", "--overwrite", "-o", "json", "read-by=kubectl", "-f"])
@@ -59,7 +59,7 @@ fn kubectl_text(text: &str) -> Result<Vec<Value>, String> {
     kubectl(&path)
 }
 
-/// Equal, with numbers compared as numbers: `1e+21` and `1000000000000000000000.0` are one.
+/// Compares values; numbers by value, so that `1e+21` equals `1000000000000000000000.0`.
 fn same(a: &Value, b: &Value) -> bool {
     match (a, b) {
         (Value::Number(a), Value::Number(b)) => a == b || a.as_f64() == b.as_f64(),
@@ -77,7 +77,7 @@ fn without_metadata(value: &Value) -> Value {
     value
 }
 
-/// What stands under `v:` or beside it in one document each.
+/// The content after the head of one document each.
 const MEANS_THE_SAME: &[&str] = &[
     "v: [on, On, ON, off, yes, No, y, n, Y, N, true, False, TRUE, tRue, oN]",
     "v: [~, null, Null, NULL, nULL, '', \"\"]",
@@ -152,7 +152,7 @@ const REFUSED: &[&str] = &[
     "v: [a]]",
 ];
 
-/// Texts that kubectl takes and we do not, each for a reason.
+/// Texts that kubectl accepts and Mainstay refuses, each with the reason.
 const STRICTER: &[(&str, &str)] = &[
     ("v: a\nv: b", "a key that is written twice: kubectl silently keeps the last"),
     ("v: a\n...\nw: b", "content after the end of a document: kubectl silently drops it"),
@@ -162,7 +162,7 @@ const HEAD: &str = "apiVersion: example.com/v1\nkind: Example\nmetadata: {name: 
 
 #[test]
 fn values_mean_what_they_mean_to_kubectl() {
-    // One call of kubectl for all.
+    // One call of kubectl for all cases.
     let number = |n: usize| HEAD.replace("name: a", &format!("name: a{n}"));
     let text: String = MEANS_THE_SAME.iter().enumerate().map(|(n, case)| number(n) + case + "\n---\n").collect();
     let theirs = kubectl_text(&text).unwrap();

@@ -1,4 +1,4 @@
-//! Every deletion is seen: an Event with its reason, a count, and how to release what is held.
+//! Every deletion is reported: an Event with its reason, a count, and how to release a held object.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ async fn with_maps(count: usize, spec: Value) -> World {
     world
 }
 
-/// `<kind> <name>: <message>` of the Events with this reason.
+/// Returns `<kind> <name>: <message>` of the Events with this reason.
 fn events(world: &World, reason: &str) -> Vec<String> {
     let events = world.server.objects("v1", "events", Some(NAMESPACE));
     let text = |event: &Arc<Value>| {
@@ -32,7 +32,7 @@ fn has(all: &[String], parts: &[&str]) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_left_a_commit_is_told_of_each_object() {
+async fn each_removed_object_gets_an_event() {
     let mut world = with_maps(3, json!({})).await;
     world.remote.remove("01.yaml").remove("02.yaml");
     world.commit("demo", "two go").await;
@@ -116,7 +116,7 @@ async fn each_held_object_says_how_to_release_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_goes_with_its_git_sync_is_told_of_each_object() {
+async fn each_object_deleted_with_its_git_sync_gets_an_event() {
     let world = with_maps(2, json!({})).await;
     mainstay_testkit::ownership::prune_on_delete(&world, "demo").await;
     world.delete("mainstay.dev/v1alpha1", "gitsyncs", "demo");

@@ -1,5 +1,5 @@
-//! What somebody changes between the agent's look at an object and its deletion: the deletion is of what was judged, on
-//! every way, and what changed is judged again.
+//! Changes between the agent's read of an object and its deletion. In every deletion path, only the examined state is
+//! deleted, and a changed object is examined again.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,26 +16,26 @@ use mainstay_testkit::{
 const IMAGE: &str = "example.org/job:1";
 const BREAK_GLASS: &str = "mainstay.dev/reconcile";
 
-/// On what way the agent comes to delete an object.
+/// The path by which the agent comes to delete an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
-    /// It left the repository.
+    /// The object left the repository.
     Prune,
-    /// Its GitSync goes, and takes it along.
+    /// The GitSync is deleted and prunes its objects.
     Finalizer,
-    /// Its GitSync goes, and was to take it along, but came to no finalizer.
+    /// The GitSync is deleted and should prune its objects, but has no finalizer yet.
     Farewell,
-    /// The manifest of a finished Job asks for another run.
+    /// The manifest of a finished Job requests another run.
     Replacement,
-    /// The GitSync asks for another run.
+    /// The GitSync requests another run.
     RunAgain,
-    /// The Function does not need it any more.
+    /// The Function no longer needs the object.
     Child,
 }
 
 const WAYS: [Way; 6] = [Way::Prune, Way::Finalizer, Way::Farewell, Way::Replacement, Way::RunAgain, Way::Child];
 
-/// What the manifest of a Job says, with the token of its run.
+/// Returns the manifest of a Job with the token of its run.
 fn job(token: &str) -> String {
     json!({
         "apiVersion": JOBS.0, "kind": "Job",
@@ -52,7 +52,7 @@ fn is_finished(world: &World) -> bool {
 }
 
 impl Way {
-    /// The kind of what is deleted, and its qualified name as requests have it.
+    /// Returns the kind of the deleted object, and its qualified resource name in requests.
     fn kind(self) -> (Kind, &'static str) {
         match self {
             Self::Prune | Self::Finalizer | Self::Farewell => (CONFIG_MAPS, "configmaps"),
@@ -61,7 +61,7 @@ impl Way {
         }
     }
 
-    /// A world in which the agent keeps an object, and that object's name.
+    /// Creates a world with a managed object. Returns the name of the object, too.
     async fn begin(self) -> (World, String) {
         match self {
             Self::Prune | Self::Finalizer | Self::Farewell => {
@@ -96,7 +96,7 @@ impl Way {
         }
     }
 
-    /// Makes the agent delete it.
+    /// Makes the agent delete the object.
     fn cause(self, world: &mut World) {
         match self {
             Self::Prune => {
@@ -118,7 +118,7 @@ impl Way {
         }
     }
 
-    /// Waits until the agent has come to an end with it.
+    /// Waits until the agent has finished.
     async fn end(self, world: &World) {
         match self {
             Self::Prune | Self::Replacement => world.ask("demo").await,
@@ -140,14 +140,14 @@ impl Way {
     }
 }
 
-/// What somebody does to an object right before its deletion: a merge patch as `kubectl`, or they put theirs in its place.
+/// A change right before a deletion: a merge patch as `kubectl`, or a replacement by another object.
 #[derive(Clone, Debug)]
 enum Change {
     Patch(Value),
     Replace,
 }
 
-/// Has somebody change an object right before it is deleted, so often.
+/// Changes an object right before its deletion, this many times.
 fn before_deletion(world: &World, way: Way, name: &str, times: u32, change: Change) {
     let (kind, resource) = way.kind();
     let (server, name) = (world.server.clone(), name.to_owned());
@@ -185,7 +185,7 @@ fn uid(object: Option<&Arc<Value>>) -> Option<String> {
     object.and_then(|object| object["metadata"]["uid"].as_str().map(str::to_owned))
 }
 
-/// What somebody changes right before a deletion is found: the object stays, as they left it.
+/// Checks that a change right before a deletion is detected: the object stays as changed.
 async fn stays(way: Way, change: Change) {
     let (mut world, name) = way.begin().await;
     let before = uid(object(&world, way, &name).as_ref());
@@ -226,7 +226,7 @@ async fn an_object_that_is_kept_by_an_annotation_right_before_its_deletion_stays
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_somebody_puts_in_the_place_of_an_object_right_before_its_deletion_stays() {
+async fn an_object_that_replaces_another_right_before_its_deletion_stays() {
     for way in [Way::Prune, Way::Finalizer, Way::Farewell, Way::Child] {
         stays(way, Change::Replace).await;
     }
@@ -237,7 +237,7 @@ async fn an_object_that_is_changed_all_the_time_goes_all_the_same() {
     for way in WAYS {
         let (mut world, name) = way.begin().await;
         let before = uid(object(&world, way, &name).as_ref());
-        // More often than two tries look again.
+        // More often than the agent reads again in two attempts.
         before_deletion(&world, way, &name, 12, Change::Patch(json!({})));
         way.cause(&mut world);
         let is_gone = |w: &World| uid(object(w, way, &name).as_ref()) != before;
@@ -246,10 +246,10 @@ async fn an_object_that_is_changed_all_the_time_goes_all_the_same() {
     }
 }
 
-/// Somebody puts theirs in the place of an object while no agent runs: it looks the same, and nothing proves that the agent
-/// applied it. It is deleted on no way, whatever is allowed.
+/// While no agent runs, another object with equal content replaces ours. Without proof that the agent applied it, no
+/// path deletes it, even with permission to prune.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_the_agent_never_applied_is_deleted_on_no_way() {
+async fn an_object_that_was_never_applied_is_not_deleted_in_any_way() {
     for way in [Way::Prune, Way::Finalizer, Way::Replacement, Way::RunAgain] {
         let (mut world, name) = way.begin().await;
         world.stop().await;
@@ -265,7 +265,7 @@ async fn what_the_agent_never_applied_is_deleted_on_no_way() {
         theirs["metadata"] = metadata;
         theirs["status"].take();
         if kind == JOBS {
-            // What the server has added it adds again.
+            // The server adds these fields again.
             theirs["spec"] = serde_json::from_str::<Value>(&job("1")).unwrap()["spec"].take();
         }
         world.create(kind.0, kind.1, NAMESPACE, theirs);

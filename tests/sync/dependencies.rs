@@ -1,4 +1,4 @@
-//! `spec.dependsOn`: a GitSync applies a commit once what it depends on is ready with it.
+//! `spec.dependsOn`: a GitSync applies a commit once its dependencies are ready at that commit.
 
 use serde_json::{Value, json};
 
@@ -14,7 +14,7 @@ fn widget(size: u32) -> String {
     format!("apiVersion: {WIDGETS}\nkind: Widget\nmetadata:\n  name: w\nspec:\n  size: {size}\n")
 }
 
-/// Says whether the widget is ready.
+/// Sets whether the widget is ready.
 fn set_widget(world: &World, status: &str) {
     let ready = json!({"type": "Ready", "status": status, "reason": "Any", "message": ""});
     world.edit(WIDGETS, "widgets", "w", json!({"status": {"conditions": [ready]}}));
@@ -25,7 +25,7 @@ fn depends_on(names: &[&str]) -> Value {
     json!(named)
 }
 
-/// A platform with a definition and a widget that is not ready, and apps with a ConfigMap that depend on it.
+/// Creates a platform with a definition and an unready widget, and apps with a ConfigMap that depend on it.
 async fn platform_and_apps() -> (World, String) {
     let mut world = World::new().await;
     world.remote.file("platform/definition.yaml", open_definition()).file("platform/w.yaml", widget(1));
@@ -45,17 +45,17 @@ fn not_ready(commit: &str, why: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_is_applied_before_what_it_depends_on_is_ready_and_everything_as_soon_as_it_is() {
+async fn objects_are_applied_as_soon_as_their_dependency_is_ready_and_not_before() {
     let (mut world, first) = platform_and_apps().await;
     world.condition_is("apps", "Ready", &not_ready(&first, "is not ready (Progressing)")).await;
     world.condition_is("apps", "Reconciling", "True DependencyNotReady").await;
     assert_eq!(world.data("a"), "absent");
-    // Both look at the repository once an hour: only being woken explains what follows.
+    // Both poll the repository once an hour. Only a wake-up explains the following.
     set_widget(&world, "True");
     world.ready_at("apps", &first).await;
     assert_eq!(world.data("a"), "1");
 
-    // The next commit is asked for at one of them only, and the other one hears of it.
+    // The next commit is requested for one of them only, and the other one is woken.
     set_widget(&world, "False");
     world.remote.file("platform/w.yaml", widget(2)).file("apps/a.yaml", config_map("a", "2"));
     let second = world.remote.commit("second");
@@ -132,7 +132,7 @@ async fn neither_a_restart_nor_a_commit_for_others_makes_unready_what_was_ready(
     world.ready_at("apps", &second).await;
     world.condition_is("platform", "Ready", "Unknown Progressing").await;
 
-    // What is new waits, for all that.
+    // A new object still waits.
     world.remote.file("apps/a.yaml", config_map("a", "3"));
     let third = world.remote.commit("third");
     world.ask("apps").await;
@@ -171,7 +171,7 @@ async fn objects_move_both_ways_between_a_git_sync_and_the_one_that_it_depends_o
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_deleted_holds_new_commits_back_and_leaves_what_is_applied() {
+async fn a_deleted_dependency_holds_new_commits_and_leaves_applied_objects() {
     let (mut world, first) = platform_and_apps().await;
     set_widget(&world, "True");
     world.ready_at("apps", &first).await;
@@ -188,7 +188,7 @@ async fn what_is_deleted_holds_new_commits_back_and_leaves_what_is_applied() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_waits_and_who_is_waited_for_share_one_lookup_and_one_fetch() {
+async fn a_git_sync_and_its_dependency_share_one_lookup_and_one_fetch() {
     let mut world = World::new().await;
     let server = GitServer::start(world.remote.root()).await;
     world.repository("mono", &server.url(NAME));

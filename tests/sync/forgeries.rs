@@ -1,5 +1,5 @@
-//! What others may write into the cluster to mislead the agent: inventories and labels that lie, servers that ask for
-//! too much. Nothing is deleted or held back for it.
+//! Forged data in the cluster that should mislead the agent: false inventories and labels, and servers that demand too
+//! much. Nothing is deleted or held because of it.
 
 use mainstay_engine::managed::inventory::{Entry, Inventory, uid_bytes};
 use mainstay_object::Key;
@@ -30,7 +30,7 @@ fn forge(world: &World, namespace: &str, label: &str, owner_uid: Option<&str>, l
     world.create("v1", "configmaps", namespace, map);
 }
 
-/// Somebody's ConfigMap that carries the label of a GitSync.
+/// Creates a ConfigMap of another user with the label of a GitSync.
 fn bystander(world: &World, label: &str) -> String {
     let map = json!({
         "apiVersion": "v1", "kind": "ConfigMap", "data": {"key": "theirs"},

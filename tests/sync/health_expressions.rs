@@ -1,4 +1,4 @@
-//! `spec.healthCheckExprs` and `spec.dependsOn[].readyExpr`: what is healthy and ready by expressions.
+//! `spec.healthCheckExprs` and `spec.dependsOn[].readyExpr`: health and readiness by expressions.
 
 use serde_json::{Value, json};
 
@@ -12,7 +12,7 @@ fn widget(name: &str) -> String {
     format!("apiVersion: {WIDGETS}\nkind: Widget\nmetadata:\n  name: {name}\nspec:\n  size: 1\n")
 }
 
-/// Says what a widget says of itself.
+/// Sets the status of a widget.
 fn set_status(world: &World, name: &str, status: Value) {
     world.edit(WIDGETS, "widgets", name, json!({"status": status}));
 }
@@ -24,7 +24,7 @@ fn by_phase() -> Value {
     }])
 }
 
-/// A GitSync of a definition, a widget and a ConfigMap, whose widget is healthy by its phase.
+/// Creates a GitSync with a definition, a widget and a ConfigMap. The widget's phase determines its health.
 async fn widgets() -> World {
     let mut world = World::new().await;
     world.remote.file("widgets/definition.yaml", open_definition()).file("widgets/w.yaml", widget("w"));
@@ -57,7 +57,7 @@ async fn an_object_is_healthy_failed_or_neither_by_what_its_expressions_say() {
     assert_eq!(world.condition("demo", "Healthy").split(' ').next(), Some("False"));
     set_status(&world, "w", json!({"phase": "Other"}));
     failure_is(&world, "Progressing: spec.healthCheckExprs[0].current is not true").await;
-    // What kstatus would say of it does not count, but for the generation that its controller has seen.
+    // kstatus does not apply, except for the observed generation.
     let stalled = json!([{"type": "Stalled", "status": "True"}, {"type": "Ready", "status": "False"}]);
     set_status(&world, "w", json!({"phase": "Running", "conditions": stalled}));
     world.condition_is("demo", "Ready", "True").await;
@@ -73,7 +73,7 @@ async fn when_the_expressions_change_the_objects_of_their_kinds_alone_are_read_a
     set_when_there(&world, json!({"phase": "Done"})).await;
     failure_is(&world, "Progressing: spec.healthCheckExprs[0].current is not true").await;
     world.quiet().await;
-    // Lists are watches that begin with what is there.
+    // Streaming lists are watches.
     let listed = |w: &World, resource: &str| {
         let counts = w.levers().counts();
         let of = counts.iter().filter(|count| ["list", "watch"].contains(&&*count.verb) && count.resource == resource);
@@ -88,25 +88,25 @@ async fn when_the_expressions_change_the_objects_of_their_kinds_alone_are_read_a
     let after = kinds.map(|resource| listed(&world, resource));
     assert_eq!((after[0] - before[0], after[1] - before[1]), (1, 0), "lists of widgets, of ConfigMaps");
 
-    // What says nothing new reads nothing.
+    // A change without new expressions causes no reads.
     world.change("demo", json!({"timeout": "7m"})).await;
     world.ready("demo").await;
     assert_eq!(kinds.map(|resource| listed(&world, resource)), after);
-    // Without expressions, it is what kstatus says of it.
+    // Without expressions, kstatus applies.
     world.change("demo", current("false")).await;
     failure_is(&world, "Progressing: spec.healthCheckExprs[0].current is not true").await;
     world.change("demo", json!({"healthCheckExprs": null})).await;
     world.ready("demo").await;
 }
 
-/// Says what the widget says of itself, once there is one.
+/// Sets the status of the widget once it exists.
 async fn set_when_there(world: &World, status: Value) {
     world.until("a widget", |w| w.get(WIDGETS, "widgets", "w").is_some()).await;
     set_status(world, "w", status);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_cannot_be_read_is_stalled_with_its_place_and_what_was_applied_stays_judged_as_before() {
+async fn an_invalid_rule_stalls_with_its_position_and_applied_objects_keep_their_health() {
     let world = widgets().await;
     set_when_there(&world, json!({"phase": "Running"})).await;
     world.ready("demo").await;
@@ -129,7 +129,7 @@ async fn what_cannot_be_read_is_stalled_with_its_place_and_what_was_applied_stay
     set_status(&world, "w", json!({"phase": "Error"}));
     failure_is(&world, "Unhealthy: spec.healthCheckExprs[0].failed is true").await;
 
-    // What costs too much is not healthy, and keeps nothing else from going on.
+    // A too expensive expression means unhealthy, and delays nothing else.
     let many: Vec<_> = (0..200).collect();
     set_status(&world, "w", json!({"phase": "Running", "list": many}));
     world.change("demo", exprs("status.list.all(a, status.list.all(b, status.list.all(c, a + b + c >= 0)))")).await;
@@ -160,7 +160,7 @@ async fn the_commands_judge_by_the_same_expressions() {
     assert_eq!(code, 0, "{text}");
 }
 
-/// A GitSync `platform` with a ConfigMap, and `apps`, which depends on it by an expression.
+/// Creates a GitSync `platform` with a ConfigMap, and `apps`, which depends on it by an expression.
 async fn platform_and_apps(ready: &str) -> (World, String) {
     let mut world = World::new().await;
     world.remote.file("platform/p.yaml", config_map("p", "1")).file("apps/a.yaml", config_map("a", "1"));
@@ -195,7 +195,7 @@ async fn a_dependant_waits_for_its_expression_and_is_woken_when_one_of_the_two_c
     label(&world, "apps", "1");
     world.condition_is("apps", "Ready", &waits(&first, "is not true")).await;
     assert_eq!(world.data("a"), "absent");
-    // Both look at the repository once an hour: only being woken explains what follows.
+    // Both poll the repository once an hour. Only a wake-up explains the following.
     label(&world, "apps", "2");
     world.ready_at("apps", &first).await;
     assert_eq!(world.data("a"), "1");
@@ -205,7 +205,7 @@ async fn a_dependant_waits_for_its_expression_and_is_woken_when_one_of_the_two_c
 async fn an_expression_replaces_what_would_be_asked_otherwise_but_that_the_other_one_exists() {
     let (mut world, first) = platform_and_apps("!dep.spec.suspend").await;
     world.ready_at("apps", &first).await;
-    // It is neither ready nor at this commit.
+    // The dependency is neither ready nor at this commit.
     world.remote.file("platform/p.yaml", "kind: broken").file("apps/a.yaml", config_map("a", "2"));
     let second = world.remote.commit("second");
     world.ask("platform").await;

@@ -1,4 +1,5 @@
-//! What another cluster (`spec.kubeConfig`) answers is whatever its owner likes: lies and floods stay its own trouble.
+//! Hostile answers of a remote cluster (`spec.kubeConfig`): false data and floods affect only the GitSyncs of that
+//! cluster.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -12,22 +13,22 @@ use tokio::net::{TcpListener, TcpStream};
 
 use mainstay_testkit::world::{World, config_map, free_address};
 
-/// What is answered to a request with this line instead of what the cluster says; `None`: what it says.
+/// Returns a false answer to the request with this request line; `None`: the cluster's own answer.
 type Lie = Arc<dyn Fn(&str) -> Option<Answer> + Send + Sync>;
 
 enum Answer {
     /// Status line with headers, and a body.
     Whole(String, Vec<u8>),
-    /// 200, and this for ever; the place of `{}` is taken by a number that grows.
+    /// 200, and this text forever. An increasing number replaces `{}`.
     Endless(String),
 }
 
-/// A cluster behind somebody who answers as they like.
+/// A proxy in front of a cluster that can give false answers.
 struct Liar {
     address: SocketAddr,
     lie: Arc<Mutex<Option<Lie>>>,
     lies: Arc<AtomicUsize>,
-    /// Bytes of endless answers that were taken.
+    /// Number of bytes of endless answers that the agent has read.
     taken: Arc<AtomicUsize>,
     _server: Cluster,
     _serving: Serving,
@@ -53,7 +54,7 @@ impl Liar {
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
                 let (lie, lies, taken) = (Arc::clone(&lie), Arc::clone(&lies), Arc::clone(&taken));
-                // Whoever hangs up in the middle has heard enough.
+                // The agent may close the connection early.
                 tokio::spawn(async move { drop(answer(stream, behind, &lie, &lies, &taken).await) });
             }
         });
@@ -131,7 +132,8 @@ fn json_of(value: &Value) -> Answer {
     Answer::Whole("200 OK\r\ncontent-type: application/json".to_owned(), value.to_string().into_bytes())
 }
 
-/// A world with the GitSync `demo` in its own cluster and `abroad` in one that has told no lie yet, both Ready.
+/// Creates a world with the GitSync `demo` in its own cluster and `abroad` in a remote one without false answers yet.
+/// Both are Ready.
 async fn worlds() -> (World, Liar) {
     let (mut world, liar) = (World::new().await, Liar::new().await);
     world.set_secret("other", json!({"value": liar.kubeconfig()}));
@@ -144,13 +146,13 @@ async fn worlds() -> (World, Liar) {
     (world, liar)
 }
 
-/// What is one's own goes on as if nothing was.
+/// Checks that the agent's own cluster is unaffected.
 async fn own_goes_on(world: &World) {
     world.edit("v1", "configmaps", "a", json!({"data": {"key": "edited"}}));
     world.until("it is reverted", |w| w.data("a") == "1").await;
 }
 
-/// Waits until so many lies were told, and more are told: the agent asked again.
+/// Waits until the agent has received this many further false answers.
 async fn told(world: &World, liar: &Liar, at_least: usize) {
     let before = liar.lies_told();
     world.until("it is asked again", |_| liar.lies_told() >= before + at_least).await;
@@ -165,7 +167,7 @@ async fn answers_without_end_are_not_read_to_the_end() {
     let (before, lies) = (liar.taken.load(Ordering::SeqCst), liar.lies_told());
     told(&world, &liar, 3).await;
     let (taken, lies) = (liar.taken.load(Ordering::SeqCst) - before, liar.lies_told() - lies);
-    // What the kernel holds of a connection is taken, too.
+    // Data in kernel buffers counts, too.
     assert!(taken / lies.max(1) < 10 << 20, "{taken} bytes of {lies} answers");
     own_goes_on(&world).await;
     let large =
@@ -193,7 +195,7 @@ async fn pages_without_end_are_asked_for_until_there_are_too_many() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_redirect_is_not_followed_and_no_answer_is_told_on() {
+async fn a_redirect_is_not_followed_and_no_answer_is_repeated() {
     let (mut world, liar) = worlds().await;
     let elsewhere = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let to = elsewhere.local_addr().unwrap();
@@ -242,7 +244,7 @@ async fn a_cluster_that_is_another_one_each_time_deletes_nothing_and_fills_nothi
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn objects_and_kinds_that_nobody_asked_for_are_nobodys() {
+async fn unrequested_objects_and_kinds_have_no_owner() {
     let (mut world, liar) = worlds().await;
     world.stop().await;
     liar.lies(|line| {
@@ -280,7 +282,7 @@ async fn an_answer_of_very_many_values_is_not_parsed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_list_that_never_ends_is_given_up_and_told() {
+async fn a_list_that_never_ends_is_given_up_and_reported() {
     let (mut world, liar) = worlds().await;
     world.stop().await;
     let event = json!({"type": "ADDED", "object": {"kind": "ConfigMap", "apiVersion": "v1", "metadata":

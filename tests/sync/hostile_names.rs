@@ -1,4 +1,4 @@
-//! Names that no Git client writes: those of manifests are problems of the commit, those of other files are nobody's.
+//! Names that no Git client writes. On manifests they are problems of the commit; on other files they are ignored.
 
 use serde_json::json;
 
@@ -52,6 +52,6 @@ async fn a_manifest_with_a_name_that_no_repository_may_hold_is_a_problem_that_na
     check(&mut world, &[("100644", b"a.yaml", d)], &[&format!("a.yaml{twice}")]).await;
     let halves: [(&str, &[u8], _); 2] = [("40000", b"x", within), ("40000", b"x", within)];
     check(&mut world, &halves, &[&format!("x/b.yaml{twice}")]).await;
-    // Of these nothing is read.
+    // These files are not read.
     check(&mut world, &[("40000", b".git", only_config), ("100644", b"\xff.txt", b)], &[]).await;
 }

@@ -1,6 +1,6 @@
-//! Repositories that attack what renders them: each class of `spec/rendering.md` §7 is a test here, against the product as a user
-//! meets it, named after its class. Each ends in a Problem that names the file, nothing is applied, other GitSyncs go on, and no
-//! message shows what stands in the files.
+//! Repositories that attack renderers. Each class of `spec/rendering.md` §7 has a test here, named after the class,
+//! against the whole product. Each attack ends in a Problem that names the file. Nothing is applied, other GitSyncs go
+//! on, and no message contains file content.
 //!
 //! | class | here | more of it |
 //! |---|---|---|
@@ -8,7 +8,7 @@
 //! | symbolic links, submodules, `..`, absolute paths | `symbolic_links`, `submodules`, `paths_out_of_the_repository` | `render::closure`, `manifest::tests` |
 //! | `.git`, names that differ by case | `git_directories_and_names_that_clash` | `hostile_names` |
 //! | remote bases | `remote_bases`, `remote_bases_in_disguise` | `render::kustomization` |
-//! | no network at all | `remote_bases_that_nobody_sees_before` | `render::network` |
+//! | no network at all | `hidden_remote_bases_are_refused` | `render::network` |
 //! | plug-ins, functions, Helm's plug-ins and post-renderers | `plugins_and_functions` | `render::refusal` |
 //! | template bombs, alias bombs, deep nesting | `template_bombs`, `bombs_of_kustomizations` | `source::charts`, `manifest::tests` |
 //! | endless output | `endless_output` | `render::program`, also CPU time, memory and the deadline |
@@ -19,7 +19,7 @@
 //! | substitution that changes the structure | `substitution` | `substitute` (values of Secrets in messages) |
 //! | check/use gap | `changes_behind_the_check` | `overlays`, `service_accounts` |
 //!
-//! The renderer in its own container runs the same program in the same bounds (`renderer`).
+//! The renderer in its own container runs the same program with the same limits (`renderer`).
 
 mod bombs;
 mod charts;
@@ -32,7 +32,7 @@ use serde_json::{Value, json};
 
 use mainstay_testkit::world::{World, config_map};
 
-/// Stands in files, and in no message.
+/// Occurs in files, and must not occur in messages.
 const SECRET: &str = "hush-hush";
 
 /// A world with two GitSyncs of one repository: `demo`, which is attacked, and `other`.
@@ -46,7 +46,7 @@ impl Attacked {
         Self::with(json!({})).await
     }
 
-    /// `spec` is that of `demo`.
+    /// Creates the world. `spec` is that of `demo`.
     async fn with(spec: Value) -> Self {
         let mut world = World::new().await;
         world.remote.file("app/kept.yaml", config_map("kept", "1")).file("other/other.yaml", config_map("other", "0"));
@@ -65,14 +65,14 @@ impl Attacked {
         self.world.condition("demo", "Ready")
     }
 
-    /// These files take the place of those of the GitSync; whatever is staged in `app` besides stays.
+    /// Stages files. Other staged files in `app` stay.
     fn stage(&mut self, files: &[(&str, &[u8])]) {
         for (path, content) in files {
             self.world.remote.file(path, content);
         }
     }
 
-    /// Commits what is staged, which is refused for all these reasons, and takes it away again.
+    /// Commits the staged files. Checks that the commit is refused with all these messages, and returns Ready.
     async fn is_refused(&mut self, expected: &[&str]) -> String {
         self.rounds += 1;
         let round = self.rounds.to_string();
@@ -81,7 +81,7 @@ impl Attacked {
         self.is_refused_at(&commit, expected, &round).await
     }
 
-    /// The same with a commit that is there already.
+    /// Checks that an existing commit is refused with all these messages.
     async fn is_refused_at(&mut self, commit: &str, expected: &[&str], round: &str) -> String {
         self.world.ask("demo").await;
         let at = |w: &World| w.status("demo")["attemptedCommit"] == commit;
@@ -92,7 +92,7 @@ impl Attacked {
             assert!(said.contains(expected), "{expected}: {said}");
         }
         assert!(!said.contains(SECRET) && said.len() < 20_000, "{said}");
-        // Nothing is applied of it, and the other one goes on with the same commit.
+        // The commit is not applied, and the other GitSync goes on with it.
         self.world.ask("other").await;
         self.world.ready("other").await;
         assert_eq!(
@@ -103,7 +103,7 @@ impl Attacked {
         said
     }
 
-    /// One attack: these files, and then nothing of them.
+    /// One attack: commits these files, checks the refusal, and removes them.
     async fn refuses(&mut self, files: &[(&str, &[u8])], expected: &[&str]) -> String {
         self.stage(files);
         let said = self.is_refused(expected).await;
@@ -111,7 +111,7 @@ impl Attacked {
         said
     }
 
-    /// Commits what is staged, which both GitSyncs apply: neither prunes before it knows what the other one wants.
+    /// Commits the staged files, which both GitSyncs apply. Neither prunes before it knows the other's desired objects.
     async fn applies(&mut self, message: &str) {
         self.world.remote.commit(message);
         self.world.ask("demo").await;
@@ -120,7 +120,7 @@ impl Attacked {
         self.world.ready("other").await;
     }
 
-    /// Takes all but the other GitSync's directory out of the next commit, and what is applied back in.
+    /// Resets the next commit to the initially applied files.
     fn clear(&mut self) {
         self.world.remote.clear().file("app/kept.yaml", config_map("kept", "1"));
         self.world.remote.file("other/other.yaml", config_map("other", &self.rounds.to_string()));
@@ -130,7 +130,7 @@ impl Attacked {
 /// The file that makes `app` a chart.
 const CHART: (&str, &[u8]) = ("app/Chart.yaml", b"apiVersion: v2\nname: small\nversion: 0.1.0\n");
 
-/// A template of the chart in `app`.
+/// Returns a template of the chart in `app`.
 fn template(value: &str) -> Vec<u8> {
     format!("apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: made\ndata:\n  key: {value}\n").into_bytes()
 }

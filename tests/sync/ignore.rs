@@ -1,4 +1,4 @@
-//! `spec.ignore`: an ignored field is not applied, not compared and not reverted, and everything else of the object is.
+//! `spec.ignore`: an ignored field is neither applied, compared nor reverted. The rest of the object is.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -16,7 +16,7 @@ const WEB: (&str, &str, &str) = ("apps/v1", "deployments", "web");
 const REPLICAS: &str = "/spec/replicas";
 const IMAGE: &str = "/spec/template/spec/containers/0/image";
 
-/// A world with the Deployment `web` (`nginx:1`, 3 replicas), the ConfigMaps `fence` and `a`, and these rules.
+/// Creates a world with the Deployment `web` (`nginx:1`, 3 replicas), the ConfigMaps `fence` and `a`, and these rules.
 async fn with(ignore: Value) -> World {
     let mut world = World::new().await;
     world.remote.file("web.yaml", deployment("web", "nginx:1", 3));
@@ -41,7 +41,7 @@ fn image(world: &World) -> String {
     container(&web(world))["image"].as_str().unwrap().to_owned()
 }
 
-/// Changes replicas, image and an environment variable at once, as a person.
+/// Changes replicas, image and an environment variable at once, as a user.
 fn edit_all(world: &World, count: i64, image: &str, env: &str) {
     let containers = json!([{"name": "web", "image": image, "env": [{"name": "A", "value": env}]}]);
     let patch = json!({"spec": {"replicas": count, "template": {"spec": {"containers": containers}}}});
@@ -52,7 +52,7 @@ async fn env_is_back(world: &World) {
     world.until("the environment is reverted", |w| container(&web(w))["env"][0]["value"] == "1").await;
 }
 
-/// Paths that are ours of the Deployment, at its top and in its container.
+/// Returns whether the agent owns a field of the Deployment's spec or container.
 fn is_ours(world: &World, field: &str) -> bool {
     let web = web(world);
     let entries = web["metadata"]["managedFields"].as_array().unwrap();
@@ -61,7 +61,7 @@ fn is_ours(world: &World, field: &str) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_ignored_field_is_left_alone_and_the_others_of_the_object_are_put_back() {
+async fn an_ignored_field_is_left_alone_and_the_others_of_the_object_are_reverted() {
     let mut world = with(json!([{"paths": [REPLICAS, IMAGE], "target": {"kind": "Deployment"}}])).await;
     assert_eq!((replicas(&world), image(&world)), (3, "nginx:1".to_owned()), "it was created with Git's values");
     assert!(!is_ours(&world, "replicas") && !is_ours(&world, "image") && is_ours(&world, "env"));
@@ -73,14 +73,14 @@ async fn an_ignored_field_is_left_alone_and_the_others_of_the_object_are_put_bac
     );
     env_is_back(&world).await;
     assert_eq!((replicas(&world), image(&world)), (5, "nginx:9".to_owned()));
-    // An edit of ignored fields alone is none.
+    // An edit of ignored fields only is not drift.
     edit_all(&world, 6, "nginx:10", "1");
     edit_all(&world, 6, "nginx:10", "changed again");
     env_is_back(&world).await;
     assert_eq!((replicas(&world), image(&world)), (6, "nginx:10".to_owned()));
     world.until("the status counts", |w| w.status("demo")["reverted"] == 2).await;
     assert_eq!(world.status("demo")["driftedObjects"], 0);
-    // It is not there: then it is new.
+    // A deleted object is created with Git's values.
     world.delete(WEB.0, WEB.1, WEB.2);
     world.until("it is back", |w| w.get(WEB.0, WEB.1, WEB.2).is_some()).await;
     assert_eq!((replicas(&world), image(&world)), (3, "nginx:1".to_owned()));
@@ -105,7 +105,7 @@ async fn a_commit_that_changes_an_ignored_field_alone_does_not_touch_the_object(
     world.commit("demo", "others, too").await;
     assert_eq!(container(&web(&world))["env"][0]["value"], "7");
     assert_eq!((replicas(&world), image(&world)), (3, "nginx:1".to_owned()));
-    // A container that is new is created with Git's values.
+    // A new container is created with Git's values.
     let more = "      - name: log\n        image: log:1\n";
     let rule = json!([{"paths": [REPLICAS, IMAGE, "/spec/template/spec/containers/1/image"]}]);
     world.change("demo", json!({"ignore": rule})).await;
@@ -154,7 +154,7 @@ async fn a_rule_that_is_added_keeps_what_is_there_and_one_that_goes_puts_the_man
     watching.abort();
 }
 
-/// Whoever refuses that a field is given up is asked less and less often, whatever words each refusal has.
+/// If a policy refuses to release a field, the agent backs off, regardless of changing messages.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_field_that_cannot_be_given_up_stays_as_it_is_and_is_tried_less_and_less_often() {
     let world = with(json!([])).await;
@@ -192,7 +192,7 @@ async fn a_field_that_cannot_be_given_up_stays_as_it_is_and_is_tried_less_and_le
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_rule_costs_requests_for_the_objects_that_it_touches_and_for_no_others() {
     let world = with(json!([])).await;
-    // Its controller writes no more, so nothing has to be read again.
+    // Its controller writes no more, so that no further reads are needed.
     world.until("it is available", |w| web(w)["status"]["availableReplicas"] == 3).await;
     let applies = |w: &World| {
         let all = w.requests().into_iter().filter(|(what, _)| {
@@ -213,14 +213,14 @@ async fn a_rule_costs_requests_for_the_objects_that_it_touches_and_for_no_others
     assert_eq!(count(&after, "get") - count(&before.0, "get"), 1, "{after:?}");
     assert_eq!(count(&after, "apply") - count(&before.0, "apply"), 1, "{after:?}");
     assert_eq!(versions(&world), before.1, "what it does not touch is not written");
-    // The same again, and a commit of something else, cost nothing more.
+    // The same rules again, and a commit elsewhere, cost no further requests.
     let settled = applies(&world);
     world.change("demo", json!({"ignore": [{"paths": ["/data/nothing", REPLICAS]}]})).await;
     let again = applies(&world);
     assert_eq!(count(&again, ""), count(&settled, ""), "{again:?}");
 }
 
-/// Waits until everything that the agent knows has been acted on.
+/// Waits until the agent has handled all events.
 async fn fence_free(world: &World) {
     world.ask("demo").await;
 }
@@ -241,7 +241,7 @@ async fn a_rule_is_for_the_objects_that_its_target_selects() {
     world.until("the other one is reverted", |w| w.data("a-2") == "1").await;
     fence(&world).await;
     assert_eq!(world.data("a-1"), "changed");
-    // A label that changes in Git changes who is selected.
+    // A changed label in Git changes the selected objects.
     world.remote.file("a.yaml", labelled("a-1", "back")).file("b.yaml", labelled("a-2", "front"));
     world.commit("demo", "the other way round").await;
     assert_eq!(world.data("a-1"), "1");
@@ -372,7 +372,7 @@ async fn an_object_that_was_there_before_keeps_what_is_ignored_of_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_ignored_is_not_reported_either() {
+async fn ignored_fields_are_not_reported() {
     let world = with(json!([{"paths": [REPLICAS, IMAGE]}])).await;
     world.change("demo", json!({"drift": "Report"})).await;
     edit_all(&world, 5, "nginx:9", "1");
@@ -398,7 +398,7 @@ async fn kubectl_scales_and_annotates_what_is_ignored() {
     kubectl.run(&["set", "image", "deployment/web", "web=nginx:9"]).await;
     world.until("the image is reverted", |w| image(w) == "nginx:1").await;
     assert_eq!((replicas(&world), &web(&world)["metadata"]["annotations"]["example.org/note"]), (7, &json!("theirs")));
-    // Who applies the field finds nobody who would have to be forced.
+    // A user who applies the released field meets no conflict.
     let file = tempfile::NamedTempFile::new().unwrap();
     let mine = json!({
         "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "free"}, "data": {"key": "theirs"},
@@ -412,8 +412,8 @@ async fn kubectl_scales_and_annotates_what_is_ignored() {
     assert_eq!(world.data("free"), "theirs");
 }
 
-/// A world whose agent is killed after so many writes while a rule counts for an object that is created, and then for one that
-/// is there. Whether it was.
+/// Kills the agent after this many writes, while a rule applies to a new object and then to an existing one. Returns
+/// whether it was killed.
 async fn killed_after(writes: u64) -> bool {
     let mut world = World::new().await;
     world.remote.file("web.yaml", deployment("web", "nginx:1", 3)).file("a.yaml", config_map("a", "1")).commit("one");
@@ -421,7 +421,7 @@ async fn killed_after(writes: u64) -> bool {
     world.gate.shut_after(writes);
     world.start();
     let was_killed = world.cut_off_or(async |w| w.ready("demo").await).await;
-    // What is written after that is lost as well.
+    // Later writes of this agent are lost, too.
     world.kill().await;
     world.gate.open();
     world.start();

@@ -1,4 +1,4 @@
-//! Inventories that are gone, damaged or forged: they are rebuilt, and nothing is deleted for them.
+//! Lost, damaged or forged inventories are rebuilt, and nothing is deleted because of them.
 
 use serde_json::json;
 
@@ -54,7 +54,7 @@ async fn a_damaged_inventory_is_rebuilt_and_deletes_nothing() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_forged_inventory_deletes_nothing_that_is_not_ours() {
     let mut world = World::new().await;
-    // Another GitSync's inventory, copied over ours, is the best forgery there is: every entry in it is true of somebody.
+    // The best forgery is another GitSync's inventory in place of ours: all of its entries are valid.
     world.remote.file("left/l.yaml", config_map("l", "1")).file("right/r.yaml", config_map("r", "1")).commit("one");
     world.sync("left", json!({"baseDir": "/left"}));
     world.sync("right", json!({"baseDir": "/right"}));
@@ -95,7 +95,7 @@ async fn an_inventory_that_was_refused_after_a_revert_is_written_with_the_next_s
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_is_created_before_an_inventory_lists_it_however_often_that_is_refused() {
+async fn objects_are_created_only_after_the_inventory_lists_them() {
     let mut world = World::new().await;
     world.remote.file("a.yaml", config_map("a", "1")).commit("one");
     world.synced(json!({})).await;

@@ -1,4 +1,4 @@
-//! Work that has an end is done once: Jobs and Pods that finished and were collected, and objects whose owner is gone.
+//! Finite work runs once: finished and collected Jobs and Pods, and objects whose owner is gone.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use mainstay_testkit::world::{World, config_map};
 const BATCH: &str = "batch/v1";
 const IMAGE: &str = "example.org/job:1";
 
-/// A Job `migrate` that runs a command.
+/// Returns a Job `migrate` that runs a command.
 fn job(command: &str, ttl: Option<u32>, rerun: Option<&str>) -> String {
     let ttl = ttl.map(|ttl| format!("  ttlSecondsAfterFinished: {ttl}\n")).unwrap_or_default();
     let rerun = rerun.map(|token| format!("  annotations: {{mainstay.dev/rerun: '{token}'}}\n")).unwrap_or_default();
@@ -20,10 +20,10 @@ fn job(command: &str, ttl: Option<u32>, rerun: Option<&str>) -> String {
     )
 }
 
-/// A world that keeps a ConfigMap and a manifest whose container ends with an exit code.
+/// Creates a world with a ConfigMap and a manifest whose container ends with an exit code.
 async fn with(manifest: &str, exit_code: i32) -> World {
     let mut world = World::new().await;
-    // By then the agent watches Jobs and Pods.
+    // The container runs until the agent watches Jobs and Pods.
     let simulation = Simulation { exit_code, termination_message: None, after: Duration::from_millis(500) };
     world.server.simulate(IMAGE, "main", simulation);
     world.remote.file("work.yaml", manifest).file("map.yaml", config_map("map", "1")).commit("one");
@@ -36,13 +36,13 @@ fn migrate(world: &World) -> Option<std::sync::Arc<Value>> {
     world.get(BATCH, "jobs", "migrate")
 }
 
-/// Whether the Job finished, as the agent knows.
+/// Returns whether the Job has finished.
 fn is_finished(world: &World) -> bool {
     let conditions = migrate(world).map(|job| job["status"]["conditions"].to_string()).unwrap_or_default();
     conditions.contains(r#""Complete""#) || conditions.contains(r#""Failed""#)
 }
 
-/// The agent has put something back and answered a request since: whatever it wanted to do, it did.
+/// Waits until the agent has reverted a hand edit and answered a request, so that earlier work is done.
 async fn settled(world: &World) {
     let reverted = world.status("demo")["reverted"].as_i64().unwrap_or(0);
     world.edit("v1", "configmaps", "map", json!({"data": {"key": "changed"}}));
@@ -152,7 +152,7 @@ async fn an_annotation_of_the_git_sync_runs_it_again() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_pod_that_ended_is_not_put_back_and_one_that_runs_is() {
+async fn a_pod_that_ended_is_not_created_again_and_one_that_ran_is() {
     let pod = |name: &str, image: &str, restarts: &str| {
         format!(
             "apiVersion: v1\nkind: Pod\nmetadata: {{name: {name}}}\nspec:\n  restartPolicy: {restarts}\n  containers: \
@@ -176,7 +176,7 @@ async fn a_pod_that_ended_is_not_put_back_and_one_that_runs_is() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_object_whose_owner_is_gone_is_put_back_seldom_and_says_why() {
+async fn an_object_whose_owner_is_gone_is_created_again_rarely_and_says_why() {
     let owner = "  ownerReferences: [{apiVersion: v1, kind: ConfigMap, name: nobody, uid: 00000000-0000-4000-8000-000000000001}]";
     let owned = config_map("owned", "1").replace("metadata:\n", &format!("metadata:\n{owner}\n"));
     let owned = if owned.contains("ownerReferences") {

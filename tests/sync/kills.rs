@@ -1,5 +1,5 @@
-//! An agent is killed after each of its writes, one after the other, and another one goes on: nothing is lost, leaked or
-//! wrongly deleted, whatever it was in the middle of.
+//! Kills an agent after each of its writes, and lets another one continue. Nothing is lost, leaked or wrongly deleted,
+//! at any point.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use mainstay_testkit::{
     world::{NAMESPACE, World, config_map},
 };
 
-/// Everything that is in the namespace, without what the server numbers.
+/// Returns all ConfigMaps in the namespace, without metadata that the server assigns.
 fn state(world: &World) -> BTreeMap<String, Value> {
     let all = world.server.objects("v1", "configmaps", Some(NAMESPACE));
     let mine = all.iter().filter(|map| !map["metadata"]["name"].as_str().unwrap().starts_with("mainstay-inventory-"));
@@ -24,7 +24,7 @@ fn state(world: &World) -> BTreeMap<String, Value> {
     .collect()
 }
 
-/// What the agents are in the middle of when they are killed.
+/// Kills the agent after this many writes, during a first sync and two commits. Returns whether it was killed.
 async fn killed_after(writes: u64) -> bool {
     let mut world = World::new().await;
     let foreign = json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {"key": "x"},
@@ -62,7 +62,7 @@ async fn killed_after(writes: u64) -> bool {
     wanted.insert("\"foreign\"".into(), map("x"));
     wanted.insert("\"kube-root-ca.crt\"".into(), state(&world)["\"kube-root-ca.crt\""].clone());
     assert_eq!(state(&world), wanted, "killed after write {writes}");
-    // The end is cut off too: nothing of ours may stay.
+    // The end is cut off, too: none of our requests may remain.
     world.kill().await;
     cut
 }
@@ -103,7 +103,7 @@ async fn deleted_and_killed_after(writes: u64, prune: bool) -> bool {
         () = world.until("everything is let go", |w| gone(w) && released(w)) => false,
     };
     if cut {
-        // What the agent did not come to stays labelled, and is nobody's all the same.
+        // Objects that the agent did not release keep their label, but have no owner.
         world.kill().await;
         gate.open();
         world.start();
@@ -157,7 +157,8 @@ async fn an_agent_killed_while_an_object_moves_never_deletes_it() {
     after_every_write(moved_and_killed_after, 4).await;
 }
 
-/// `there` has taken `moving` over, and the agent was killed before `here` had noted that: both inventories list it.
+/// Creates a state in which `there` has taken over `moving`, and the agent was killed before `here` recorded that. Both
+/// inventories list the object.
 async fn handed_over_and_killed() -> (World, Remote, String) {
     let mut world = World::new().await;
     let mut other = Remote::new();
@@ -169,7 +170,7 @@ async fn handed_over_and_killed() -> (World, Remote, String) {
     world.start();
     world.ready("here").await;
     world.ready_at("there", &other.head()).await;
-    // `here` has more to do for the commit in which it gives the object up, and is killed before it has noted that.
+    // `here` has more work in the commit that gives up the object, and is killed before it records that.
     let slow =
         Fault { verb: "apply".into(), resource: "secrets".into(), delay_millis: 600_000, times: 1, ..Fault::default() };
     world.levers().fail_next(slow);
@@ -195,7 +196,7 @@ async fn a_handed_over_object_with_our_label_is_released_once_it_is_corrected() 
         "moving",
         json!({"metadata": {"labels": {"mainstay.dev/sync": "mainstay-tests.here"}}}),
     );
-    // `here` looks before `there` has put it right.
+    // `here` examines the object before `there` has corrected it.
     let slow = Fault {
         verb: "apply".into(),
         resource: "configmaps".into(),
@@ -218,7 +219,7 @@ async fn a_handed_over_object_with_our_label_is_released_once_it_is_corrected() 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_object_that_leaves_while_the_agent_that_handed_it_over_is_dead_is_deleted() {
     let (mut world, mut other, _) = handed_over_and_killed().await;
-    // The object leaves before the next agent begins, which cannot ask what `here` wants.
+    // The object leaves before the next agent starts, which cannot read the desired objects of `here`.
     let (version, repositories) = ("serverless.kyma-project.io/v1alpha1", "gitrepositories");
     let known = world.get(version, repositories, "repo").unwrap()["spec"]["url"].clone();
     world.edit(version, repositories, "repo", json!({"spec": {"url": "/nowhere/to/be/found"}}));
@@ -301,7 +302,7 @@ async fn an_agent_killed_after_it_created_an_object_again_still_knows_it_as_its_
 }
 
 async fn forgotten_and_killed_after(writes: u64) -> bool {
-    // Between two repositories there is no common commit: whoever gives up comes first.
+    // Two repositories have no common commit, so the one that gives up the object comes first.
     let mut world = World::new().await;
     let mut other = Remote::new();
     world.repository("other", &other.path().display().to_string());

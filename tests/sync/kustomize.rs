@@ -1,5 +1,5 @@
-//! Kustomizations are built by the official tool, see what the commit holds and nothing else, and are built anew only when
-//! that changed.
+//! Kustomizations are built by the official tool. It sees only the content of the commit, and builds again only after
+//! changes.
 
 use serde_json::{Value, json};
 
@@ -10,7 +10,7 @@ const OVERLAY: &str = "resources: [../../base]\nnamePrefix: prod-\nlabels: [{pai
     configMapGenerator:\n- name: settings\n  files: [motd.txt]\n  literals: [colour=blue]\n\
     patches:\n- patch: |\n    apiVersion: v1\n    kind: ConfigMap\n    metadata: {name: map}\n    data: {key: patched}\n";
 
-/// A repository with a base and an overlay.
+/// Creates a repository with a base and an overlay.
 async fn world() -> World {
     let mut world = World::new().await;
     world
@@ -24,7 +24,7 @@ async fn world() -> World {
     world
 }
 
-/// The ConfigMaps that `kubectl kustomize` prints for a directory of the branch: names and data.
+/// Returns the ConfigMaps that `kubectl kustomize` prints for a directory of the branch: names and data.
 fn judged(world: &World, directory: &str) -> Vec<(String, Value)> {
     let checkout = tempfile::tempdir().unwrap();
     let run = |program: &str, arguments: &[&str]| {
@@ -52,10 +52,10 @@ async fn an_overlay_becomes_what_the_official_tool_makes_of_it() {
     }
     assert_eq!(world.data("plain"), "1");
     assert_eq!(world.status("demo")["objects"], 3);
-    // A hand edit goes back to what was rendered.
+    // A hand edit is reverted to the rendered state.
     world.edit("v1", "configmaps", "prod-map", json!({"data": {"key": "by hand"}}));
     world.until("it is reverted", |w| w.data("prod-map") == "patched").await;
-    // The name of what is generated follows its content; the old one leaves.
+    // The name of a generated object depends on its content. The old object is pruned.
     world.remote.file("apps/web/motd.txt", "good bye\n");
     world.commit("demo", "another text").await;
     let after = judged(&world, "apps/web");
@@ -78,12 +78,12 @@ async fn a_change_of_a_base_outside_of_the_directory_is_applied() {
     world.commit("demo", "the base").await;
     assert_eq!(world.data("map"), "changed");
     assert_ne!(world.status("demo")["appliedTreeId"], tree);
-    // What nothing reads changes nothing.
+    // A change of unread files changes nothing.
     let tree = world.status("demo")["appliedTreeId"].clone();
     world.remote.file("base/unread.yaml", "{{").file("other.yaml", "{{");
     world.commit("demo", "not read").await;
     assert_eq!(world.status("demo")["appliedTreeId"], tree);
-    // An agent that starts anew finds the same.
+    // A new agent gets the same result.
     world.stop().await;
     world.start();
     world.remote.file("base/map.yaml", config_map("map", "again"));
@@ -92,7 +92,7 @@ async fn a_change_of_a_base_outside_of_the_directory_is_applied() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_leads_elsewhere_or_is_refused_changes_nothing_and_says_where() {
+async fn remote_and_refused_kustomizations_change_no_object_and_say_where() {
     let mut world = world().await;
     world.sync("demo", json!({"baseDir": "/apps"}));
     world.start();
@@ -150,7 +150,7 @@ async fn what_leads_elsewhere_or_is_refused_changes_nothing_and_says_where() {
         );
         assert_eq!((world.data("prod-map"), world.data("plain")), ("patched".to_owned(), "1".to_owned()));
     }
-    // What is built and cannot be read stays a problem however often it is looked at.
+    // Unreadable output stays a problem at every reconcile.
     let nameless = "resources: [../../base]\npatches:\n- target: {kind: ConfigMap}\n  patch: '[{op: remove, path: /apiVersion}]'\n";
     world.remote.file("apps/web/kustomization.yaml", nameless);
     world.try_commit("demo", "no version").await;
@@ -201,7 +201,7 @@ async fn an_object_of_a_kustomization_is_at_the_file_that_holds_it() {
     world.until("Ready names the file", |w| w.condition("demo", "Ready").contains(place)).await;
     let ready = world.condition("demo", "Ready");
     assert!(ready.contains("spec.template.spec.containers[0].image"), "{ready}");
-    // What cannot be read at all is named so, too.
+    // Completely unreadable output is reported the same way.
     let unread = broken.replace("{name: web}", "{name: web, finalizers: all}");
     world
         .remote

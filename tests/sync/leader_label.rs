@@ -1,4 +1,4 @@
-//! Of several agents, the Service of Receivers leads to the one that leads.
+//! With several agents, the Service of Receivers selects the leader.
 
 use std::fs;
 
@@ -10,7 +10,7 @@ use mainstay_testkit::{
     world::{NAMESPACE, World},
 };
 
-/// The object of this kind in `manifests/deployment.yaml`, in the namespace of the tests.
+/// Returns the object of this kind from `manifests/deployment.yaml`, in the namespace of the tests.
 fn manifest(kind: &str) -> Value {
     let text = fs::read_to_string("manifests/deployment.yaml").unwrap();
     let mut all = serde_yaml::Deserializer::from_str(&text).map(|object| Value::deserialize(object).unwrap());
@@ -19,7 +19,7 @@ fn manifest(kind: &str) -> Value {
     object
 }
 
-/// Names of the pods that the Service leads to.
+/// Returns the names of the pods behind the Service.
 fn reached(world: &World) -> Vec<String> {
     let slices = world.server.objects("discovery.k8s.io/v1", "endpointslices", Some(NAMESPACE));
     let slices =
@@ -49,10 +49,10 @@ async fn the_service_of_receivers_leads_to_the_agent_that_leads() {
     let first = world.detach();
     world.receive = Some(listening());
     world.start_as("second", true);
-    // Somebody takes the label away.
+    // Another user removes the label.
     world.edit("v1", "pods", "first", json!({"metadata": {"labels": {"mainstay.dev/leader": null}}}));
     world.until("it is back", |w| reached(w) == ["first"]).await;
-    // It ends without a word, and its pod stays.
+    // The leader is killed, and its pod stays.
     first.kill().await;
     world.until("it leads to the second one", |w| reached(w) == ["second"]).await;
     let label = world.get("v1", "pods", "first").unwrap()["metadata"]["labels"]["mainstay.dev/leader"].clone();

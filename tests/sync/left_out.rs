@@ -1,4 +1,5 @@
-//! What of a commit is not read: hidden files, files of other tools, and what rules above the directory name.
+//! Skipped files of a commit: hidden files, files of other tools, and files matched by ignore rules above the
+//! directory.
 
 use std::{fs, path::Path};
 
@@ -27,7 +28,7 @@ async fn a_commit_that_changes_only_the_rules_above_the_directory_changes_what_i
     world.commit("demo", "two").await;
     world.until("what is left out is gone", |w| w.data("b") == "absent").await;
     assert_eq!(world.data("a"), "1");
-    // The tree of the directory is the same, and what is read is not.
+    // The tree of the directory is unchanged, but the files that are read differ.
     let closed = json!([{"kind": "Deny", "schedule": "* * * * *", "duration": "1h"}]);
     world.change("demo", json!({"windows": closed})).await;
     world.condition_is("demo", "Frozen", "False WindowOpen").await;
@@ -39,7 +40,7 @@ async fn a_commit_that_changes_only_the_rules_above_the_directory_changes_what_i
     world.until("it is read again", |w| w.data("b") == "1").await;
 }
 
-/// Standard output and exit code of `mainstay manifests` in a directory.
+/// Returns standard output and exit code of `mainstay manifests` in a directory.
 fn manifests(directory: &Path, arguments: &[&str]) -> (String, Option<i32>) {
     let mut command = mainstay_testkit::isolated(env!("CARGO_BIN_EXE_mainstay"));
     command.arg("manifests").args(arguments).env_clear().env("HOME", directory).current_dir(directory);

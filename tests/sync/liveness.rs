@@ -1,4 +1,4 @@
-//! `/healthz` of the running agent: it fails when only a new process would help, and never because a server is away.
+//! `/healthz` of the running agent: it fails if only a restart would help, and never because a server is unavailable.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use mainstay_testkit::{
     world::{World, config_map, free_address},
 };
 
-/// What `/healthz` says: the status and the text.
+/// Returns status and text of `/healthz`.
 async fn health(world: &World) -> String {
     match page(world, "/healthz").await {
         Ok((status, text)) => format!("{status} {text}"),
@@ -20,12 +20,12 @@ async fn health(world: &World) -> String {
     }
 }
 
-/// Waits until `/healthz` begins so.
+/// Waits until `/healthz` starts with this text.
 async fn healthy(world: &World, beginning: &str) -> String {
     health_is(world, beginning, |said| said.starts_with(beginning)).await
 }
 
-/// Waits until `/healthz` is as wanted.
+/// Waits until `/healthz` matches.
 async fn health_is(world: &World, what: &str, wanted: impl Fn(&str) -> bool) -> String {
     let waiting = async {
         loop {
@@ -43,19 +43,19 @@ async fn health_is(world: &World, what: &str, wanted: impl Fn(&str) -> bool) -> 
 async fn stuck_work_is_reported_and_so_is_its_recovery() {
     let mut world = World::with_functions().await;
     world.listen = Some(free_address());
-    // Far shorter than the wait that every request ends by; the default is far longer.
+    // Far shorter than the timeout of requests. The default is far longer.
     world.stuck_after = Duration::from_millis(300);
     world.start();
     world.function("hello", inline("1"));
     world.runs("hello").await;
     world.quiet().await;
-    // An agent that has nothing to do may do nothing for as long as it likes; its loops turn, late on a busy machine.
+    // An idle agent is healthy for any time. On a busy machine its loops may be late.
     assert_eq!(healthy(&world, "200").await, "200 ok\n");
     let slow =
         Fault { verb: "apply".into(), resource: "deployments.apps".into(), delay_millis: 10_000, ..Fault::default() };
     world.levers().fail_next(slow);
     world.edit_function("hello", json!({"spec": {"env": [{"name": "A", "value": "1"}]}}));
-    // Nothing else is stuck, but for a moment on a busy machine.
+    // Nothing else is stuck, except for a moment on a busy machine.
     let alone = "503 reconciling Functions is stuck: 1 running without progress for ";
     health_is(&world, alone, |said| said.starts_with(alone) && !said.contains(';')).await;
     world.runs("hello").await;
@@ -67,7 +67,7 @@ async fn unreachable_servers_do_not_restart_the_agent() {
     let mut world = World::with_functions().await;
     world.listen = Some(free_address());
     world.remote.file("a.yaml", config_map("a", "1")).commit("one");
-    // Nobody listens there.
+    // No server listens there.
     world.repository("gone", &format!("http://{}/{NAME}", free_address()));
     world.sync("demo", json!({}));
     world.sync("nowhere", json!({"gitRepository": "gone"}));
@@ -83,7 +83,7 @@ async fn unreachable_servers_do_not_restart_the_agent() {
     world.look();
     world.until("the agent has met with refusals", |w| w.requests() != before).await;
     assert_eq!(health(&world).await, "200 ok\n");
-    // Requests that nobody answers end by their own deadline, long before work counts as stuck.
+    // Unanswered requests end by their own deadline, long before work counts as stuck.
     world.levers().clear_faults();
     world.gate.shut_after(0);
     world.look();

@@ -1,4 +1,4 @@
-//! The alert rules and the dashboard of `manifests/monitoring`, and the metrics that they read.
+//! The alert rules and the dashboard in `manifests/monitoring`, and the metrics that they use.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use mainstay_testkit::listener::{metrics, metrics_are};
 use mainstay_testkit::ownership::{delete_sync, sync_is_gone};
 use mainstay_testkit::world::{NAMESPACE, World, config_map, deployment, free_address};
 
-/// What fires under which series, as `promtool test rules` reads it. A series has a value each minute.
+/// Alerts and the series that fire them, in the notation of `promtool test rules`. A series has a value each minute.
 const FIRING: [(&str, &str, &str, &str); 11] = [
     ("MainstayNoLeader", "mainstay_leader", "0x1500", ""),
     ("MainstaySyncNotReady", "mainstay_sync_ready{sync=\"shop/web\"}", "0x1500", "shop/web"),
@@ -36,7 +36,7 @@ fn rules() -> Vec<Value> {
     groups.iter().flat_map(|group| group["rules"].as_array().unwrap()).cloned().collect()
 }
 
-/// The expressions of the dashboard's panels.
+/// Returns the expressions of the dashboard's panels.
 fn panels() -> Vec<String> {
     let text = std::fs::read_to_string(directory().join("dashboard.json")).unwrap();
     let dashboard: Value = serde_json::from_str(&text).unwrap();
@@ -45,13 +45,13 @@ fn panels() -> Vec<String> {
     targets.map(|target| target["expr"].as_str().unwrap().to_owned()).collect()
 }
 
-/// The metrics that an expression names.
+/// Returns the metrics in an expression.
 fn named(expression: &str) -> BTreeSet<String> {
     let words = expression.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
     words.filter(|word| word.starts_with("mainstay_")).map(str::to_owned).collect()
 }
 
-/// Runs promtool, which judges what Prometheus will read.
+/// Runs promtool, which validates input like Prometheus.
 fn promtool(arguments: &[&str]) -> (bool, String) {
     let output = mainstay_testkit::isolated("promtool").args(arguments).output();
     let output = output.unwrap_or_else(|e| panic!("promtool: {e} (apt-get install prometheus)"));
@@ -94,7 +94,7 @@ fn promtool_reads_the_rules_and_each_alert_fires() {
         }
         let rule = rules().into_iter().find(|rule| rule["alert"] == *alert).unwrap();
         let labels = if sync.is_empty() { json!({}) } else { json!({"sync": sync}) };
-        // What an alert says is its own matter; that it fires, and with which labels, is asked.
+        // Only the firing and its labels are tested, not the text of the alert.
         let fires = json!({"expr": format!("count by (alertname, sync) (ALERTS{{alertname=\"{alert}\",alertstate=\"firing\"}})"),
             "eval_time": "1500m", "exp_samples": [{"labels": series_of(alert, &labels), "value": 1}]});
         let quiet = json!({"expr": format!("ALERTS{{alertname=\"{alert}\",alertstate=\"firing\"}}"), "eval_time": "1m", "exp_samples": []});

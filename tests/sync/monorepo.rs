@@ -1,5 +1,5 @@
-//! Very many GitSyncs or Functions on one repository: a commit costs one lookup and one fetch, and only whom it concerns applies
-//! or builds.
+//! Very many GitSyncs or Functions in one repository. A commit costs one lookup and one fetch, and only affected ones
+//! apply or build.
 
 use std::time::Duration;
 
@@ -13,12 +13,12 @@ use mainstay_testkit::{
     world::{World, config_map, free_address},
 };
 
-/// GitSyncs, each with a directory of its own.
+/// Number of GitSyncs, each with its own directory.
 const SYNCS: usize = 300;
-/// The one whose directory changes.
+/// Number of the GitSync whose directory changes.
 const CHANGED: usize = 123;
 
-/// Functions, each with a directory of its own.
+/// Number of Functions, each with its own directory.
 const FUNCTIONS: usize = 50;
 
 const TOKEN: &str = "a-token-of-enough-bytes";
@@ -27,7 +27,7 @@ fn name(number: usize) -> String {
     format!("team-{number:03}")
 }
 
-/// Requests by `<verb> <resource>` since `before`.
+/// Returns the requests by `<verb> <resource>` since `before`.
 fn since(before: &[(String, u64)], now: Vec<(String, u64)>) -> Vec<(String, u64)> {
     let earlier = |name: &str| before.iter().find(|(other, _)| other == name).map_or(0, |(_, count)| *count);
     let mut counts: Vec<_> = now.into_iter().map(|(name, count)| (earlier(&name), name, count)).collect();
@@ -35,7 +35,7 @@ fn since(before: &[(String, u64)], now: Vec<(String, u64)>) -> Vec<(String, u64)
     counts.into_iter().map(|(earlier, name, count)| (name, count - earlier)).collect()
 }
 
-/// How often GitSyncs were reconciled so far.
+/// Returns the number of reconciles of GitSyncs so far.
 async fn reconciles(world: &World) -> u64 {
     let text = metrics(world).await;
     let count = text.lines().find_map(|line| line.strip_prefix("mainstay_reconciles_total ")).unwrap();
@@ -80,7 +80,7 @@ async fn a_commit_in_one_of_300_directories_costs_one_lookup_one_fetch_and_one_a
     let versions: Vec<_> = (0..SYNCS).map(|number| version(&world, number)).collect();
     world.remote.file(&format!("{}/a.yaml", name(CHANGED)), config_map(&name(CHANGED), "2"));
     let second = world.remote.commit("one directory");
-    // All are told at the same time.
+    // All are woken at the same time.
     assert_eq!(deliver(&url, TOKEN, &push(&server.url(NAME), "refs/heads/main")).await.0, 200);
     world.until("all have seen it", |w| all_at(w, &second)).await;
     world.quiet().await;
@@ -89,8 +89,8 @@ async fn a_commit_in_one_of_300_directories_costs_one_lookup_one_fetch_and_one_a
         assert_eq!(version(&world, number) != *old, number == CHANGED, "{}", name(number));
     }
 
-    // A push, and the own status that comes back; one that changes objects is reported in two steps. None is woken by what the
-    // others do.
+    // A push and the GitSync's own status each cause a reconcile. One that changes objects reports twice. Others cause
+    // none.
     let reconciled = reconciles(&world).await - reconciled;
     assert!(reconciled <= 4 * SYNCS as u64, "{reconciled} reconciles of {SYNCS} GitSyncs");
     let counts = server.take_counts();
@@ -101,7 +101,7 @@ async fn a_commit_in_one_of_300_directories_costs_one_lookup_one_fetch_and_one_a
         requests.iter().find(|(other, _)| *other == name).map_or(0, |(_, count)| *count)
     };
     assert_eq!(of("apply", "configmaps"), 2, "the object and the inventory of its GitSync: {requests:?}");
-    // Each moves the commit in its status.
+    // Each updates the commit in its status.
     assert_eq!(of("patch", "gitsyncs.mainstay.dev/status"), SYNCS as u64, "{requests:?}");
     // Events of the first sync are written at a limited rate.
     let known = ["apply configmaps", "patch gitsyncs.mainstay.dev/status", "create events"];

@@ -1,4 +1,4 @@
-//! The commands of `docs/moving.md`: a live cluster moves from Flux to Mainstay.
+//! The commands in `docs/moving.md`: a live cluster moves from Flux to Mainstay.
 
 use std::{fs, path::Path};
 
@@ -12,7 +12,8 @@ use mainstay_testkit::world::{NAMESPACE, World};
 
 use crate::adoption::{KINDS, PERSON, all, call, content, file, replica_sets, rolled_out, some};
 
-/// The program that applies with Flux's own code; `.ci/real` builds it. Without it, the objects are applied as its field manager.
+/// The path of a program that applies with Flux's own code; `.ci/real` builds it. Without it, objects are applied with
+/// Flux's field manager.
 const FLUX: &str = "MAINSTAY_TEST_FLUX";
 
 fn document() -> String {
@@ -21,7 +22,7 @@ fn document() -> String {
     text.replace("flux-system", NAMESPACE).replace("mainstay-system", NAMESPACE)
 }
 
-/// Everything, without what keeps pods from running.
+/// Returns all objects, without the fields that keep pods from running.
 fn everything() -> Vec<Value> {
     let mut all = all("shop");
     let pods = all[2]["spec"]["template"]["spec"].as_object_mut().unwrap();
@@ -29,7 +30,7 @@ fn everything() -> Vec<Value> {
     all
 }
 
-/// Applies objects as a Kustomization does; what its inventory lists.
+/// Applies objects like a Kustomization. Returns the entries of its inventory.
 async fn apply(world: &World, kubectl: &Kubectl, objects: &[Value]) -> Vec<String> {
     let mut namespaced = objects.to_vec();
     for object in &mut namespaced {
@@ -81,7 +82,7 @@ async fn a_cluster_moves_from_flux_without_a_restart_and_the_next_commit_removes
     let lines = blocks.iter().filter(|block| block.language == "sh").flat_map(|block| commands(&block.text));
     let mut ran = 0;
     for line in lines {
-        // What Flux does while kubectl waits for it.
+        // Flux acts while kubectl waits for it.
         let flux = suspended_goes(&world, "apps");
         let ((code, out), ()) = tokio::join!(kubectl.shell(&line, clone.path()), async {
             if line.contains("delete kustomization") {

@@ -1,4 +1,4 @@
-//! What a GitSync changes of what its directory holds is what the official tool makes of the same kustomization.
+//! The changes of a GitSync to its directory equal those of the official tool with the same kustomization.
 
 use serde_json::{Value, json};
 
@@ -9,7 +9,7 @@ const SYNCS: (&str, &str) = ("mainstay.dev/v1alpha1", "gitsyncs");
 const WEB: &str = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web, annotations: {team: old}}\nspec:\n  replicas: 1\n  \
     selector: {matchLabels: {app: web}}\n  template:\n    metadata: {labels: {app: web}}\n    spec:\n      containers:\n      \
     - {name: web, image: 'nginx:1', envFrom: [{configMapRef: {name: map}}]}\n";
-/// A component of its own directory, which changes ConfigMaps.
+/// A component in its own directory, which changes ConfigMaps.
 const COMPONENT: &str = "apiVersion: kustomize.config.k8s.io/v1alpha1\nkind: Component\npatches:\n\
     - target: {kind: ConfigMap}\n  patch: |\n    - {op: add, path: /data/part, value: one}\n";
 
@@ -31,7 +31,7 @@ fn with(changes: &Value, more: Value) -> Value {
     all
 }
 
-/// What `kubectl kustomize` prints for a directory of the branch, in which a kustomization is written.
+/// Returns the output of `kubectl kustomize` for a directory of the branch with this kustomization.
 fn judged(world: &World, directory: &str, kustomization: &Value) -> Vec<Value> {
     let checkout = tempfile::tempdir().unwrap();
     let run = |program: &str, arguments: &[&str]| {
@@ -45,7 +45,7 @@ fn judged(world: &World, directory: &str, kustomization: &Value) -> Vec<Value> {
     run("kubectl", &["kustomize", directory]).split("\n---\n").map(|text| serde_yaml::from_str(text).unwrap()).collect()
 }
 
-/// Everything that is wanted is in what is there.
+/// Returns whether a value contains all desired fields.
 fn is_within(wanted: &Value, live: &Value) -> bool {
     match (wanted, live) {
         (Value::Object(wanted), Value::Object(live)) => {
@@ -106,7 +106,7 @@ async fn plain_manifests_are_changed_and_rendered_again_only_for_what_they_read(
     world.commit("demo", "the component").await;
     assert_eq!(world.get("v1", "configmaps", "prod-map").unwrap()["data"]["part"], "two");
     renders_are(&world, 2).await;
-    // What is no longer prefixed has another name, and the old one goes.
+    // A changed prefix changes the names, and the old objects are pruned.
     world.edit(SYNCS.0, SYNCS.1, "demo", json!({"spec": {"namePrefix": "test-"}}));
     world.until("renamed", |w| w.get("v1", "configmaps", "test-map").is_some()).await;
     world.until("the old one is gone", |w| w.get("v1", "configmaps", "prod-map").is_none()).await;
@@ -135,13 +135,13 @@ async fn a_kustomization_in_the_directory_is_edited() {
     let wanted = judged(&world, "apps", &root);
     assert!(wanted.iter().any(|object| object["metadata"]["name"] == "prod-map-x" && object["data"]["own"] == "1"));
     assert_live(&world, &wanted);
-    // Another namespace than the manifests say.
+    // A namespace other than that in the manifests.
     world.edit(SYNCS.0, SYNCS.1, "demo", json!({"spec": {"overrideNamespace": "mainstay-tests-other"}}));
     world.until("told", |w| w.condition("demo", "Ready").contains("mainstay-tests-other")).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_wrong_names_its_field_and_changes_nothing() {
+async fn an_invalid_overlay_names_its_field_and_changes_no_object() {
     let mut world = World::new().await;
     plain(&mut world);
     world.sync("demo", json!({"baseDir": "/apps", "wait": false}));
@@ -186,7 +186,7 @@ async fn what_is_wrong_names_its_field_and_changes_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_chart_is_rendered_to_is_changed() {
+async fn rendered_objects_of_a_chart_are_changed() {
     let mut world = World::new().await;
     let map =
         "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: {{ .Release.Name }}-map\ndata:\n  key: from the chart\n";

@@ -1,4 +1,4 @@
-//! Whose an object is: taken over from people, handed from one GitSync to another, and let go.
+//! Ownership of objects: takeover from users, handover between GitSyncs, and release.
 
 use devcluster::{Action, Call, verbs::patch::Form};
 use serde_json::{Value, json};
@@ -211,7 +211,7 @@ async fn a_sync_outside_the_agents_namespace_may_touch_its_own_namespace_only() 
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_two_syncs_that_claim_one_object_at_the_same_time_exactly_one_gets_it() {
+async fn exactly_one_of_two_syncs_that_claim_an_object_concurrently_gets_it() {
     let mut world = World::new().await;
     world
         .remote
@@ -239,7 +239,7 @@ async fn of_two_syncs_that_claim_one_object_at_the_same_time_exactly_one_gets_it
     world.condition_is(if winner == "left" { "right" } else { "left" }, "Ready", "False OwnershipConflict").await;
 }
 
-/// A GitSync comes to want `moving`, while the deletion of another object is under way that comes before that of `moving`.
+/// A GitSync starts to want `moving` while an earlier deletion in the same prune is still pending.
 async fn wanted_during_deletions(begin: impl AsyncFn(&mut World)) {
     let mut world = World::new().await;
     let namespace = "apiVersion: v1\nkind: Namespace\nmetadata: {name: mainstay-tests-slow}\n";
@@ -270,7 +270,7 @@ async fn wanted_during_deletions(begin: impl AsyncFn(&mut World)) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_another_sync_comes_to_want_while_a_commit_is_pruned_is_handed_over() {
+async fn objects_that_another_sync_claims_during_a_prune_are_handed_over() {
     wanted_during_deletions(async |world| {
         world.remote.remove("left/web.yaml").remove("left/moving.yaml").commit("two go");
         world.request("left");
@@ -279,7 +279,7 @@ async fn what_another_sync_comes_to_want_while_a_commit_is_pruned_is_handed_over
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_another_sync_comes_to_want_while_a_sync_is_deleted_with_its_objects_is_handed_over() {
+async fn objects_that_another_sync_claims_during_a_deletion_are_handed_over() {
     wanted_during_deletions(async |world| {
         prune_on_delete(world, "left").await;
         delete_sync(world, "left");

@@ -1,5 +1,5 @@
-//! A defect of the agent that makes one of its tasks panic: what that task was doing fails and is tried again, and everything
-//! else goes on. The same process keeps the Lease.
+//! A bug that makes one of the agent's tasks panic. The work of that task fails and is retried, and everything else
+//! goes on. The same process keeps the Lease.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use mainstay_testkit::{
 
 const GIT_SYNCS: &str = "gitsyncs.mainstay.dev";
 
-/// Two GitSyncs under an agent that leads.
+/// Creates two GitSyncs under a leading agent.
 async fn led() -> World {
     let mut world = World::new().await;
     world.remote.file("demo/a.yaml", config_map("a", "1")).file("other/b.yaml", config_map("b", "1")).commit("one");
@@ -29,13 +29,13 @@ fn lease(world: &World) -> Value {
     world.get("coordination.k8s.io/v1", "leases", "mainstay").unwrap()["spec"].clone()
 }
 
-/// What somebody changes by hand is reverted.
+/// Checks that a hand edit is reverted.
 async fn puts_back(world: &World, name: &str) {
     world.edit("v1", "configmaps", name, json!({"data": {"key": "changed"}}));
     world.until(&format!("{name} is reverted"), |w| w.data(name) == "1").await;
 }
 
-/// The same process has held the Lease all the time.
+/// Checks that the same process has held the Lease all the time.
 async fn still_leads(world: &World, before: &Value) {
     let renewed = lease(world)["renewTime"].clone();
     world.until("the Lease is renewed", |w| lease(w)["renewTime"] != renewed).await;
@@ -46,7 +46,7 @@ async fn still_leads(world: &World, before: &Value) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_panic_in_an_attempt_ends_it_with_internal_error_and_stops_nobody_else() {
+async fn a_panic_in_an_attempt_ends_it_with_internal_error_and_stops_no_other_git_sync() {
     let mut world = led().await;
     let before = lease(&world);
     world.gate.panic_at("apply", "configmaps", "new");
@@ -66,7 +66,7 @@ async fn a_panic_in_an_attempt_ends_it_with_internal_error_and_stops_nobody_else
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_panic_while_drift_is_put_back_is_a_failed_revert() {
+async fn a_panic_during_a_revert_is_a_failed_revert() {
     let world = led().await;
     let before = lease(&world);
     world.gate.panic_at("apply", "configmaps", "a");
@@ -78,7 +78,7 @@ async fn a_panic_while_drift_is_put_back_is_a_failed_revert() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_panic_in_a_watch_begins_that_watch_anew() {
+async fn a_panic_in_a_watch_restarts_that_watch() {
     let mut world = led().await;
     let before = lease(&world);
     world.gate.panic_at("watch", "secrets", "");
@@ -93,13 +93,13 @@ async fn a_panic_in_a_watch_begins_that_watch_anew() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_panic_in_a_function_ends_its_reconcile_with_internal_error_and_stops_nobody_else() {
+async fn a_panic_in_a_function_ends_its_reconcile_with_internal_error_and_stops_no_other_function() {
     let mut world = World::with_functions().await;
     world.start_as("agent", true);
     world.function("other", inline("1"));
     world.runs("other").await;
     let before = lease(&world);
-    // Three times in a row, so that what is said of the first stays for seconds, whoever else applies a ConfigMap.
+    // Three panics in a row, so that the condition lasts for seconds, even if another task applies a ConfigMap.
     for _ in 0..3 {
         world.gate.panic_at("apply", "configmaps", "");
     }
@@ -112,7 +112,8 @@ async fn a_panic_in_a_function_ends_its_reconcile_with_internal_error_and_stops_
     world.runs("hello").await;
 }
 
-/// An agent meets its first commit, drift and a change, and panics once at a request like this. All is well in the end.
+/// An agent handles its first commit, drift and a change, and panics once at such a request. All of it succeeds in the
+/// end.
 async fn survives(verb: &str, resource: &str) {
     let mut world = World::with_functions().await;
     world.remote.file("demo/a.yaml", config_map("a", "1")).commit("one");
@@ -141,7 +142,7 @@ async fn survives(verb: &str, resource: &str) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_panic_at_any_kind_of_request_passes() {
     if External::is_named() {
-        // One after the other, most of them wait out a backoff.
+        // One by one, most of them would wait for a backoff.
         survives("watch", GIT_SYNCS).await;
         return;
     }

@@ -1,11 +1,11 @@
-//! What leaves the repository leaves the cluster, but for what the guards hold.
+//! Objects that leave the repository are pruned, except for those that guards hold.
 
 use devcluster::fault_injection::Fault;
 use serde_json::{Value, json};
 
 use mainstay_testkit::world::{NAMESPACE, World, config_map, definition};
 
-/// A world with so many applied ConfigMaps, one to a file.
+/// Creates a world with this many applied ConfigMaps, one per file.
 async fn with_maps(count: usize, spec: Value) -> World {
     let mut world = World::new().await;
     for i in 0..count {
@@ -18,7 +18,7 @@ async fn with_maps(count: usize, spec: Value) -> World {
     world
 }
 
-/// Somebody puts a ConfigMap of theirs, with our label, in the place of one of ours.
+/// Replaces one of our ConfigMaps by one of another user with our label.
 fn replace_by_theirs(world: &World, name: &str) {
     world.delete("v1", "configmaps", name);
     let theirs = json!({
@@ -66,7 +66,7 @@ async fn a_missing_base_dir_deletes_nothing_until_that_is_allowed_for_the_commit
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_other_tools_are_told_to_keep_is_kept() {
+async fn annotations_of_other_tools_keep_objects() {
     let mut world = World::new().await;
     let annotations = [
         ("flux", "kustomize.toolkit.fluxcd.io/prune: disabled"),
@@ -230,7 +230,7 @@ async fn an_object_without_our_label_is_not_pruned() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_refused_deletion_keeps_the_object_in_the_inventory_and_is_tried_again() {
     let mut world = with_maps(3, json!({})).await;
-    // Until it has been seen: it is tried again within a second.
+    // The fault lasts until the failure is visible. The deletion is retried within a second.
     world.fail_next("delete", "configmaps", "map-01", 500, 1000);
     world.remote.remove("01.yaml");
     world.try_commit("demo", "one goes").await;
@@ -271,9 +271,9 @@ async fn another_base_dir_passes_the_same_guards() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_object_that_nothing_proves_ours_is_held_and_explained_whatever_is_allowed() {
+async fn an_object_without_proof_of_ownership_is_held_and_explained_with_any_permission() {
     let mut world = with_maps(3, json!({})).await;
-    // It is created, and nobody hears of its UID before the agent is killed.
+    // The object is created, but the agent is killed before it learns the UID.
     let lost =
         Fault { verb: "apply".into(), name: "new".into(), code: 500, times: 1000, after: true, ..Fault::default() };
     world.levers().fail_next(lost);

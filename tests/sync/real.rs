@@ -1,5 +1,5 @@
-//! Real manifests of public projects, and `kubectl` as a client that nobody here wrote. The manifests lie beside the
-//! repository where they are kept at all; where they are not, these tests say so and check nothing.
+//! Real manifests of public projects, and `kubectl` as an independent client. The manifests are optional and lie beside
+//! the repository. Without them, these tests say so and check nothing.
 
 use std::{
     fs,
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use mainstay_testkit::kubectl::Kubectl;
 use mainstay_testkit::world::{NAMESPACE, World};
 
-/// Where the manifests are, if they are anywhere.
+/// Returns the directory of the manifests, if present.
 #[expect(clippy::print_stderr, reason = "a test that had nothing to check says so")]
 fn data(project: &str) -> Option<PathBuf> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/data").join(project);
@@ -23,7 +23,7 @@ fn data(project: &str) -> Option<PathBuf> {
     None
 }
 
-/// The manifests of a project, by file name, without its kustomization.
+/// Returns the manifests of a project by file name, without its kustomization.
 fn manifests(directory: &Path) -> Vec<(String, String)> {
     let mut files = fs::read_dir(directory)
         .unwrap()
@@ -35,7 +35,7 @@ fn manifests(directory: &Path) -> Vec<(String, String)> {
     files
 }
 
-/// What the manifests name, as it is in the cluster, without what differs from cluster to cluster.
+/// Returns the live objects of the manifests, without fields that differ between clusters.
 fn applied(world: &World, files: &[(String, String)]) -> Vec<Value> {
     let mut found = Vec::new();
     for (_, text) in files {
@@ -113,7 +113,7 @@ async fn every_kubectl_change_to_online_boutique_is_reverted_and_reported() {
     let before = applied(&world, &files);
     let kubectl = Kubectl::of(world.server.embedded(), NAMESPACE).await;
     kubectl.run(&["scale", "deployment", "loadgenerator", "--replicas", "7"]).await;
-    // The repository does not say how many of this one there are, so the number is not its business.
+    // The repository does not set this replica count, so it is not reverted.
     kubectl.run(&["scale", "deployment", "frontend", "--replicas", "3"]).await;
     kubectl.run(&["delete", "service", "cartservice"]).await;
     kubectl.run(&["label", "--overwrite", "deployment", "adservice", "app=other"]).await;

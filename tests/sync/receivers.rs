@@ -1,4 +1,4 @@
-//! Receivers: a Git host reports a push, and what follows it looks its remote up at once, and nobody else does.
+//! Receivers: a Git host reports a push, and only the affected GitSyncs look up their remote at once.
 
 use std::time::{Duration, Instant};
 
@@ -22,8 +22,8 @@ const MAIN: &str = "refs/heads/main";
 const NOBODY: &str = "nothing to do: no GitSync or Function of this Receiver follows the repository and reference that the \
                       delivery names";
 
-/// A world whose GitSync `demo` follows the repository `shop` on a Git server, looked up every ten minutes; and the URL of
-/// its Receiver `hook`.
+/// Creates a world whose GitSync `demo` follows the repository `shop` on a Git server, with a poll interval of ten
+/// minutes. Also returns the URL of its Receiver `hook`.
 async fn followed() -> (World, GitServer, String) {
     followed_in(World::with_functions().await).await
 }
@@ -48,8 +48,7 @@ async fn followed_in(mut world: World) -> (World, GitServer, String) {
 async fn a_push_is_applied_at_once_with_one_lookup_for_all_consumers() {
     let (mut world, server, url) = followed().await;
     world.sync("again", json!({"gitRepository": "shop", "baseDir": "/objects", "interval": "10m", "suspend": true}));
-    world.git_function("hello", "/hello");
-    world.edit_function("hello", json!({"spec": {"source": "shop"}}));
+    world.git_function_of("shop", "hello", "/hello");
     let own = json!({
         "runtime": "nodejs22", "type": "git", "source": "", "gitRepository": {"url": server.url(NAME)}, "reference": "main",
         "baseDir": "/hello",
@@ -131,7 +130,7 @@ async fn a_commit_that_is_followed_by_its_id_is_moved_by_no_push_and_the_answer_
     let (_, text) = deliver(&url, TOKEN, &push(&server.url(NAME), "refs/heads/dev")).await;
     assert_eq!(text, one.replace("one follows", "2 follow"));
     assert_eq!(world.lookups().await, before, "nothing was asked");
-    // Who follows a branch is named, as ever.
+    // A GitSync that follows the branch is named as before.
     let woken = deliver(&url, TOKEN, &push(&server.url(NAME), MAIN)).await;
     assert_eq!(woken, (200, "looking up the remote for GitSync demo".to_owned()));
 }
@@ -154,8 +153,7 @@ async fn a_storm_of_replayed_deliveries_costs_a_lookup_a_second_and_the_last_one
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_push_does_not_disturb_a_server_that_asks_to_be_left_alone() {
     let (mut world, server, url) = followed().await;
-    world.git_function("hello", "/hello");
-    world.edit_function("hello", json!({"spec": {"source": "shop"}}));
+    world.git_function_of("shop", "hello", "/hello");
     world.runs("hello").await;
     let body = push(&server.url(NAME), MAIN);
     server.fail(On::Everything, Fault::RetryAfter(3600));
@@ -168,7 +166,7 @@ async fn a_push_does_not_disturb_a_server_that_asks_to_be_left_alone() {
         world.quiet().await;
     }
     assert_eq!(world.lookups().await, before);
-    // A person may ask all the same.
+    // A sync request by a user still works.
     server.heal();
     world.remote.file("objects/a.yaml", config_map("a", "2"));
     world.commit("demo", "two").await;
@@ -225,7 +223,7 @@ async fn a_generic_receiver_accepts_every_request_to_its_path() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_receiver_that_cannot_be_read_harms_only_itself() {
-    // The definition is changed, which no other cluster has to bear.
+    // The test changes the definition, so it needs a cluster of its own.
     let (mut world, server, url) = followed_in(World::with_functions_on(Options::default())).await;
     let loose = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
     let version = json!([{"op": "replace", "path": "/spec/versions/0/schema/openAPIV3Schema", "value": loose}]);
@@ -279,7 +277,7 @@ async fn an_agent_that_does_not_lead_requests_redelivery() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_of_a_token_is_shown() {
+async fn no_part_of_a_token_is_shown() {
     logs::keep();
     let (mut world, server, url) = followed().await;
     let body = push(&server.url(NAME), MAIN);
@@ -309,7 +307,7 @@ async fn nothing_of_a_token_is_shown() {
     nothing_is_shown(&mut world, &hidden).await;
 }
 
-/// The headers and the body with which a host of this type reports a push to `main`, as it documents them.
+/// Returns headers and body of the documented push notification to `main` from a host of this type.
 fn reported(kind: &str, token: &str, url: &str) -> (Vec<(&'static str, String)>, String) {
     let project = json!({"git_http_url": url, "git_ssh_url": "git@h:team/shop.git", "default_branch": "main"});
     let update = json!({"name": MAIN, "oldObjectId": "0", "newObjectId": "1"});
@@ -357,7 +355,7 @@ async fn a_push_of_each_type_of_host_is_applied_and_one_with_another_token_is_re
         let value = format!("{}", number + 2);
         world.remote.file("objects/a.yaml", config_map("a", &value)).commit(kind);
         let before = world.lookups().await;
-        // Of the type `generic` the path is all there is to know.
+        // For type `generic`, the path is the only secret.
         if kind != "generic" {
             let (status, text) = deliver("guess").await;
             let header = reported(kind, "", "").0.pop().unwrap().0;

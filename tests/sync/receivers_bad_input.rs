@@ -1,4 +1,4 @@
-//! Whatever somebody sends to the agent's listeners: it is refused, and costs nobody else anything.
+//! Invalid input to the agent's listeners is refused and does not affect other clients.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use mainstay_testkit::{
 
 const TOKEN: &str = "a token of enough bytes";
 
-/// A world with a Receiver, and its URL.
+/// Creates a world with a Receiver. Also returns its URL.
 async fn receiving(connections: usize) -> (World, String) {
     let mut world = World::new().await;
     world.listen = Some(free_address());
@@ -51,7 +51,7 @@ async fn each_bad_delivery_is_refused_with_its_status() {
     let (status, text) = deliver(&url, TOKEN, "{").await;
     assert_eq!((status, text.starts_with("the body is not a payload")), (400, true), "{text}");
 
-    // One answer for every path of nobody.
+    // All unknown paths have the same answer.
     let nobody = (404, "not found".to_owned());
     let path = world.receiver_status("hook")["webhookPath"].as_str().unwrap().to_owned();
     let base = url.strip_suffix(&path).unwrap();
@@ -111,7 +111,7 @@ async fn slow_bodies_of_one_receiver_do_not_delay_another() {
         let head = format!("POST /{path} HTTP/1.1\r\nHost: x\r\nContent-Length: 3000001\r\n\r\n");
         stream.write_all(head.as_bytes()).await.unwrap();
         held.push(tokio::spawn(async move {
-            // Most of them cannot send it all, as there is no room for it.
+            // Most of them cannot send everything: the memory for bodies is limited.
             let _ = stream.write_all(&vec![b'x'; 3_000_000]).await;
             std::future::pending::<()>().await;
             drop(stream);
@@ -124,18 +124,18 @@ async fn slow_bodies_of_one_receiver_do_not_delay_another() {
     held.iter().for_each(tokio::task::JoinHandle::abort);
 }
 
-/// What a client receives that sends this and then waits.
+/// Sends bytes and waits. Returns the answer.
 async fn dribble(address: &str, sent: &[u8]) -> String {
     let mut stream = TcpStream::connect(address).await.unwrap();
     stream.write_all(sent).await.unwrap();
     let mut answer = Vec::new();
-    // A connection that is cut is an end, too.
+    // A closed connection ends the answer, too.
     let _ = stream.read_to_end(&mut answer).await;
     String::from_utf8_lossy(&answer).into_owned()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_many_slow_bodies_for_one_receiver_most_are_refused_at_once() {
+async fn most_of_many_slow_bodies_for_one_receiver_are_refused_at_once() {
     let (world, url) = receiving(64).await;
     world.receiver("other", json!({}));
     let other = world.receiver_url("other").await;

@@ -1,4 +1,5 @@
-//! What is said of an object that the API server refuses: the manifest, the field and the value, unless it may be a secret.
+//! Messages about objects that the API server refuses: the manifest, the field and the value, unless it may be a
+//! secret.
 
 use serde_json::{Value, json};
 
@@ -8,7 +9,7 @@ use mainstay_testkit::{
     world::{NAMESPACE, World, config_map, free_address},
 };
 
-/// Object, reason and message of each failure.
+/// Returns object, reason and message of each failure.
 fn failures(world: &World) -> Vec<String> {
     let failures = world.status("demo")["failures"].as_array().cloned().unwrap_or_default();
     let text = |failure: &Value, field: &str| failure[field].as_str().unwrap_or_default().to_owned();
@@ -73,7 +74,7 @@ async fn a_refusal_of_a_secret_shows_nothing_of_it() {
     nothing_is_shown(&mut world, &["tupelo"]).await;
 }
 
-/// A webhook, and a policy, may quote whatever it was shown, and however it likes.
+/// Webhooks and policies may quote any part of an object, in any form.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_words_of_an_admission_webhook_show_nothing_of_the_object() {
     logs::keep();

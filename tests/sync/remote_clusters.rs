@@ -1,4 +1,4 @@
-//! GitSyncs with `spec.kubeConfig`: their objects are in another cluster, and everything about them happens there.
+//! GitSyncs with `spec.kubeConfig`: all operations on their objects happen in another cluster.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -15,11 +15,11 @@ use mainstay_testkit::ownership::LABEL;
 use mainstay_testkit::program::Program;
 use mainstay_testkit::world::{NAMESPACE, World, config_map, free_address, git_sync};
 
-/// What opens the other cluster, and is shown nowhere.
+/// The credentials of the other cluster, which must not appear anywhere.
 const CANARY: &str = "canary-token-of-another-cluster";
 const SYNCS: (&str, &str) = ("mainstay.dev/v1alpha1", "gitsyncs");
 
-/// Another cluster, on a socket.
+/// Another cluster, served on a socket.
 struct Other {
     server: Cluster,
     address: SocketAddr,
@@ -35,13 +35,13 @@ impl Other {
         other
     }
 
-    /// Serves it without TLS and tokens: whatever cluster is served so, the same kubeconfig leads there.
+    /// Serves the cluster without TLS and tokens. The same kubeconfig works for every cluster served this way.
     async fn open_to_all(&mut self) -> String {
         self.serve(None).await;
         plain(&format!("http://{}", self.address), "token: x")
     }
 
-    /// Serves it, with this token and a new certificate, where it was served before.
+    /// Serves the cluster at the same address, with this token and a new certificate.
     async fn open(&mut self, token: &str) {
         self.serve(Some(token)).await;
     }
@@ -60,7 +60,7 @@ impl Other {
         self.serving = Some(serving);
     }
 
-    /// Whoever knocks finds nobody.
+    /// Stops serving the cluster.
     fn close(&mut self) {
         self.serving = None;
     }
@@ -93,7 +93,7 @@ impl Other {
         all.into_iter().filter(|map| name_of(map).starts_with("mainstay-inventory-")).collect()
     }
 
-    /// Requests so far, by `<verb> <resource>`, without watches.
+    /// Returns the requests so far by `<verb> <resource>`, without watches.
     fn requests(&self) -> Vec<(String, u64)> {
         let counts = self.server.faults().counts();
         let counts = counts.iter().filter(|count| count.verb != "watch");
@@ -109,14 +109,14 @@ fn to(secret: &str) -> Value {
     json!({"kubeConfig": {"secretRef": {"name": secret}}})
 }
 
-/// A world and another cluster, which the Secret `other` leads to.
+/// Creates a world and another cluster, whose kubeconfig is in the Secret `other`.
 async fn worlds() -> (World, Other) {
     let (world, other) = (World::new().await, Other::new().await);
     world.set_secret("other", json!({"value": other.kubeconfig(CANARY)}));
     (world, other)
 }
 
-/// The same with the GitSync `demo`, which has applied `a` and `b` there.
+/// Creates the same, with the GitSync `demo`, which has applied `a` and `b` there.
 async fn applied(spec: Value) -> (World, Other) {
     let (mut world, other) = worlds().await;
     world.remote.file("a.yaml", config_map("a", "1")).file("b.yaml", config_map("b", "1")).commit("one");
@@ -150,7 +150,7 @@ async fn everything_of_a_git_sync_happens_in_the_cluster_that_its_secret_leads_t
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_agent_that_starts_anew_applies_nothing_again_in_another_cluster() {
+async fn a_restarted_agent_applies_nothing_again_in_another_cluster() {
     let (mut world, other) = applied(json!({})).await;
     world.stop().await;
     other.server.faults().reset_counts();
@@ -217,7 +217,7 @@ async fn an_agent_that_finds_a_cluster_away_knows_of_the_objects_what_it_knew() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_cluster_that_never_answers_delays_nobody_else() {
+async fn a_cluster_that_never_answers_delays_no_other_git_sync() {
     let mut world = World::new().await;
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -247,7 +247,7 @@ async fn a_cluster_that_never_answers_delays_nobody_else() {
     assert!(begun.elapsed() < Duration::from_secs(10), "it waited for the other one: {:?}", begun.elapsed());
 }
 
-/// A kubeconfig with these fields of its user.
+/// Returns a kubeconfig with these fields of its user.
 fn plain(server: &str, user: &str) -> String {
     format!(
         "current-context: it\nclusters: [{{name: it, cluster: {{server: \"{server}\"}}}}]\nusers: [{{name: it, user: {{{user}}}}}]\n\
@@ -277,7 +277,7 @@ async fn a_secret_that_cannot_be_used_is_refused_with_what_to_do() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nothing_shows_what_opens_another_cluster() {
+async fn credentials_of_another_cluster_are_shown_nowhere() {
     logs::keep();
     let (mut world, mut other) = applied(json!({"interval": "1s"})).await;
     world.set_secret("other", json!({"value": other.kubeconfig(CANARY).replace("token:", "tokem:")}));
@@ -318,7 +318,7 @@ async fn a_secret_that_leads_to_another_cluster_leaves_everything_in_the_first_o
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn objects_stay_and_are_nobodys_in_a_cluster_that_a_git_sync_leaves() {
+async fn objects_stay_without_an_owner_in_a_cluster_that_a_git_sync_leaves() {
     let (mut world, other) = worlds().await;
     world.remote.file("a.yaml", config_map("a", "1")).commit("one");
     world.synced(json!({})).await;
@@ -358,7 +358,7 @@ async fn a_git_sync_that_is_deleted_lets_go_of_its_objects_or_takes_them_with_it
     assert_eq!((other.data("a"), other.label("a"), other.data("b")), ("1".into(), Value::Null, "absent".into()));
 }
 
-/// A GitSync that has applied something to another cluster, which is lost then, goes all the same.
+/// A GitSync whose remote cluster is lost can still be deleted.
 async fn goes_without(lose: impl FnOnce(&mut Other)) {
     let (mut world, mut other) = worlds().await;
     world.remote.file("goes/b.yaml", config_map("b", "1")).commit("one");
@@ -405,7 +405,7 @@ async fn two_clusters_whose_git_syncs_have_one_name_do_not_share_a_third_one() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_secret_that_leads_back_fights_with_nobody() {
+async fn a_secret_that_leads_back_causes_no_conflict() {
     let mut world = World::new().await;
     let serving = world.server.embedded().serve(free_address(), Some(CANARY.to_owned())).await.unwrap();
     world.set_secret("self", json!({"value": serving.kubeconfig(Some(CANARY))}));
@@ -421,7 +421,7 @@ async fn a_secret_that_leads_back_fights_with_nobody() {
     world.sync("both", through("both"));
     world.condition_is("both", "Ready", "False OwnershipConflict").await;
     assert_eq!((world.data("a"), world.data("c")), ("1".into(), "2".into()));
-    // From one way to the other: the inventory is the same.
+    // Changing from one connection to the other keeps the inventory.
     world.change("there", json!({"kubeConfig": null})).await;
     world.ready("there").await;
     assert!(!world.get("v1", "configmaps", "b").unwrap()["metadata"]["labels"][LABEL].is_null());
@@ -468,7 +468,7 @@ fn ready_of(world: &World, namespace: &str) -> String {
 async fn tenants_apply_to_clusters_of_their_own_and_know_nothing_of_each_other() {
     let (mut world, first, second) = (World::new().await, Other::new().await, Other::new().await);
     world.remote.file("one/a.yaml", config_map("a", "1")).file("two/a.yaml", config_map("a", "2"));
-    // Elsewhere than in a namespace of its name: what it may touch, that cluster says.
+    // A namespace with another name: the remote cluster decides about permissions there.
     let in_default =
         |name: &str, value: &str| config_map(name, value).replace("metadata:\n", "metadata:\n  namespace: default\n");
     world.remote.file("one/d.yaml", in_default("d", "1")).file("two/d.yaml", in_default("d", "2")).commit("one");
@@ -491,7 +491,7 @@ async fn tenants_apply_to_clusters_of_their_own_and_know_nothing_of_each_other()
         assert_eq!((data(other, team, "a"), data(other, "default", "d")), (json!(value), json!(value)));
     }
     assert_eq!(data(&first, "mainstay-tests-two", "a"), Value::Null);
-    // One that has no connection of its own gets none of somebody else's.
+    // A GitSync without its own connection does not get that of another namespace.
     let mut spec = to("mine");
     spec["baseDir"] = json!("one");
     tenant(&world, "mainstay-tests-three", spec);
@@ -638,7 +638,7 @@ async fn objects_are_let_go_of_where_they_are_when_their_git_sync_cannot_go_wher
     world.condition_is("demo", "Ready", "False SecretNotFound: Secret nobody").await;
     world.edit("v1", "configmaps", "a", json!({"data": {"key": "edited"}}));
     world.until("it is kept where it is", |w| w.data("a") == "1").await;
-    // As `kubectl delete -f` does it: the Secret goes first.
+    // In the order of `kubectl delete -f`: the Secret is deleted first.
     world.delete("v1", "secrets", "other");
     world.condition_is("there", "Ready", "False SecretNotFound: Secret other with the kubeconfig does not exist").await;
     other.edit("a", "edited");
@@ -669,7 +669,7 @@ async fn two_secrets_that_lead_to_one_cluster_lead_to_the_same_objects() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_cluster_that_was_made_anew_at_the_same_address_is_another_one() {
+async fn a_cluster_that_was_created_again_at_the_same_address_is_another_one() {
     let (mut world, mut other) = applied(json!({"interval": "1s"})).await;
     let kubeconfig = other.open_to_all().await;
     world.set_secret("other", json!({"value": kubeconfig}));

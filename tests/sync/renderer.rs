@@ -1,4 +1,4 @@
-//! Kustomizations and charts are rendered in a process of its own beside the agent, which may end at any time.
+//! Kustomizations and charts are rendered in a separate process beside the agent, which may end at any time.
 
 use std::path::Path;
 use std::process::{Child, Stdio};
@@ -7,7 +7,7 @@ use serde_json::json;
 
 use mainstay_testkit::world::{World, config_map};
 
-/// A renderer as the container beside the agent has it; ends when it is dropped.
+/// A renderer as in the container beside the agent. Ends on drop.
 struct Renderer(Child);
 
 impl Renderer {
@@ -40,14 +40,14 @@ fn files(world: &mut World, value: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_it_renders_is_applied_and_while_it_is_away_nothing_is_lost() {
+async fn its_output_is_applied_and_its_absence_loses_no_object() {
     let mut world = World::new().await;
     let shared = tempfile::tempdir().unwrap();
     world.renderer = Some(shared.path().to_owned());
     files(&mut world, "one");
     world.remote.commit("a kustomization and a chart");
     world.sync("demo", json!({}));
-    // It begins when the agent has begun to wait for it.
+    // It starts while the agent waits for it.
     world.start();
     let renderer = Renderer::start(shared.path(), None);
     world.ready("demo").await;
@@ -55,7 +55,7 @@ async fn what_it_renders_is_applied_and_while_it_is_away_nothing_is_lost() {
     let left = std::fs::read_dir(shared.path().join("files")).unwrap().count();
     assert_eq!(left, 0, "nothing stays behind");
 
-    // Nothing is asked of it for what is as it was.
+    // It gets no requests for unchanged input.
     drop(renderer);
     world.remote.file("plain.yaml", config_map("plain", "1"));
     world.commit("demo", "nothing to render").await;
@@ -66,11 +66,11 @@ async fn what_it_renders_is_applied_and_while_it_is_away_nothing_is_lost() {
     let said = |w: &World| w.condition("demo", "Reconciling");
     world.until_or(away, |w| said(w).contains(away), || said(&world)).await;
     assert_eq!((world.data("prod-map"), world.data("chart-map")), ("one".to_owned(), "one".to_owned()));
-    // Without anybody asking for it: it is tried again.
+    // The agent retries without a request.
     let renderer = Renderer::start(shared.path(), None);
     world.until("it is applied", |w| w.data("prod-map") == "two" && w.data("chart-map") == "two").await;
 
-    // One without tools says what to install.
+    // A renderer without tools reports which ones to install.
     drop(renderer);
     let _without = Renderer::start(shared.path(), Some("/nothing"));
     files(&mut world, "three");

@@ -1,5 +1,5 @@
-//! Fields that cannot be changed: an object is deleted and created anew where somebody asked for that, after dry runs have
-//! proven that nothing else helps; everywhere else it is reported, with what to do.
+//! Immutable fields: an object is replaced only on request, after dry runs prove that nothing else helps. Otherwise the
+//! conflict is reported with instructions.
 
 use devcluster::fault_injection::Fault;
 use devcluster::{Action, Call, Caller, verbs::delete::DeleteOptions};
@@ -13,7 +13,7 @@ const SERVICES: (&str, &str) = ("v1", "services");
 const MAPS: (&str, &str) = ("v1", "configmaps");
 const ENABLED: &str = "annotations: {mainstay.dev/replace: enabled}";
 
-/// A Job `work` that never ends by itself.
+/// Returns a Job `work` that never ends.
 fn job(command: &str, metadata: &str) -> String {
     format!(
         "apiVersion: batch/v1\nkind: Job\nmetadata:\n  name: work\n  {metadata}\nspec:\n  template:\n    spec:\n      restartPolicy: \
@@ -21,7 +21,7 @@ fn job(command: &str, metadata: &str) -> String {
     )
 }
 
-/// A Service `api` that has an address or none, which cannot be changed.
+/// Returns a Service `api` with or without an address, which is immutable.
 fn service(has_address: bool, metadata: &str) -> String {
     let address = if has_address { "" } else { "  clusterIP: None\n" };
     format!(
@@ -30,18 +30,18 @@ fn service(has_address: bool, metadata: &str) -> String {
     )
 }
 
-/// A ConfigMap `fixed` whose content cannot be changed.
+/// Returns a ConfigMap `fixed` with immutable content.
 fn fixed(value: &str, metadata: &str) -> String {
     format!(
         "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: fixed\n  {metadata}\nimmutable: true\ndata: {{key: '{value}'}}\n"
     )
 }
 
-/// A world that keeps a manifest as `it.yaml`.
+/// Creates a world with a manifest `it.yaml`.
 async fn with(manifest: &str, spec: Value) -> World {
     let mut world = World::new().await;
     world.remote.file("it.yaml", manifest).file("map.yaml", config_map("map", "1")).commit("one");
-    // Jobs that go on are not healthy yet.
+    // Running Jobs are not healthy yet.
     let mut whole = json!({"wait": false});
     json_patch::merge(&mut whole, &spec);
     world.synced(whole).await;
@@ -57,7 +57,7 @@ fn replacements(world: &World) -> i64 {
     world.status("demo")["replaced"].as_i64().unwrap_or(0)
 }
 
-/// Texts of the Events about the GitSync with this reason.
+/// Returns the messages of Events about the GitSync with this reason.
 fn events(world: &World, reason: &str) -> Vec<String> {
     let events = world.server.objects("v1", "events", Some(NAMESPACE));
     let about =
@@ -65,13 +65,13 @@ fn events(world: &World, reason: &str) -> Vec<String> {
     events.iter().filter(about).map(|event| event["message"].as_str().unwrap_or_default().to_owned()).collect()
 }
 
-/// Deletes the ConfigMap `fixed`, and creates another one under its name right before the agent does, so often.
+/// Deletes the ConfigMap `fixed`, and creates another one with its name right before the agent does, this many times.
 async fn put_in_its_place(world: &World, times: u32, manifest: &str) {
     let server = world.server.clone();
     let mut theirs: Value = serde_yaml::from_str(manifest).unwrap();
     theirs["metadata"]["namespace"] = NAMESPACE.into();
     world.gate.before(["apply", "configmaps", "fixed"], times, move || {
-        // As long as one is there, they cannot.
+        // The creation fails while such an object exists.
         let create = Call::new(MAPS.0, MAPS.1, NAMESPACE, "", Action::Create(theirs.clone()));
         let _ = server.call(&Caller::new("kubectl"), create);
     });
@@ -79,7 +79,7 @@ async fn put_in_its_place(world: &World, times: u32, manifest: &str) {
     world.until("all was done", |w| w.gate.interferences_left() == 0).await;
 }
 
-/// Commits `it.yaml` and waits until it is refused as something that cannot be changed; what is said.
+/// Commits `it.yaml` and waits until it is refused as immutable. Returns the message.
 async fn refused(world: &mut World, manifest: &str, object: &str) -> String {
     world.remote.file("it.yaml", manifest);
     world.try_commit("demo", "another one").await;
@@ -129,7 +129,7 @@ async fn a_job_with_another_template_is_replaced_once_where_its_manifest_asks_fo
     world.remote.file("map.yaml", config_map("map", "2"));
     world.commit("demo", "something else").await;
     assert_eq!((world.uid(JOBS.0, JOBS.1, "work"), replacements(&world)), (second, 1));
-    // What was counted outlasts the agent.
+    // The count survives a restart.
     world.stop().await;
     world.start();
     world.remote.file("map.yaml", config_map("map", "3"));
@@ -138,7 +138,7 @@ async fn a_job_with_another_template_is_replaced_once_where_its_manifest_asks_fo
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_gone_by_hand_is_created_as_the_newest_commit_has_it() {
+async fn an_object_deleted_by_hand_is_created_as_in_the_newest_commit() {
     let mut world = with(&fixed("1", ""), json!({})).await;
     let said = refused(&mut world, &fixed("2", ""), "ConfigMap mainstay-tests/fixed").await;
     assert!(said.contains("delete the object to have it created anew"), "{said}");
@@ -152,7 +152,7 @@ async fn what_is_gone_by_hand_is_created_as_the_newest_commit_has_it() {
 async fn an_object_that_goes_while_its_update_is_refused_is_created_as_the_commit_wants_it() {
     let mut world = with(&fixed("1", ""), json!({})).await;
     let server = world.server.clone();
-    // As the garbage collector does with one that is being deleted: after the update was refused, and before anything else.
+    // Deletes the object after the refused update, before the agent's next request, like the garbage collector.
     world.gate.before(["create", "configmaps", ""], 1, move || {
         let delete = Action::Delete(DeleteOptions::default());
         server.must_call("test", Call::new(MAPS.0, MAPS.1, NAMESPACE, "fixed", delete));
@@ -222,7 +222,7 @@ async fn the_kinds_of_the_spec_are_replaced_at_once_and_no_others() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_holds_data_is_replaced_only_where_its_own_manifest_names_it() {
+async fn objects_with_data_are_replaced_only_if_their_own_manifest_allows_it() {
     let set = |claim: &str, metadata: &str| {
         format!(
             "apiVersion: apps/v1\nkind: StatefulSet\nmetadata:\n  name: db\n  {metadata}\nspec:\n  replicas: 0\n  serviceName: db\n  \
@@ -240,7 +240,7 @@ async fn what_holds_data_is_replaced_only_where_its_own_manifest_names_it() {
     world.remote.file("it.yaml", set("other", ENABLED));
     world.commit("demo", "named").await;
     assert_ne!(world.uid(of.0, of.1, "db"), first);
-    // What is never replaced is refused before anything happens.
+    // Kinds that are never replaced are refused before anything happens.
     world.remote.file("map.yaml", config_map("map", "2")).commit("waits");
     world.change("demo", json!({"replace": ["StatefulSet.apps", "Namespace", "Job"]})).await;
     let ready = world.condition("demo", "Ready");
@@ -252,11 +252,11 @@ async fn what_holds_data_is_replaced_only_where_its_own_manifest_names_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_is_deleted_for_another_reason_or_where_a_new_one_would_be_refused() {
+async fn objects_are_not_replaced_for_another_reason_or_when_the_new_one_would_be_refused() {
     let mut world = with(&job("one", ENABLED), json!({"replace": ["Service"]})).await;
     let first = world.uid(JOBS.0, JOBS.1, "work");
     let name = "Job.batch mainstay-tests/work";
-    // Not valid, whether it is new or not; alone, and together with a field that cannot be changed.
+    // Invalid for new and existing objects: alone, and together with an immutable field.
     for (command, parallelism) in [("one", -1), ("two", -1)] {
         let manifest = job(command, ENABLED)
             .replace("spec:\n  template", &format!("spec:\n  parallelism: {parallelism}\n  template"));
@@ -266,7 +266,7 @@ async fn nothing_is_deleted_for_another_reason_or_where_a_new_one_would_be_refus
         world.until("it is refused", |w| said(w).starts_with("ApplyFailed") && said(w).contains("parallelism")).await;
         assert_eq!(world.uid(JOBS.0, JOBS.1, "work"), first);
     }
-    // A quota is exhausted: nothing new would be let in.
+    // The quota is exhausted: a new object would be refused.
     let quota = json!({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "q", "namespace": NAMESPACE},
         "spec": {"hard": {"count/jobs.batch": "1"}}});
     world.create("v1", "resourcequotas", NAMESPACE, quota);
@@ -283,7 +283,7 @@ async fn nothing_is_deleted_for_another_reason_or_where_a_new_one_would_be_refus
     world.ask("demo").await;
     world.ready("demo").await;
     assert_eq!((command(&world), replacements(&world)), (json!("two"), 1));
-    // A value of the annotation that says nothing is a problem of the commit.
+    // An invalid value of the annotation is a problem of the commit.
     world.remote.file("it.yaml", job("three", "annotations: {mainstay.dev/replace: 'yes'}"));
     world.try_commit("demo", "neither").await;
     let problem = "metadata.annotations[\"mainstay.dev/replace\"] is neither enabled nor disabled";
@@ -291,19 +291,19 @@ async fn nothing_is_deleted_for_another_reason_or_where_a_new_one_would_be_refus
     assert!(world.condition("demo", "Ready").starts_with("False ManifestInvalid"));
 }
 
-/// The proofs before a deletion, as the server answers them here.
+/// The dry runs before a deletion, and their answer in a test.
 #[derive(Clone, Copy, Debug)]
 enum Proof {
-    /// It would take the update after all.
+    /// The update would succeed.
     Update,
-    /// It would take the object as Git has it: what others wrote in it is in the way.
+    /// The object as in Git would be accepted: fields of others are the cause.
     Alone,
-    /// It would not take a new one.
+    /// A new object would be refused.
     New,
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_is_deleted_unless_every_dry_run_proves_that_it_has_to_be() {
+async fn objects_are_replaced_only_if_every_dry_run_proves_it_necessary() {
     for (proof, expected) in [
         (Proof::Update, "ApplyFailed"),
         (Proof::Alone, "ApplyFailed"),
@@ -324,7 +324,7 @@ async fn nothing_is_deleted_unless_every_dry_run_proves_that_it_has_to_be() {
             Proof::Update => world.levers().fail_next(answer("apply", 200)),
             Proof::Alone => world.levers().fail_next(answer("update", 200)),
             Proof::New => {
-                // The creation under its own name was tried before.
+                // The creation with its own name was tried before.
                 let (gate, refusal) = (world.gate.clone(), Fault { times: 1, ..answer("create", 403) });
                 world.gate.before(["update", "configmaps", "fixed"], 1000, move || {
                     gate.levers().fail_next(refusal.clone());
@@ -340,7 +340,7 @@ async fn nothing_is_deleted_unless_every_dry_run_proves_that_it_has_to_be() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_speaks_against_a_deletion_on_the_live_object_counts() {
+async fn guards_on_the_live_object_count() {
     let mut world = with(&fixed("1", ENABLED), json!({})).await;
     let first = world.uid(MAPS.0, MAPS.1, "fixed");
     let annotate = |world: &World, name: &str, value: Value| {
@@ -365,7 +365,7 @@ async fn what_speaks_against_a_deletion_on_the_live_object_counts() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_was_never_ours_is_not_deleted_whatever_is_asked_for() {
+async fn objects_that_were_never_ours_are_not_deleted_on_any_request() {
     let mut world = World::new().await;
     let mut theirs: Value = serde_yaml::from_str(&fixed("theirs", "")).unwrap();
     theirs["metadata"]["namespace"] = NAMESPACE.into();
@@ -384,7 +384,7 @@ async fn what_was_never_ours_is_not_deleted_whatever_is_asked_for() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_hangs_in_its_deletion_is_named_and_becomes_what_the_newest_commit_wants() {
+async fn an_object_stuck_in_deletion_is_named_and_becomes_that_of_the_newest_commit() {
     let mut world = with(&service(true, ENABLED), json!({"timeout": "1s", "drift": "Ignore"})).await;
     world.edit(SERVICES.0, SERVICES.1, "api", json!({"metadata": {"finalizers": ["example.org/wait"]}}));
     world.remote.file("it.yaml", service(false, ENABLED));
@@ -392,7 +392,7 @@ async fn what_hangs_in_its_deletion_is_named_and_becomes_what_the_newest_commit_
     let said = |w: &World| w.failure("demo", "Service mainstay-tests/api");
     world.until("the finalizer is named", |w| said(w).contains("example.org/wait")).await;
     world.until("an Event says that it is stuck", |w| !events(w, "DeletionStuck").is_empty()).await;
-    // A commit that comes meanwhile is what is created.
+    // A commit in the meantime determines the new object.
     world.remote.file("it.yaml", service(false, ENABLED).replace("port: 80", "port: 81"));
     world.try_commit("demo", "another port").await;
     world.until("it still waits", |w| said(w).contains("example.org/wait")).await;
@@ -408,7 +408,7 @@ async fn what_hangs_in_its_deletion_is_named_and_becomes_what_the_newest_commit_
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_somebody_puts_in_its_place_is_replaced_too_unless_a_controller_owns_it() {
+async fn a_successor_is_replaced_too_unless_a_controller_owns_it() {
     let world = with(&fixed("1", ""), json!({})).await;
     put_in_its_place(&world, 1, &fixed("theirs", "")).await;
     let said = |w: &World| w.condition("demo", "Ready");
@@ -421,11 +421,12 @@ async fn what_somebody_puts_in_its_place_is_replaced_too_unless_a_controller_own
     let status = world.status("demo");
     assert_eq!((replacements(&world), &status["reverted"]), (1, &json!(0)));
     assert_eq!(status["lastReplacements"][0]["allowedBy"], "Spec");
-    // Somebody is faster once more, between the agent's deletion and its creation: after its apply, and the dry run of it.
+    // Another client is faster again, between the agent's deletion and its creation: after its apply and that apply's
+    // dry run.
     put_in_its_place(&world, 3, &fixed("faster", "")).await;
     world.until("ours wins", |w| w.data("fixed") == "1" && replacements(w) == 3).await;
     world.ready("demo").await;
-    // What a controller owns stays.
+    // An object that a controller owns stays.
     let owner = "ownerReferences: [{apiVersion: v1, kind: ConfigMap, name: map, uid: UID, controller: true}]";
     let owner = owner.replace("UID", &world.uid(MAPS.0, MAPS.1, "map"));
     put_in_its_place(&world, 1, &fixed("owned", &owner)).await;
@@ -434,7 +435,7 @@ async fn what_somebody_puts_in_its_place_is_replaced_too_unless_a_controller_own
     assert_eq!((world.data("fixed").as_str(), replacements(&world)), ("owned", 3));
 }
 
-/// An agent is killed after so many writes in which it replaces a Job; whether it was.
+/// Kills the agent after this many writes while it replaces a Job. Returns whether it was killed.
 async fn killed_after(writes: u64) -> bool {
     let mut world = with(&job("one", ENABLED), json!({})).await;
     world.remote.file("it.yaml", job("two", ENABLED)).commit("two");

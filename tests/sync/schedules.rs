@@ -1,8 +1,8 @@
-//! Random schedules of commits, hand edits, faults and kills: whatever happened, in the end the cluster holds exactly what
-//! the branch says, and nothing else was touched.
+//! Random schedules of commits, hand edits, faults and kills. In the end the cluster holds exactly the content of the
+//! branch, and nothing else was touched.
 //!
-//! `MAINSTAY_SCHEDULES` says how many (100), `MAINSTAY_SEED` from which seed on (1). A failure prints its seed and what
-//! was done; `MAINSTAY_SCHEDULES=1 MAINSTAY_SEED=<seed>` does the same again, as far as threads allow.
+//! `MAINSTAY_SCHEDULES` is the number of schedules (default 100), `MAINSTAY_SEED` the first seed (default 1). A failure
+//! prints its seed and its steps. `MAINSTAY_SCHEDULES=1 MAINSTAY_SEED=<seed>` repeats them, as far as threads allow.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -23,15 +23,15 @@ use serde_json::{Value, json};
 
 use mainstay_testkit::world::{NAMESPACE, World};
 
-/// Schedules that run at the same time.
+/// Number of concurrent schedules.
 const AT_ONCE: usize = 12;
 const STEPS: u64 = 14;
 /// The two GitSyncs and the directories that they follow.
 const SYNCS: [&str; 2] = ["one", "two"];
-/// Objects by name; the first letter says the kind.
+/// Objects by name. The first letter determines the kind.
 const POOL: [&str; 12] = ["c0", "c1", "c2", "c3", "c4", "c5", "s0", "s1", "s2", "w0", "w1", "c6"];
 
-/// SplitMix64: enough for choosing, and the same everywhere.
+/// The SplitMix64 generator: random enough, and the same on all platforms.
 struct Random(u64);
 
 impl Random {
@@ -56,7 +56,7 @@ impl Random {
     }
 }
 
-/// Where an object is, and what it says.
+/// The place and value of an object.
 #[derive(Clone, Debug, PartialEq)]
 struct Placed {
     sync: &'static str,
@@ -64,7 +64,7 @@ struct Placed {
     value: u64,
 }
 
-/// What a commit says: objects by name.
+/// The content of a commit: objects by name.
 type Branch = BTreeMap<&'static str, Placed>;
 
 fn served(name: &str) -> (&'static str, &'static str) {
@@ -89,7 +89,7 @@ fn document(name: &str, value: u64) -> String {
     }
 }
 
-/// What stands in a live object where the document has its value.
+/// Returns the value of a live object.
 fn value_of(name: &str, live: &Value) -> String {
     match name.as_bytes()[0] {
         b'c' => format!("{}{}", live["data"]["key"], live["data"]["other"]),
@@ -110,24 +110,23 @@ fn wanted_value(name: &str, value: u64) -> String {
     }
 }
 
-/// One schedule under way.
+/// A running schedule.
 struct Schedule {
     random: Random,
     world: World,
     branch: Branch,
-    /// Commits so far, and what they say.
+    /// The commits so far, with their content.
     history: Vec<(String, Branch)>,
     broken: bool,
     running: bool,
-    /// The agent's requests hang, or will after some writes.
+    /// Whether the agent's requests hang, or will after some writes.
     gated: bool,
     bystanders: Vec<Value>,
-    /// Labels that somebody added: object, its UID, label.
+    /// Labels added by other users: object, UID, label.
     added: Vec<(&'static str, String, String)>,
-    /// UIDs of objects whose label somebody took off: if they leave the repository then, they stay.
+    /// UIDs of objects whose label was removed. If they leave the repository, they stay in the cluster.
     unlabelled: BTreeSet<String>,
-    /// UIDs of objects whose managedFields somebody wiped: what an agent that was killed before it noted the UID finds so is
-    /// left to people.
+    /// UIDs of objects whose managedFields were wiped. An agent killed before it recorded the UID leaves them to users.
     wiped: BTreeSet<String>,
     log: Arc<Mutex<Vec<String>>>,
 }
@@ -176,7 +175,7 @@ impl Schedule {
         (self.running, self.gated) = (true, false);
     }
 
-    /// Changes something in the next commit.
+    /// Changes an object in the next commit.
     fn change(&mut self) {
         let name = self.random.one(&POOL);
         let placed =
@@ -186,7 +185,7 @@ impl Schedule {
             0 if is_there => {
                 self.branch.remove(name);
             }
-            // It moves, perhaps to the other GitSync, and says the same.
+            // It moves, perhaps to the other GitSync, with the same value.
             1 if is_there => {
                 let value = self.branch[name].value;
                 self.branch.insert(name, Placed { value, ..placed });
@@ -201,7 +200,7 @@ impl Schedule {
     fn commit(&mut self) {
         let remote = &mut self.world.remote;
         remote.clear();
-        // A directory that is never missing, though perhaps without objects.
+        // The directories always exist, even without objects.
         remote.file("one/README.md", "").file("two/README.md", "");
         let mut files: BTreeMap<String, String> = BTreeMap::new();
         for (name, placed) in &self.branch {
@@ -258,7 +257,7 @@ impl Schedule {
         }
         let action =
             if what == "delete" { Action::Delete(DeleteOptions::default()) } else { Action::Patch(Form::Merge, patch) };
-        // No tool of people's: what those leave is taken away at adoption.
+        // Not a field manager of a user tool: adoption removes the additions of those.
         let _ = self.world.try_as("somebody", Call::new(version, resource, NAMESPACE, name, action));
     }
 
@@ -334,7 +333,7 @@ impl Schedule {
                 self.start();
             }
         }
-        // Something happens meanwhile, or not.
+        // Waits for some events, or for a short time.
         let (mut events, patience) =
             (self.world.server.embedded().subscribe(), Duration::from_millis(self.random.below(60)));
         let some = self.random.below(6);
@@ -346,11 +345,11 @@ impl Schedule {
         let _ = tokio::time::timeout(patience, passed).await;
     }
 
-    /// Everything is put right, and time is given.
+    /// Ends all faults and waits for the final state.
     async fn heal(&mut self) {
         self.say("heal");
         self.world.levers().clear_faults();
-        // What hangs at a gate hangs until the agent is started anew.
+        // Requests that hang at a gate hang until the agent restarts.
         if !self.running || self.gated || self.random.sometimes(2) {
             self.say("start anew");
             self.world.kill().await;
@@ -377,7 +376,7 @@ impl Schedule {
         }
     }
 
-    /// Deletes what the agent may not delete, and says so: objects that left, and that nothing proves to be its own.
+    /// Deletes objects as the agent advises: those that left the repository without proof of ownership.
     fn take_advice(&self) {
         let held: Vec<Value> = SYNCS.iter().filter_map(|sync| self.world.status(sync).get("held").cloned()).collect();
         for said in held.iter().flat_map(|held| held.as_array().into_iter().flatten().filter_map(Value::as_str)) {
@@ -393,7 +392,7 @@ impl Schedule {
         }
     }
 
-    /// Everything that is not as it has to be.
+    /// Returns all differences from the expected state.
     fn differences(&self) -> Vec<String> {
         let mut all = Vec::new();
         for name in POOL {
@@ -465,7 +464,7 @@ async fn run(seed: u64, log: Arc<Mutex<Vec<String>>>) {
     assert!(differences.is_empty(), "{differences:#?}");
 }
 
-/// Why a schedule failed, and what it was.
+/// Runs a schedule. Returns the failure and the steps, if it fails.
 fn failure_of(seed: u64) -> Option<String> {
     let log = Arc::new(Mutex::new(Vec::new()));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();

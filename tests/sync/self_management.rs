@@ -1,5 +1,5 @@
-//! A repository that holds its own GitSync, its own GitRepository and the installation of its agent, as `mainstay install` prints
-//! it: it works, and no commit ends its own work unasked.
+//! A repository with its own GitSync, its own GitRepository and the installation of its agent, as printed by
+//! `mainstay install`. It works, and no commit stops its own reconciles unless asked to.
 
 use devcluster::{Action, Call, verbs::patch::Form};
 use serde::Deserialize as _;
@@ -13,13 +13,13 @@ use mainstay_testkit::world::{NAMESPACE, World, config_map};
 const SYNCS: (&str, &str) = ("mainstay.dev/v1alpha1", "gitsyncs");
 const REPOSITORIES: (&str, &str) = ("serverless.kyma-project.io/v1alpha1", "gitrepositories");
 const DEPLOYMENTS: (&str, &str) = ("apps/v1", "deployments");
-/// What the repository holds of the installation.
+/// The file with the installation in the repository.
 const INSTALLATION: &str = "mainstay.yaml";
 
-/// The Secret with the login of the registry that is installed.
+/// The Secret with the login of the installed registry.
 const LOGIN: &str = "serverless-registry-config-default";
 
-/// The documents of a stream.
+/// Returns the documents of a YAML stream.
 fn documents(text: &str) -> Vec<Value> {
     serde_yaml::Deserializer::from_str(text).map(|document| Value::deserialize(document).unwrap()).collect()
 }
@@ -28,7 +28,7 @@ fn stream(documents: &[Value]) -> String {
     documents.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n---\n")
 }
 
-/// What `mainstay install` prints for a GitSync `demo` of the repository at this URL.
+/// Returns the output of `mainstay install` for a GitSync `demo` of the repository at this URL.
 fn installation(url: &str, more: &[&str]) -> String {
     let mut command = mainstay_testkit::isolated(env!("CARGO_BIN_EXE_mainstay"));
     command.args(["install", "--git-url", url, "--name", "demo", "--namespace", NAMESPACE, "--interval", "1h"]);
@@ -37,14 +37,14 @@ fn installation(url: &str, more: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// The GitRepository and the GitSync that the agent is to create.
+/// Returns the GitRepository and the GitSync that the agent has to create.
 fn followed(installation: &str) -> String {
     let all = documents(installation);
     let bootstrap = all.iter().find(|object| object["metadata"]["name"] == "mainstay-bootstrap").unwrap();
     bootstrap["data"]["objects.yaml"].as_str().unwrap().to_owned()
 }
 
-/// A world in which somebody has applied what `mainstay install` prints, to follow a repository that holds it, too.
+/// A world in which a user has applied the output of `mainstay install`, to follow a repository that contains it, too.
 struct Installed {
     world: World,
     git: GitServer,
@@ -76,7 +76,7 @@ impl Installed {
     }
 }
 
-/// Applies a document as people do.
+/// Applies a document like a user.
 fn apply(world: &World, document: Value) {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let kind = text(&document["kind"]).to_lowercase();
@@ -90,7 +90,7 @@ fn apply(world: &World, document: Value) {
     world.try_as("kubectl", Call::new(&api_version, &resource, &namespace, &name, action)).unwrap();
 }
 
-/// A ConfigMap in the GitSync's own namespace, whatever its target is.
+/// Returns a ConfigMap in the GitSync's own namespace, regardless of its target.
 fn map(name: &str, value: &str) -> String {
     config_map(name, value).replace("metadata:", &format!("metadata:\n  namespace: {NAMESPACE}"))
 }
@@ -99,7 +99,7 @@ fn own(world: &World) -> Value {
     Value::clone(&world.get(SYNCS.0, SYNCS.1, "demo").unwrap())
 }
 
-/// What of an object only a write to it can change: a rollout goes on in its status.
+/// Returns the parts of an object that change only on a write. A rollout only changes the status.
 fn as_applied(object: &Value) -> (Value, Value) {
     let entries = object["metadata"]["managedFields"].as_array().unwrap();
     let ours = entries.iter().find(|entry| entry["manager"] == "mainstay" && entry["operation"] == "Apply").unwrap();
@@ -110,7 +110,7 @@ fn held(world: &World) -> String {
     world.status("demo")["held"].to_string()
 }
 
-/// Commits what was staged, and waits until all of these have applied it.
+/// Commits the staged files, and waits until these GitSyncs have applied them.
 async fn commit_for(world: &mut World, syncs: &[&str], message: &str) {
     world.remote.commit(message);
     world.look();
@@ -119,20 +119,20 @@ async fn commit_for(world: &mut World, syncs: &[&str], message: &str) {
     }
 }
 
-/// The login of the registry is the agent's own work, and comes a second after its request.
+/// Waits for the registry login. The agent creates it a second after the request.
 async fn login_is_there(world: &World) {
     world.until("there is a login", |w| w.get("v1", "secrets", LOGIN).is_some()).await;
 }
 
-/// What the agent asks for while a sync is asked for that has nothing to do.
+/// Returns the agent's requests during a sync without changes.
 async fn asked_for_nothing(world: &World) -> Vec<String> {
     login_is_there(world).await;
-    // What is still to be said of before is said by now.
+    // Earlier reports are written by now.
     world.ask("demo").await;
     world.gate.record();
     world.ask("demo").await;
     let asked = world.gate.heard().into_iter().map(|heard| heard.asked);
-    // Copies of the login go to namespaces, and Events of before may still wait for their turn.
+    // Copies of the login go to namespaces, and earlier Events may still be queued.
     let is_other = |asked: &str| {
         let others = ["watch=", "/leases/", LOGIN, "fieldManager=mainstay-propagation", "/events?"];
         others.iter().any(|other| asked.contains(other))
@@ -176,7 +176,7 @@ async fn the_secret_that_the_agent_fills_stays_its_own_although_the_repository_h
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_the_agent_is_made_of_is_held_until_that_commit_is_allowed() {
+async fn objects_of_the_agent_itself_are_held_until_that_commit_is_allowed() {
     let mut installed = Installed::new(&[]).await;
     let left = |document: &Value| {
         let name = document["metadata"]["name"].as_str().unwrap_or_default();
@@ -221,7 +221,7 @@ async fn what_the_agent_is_made_of_is_held_until_that_commit_is_allowed() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_account_of_the_agents_pod_and_its_rights_are_held_whatever_their_labels_and_names_are() {
+async fn the_account_of_the_agents_pod_and_its_rights_are_held_with_any_labels_and_names() {
     let mut world = World::new().await;
     world.in_pods = true;
     let pod = json!({
@@ -263,7 +263,7 @@ async fn the_account_of_the_agents_pod_and_its_rights_are_held_whatever_their_la
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_deployment_of_the_agent_is_not_deleted_to_be_created_anew() {
+async fn a_deployment_of_the_agent_is_not_deleted_to_be_created_again() {
     let mut installed = Installed::new(&[]).await;
     let uid = installed.world.uid(DEPLOYMENTS.0, DEPLOYMENTS.1, "mainstay");
     let mut changed = documents(&installed.printed);
@@ -333,7 +333,7 @@ async fn an_agent_that_ends_in_the_middle_of_its_own_upgrade_leaves_the_rest_to_
     let world = &mut installed.world;
     world.remote.file(INSTALLATION, &next).file("a.yaml", map("a", "2")).file("b.yaml", map("b", "1"));
     let commit = world.remote.commit("the next version");
-    // The inventory, a and b, and the Deployment, whose pods replace this agent before it is told that.
+    // The inventory, a and b, and the Deployment, whose pods replace this agent before it gets the answer.
     world.gate.shut_after(4);
     world.request("demo");
     let was_cut_off = world.cut_off_or(async |w| w.ready_at("demo", &commit).await).await;
@@ -349,7 +349,7 @@ async fn an_agent_that_ends_in_the_middle_of_its_own_upgrade_leaves_the_rest_to_
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_git_sync_reads_with_is_held_as_long_as_it_does() {
+async fn credentials_of_a_git_sync_are_held_while_it_reads_with_them() {
     let mut world = World::new().await;
     let url = world.remote.path().display().to_string();
     let repository = |secret: Option<&str>| {
@@ -421,14 +421,14 @@ async fn a_git_sync_leaves_the_repository_of_another_one_together_with_what_it_r
     assert_eq!(world.data("b"), "1", "what it applied stays");
 }
 
-/// A document of a GitSync of the GitRepository `repo`.
+/// Returns a document of a GitSync of the GitRepository `repo`.
 fn sync_document(name: &str, base_dir: &str, more: &Value) -> String {
     let mut spec = json!({"gitRepository": "repo", "interval": "1h", "baseDir": base_dir});
     json_patch::merge(&mut spec, more);
     json!({"apiVersion": SYNCS.0, "kind": "GitSync", "metadata": {"name": name}, "spec": spec}).to_string()
 }
 
-/// A GitSync `demo` that manages itself and the ConfigMap `a`.
+/// Creates a GitSync `demo` that manages itself and the ConfigMap `a`.
 async fn managing_itself(spec: Value) -> World {
     let mut world = World::new().await;
     world.remote.file("own.yaml", sync_document("demo", "/", &spec)).file("a.yaml", config_map("a", "1")).commit("one");
@@ -511,7 +511,7 @@ async fn a_git_sync_that_a_commit_suspends_is_resumed_by_hand_and_stays_so() {
             w.status("demo")["unread"][0]["object"] == *format!("GitSync.mainstay.dev {NAMESPACE}/demo")
         })
         .await;
-    // Also for another agent.
+    // The same after a restart.
     world.stop().await;
     world.start();
     world.remote.file("a.yaml", config_map("a", "2")).commit("work goes on");
@@ -525,7 +525,7 @@ async fn a_git_sync_that_a_commit_suspends_is_resumed_by_hand_and_stays_so() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whoever_suspends_a_git_sync_by_hand_is_not_reverted_whatever_its_repository_says() {
+async fn a_suspension_by_hand_is_not_reverted() {
     let mut world = managing_itself(json!({"suspend": false, "additions": true})).await;
     world.edit(SYNCS.0, SYNCS.1, "demo", json!({"spec": {"suspend": true}}));
     world.condition_is("demo", "Suspended", "True Suspended").await;
@@ -533,7 +533,7 @@ async fn whoever_suspends_a_git_sync_by_hand_is_not_reverted_whatever_its_reposi
     assert_eq!(own(&world)["spec"]["suspend"], true);
     world.edit(SYNCS.0, SYNCS.1, "demo", json!({"spec": {"suspend": false}}));
     world.until("it is resumed", |w| w.data("a") == "1").await;
-    // What else people change in it is.
+    // Other changes of the GitSync by users are reverted.
     world.edit(
         SYNCS.0,
         SYNCS.1,
@@ -547,7 +547,7 @@ async fn whoever_suspends_a_git_sync_by_hand_is_not_reverted_whatever_its_reposi
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_git_sync_that_is_deleted_by_hand_stays_deleted_and_its_repository_is_made_anew() {
+async fn a_git_sync_that_is_deleted_by_hand_stays_deleted_and_its_repository_is_created_again() {
     let mut world = World::new().await;
     let url = world.remote.path().display().to_string();
     let repository = json!({"apiVersion": REPOSITORIES.0, "kind": "GitRepository", "metadata": {"name": "repo"}, "spec": {"url": url}});
@@ -559,7 +559,7 @@ async fn a_git_sync_that_is_deleted_by_hand_stays_deleted_and_its_repository_is_
     world.ready("demo").await;
     delete_sync(&world, "demo");
     world.until("its objects are nobody's", |w| label_of(w, "a").is_null()).await;
-    // The watch that would have brought it back has shown this by now.
+    // By now the watch has shown the deletion, so the agent would have restored the GitSync.
     world.sync("other", json!({"baseDir": "/", "suspend": true}));
     world.condition_is("other", "Suspended", "True Suspended").await;
     assert!(world.get(SYNCS.0, SYNCS.1, "demo").is_none());

@@ -1,5 +1,5 @@
-//! GitSyncs with `spec.serviceAccountName`: their objects are read and written with the rights of that ServiceAccount, on a
-//! cluster whose roles decide.
+//! GitSyncs with `spec.serviceAccountName`: the agent impersonates that ServiceAccount to read and write their objects,
+//! on a cluster with RBAC.
 
 use devcluster::verbs::{delete::DeleteOptions, patch::Form};
 use devcluster::{Action, Call, Cluster, Options};
@@ -11,15 +11,16 @@ use mainstay_testkit::world::{World, condition_of, config_map};
 
 /// The tenant's namespace.
 const TEAM: &str = "mainstay-tests-team";
-/// A namespace where the tenant has rights.
+/// A namespace in which the tenant has permissions.
 const SHARED: &str = "mainstay-tests-shared";
-/// A namespace of somebody else.
+/// A namespace of another tenant.
 const FOREIGN: &str = "mainstay-tests-foreign";
 const SYNCS: (&str, &str) = ("mainstay.dev/v1alpha1", "gitsyncs");
 const RBAC: &str = "rbac.authorization.k8s.io/v1";
 const DEPLOYER: &str = "deployer";
 
-/// A world with the three namespaces, the tenant's repository and its ServiceAccount, which has no rights yet.
+/// Creates a world with the three namespaces, the tenant's repository and its ServiceAccount, which has no permissions
+/// yet.
 async fn world() -> World {
     let world = if External::is_named() {
         World::new().await
@@ -45,7 +46,7 @@ fn account(world: &World, name: &str) {
     world.create("v1", "serviceaccounts", TEAM, account);
 }
 
-/// The tenant's ServiceAccount may do what the book says in a namespace.
+/// Grants the tenant's ServiceAccount the permissions in the book, in a namespace.
 fn grant(world: &World, namespace: &str) {
     let rule =
         json!({"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "list", "create", "patch", "delete"]});
@@ -88,7 +89,7 @@ fn status(world: &World) -> Value {
     world.server.object(SYNCS.0, SYNCS.1, TEAM, "tenant").map(|sync| sync["status"].clone()).unwrap_or_default()
 }
 
-/// Waits until the tenant's Ready begins and goes on like this.
+/// Waits until the tenant's Ready starts with `begins` and contains `says`.
 async fn ready_is(world: &World, begins: &str, says: &str) {
     let is = |w: &World| {
         let ready = condition_of(&status(w), "Ready");
@@ -97,12 +98,12 @@ async fn ready_is(world: &World, begins: &str, says: &str) {
     world.until(&format!("Ready to be {begins:?} and to say {says:?}"), is).await;
 }
 
-/// A ConfigMap of a namespace, as a document.
+/// Returns a ConfigMap in a namespace, as a document.
 fn map_in(namespace: &str, name: &str, value: &str) -> String {
     config_map(name, value).replace("metadata:\n", &format!("metadata:\n  namespace: {namespace}\n"))
 }
 
-/// `data.key` of a ConfigMap, or "absent".
+/// Returns `data.key` of a ConfigMap, or "absent".
 fn data(world: &World, namespace: &str, name: &str) -> String {
     let map = world.server.object("v1", "configmaps", namespace, name);
     map.map_or_else(|| "absent".to_owned(), |map| map["data"]["key"].as_str().unwrap_or_default().to_owned())
@@ -117,14 +118,14 @@ fn edit_map(world: &World, namespace: &str, name: &str, value: &str) {
     edit(world, ("v1", "configmaps"), namespace, name, json!({"data": {"key": value}}));
 }
 
-/// What the agent says to the tenant: the status of its GitSync, and the Events of its namespace.
+/// Returns the agent's reports to the tenant: the status of its GitSync, and the Events of its namespace.
 fn told(world: &World) -> String {
     let events = world.server.objects("v1", "events", Some(TEAM));
     let notes = events.iter().map(|event| event["message"].to_string());
     notes.chain([status(world).to_string()]).collect::<Vec<_>>().join("\n")
 }
 
-/// A new commit is looked at.
+/// Makes a commit and lets the agent look it up.
 fn commit(world: &mut World, message: &str) {
     world.remote.commit(message);
     world.look();
@@ -206,7 +207,7 @@ async fn rights_that_are_taken_away_are_missed_with_words_and_count_again_once_g
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn another_account_applies_nothing_anew_and_is_the_one_that_reverts() {
+async fn another_account_applies_nothing_again_and_makes_the_next_revert() {
     let mut world = world().await;
     grant(&world, TEAM);
     account(&world, "powerless");
@@ -246,7 +247,7 @@ async fn an_account_that_does_not_exist_writes_nothing_whatever_is_bound_to_its_
     ready_is(&world, "True", "").await;
     assert_eq!(data(&world, TEAM, "a"), "1");
 
-    // Its objects stay when it goes with its account, and nothing waits for them.
+    // If GitSync and account are deleted together, the objects stay, and nothing waits for them.
     let asked = json!({"metadata": {"annotations": {"mainstay.dev/on-delete": "prune"}}});
     edit(&world, SYNCS, TEAM, "tenant", asked);
     let sync = |w: &World| w.server.object(SYNCS.0, SYNCS.1, TEAM, "tenant");
@@ -285,7 +286,7 @@ async fn without_an_account_a_git_sync_is_confined_unless_the_agent_has_a_defaul
     assert_eq!((data(&world, TEAM, "a"), data(&world, SHARED, "b")), ("absent".to_owned(), "absent".to_owned()));
     world.stop().await;
 
-    // The agent's own GitSyncs keep its rights.
+    // The agent's own GitSyncs keep its permissions.
     world.default_service_account = Some(DEPLOYER.to_owned());
     world.sync("demo", json!({"baseDir": "/platform"}));
     world.remote.file("platform/c.yaml", map_in(FOREIGN, "c", "1")).commit("one of the platform");
@@ -300,7 +301,7 @@ async fn without_an_account_a_git_sync_is_confined_unless_the_agent_has_a_defaul
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_audited_is_asked_for_with_the_rights_of_the_account() {
+async fn audits_use_the_rights_of_the_account() {
     let mut world = world().await;
     world.audit = std::time::Duration::from_secs(2);
     grant(&world, TEAM);

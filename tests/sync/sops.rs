@@ -1,5 +1,5 @@
-//! What the official `sops` encrypts is applied as it decrypts it; whatever is wrong with it changes nothing and says where,
-//! without a value; and what was encrypted is shown and kept nowhere, nor handed to a tool.
+//! Files encrypted by the official `sops` are applied as it decrypts them. A faulty file changes nothing, and the
+//! message names the place without a value. Encrypted values are not shown, not stored, and not passed to tools.
 
 use std::path::Path;
 use std::process::{Child, Stdio};
@@ -13,7 +13,7 @@ use mainstay_testkit::logs;
 use mainstay_testkit::sops::{AgeKey, Sops};
 use mainstay_testkit::world::{World, config_map, free_address};
 
-/// Shown nowhere.
+/// Must not appear anywhere.
 const CANARY: &str = "canary-hush-7291";
 
 /// The part of a GitSync that names the Secret `keys`.
@@ -27,7 +27,7 @@ fn secret(name: &str, value: &str) -> String {
 
 const SELECTED: [&str; 2] = ["--encrypted-regex", "^(data|stringData)$"];
 
-/// `data` of a live object, of Secrets decoded.
+/// Returns `data` of a live object, decoded for Secrets.
 fn live(world: &World, resource: &str, name: &str) -> Value {
     let Some(object) = world.get("v1", resource, name) else { return Value::Null };
     let mut data = object["data"].clone();
@@ -41,7 +41,7 @@ fn live(world: &World, resource: &str, name: &str) -> Value {
     data
 }
 
-/// Two documents under one MAC, of which it is said what they are.
+/// Returns two documents under one MAC, whose kind and name are readable.
 fn maps(name: &str) -> String {
     let map = |name: &str| {
         format!(
@@ -52,7 +52,7 @@ fn maps(name: &str) -> String {
     format!("{}---\n{}", map(name), map(&format!("{name}-2")))
 }
 
-/// The value of a document at a path.
+/// Returns the value of a document at a path.
 fn at<'v>(document: &'v Value, path: &[Step]) -> &'v Value {
     path.iter().fold(document, |value, step| match step {
         Step::Key(key) => &value[key],
@@ -60,7 +60,7 @@ fn at<'v>(document: &'v Value, path: &[Step]) -> &'v Value {
     })
 }
 
-/// Opens a file, and compares every value with what `sops` decrypts it to. How many there are.
+/// Opens a file and compares every value with the output of `sops`. Returns the number of values.
 fn is_opened_as_sops_does(encrypted: &str, documents: &[Value], keys: &Keys) -> usize {
     let texts: Vec<(u32, &str)> = (1..).zip(encrypted.split("\n---\n")).collect();
     let opened = open(&texts, Format::Yaml, keys).unwrap().unwrap();
@@ -88,7 +88,7 @@ async fn every_rule_and_format_is_applied_as_sops_decrypts_it() {
     );
     std::fs::write(sops.path().join("groups-config.yaml"), groups).unwrap();
     let age = ["--age", one.recipient.as_str()];
-    // With how many values each encrypts in a document, and whether it leaves in the clear what an object is.
+    // Rules, each with the number of values that it encrypts per document, and whether kind and name stay readable.
     let rules: [(&str, Vec<&str>, usize, bool); 11] = [
         ("everything", vec![], 7, false),
         ("regex", vec!["--encrypted-regex", "^(data|stringData)$"], 4, true),
@@ -102,7 +102,7 @@ async fn every_rule_and_format_is_applied_as_sops_decrypts_it() {
         ("rsa", vec!["--pgp", &rsa, "--encrypted-regex", "^data$"], 4, true),
         ("curve", vec!["--pgp", &curve, "--encrypted-regex", "^data$"], 4, true),
     ];
-    // One of the two keys that the groups need besides the first.
+    // Besides the first one, the groups need one of the other two keys.
     let identities = format!("# of tests\n{}\n{}\n", one.identity, three.identity);
     let secret = [("a.agekey", &identities), ("rsa.asc", &rsa_key), ("curve.asc", &curve_key)];
     let keys = Keys::of(secret.iter().map(|(name, text)| (*name, text.as_bytes()))).unwrap();
@@ -139,7 +139,7 @@ async fn every_rule_and_format_is_applied_as_sops_decrypts_it() {
         assert_eq!(&live(&world, "configmaps", name), data, "{name}");
         assert_eq!(data["b"], "two\nlines\n", "{name}");
     }
-    // Of what does not say what it is, it is said what to do.
+    // For a file without readable kind and name, the message says what to do.
     world.remote.file("apps/all.yaml", sops.encrypt("all.yaml", &maps("all"), &age));
     world.try_commit("demo", "all of it").await;
     let said = |w: &World| w.condition("demo", "Ready");
@@ -149,7 +149,7 @@ async fn every_rule_and_format_is_applied_as_sops_decrypts_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_was_tampered_with_or_is_for_another_key_changes_nothing_and_a_corrected_key_is_used_at_once() {
+async fn tampered_files_and_foreign_keys_change_no_object_and_a_corrected_key_is_used_at_once() {
     let sops = Sops::new();
     let (key, other) = (AgeKey::new(), AgeKey::new());
     let encrypt = |value: &str| {
@@ -159,7 +159,7 @@ async fn what_was_tampered_with_or_is_for_another_key_changes_nothing_and_a_corr
     world.remote.file("apps/db.yaml", encrypt("first")).file("apps/plain.yaml", config_map("plain", "1")).commit("one");
     world.sync("demo", decryption());
     world.start();
-    // Without the Secret, with one for somebody else, and with the right one.
+    // Without the Secret, with the key of another recipient, and with the right key.
     let missing = "Secret keys with the keys that decrypt does not exist";
     world.until(missing, |w| w.condition("demo", "Ready").contains(missing)).await;
     world.set_secret("keys", json!({"a.agekey": other.identity}));
@@ -171,7 +171,7 @@ async fn what_was_tampered_with_or_is_for_another_key_changes_nothing_and_a_corr
     world.set_secret("keys", json!({"a.agekey": key.identity}));
     world.ready("demo").await;
     assert_eq!(live(&world, "secrets", "db")["password"], "first");
-    // The same keys in another Secret apply nothing.
+    // The same keys in another Secret cause no apply.
     let applies = |w: &World| {
         w.requests().iter().filter(|(asked, _)| asked.starts_with("apply secrets")).map(|(_, n)| n).sum::<u64>()
     };
@@ -225,14 +225,14 @@ async fn what_was_tampered_with_or_is_for_another_key_changes_nothing_and_a_corr
     world.remote.file("apps/db.yaml", intact);
     world.commit("demo", "mended").await;
     assert_eq!(live(&world, "secrets", "db")["password"], CANARY);
-    // Without spec.decryption it is a problem that says what to do.
+    // Without spec.decryption, it is a problem with instructions.
     world.change("demo", json!({"decryption": null})).await;
     world.until("the hint", |w| said(w).contains("spec.decryption: {provider: sops")).await;
     assert_eq!(live(&world, "secrets", "db")["password"], CANARY);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_was_encrypted_is_shown_nowhere_and_kept_nowhere() {
+async fn decrypted_values_are_neither_shown_nor_kept() {
     logs::keep();
     let sops = Sops::new();
     let key = AgeKey::new();
@@ -256,20 +256,20 @@ async fn what_was_encrypted_is_shown_nowhere_and_kept_nowhere() {
     assert_eq!(live(&world, "secrets", "db")["password"], CANARY);
     assert_eq!(live(&world, "secrets", "prod-web")["password"], CANARY);
     assert!(world.get("v1", "secrets", "prod-web").unwrap().get("sops").is_none());
-    // A hand edit of what was encrypted is reverted, and of its values nothing is said, although it is no Secret.
+    // A hand edit of an encrypted value is reverted. Its report contains no values, even though it is not a Secret.
     world.edit("v1", "configmaps", "open", json!({"data": {"key": "by-hand-5512"}}));
     world.until("it is reverted", |w| w.data("open") == "not-shown-8113").await;
     world.until("it is told", |w| w.status("demo")["reverted"] == 1).await;
     let revert = world.status("demo")["lastReverts"][0].clone();
     assert_eq!((&revert["fields"], revert.get("changes")), (&json!(["data.key"]), None), "{revert}");
-    // Nor in a report of drift that stays.
+    // A report of remaining drift contains none, either.
     world.change("demo", json!({"drift": "Report"})).await;
     world.edit("v1", "configmaps", "open", json!({"data": {"key": "by-hand-5513"}}));
     world.until("it is reported", |w| w.status("demo")["drifted"][0]["fields"][0] == "data.key").await;
     assert_eq!(world.status("demo")["drifted"][0]["changes"].as_array().map_or(0, Vec::len), 0);
     world.change("demo", json!({"drift": "Revert"})).await;
     world.until("it is reverted", |w| w.data("open") == "not-shown-8113").await;
-    // Nor of what the server refuses of it, in words that quote it.
+    // A refusal of the server that quotes a value is withheld.
     let job = format!(
         "apiVersion: batch/v1\nkind: Job\nmetadata:\n  name: j\nspec:\n  completionMode: {CANARY}\n  template:\n    spec:\n      \
          restartPolicy: Never\n      containers:\n      - name: c\n        image: x\n"
@@ -280,7 +280,7 @@ async fn what_was_encrypted_is_shown_nowhere_and_kept_nowhere() {
     let failures = |w: &World| w.status("demo")["failures"].to_string();
     world.until_or("the refusal", |w| failures(w).contains("Job.batch"), || failures(&world)).await;
     assert!(failures(&world).contains("withheld"), "{}", failures(&world));
-    // Nor of an expression in it that has no value.
+    // A message about an expression without a value is withheld, too.
     world.remote.remove("apps/job.yaml");
     world.remote.file("apps/open.yaml", encrypt("open.yaml", &map("not-shown-8114-${NONE_8115}")));
     world.change("demo", json!({"substitute": {"A": "1"}})).await;
@@ -293,9 +293,9 @@ async fn what_was_encrypted_is_shown_nowhere_and_kept_nowhere() {
     world.ready("demo").await;
     assert_eq!(world.data("open"), "not-shown-8114-x-8116");
     let words = [CANARY, "not-shown-811", "NONE_8115", "x-8116", "by-hand-551", key.identity.as_str()];
-    // Among them is the one in which kustomizations are built.
+    // One of the directories is that of kustomization builds.
     assert!(nothing_is_on_disk(world.disk(), &words) > 1, "there is something to look through");
-    // The objects themselves hold the values, and are looked at by nobody.
+    // The objects themselves hold the values, and are not examined here.
     world.delete("mainstay.dev/v1alpha1", "gitsyncs", "demo");
     let is_let_go = |w: &World| w.get("v1", "configmaps", "open").unwrap()["metadata"].get("labels").is_none();
     world.until("the objects are let go", is_let_go).await;
@@ -303,7 +303,7 @@ async fn what_was_encrypted_is_shown_nowhere_and_kept_nowhere() {
     canary::nothing_is_shown(&mut world, &words).await;
 }
 
-/// None of these words is in a file below a directory; how many directories are.
+/// Checks that none of these words is in a file below a directory. Returns the number of directories.
 fn nothing_is_on_disk(directory: &Path, words: &[&str]) -> usize {
     let mut open = vec![directory.to_owned()];
     let mut directories = 0;
@@ -318,7 +318,7 @@ fn nothing_is_on_disk(directory: &Path, words: &[&str]) -> usize {
             let Ok(content) = std::fs::read(&path) else { continue };
             for word in words {
                 use base64::Engine as _;
-                // As it is, and as the data of a Secret.
+                // As plain text, and base64-encoded as in a Secret.
                 let encoded = base64::engine::general_purpose::STANDARD.encode(word);
                 for word in [*word, &encoded] {
                     let is_there = content.windows(word.len()).any(|part| part == word.as_bytes());
@@ -330,7 +330,7 @@ fn nothing_is_on_disk(directory: &Path, words: &[&str]) -> usize {
     directories
 }
 
-/// A renderer whose kustomize keeps a copy of what it reads; ends when it is dropped.
+/// A renderer whose kustomize keeps a copy of its input. Ends on drop.
 struct Spied(Child, tempfile::TempDir);
 
 impl Spied {
@@ -346,7 +346,7 @@ impl Spied {
             room.path().display(),
             found("kubectl").display()
         );
-        // By another process: what is open to be written anywhere cannot be run.
+        // Written by another process: a file open for writing anywhere cannot be executed.
         let mut writer = mainstay_testkit::isolated("/bin/sh");
         writer.args(["-c", "printf %s \"$1\" > \"$2\" && chmod 755 \"$2\"", "write", &script]);
         assert!(writer.arg(room.path().join("kustomize")).status().unwrap().success());
@@ -364,7 +364,7 @@ impl Drop for Spied {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_gitsync_changes_is_changed_while_it_is_encrypted_and_no_tool_sees_a_value() {
+async fn overlays_change_encrypted_objects_and_no_tool_sees_a_value() {
     let sops = Sops::new();
     let key = AgeKey::new();
     let encrypt =
@@ -406,7 +406,7 @@ async fn what_a_gitsync_changes_is_changed_while_it_is_encrypted_and_no_tool_see
     assert_eq!(live(&world, "secrets", "x-w-web")["user"], "web");
     assert_eq!(world.data("x-map"), "hello-canary-hush-7291");
 
-    // A restart applies nothing, and other keys render nothing.
+    // A restart applies nothing, and other keys cause no render.
     let applies = |w: &World| {
         let all = w.requests();
         all.iter().filter(|(asked, _)| asked.starts_with("apply secrets")).map(|(_, count)| count).sum::<u64>()
@@ -432,7 +432,7 @@ async fn what_a_gitsync_changes_is_changed_while_it_is_encrypted_and_no_tool_see
     assert_eq!(live(&world, "secrets", "x-db")["password"], "canary-hush-7292");
     assert_eq!(live(&world, "secrets", "x-part")["password"], CANARY);
 
-    // What moves an encrypted value, or takes away what it is verified by, is refused and says so.
+    // Patches that move an encrypted value, or remove its verification, are refused with a message.
     let said = |w: &World| w.condition("demo", "Ready");
     for (patch, expected) in [
         (
@@ -455,12 +455,12 @@ async fn what_a_gitsync_changes_is_changed_while_it_is_encrypted_and_no_tool_see
         );
         assert_eq!(live(&world, "secrets", "x-db")["password"], "canary-hush-7292");
     }
-    // What takes the place of an encrypted value was never encrypted.
+    // A replacement of an encrypted value was never encrypted.
     let patch = "- {op: replace, path: /stringData/password, value: open}\n";
     world.change("demo", json!({"patches": [{"patch": patch, "target": {"name": "db"}}]})).await;
     world.ready("demo").await;
     assert_eq!(live(&world, "secrets", "x-db")["password"], "open");
-    // A file that was tampered with is named, also where a kustomization reads it.
+    // A tampered file is named, even if a kustomization reads it.
     let tampered = encrypt("patch.yaml", &secret("web", CANARY)).replace("name: web", "name: web\n    labels: {a: b}");
     world.remote.file("apps/web/patch.yaml", tampered);
     world.try_commit("demo", "tampered").await;
@@ -468,7 +468,7 @@ async fn what_a_gitsync_changes_is_changed_while_it_is_encrypted_and_no_tool_see
     world.until_or(told, |w| said(w).contains(told) && said(w).contains("MAC does not match"), || said(&world)).await;
 
     let words = [CANARY, "canary-hush-7292", "hush", &key.identity];
-    // Without keys nothing is kept of what was built with them.
+    // Without keys, output built with them is not kept.
     world.remote.file("apps/web/patch.yaml", encrypt("patch.yaml", &secret("web", CANARY))).remove("apps/db.yaml");
     world.remote.remove("apps/map.yaml");
     world.change("demo", json!({"patches": null, "components": null, "namePrefix": null})).await;
@@ -508,7 +508,7 @@ async fn values_of_several_encrypted_patches_of_one_object_are_all_decrypted() {
     world.synced(decryption()).await;
     let expected = json!({"base": CANARY, "one": "canary-hush-1", "two": "canary-hush-2", "three": "open"});
     assert_eq!(live(&world, "secrets", "web"), expected);
-    // A value of one of them under another key is none of theirs.
+    // A value of one of them under another key belongs to none of them.
     let moved = encrypt("a.yaml", &patch("one", "canary-hush-1"), &key).replace("    one: ", "    four: ");
     world.remote.file("apps/a.yaml", moved);
     world.try_commit("demo", "two").await;

@@ -1,10 +1,10 @@
-//! An object that left and hangs in its deletion is named, and holds nothing else up.
+//! An object that hangs in its deletion is reported and does not delay others.
 
 use serde_json::{Value, json};
 
 use mainstay_testkit::world::{NAMESPACE, World, config_map};
 
-/// A world in which `map-01` has left the repository of three ConfigMaps, and a finalizer keeps it.
+/// Creates a world in which `map-01` has left a repository of three ConfigMaps, and a finalizer keeps it.
 async fn with_stuck_map(spec: Value) -> World {
     let mut world = World::new().await;
     for name in ["map-00", "map-01", "map-02"] {
@@ -18,7 +18,7 @@ async fn with_stuck_map(spec: Value) -> World {
     world
 }
 
-/// Counts of the Events about the GitSync with this reason, and their texts.
+/// Returns counts and messages of the Events about the GitSync with this reason.
 fn events(world: &World, reason: &str) -> Vec<(i64, String)> {
     let events = world.server.objects("v1", "events", Some(NAMESPACE));
     let about =
@@ -100,7 +100,7 @@ async fn it_is_named_while_its_git_sync_is_deleted_with_its_objects() {
     world.until("the GitSync is gone", |w| w.get("mainstay.dev/v1alpha1", "gitsyncs", "demo").is_none()).await;
 }
 
-/// Two GitSyncs of one branch, `left` and `right`, each with its directory.
+/// Creates two GitSyncs of one branch, `left` and `right`, each with its directory.
 async fn siblings() -> World {
     let mut world = World::new().await;
     world.remote.file("left/stays.yaml", config_map("l-stays", "1")).file("left/goes.yaml", config_map("l-goes", "1"));

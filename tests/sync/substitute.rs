@@ -1,5 +1,5 @@
-//! `spec.substitute` and `spec.substituteFrom`: variables in manifests, kustomizations and charts become values of the spec, of
-//! ConfigMaps and of Secrets.
+//! `spec.substitute` and `spec.substituteFrom`: variables in manifests, kustomizations and charts are replaced by
+//! values from the spec, ConfigMaps and Secrets.
 
 use mainstay_engine::notification::Message;
 use serde_json::{Value, json};
@@ -13,10 +13,10 @@ use mainstay_testkit::remote::NAME;
 use mainstay_testkit::world::{World, config_map, free_address, open_definition};
 
 const WIDGETS: &str = "mainstay-tests.example.org/v1";
-/// A value of a Secret that is shown nowhere.
+/// A value of a Secret that must not appear anywhere.
 const CANARY: &str = "heron-teapot-7741";
 
-/// Sets the data of a ConfigMap of the namespace, which is created if it is missing.
+/// Sets the data of a ConfigMap in the namespace. Creates it if it is missing.
 fn set_map(world: &World, name: &str, data: Value) {
     world.edit_or_create("configmaps", "ConfigMap", name, json!({"data": data}));
 }
@@ -25,7 +25,7 @@ fn from(sources: &[(&str, &str)]) -> Value {
     sources.iter().map(|(kind, name)| json!({"kind": kind, "name": name})).collect()
 }
 
-/// Applies of widgets so far.
+/// Returns the number of applies of widgets so far.
 fn applies(world: &World) -> u64 {
     let all = world.requests();
     all.iter().filter(|(asked, _)| asked.starts_with("apply widgets")).map(|(_, count)| count).sum()
@@ -70,7 +70,7 @@ async fn values_of_all_sources_are_in_all_that_is_applied_and_a_restart_applies_
     assert_eq!(world.get(WIDGETS, "widgets", "w").unwrap()["spec"]["size"], 3, "types are inferred anew");
     let tree = world.status("demo")["appliedTreeId"].clone();
 
-    // The values are as they were.
+    // The values are unchanged.
     world.stop().await;
     let before = applies(&world);
     assert!(before > 0);
@@ -80,7 +80,7 @@ async fn values_of_all_sources_are_in_all_that_is_applied_and_a_restart_applies_
     assert_eq!(world.status("demo")["appliedTreeId"], tree);
     assert_eq!(applies(&world), before);
 
-    // What changed while nobody was there is applied.
+    // A change while no agent ran is applied.
     world.stop().await;
     set_map(&world, "settings", json!({"N": "4"}));
     world.start();
@@ -111,7 +111,7 @@ async fn a_changed_source_is_applied_at_once_without_git_and_without_a_render() 
     world.ready("demo").await;
     let renders = "mainstay_renders_total 1\n";
     metrics_are(&world, renders, |text| text.contains(renders)).await;
-    // The repository cannot be reached, and would be looked up in an hour: only the watch explains what follows.
+    // The repository is unreachable and would be polled in an hour. Only the watch explains the following.
     server.forget_arrivals();
     server.fail(On::Everything, Fault::Status(503));
     let untouched = version(&world.get("v1", "configmaps", "b").unwrap());
@@ -119,18 +119,18 @@ async fn a_changed_source_is_applied_at_once_without_git_and_without_a_render() 
     world.until("the value is applied", |w| w.data("a") == "a-2").await;
     world.edit("v1", "configmaps", "a", json!({"data": {"key": "by hand"}}));
     world.until("and what it became is kept", |w| w.data("a") == "a-2").await;
-    // A source that comes overrides the one before it, and gives it back when it goes.
+    // A new source overrides the previous one, until it is deleted.
     world.set_secret("more", json!({"A": "3"}));
     world.until("the Secret is applied", |w| w.data("a") == "a-3").await;
     world.delete("v1", "secrets", "more");
     world.until("the ConfigMap counts again", |w| w.data("a") == "a-2").await;
-    // What changes no value changes nothing.
+    // A change without new values changes nothing.
     world.edit("v1", "configmaps", "settings", json!({"metadata": {"labels": {"x": "y"}}}));
     set_map(&world, "settings", json!({"A": "4"}));
     world.until("the value is applied", |w| w.data("a") == "a-4").await;
     assert_eq!(version(&world.get("v1", "configmaps", "b").unwrap()), untouched);
     metrics_are(&world, renders, |text| text.contains(renders)).await;
-    // One that has to be there is missed; what was applied stays enforced.
+    // A missing required source is reported, and the applied state stays enforced.
     world.delete("v1", "configmaps", "settings");
     let missing = "False SpecInvalid: spec.substituteFrom[0]: ConfigMap settings does not exist in this namespace";
     world.condition_is("demo", "Ready", missing).await;
@@ -146,7 +146,7 @@ async fn a_changed_source_is_applied_at_once_without_git_and_without_a_render() 
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_wrong_with_expressions_is_told_at_once_and_changes_nothing() {
+async fn invalid_expressions_are_reported_at_once_and_change_no_object() {
     let mut world = World::new().await;
     world.remote.file("a.yaml", config_map("a", "${A}")).commit("one");
     world.sync("demo", json!({}));
@@ -177,7 +177,7 @@ async fn what_is_wrong_with_expressions_is_told_at_once_and_changes_nothing() {
     world.change("demo", json!({"substituteUndefined": "Empty", "substitute": {"A": "x", "B": "{k: v}"}})).await;
     world.ready("demo").await;
     assert_eq!((world.data("a"), world.data("c")), ("x 2".to_owned(), "x".to_owned()));
-    // What they become is checked as if it stood there.
+    // The result is checked as if it were in the manifest.
     let of = |kind: &str, name: &str| config_map(name, "1").replace("ConfigMap", kind);
     let cases = [
         (
@@ -223,7 +223,7 @@ async fn a_value_of_a_secret_is_shown_nowhere() {
     world.ready("demo").await;
     let token = |w: &World| w.get(WIDGETS, "widgets", "w").unwrap()["spec"]["token"].clone();
     assert_eq!(token(&world), format!("x-{CANARY}"));
-    // A hand edit is reverted, and told without values.
+    // A hand edit is reverted, and its report contains no values.
     world.edit(WIDGETS, "widgets", "w", json!({"spec": {"token": "by hand", "size": 2}}));
     let Message::Reverted { fields, changes, .. } = next_revert(&mut world, "w").await else { panic!("a revert") };
     assert_eq!((fields, changes), (vec!["spec.size".to_owned(), "spec.token".to_owned()], vec![]));
@@ -234,7 +234,7 @@ async fn a_value_of_a_secret_is_shown_nowhere() {
     assert_eq!(world.status("demo")["drifted"][0]["changes"].as_array().map_or(0, Vec::len), 0);
     world.change("demo", json!({"drift": "Revert"})).await;
     world.until("it is reverted", |w| token(w) == format!("x-{CANARY}")).await;
-    // It becomes no name, no key, no map, and what the server says of it is not quoted.
+    // A value cannot become a name, a key or a map. Server messages about it are not quoted.
     let job = "apiVersion: batch/v1\nkind: Job\nmetadata: {name: j}\nspec:\n  completionMode: ${TOKEN}\n  template:\n    spec:\n      \
         restartPolicy: Never\n      containers: [{name: c, image: x}]\n";
     let cases = [
@@ -257,7 +257,7 @@ async fn a_value_of_a_secret_is_shown_nowhere() {
     }
     let said = world.status("demo")["failures"].to_string();
     assert!(said.contains("withheld"), "{said}");
-    // A new value is in, and the old one is not told either.
+    // A new value is applied, and the old one is not shown, either.
     world.set_secret("hidden", json!({"TOKEN": format!("{CANARY}-new")}));
     world.until("the new value is applied", |w| token(w) == format!("x-{CANARY}-new")).await;
     nothing_is_shown(&mut world, &[CANARY]).await;

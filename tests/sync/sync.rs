@@ -1,4 +1,4 @@
-//! The forward loop, end to end: a commit goes in, the cluster follows.
+//! The forward loop, end to end: a commit is applied to the cluster.
 
 use mainstay_engine::notification::Message;
 use serde_json::{Value, json};
@@ -130,7 +130,7 @@ async fn an_unknown_kind_is_reported_and_applied_once_it_is_defined() {
     assert!(world.condition("demo", "Reconciling").starts_with("True ManifestInvalid"), "somebody else may define it");
     let definition = serde_json::from_str(&definition()).unwrap();
     world.create("apiextensions.k8s.io/v1", "customresourcedefinitions", "", definition);
-    // Nobody asks for it.
+    // No sync is requested.
     world.ready("demo").await;
     assert!(world.get("mainstay-tests.example.org/v1", "widgets", "w").is_some());
 }
@@ -242,10 +242,10 @@ async fn a_first_sync_lists_each_kind_once_and_reads_no_object() {
     world.synced(json!({})).await;
     let counts = world.requests();
     let of = |what: &str| counts.iter().filter(|(name, _)| name == what).map(|(_, count)| *count).sum::<u64>();
-    // One for the plan, one for the inventory that is not there.
+    // One for the plan, one for the missing inventory.
     assert!(of("list configmaps") <= 2 && of("list deployments.apps") <= 1, "{counts:?}");
     assert_eq!((of("get configmaps"), of("get deployments.apps")), (0, 0), "{counts:?}");
-    // The objects and the inventory, before and after.
+    // The objects, and the inventory before and after.
     assert!(of("apply configmaps") <= 32 && of("apply deployments.apps") == 1, "{counts:?}");
 }
 
@@ -260,7 +260,7 @@ async fn an_unchanged_commit_costs_no_request_and_a_changed_file_costs_its_objec
     world.until("what follows the first sync is written", |w| w.status("demo")["healthy"] == 30).await;
     let mut messages = world.messages.resubscribe();
     world.levers().reset_counts();
-    // Another repository change is seen only after further lookups, which are what must cost nothing.
+    // Another repository change is seen only after further lookups. Those must cost no requests.
     world.remote.file("README.md", "nothing").commit("no object");
     world.ready("demo").await;
     let mut idle = world.requests();
@@ -304,7 +304,7 @@ async fn a_restart_applies_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_restart_puts_back_what_was_changed_deleted_or_unlabelled_meanwhile() {
+async fn a_restart_reverts_objects_changed_deleted_or_unlabelled_meanwhile() {
     let mut world = World::new().await;
     for name in ["a", "b", "c", "d"] {
         world.remote.file(&format!("{name}.yaml"), config_map(name, "1"));
@@ -435,7 +435,7 @@ async fn names_with_the_syntax_of_selectors_are_applied_reverted_and_pruned() {
         let rules = json!([{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get"]}]);
         json!({"apiVersion": ROLES.0, "kind": "Role", "metadata": {"name": name}, "rules": rules}).to_string()
     };
-    // One object of a kind is asked for by its name.
+    // A single object of a kind is read by name.
     world.remote.file("0/role.json", role(names[0])).commit("one");
     world.synced(json!({})).await;
     world.remote.file("1/role.json", role(names[1])).file("2/role.json", role(names[2]));

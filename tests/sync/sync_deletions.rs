@@ -1,4 +1,4 @@
-//! The deletion of a GitSync: its objects are released, or deleted if that was requested.
+//! Deletion of a GitSync: its objects are released, or pruned on request.
 
 use devcluster::{Action, Call, verbs::delete::DeleteOptions};
 use serde_json::{Value, json};
@@ -55,7 +55,7 @@ async fn deleting_a_sync_with_on_delete_prune_deletes_within_the_guards() {
     let keep = |annotation: &str, value: &str| json!({"metadata": {"annotations": {annotation: value}}});
     world.edit("v1", "configmaps", "b", keep("mainstay.dev/prune", "disabled"));
     world.edit("v1", "configmaps", "c", keep("helm.sh/resource-policy", "keep"));
-    // At once, so that it may come to no finalizer.
+    // Deleted at once, perhaps before the finalizer is set.
     world.annotate_sync("demo", "mainstay.dev/on-delete", "prune");
     delete_sync(&world, "demo");
     sync_is_gone(&world, "demo").await;
@@ -123,7 +123,7 @@ async fn a_namespace_with_a_git_sync_can_be_deleted_without_an_agent() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn objects_of_a_sync_that_is_deleted_without_an_agent_belong_to_nobody() {
+async fn objects_of_a_sync_that_is_deleted_without_an_agent_have_no_owner() {
     let mut world = World::new().await;
     world.remote.file("a.yaml", config_map("a", "1")).file("b.yaml", config_map("b", "1")).commit("one");
     world.synced(json!({})).await;
@@ -131,7 +131,7 @@ async fn objects_of_a_sync_that_is_deleted_without_an_agent_belong_to_nobody() {
     delete_sync(&world, "demo");
     world.until("its inventory goes with it", |w| inventories(w).is_empty()).await;
     world.edit("v1", "configmaps", "b", json!({"data": {"key": "mine now"}}));
-    // Another one of that name, which wants only one of them.
+    // Another GitSync with that name, which wants only one of them.
     world.remote.remove("b.yaml");
     world.remote.commit("two");
     world.synced(json!({})).await;
@@ -161,13 +161,13 @@ async fn deleting_the_definition_of_git_sync_leaves_all_workloads() {
     assert!(world.get("apps/v1", "deployments", "web").is_some());
 }
 
-/// Whether a GitSync is there, and nobody has asked for its deletion.
+/// Returns whether a GitSync exists and is not terminating.
 fn is_alive(world: &World, name: &str) -> bool {
     let sync = world.get("mainstay.dev/v1alpha1", "gitsyncs", name);
     sync.is_some_and(|sync| sync["metadata"]["deletionTimestamp"].is_null())
 }
 
-/// A GitSync `demo` that manages itself with three ConfigMaps, and whose objects go with it.
+/// Creates a GitSync `demo` that manages itself with three ConfigMaps, and whose objects are pruned with it.
 async fn managing_itself() -> World {
     let mut world = World::new().await;
     for name in ["a", "b", "c"] {

@@ -1,4 +1,4 @@
-//! What the cluster refuses, loses or takes back, and agents that are killed: nothing lost, leaked or wrongly deleted.
+//! Refused, lost or undone requests, and killed agents: nothing is lost, leaked or wrongly deleted.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use mainstay_testkit::{
     world::{World, config_map},
 };
 
-/// A world with four ConfigMaps applied, of which the next commit removes one and changes two.
+/// Creates a world with four applied ConfigMaps. The next commit removes one and changes two.
 async fn about_to_change() -> World {
     let mut world = World::new().await;
     for name in ["a", "b", "c", "leaves"] {
@@ -22,12 +22,13 @@ async fn about_to_change() -> World {
     world
 }
 
-/// The apply of `b` is answered like this; everything else goes on, pruning waits, the status says why, and it recovers.
+/// The apply of `b` gets this answer. Everything else goes on, pruning waits, the status has the reason, and it
+/// recovers.
 async fn refused(fault: Fault, said: &str, stalled: bool) {
     let mut world = about_to_change().await;
     let of_b = Fault { verb: "apply".into(), resource: "configmaps".into(), name: "b".into(), times: 1000, ..fault };
     if of_b.code == 422 {
-        // What is really invalid could not be created either.
+        // An invalid object could not be created, either.
         world.levers().fail_next(Fault { verb: "create".into(), name: String::new(), ..of_b.clone() });
     }
     world.levers().fail_next(of_b);
@@ -212,7 +213,7 @@ async fn a_failed_object_of_another_directory_is_forgotten_with_it() {
     assert_eq!((world.data("a").as_str(), &world.status("demo")["failed"]), ("1", &json!(0)));
 }
 
-/// A world in which requests of every sort fail in this way, or are carried out and lose their answers.
+/// Creates a world in which requests of every kind fail like this, or are executed and lose their answers.
 async fn through_faults(code: u16, after: bool) {
     let mut world = World::new().await;
     for name in ["a", "b", "c"] {
@@ -307,7 +308,7 @@ async fn a_secret_that_the_server_quotes_appears_nowhere() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_two_agents_one_acts_and_the_other_takes_over_when_it_is_killed() {
+async fn one_of_two_agents_acts_and_the_other_takes_over_when_it_is_killed() {
     let mut world = World::new().await;
     world.remote.file("a.yaml", config_map("a", "1")).commit("one");
     world.sync("demo", json!({"interval": "1s"}));
@@ -330,7 +331,7 @@ async fn of_two_agents_one_acts_and_the_other_takes_over_when_it_is_killed() {
     assert!(applies.map(|(_, count)| count).sum::<u64>() <= 4, "{:?}", world.requests());
     assert_eq!(world.status("demo")["reverted"], 1);
     first.kill().await;
-    // Tasks of the first agent that run at this moment still end what they do: this edit may be reverted by them.
+    // Running tasks of the first agent still finish and may revert this edit.
     world.edit("v1", "configmaps", "a", json!({"data": {"key": "changed"}}));
     world.until("the other agent takes over", |w| holder(w) == "second").await;
     world.until("the edit is reverted", |w| w.data("a") == "2").await;
@@ -379,7 +380,7 @@ async fn a_status_that_is_refused_again_and_again_is_written_less_and_less_often
     world.fail_next("patch", "gitsyncs.mainstay.dev/status", "demo", 403, 1000);
     world.request("demo");
     world.until("the answer to the request is refused", |w| writes(w) > before).await;
-    // Each of these makes another attempt, after which the request still has no answer.
+    // Each of these causes another attempt, and the request still has no answer.
     for round in ["2", "3", "4", "5", "6", "7"] {
         world.remote.file("a.yaml", config_map("a", round));
         world.remote.commit(round);

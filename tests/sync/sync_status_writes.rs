@@ -1,4 +1,4 @@
-//! How soon a GitSync's status says what is so, and how many writes that costs.
+//! The delay until a GitSync's status is current, and the number of writes.
 
 use std::time::{Duration, Instant};
 
@@ -8,13 +8,13 @@ use mainstay_testkit::world::{World, config_map, deployment, open_definition};
 
 const WIDGETS: &str = "mainstay-tests.example.org/v1";
 
-/// Writes of the status so far.
+/// Returns the number of status writes so far.
 fn writes(world: &World) -> u64 {
     let requests = world.requests().into_iter();
     requests.filter(|(what, _)| what == "patch gitsyncs.mainstay.dev/status").map(|(_, count)| count).sum()
 }
 
-/// How long two reverts, two commits and a failure take until they are in the status.
+/// Returns the time until two reverts, two commits and a failure are in the status.
 async fn five_changes() -> Duration {
     let mut world = World::new().await;
     world.remote.file("a.yaml", config_map("a", "1")).file("b.yaml", config_map("b", "1"));
@@ -26,7 +26,7 @@ async fn five_changes() -> Duration {
         let count = number + 1;
         world.until("the revert is in the status", |w| w.status("demo")["reverted"] == count).await;
     }
-    // Without a request: what asks for nothing is told as soon.
+    // Without a sync request: those changes are reported as fast.
     let second = world.remote.file("a.yaml", config_map("a", "2")).commit("two");
     world.look();
     world.until("the commit is in the status", |w| w.status("demo")["appliedCommit"] == *second).await;
@@ -41,9 +41,9 @@ async fn five_changes() -> Duration {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn commits_readiness_failures_and_first_reverts_follow_each_other_without_waiting_for_counters() {
-    // Each of them used to wait up to 5 s for the one before.
+    // Each once waited up to 5 s for the one before.
     const FAST: Duration = Duration::from_secs(10);
-    // A busy machine is slow now and then; waiting is slow every time.
+    // A busy machine is slow sometimes; a wait is slow every time.
     let mut took = Vec::new();
     while took.len() < 3 && took.last().is_none_or(|last| *last >= FAST) {
         took.push(five_changes().await);
@@ -83,7 +83,7 @@ async fn an_object_that_becomes_healthy_and_unhealthy_all_the_time_costs_a_bound
     let (before, start) = (writes(&world), Instant::now());
     for round in 0..60 {
         health(&world, if round % 2 == 0 { "False" } else { "True" });
-        // The pace at which it changes: slower than changes are gathered.
+        // The pace of the changes, slower than the status writer gathers them.
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     let (count, allowed) = (writes(&world) - before, 5 + start.elapsed().as_secs() + 1);

@@ -1,10 +1,10 @@
-//! Objects of other GitOps tools: left to those that still keep them, and taken over from those that are gone.
+//! Objects of other GitOps tools: left to running tools, and taken over from removed ones.
 
 use devcluster::{Action, Call, verbs::patch::Form};
 use serde_json::{Value, json};
 
 use mainstay_testkit::foreign::{define, keeper, without_finalizers};
-use mainstay_testkit::world::{NAMESPACE, World, config_map};
+use mainstay_testkit::world::{NAMESPACE, World, config_map, deployment};
 
 const SYNC: (&str, &str) = ("mainstay.dev/v1alpha1", "gitsyncs");
 
@@ -80,7 +80,7 @@ async fn an_object_that_another_tool_lists_is_left_to_it_until_it_lets_go() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_manager_that_is_named_gives_way_whoever_lists_the_object_and_no_other_does() {
+async fn only_a_named_manager_gives_way_for_any_owner_of_the_object() {
     let mut world = World::new().await;
     define(&world);
     for (name, manager) in [("flux", "kustomize-controller"), ("mine", "my-deployer"), ("argo", "argocd-controller")] {
@@ -103,7 +103,7 @@ async fn a_manager_that_is_named_gives_way_whoever_lists_the_object_and_no_other
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_an_earlier_version_left_to_former_appliers_goes_with_the_next_apply_unless_somebody_keeps_it() {
+async fn fields_left_to_former_appliers_go_with_the_next_apply_unless_a_manager_keeps_them() {
     let mut world = World::new().await;
     define(&world);
     let names = ["flux", "kept", "kubectl-before", "kubectl-since", "named"];
@@ -144,4 +144,35 @@ async fn what_an_earlier_version_left_to_former_appliers_goes_with_the_next_appl
     world.remote.file("named.yaml", config_map("named", "3"));
     world.commit("demo", "another value").await;
     assert_eq!(data(&world, "named"), json!({"key": "3"}));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_event_of_a_takeover_names_fields_that_are_gone_and_no_defaults_that_stay() {
+    let mut world = World::new().await;
+    let mut live: Value = serde_yaml::from_str(&deployment("web", "nginx:1", 2)).unwrap();
+    live["metadata"]["labels"] = json!({"app.kubernetes.io/instance": "shop"});
+    live["spec"]["revisionHistoryLimit"] = 3.into();
+    // With an update, a field manager owns the defaults, too.
+    let create = Action::Create(live);
+    world.write_as("argocd-controller", Call::new("apps/v1", "deployments", NAMESPACE, "", create));
+    world.remote.file("web.yaml", deployment("web", "nginx:1", 2)).commit("one");
+    world.sync("demo", json!({}));
+    world.start();
+    world.ready("demo").await;
+    let said = |w: &World| {
+        let events = w.server.objects("v1", "events", Some(NAMESPACE));
+        let found = events.into_iter().find(|event| event["reason"] == "TakenOver");
+        found.and_then(|event| event["message"].as_str().map(str::to_owned))
+    };
+    world.until("the Event is written", |w| said(w).is_some()).await;
+    let said = said(&world).unwrap();
+    for (field, is_gone) in [
+        ("metadata.labels[app.kubernetes.io/instance]", true),
+        ("spec.revisionHistoryLimit", true),
+        ("spec.progressDeadlineSeconds", false),
+        ("spec.strategy", false),
+        ("imagePullPolicy", false),
+    ] {
+        assert_eq!(said.contains(field), is_gone, "{field}: {said}");
+    }
 }

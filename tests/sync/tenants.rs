@@ -1,5 +1,5 @@
-//! A GitSync that is confined to its own namespace, beside one of the platform that may touch everything: it neither delays
-//! nor outranks that one.
+//! A GitSync restricted to its own namespace, beside an unrestricted one of the platform. It neither delays nor
+//! overrides that one.
 
 use std::time::Duration;
 
@@ -39,18 +39,18 @@ fn tenant(world: &World, spec: Value) {
     world.create(SYNCS.0, SYNCS.1, TEAM, sync);
 }
 
-/// `<status> <reason>: <message>` of the tenant's Ready.
+/// Returns `<status> <reason>: <message>` of the tenant's Ready.
 fn tenant_ready(world: &World) -> String {
     let sync = world.server.object(SYNCS.0, SYNCS.1, TEAM, "tenant").unwrap();
     condition_of(&sync["status"], "Ready")
 }
 
-/// A ConfigMap of the tenant's namespace, as a document.
+/// Returns a ConfigMap of the tenant's namespace, as a document.
 fn team_map(name: &str, value: &str) -> String {
     config_map(name, value).replace("metadata:\n", &format!("metadata:\n  namespace: {TEAM}\n"))
 }
 
-/// `data.key` of a ConfigMap of the tenant's namespace with the label of its owner, or "absent".
+/// Returns `data.key` of a ConfigMap in the tenant's namespace with the label of its owner, or "absent".
 fn team_data(world: &World, name: &str) -> String {
     world.server.object("v1", "configmaps", TEAM, name).map_or_else(
         || "absent".to_owned(),
@@ -66,7 +66,7 @@ fn edit_team_map(world: &World, name: &str, value: &str) {
     world.try_as("kubectl-edit", Call::new("v1", "configmaps", TEAM, name, action)).unwrap();
 }
 
-/// A world with a platform's GitSync `demo` of `/platform`, which has one object in each namespace.
+/// Creates a world with a platform's GitSync `demo` of `/platform`, which has one object in each namespace.
 async fn platform() -> World {
     let mut world = World::new().await;
     let url = world.remote.path().display().to_string();
@@ -78,7 +78,7 @@ async fn platform() -> World {
     world
 }
 
-/// What the platform's GitSync no longer wants goes, in both namespaces.
+/// Checks that objects that leave the platform's GitSync are pruned in both namespaces.
 async fn platform_prunes(world: &mut World) {
     world.remote.remove("platform/b.yaml").remove("platform/role.yaml");
     world.commit("demo", "two go").await;
@@ -165,12 +165,12 @@ async fn a_tenant_that_cannot_take_what_the_platform_gives_up_holds_up_no_commit
     let mut world = platform().await;
     tenant(&world, json!({"baseDir": "/team"}));
     world.until("the tenant is ready", |w| tenant_ready(w).starts_with("True")).await;
-    // It has said so before the platform gives it up: it is handed over.
+    // The tenant wants it before the platform gives it up, so it is handed over.
     world.remote.file("team/role.yaml", config_map("role", "2")).commit("the tenant wants it, too");
     world.look();
     world.until("the tenant is told", |w| tenant_ready(w).starts_with("False OwnershipConflict")).await;
     world.ready("demo").await;
-    // What the tenant wants of it the server refuses, again and again.
+    // The server always refuses the tenant's version of it.
     world.levers().fail_next(Fault {
         verb: "apply".into(),
         resource: "configmaps".into(),
@@ -191,7 +191,7 @@ async fn a_tenant_that_cannot_take_what_the_platform_gives_up_holds_up_no_commit
     world.until("the tenant is gone", |w| w.server.object(SYNCS.0, SYNCS.1, TEAM, "tenant").is_none()).await;
 }
 
-/// The GitSyncs and kinds whose objects were listed or watched, of what was asked since the gate records.
+/// Returns the list and watch requests with the label of GitSyncs, since the gate records.
 fn listed(world: &World) -> Vec<String> {
     let heard = world.gate.heard();
     let asked = heard.iter().map(|heard| heard.asked.clone());

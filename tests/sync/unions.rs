@@ -1,12 +1,12 @@
-//! Unions of Kubernetes' own kinds: a commit that sets another member is applied, whatever the server filled in beside the
-//! one before.
+//! Unions of Kubernetes' own kinds: a commit that sets another member is applied, even if the server defaulted fields
+//! beside the previous one.
 
 use serde_json::{Value, json};
 
 use devcluster::{Action, Call, verbs::patch::Form};
 use mainstay_testkit::world::{NAMESPACE, World};
 
-/// A workload with these fields in its spec, and these in its pods.
+/// Returns a workload with these fields in its spec and in its pods.
 fn workload(kind: &str, spec: &Value, pods: &Value) -> Value {
     let mut template = json!({"containers": [{"name": "web", "image": "nginx:1"}]});
     extend(&mut template, pods);
@@ -70,7 +70,7 @@ fn scaler(spec: Value) -> Value {
     of("autoscaling/v2", "HorizontalPodAutoscaler", all)
 }
 
-/// What a commit says, what the next one says, and what is then at a path.
+/// Name, object before, object after, a path, and the expected value at that path.
 type Case = (&'static str, Value, Value, &'static str, Value);
 
 fn strategies() -> Vec<Case> {
@@ -334,7 +334,7 @@ async fn the_next_commit_sets_any_other_member_of_a_union() {
         world.remote.file(&format!("{name}.json"), document(name, before));
     }
     world.remote.commit("before");
-    // Nobody asks whether pods with these volumes and probes run.
+    // Pods with these volumes and probes need not run.
     world.synced(json!({"wait": false})).await;
     for (name, _, after, ..) in &cases {
         world.remote.file(&format!("{name}.json"), document(name, after));

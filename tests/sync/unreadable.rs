@@ -1,5 +1,5 @@
-//! Objects that are nested more deeply than the agent reads, and that an API server keeps all the same: they are the
-//! matter of their owners, and keep nobody else from being seen.
+//! Objects nested more deeply than the agent reads, which an API server accepts. Their owners have to fix them, and all
+//! other objects stay visible.
 
 use serde_json::json;
 
@@ -10,10 +10,10 @@ use mainstay_testkit::{
 
 const API: &str = "mainstay-tests.example.org/v1";
 
-/// What stands for something deeper than parsers go, which the embedded server would not take.
+/// A placeholder for something deeper than parsers allow, which the embedded server would refuse.
 const DEEP: &str = "two hundred levels";
 
-/// How often the agent began to watch or list a kind.
+/// Returns the number of watches and lists of a kind that the agent started.
 fn begun(world: &World, resource: &str) -> u64 {
     let requests = world.requests().into_iter();
     let begun =
@@ -21,7 +21,7 @@ fn begun(world: &World, resource: &str) -> u64 {
     begun.map(|(_, count)| count).sum()
 }
 
-/// Waits for an Event that says so, about an object of this kind and name.
+/// Waits for an Event about an unreadable object of this kind and name.
 async fn told(world: &World, kind: &str, name: &str) {
     let is_told = |w: &World| {
         w.server.objects("v1", "events", Some(NAMESPACE)).iter().any(|event| {
@@ -51,12 +51,12 @@ async fn a_function_that_cannot_be_read_keeps_no_other_from_being_run() {
     world.runs("second").await;
     told(&world, "Function", "deep").await;
     assert!(begun(&world, "functions.serverless.kyma-project.io") <= 1, "{:?}", world.requests());
-    // Deletions are heard, too: what comes back by the same name is begun anew.
+    // Deletions are noticed, too: a new object with the same name starts afresh.
     world.delete_function("second");
     world.until_function("it is gone", |w| w.function_now("second").is_none()).await;
     world.function("second", inline("2"));
     world.runs("second").await;
-    // Nor does the next agent stumble over it, which is told of all of them at once.
+    // The next agent is not blocked, either. It lists all of them at once.
     world.stop().await;
     world.start();
     world.edit_function("hello", json!({"spec": {"source": "2"}}));
@@ -69,7 +69,7 @@ async fn a_function_that_cannot_be_read_keeps_no_other_from_being_run() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_repository_or_a_receiver_that_cannot_be_read_is_told_where_people_look() {
+async fn an_unreadable_repository_or_receiver_is_reported_where_people_look() {
     let mut world = World::with_functions().await;
     world.gate.deepen(DEEP);
     world.start();
@@ -83,14 +83,14 @@ async fn a_repository_or_a_receiver_that_cannot_be_read_is_told_where_people_loo
     world.condition_is("deep", "Ready", "False SpecInvalid: GitRepository deep cannot be read").await;
     let said = |w: &World| w.said("hello", "ConfigurationReady");
     world.until_function("the Function says so", |w| said(w).contains("GitRepository \"deep\" cannot be read")).await;
-    // Nor is it known which Secrets such a one names.
+    // The Secrets that such a repository names are unknown, too.
     let mut spec = inline("1");
     spec["env"] = json!([{"name": "A", "valueFrom": {"secretKeyRef": {"name": "shop", "key": "token"}}}]);
     world.function("reads", spec);
     let unknown =
         "False SourceUpdateFailed: which of the Secrets in spec.env are credentials is unknown: GitRepository deep";
     world.says("reads", "ConfigurationReady", unknown).await;
-    // Once it can be read again, all is well.
+    // Once it is readable again, everything recovers.
     let readable = json!({"metadata": {"annotations": {"example.org/a": null}}, "spec": {"url": world.remote.path()}});
     world.edit(functions, "gitrepositories", "deep", readable);
     world.until("the GitSync reads it", |w| !w.condition("deep", "Ready").contains("cannot be read")).await;
@@ -105,7 +105,7 @@ async fn a_repository_or_a_receiver_that_cannot_be_read_is_told_where_people_loo
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_object_that_cannot_be_read_keeps_no_other_of_its_kind_from_being_put_back() {
+async fn an_unreadable_object_keeps_no_other_of_its_kind_from_being_reverted() {
     let definition = r"apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
 metadata: {name: widgets.mainstay-tests.example.org}
@@ -143,7 +143,7 @@ spec:
     world.edit(API, "widgets", "w", json!({"spec": {"size": 5}}));
     world.until("the next agent reverts it as well", |w| size(w) == Some(json!(3))).await;
     assert!(world.get(API, "widgets", "deep").is_some());
-    // One that is managed is told of, where its GitSync's owner looks and where its own owner does.
+    // A managed object is reported to the owner of its GitSync and to its own owner.
     world.edit(API, "widgets", "w", json!({"spec": {"deep": DEEP}}));
     told(&world, "Widget", "w").await;
     told(&world, "GitSync", "demo").await;

@@ -1,11 +1,11 @@
-//! API servers that do not stream lists, and kinds that cannot be watched at all.
+//! API servers without streaming lists, and kinds that cannot be watched.
 
 use devcluster::fault_injection::Fault;
 use serde_json::json;
 
 use mainstay_testkit::world::{World, config_map};
 
-/// A world with the ConfigMap `a`.
+/// Adds the ConfigMap `a`.
 fn with_a(world: &mut World) {
     world.remote.file("a.yaml", config_map("a", "1"));
     world.remote.commit("one");
@@ -15,7 +15,7 @@ fn fault(verb: &str, resource: &str, code: u16) -> Fault {
     Fault { verb: verb.into(), resource: resource.into(), code, times: 10_000, ..Fault::default() }
 }
 
-/// The agent applies and protects although streaming lists fail like this.
+/// The agent applies and reverts, although streaming lists fail like this.
 async fn works_without_streaming_lists(how: Fault) {
     let mut world = World::new().await;
     with_a(&mut world);

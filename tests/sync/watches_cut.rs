@@ -1,5 +1,4 @@
-//! Both loops, end to end: watches that end and a history that is forgotten. Only the embedded cluster can be told
-//! to do that.
+//! Both loops, end to end: ended watches and a compacted event log. Only the embedded cluster can do that on request.
 
 use devcluster::fault_injection::Fault;
 use serde_json::json;
@@ -28,7 +27,7 @@ async fn changes_during_a_watch_outage_are_seen() {
 async fn changes_before_a_compaction_are_found_by_a_list() {
     let mut world = synced(&[("a.yaml", config_map("a", "1")), ("b.yaml", config_map("b", "1"))]).await;
     let store = world.server.embedded().store();
-    // The watch may not be opened again before all is forgotten.
+    // The watch must not reopen before the compaction.
     world.levers().fail_next(Fault {
         verb: "watch".into(),
         resource: "configmaps".into(),

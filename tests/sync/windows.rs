@@ -1,4 +1,4 @@
-//! Windows, schedules and suspensions with an end: when a commit is applied.
+//! Windows, schedules and temporary suspensions: the time when a commit is applied.
 
 use std::time::Duration;
 
@@ -11,12 +11,12 @@ use mainstay_testkit::world::{World, config_map};
 
 const A: (&str, &str, &str) = ("v1", "configmaps", "a");
 
-/// A window that is active now, whenever that is.
+/// Returns a window that is always active.
 fn closed() -> Value {
     json!([{"kind": "Deny", "schedule": "* * * * *", "duration": "1h"}])
 }
 
-/// A window that is active now and ends after about this many seconds.
+/// Returns a window that is active now and ends after about this many seconds.
 fn closed_for(seconds: i64) -> Value {
     let now = Timestamp::now();
     let clock = now.to_zoned(TimeZone::UTC);
@@ -28,7 +28,7 @@ fn changed() -> Value {
     json!({"data": {"key": "changed"}})
 }
 
-/// The next message that `pick` takes.
+/// Waits for the next message that `pick` accepts.
 async fn message<T>(world: &mut World, pick: impl Fn(Message) -> Option<T>) -> T {
     let found = async {
         loop {
@@ -234,7 +234,7 @@ async fn the_user_who_says_to_override_a_window_is_recorded_as_no_more_than_that
     let recorded = |world: &World, field: &str| world.status("demo")["windowOverride"][field].clone();
     assert_eq!(recorded(&world, "claimedUser"), json!("alice@example.com"));
     assert_eq!(recorded(&world, "who"), json!("kubectl-edit"));
-    // What was said of another commit says nothing of this one.
+    // A claim about another commit does not apply to this one.
     world.remote.file("a.yaml", config_map("a", "3"));
     let third = world.try_commit("demo", "three").await;
     annotate(&world, &third, &format!("{second} alice@example.com"));

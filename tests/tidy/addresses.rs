@@ -1,11 +1,11 @@
-//! Text that is formatted into a URL or a host, outside the types of `mainstay_object::names`.
+//! Text that is formatted into a URL or a host outside the types of `mainstay_object::names`.
 //!
-//! A name of a spec that is formatted into an address can add a host, a port, a user or a path. So the types build addresses, and
-//! the places below are the only others.
+//! A name of a spec in an address could add a host, port, user or path. The types therefore build addresses. The places
+//! below are the only exceptions.
 
 use super::{PRODUCT, production, sources};
 
-/// The places that build an address of text: the file, the literal, and why it is safe.
+/// Places that build an address from text: the file, the literal, and why it is safe.
 const PERMITTED: &[(&str, &str, &str)] = &[
     ("src/object/src/names/address.rs", "{}.{}.svc.{CLUSTER_DOMAIN}", "the types themselves"),
     ("src/object/src/names/address.rs", "{}://{}", "the types themselves"),
@@ -77,7 +77,7 @@ const PERMITTED: &[(&str, &str, &str)] = &[
     ),
 ];
 
-/// Calls that read a text and build none.
+/// Calls that only read a text.
 const READERS: &[&str] = &[
     "contains(",
     "split_once(",
@@ -135,7 +135,7 @@ fn addresses_of_text_are_found_in_code() {
     }
 }
 
-/// The words of literals that have a scheme or a name of the cluster, and to which text is added.
+/// Returns the words of literals that have a scheme or a cluster name and a placeholder or a text added.
 fn built(code: &str) -> Vec<String> {
     let mut words = Vec::new();
     for (before, literal) in literals(code) {
@@ -152,7 +152,7 @@ fn built(code: &str) -> Vec<String> {
     words
 }
 
-/// The string literals of code, each with what stands before it.
+/// Returns the string literals of code, each with the code before it.
 fn literals(code: &str) -> Vec<(&str, &str)> {
     let mut found = Vec::new();
     let (mut from, mut escaped) = (None, false);

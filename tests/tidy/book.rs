@@ -1,4 +1,4 @@
-//! The README and the book: every page is reachable, every link leads somewhere, pages are short, sentences are plain.
+//! The README and the book: every page is reachable, links resolve, pages are short, and sentences are plain.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -9,21 +9,21 @@ use std::{
 use pulldown_cmark::{Event, Options, Parser, Tag, TagEnd};
 use regex::Regex;
 
-/// Longest README, in lines.
+/// Maximum length of the README in lines.
 const README_LINES: usize = 200;
-/// Longest page, in lines.
+/// Maximum length of a page in lines.
 const PAGE_LINES: usize = 250;
-/// The security model lists each class of hostile input, and is longer.
+/// The security model lists each class of hostile input, so it is longer.
 const LONG_PAGES: [&str; 1] = ["docs/security.md"];
 /// Pages that tests generate.
 const GENERATED: &str = "docs/reference/";
-/// Words of the longest sentence that reads at once.
+/// Maximum number of words in a short sentence.
 const LONG_SENTENCE: usize = 25;
-/// Most long sentences, in per cent.
+/// Maximum percentage of long sentences.
 const MOST_LONG: usize = 12;
-/// Openings in which the subject of a sentence is a clause.
+/// Openings of sentences whose subject is a clause.
 const OPENINGS: [&str; 9] = ["What", "Whoever", "Of", "By", "That", "Nothing", "Nobody", "Where", "Nor"];
-/// Words of no other documentation, and how they read plainly. Compared in lower case, at the boundary of words.
+/// Unusual words with their plain replacements. Compared in lower case at word boundaries.
 const WORDS: [(&str, &str); 8] = [
     ("whoever", "anyone who, or a role"),
     ("put back", "reverted"),
@@ -35,14 +35,14 @@ const WORDS: [(&str, &str); 8] = [
     ("of which", "a sentence of its own"),
 ];
 
-/// A Markdown file, as far as its rules go.
+/// The relevant parts of a Markdown file.
 struct Page {
     path: PathBuf,
     lines: usize,
     /// The anchors of its headings.
     anchors: BTreeSet<String>,
     links: Vec<String>,
-    /// Paragraphs and items of lists, without code.
+    /// Paragraphs and list items, without code.
     paragraphs: Vec<String>,
 }
 
@@ -77,7 +77,7 @@ impl Page {
                     page.paragraphs.push(std::mem::take(&mut words));
                 }
                 Event::Text(text) if quiet == 0 => words.push_str(&text),
-                // A name in code is a noun.
+                // A name in code counts as a noun.
                 Event::Code(code) if quiet == 0 => words.push_str(&code.replace(['.', ' ', '!', '?'], "_")),
                 Event::SoftBreak | Event::HardBreak => words.push(' '),
                 _ => {}
@@ -92,7 +92,7 @@ impl Page {
     }
 }
 
-/// The anchor of a heading, as mdBook and Git hosts make it.
+/// Returns the anchor of a heading as mdBook and Git hosts generate it.
 fn anchor(heading: &str) -> String {
     let kept = heading.trim().to_lowercase();
     kept.chars()
@@ -124,7 +124,7 @@ fn all() -> Vec<Page> {
     top.into_iter().chain(book()).collect()
 }
 
-/// The path without `..`.
+/// Normalizes a path.
 fn plain(path: &Path) -> PathBuf {
     let mut plain = PathBuf::new();
     for part in path.components() {

@@ -1,10 +1,10 @@
-//! Which files of a crate name each other in a circle.
+//! Finds circles of files in a crate that refer to each other.
 //!
-//! A file names another when its code names something that is defined there, directly or through re-exports. A front
-//! page may re-export what its files define without depending on them, and a file may use what the front page re-exports
-//! from elsewhere: that counts as naming the file where it is defined.
+//! A file refers to another if its code names an item that is defined there, directly or through re-exports. A front
+//! page may re-export items of its files without depending on them. An item that a file uses through a front page
+//! counts as a reference to the defining file.
 //!
-//! Deliberately absent: methods (Cargo holds what may be called between crates), macros, and tests inside of files.
+//! Not here: methods (Cargo restricts calls between crates), macros, and inline tests.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -14,24 +14,24 @@ use std::{
 
 use super::sources;
 
-/// A module: the names from the crate's root to it.
+/// A module path from the crate's root.
 type Module = Vec<String>;
 
-/// What a file says, without comments, literals and tests.
+/// The tokens of a file without comments, literals and tests.
 struct File {
     imports: Vec<Import>,
-    /// The rest, in tokens.
+    /// The tokens outside of imports.
     body: Vec<String>,
 }
 
-/// One name that a `use` brings.
+/// An imported name.
 struct Import {
     path: Vec<String>,
-    /// The name here; `*` for all of them.
+    /// The local name; `*` for a glob.
     name: String,
 }
 
-/// The circles of the crate with this source folder: groups of files (without `.rs`) that name each other, sorted.
+/// Returns the circles of the crate with this source folder: sorted groups of files (without `.rs`).
 pub(crate) fn circles(root: &str) -> Vec<Vec<String>> {
     let files = sources(root).into_iter().filter_map(|path| {
         let module = module(path.strip_prefix(root).ok()?)?;
@@ -76,7 +76,7 @@ impl Crate {
         all.into_iter().filter(|circle| circle.len() > 1).collect()
     }
 
-    /// The other files that define what a file names.
+    /// Returns the other files that define the names in a file.
     fn named_by(&self, module: &Module, file: &File) -> BTreeSet<Module> {
         let mut named = BTreeSet::new();
         for import in &file.imports {
@@ -86,7 +86,7 @@ impl Crate {
             }
             let Some(defined) = self.defined(&path, &mut Vec::new()) else { continue };
             if !file.body.contains(&import.name) && defined.starts_with(module) {
-                continue; // a front page shows what its files define
+                continue; // a front page re-exports items of its files
             }
             let members: Vec<String> =
                 if self.0.contains_key(&path) { members(&file.body, &import.name) } else { Vec::new() };
@@ -110,7 +110,7 @@ impl Crate {
         named
     }
 
-    /// A path from the crate's root; `None` when it leads to another crate.
+    /// Resolves a path from the crate's root; `None` for another crate.
     fn absolute(&self, module: &Module, path: &[String]) -> Option<Vec<String>> {
         let supers = path.iter().take_while(|name| *name == "super").count();
         let child = [module.as_slice(), path.get(..1)?].concat();
@@ -122,7 +122,7 @@ impl Crate {
         }
     }
 
-    /// The file that defines what a path names.
+    /// Returns the file that defines the item of a path.
     fn defined(&self, path: &[String], seen: &mut Vec<(Module, String)>) -> Option<Module> {
         let length = (0..=path.len()).rev().find(|length| self.0.contains_key(&path[..*length]))?;
         let (module, rest) = (path[..length].to_vec(), &path[length..]);
@@ -148,19 +148,19 @@ impl Crate {
     }
 }
 
-/// Whether code defines an item of this name.
+/// Whether code defines an item with this name.
 fn defines(body: &[String], name: &str) -> bool {
     let kinds = ["fn", "struct", "enum", "trait", "type", "const", "static", "union", "mod"];
     body.windows(2).any(|pair| kinds.contains(&pair[0].as_str()) && pair[1] == name)
 }
 
-/// What comes after `name::` in code.
+/// Returns the names after `name::` in code.
 fn members(body: &[String], name: &str) -> Vec<String> {
     let after = body.windows(3).filter(|tokens| tokens[0] == name && tokens[1] == "::");
     after.map(|tokens| tokens[2].clone()).filter(|member| is_word(member)).collect()
 }
 
-/// Paths of two names and more.
+/// Returns paths of two or more names.
 fn paths(body: &[String]) -> Vec<Vec<String>> {
     let (mut found, mut at) = (Vec::new(), 0);
     while at < body.len() {
@@ -203,7 +203,7 @@ fn parse(text: &str) -> File {
     File { imports, body }
 }
 
-/// The names that a tree of paths brings; returns how many tokens it has.
+/// Collects the names that a tree of paths imports. Returns its number of tokens.
 fn tree(tokens: &[String], prefix: &[String], imports: &mut Vec<Import>) -> usize {
     let (mut path, mut at) = (prefix.to_vec(), 0);
     while let Some(token) = tokens.get(at) {
@@ -235,7 +235,7 @@ fn tree(tokens: &[String], prefix: &[String], imports: &mut Vec<Import>) -> usiz
     at
 }
 
-/// Words, `::` and single signs; no comments and no literals.
+/// Splits code into words, `::` and single characters, without comments and literals.
 fn tokens(code: &str) -> Vec<String> {
     let (mut tokens, mut rest) = (Vec::new(), code);
     while let Some(first) = rest.chars().next() {
@@ -261,7 +261,7 @@ fn tokens(code: &str) -> Vec<String> {
     tokens
 }
 
-/// The length of the text or character that code begins with; `None` for a lifetime and everything else.
+/// Returns the length of a literal at the start of code; `None` for a lifetime and other code.
 fn literal(code: &str) -> Option<usize> {
     let raw = code.strip_prefix('b').unwrap_or(code).strip_prefix('r');
     if let Some(opened) = raw {

@@ -1,6 +1,6 @@
-//! Rules of the house that the compiler cannot see.
+//! Rules of the repository that the compiler cannot check.
 //!
-//! Plain tests, so that a developer meets them with `cargo test` and CI needs no extra step.
+//! They are plain tests, so `cargo test` reports violations and CI needs no extra step.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods)]
 
 mod addresses;
@@ -14,11 +14,11 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Crates and rooms that act: they may wait, read clocks and files, and log. Everything else decides.
+/// Crates and folders that act: they may wait, read clocks and files, and log. All others decide.
 const ACTING_CRATES: &[&str] =
     &["src/cluster/", "src/mainstay/", "src/devcluster/controllers/src/", "src/devcluster/node/src/pods/"];
 
-/// Files that act and need no method that `clippy.toml` disallows. The others lift that ban on their `mod` line.
+/// Files that act without methods that `clippy.toml` disallows. Other acting files lift that lint on their `mod` line.
 const ACTING: &[&str] = &[
     "src/git/src/permits.rs",
     "src/git/src/room.rs",
@@ -94,7 +94,7 @@ const PRODUCT: [&str; 12] = [
     "src/mainstay",
 ];
 
-/// What a deciding file must not contain.
+/// Texts that a deciding file must not contain.
 const ACTS: &[&str] = &[
     "async fn",
     "async move",
@@ -110,8 +110,7 @@ const ACTS: &[&str] = &[
     "debug!(",
 ];
 
-/// Circles of files that are still there: by the crate that they are in, how many files each circle has. An entry goes when its
-/// circle does; none is added.
+/// Remaining circles: the number of files in each, by crate. Remove an entry with its circle; do not add one.
 const CIRCLES: &[(&str, &[usize])] = &[
     ("src/cluster/src", &[3]),
     ("src/function/src", &[2, 2, 2, 2, 3, 3, 3, 4]),
@@ -142,7 +141,8 @@ fn check_circles(crates: &[&str], known: &[(&str, &[usize])]) {
     assert_eq!(present, known, "the circles on the left are there, those on the right are known: {found:#?}");
 }
 
-/// Items are `pub` for other crates only, so that the compiler finds what is dead. Types are left out: signatures need them.
+/// Items are `pub` only for other crates, so that the compiler finds dead code. Types are exempt, because signatures
+/// need them.
 #[test]
 fn public_functions_and_constants_have_a_user_in_another_crate() {
     let words = |root: &str| -> BTreeSet<String> {
@@ -167,7 +167,7 @@ fn public_functions_and_constants_have_a_user_in_another_crate() {
     assert_eq!(unused, Vec::<String>::new(), "no other crate uses these: `pub(crate)`");
 }
 
-/// The name of the function, constant or module that a line makes public.
+/// Returns the function, constant or module that a line makes public.
 fn public_item(line: &str) -> Option<&str> {
     let mut words = line.trim_start().strip_prefix("pub ")?.split_whitespace().peekable();
     while words.next_if(|word| matches!(*word, "async" | "unsafe")).is_some() {}
@@ -198,7 +198,7 @@ fn the_embedded_cluster_knows_nothing_of_the_agent() {
     }
 }
 
-/// Whatever the agent deletes is deleted as it was judged. The command line asks whoever uninstalls.
+/// The agent deletes an object only with its observed UID and version. The command line confirms an uninstall.
 #[test]
 fn objects_are_deleted_in_one_place() {
     let deletes = |path: &PathBuf| production(path).contains("Propagation::");
@@ -208,7 +208,7 @@ fn objects_are_deleted_in_one_place() {
     assert_eq!(all, ["src/cluster/src/delete.rs", "src/engine/src/apply/delete.rs"]);
 }
 
-/// Who may connect is decided in one place: no other code of the product or of the embedded cluster binds a port.
+/// Connections are authorized in one place: no other code of the product or of the embedded cluster binds a port.
 #[test]
 fn ports_are_bound_in_one_place() {
     let binds = |path: &PathBuf| {
@@ -221,7 +221,7 @@ fn ports_are_bound_in_one_place() {
     );
 }
 
-/// Values in selectors are escaped where selectors are built, and nobody else writes one into a request.
+/// Selector values are escaped where selectors are built. No other code writes a selector into a request.
 #[test]
 fn selectors_of_requests_are_built_in_one_place() {
     let builds = |path: &PathBuf| {
@@ -232,7 +232,7 @@ fn selectors_of_requests_are_built_in_one_place() {
     assert_eq!(found, [PathBuf::from("src/cluster/src/selection.rs")]);
 }
 
-/// Whoever works in the local directory has judged what is there.
+/// One file validates and names the local directory.
 #[test]
 fn the_local_directory_is_named_in_one_file() {
     let names =
@@ -241,7 +241,7 @@ fn the_local_directory_is_named_in_one_file() {
     assert_eq!(found, [PathBuf::from("src/mainstay/cli/local_directory.rs")]);
 }
 
-/// Where requests of others are answered.
+/// Code that serves untrusted requests.
 const LISTENERS: &[&str] = &[
     "src/function/src/admission",
     "src/gitsync/src/receiver",
@@ -253,14 +253,14 @@ const LISTENERS: &[&str] = &[
     "src/devcluster/node/src/registry/image.rs",
     "src/devcluster/node/src/registry/manifest.rs",
 ];
-/// What reads JSON, or a body, without bounds on its values, its depth or its pieces.
+/// Calls that parse JSON or read a body without limits on its values, depth or size.
 const UNBOUNDED: &[&str] =
     &["serde_json::from_slice", "serde_json::from_str", "serde_json::from_reader", "Limited::new", ".collect().await"];
-/// These read an annotation, and what the server itself has answered.
+/// Files that only parse an annotation, or the server's own answers.
 const READ_NO_REQUEST: &[&str] =
     &["src/function/src/admission/convert.rs", "src/devcluster/apiserver/src/service/yaml.rs"];
 
-/// A few bytes of JSON may take hundreds in memory: `bounded_json` counts before anything is kept.
+/// Few bytes of JSON may occupy much memory. `bounded_json` counts values before it keeps them.
 #[test]
 fn listeners_read_what_others_send_within_bounds() {
     let mut wrong = Vec::new();
@@ -281,8 +281,8 @@ fn listeners_read_what_others_send_within_bounds() {
     }
 }
 
-/// A Secret that an object names is read by `cluster::secrets`, which withholds it from other purposes than its own. These read
-/// Secrets of the agent, their metadata, or what a person names on the command line.
+/// `cluster::secrets` reads the Secrets that objects refer to, and checks their purpose. The other files read Secrets
+/// of the agent, their metadata, or Secrets named on the command line.
 #[test]
 fn secrets_that_objects_name_are_read_in_one_place() {
     let reads = |path: &PathBuf| production(path).contains(r#""Secret", "secrets", Scope"#);
@@ -330,7 +330,7 @@ fn acting_files_of_the_list_exist() {
     }
 }
 
-/// Whether the `mod` line of a file, or of a module that it is in, lifts the ban on methods that act.
+/// Whether the `mod` line of a file, or of a parent module, lifts the lint against acting methods.
 fn lifts_the_ban(path: &Path) -> bool {
     let mut module = path.with_extension("");
     loop {
@@ -353,14 +353,14 @@ fn lifts_the_ban(path: &Path) -> bool {
     }
 }
 
-/// The ban is lifted for files, never for a function or a line, so that it is clear from outside which files act.
+/// The lint is lifted for whole files only, so that acting files are visible from outside.
 #[test]
 fn the_ban_on_acting_is_lifted_for_whole_files() {
     let mut wrong = Vec::new();
     for path in PRODUCT.into_iter().chain(EMBEDDED).flat_map(sources) {
         let code = production(&path);
         for (at, _) in code.match_indices("clippy::disallowed_methods") {
-            // The crate's own attribute is for its tests.
+            // The attribute of the crate is for its tests.
             let lifted = code[at..].split_once('\n').map_or("", |(_, rest)| rest.lines().next().unwrap_or_default());
             let declared = lifted.trim_start_matches("pub").trim_start_matches("(crate)").trim();
             let is_module = declared.starts_with("mod ") && declared.ends_with(';');
@@ -394,7 +394,7 @@ fn names_say_what_things_are() {
     }
 }
 
-/// Words that do not come back in names of code and files, and what the field calls it.
+/// Words that must not appear in names of code and files, with the standard term.
 const OLD_WORDS: &[(&str, &str)] = &[
     ("actors", "controllers"),
     ("affirm", "confirm"),
@@ -435,7 +435,7 @@ const OLD_WORDS: &[(&str, &str)] = &[
     ("wished", "retry after"),
 ];
 
-/// Rooms whose old words are still to be renamed.
+/// Paths whose old names remain to be renamed.
 const TO_RENAME: &[&str] = &[
     "src/object/src/expression",
     "src/object/src/cron.rs",
@@ -466,7 +466,7 @@ fn old_words_do_not_come_back() {
     assert_eq!(wrong, Vec::<String>::new());
 }
 
-/// The identifiers of code, without what stands in strings.
+/// Returns the identifiers of code, without strings.
 fn identifiers(code: &str) -> Vec<String> {
     let mut quoted = false;
     let mut plain = String::new();
@@ -479,7 +479,7 @@ fn identifiers(code: &str) -> Vec<String> {
     names.map(str::to_owned).collect()
 }
 
-/// The words of an identifier, in lower case: `HashMap` and `hash_map` have two.
+/// Splits an identifier into words in lower case: `HashMap` and `hash_map` have two.
 fn words_of(name: &str) -> Vec<String> {
     let mut words = vec![String::new()];
     let mut before_was_lower = false;
@@ -515,10 +515,10 @@ fn no_test_is_skipped() {
     }
 }
 
-/// Where child processes of tests begin, with an environment of their own.
+/// Files that create the child processes of tests, with a clean environment.
 const PROCESSES: [&str; 2] = ["src/devcluster/tests/server/process.rs", "src/testkit/src/process.rs"];
 
-/// A process that begins anywhere else reads the home, the configuration and the locale of the machine's user.
+/// Other child processes would read the user's home, configuration and locale.
 #[test]
 fn processes_of_tests_begin_in_an_environment_of_their_own() {
     let begins = concat!("Command", "::new(");
@@ -550,7 +550,7 @@ fn sources(folder: impl AsRef<Path>) -> Vec<PathBuf> {
     found
 }
 
-/// The file without comments and without its inline tests.
+/// Returns a file without comments and inline tests.
 fn production(path: &Path) -> String {
     let text = fs::read_to_string(path).unwrap();
     let code = text.split("#[cfg(test)]\nmod ").next().unwrap();

@@ -1,4 +1,4 @@
-//! The table of hostile input in `docs/security.md`: each class names tests, and each of these tests exists.
+//! The table of hostile input in `docs/security.md`: each class names tests, and these tests exist.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -6,11 +6,11 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// The page with the table, and the heading above it.
+/// The page with the table, and its heading.
 const PAGE: &str = "docs/security.md";
 const HEADING: &str = "## Hostile input";
 
-/// A row of the table: the class, and what the last cell names in backticks.
+/// A row of the table: the class, and the names in backticks of the last cell.
 #[derive(Debug, PartialEq, Eq)]
 struct Row {
     class: String,
@@ -35,7 +35,7 @@ fn the_table_of_hostile_input_names_tests_that_exist() {
     assert_eq!(wrong, Vec::<String>::new(), "{PAGE}: a test is named as `binary module::name`, as nextest names it");
 }
 
-/// The rows of the tables below the heading, up to the next heading of its level, without their header rows.
+/// Returns the table rows of the section, without header rows.
 fn rows(page: &str) -> Vec<Row> {
     let below = page.lines().skip_while(|line| *line != HEADING).skip(1).take_while(|line| !line.starts_with("## "));
     let cells = |line: &str| -> Option<Vec<String>> {
@@ -63,7 +63,7 @@ fn rows(page: &str) -> Vec<Row> {
     rows
 }
 
-/// The files that hold the crate root of each test binary, by the name of its package or, for integration tests, its own.
+/// Returns the crate root files of each test binary, by package name or by name of the integration test.
 fn binaries() -> BTreeMap<String, Vec<PathBuf>> {
     let mut found: BTreeMap<String, Vec<PathBuf>> = BTreeMap::new();
     let folders = |path: &str| fs::read_dir(path).into_iter().flatten().map(|entry| entry.unwrap().path());
@@ -85,7 +85,7 @@ fn binaries() -> BTreeMap<String, Vec<PathBuf>> {
     found
 }
 
-/// Whether there is a test of this name, such as `functions admission::hostile_reviews_are_answered`.
+/// Whether a test exists, for example `functions admission::hostile_reviews_are_answered`.
 fn exists(binaries: &BTreeMap<String, Vec<PathBuf>>, test: &str) -> bool {
     let Some((binary, path)) = test.split_once(' ') else { return false };
     let mut modules: Vec<&str> = path.split("::").collect();
@@ -94,7 +94,7 @@ fn exists(binaries: &BTreeMap<String, Vec<PathBuf>>, test: &str) -> bool {
     roots.filter_map(|root| module(root, &modules)).any(|code| has_test(&code, name))
 }
 
-/// The code of a module, without the code of the modules in it.
+/// Returns the code of a module without its inline modules.
 fn module(root: &Path, path: &[&str]) -> Option<String> {
     let mut code = fs::read_to_string(root).ok()?;
     let mut folder = root.parent()?.to_owned();
@@ -110,12 +110,12 @@ fn module(root: &Path, path: &[&str]) -> Option<String> {
     Some(inline_modules(&code).0)
 }
 
-/// Whether a module is declared here and has a file of its own.
+/// Whether code declares a module with its own file.
 fn declares(code: &str, name: &str) -> bool {
     code.lines().any(|line| module_of(line).and_then(|rest| rest.strip_suffix(';')) == Some(name))
 }
 
-/// What follows the word `mod` in a line that begins with it, after its visibility.
+/// Returns the text after `mod` in a declaration.
 fn module_of(line: &str) -> Option<&str> {
     let (before, rest) = line.trim_start().split_once("mod ")?;
     let before = before.trim_end();
@@ -123,7 +123,7 @@ fn module_of(line: &str) -> Option<&str> {
     (before.is_empty() || is_visibility).then_some(rest)
 }
 
-/// The code outside of inline modules, and the code of each of these.
+/// Returns the code outside of inline modules, and the code of each inline module.
 fn inline_modules(code: &str) -> (String, BTreeMap<String, String>) {
     let (mut outside, mut modules) = (String::new(), BTreeMap::new());
     let mut open: Option<(String, String, String)> = None;
@@ -143,7 +143,7 @@ fn inline_modules(code: &str) -> (String, BTreeMap<String, String>) {
     (outside, modules)
 }
 
-/// Whether the code has a function of this name with an attribute that makes it a test.
+/// Whether code has a test function with this name.
 fn has_test(code: &str, name: &str) -> bool {
     let mut is_test = false;
     for line in code.lines().map(str::trim_start) {
@@ -176,7 +176,7 @@ fn tests_are_found_by_their_whole_name_only() {
     for test in [
         "tidy security::tests_are_found_by_their_whole_name_only",
         "mainstay-object names::tests::a_label_is_one_label",
-        "mainstay-object printable::tests::nothing_unprintable_is_left",
+        "mainstay-object printable::tests::unprintable_characters_are_removed",
         "functions eventing::hostile::bodies_that_are_no_events_are_refused",
         "mainstay-cluster kind::tests::keeps_a_hostile_name_inside_its_segment",
         "fuzz every_reader_takes_any_bytes",
@@ -190,9 +190,9 @@ fn tests_are_found_by_their_whole_name_only() {
         "tidy security::tests_are_found",
         "tidy security::exists",
         "tidy::security::tests_are_found_by_their_whole_name_only",
-        "mainstay-object printable::nothing_unprintable_is_left",
-        "mainstay-cluster printable::tests::nothing_unprintable_is_left",
-        "unknown printable::tests::nothing_unprintable_is_left",
+        "mainstay-object printable::unprintable_characters_are_removed",
+        "mainstay-cluster printable::tests::unprintable_characters_are_removed",
+        "unknown printable::tests::unprintable_characters_are_removed",
     ] {
         assert!(!exists(&binaries, test), "{test}");
     }

@@ -1,19 +1,19 @@
-//! The parts of Mainstay's API that the measurement reads and writes, by their names on the wire.
+//! The parts of Mainstay's API that the benchmark reads and writes, by their JSON names.
 //!
-//! Deliberately absent: the specs, which are written as JSON, as users write them.
+//! Not here: specs, which are written as JSON like by users.
 
 use kube::CustomResource;
 use serde::{Deserialize, Serialize};
 
-/// Label on managed objects: the GitSync that they belong to.
+/// Label of managed objects: their GitSync.
 pub(crate) const SYNC_LABEL: &str = "mainstay.dev/sync";
-/// Annotation that asks for a sync, or for a look at Git, now.
+/// Annotation that requests a sync or a lookup.
 pub(crate) const REQUESTED_AT: &str = "mainstay.dev/requestedAt";
-/// Label on every child of a Function: the Function's name.
+/// Label of a Function's children: the Function's name.
 pub(crate) const FUNCTION_NAME: &str = "serverless.kyma-project.io/function-name";
-/// Label that tells the pods of builds from those that serve.
+/// Label that separates the pods of builds from serving pods.
 pub(crate) const RESOURCE: &str = "serverless.kyma-project.io/resource";
-/// Value of [`RESOURCE`] on pods that serve.
+/// Value of [`RESOURCE`] on serving pods.
 pub(crate) const DEPLOYMENT: &str = "deployment";
 
 /// The fields of a GitSync that are read.
@@ -22,13 +22,13 @@ pub(crate) const DEPLOYMENT: &str = "deployment";
 #[kube(status = "GitSyncStatus", schema = "disabled")]
 pub(crate) struct GitSyncSpec {}
 
-/// The fields of a GitSync's status that are read.
+/// The status fields of a GitSync that are read.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct GitSyncStatus {
-    /// The last value of [`REQUESTED_AT`] that was acted on.
+    /// The last handled value of [`REQUESTED_AT`].
     pub(crate) last_handled_request: Option<String>,
-    /// The last commit that was applied in full.
+    /// The last completely applied commit.
     pub(crate) applied_commit: Option<String>,
     /// Ready and others.
     #[serde(default)]
@@ -47,11 +47,11 @@ pub(crate) struct GitRepositorySpec {}
 #[kube(status = "ReceiverStatus", schema = "disabled")]
 pub(crate) struct ReceiverSpec {}
 
-/// The fields of a Receiver's status that are read.
+/// The status fields of a Receiver that are read.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct ReceiverStatus {
-    /// The path at which it receives deliveries.
+    /// URL path of its deliveries.
     pub(crate) webhook_path: Option<String>,
 }
 
@@ -61,15 +61,15 @@ pub(crate) struct ReceiverStatus {
 #[kube(status = "FunctionStatus", schema = "disabled")]
 pub(crate) struct FunctionSpec {}
 
-/// The fields of a Function's status that are read.
+/// The status fields of a Function that are read.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct FunctionStatus {
-    /// `metadata.generation` that the status speaks of.
+    /// The `metadata.generation` that the status reflects.
     pub(crate) observed_generation: Option<i64>,
     /// ConfigurationReady, BuildReady and Running.
     pub(crate) conditions: Vec<Condition>,
-    /// Git tree that the image was built from; absent when the source is inline.
+    /// Git tree of the image's source; absent for inline source.
     pub(crate) tree: Option<String>,
 }
 
@@ -81,11 +81,11 @@ pub(crate) struct Condition {
     pub(crate) kind: String,
     /// True, False or Unknown.
     pub(crate) status: String,
-    /// One word that says why.
+    /// Reason in one word.
     pub(crate) reason: String,
 }
 
-/// A language runtime that is measured.
+/// A measured language runtime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Runtime {
     /// Node.js.
@@ -95,7 +95,7 @@ pub(crate) enum Runtime {
 }
 
 impl Runtime {
-    /// As `spec.runtime` of a Function names it.
+    /// Returns the value of `spec.runtime`.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::NodeJs => "nodejs22",
@@ -103,7 +103,7 @@ impl Runtime {
         }
     }
 
-    /// As people name the language.
+    /// Returns the name of the language.
     pub(crate) fn language(self) -> &'static str {
         match self {
             Self::NodeJs => "Node.js",

@@ -1,14 +1,14 @@
-//! Git repositories that are the load of a measurement.
+//! Git repositories as load of a benchmark.
 
 use std::path::Path;
 
-/// Makes an empty repository whose branch is `main`.
+/// Creates an empty repository with the branch `main`.
 pub(crate) fn init(directory: &Path) -> Result<(), git2::Error> {
     let mut options = git2::RepositoryInitOptions::new();
     git2::Repository::init_opts(directory, options.initial_head("main").external_template(false)).map(drop)
 }
 
-/// The id of the newest commit.
+/// Returns the ID of the newest commit.
 pub(crate) fn head(directory: &Path) -> Result<String, git2::Error> {
     let repository = git2::Repository::open(directory)?;
     Ok(repository.head()?.peel_to_commit()?.id().to_string())
@@ -22,7 +22,7 @@ pub(crate) fn everything(directory: &Path, message: &str) -> Result<(), git2::Er
     index.write()?;
     let tree = repository.find_tree(index.write_tree()?)?;
     let author = git2::Signature::now("Mainstay", "mainstay@localhost")?;
-    // A branch that is not born yet has no parent.
+    // The first commit has no parent.
     let parent = repository.head().ok().and_then(|head| head.peel_to_commit().ok());
     let parents: Vec<_> = parent.iter().collect();
     repository.commit(Some("HEAD"), &author, &author, message, &tree, &parents).map(drop)

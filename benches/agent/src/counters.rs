@@ -1,6 +1,6 @@
-//! How many requests the agent made, by verb and resource.
+//! Counts the agent's requests by verb and resource.
 //!
-//! The embedded server says so itself, by user agent; against another cluster the agent's own metrics are read.
+//! The embedded server counts them by user agent. For another cluster the agent's metrics are read.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -8,7 +8,7 @@ use serde::Deserialize;
 
 use super::{Error, embedded::Embedded};
 
-/// Where the counts come from.
+/// Source of the counts.
 pub(super) enum Counters {
     /// `/devcluster/counters` of this embedded cluster.
     Server(Embedded),
@@ -37,7 +37,7 @@ struct Count {
 }
 
 impl Counters {
-    /// The counts until now.
+    /// Returns the counts so far.
     pub(super) async fn read(&self) -> Result<Requests, Error> {
         let asked = match self {
             Self::Server(Embedded { url, token }) => {
@@ -56,7 +56,7 @@ impl Counters {
 
 fn from_server(text: &str) -> Result<Requests, Error> {
     let counted: Counted = serde_json::from_str(text).map_err(Error::Counts)?;
-    // The agent never asks an image registry: that is what builds do, under the same name.
+    // The agent sends no requests to an image registry, but builds do under the same user agent.
     let ours = |count: &Count| count.user_agent == "mainstay" && !count.resource.starts_with("registry/");
     let ours = counted.requests.into_iter().filter(ours);
     Ok(Requests(ours.map(|count| ((count.verb, count.resource), count.number)).collect()))
@@ -72,14 +72,14 @@ fn from_metrics(text: &str) -> Requests {
 }
 
 impl Requests {
-    /// The difference to `earlier`, without watches and the Lease.
+    /// Returns the difference to `earlier`, without watches and the Lease.
     pub(super) fn since(&self, earlier: &Self) -> Self {
         let rows = self.0.iter().filter(|((verb, resource), _)| verb != "watch" && !resource.starts_with("leases"));
         let rows = rows.map(|(what, count)| (what.clone(), count - earlier.0.get(what).unwrap_or(&0)));
         Self(rows.filter(|(_, count)| *count > 0).collect())
     }
 
-    /// The same without Events, and how many writes of Events there were.
+    /// Splits off the Events. Returns the other requests and the number of Event writes.
     pub(super) fn without_events(&self) -> (Self, u64) {
         let is_event = |resource: &str| resource == "events" || resource.starts_with("events.");
         let (events, others): (Vec<_>, Vec<_>) = self
@@ -90,12 +90,12 @@ impl Requests {
         (Self(others.into_iter().collect()), events.into_iter().map(|(_, count)| count).sum())
     }
 
-    /// All requests.
+    /// Returns the number of all requests.
     pub(super) fn total(&self) -> u64 {
         self.0.values().sum()
     }
 
-    /// Requests of one verb, about one resource or, with an empty word, about any.
+    /// Returns the number of requests with a verb for a resource; an empty resource means any.
     pub(super) fn of(&self, verb: &str, resource: &str) -> u64 {
         let wanted = |(v, r): &(String, String)| v == verb && (resource.is_empty() || r == resource);
         self.0.iter().filter(|(what, _)| wanted(what)).map(|(_, count)| count).sum()

@@ -1,6 +1,6 @@
-//! The embedded cluster of a measurement, as it is spoken to.
+//! Access to the embedded cluster of a benchmark.
 
-/// Its address, and what it wants to see.
+/// URL and token.
 #[derive(Clone)]
 pub(super) struct Embedded {
     pub url: String,

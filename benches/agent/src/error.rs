@@ -1,8 +1,8 @@
-//! Failures of the measurement.
+//! Errors of the benchmark.
 
 use std::io;
 
-/// A failed attempt of the measurement.
+/// A failed step of the benchmark.
 #[derive(Debug, thiserror::Error)]
 #[expect(missing_docs, reason = "each variant says what it is in its message")]
 pub enum Error {

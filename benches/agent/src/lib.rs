@@ -1,12 +1,12 @@
-//! `mainstay bench`: what the agent costs, measured from outside, as one Markdown table.
+//! `mainstay bench`: measures the agent's cost from outside and prints a Markdown table.
 //!
-//! The embedded cluster and the agent run as processes of their own. The load is a Git repository; every change is made
-//! and seen through a client that the agent knows nothing of. What a GitSync costs, what many GitSyncs cost, what
-//! Functions cost, what remotes cost and how Functions come to run on real nodes are five measurements with a table each.
+//! The embedded cluster and the agent are separate processes. The load is a Git repository. Changes are made and
+//! observed by an independent client. There are five benchmarks: one GitSync, many GitSyncs, Functions, remotes, and
+//! Functions on real nodes.
 //!
-//! Invariant: nothing of what is printed comes from the agent's own clock.
+//! Invariant: no printed value comes from the agent's own clock.
 //!
-//! Deliberately absent: profiles and comparisons over time.
+//! Not here: profiles and comparisons over time.
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 #![expect(clippy::disallowed_methods, reason = "it starts processes, waits for them and measures time")]
@@ -81,16 +81,17 @@ pub struct Arguments {
     idle: u64,
 }
 
-/// The result of the measurement.
+/// The result of a benchmark.
 #[derive(Clone, Debug)]
 pub struct Report {
     /// A Markdown table with a row per situation.
     pub table: String,
-    /// Whether every promise was held; those about the embedded cluster do not bind another one, those about nodes do.
+    /// Whether every promise was held. Promises about the embedded cluster do not apply to another one; those about
+    /// nodes do.
     pub held: bool,
 }
 
-/// Measures what the arguments ask for.
+/// Runs the requested benchmark.
 pub async fn run(product: &Product, arguments: &Arguments) -> Result<Report, Error> {
     if let (true, Some(kubeconfig)) = (arguments.node, &arguments.kubeconfig) {
         let nodes::Measured { table, held } = nodes::measure(kubeconfig, arguments.git_repository.as_deref()).await?;
@@ -111,6 +112,6 @@ pub async fn run(product: &Product, arguments: &Arguments) -> Result<Report, Err
         (syncs::measure(product, kubeconfig, arguments.objects, arguments.only, arguments.idle).await?, load)
     };
     let held = rows.iter().all(table::Row::held);
-    // The targets are promises about the embedded cluster; another one has its own speed.
+    // The targets apply to the embedded cluster only.
     Ok(Report { table: table::markdown(&rows, &load), held: held || arguments.kubeconfig.is_some() })
 }

@@ -1,15 +1,15 @@
-//! A limit of memory for a process, as its container has it: a cgroup, where this machine lets us make one.
+//! A memory limit for a process, like that of its container, by a cgroup if this machine permits it.
 
 use std::{
     fs, io,
     path::{Path, PathBuf},
 };
 
-/// Where cgroups are, and the name of their limit: of version 2, and of version 1.
+/// Roots of cgroups and their limit files, for versions 2 and 1.
 const PLACES: [(&str, &str); 2] =
     [("/sys/fs/cgroup", "memory.max"), ("/sys/fs/cgroup/memory", "memory.limit_in_bytes")];
 
-/// A process that has a limit of memory; it ends with this.
+/// A process with a memory limit. Dropping this removes the limit.
 #[derive(Debug)]
 pub(super) struct MemoryLimit {
     directory: PathBuf,
@@ -17,7 +17,7 @@ pub(super) struct MemoryLimit {
 }
 
 impl MemoryLimit {
-    /// Limits what a process uses from now on, with its file cache; `None` if this machine does not let us.
+    /// Limits the memory of a process, including its file cache. `None` if this machine does not permit it.
     pub(super) fn set(process: u32, mib: u64) -> Option<Self> {
         PLACES.iter().find_map(|(root, limit)| {
             let directory = Path::new(root).join(format!("mainstay-bench-{process}"));
@@ -29,7 +29,7 @@ impl MemoryLimit {
     }
 
     fn limit(&self, name: &str, mib: u64) -> io::Result<()> {
-        // Only there if the cgroup can limit memory.
+        // Exists only if the cgroup can limit memory.
         let limit = self.directory.join(name);
         fs::metadata(&limit)?;
         fs::write(limit, (mib << 20).to_string())?;
@@ -39,7 +39,7 @@ impl MemoryLimit {
 
 impl Drop for MemoryLimit {
     fn drop(&mut self) {
-        // A process that has ended is in none.
+        // Fails for a process that has ended.
         if let Some(root) = self.directory.parent() {
             let _ = fs::write(root.join("cgroup.procs"), self.process.to_string());
         }

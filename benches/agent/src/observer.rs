@@ -1,7 +1,7 @@
-//! Observes objects through a watch of its own: when each has reached which state.
+//! Observes the state of objects by a separate watch.
 //!
-//! The moment of an event's arrival stands for the moment at which the server answered the write: it comes no earlier
-//! than the write, and on one machine a fraction of a millisecond later.
+//! The arrival of an event approximates the time of the write. It is not earlier, and on the same machine only a
+//! fraction of a millisecond later.
 
 use std::{
     collections::HashMap,
@@ -19,7 +19,7 @@ use tokio::sync::mpsc;
 
 use super::Error;
 
-/// How long events may take that belong to what another watch has shown already.
+/// Grace period for events that belong to an event of another watch.
 const LATE: Duration = Duration::from_millis(300);
 
 /// The observed state of an object.
@@ -27,11 +27,11 @@ const LATE: Duration = Duration::from_millis(300);
 pub(super) struct Seen {
     /// Name of the object.
     pub name: String,
-    /// As far as it is of interest.
+    /// The relevant part of its state.
     pub state: String,
 }
 
-/// Sees every change of the objects of one kind in one namespace.
+/// Observes the objects of a kind in a namespace.
 pub(super) struct Observer {
     events: mpsc::UnboundedReceiver<(Seen, Instant)>,
     task: tokio::task::JoinHandle<()>,
@@ -44,7 +44,7 @@ impl Drop for Observer {
 }
 
 impl Observer {
-    /// Sees changes from now on; `read` says what is of interest in an object, if anything.
+    /// Starts observing. `read` extracts the relevant state of an object, if any.
     pub(super) async fn start<K>(api: Api<K>, read: fn(K) -> Option<Seen>) -> Result<Self, Error>
     where
         K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + 'static,
@@ -54,7 +54,7 @@ impl Observer {
         let (sender, events) = mpsc::unbounded_channel();
         let task = tokio::spawn(async move {
             while !sender.is_closed() {
-                // A watch that ends is resumed where it ended.
+                // A watch that ends is resumed at its last version.
                 let Ok(stream) = api.watch(&WatchParams::default(), &version).await else {
                     tokio::time::sleep(Duration::from_millis(100)).await;
                     continue;
@@ -63,7 +63,7 @@ impl Observer {
                 while let Some(Ok(event)) = stream.next().await {
                     let at = Instant::now();
                     if let Some(seen) = follow(event, &mut version).and_then(read) {
-                        // Nobody listens any more: the task ends with the observer.
+                        // Fails if the observer was dropped, which also ends the task.
                         let _ = sender.send((seen, at));
                     }
                 }
@@ -72,12 +72,12 @@ impl Observer {
         Ok(Self { events, task })
     }
 
-    /// Forgets what was seen until now.
+    /// Discards the events so far.
     pub(super) fn forget(&mut self) {
         while self.events.try_recv().is_ok() {}
     }
 
-    /// All that was seen since the last [`Self::forget`], and what still comes within [`LATE`] of one another.
+    /// Returns all events since the last [`Self::forget`], until none arrives for [`LATE`].
     pub(super) async fn rest(&mut self) -> Vec<(Seen, Instant)> {
         let mut seen = Vec::new();
         while let Ok(Some(event)) = tokio::time::timeout(LATE, self.events.recv()).await {
@@ -86,8 +86,8 @@ impl Observer {
         seen
     }
 
-    /// Waits until each of these objects (name and state) was seen in its state by an event that came after the last
-    /// [`Self::forget`]. Returns when each was first seen so; an object that is missing at the deadline is an error.
+    /// Waits until each object (name and state) was observed in its state since the last [`Self::forget`]. Returns the
+    /// first time of each. Fails if one is missing at the deadline.
     pub(super) async fn all(
         &mut self,
         mut wanted: HashMap<String, String>,
@@ -108,12 +108,12 @@ impl Observer {
     }
 }
 
-/// How long it took from `start` until the last of what [`Observer::all`] returned.
+/// Returns the time from `start` to the last result of [`Observer::all`].
 pub(super) fn until_last(start: Instant, reached: &HashMap<String, Instant>) -> Duration {
     reached.values().max().map_or(Duration::ZERO, |end| end.saturating_duration_since(start))
 }
 
-/// Remembers how far the watch came; returns the object, unless it is gone.
+/// Updates the version of the watch. Returns the object unless it was deleted.
 fn follow<K: Resource<DynamicType = ()> + Clone>(event: WatchEvent<K>, version: &mut String) -> Option<K> {
     let reached = |object: &K| object.resource_version().unwrap_or_default();
     match event {
@@ -123,7 +123,7 @@ fn follow<K: Resource<DynamicType = ()> + Clone>(event: WatchEvent<K>, version: 
         }
         WatchEvent::Deleted(object) => *version = reached(&object),
         WatchEvent::Bookmark(bookmark) => version.clone_from(&bookmark.metadata.resource_version),
-        // The server forgot the version: go on from the newest.
+        // The version expired: continue from the newest.
         WatchEvent::Error(_) => version.clear(),
     }
     None

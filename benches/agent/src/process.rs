@@ -1,6 +1,6 @@
-//! The processes that are measured: each a child of its own, so that memory and processor time are its own.
+//! The measured child processes, so that memory and CPU time are separate.
 //!
-//! Invariant: a child never outlives the measurement.
+//! Invariant: a child does not outlive the benchmark.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -17,9 +17,9 @@ use tokio::{
 
 use super::Error;
 
-/// Clock ticks per second of `/proc/<pid>/stat`; fixed in Linux's interface to programs.
+/// Clock ticks per second of `/proc/<pid>/stat`; a constant of Linux's ABI.
 const TICKS: f64 = 100.0;
-/// How long a child may take to start.
+/// Deadline of a child's start.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A running child.
@@ -29,8 +29,8 @@ pub(super) struct Process {
 }
 
 impl Process {
-    /// Starts this very program with other arguments and additional environment variables in a directory of its own.
-    /// Its standard error is ours.
+    /// Starts this program with other arguments and additional environment variables in a directory. Inherits standard
+    /// error.
     pub(super) fn start<A: AsRef<OsStr>>(
         arguments: &[A],
         environment: &[(OsString, OsString)],
@@ -38,13 +38,13 @@ impl Process {
     ) -> Result<Self, Error> {
         let mut command = Command::new(std::env::current_exe().map_err(Error::Start)?);
         command.args(arguments).current_dir(directory);
-        // The many messages of the agent at `info` are not needed here.
+        // The agent's messages at `info` are suppressed.
         command.env("RUST_LOG", std::env::var("RUST_LOG").unwrap_or_else(|_| "warn".into()));
         command.envs(environment.iter().map(|(name, value)| (name, value)));
         Self::spawn(command)
     }
 
-    /// Starts any program. Its standard error is ours, its standard output is not shown.
+    /// Starts a program. Inherits standard error; standard output is piped.
     pub(super) fn spawn(mut command: Command) -> Result<Self, Error> {
         let child =
             command.stdin(Stdio::null()).stdout(Stdio::piped()).kill_on_drop(true).spawn().map_err(Error::Start)?;
@@ -52,7 +52,7 @@ impl Process {
         Ok(Self { child, id })
     }
 
-    /// The first line that it prints.
+    /// Returns the first line of its output.
     pub(super) async fn first_line(&mut self) -> Result<String, Error> {
         let out = self.child.stdout.take().ok_or_else(|| Error::Start(io::ErrorKind::BrokenPipe.into()))?;
         let mut lines = BufReader::new(out).lines();
@@ -60,7 +60,7 @@ impl Process {
         line.map_err(Error::Start)?.ok_or(Error::NotStarted)
     }
 
-    /// Waits until `url` answers 200; an early end of the child is an error.
+    /// Waits until `url` answers 200. An early end of the child is an error.
     pub(super) async fn answers(&mut self, url: &str) -> Result<Duration, Error> {
         let start = Instant::now();
         let client = reqwest::Client::new();
@@ -76,35 +76,36 @@ impl Process {
         Err(Error::NotStarted)
     }
 
-    /// `kill -9`, and waits until it is gone.
+    /// Kills the process and waits for its end.
     pub(super) async fn kill(&mut self) -> Result<(), Error> {
         self.child.kill().await.map_err(Error::Start)
     }
 
-    /// Its id.
+    /// Returns the process ID.
     pub(super) fn id(&self) -> u32 {
         self.id
     }
 
-    /// Processor time used since it started.
+    /// Returns the CPU time since the start in seconds.
     pub(super) fn processor_seconds(&self) -> Result<f64, Error> {
         let text = fs::read_to_string(format!("/proc/{}/stat", self.id)).map_err(Error::Measure)?;
         processor_seconds(&text).ok_or_else(|| Error::Measure(io::ErrorKind::InvalidData.into()))
     }
 
-    /// Most memory that was resident at once since the last [`Self::forget_peak`], in MiB.
+    /// Returns the peak resident memory since the last [`Self::forget_peak`] in MiB.
     pub(super) fn peak_mib(&self) -> Result<f64, Error> {
         let text = fs::read_to_string(format!("/proc/{}/status", self.id)).map_err(Error::Measure)?;
         peak_mib(&text).ok_or_else(|| Error::Measure(io::ErrorKind::InvalidData.into()))
     }
 
-    /// Starts a new measurement of the peak.
+    /// Resets the peak.
     pub(super) fn forget_peak(&self) -> Result<(), Error> {
         fs::write(format!("/proc/{}/clear_refs", self.id), "5").map_err(Error::Measure)
     }
 }
 
-/// `utime` + `stime`, the 14th and 15th field; the second field, a name in parentheses, may hold anything.
+/// Sums `utime` and `stime`, the 14th and 15th field. The second field, a name in parentheses, may contain any
+/// character.
 fn processor_seconds(stat: &str) -> Option<f64> {
     let (_, rest) = stat.rsplit_once(')')?;
     let mut fields = rest.split_whitespace().skip(11);

@@ -1,9 +1,9 @@
-//! Prints what is being measured.
+//! Progress output.
 
 use std::io::{self, Write as _};
 
-/// Says on standard error what is being measured.
+/// Prints the present situation to standard error.
 pub(super) fn progress(what: &str) {
-    // Progress that nobody can see is no reason to stop.
+    // A failed write does not end the benchmark.
     let _ = writeln!(io::stderr(), "measuring: {what}");
 }

@@ -3,7 +3,7 @@
 use super::observer::Seen;
 use crate::api::GitSync;
 
-/// A GitSync, with what its condition Ready says.
+/// Reads the status of the condition Ready.
 pub(super) fn readiness(sync: GitSync) -> Option<Seen> {
     let conditions = sync.status?.conditions;
     let ready = conditions.into_iter().find(|condition| condition.kind == "Ready")?;

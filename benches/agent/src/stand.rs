@@ -1,4 +1,4 @@
-//! The setup of every measurement: a cluster, the agent as a process of its own, a client, and counts of requests.
+//! The environment of every benchmark: a cluster, the agent as a process, a client, and request counts.
 
 use std::{
     ffi::OsString,
@@ -30,45 +30,44 @@ use crate::Product;
 
 /// Namespace of the agent.
 pub(super) const NAMESPACE: &str = "mainstay-bench";
-/// Field manager of the measurement's own writes.
+/// Field manager of the benchmark's own writes.
 pub(super) const MANAGER: &str = "mainstay-bench";
-/// Most that anything may take.
+/// Deadline of every wait.
 pub(super) const DEADLINE: Duration = Duration::from_mins(5);
-/// The agent writes the counters of a status at most once per 5 s: after this long without a request it has done all it had
-/// to do.
+/// The agent writes a status's counters at most once per 5 s. After this time without a request it is idle.
 const SETTLED: Duration = Duration::from_millis(6500);
 
-/// A cluster and the agent that is measured on it.
+/// A cluster and the measured agent.
 pub(super) struct Stand {
     directory: tempfile::TempDir,
-    /// Kept for as long as the embedded cluster is needed.
+    /// Runs as long as the embedded cluster is needed.
     _cluster: Option<Process>,
-    /// The embedded cluster; `None` when it is another one.
+    /// The embedded cluster; `None` for another one.
     pub server: Option<Embedded>,
     kubeconfig: PathBuf,
     port: u16,
-    /// Where webhooks are received.
+    /// Port of the agent's webhook receivers.
     receive: u16,
-    /// Where it answers the API server's questions about writes; `None` if nobody asks.
+    /// Address of the agent's admission webhooks; `None` if they are not configured.
     admit: Option<SocketAddr>,
     environment: Vec<(OsString, OsString)>,
     agent: Option<Process>,
-    /// The limit of the agent's memory, if it has one.
+    /// The memory limit of the agent, if there is one.
     limit: Option<MemoryLimit>,
     pub client: Client,
     counters: Counters,
-    /// Most memory that the agent may have at any moment, in MiB.
+    /// Promised maximum memory of the agent in MiB.
     memory: f64,
 }
 
-/// The moment from which a situation is measured.
+/// The start of a situation.
 pub(super) struct Mark {
     requests: Requests,
     processor: f64,
 }
 
 impl Stand {
-    /// Starts the cluster (unless one is given) and installs the definitions; no agent runs yet.
+    /// Starts the cluster (unless one is given) and installs the CRDs. The agent is not started.
     pub(super) async fn start(product: &Product, kubeconfig: Option<&Path>, memory: f64) -> Result<Self, Error> {
         let directory = tempfile::tempdir().map_err(Error::Directory)?;
         let (port, receive) = (free_port()?, free_port()?);
@@ -103,22 +102,22 @@ impl Stand {
         })
     }
 
-    /// A directory that is gone after the measurement.
+    /// Returns a directory that is removed after the benchmark.
     pub(super) fn directory(&self) -> &Path {
         self.directory.path()
     }
 
-    /// The URL at which the agent receives webhooks for this path.
+    /// Returns the URL of the agent's webhook receiver for a path.
     pub(super) fn webhook_url(&self, path: &str) -> String {
         format!("http://127.0.0.1:{}{path}", self.receive)
     }
 
-    /// Sets an environment variable of every agent that is started from now on.
+    /// Sets an environment variable for agents that are started later.
     pub(super) fn set(&mut self, name: &str, value: impl Into<OsString>) {
         self.environment.push((name.into(), value.into()));
     }
 
-    /// From now on the API server asks the agent, once that runs, about writes.
+    /// Configures the API server to call the agent's admission webhooks.
     pub(super) async fn admit(&mut self, product: &Product) -> Result<(), Error> {
         let address = SocketAddr::from(([127, 0, 0, 1], free_port()?));
         let how = PatchParams::apply(MANAGER).force();
@@ -136,11 +135,11 @@ impl Stand {
         Ok(())
     }
 
-    /// Starts the agent; returns how long it took until it said that it is ready.
+    /// Starts the agent. Returns the time until it is ready.
     pub(super) async fn start_agent(&mut self) -> Result<Duration, Error> {
         let mut arguments: Vec<OsString> = ["agent", "--allow-local", "-n", NAMESPACE].map(Into::into).to_vec();
         arguments.push(format!("--listen=127.0.0.1:{}", self.port).into());
-        // Dry runs come at times of their own, and would be counted in whatever is measured then.
+        // The audit's dry runs occur at arbitrary times and would distort the counts.
         arguments.push("--audit-interval=0".into());
         arguments.push(format!("--receive=127.0.0.1:{}", self.receive).into());
         arguments.extend(["--kubeconfig".into(), self.kubeconfig.clone().into()]);
@@ -152,12 +151,12 @@ impl Stand {
         Ok(ready)
     }
 
-    /// The most memory, in MiB, that the agent may have from now on.
+    /// Sets the promised maximum memory of the agent in MiB.
     pub(super) fn promise_memory(&mut self, mib: f64) {
         self.memory = mib;
     }
 
-    /// Lets the agent have this much memory from now on, in a cgroup if this machine has them; whether it has.
+    /// Limits the agent's memory by a cgroup. Returns false if this machine does not permit it.
     pub(super) fn limit_memory(&mut self, mib: u32) -> bool {
         self.memory = f64::from(mib);
         let process = self.agent.as_ref().map(Process::id);
@@ -170,7 +169,7 @@ impl Stand {
         self.agent.is_some()
     }
 
-    /// `kill -9`.
+    /// Kills the agent.
     pub(super) async fn kill_agent(&mut self) -> Result<(), Error> {
         match self.agent.take() {
             Some(mut agent) => agent.kill().await,
@@ -178,13 +177,13 @@ impl Stand {
         }
     }
 
-    /// Begins a situation.
+    /// Starts a situation.
     pub(super) async fn mark(&self) -> Result<Mark, Error> {
         if let Some(agent) = &self.agent {
             agent.forget_peak()?;
             Ok(Mark { requests: self.counters.read().await?, processor: agent.processor_seconds()? })
         } else {
-            // An agent that is yet to start begins its own counters at 0; the server's go on.
+            // A new agent's counters start at 0; the server's continue.
             let requests = match &self.counters {
                 Counters::Agent(_) => Requests::default(),
                 Counters::Server(_) => self.counters.read().await?,
@@ -193,14 +192,13 @@ impl Stand {
         }
     }
 
-    /// Processor time of the agent since it started.
+    /// Returns the agent's CPU time since its start in seconds.
     pub(super) fn processor_seconds(&self) -> Result<f64, Error> {
         self.agent.as_ref().map_or(Ok(0.0), Process::processor_seconds)
     }
 
-    /// Ends a situation as soon as the agent has nothing more to ask besides the Events that it still has to write: those
-    /// wait for their turn, for minutes after a storm, and nothing waits for them. Each row says how many were written
-    /// during it.
+    /// Ends a situation once the agent sends only Events. Events are rate limited and may take minutes after a storm,
+    /// so rows do not wait for them. Each row contains the number of Events written during it.
     pub(super) async fn row(
         &self,
         mark: Mark,
@@ -221,7 +219,7 @@ impl Stand {
         Ok(Row { situation: situation.into(), wall, requests, events, peak_mib, processor_seconds, targets })
     }
 
-    /// A counter of the agent, which has no labels; 0 if there is none.
+    /// Returns a counter of the agent without labels; 0 if it is missing.
     pub(super) async fn metric(&self, name: &str) -> Result<u64, Error> {
         let answer = reqwest::get(format!("http://127.0.0.1:{}/metrics", self.port)).await.map_err(Error::Count)?;
         let text = answer.error_for_status().map_err(Error::Count)?.text().await.map_err(Error::Count)?;
@@ -229,12 +227,12 @@ impl Stand {
         Ok(value.unwrap_or(0))
     }
 
-    /// Waits until the agent has written its Events, too.
+    /// Waits until the agent has also written its Events.
     pub(super) async fn until_silent(&self) -> Result<(), Error> {
         self.settle(Requests::total).await
     }
 
-    /// Waits until nothing is asked any more of what `counts`.
+    /// Waits until the requests that `counts` selects stop.
     async fn settle(&self, counts: impl Fn(&Requests) -> u64) -> Result<(), Error> {
         let end = Instant::now() + DEADLINE;
         let mut last = self.counters.read().await?;
@@ -249,7 +247,7 @@ impl Stand {
         Ok(())
     }
 
-    /// From now on pods with this image are simulated, and their containers report this.
+    /// Simulates pods with this image. Their containers report this termination message.
     pub(super) async fn simulate(&self, image: &str, report: &str) -> Result<(), Error> {
         let Some(Embedded { url, token }) = &self.server else { return Ok(()) };
         let simulation = json!({ "image": image, "terminationMessage": report }).to_string();
@@ -258,7 +256,7 @@ impl Stand {
         asked.send().await.and_then(reqwest::Response::error_for_status).map(drop).map_err(Error::Simulate)
     }
 
-    /// Creates an object that has its name in itself, or changes what it says.
+    /// Applies an object by its own name.
     pub(super) async fn apply_named<K>(&self, object: &Value) -> Result<(), Error>
     where
         K: kube::Resource<DynamicType = (), Scope = kube::core::NamespaceResourceScope>
@@ -269,7 +267,7 @@ impl Stand {
         self.apply::<K>(object["metadata"]["name"].as_str().unwrap_or_default(), object).await
     }
 
-    /// Creates an object of the agent's namespace, or changes what it says.
+    /// Applies an object in the agent's namespace.
     pub(super) async fn apply<K>(&self, name: &str, object: &Value) -> Result<(), Error>
     where
         K: kube::Resource<DynamicType = (), Scope = kube::core::NamespaceResourceScope>
@@ -283,10 +281,10 @@ impl Stand {
     }
 }
 
-/// An embedded cluster in a process of its own: the process, its kubeconfig, and how it is spoken to.
+/// Starts an embedded cluster as a process. Returns the process, its kubeconfig and access to it.
 async fn embedded(directory: &Path) -> Result<(Process, PathBuf, Embedded), Error> {
     let path = directory.join("kubeconfig");
-    // With this directory there, pods and images are kept in it.
+    // If this directory exists, pods and images are stored in it.
     fs::create_dir_all(directory.join(".mainstay")).map_err(Error::Directory)?;
     let mut arguments: Vec<OsString> = ["dev", "--cluster-only", "--output=json"].map(Into::into).to_vec();
     arguments.extend(["--kubeconfig".into(), path.clone().into()]);
@@ -296,7 +294,7 @@ async fn embedded(directory: &Path) -> Result<(Process, PathBuf, Embedded), Erro
     let url = started["server"].as_str().ok_or(Error::NotStarted)?.to_owned();
     let written = fs::read_to_string(&path).map_err(Error::Directory)?;
     let token = written.split_once("token: \"").and_then(|(_, rest)| rest.split_once('"')).ok_or(Error::NotStarted)?.0;
-    // What TLS costs is no matter of the agent.
+    // The cost of TLS is not the agent's.
     fs::write(&path, written.replace("server: \"https://", "server: \"http://")).map_err(Error::Directory)?;
     Ok((process, path, Embedded { url, token: token.to_owned() }))
 }
@@ -307,7 +305,7 @@ pub(super) async fn connect(kubeconfig: &Path) -> Result<Client, Error> {
     Client::try_from(config.map_err(Error::Kubeconfig)?).map_err(Error::Ask)
 }
 
-/// The definitions and the agent's namespace.
+/// Installs the CRDs and creates the agent's namespace.
 async fn install(client: &Client, wanted: &[CustomResourceDefinition]) -> Result<(), Error> {
     let how = PatchParams::apply(MANAGER).force();
     let definitions = Api::<CustomResourceDefinition>::all(client.clone());
@@ -331,7 +329,7 @@ fn is_established(definition: &CustomResourceDefinition) -> bool {
     conditions.is_some_and(|all| all.iter().any(|one| one.type_ == "Established" && one.status == "True"))
 }
 
-/// A port that was free a moment ago.
+/// Returns a port that was free just now.
 pub(super) fn free_port() -> Result<u16, Error> {
     let listener = TcpListener::bind("127.0.0.1:0").map_err(Error::Start)?;
     Ok(listener.local_addr().map_err(Error::Start)?.port())

@@ -1,4 +1,4 @@
-//! The table that is printed: one row per situation, with what was promised.
+//! The printed table: a row per situation with its promises.
 
 use std::{
     fmt::Write as _,
@@ -7,47 +7,47 @@ use std::{
 
 use super::counters::Requests;
 
-/// One measured situation.
+/// A measured situation.
 pub(super) struct Row {
-    /// The measured situation.
+    /// Description.
     pub situation: String,
-    /// How long it took.
+    /// Duration.
     pub wall: String,
-    /// Requests of the agent, besides watches, the Lease and Events.
+    /// Requests of the agent, without watches, the Lease and Events.
     pub requests: Requests,
-    /// Events that it wrote meanwhile, some of them of what happened before.
+    /// Events written meanwhile; some may belong to earlier situations.
     pub events: u64,
-    /// Most memory of the agent during it.
+    /// Peak memory of the agent in MiB.
     pub peak_mib: f64,
-    /// Processor time of the agent during it.
+    /// CPU time of the agent in seconds.
     pub processor_seconds: f64,
-    /// The target.
+    /// The promises.
     pub targets: Vec<Target>,
 }
 
-/// One promise, and whether it was kept.
+/// A promise, and whether it was held.
 pub(super) struct Target {
-    /// Such as `≤ 6 s`.
+    /// For example `≤ 6 s`.
     pub text: String,
-    /// Whether it was kept.
+    /// Whether it was held.
     pub held: bool,
 }
 
 impl Target {
-    /// A promise.
+    /// Creates a promise.
     pub(super) fn new(text: impl Into<String>, held: bool) -> Self {
         Self { text: text.into(), held }
     }
 }
 
 impl Row {
-    /// Whether every promise was kept.
+    /// Whether every promise was held.
     pub(super) fn held(&self) -> bool {
         self.targets.iter().all(|target| target.held)
     }
 }
 
-/// The rows as a Markdown table; `load` says what was measured.
+/// Formats the rows as a Markdown table. `load` describes the load.
 pub(super) fn markdown(rows: &[Row], load: &str) -> String {
     let mut text = format!(
         "\n{load}; requests of the agent without watches and the Lease. Events wait for their turn, and no row \
@@ -83,7 +83,7 @@ pub(super) fn markdown(rows: &[Row], load: &str) -> String {
     text
 }
 
-/// A length of time with three significant digits.
+/// Formats a duration with three significant digits.
 pub(super) fn duration(length: Duration) -> String {
     let millis = length.as_secs_f64() * 1000.0;
     match millis {
@@ -97,19 +97,19 @@ pub(super) fn duration(length: Duration) -> String {
 pub(super) struct Latencies(Vec<Duration>);
 
 impl Latencies {
-    /// From the pairs of start and end; an end that was seen before its start counts as 0.
+    /// Computes latencies from pairs of start and end. An end before its start counts as 0.
     pub(super) fn new(pairs: impl IntoIterator<Item = (Instant, Instant)>) -> Self {
         Self::of(pairs.into_iter().map(|(start, end)| end.saturating_duration_since(start)))
     }
 
-    /// Of these lengths.
+    /// Sorts these durations.
     pub(super) fn of(lengths: impl IntoIterator<Item = Duration>) -> Self {
         let mut lengths: Vec<_> = lengths.into_iter().collect();
         lengths.sort();
         Self(lengths)
     }
 
-    /// The length that this share of all does not exceed (nearest rank).
+    /// Returns the duration that this share of all does not exceed (nearest rank).
     pub(super) fn percentile(&self, share: f64) -> Duration {
         let rank = (self.0.len() as f64 * share).ceil().max(1.0);
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a rank is a small whole number")]

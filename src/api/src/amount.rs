@@ -1,7 +1,7 @@
 //! Amounts of CPU, memory and other resources as written: `500m`, `1Gi`, or a bare number.
 //!
-//! Invariant: any text is accepted here and validated where it is used, so that one wrong value is reported as a
-//! violation and does not make the whole resource unreadable.
+//! Invariant: any text is accepted here and validated where it is used. So a wrong value is reported as a violation,
+//! and does not make the whole resource unreadable.
 
 use std::collections::BTreeMap;
 use std::{borrow::Cow, fmt};
@@ -10,7 +10,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
-/// An amount as text. YAML's bare numbers (`cpu: 1`, `cpu: 0.5`) are taken like their text.
+/// An amount as text. Bare numbers in YAML (`cpu: 1`, `cpu: 0.5`) are read as their text.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(transparent)]
 pub struct Amount(pub String);
@@ -41,36 +41,36 @@ impl JsonSchema for Amount {
         "Amount".into()
     }
 
-    /// No type: a schema can say "integer or string", but that would refuse `cpu: 0.5`, which pods accept. What holds
-    /// something is no amount; and nobody can nest more into it than parsers read.
+    /// The schema has no type: "integer or string" would refuse `cpu: 0.5`, which pods accept. Maps and lists must be
+    /// empty, so the field cannot hold nested values.
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
         json_schema!({ "x-kubernetes-preserve-unknown-fields": true, "maxProperties": 0, "maxItems": 0 })
     }
 }
 
-/// Amounts by resource, in the order of their names. A map of a few takes as little memory as they do: each Function has four.
+/// Amounts by resource, ordered by name. A sorted list uses little memory for few entries; each Function has four.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "BTreeMap<String, Amount>", into = "BTreeMap<String, Amount>")]
 pub struct Amounts(Vec<(String, Amount)>);
 
 impl Amounts {
-    /// That of a resource.
+    /// Returns the amount of a resource.
     pub fn get(&self, name: &str) -> Option<&Amount> {
         let at = self.find(name).ok()?;
         self.0.get(at).map(|(_, amount)| amount)
     }
 
-    /// All of them.
+    /// Returns all amounts by resource.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &Amount)> {
         self.0.iter().map(|(name, amount)| (&**name, amount))
     }
 
-    /// Whether there are none.
+    /// Returns whether there are no amounts.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Sets that of a resource.
+    /// Sets the amount of a resource.
     pub fn insert(&mut self, name: &str, amount: Amount) {
         match self.find(name) {
             Ok(at) => self.0[at].1 = amount,
@@ -78,7 +78,7 @@ impl Amounts {
         }
     }
 
-    /// Takes that of a resource out.
+    /// Removes and returns the amount of a resource.
     pub fn remove(&mut self, name: &str) -> Option<Amount> {
         self.find(name).ok().map(|at| self.0.remove(at).1)
     }

@@ -1,7 +1,7 @@
-//! `APIRule` (`gateway.kyma-project.io/v1alpha1` and `v1beta1`): a Service is reached from outside under a host.
+//! `APIRule` (`gateway.kyma-project.io/v1alpha1` and `v1beta1`): exposes a Service under a host.
 //!
-//! Both versions have the same fields, so one object is the same in both; they differ in what must be there: `v1alpha1` names the
-//! host in `spec.service.host`, `v1beta1` in `spec.host`.
+//! Both versions have the same fields, so an object is the same in both. They differ in the required field for the
+//! host: `v1alpha1` requires `spec.service.host`, `v1beta1` requires `spec.host`.
 //!
 //! Invariant: every object that the schema admits can be read.
 
@@ -16,13 +16,13 @@ use serde_json::Value;
 
 use super::schemas::{AnyObject, ConditionSchema, TimeSchema};
 
-/// The form of `spec.gateway` in `v1alpha1`: the name of a Service. Istio's reserved word `mesh` has no dot.
+/// Pattern of `spec.gateway` in `v1alpha1`: the name of a Service. Istio's reserved word `mesh` has no dot.
 const GATEWAY: &str = r"^[a-z]([-a-z0-9]*[a-z0-9])?\.[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.svc(\.cluster\.local)?)?\.?$";
-/// The same in `v1beta1`, where it may be `namespace/name`.
+/// Pattern of `spec.gateway` in `v1beta1`, which also allows `namespace/name`.
 const NEWER_GATEWAY: &str = r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?/[a-z0-9]([-a-z0-9]*[a-z0-9])?|[a-z]([-a-z0-9]*[a-z0-9])?\.[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.svc(\.cluster\.local)?)?\.?)$";
-/// The form of a host in both: a label, or a DNS subdomain in any case.
+/// Pattern of a host in both versions: a label, or a DNS subdomain in any case.
 const HOST: &str = r"^[a-zA-Z0-9]([-a-zA-Z0-9]*[a-zA-Z0-9])?(\.[a-zA-Z0-9]([-a-zA-Z0-9]*[a-zA-Z0-9])?)*\.?$";
-/// The form of a Service's name (RFC 1035).
+/// Pattern of a Service's name (RFC 1035).
 const SERVICE: &str = r"^[a-z]([-a-z0-9]*[a-z0-9])?$";
 
 /// Exposes a Service: which requests to a host lead to it, and what they have to bring.
@@ -147,7 +147,8 @@ pub struct ApiRuleCode {
     pub desc: Option<String>,
 }
 
-/// The definition of APIRules. It is installed by choice, so it is none of [`definitions`](super::definitions).
+/// Returns the definition of APIRules. Its installation is optional, so [`definitions`](super::definitions) does not
+/// include it.
 pub fn definition() -> CustomResourceDefinition {
     let mut definition = ApiRule::crd();
     let older = definition.spec.versions.iter();
@@ -184,7 +185,7 @@ fn set_pattern(spec: &mut JSONSchemaProps, pattern: &str) {
     }
 }
 
-/// Has a field be there.
+/// Makes a field required.
 fn require(schema: &mut JSONSchemaProps, name: &str) {
     schema.required.get_or_insert_default().push(name.to_owned());
     let field = schema.properties.as_mut().and_then(|all| all.get_mut(name));

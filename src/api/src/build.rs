@@ -1,17 +1,19 @@
-//! The reports of a build Job's containers: one JSON object each, in the termination message.
+//! Reports of a build Job's containers: one JSON object each, in the termination message.
 //!
-//! The programs in the Job write them, the agent reads them. A termination message may have 4096 bytes.
+//! The programs in the Job write them, and the agent reads them. Kubernetes limits a termination message to 4096
+//! bytes.
 
 use serde::{Deserialize, Serialize};
 
 /// The default file of a container's termination message.
 pub const TERMINATION_LOG: &str = "/dev/termination-log";
-/// Environment variable with another file for the termination message.
+/// Environment variable that overrides the file of the termination message.
 pub const TERMINATION_LOG_ENV: &str = "MAINSTAY_TERMINATION_LOG";
-/// Maximum bytes of the message in a [`BuildFailure`], so that the whole fits into 4096.
+/// Maximum length of the message in a [`BuildFailure`], in bytes. The whole report then fits into 4096 bytes.
 pub const MAX_MESSAGE: usize = 2048;
 
-/// Version of the image format: incremented when the same inputs give another image, so that every image is rebuilt.
+/// Version of the image format. It is incremented when the same inputs give a different image, so every image is
+/// rebuilt.
 pub const IMAGE_FORMAT: u32 = 1;
 
 /// The report of a successful fetch, before any third-party code runs.
@@ -20,7 +22,7 @@ pub const IMAGE_FORMAT: u32 = 1;
 pub struct FetchReport {
     /// Digest of the inputs of the dependencies, in hexadecimal digits; empty without dependencies.
     pub dependencies: String,
-    /// Whether they are reused from the previous image.
+    /// Whether the dependencies are reused from the previous image.
     #[serde(default)]
     pub reused: bool,
 }
@@ -37,7 +39,7 @@ pub struct BuildReport {
     /// Digest of the inputs of the dependencies, in hexadecimal digits; empty without dependencies.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub dependencies: String,
-    /// The base image by its digest, if it was named by a tag.
+    /// The base image with its digest, if the build named a tag.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub base: String,
     /// Duration of the build from the start of its first container, in seconds.
@@ -56,7 +58,7 @@ pub struct BuildFailure {
     /// Whether the same inputs may succeed later.
     #[serde(default)]
     pub retry: bool,
-    /// Whether the registry takes nothing until it gets room, or knows the login.
+    /// Whether the registry accepts no image until it has free space or knows the login.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub waits_for_registry: bool,
 }
@@ -101,7 +103,7 @@ pub enum Termination {
     Other(String),
 }
 
-/// Parses a termination message; anything but a report is [`Termination::Other`].
+/// Parses a termination message. Any text but a report is [`Termination::Other`].
 pub fn parse_termination(message: &str) -> Termination {
     if let Ok(report) = serde_json::from_str::<BuildReport>(message) {
         return Termination::Built(report);

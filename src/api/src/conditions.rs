@@ -1,4 +1,5 @@
-//! The condition types and reasons of a GitSync, of a Receiver and of an APIRule, as `kubectl wait` and kstatus tools understand them.
+//! The condition types and reasons of GitSyncs, Receivers and APIRules, as `kubectl wait` and kstatus tools interpret
+//! them.
 
 use super::reasons::reasons;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
@@ -12,11 +13,11 @@ pub enum Type {
     Reconciling,
     /// Only the user can fix it.
     Stalled,
-    /// Every managed object is healthy.
+    /// All managed objects are healthy.
     Healthy,
     /// Another client keeps writing to fields that the branch owns.
     Contended,
-    /// Objects differ from the repository and were not reverted.
+    /// Objects drifted from the repository and were not reverted.
     Drifted,
     /// A new commit waits for a window.
     Frozen,
@@ -30,12 +31,12 @@ pub enum Type {
     Authenticated,
     /// The host key of a GitRepository was pinned at first use.
     HostKeyPinned,
-    /// What an APIRule exposes can be reached.
+    /// The host of an APIRule is reachable.
     Exposed,
 }
 
 impl Type {
-    /// The word in `conditions[].type`.
+    /// Returns the value of `conditions[].type`.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Ready => "Ready",
@@ -118,7 +119,7 @@ reasons! {
     }
 }
 
-/// Sets a condition; its `lastTransitionTime` changes only with the status. `message` is cut at 32 KiB, the API's
+/// Sets a condition. Its `lastTransitionTime` changes only with the status. `message` is cut at 32 KiB, the API's
 /// limit.
 pub fn set(
     conditions: &mut Vec<Condition>,
@@ -145,8 +146,8 @@ pub fn set(
     }
 }
 
-/// `new` as the successor of `old`: its `lastTransitionTime` changes only with the status, and its message is cut at 32
-/// KiB, the API's limit.
+/// Returns `new` as the successor of `old`. Its `lastTransitionTime` changes only with the status, and its message is
+/// cut at 32 KiB, the API's limit.
 pub(super) fn following(old: Option<&Condition>, new: Condition) -> Condition {
     let same = old.filter(|old| old.status == new.status);
     Condition {
@@ -156,7 +157,7 @@ pub(super) fn following(old: Option<&Condition>, new: Condition) -> Condition {
     }
 }
 
-/// The longest prefix of `text` that has at most `most` bytes and ends between characters.
+/// Returns the longest prefix of `text` with at most `most` bytes that ends at a character boundary.
 pub fn cut(text: &str, most: usize) -> &str {
     let mut end = text.len().min(most);
     while !text.is_char_boundary(end) {
@@ -165,7 +166,7 @@ pub fn cut(text: &str, most: usize) -> &str {
     &text[..end]
 }
 
-/// The status of a condition, if it is there.
+/// Returns the condition of a type, if it exists.
 pub fn status(conditions: &[Condition], kind: Type) -> Option<&Condition> {
     conditions.iter().find(|c| c.type_ == kind.as_str())
 }

@@ -1,4 +1,4 @@
-//! Durations as Kubernetes users write them: `30s`, `1m`, `1h30m`.
+//! Durations in Kubernetes' notation: `30s`, `1m`, `1h30m`.
 
 use std::{borrow::Cow, fmt, str::FromStr, time::Duration};
 
@@ -9,7 +9,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Span(pub Duration);
 
-/// The text was not a duration.
+/// Why a text is not a duration.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotADuration {
     /// A number without a unit.
@@ -21,9 +21,9 @@ pub enum NotADuration {
 }
 
 const UNITS: [(&str, f64); 4] = [("ms", 0.001), ("s", 1.0), ("m", 60.0), ("h", 3600.0)];
-/// Longest accepted duration, in seconds (ten years): longer ones only overflow arithmetic on times.
+/// Maximum duration, in seconds (ten years). Longer ones would overflow times.
 const LONGEST: f64 = 315_360_000.0;
-/// Most digits of a number that a message repeats.
+/// Maximum number of digits that a message repeats.
 const LONGEST_NUMBER: usize = 9;
 
 impl FromStr for Span {

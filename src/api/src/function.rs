@@ -39,7 +39,7 @@ use super::{Amount, Amounts};
     printcolumn(name = "Runtime", type_ = "string", json_path = ".status.runtime"),
     printcolumn(name = "Version", type_ = "integer", json_path = ".metadata.generation"),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
-    // Last: scripts read the others by their position.
+    // The last column, because scripts read the others by position.
     printcolumn(name = "Serves", type_ = "integer", json_path = ".status.servedGeneration")
 )]
 #[serde(rename_all = "camelCase")]
@@ -115,13 +115,13 @@ pub struct FunctionSpec {
 }
 
 impl FunctionSpec {
-    /// The repository that the Function has itself; `None` if its code is inline, or in a GitRepository that it names.
+    /// Returns the Function's own repository; `None` if the code is inline or in a named GitRepository.
     pub fn own_repository(&self) -> Option<&OwnRepository> {
         let is_git = self.kind.as_deref() == Some("git");
         self.git_repository.as_ref().filter(|own| is_git && **own != OwnRepository::default())
     }
 
-    /// The Secret with the credentials for that repository.
+    /// Returns the Secret with the credentials for that repository.
     pub fn own_secret(&self) -> Option<&str> {
         Some(&self.own_repository()?.auth.as_ref()?.secret_name)
     }
@@ -345,7 +345,7 @@ pub struct Inputs {
     pub requested: String,
 }
 
-/// A condition of another controller, which may lack fields that ours always have.
+/// A condition of another controller. It may lack fields that Mainstay always sets.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Written {
@@ -378,7 +378,7 @@ fn conditions<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Conditio
         .collect())
 }
 
-/// As in the CRD of Kyma: only type and status are required, so that an object of another controller can be changed.
+/// As in Kyma's CRD, only type and status are required, so that objects of another controller can be changed.
 fn conditions_schema(_: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "type": "array",

@@ -1,6 +1,6 @@
-//! The condition types and reasons of a Function, and how a condition is set.
+//! The condition types and reasons of a Function, and functions to set conditions.
 //!
-//! Invariant: the condition that was set last is first, and there is one of each type.
+//! Invariant: the most recently set condition is first, and each type occurs once.
 
 use super::reasons::reasons;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
@@ -19,10 +19,10 @@ pub enum Type {
 }
 
 impl Type {
-    /// All of them.
+    /// All types.
     pub const ALL: [Self; 3] = [Self::ConfigurationReady, Self::BuildReady, Self::Running];
 
-    /// The word in `conditions[].type`.
+    /// Returns the value of `conditions[].type`.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::ConfigurationReady => "ConfigurationReady",
@@ -44,7 +44,7 @@ pub enum Status {
 }
 
 impl Status {
-    /// The word in `conditions[].status`.
+    /// Returns the value of `conditions[].status`.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::True => "True",
@@ -94,8 +94,8 @@ reasons! {
     }
 }
 
-/// Sets a condition and puts it first; its `lastTransitionTime` changes only with the status. `message` is cut at 32
-/// KiB, the API's limit. Returns whether anything but the order changed.
+/// Sets a condition and moves it to the front. Its `lastTransitionTime` changes only with the status. `message` is
+/// cut at 32 KiB, the API's limit. Returns whether more than the order changed.
 pub fn set(
     conditions: &mut Vec<Condition>,
     kind: Type,
@@ -121,7 +121,7 @@ pub fn set(
     changed
 }
 
-/// The condition of a type, if it is there.
+/// Returns the condition of a type, if it exists.
 pub fn find(conditions: &[Condition], kind: Type) -> Option<&Condition> {
     conditions.iter().find(|c| c.type_ == kind.as_str())
 }

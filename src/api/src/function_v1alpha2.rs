@@ -1,10 +1,10 @@
-//! `Function` in the version `v1alpha2`: the same object as [`function`](super::function), in other words.
+//! `Function` in the version `v1alpha2`: the same object as [`function`](super::function), with other fields.
 //!
-//! Stored is `v1alpha1`, in which the agent works: so neither the agent nor anybody who keeps to `v1alpha1` needs a conversion,
-//! and where no webhook converts, `v1alpha2` is not served. Each version can say all that the other can, but for fields that have
-//! no effect (`admission::convert`).
+//! `v1alpha1` is the stored version, and the agent uses it. So the agent and users of `v1alpha1` need no conversion.
+//! Without a conversion webhook, `v1alpha2` is not served. Each version can express the other one, except for fields
+//! without effect (`admission::convert`).
 //!
-//! Deliberately absent: a status of its own; it is the one of `v1alpha1`.
+//! Not here: a status type. The status is that of `v1alpha1`.
 
 use std::collections::BTreeMap;
 
@@ -165,19 +165,19 @@ pub struct ScaleConfig {
     pub max_replicas: Option<i64>,
 }
 
-/// Which Functions have a field.
+/// The Functions that have a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
-    /// Those whose code is in the object.
+    /// Functions with inline code.
     Inline,
-    /// Those whose code is in Git.
+    /// Functions with code in Git.
     Git,
-    /// All.
+    /// All Functions.
     Any,
 }
 
-/// Where both versions say the same: the path of a field below `spec` in `v1alpha1`, and here. What is not named has one path in
-/// both.
+/// The paths below `spec` of fields that moved: in `v1alpha1`, and in this version. All other fields have the same
+/// path in both versions.
 pub const PATHS: [(Form, &[&str], &[&str]); 13] = [
     (Form::Inline, &["source"], &["source", "inline", "source"]),
     (Form::Inline, &["deps"], &["source", "inline", "dependencies"]),
@@ -194,7 +194,8 @@ pub const PATHS: [(Form, &[&str], &[&str]); 13] = [
     (Form::Any, &["maxReplicas"], &["scaleConfig", "maxReplicas"]),
 ];
 
-/// The path of a field of a Function of this form, such as `spec.resources.limits.cpu`, as this version has it.
+/// Returns the path in this version for a path in `v1alpha1`, such as `spec.resources.limits.cpu`, of a Function of
+/// this form.
 pub fn path_of(path: &str, form: Form) -> String {
     let Some(below) = path.strip_prefix("spec.") else { return path.to_owned() };
     let rows = PATHS.iter().filter(|(of, ..)| *of == form || *of == Form::Any);

@@ -1,4 +1,4 @@
-//! `GitRepository` (`serverless.kyma-project.io/v1alpha1`): where a repository is and how to authenticate to it.
+//! `GitRepository` (`serverless.kyma-project.io/v1alpha1`): the address and authentication of a repository.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::CustomResource;

@@ -1,4 +1,4 @@
-//! `GitSync` (`mainstay.dev/v1alpha1`): keep the cluster on one directory of one reference of a repository.
+//! `GitSync` (`mainstay.dev/v1alpha1`): keeps the cluster in sync with a directory of a reference in a repository.
 
 mod status;
 mod substitute;
@@ -349,12 +349,13 @@ pub enum DriftPolicy {
 }
 
 impl GitSyncSpec {
-    /// What is followed, in the form of `reference`.
+    /// Returns the followed reference, in the format of `reference`.
     pub fn followed_reference(&self) -> Cow<'_, str> {
         self.semver.as_ref().map_or(Cow::Borrowed(&*self.reference), |range| Cow::Owned(format!("semver:{range}")))
     }
 
-    /// Until when the GitSync is suspended at `now`: `Some(None)` without an end, `None` if it is not.
+    /// Returns until when the GitSync is suspended at `now`: `Some(None)` without an end, `None` if it is not
+    /// suspended.
     pub fn suspended(&self, now: Timestamp) -> Option<Option<Timestamp>> {
         let until = self.suspend_until.as_ref().map(|until| until.0).filter(|until| *until > now);
         (self.suspend || until.is_some()).then_some(if self.suspend { None } else { until })

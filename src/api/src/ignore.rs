@@ -1,4 +1,4 @@
-//! Which fields of which objects are left to others (`spec.ignore`), in Flux's words.
+//! Fields that are exempt from drift detection (`spec.ignore`), in Flux's format.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

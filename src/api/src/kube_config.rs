@@ -1,4 +1,4 @@
-//! Which other cluster the objects of a GitSync are in (`spec.kubeConfig`), in Flux's words.
+//! The remote cluster of a GitSync's objects (`spec.kubeConfig`), in Flux's format.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

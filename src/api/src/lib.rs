@@ -1,8 +1,8 @@
-//! What users write and read: one file per kind, the condition types and reasons, and every well-known name.
+//! The API of Mainstay: one file per kind, the condition types and reasons, and all well-known names.
 //!
-//! Invariant: nothing here uses a client, a clock or a file; the CRDs in `manifests/` are generated from these types.
+//! Invariant: this crate uses no client, clock or file. The CRDs in `manifests/` are generated from these types.
 //!
-//! Deliberately absent: validation. It is in the feature that implements the spec.
+//! Not here: validation. It is in the feature that implements the spec.
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods))]
 
 pub mod amount;
@@ -36,7 +36,7 @@ pub use receiver::{Receiver, ReceiverSpec, ReceiverStatus, ReceiverType};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::CustomResourceExt;
 
-/// Every CRD that Mainstay needs, in the order to apply them. `v1alpha2` of Function is served where a webhook converts it.
+/// Returns every required CRD, in the order of applying. `v1alpha2` of Function is served if a webhook converts it.
 pub fn definitions() -> Vec<CustomResourceDefinition> {
     vec![GitRepository::crd(), GitSync::crd(), Receiver::crd(), function()]
 }

@@ -1,5 +1,5 @@
-//! How what a directory is rendered to is changed for one GitSync (`spec.patches`, `spec.images` and their like): the fields
-//! of a kustomization, in its words.
+//! Changes of one GitSync to its rendered objects (`spec.patches`, `spec.images` and similar), as fields of a
+//! kustomization.
 
 use std::collections::BTreeMap;
 

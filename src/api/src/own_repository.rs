@@ -1,4 +1,4 @@
-//! The repository that a Function has itself, instead of the name of a GitRepository.
+//! The repository in a Function's own spec, as an alternative to naming a GitRepository.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -17,7 +17,7 @@ pub struct OwnRepository {
 }
 
 impl OwnRepository {
-    /// The same as a GitRepository that says nothing else.
+    /// Returns the equivalent GitRepository spec, with defaults for all other fields.
     pub fn spec(&self) -> GitRepositorySpec {
         let url = self.url.as_deref().unwrap_or_default().trim().to_owned();
         GitRepositorySpec { url, auth: self.auth.clone(), ..GitRepositorySpec::default() }

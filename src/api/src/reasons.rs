@@ -1,7 +1,7 @@
 //! Reasons of conditions, each with its meaning and its remedy. `mainstay explain` prints them.
 
-/// Defines an enum of reasons: for each variant its meaning, which is its documentation, and the remedy, empty for a state that
-/// needs none.
+/// Defines an enum of reasons. Each variant has a meaning, which is also its documentation, and a remedy. The remedy
+/// is empty if nothing needs to be done.
 macro_rules! reasons {
     (
         $(#[$attribute:meta])*
@@ -18,19 +18,19 @@ macro_rules! reasons {
             /// All reasons.
             pub const ALL: &[Self] = &[$(Self::$name),*];
 
-            /// The word in `conditions[].reason`.
+            /// Returns the value of `conditions[].reason`.
             pub fn as_str(self) -> String {
                 format!("{self:?}")
             }
 
-            /// Returns a sentence that says what has happened.
+            /// Returns a sentence about what has happened.
             pub const fn meaning(self) -> &'static str {
                 match self {
                     $(Self::$name => $meaning,)*
                 }
             }
 
-            /// Returns what a user can do; empty if nothing has to be done.
+            /// Returns what the user can do; empty if nothing needs to be done.
             pub const fn remedy(self) -> &'static str {
                 match self {
                     $(Self::$name => $remedy,)*

@@ -1,4 +1,4 @@
-//! `Receiver` (`mainstay.dev/v1alpha1`): a Git host reports a push, and the remote is looked up at once.
+//! `Receiver` (`mainstay.dev/v1alpha1`): accepts pushes reported by a Git host, and looks up the remote at once.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::CustomResource;
@@ -75,11 +75,11 @@ pub enum ReceiverType {
 }
 
 impl ReceiverType {
-    /// All of them.
+    /// All types.
     pub const ALL: [Self; 7] =
         [Self::Github, Self::Gitlab, Self::Gitea, Self::Bitbucket, Self::AzureDevops, Self::Generic, Self::GenericHmac];
 
-    /// The word in `spec.type`.
+    /// Returns the value of `spec.type`.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Github => "github",
@@ -92,7 +92,7 @@ impl ReceiverType {
         }
     }
 
-    /// The type with this word.
+    /// Returns the type with this value of `spec.type`.
     pub fn parse(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.as_str() == word)
     }

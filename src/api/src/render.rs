@@ -1,4 +1,4 @@
-//! How the directory of a GitSync is rendered (`spec.render`).
+//! Rendering of a GitSync's directory (`spec.render`).
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -1,6 +1,6 @@
-//! Schemas of the Kubernetes types in our definitions.
+//! Schemas of the Kubernetes types in Mainstay's definitions.
 //!
-//! `k8s-openapi` has schemas of all of its types behind one feature, which is the larger part of compiling it.
+//! `k8s-openapi` has the schemas of all of its types behind one feature, which dominates its compile time.
 
 use std::borrow::Cow;
 

@@ -1,72 +1,73 @@
-//! Reads JSON that others send: a text becomes a value only after all of it was counted.
+//! Reads untrusted JSON within bounds: a text is parsed only after its size in memory was counted.
 //!
-//! The memory that a text takes once it is read follows from its values, not from its bytes: `0,` has two bytes and takes 32,
-//! and `{"":0},` has seven and takes 700. So [`Bounds`] count what a tree of the text would hold, and refuse it before anything
-//! is kept.
+//! The memory of a parsed text depends on its values, not on its bytes: `0,` has two bytes and takes 32, and
+//! `{"":0},` has seven and takes 700. [`Bounds`] therefore count the values of a text and refuse it before anything
+//! is allocated.
 //!
-//! Invariant: counting keeps nothing of a text and takes time in proportion to its bytes.
-//! Invariant: a text within [`Bounds`] takes at most [`EACH`] bytes of memory for each value that they allow, besides its bytes.
+//! Invariant: counting allocates nothing and takes time in proportion to the bytes of the text.
+//! Invariant: a text within [`Bounds`] takes at most [`EACH`] bytes of memory for each allowed value, besides its
+//! bytes.
 //!
-//! Deliberately absent: reading from a connection; whoever does that has bounds on bytes and time.
+//! Not here: reading from a connection. The caller bounds its bytes and time.
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic))]
 
 use serde::Deserialize;
 
 /// The deepest nesting that `serde_json` reads, in levels.
 pub const DEPTH: usize = 128;
-/// Memory that a value takes at most, in bytes: lists grow by doubling.
+/// Maximum memory of one value, in bytes. Lists grow by doubling.
 pub const EACH: usize = 64;
-/// An object with members takes as much memory as so many values more.
+/// Values that an object with members counts as, besides its members: its memory is that much larger.
 const OBJECT: usize = 8;
 
 /// Bounds of a JSON text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
-    /// Bytes.
+    /// Maximum number of bytes.
     pub bytes: usize,
-    /// Values, names of members, and eight more for each object that has any.
+    /// Maximum number of values. A member's name counts as a value, and an object with members as eight more.
     pub values: usize,
-    /// Levels of nesting.
+    /// Maximum levels of nesting.
     pub depth: usize,
 }
 
-/// Why a text is not read. It quotes nothing of the text.
+/// Error of a text that is not read. It quotes nothing of the text.
 #[derive(Debug, thiserror::Error)]
 pub enum Unreadable {
-    /// It is too long.
+    /// The text is too long.
     #[error("the JSON has more than {0} bytes")]
     TooLong(usize),
-    /// It has too many values.
+    /// The text has too many values.
     #[error("the JSON has more than {0} values")]
     TooManyValues(usize),
-    /// It is nested too deep.
+    /// The text is nested too deep.
     #[error("the JSON is nested deeper than {0} levels")]
     TooDeep(usize),
-    /// It is no JSON, or none of this type.
+    /// The text is not JSON, or not of the requested type.
     #[error("the JSON cannot be read")]
     Malformed(#[source] serde_json::Error),
 }
 
 impl Bounds {
-    /// Bounds with the usual depth.
+    /// Returns bounds with the depth `DEPTH`.
     #[must_use]
     pub const fn new(bytes: usize, values: usize) -> Self {
         Self { bytes, values, depth: DEPTH }
     }
 
-    /// Reads a text.
+    /// Parses a text as `T`.
     ///
     /// # Errors
-    /// If it is out of bounds, or no JSON of this type.
+    /// If the text is out of bounds, or is not JSON of this type.
     pub fn read<'t, T: Deserialize<'t>>(self, text: &'t [u8]) -> Result<T, Unreadable> {
         self.check(text)?;
         serde_json::from_slice(text).map_err(Unreadable::Malformed)
     }
 
-    /// Refuses a text that is out of bounds.
+    /// Checks the bounds of a text without parsing it.
     ///
     /// # Errors
-    /// If it is.
+    /// If the text is out of bounds.
     pub fn check(self, text: &[u8]) -> Result<(), Unreadable> {
         if text.len() > self.bytes {
             return Err(Unreadable::TooLong(self.bytes));
@@ -82,12 +83,12 @@ impl Bounds {
     }
 }
 
-/// What a JSON text has. Of a text that is no JSON it is what the beginning of it may have.
+/// Counts of a JSON text. For malformed JSON, they are estimates for the part that a parser may read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Count {
     values: usize,
     members: usize,
-    /// Objects that have members.
+    /// Number of objects that have members.
     objects: usize,
     depth: usize,
 }
@@ -165,7 +166,7 @@ mod tests {
         assert_eq!(bounds.read::<Vec<u8>>(b"[1, 2]").unwrap(), [1, 2]);
     }
 
-    /// What is skipped is not bounded by the parser.
+    /// The parser itself does not bound members that it skips.
     #[test]
     fn members_that_a_type_does_not_have_are_bounded_too() {
         #[derive(Debug, Deserialize)]

@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_quoted_about_what_has_values_of_a_secret() {
+    fn errors_about_secret_values_quote_nothing() {
         let key = kind("apps/v1", "Deployment", "deployments", true).key(Some("shop"), "web");
         let body = r#"{"reason":"Invalid","code":422,"message":"spec.a: Invalid value: \"hunt\": no","details":{"causes":
             [{"reason":"FieldValueInvalid","field":"spec.c[name=\"hunt\"].a","message":"Invalid value: \"hunt\": no"}]}}"#;

@@ -487,7 +487,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_that_arrived_although_nobody_said_so_is_written() {
+    fn an_event_that_was_queued_without_a_wakeup_is_written() {
         let (mut aggregator, now) = aggregator();
         let first = sent(&mut aggregator, "a", now);
         aggregator.unanswered(&first);
@@ -514,7 +514,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_not_looked_for_room_for_as_long_as_everything_waits() {
+    fn an_event_that_does_not_fit_searches_for_room_only_once_something_was_written() {
         let (mut aggregator, now) = aggregator();
         for number in 0..MAX_AGGREGATED {
             aggregator.add(about(number), now, time(0));
@@ -529,7 +529,7 @@ mod tests {
     }
 
     #[test]
-    fn one_object_of_which_there_is_too_many_events_leaves_room_for_others() {
+    fn one_object_with_too_many_events_leaves_room_for_others() {
         let (mut aggregator, now) = aggregator();
         for number in 0..=MAX_AGGREGATED {
             let mut event = event("a");
@@ -546,7 +546,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_makes_room_for_what_is_not() {
+    fn written_events_make_room_for_waiting_ones() {
         let (mut aggregator, mut now) = aggregator();
         for number in 0..2 * MAX_AGGREGATED {
             now += Duration::from_millis(50);
@@ -593,7 +593,7 @@ mod tests {
     }
 
     #[test]
-    fn of_many_failures_of_one_object_the_newest_is_written_within_a_second() {
+    fn the_newest_of_many_failures_of_one_object_is_written_within_a_second() {
         let (mut aggregator, mut now) = aggregator();
         for number in 0..200 {
             now += Duration::from_millis(10);

@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_is_kept_of_an_event_is_bounded_in_bytes() {
+    async fn a_queued_event_is_bounded_in_bytes() {
         let (cluster, _server) = fake::cluster();
         let (recorder, mut writer) = EventRecorder::new(cluster, "mainstay.dev/agent", "pod");
         for last in ["a", "b"] {

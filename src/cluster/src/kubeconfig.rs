@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_would_run_a_program_read_a_file_or_go_another_way_is_refused_by_its_name() {
+    fn fields_that_run_a_program_read_a_file_or_use_a_proxy_are_refused_by_name() {
         for (field, value) in [
             ("exec", "{command: sh}"),
             ("auth-provider", "{name: gcp}"),

@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_kept_connection_carries_many_requests_and_gives_way_to_whoever_comes() {
+    async fn a_kept_connection_carries_many_requests_and_gives_way_to_a_new_client() {
         let listener = Listener::bind("127.0.0.1:0".parse().unwrap(), Reach::Anyone).unwrap();
         let (address, stop) = (listener.local_addr().unwrap(), CancellationToken::new());
         let kept = Duration::from_secs(60);
@@ -378,7 +378,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_answer_that_is_being_written_gives_way_to_nobody() {
+    async fn an_answer_that_is_being_written_is_not_interrupted() {
         let listener = Listener::bind("127.0.0.1:0".parse().unwrap(), Reach::Anyone).unwrap();
         let (address, stop) = (listener.local_addr().unwrap(), CancellationToken::new());
         let (send, pieces) = tokio::sync::mpsc::channel::<Bytes>(1);

@@ -97,7 +97,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn of_an_object_that_is_too_deep_its_identity_is_read() {
+    fn an_object_that_is_too_deep_still_has_its_identity() {
         let Ok(Read::Identity(object, _)) = read(&deep("a", 3)) else { panic!("it is too deep") };
         let metadata = json!({ "name": "a", "resourceVersion": "3", "labels": { "a": "b" } });
         assert_eq!(object, json!({ "kind": "ConfigMap", "metadata": metadata }));

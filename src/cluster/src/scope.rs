@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn one_watch_that_lists_anew_has_all_others_do_so() {
+    fn one_watch_that_lists_again_makes_all_others_list_again() {
         let watches = [
             events(&["begin", "initial a", "synced 1", "begin", "synced 30"]),
             events(&["begin", "initial x", "synced 2"]),

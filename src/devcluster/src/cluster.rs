@@ -1,8 +1,8 @@
-//! The whole cluster as one value: an API server, its controllers, and what runs pods and keeps images if that is wanted.
+//! A cluster as one value: an API server, its controllers, and optionally a node and an image registry.
 //!
-//! A [`Cluster`] can do everything that its API server can do, which it dereferences to.
+//! A [`Cluster`] dereferences to its API server.
 //!
-//! Deliberately absent: persistence: a cluster lives as long as its last clone.
+//! Not here: persistence. A cluster lives as long as its last clone.
 
 use std::{ops::Deref, sync::Arc, time::Duration};
 
@@ -13,31 +13,31 @@ use devcluster_apiserver::{Action, Call, Caller};
 use devcluster_controllers::knative;
 use devcluster_node::{Node, NodeOptions, Registry, RegistryOptions};
 
-/// How a cluster behaves.
+/// Settings of a cluster.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// How often an idle watch that asked for bookmarks gets one, if anything happened; 5 s.
+    /// Interval of bookmarks on an idle watch that requested them, if other events occurred. Default: 5 s.
     pub bookmark_interval: Duration,
-    /// How long a watch without `timeoutSeconds` stays open; 30 minutes.
+    /// Lifetime of a watch without `timeoutSeconds`. Default: 30 minutes.
     pub watch_timeout: Duration,
-    /// How long a read waits for a resource version of the future; 3 s.
+    /// How long a read waits for a future resource version. Default: 3 s.
     pub future_wait: Duration,
-    /// Pods of all workloads together, so that a mistyped replica count does not fill the memory; 2 500.
+    /// Maximum number of pods of all workloads. It protects the memory from a mistyped replica count. Default: 2 500.
     pub most_pods: usize,
-    /// How often autoscalers measure the pods of their targets, and over which time; 15 s. Without a node nothing is measured.
+    /// Interval and window of the autoscalers' measurements; unused without a node. Default: 15 s.
     pub autoscaler_interval: Duration,
-    /// The image registry below `/v2/`; none.
+    /// The image registry below `/v2/`. Default: none.
     pub registry: Option<RegistryOptions>,
-    /// Runs pods as processes of this machine; absent: every pod is simulated.
+    /// Runs pods as processes of this machine. Default: none, all pods are simulated.
     pub node: Option<NodeOptions>,
-    /// Whether pods that only seem to run say so in a condition and in their column STATUS; false, as on a real cluster.
+    /// Whether simulated pods show it in a condition and in their STATUS column. Default: false, as on a real cluster.
     pub mark_simulated: bool,
-    /// Whether roles and bindings decide what users may do; false: everyone may do everything. Whoever brings no
-    /// credentials is the administrator either way.
+    /// Whether RBAC is enforced. Default: false, every user may do everything. Requests without credentials are the
+    /// administrator's either way.
     pub rbac: bool,
-    /// Whether the controllers of Knative Serving run where its definitions ([`crate::knative::DEFINITIONS`]) are applied; false.
+    /// Whether the controllers of Knative Serving run; they need [`crate::knative::DEFINITIONS`]. Default: false.
     pub knative: bool,
-    /// Converts objects of definitions with the strategy `Webhook`; none.
+    /// Converts custom resources with the conversion strategy `Webhook`. Default: none.
     pub converter: Option<Converter>,
 }
 
@@ -70,7 +70,7 @@ impl Default for Options {
     }
 }
 
-/// A cluster; clones are the same cluster.
+/// An embedded cluster. Clones are the same cluster.
 #[derive(Clone, Debug)]
 pub struct Cluster {
     server: Server,
@@ -87,7 +87,7 @@ impl Deref for Cluster {
 }
 
 impl Cluster {
-    /// A cluster with the initial objects of a real one.
+    /// Creates a cluster with the initial objects of a real one.
     pub fn new(options: Options) -> Self {
         let Options {
             bookmark_interval,
@@ -122,7 +122,9 @@ impl Cluster {
         Self { server, node, images }
     }
 
-    /// Starts the controllers, and the node if there is one; they end with the runtime. Needs a running tokio runtime.
+    /// Starts the controllers and the node, if there is one. They end with the runtime.
+    ///
+    /// Needs a running tokio runtime.
     pub fn start_controllers(&self) -> tokio::task::JoinHandle<()> {
         if let Some(node) = &self.node {
             node.start(&self.server);
@@ -130,10 +132,10 @@ impl Cluster {
         devcluster_controllers::start(&self.server)
     }
 
-    /// Installs Knative Serving: its definitions, its settings and what has its webhooks asked. It runs only with [`Options::knative`].
+    /// Installs Knative Serving: its CRDs, settings and webhook configurations. It runs only with [`Options::knative`].
     ///
     /// # Errors
-    /// Something of it cannot be created, because it is there already.
+    /// An object cannot be created, for example because it already exists.
     pub fn install_knative(&self) -> Result<(), Status> {
         let documents = [knative::DEFINITIONS, knative::SETUP].into_iter().flat_map(|all| all.split("\n---\n"));
         for document in documents {
@@ -148,17 +150,17 @@ impl Cluster {
         Ok(())
     }
 
-    /// Where a Service is listened on, a URL per TCP port in the order of its ports; empty without a node.
+    /// Returns the URLs on which a Service listens, one per TCP port in the order of its ports. Empty without a node.
     pub fn service_urls(&self, namespace: &str, name: &str) -> Vec<String> {
         self.node.as_ref().map(|node| node.service_urls(namespace, name)).unwrap_or_default()
     }
 
-    /// Changes whenever a Service is listened on elsewhere than before; never without a node.
+    /// Notifies when the address of a Service changes; never without a node.
     pub fn service_moves(&self) -> tokio::sync::watch::Receiver<()> {
         self.node.as_ref().map_or_else(|| tokio::sync::watch::channel(()).1, |node| node.service_moves())
     }
 
-    /// The image registry, if there is one.
+    /// Returns the image registry, if there is one.
     pub fn images(&self) -> Option<&Registry> {
         self.images.as_deref()
     }

@@ -1,8 +1,8 @@
 //! An embedded Kubernetes cluster for local work and tests.
 //!
-//! A [`Cluster`] is an API server ([`devcluster_apiserver`]) with the controllers that are needed to see a rollout
-//! ([`devcluster_controllers`]) and, if that is wanted, a node that runs pods as processes, with an image registry
-//! ([`devcluster_node`]). It serves HTTP on loopback and, in process, as a `tower::Service`.
+//! A [`Cluster`] consists of an API server ([`devcluster_apiserver`]), the controllers that a rollout needs
+//! ([`devcluster_controllers`]) and optionally a node with an image registry ([`devcluster_node`]). The node runs pods
+//! as processes. A cluster serves HTTP on loopback and, in process, as a `tower::Service`.
 //!
 //! ```no_run
 //! # async fn run() -> std::io::Result<()> {
@@ -13,7 +13,7 @@
 //! # Ok(()) }
 //! ```
 //!
-//! Deliberately absent: any knowledge of the programs that are tried on it.
+//! Not here: knowledge of the programs that use it.
 
 mod cluster;
 

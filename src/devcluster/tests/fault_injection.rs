@@ -1,5 +1,4 @@
-//! What the embedded server can do that a real one cannot: forget history, drop watches, fail on demand, count,
-//! and let pods fare badly.
+//! Fault injection of the embedded server: expired history, dropped watches, failures, counters, and outcomes of pods.
 #![expect(clippy::unwrap_used, reason = "a test that cannot reach its server has failed")]
 #![expect(clippy::disallowed_methods, reason = "a test acts")]
 
@@ -9,7 +8,7 @@ use devcluster::{Action, Call, Caller, Cluster, Options, fault_injection::Fault}
 use reqwest::Method;
 use serde_json::{Value, json};
 
-/// A server of its own for each test, with its address.
+/// A server for each test, with its address.
 struct Embedded {
     url: String,
     client: reqwest::Client,
@@ -101,7 +100,7 @@ async fn open_watches_end_on_demand() {
 }
 
 #[tokio::test]
-async fn the_next_requests_fail_as_they_are_told() {
+async fn the_next_requests_fail_as_injected() {
     let cluster = Embedded::start().await;
     let fault = json!({"verb": "create", "resource": "configmaps", "code": 429, "retryAfter": 1, "times": 2});
     cluster.send(Method::POST, "/devcluster/fail-next", fault).await;
@@ -164,7 +163,7 @@ async fn requests_are_counted_by_verb_resource_and_user_agent() {
     assert_eq!(counted("list"), Some((json!(1), json!("tests"))), "{counters}");
 }
 
-/// The Progressing condition of a Deployment that a watch shows, once it has this reason.
+/// Watches a Deployment until its Progressing condition has this reason.
 async fn progressing(cluster: &Embedded, name: &str, reason: &str) -> Value {
     let path = format!("/apis/apps/v1/namespaces/default/deployments?watch=1&fieldSelector=metadata.name%3D{name}");
     let mut watch = cluster.open(Method::GET, &path, Value::Null).await;
@@ -258,7 +257,7 @@ async fn a_pod_that_asks_for_more_than_the_node_has_is_not_placed() {
 }
 
 #[tokio::test]
-async fn the_pods_of_controllers_are_refused_as_they_are_told() {
+async fn pods_of_controllers_are_refused_as_injected() {
     let server = Cluster::new(Options::default());
     server.start_controllers();
     let refusal = "pods \"a-x\" is forbidden: exceeded quota: q, requested: pods=1, used: pods=2, limited: pods=2";

@@ -1,6 +1,6 @@
-//! The addresses in Triggers and Subscriptions, parsed into types.
+//! Parses the addresses in Triggers and Subscriptions.
 //!
-//! Invariant: an address has a scheme, the host of a Service, a port, a path and a query, and nothing else that a text could add.
+//! Invariant: an address consists only of a scheme, the host of a Service, a port, a path and a query.
 
 use std::num::NonZeroU16;
 
@@ -8,7 +8,7 @@ use http::Uri;
 
 use mainstay_object::names::{Scheme, UrlPath};
 
-/// The parts of an address before its host is judged.
+/// The parts of an address before its host is checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Parts {
     pub(super) scheme: Scheme,
@@ -17,7 +17,7 @@ pub(super) struct Parts {
     pub(super) path: UrlPath,
 }
 
-/// Why a text is no such address.
+/// Why a text is not a valid address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Fault {
     /// Another scheme than `http` and `https`, or none.
@@ -50,7 +50,7 @@ pub(super) fn parse(text: &str) -> Result<Parts, Fault> {
     Ok(Parts { scheme, host: authority.host().to_owned(), port, path })
 }
 
-/// Parses a path with its query. Segments that a client would resolve are refused, so that a path leads where it seems to.
+/// Parses a path with its query. Segments that a client would resolve, such as `..`, are refused.
 pub(super) fn path(text: &str) -> Result<UrlPath, String> {
     let text = if text.starts_with('/') { text.to_owned() } else { format!("/{text}") };
     let only_path = text.split('?').next().unwrap_or_default().to_ascii_lowercase().replace("%2e", ".");

@@ -1,10 +1,12 @@
-//! A CloudEvent (1.0): read from a request in binary or structured mode, and written as the headers and the body of a delivery.
+//! A CloudEvent (1.0): parsed from a request in binary or structured mode, and written as the headers and body of a
+//! delivery.
 //!
-//! Structured bodies whose keys begin with `ce-`, as a tutorial of Kyma has them, are understood, too; whoever reads them is told.
+//! Structured bodies with the prefix `ce-` in their keys, as in a tutorial of Kyma, are accepted. The result reports
+//! it.
 //!
-//! Deliberately absent: batches, other formats than JSON, and older versions of the specification. The crate `cloudevents-sdk` has
-//! none of the messages that publishers know, no `ce-` keys in bodies and no percent-encoding of headers, and brings a second
-//! library for times.
+//! Not here: batches, formats other than JSON, and older versions of the specification. The crate `cloudevents-sdk`
+//! lacks the known error messages, `ce-` keys in bodies and percent-encoding of headers, and adds a second time
+//! library.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,10 +19,10 @@ use jiff::Timestamp;
 use super::json::{Members, is_deeper};
 use super::not_an_event::{ATTRIBUTES, HEADERS, NotAnEvent};
 
-/// The longest name of an attribute, in bytes.
+/// Maximum bytes of an attribute's name.
 const NAME: usize = 64;
 
-/// Headers of tracing, and the extensions that they travel as.
+/// Tracing headers, and the extensions that carry them.
 const TRACING: [(&str, &str); 7] = [
     ("traceparent", "traceparent"),
     ("tracestate", "tracestate"),
@@ -36,11 +38,11 @@ const TRACING: [(&str, &str); 7] = [
 pub(super) struct CloudEvent {
     /// Context attributes and extensions, without `specversion`, which is 1.0.
     pub(super) attributes: BTreeMap<String, String>,
-    /// The body of a delivery.
+    /// The body of the delivery.
     pub(super) data: Bytes,
 }
 
-/// What was read, and whether its keys had the prefix of headers.
+/// A parsed event, and whether its keys had the prefix `ce-`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Parsed {
     pub(super) event: CloudEvent,
@@ -48,30 +50,30 @@ pub(super) struct Parsed {
 }
 
 impl CloudEvent {
-    /// An attribute; extensions are attributes, too.
+    /// Returns an attribute or extension.
     pub(super) fn attribute(&self, name: &str) -> Option<&str> {
         self.attributes.get(name).map(String::as_str)
     }
 
-    /// `type`.
+    /// Returns the attribute `type`.
     pub(super) fn event_type(&self) -> &str {
         self.attribute("type").unwrap_or_default()
     }
 
-    /// The same event with another value of an attribute.
+    /// Returns the event with another value of an attribute.
     pub(super) fn with(&self, name: &str, value: &str) -> Self {
         let mut event = self.clone();
         event.attributes.insert(name.to_owned(), value.to_owned());
         event
     }
 
-    /// The same event without an attribute.
+    /// Returns the event without an attribute.
     pub(super) fn without(mut self, name: &str) -> Self {
         self.attributes.remove(name);
         self
     }
 
-    /// Reads a request.
+    /// Parses a request.
     pub(super) fn parse(headers: &HeaderMap, body: Bytes) -> Result<Parsed, NotAnEvent> {
         let is_own = |name: &&HeaderName| *name == CONTENT_TYPE || name.as_str().starts_with("ce-");
         if let Some(name) = headers.keys().filter(is_own).find(|name| headers.get_all(*name).iter().nth(1).is_some()) {
@@ -104,7 +106,7 @@ impl CloudEvent {
         if problems.is_empty() { Ok(parsed) } else { Err(NotAnEvent::Attributes(problems.join("\n"))) }
     }
 
-    /// Whether it can be delivered: whether each attribute can be a header, and all of them together.
+    /// Checks that the event can be delivered: each attribute as a header, and all headers together.
     pub(super) fn check(&self) -> Result<(), NotAnEvent> {
         if self.attributes.len() > ATTRIBUTES {
             return Err(NotAnEvent::TooMany);
@@ -112,7 +114,7 @@ impl CloudEvent {
         if let Some((name, _)) = self.attributes.iter().find(|(_, value)| value.contains(char::is_control)) {
             return Err(NotAnEvent::Control(name.clone()));
         }
-        // These are headers as they are, without percent-encoding.
+        // These headers are not percent-encoded.
         let plain = TRACING.into_iter().map(|(_, extension)| extension).chain(["datacontenttype"]);
         let mut plain = plain.filter(|name| self.attribute(name).is_some_and(|value| !value.is_ascii()));
         if let Some(name) = plain.next() {
@@ -140,7 +142,7 @@ impl CloudEvent {
         problems
     }
 
-    /// The headers of a delivery in binary mode.
+    /// Returns the headers of a delivery in binary mode.
     pub(super) fn headers(&self) -> HeaderMap {
         let mut headers = HeaderMap::new();
         headers.insert("ce-specversion", HeaderValue::from_static("1.0"));
@@ -199,7 +201,7 @@ fn structured(body: &Bytes) -> Result<Parsed, NotAnEvent> {
             }
         }
     }
-    // As structured mode says: without a type, data is JSON.
+    // In structured mode, data without a content type is JSON.
     let content = attributes.entry("datacontenttype".to_owned()).or_insert_with(|| "application/json".to_owned());
     if data.is_some_and(is_deeper) {
         return Err(NotAnEvent::TooDeep);
@@ -223,7 +225,7 @@ fn structured(body: &Bytes) -> Result<Parsed, NotAnEvent> {
     Ok(Parsed { event: CloudEvent { attributes, data }, has_prefixed_keys })
 }
 
-/// Adds an attribute, or judges the version.
+/// Adds an attribute. For `specversion`, checks the version.
 fn insert(attributes: &mut BTreeMap<String, String>, name: &str, value: String) -> Result<(), NotAnEvent> {
     if name == "specversion" {
         return version(Some(&value));
@@ -248,7 +250,7 @@ fn version(value: Option<&str>) -> Result<(), NotAnEvent> {
     }
 }
 
-/// The text of an attribute; `Some(None)` if there is none.
+/// Returns the text of an attribute; `Some(None)` for `null`.
 fn text_of(json: &str) -> Option<Option<String>> {
     match serde_json::from_str(json).ok()? {
         serde_json::Value::Null => Some(None),
@@ -263,7 +265,7 @@ fn is_json(content: &str) -> bool {
     media.ends_with("/json") || media.ends_with("+json")
 }
 
-/// A header's value: space, `"`, `%` and whatever is not printable ASCII is percent-encoded, byte by byte of its UTF-8.
+/// Percent-encodes a header's value: space, `"`, `%` and all bytes that are not printable ASCII.
 fn encoded(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for byte in text.bytes() {
@@ -276,7 +278,7 @@ fn encoded(text: &str) -> String {
     out
 }
 
-/// The text of a header's value.
+/// Decodes a header's value.
 fn decoded(value: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(value.len());
     let mut rest = value.as_bytes();
@@ -411,7 +413,7 @@ mod tests {
         let nested = |depth: usize| format!(r#","data":{}{}"#, "[".repeat(depth), "]".repeat(depth));
         assert!(with(&nested(DEPTH)).is_ok());
         check(with(&nested(DEPTH + 1)), NotAnEvent::TooDeep);
-        // Encoded, it is six times as long.
+        // The encoded text is six times as long.
         let subject = |length: usize| format!(r#","subject":"{}""#, "\u{e9}".repeat(length));
         assert!(with(&subject(HEADERS / 6 - 10)).is_ok());
         check(with(&subject(HEADERS / 6)), NotAnEvent::TooLong);
@@ -431,7 +433,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_encoded_is_decoded() {
+    fn decodes_an_encoded_event() {
         for text in ["", "a b", "%", "é\u{1F600}\n\t\"", "plain"] {
             assert_eq!(decoded(&encoded(text)).as_deref(), Some(text));
         }

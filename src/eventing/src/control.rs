@@ -1,6 +1,6 @@
-//! A socket in the data directory by which `mainstay eventing replay` asks for dead letters to be delivered again.
+//! A socket in the data directory. `mainstay eventing replay` requests redelivery of dead letters through it.
 //!
-//! Who may write in the directory may ask.
+//! Every user who may write to the directory may send requests.
 
 use std::io;
 use std::os::unix::fs::PermissionsExt as _;
@@ -17,36 +17,36 @@ use super::subscriber::SubscriberId;
 use super::table::Routed;
 use mainstay_object::failure::chain;
 
-/// The longest question and answer, in bytes.
+/// Maximum bytes of a request and of a response.
 const LONGEST: u64 = 4096;
-/// How long a question may take, and its answer.
+/// Timeouts of a request and of its response.
 const QUESTION: Duration = Duration::from_secs(5);
 const ANSWER: Duration = Duration::from_secs(60);
 
 /// Why dead letters are not delivered again.
 #[derive(Debug, thiserror::Error)]
 pub enum ReplayError {
-    /// Nothing delivers events from this directory.
+    /// No process delivers events from this directory.
     #[error("nothing delivers events from {}", path.display())]
     NotRunning {
         /// The directory.
         path: PathBuf,
-        /// Why.
+        /// Cause.
         #[source]
         cause: io::Error,
     },
-    /// The answer did not come, or was no answer.
+    /// There was no valid response.
     #[error("the answer did not come")]
     NoAnswer(#[source] io::Error),
-    /// It says why not.
+    /// The request was refused, for this reason.
     #[error("{0}")]
     Refused(String),
 }
 
-/// Has the dead letters of a subscriber delivered again, by the process that has this data directory; how many there were.
+/// Makes the process with this data directory deliver a subscriber's dead letters again. Returns their number.
 ///
 /// # Errors
-/// That process is not there, or has refused.
+/// Fails if the process is not running or refuses the request.
 pub async fn replay(data: &Path, subscriber: &SubscriberId) -> Result<usize, ReplayError> {
     let stream = UnixStream::connect(place(data)).await;
     let mut stream = stream.map_err(|cause| ReplayError::NotRunning { path: data.to_owned(), cause })?;
@@ -65,7 +65,7 @@ fn place(data: &Path) -> PathBuf {
     data.join("control.sock")
 }
 
-/// Listens; what was there from an earlier process is removed.
+/// Listens on the socket, after removing the one of an earlier process.
 pub(super) fn listen(data: &Path) -> io::Result<UnixListener> {
     let path = place(data);
     match std::fs::remove_file(&path) {
@@ -77,7 +77,7 @@ pub(super) fn listen(data: &Path) -> io::Result<UnixListener> {
     Ok(listener)
 }
 
-/// Answers, one after the other.
+/// Serves requests one after the other.
 pub(super) async fn serve(listener: UnixListener, delivery: Arc<Delivery>) {
     loop {
         let Ok((stream, _)) = listener.accept().await else {
@@ -97,7 +97,7 @@ pub(super) async fn serve(listener: UnixListener, delivery: Arc<Delivery>) {
             },
             None => "this is not understood".to_owned(),
         };
-        // Whoever asked may be gone.
+        // The client may have disconnected.
         let _ = timeout(QUESTION, stream.write_all(answer.as_bytes())).await;
     }
 }

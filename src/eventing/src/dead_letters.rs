@@ -1,6 +1,7 @@
-//! What could not be delivered: a file for each subscriber, one JSON object per line.
+//! Events that could not be delivered: a file for each subscriber, one JSON object per line.
 //!
-//! Invariant: two files of at most 4 MiB for each; the older one goes when the newer one is full.
+//! Invariant: each subscriber has at most two files of about 4 MiB. The older one is replaced when the newer one is
+//! full.
 
 use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions};
@@ -15,24 +16,24 @@ use serde::{Deserialize, Serialize};
 use super::cloud_event::CloudEvent;
 use super::subscriber::SubscriberId;
 
-/// A file that is longer is put aside.
+/// Size in bytes from which a new file is started.
 const LONGEST: u64 = 4 << 20;
-/// Endings of the files: older, newer, and being delivered again.
+/// Suffixes of the files: older, newer, and in redelivery.
 const OLDER: &str = "older.jsonl";
 const NEWER: &str = "jsonl";
 const AGAIN: &str = "again.jsonl";
 
-/// An event that was given up.
+/// An event whose delivery was given up.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DeadLetter {
-    /// When.
+    /// When it was given up.
     pub time: Timestamp,
-    /// For whom.
+    /// Its subscriber.
     pub subscriber: String,
-    /// Why.
+    /// Why it was given up.
     pub reason: String,
-    /// How often it was delivered in vain.
+    /// Number of failed deliveries.
     pub attempts: u32,
     /// Its attributes.
     pub attributes: BTreeMap<String, String>,
@@ -56,7 +57,7 @@ impl DeadLetter {
 #[derive(Debug)]
 pub(super) struct DeadLetters {
     directory: PathBuf,
-    /// One file is written at a time.
+    /// Held while a file is written.
     writing: Mutex<()>,
 }
 
@@ -67,7 +68,7 @@ impl DeadLetters {
         Ok(Self { directory, writing: Mutex::default() })
     }
 
-    /// Writes one; when this returns it is on disk.
+    /// Appends a dead letter. It is on disk when this returns.
     pub(super) fn append(&self, to: &SubscriberId, letter: &DeadLetter) -> io::Result<()> {
         let _writing = self.writing.lock();
         let (newer, older) = (self.path(to, NEWER), self.path(to, OLDER));
@@ -81,7 +82,7 @@ impl DeadLetters {
         file.sync_data()
     }
 
-    /// Takes those of a subscriber away, to be delivered again. They are kept until [`done`](Self::done).
+    /// Takes the dead letters of a subscriber for redelivery. They are kept until [`done`](Self::done).
     pub(super) fn take(&self, to: &SubscriberId) -> io::Result<Vec<DeadLetter>> {
         let _writing = self.writing.lock();
         let again = self.path(to, AGAIN);
@@ -101,12 +102,12 @@ impl DeadLetters {
         Ok(taken)
     }
 
-    /// What was taken is in the journal.
+    /// Removes the taken dead letters, which are in the journal now.
     pub(super) fn done(&self, to: &SubscriberId) -> io::Result<()> {
         remove(&self.path(to, AGAIN))
     }
 
-    /// A subscriber is gone.
+    /// Removes all dead letters of a deleted subscriber.
     pub(super) fn remove(&self, to: &SubscriberId) -> io::Result<()> {
         let _writing = self.writing.lock();
         [OLDER, NEWER, AGAIN].into_iter().try_for_each(|ending| remove(&self.path(to, ending)))
@@ -117,10 +118,10 @@ impl DeadLetters {
     }
 }
 
-/// All dead letters below a data directory, also while nothing delivers; the oldest first.
+/// Returns all dead letters below a data directory, oldest first. No process needs to run.
 ///
 /// # Errors
-/// The directory or a file cannot be read.
+/// Fails if the directory or a file cannot be read.
 pub fn dead_letters(data: &Path) -> io::Result<Vec<DeadLetter>> {
     let mut all = Vec::new();
     let entries = match fs::read_dir(place(data)) {
@@ -138,7 +139,7 @@ fn place(data: &Path) -> PathBuf {
     data.join("dead-letters")
 }
 
-/// What is not whole is left out: it was being written when the process died, and its event is delivered again.
+/// Reads a file. An incomplete line is skipped: the process died while writing it, and its event is delivered again.
 fn read(path: &Path) -> io::Result<Vec<DeadLetter>> {
     match fs::read(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),

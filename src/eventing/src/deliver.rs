@@ -1,7 +1,8 @@
-//! Delivers what the journal has: a task for each subscriber.
+//! Delivers the events of the journal, with one task for each subscriber.
 //!
-//! Invariant: an event is ended in the journal when its subscriber has taken it, or when it is a dead letter on disk.
-//! Invariant: a task keeps numbers of events; an event is read when it is sent, as many at a time as its subscriber takes.
+//! Invariant: an event is ended in the journal when its subscriber has accepted it, or when its dead letter is on disk.
+//! Invariant: a task keeps only the numbers of events. An event is read when it is sent, at most as many concurrently
+//! as the subscriber allows.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
@@ -22,13 +23,13 @@ use super::subscriber::{Subscriber, SubscriberId};
 use super::table::Table;
 use mainstay_object::failure::caught;
 
-/// The wait after a dead letter could not be written.
+/// Delay after a dead letter could not be written.
 const AGAIN: Duration = Duration::from_secs(60);
 
-/// What is called with each event that is given up, and its subscriber.
+/// Called with each event that is given up, and its subscriber.
 type Failed = dyn Fn(&Subscriber, &DeadLetter) + Send + Sync;
 
-/// What all deliveries share.
+/// The state that all deliveries share.
 pub(super) struct Delivery {
     pub(super) journal: Journal,
     pub(super) sender: Sender,
@@ -42,7 +43,7 @@ pub(super) struct Delivery {
 /// The task of a subscriber.
 struct Worker {
     queue: mpsc::UnboundedSender<Waiting>,
-    /// Events that are not delivered to it: too many wait already.
+    /// Events that become dead letters, because too many are waiting.
     over: mpsc::UnboundedSender<u64>,
     subscriber: watch::Sender<Arc<Subscriber>>,
     tasks: [AbortHandle; 2],
@@ -69,7 +70,7 @@ pub(super) async fn deliver(
     table.mark_changed();
     loop {
         tokio::select! {
-            // Subscribers before what is for them.
+            // Subscribers are updated before their events are handled.
             biased;
             () = stop.cancelled() => return Ok(()),
             Ok(()) = table.changed() => {
@@ -99,10 +100,10 @@ pub(super) async fn deliver(
             received = queued.recv() => {
                 let Some(Queued { number, to, attempts }) = received else { return Ok(()) };
                 match workers.get(&to) {
-                    // Its tasks end with this one only.
+                    // A send fails only during shutdown.
                     Some(worker) if attempts == OVER => drop(worker.over.send(number)),
                     Some(worker) => drop(worker.queue.send(Waiting { number, attempts })),
-                    // It went while the event came.
+                    // The subscriber was deleted while the event arrived.
                     None => delivery.journal.ended(vec![number], &to).await,
                 }
             }
@@ -110,7 +111,7 @@ pub(super) async fn deliver(
     }
 }
 
-/// A subscriber is gone: nothing is delivered to it any more.
+/// Ends all events of a deleted subscriber, and removes its dead letters.
 async fn forget(delivery: &Delivery, id: &SubscriberId) {
     delivery.journal.ended(delivery.journal.pending_of(id), id).await;
     let (letters, of) = (Arc::clone(&delivery.letters), id.clone());
@@ -128,7 +129,7 @@ fn begin(delivery: &Arc<Delivery>, subscriber: &Arc<Subscriber>, tasks: &mut Joi
     Worker { queue, over, subscriber: sender, tasks: [task, turning] }
 }
 
-/// Makes dead letters of what a subscriber has no room for.
+/// Writes dead letters for events that exceed a subscriber's share.
 async fn turn_away(
     delivery: Arc<Delivery>,
     subscriber: watch::Receiver<Arc<Subscriber>>,
@@ -202,7 +203,7 @@ async fn work(
                     later.push(Reverse((Instant::now() + wait, one)));
                 }
                 Ok((one, Next::Pause(wait))) => {
-                    // In the order in which they were published.
+                    // Keeps the order of publication.
                     let at = waiting.partition_point(|other| other.number < one.number);
                     waiting.insert(at, one);
                     if resumes <= Instant::now() {
@@ -210,7 +211,7 @@ async fn work(
                         pauses += 1;
                     }
                 }
-                // It stays in the journal.
+                // The event stays in the journal.
                 Err(error) => tracing::error!(subscriber = %to.id, %error, "a delivery has ended early"),
             },
             () = sleep_until(wake.unwrap_or(now)), if wake.is_some() => {}
@@ -218,7 +219,7 @@ async fn work(
     }
 }
 
-/// One delivery of an event, and what follows.
+/// Delivers an event once. Returns the next step.
 async fn attempt(delivery: Arc<Delivery>, to: Arc<Subscriber>, one: Waiting, pauses: u32) -> (Waiting, Next) {
     let made = caught(try_once(&delivery, &to, one, pauses)).await;
     made.unwrap_or((Waiting { attempts: one.attempts + 1, ..one }, Next::Again(AGAIN)))
@@ -228,7 +229,7 @@ async fn try_once(delivery: &Delivery, to: &Subscriber, one: Waiting, pauses: u3
     let Some((_, target)) = &to.route else { return (one, Next::Pause(AGAIN)) };
     let kept = match delivery.journal.read(one.number).await {
         Ok(Some(kept)) => kept,
-        // Somebody has ended it meanwhile.
+        // Another task ended the event.
         Ok(None) => return (one, Next::Done),
         Err(error) if error.kind() == std::io::ErrorKind::InvalidData => {
             return (one, lose(delivery, to, one.number).await);
@@ -274,7 +275,7 @@ async fn try_once(delivery: &Delivery, to: &Subscriber, one: Waiting, pauses: u3
     }
 }
 
-/// An event cannot be read any more: that is all that its dead letter says.
+/// Writes a dead letter without contents for an event that cannot be read any more.
 async fn lose(delivery: &Delivery, to: &Subscriber, number: u64) -> Next {
     let nothing = Kept { event: super::cloud_event::CloudEvent::default(), published: Timestamp::now() };
     match give_up(delivery, to, number, &nothing, "its record in the journal is damaged", 0).await {
@@ -286,7 +287,7 @@ async fn lose(delivery: &Delivery, to: &Subscriber, number: u64) -> Next {
     }
 }
 
-/// Makes a dead letter of an event.
+/// Writes a dead letter for an event.
 async fn give_up(
     delivery: &Delivery,
     to: &Subscriber,
@@ -304,7 +305,7 @@ async fn give_up(
     Ok(())
 }
 
-/// The answer of a Trigger's subscriber goes to its Broker.
+/// Publishes the response of a Trigger's subscriber to its Broker.
 async fn publish_answer(delivery: &Delivery, to: &Subscriber, answer: super::cloud_event::CloudEvent) {
     let table = delivery.table.borrow().clone();
     let (Some(table), Some(broker)) = (table, &to.broker) else { return };

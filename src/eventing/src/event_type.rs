@@ -1,16 +1,17 @@
-//! Names of events in Kyma: `sap.kyma.custom.{application}.{object …}.{operation}.{version}`, and how they are cleaned.
+//! Names of event types in Kyma, `sap.kyma.custom.{application}.{object …}.{operation}.{version}`, and their cleaned
+//! form.
 
 use std::fmt;
 
-/// The prefix of all of them, without the dot after it.
+/// The common prefix without the following dot.
 pub(super) const PREFIX: &str = "sap.kyma.custom";
 
-/// Why a name cannot be cleaned, in Kyma's words.
+/// Why a name cannot be cleaned. The messages are Kyma's.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Unclean {
     /// It has another prefix.
     NoPrefix(String),
-    /// What is after the prefix has fewer than four segments, or one without a letter or digit.
+    /// The rest has fewer than four segments, or a segment without letters and digits.
     InvalidFormat(String),
 }
 
@@ -23,8 +24,8 @@ impl fmt::Display for Unclean {
     }
 }
 
-/// The name by which an event is matched: the segments between application and operation are one, and only letters and digits
-/// are left.
+/// Returns the cleaned name for matching. Segments between application and operation are joined, and only letters and
+/// digits remain.
 pub(super) fn cleaned(name: &str) -> Result<String, Unclean> {
     let rest = name.strip_prefix(PREFIX).and_then(|rest| rest.strip_prefix('.'));
     let rest = rest.ok_or_else(|| Unclean::NoPrefix(name.to_owned()))?;
@@ -39,12 +40,12 @@ pub(super) fn cleaned(name: &str) -> Result<String, Unclean> {
     }
 }
 
-/// Letters and digits only.
+/// Returns the ASCII letters and digits of a text.
 pub(super) fn without_marks(text: &str) -> String {
     text.chars().filter(char::is_ascii_alphanumeric).collect()
 }
 
-/// Application, `object.operation` and version of a cleaned name.
+/// Returns application, `object.operation` and version of a cleaned name.
 pub(super) fn parts(cleaned: &str) -> Option<(&str, &str, &str)> {
     let rest = cleaned.strip_prefix(PREFIX)?.strip_prefix('.')?;
     let (application, rest) = rest.split_once('.')?;

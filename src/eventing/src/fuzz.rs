@@ -1,4 +1,4 @@
-//! Readers of hostile input, for a fuzzer: each takes any bytes, ends soon, does not panic, and keeps its promise.
+//! Fuzz targets for untrusted input. Each accepts any bytes, ends soon, does not panic, and checks its invariants.
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue};
@@ -13,7 +13,7 @@ use crate::trigger::Trigger;
 /// The namespace of each object.
 const NAMESPACE: &str = "team";
 
-/// Reads a request, whose headers end with an empty line: an event that is accepted can be delivered.
+/// Parses a request, whose headers end with an empty line. An accepted event must be deliverable.
 pub fn cloud_event(bytes: &[u8]) {
     let end = bytes.windows(2).position(|pair| pair == b"\n\n");
     let (head, body) = end.map_or((bytes, &[][..]), |end| (&bytes[..end], &bytes[end + 2..]));
@@ -30,7 +30,7 @@ pub fn cloud_event(bytes: &[u8]) {
     assert!(parsed.event.headers().len() > parsed.event.attributes.len(), "each attribute is a header");
 }
 
-/// Reads a Trigger, or a text as the name and the address of its subscriber: it leads to a Service of its namespace.
+/// Parses a Trigger, or a text as name and address of its subscriber. It must lead to a Service of its namespace.
 pub fn trigger(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     let reference = json!({"apiVersion": "v1", "kind": "Service", "name": text});
@@ -45,7 +45,7 @@ pub fn trigger(bytes: &[u8]) {
     }
 }
 
-/// Reads a Subscription, or a text as its sink and its type: it leads to a Service of its namespace.
+/// Parses a Subscription, or a text as its sink and type. It must lead to a Service of its namespace.
 pub fn subscription(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     let sink = "http://f.team.svc.cluster.local";
@@ -62,7 +62,7 @@ pub fn subscription(bytes: &[u8]) {
     }
 }
 
-/// The object that the bytes are, and those with these specs, all of the same namespace.
+/// Returns the object in the bytes and objects with these specs, all in one namespace.
 fn objects<const N: usize>(bytes: &[u8], specs: [Value; N]) -> Vec<Value> {
     let metadata = json!({"namespace": NAMESPACE, "name": "mine"});
     let mut all: Vec<Value> = specs.map(|spec| json!({"metadata": metadata, "spec": spec})).into();

@@ -1,7 +1,8 @@
-//! Who may receive events of another namespace: a subscriber receives those that were published for its own namespace, and others by
-//! the operator's word.
+//! Grants of the operator. A subscriber receives events that were published for its own namespace, and events of other
+//! namespaces only with a grant.
 //!
-//! Events of Kyma's endpoints, such as `/publish`, name no namespace. They are events of the namespace of the eventing component.
+//! Events at Kyma's endpoints, such as `/publish`, name no namespace. They belong to the namespace of the eventing
+//! component.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,20 +10,21 @@ use std::str::FromStr;
 use mainstay_api::names::EVENTING_NAMESPACE;
 use mainstay_object::names::DnsLabel;
 
-/// Any namespace.
+/// Matches every namespace.
 const ANY: &str = "*";
 
 /// The publishers' namespace of a request that names none.
 pub(super) const SHARED: &str = EVENTING_NAMESPACE;
 
-/// Subscribers of a namespace may receive the events of another one: `SUBSCRIBERS=PUBLISHERS`, each a namespace or `*`.
+/// Allows subscribers of a namespace to receive events of another one: `SUBSCRIBERS=PUBLISHERS`, each a namespace or
+/// `*`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Grant {
     subscribers: Namespaces,
     publishers: Namespaces,
 }
 
-/// Why a text is no grant.
+/// A text is not a grant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("write SUBSCRIBERS=PUBLISHERS, each the name of a namespace or *, such as team={SHARED}")]
 pub struct InvalidGrant;
@@ -71,11 +73,11 @@ impl fmt::Display for Grant {
 }
 
 impl Grant {
-    /// Every subscriber may receive every event: on a developer's machine.
+    /// Allows every subscriber to receive every event, for local development.
     pub const ALL: Self = Self { subscribers: Namespaces::Any, publishers: Namespaces::Any };
 }
 
-/// Whether a subscriber of a namespace receives what was published for a namespace.
+/// Whether a subscriber of one namespace may receive events that were published for another.
 pub(super) fn may_receive(grants: &[Grant], subscriber: &str, publisher: &str) -> bool {
     let is_granted = |grant: &Grant| grant.subscribers.has(subscriber) && grant.publishers.has(publisher);
     subscriber == publisher || grants.iter().any(is_granted)

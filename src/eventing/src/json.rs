@@ -1,4 +1,4 @@
-//! JSON of publishers: the members of an object one by one, and how deep a text is nested.
+//! JSON from publishers: the members of an object, and the nesting depth of a text.
 
 use std::fmt;
 
@@ -6,16 +6,16 @@ use serde::Deserialize;
 use serde::de::{Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
-/// The deepest nesting, in levels: that of `serde_json`, and less than any runtime of Functions takes.
+/// Maximum nesting depth. It is the limit of `serde_json`, and lower than that of all Function runtimes.
 pub(super) const DEPTH: usize = 128;
 
-/// The members of an object, as they are written: those of the same name are all there.
+/// The members of an object with their unparsed values, including duplicates.
 #[derive(Debug)]
 pub(super) struct Members<'b>(pub(super) Vec<(String, &'b RawValue)>);
 
 impl<'b> Members<'b> {
     /// # Errors
-    /// Why it is no object.
+    /// Returns why the text is not an object.
     pub(super) fn read(body: &'b [u8]) -> Result<Self, String> {
         serde_json::from_slice(body).map_err(|error| error.to_string().chars().take(200).collect())
     }

@@ -1,7 +1,7 @@
-//! Events in Kyma's first format, posted to `/{application}/v1/events`: how they are read, and the answers.
+//! Parses events in Kyma's first format, posted to `/{application}/v1/events`, and builds the responses.
 //!
-//! One such event is two CloudEvents: for Triggers its type is as written and its source is the application; for Subscriptions
-//! both are as Kyma's later eventing names them.
+//! Each becomes two CloudEvents. For Triggers, the type is unchanged and the source is the application. For
+//! Subscriptions, type and source follow Kyma's later eventing.
 
 use bytes::Bytes;
 use jiff::Timestamp;
@@ -20,13 +20,13 @@ pub(super) struct Answer {
     pub(super) body: String,
 }
 
-/// What was read.
+/// A parsed event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct LegacyEvent {
     pub(super) id: String,
-    /// For Triggers.
+    /// The event for Triggers.
     pub(super) plain: CloudEvent,
-    /// For Subscriptions; `None` if its name does not make one of Kyma's.
+    /// The event for Subscriptions; `None` if its type is not valid in Kyma.
     pub(super) cleaned: Option<CloudEvent>,
 }
 
@@ -60,7 +60,7 @@ struct Detail<'r> {
     message: &'r str,
 }
 
-/// Reads the event of an application; an event without an id gets `new_id`.
+/// Parses the event of an application. An event without an ID gets `new_id`.
 pub(super) fn parse(application: &str, body: &[u8], new_id: &str) -> Result<LegacyEvent, Answer> {
     const BAD: &str = "Bad payload syntax";
     let bad = |more: &str| refusal(400, "bad_payload_syntax", BAD, more);
@@ -117,22 +117,22 @@ pub(super) fn parse(application: &str, body: &[u8], new_id: &str) -> Result<Lega
     Ok(LegacyEvent { id, plain, cleaned })
 }
 
-/// The event is kept.
+/// Returns the response for an accepted event.
 pub(super) fn accepted(id: &str) -> Answer {
     Answer { status: 200, body: format!("{{\"event-id\":{},\"status\":\"\",\"reason\":\"\"}}\n", json_text(id)) }
 }
 
-/// The body is too large.
+/// Returns the response for a body that is too large.
 pub(super) fn too_large() -> Answer {
     refusal(413, "request_body_too_large", "Request body too large", "http: request body too large")
 }
 
-/// The event cannot be kept.
+/// Returns the response for an event that cannot be stored.
 pub(super) fn failed(status: u16, why: &str) -> Answer {
     Answer { status, body: format!("{{\"status\":{status},\"message\":{}}}\n", json_text(why)) }
 }
 
-/// Whether it has the form of a UUID.
+/// Whether a text has the form of a UUID.
 fn is_id(text: &str) -> bool {
     let groups: Vec<&str> = text.split('-').collect();
     groups.iter().map(|group| group.len()).eq([8, 4, 4, 4, 12])
@@ -161,7 +161,7 @@ fn refusal(status: u16, kind: &str, message: &str, more: &str) -> Answer {
 }
 
 fn written(refusal: &Refusal<'_>) -> Answer {
-    // Texts and numbers can always be written.
+    // Serialising strings and numbers cannot fail.
     let body = serde_json::to_string(refusal).unwrap_or_default();
     Answer { status: refusal.status, body: body + "\n" }
 }

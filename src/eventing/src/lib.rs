@@ -1,16 +1,17 @@
-//! Eventing: CloudEvents are accepted over HTTP, kept on disk, and delivered to the Services that Triggers and Subscriptions name.
+//! Eventing: accepts CloudEvents over HTTP, stores them on disk, and delivers them to the Services of Triggers and
+//! Subscriptions.
 //!
-//! [`run`] is all of it: `server` accepts events, `table` says who gets them, `journal` keeps them, `deliver` sends them, and
-//! `watch` follows Triggers, Subscriptions, Brokers and Services and writes statuses. It is a process of its own beside the agent, or a
-//! task of `mainstay dev`.
+//! [`run`] starts everything: `server` accepts events, `table` finds their subscribers, `journal` stores them,
+//! `deliver` sends them. `watch` watches Triggers, Subscriptions, Brokers and Services, and writes statuses. Eventing
+//! is a separate process beside the agent, or a task of `mainstay dev`.
 //!
-//! Invariant: an event that was accepted is delivered at least once to each subscriber that was there, or is a dead letter.
-//! Invariant: events lead to Services of the namespace of whoever subscribes, and nowhere else.
-//! Invariant: a subscriber receives events of other namespaces by the operator's word only (`grants`), and its namespace has a share of
-//! the journal (`shares`).
-//! Invariant: an object whose status another controller writes is left to it.
+//! Invariant: an accepted event is delivered at least once to each subscriber that existed, or becomes a dead letter.
+//! Invariant: events are delivered only to Services in the subscriber's namespace.
+//! Invariant: a subscriber receives events of other namespaces only with a grant (`grants`), and its namespace has a
+//! share of the journal (`shares`).
+//! Invariant: an object whose status another controller writes is left to that controller.
 //!
-//! Deliberately absent: order; several processes for one journal; and sources of events other than HTTP.
+//! Not here: order of events, several processes for one journal, and sources of events other than HTTP.
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods))]
 
 mod address;

@@ -1,13 +1,13 @@
-//! Why a request has no event that is accepted, and what an event may have.
+//! Why a request contains no valid event, and the limits of an event.
 
 use super::json::DEPTH;
 
-/// Attributes of an event, at most.
+/// Maximum number of attributes of an event.
 pub(super) const ATTRIBUTES: usize = 64;
-/// The names and values of all attributes as the headers of a delivery, in bytes, at most: Node.js takes 16 KiB of headers.
+/// Maximum bytes of all attributes as delivery headers. Node.js accepts 16 KiB of headers.
 pub(super) const HEADERS: usize = 12 << 10;
 
-/// Why a request has no event, in the words of the specification's own libraries where they have some.
+/// Why a request contains no valid event. Messages are those of the specification's libraries where they exist.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum NotAnEvent {
     #[error(
@@ -53,7 +53,7 @@ pub(super) enum NotAnEvent {
 }
 
 impl NotAnEvent {
-    /// Whether the body is of a form that is not accepted, whatever it says.
+    /// Whether the format of the body is not supported.
     pub(super) fn is_unsupported(&self) -> bool {
         matches!(self, Self::Compressed | Self::Format(_))
     }

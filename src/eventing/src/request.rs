@@ -1,8 +1,8 @@
-//! What a request is for.
+//! Parses the purpose of a request from its method, path and host.
 
 use http::Method;
 
-/// What is asked for.
+/// The purpose of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Asked<'r> {
     /// A CloudEvent that names no namespace.
@@ -13,21 +13,21 @@ pub(super) enum Asked<'r> {
     Events(&'r str),
     /// An event of an application, in the older format.
     Legacy(&'r str),
-    /// What is wanted of an application.
+    /// Which events of an application have subscribers.
     Subscribed(&'r str),
     /// A CloudEvent for a Broker, by its namespace and name.
     Broker(&'r str, &'r str),
-    /// Whether the process works.
+    /// The liveness of the process.
     Alive,
     /// Whether events are accepted.
     Ready,
-    /// Nothing.
+    /// None: the path does not exist.
     Nowhere,
-    /// Something else at this path.
+    /// None: the path has another method.
     WrongMethod,
 }
 
-/// What a request is for; `host` is its header.
+/// Returns the purpose of a request. `host` is its header.
 pub(super) fn asked<'r>(method: &Method, path: &'r str, query: Option<&str>, host: &'r str) -> Asked<'r> {
     if query.is_some() {
         return Asked::Nowhere;
@@ -57,7 +57,7 @@ pub(super) fn asked<'r>(method: &Method, path: &'r str, query: Option<&str>, hos
     if wanted == *method { found } else { Asked::WrongMethod }
 }
 
-/// Namespace and name of the Broker of a host such as `default-broker.team.svc.cluster.local`.
+/// Returns namespace and name of the Broker in a host such as `default-broker.team.svc.cluster.local`.
 fn broker(host: &str) -> Option<(&str, &str)> {
     let host = host.rsplit_once(':').map_or(host, |(host, _)| host).trim_end_matches('.');
     let (service, rest) = host.split_once('.')?;
@@ -66,7 +66,7 @@ fn broker(host: &str) -> Option<(&str, &str)> {
     (is_name(name) && is_name(short)).then_some((short, name))
 }
 
-/// Whether it may be the name of a namespace.
+/// Whether a text may be the name of a namespace.
 fn is_name(text: &str) -> bool {
     !text.is_empty()
         && text.len() <= 63

@@ -1,8 +1,8 @@
-//! Hosts of Services become addresses, for deliveries.
+//! Resolves the hosts of Services for deliveries.
 //!
-//! Invariant: what is found is what is connected to: the client of HTTP asks this resolver alone, and only a Service that is a target
-//! has an address here.
-//! Invariant: link-local and metadata addresses are refused, whatever a Service or a name server says.
+//! Invariant: the HTTP client connects only to addresses from this resolver, and only valid targets have an address
+//! here.
+//! Invariant: link-local and metadata addresses are refused, whether a Service or a name server returns them.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use mainstay_object::names::ServiceHost;
 #[derive(Clone, Debug)]
 pub(super) struct ServiceResolver(pub(super) Arc<Services>);
 
-/// A host has no address that is connected to.
+/// A host has no allowed address.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 struct NoAddress(String);
@@ -41,14 +41,14 @@ async fn addresses(services: &Services, host: &str) -> Result<Vec<SocketAddr>, S
         None => Err(format!("the Service {} does not exist in {}", service.service(), service.namespace())),
         Some(Place::At(all)) => judged(all.into_iter().map(|address| SocketAddr::new(address, 0)).collect()),
         Some(Place::Headless) => {
-            // With a dot, so that no search domain is added.
+            // The trailing dot prevents search domains.
             let found = tokio::net::lookup_host((format!("{service}."), 0)).await;
             judged(found.map_err(|error| format!("{service} is not found ({error})"))?.collect())
         }
     }
 }
 
-/// Those of the addresses that are connected to.
+/// Returns the allowed addresses. Fails if all are refused.
 pub(super) fn judged(found: Vec<SocketAddr>) -> Result<Vec<SocketAddr>, String> {
     let policy = EgressPolicy::default();
     let refusal = |address: &SocketAddr| policy.refusal(Egress::Unrestricted, address.ip());

@@ -1,51 +1,51 @@
-//! When a delivery is done, when it is tried again, and when it is given up.
+//! Decides whether a delivery is done, retried, or given up.
 
 use std::time::Duration;
 
-/// The first wait; each further one is twice as long.
+/// The first delay. Each further one is twice as long.
 const FIRST: Duration = Duration::from_secs(1);
-/// The longest wait.
+/// The maximum delay.
 const LONGEST: Duration = Duration::from_secs(60);
-/// The part of a wait by which it is longer or shorter, by chance.
+/// The relative jitter of a delay, in both directions.
 const JITTER: f64 = 0.1;
-/// Deliveries of an event to one subscriber.
+/// Maximum number of deliveries of an event to one subscriber.
 const ATTEMPTS: u32 = 100;
-/// How long an event is tried.
+/// Maximum age of an event that is retried.
 const AGE: Duration = Duration::from_secs(24 * 3600);
-/// Waits while nothing of a subscriber can be reached.
+/// First and maximum delay while a subscriber is unreachable.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
-/// How a delivery ended.
+/// The outcome of a delivery.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
-    /// The subscriber has answered with this status.
+    /// The subscriber answered with this status.
     Answered(u16),
-    /// It was reached, and has not answered.
+    /// The connection broke before an answer.
     Broken(String),
-    /// Nothing could be connected to.
+    /// No connection was possible.
     Unreachable(String),
 }
 
-/// What follows.
+/// The next step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Next {
     /// It is delivered.
     Done,
-    /// It is tried again after this time.
+    /// Retry it after this delay.
     Again(Duration),
-    /// The whole subscriber waits, and the attempt does not count.
+    /// Pause the whole subscriber. The attempt does not count.
     Pause(Duration),
-    /// It is given up, for this reason.
+    /// Give it up, for this reason.
     GiveUp(String),
 }
 
-/// What follows from an outcome: of this attempt, the first is 1; of an event of this age; after so many pauses in a row.
-/// `chance` is from 0 to 1.
+/// Returns the next step after an outcome. `attempt` counts from 1, `age` is the age of the event, and `pauses` the
+/// number of consecutive pauses. `chance` is from 0 to 1.
 pub(super) fn next(outcome: &Outcome, attempt: u32, age: Duration, pauses: u32, chance: f64) -> Next {
     let why = match outcome {
         Outcome::Answered(200..=299) => return Next::Done,
-        // Whoever says so says it again.
+        // A retry would get the same answer.
         Outcome::Answered(code @ 400..=499) if !matches!(code, 404 | 408 | 409 | 413 | 425 | 429) => {
             return Next::GiveUp(format!("the subscriber has answered {code}"));
         }
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_does_not_count() {
+    fn attempts_at_an_unreachable_subscriber_do_not_count() {
         let gone = Outcome::Unreachable("nothing is ready".into());
         assert_eq!(next(&gone, 100, Duration::ZERO, 0, 0.5), Next::Pause(FIRST_PAUSE));
         assert_eq!(next(&gone, 100, Duration::ZERO, 40, 0.5), Next::Pause(LONGEST_PAUSE));

@@ -1,4 +1,4 @@
-//! Starts everything, and ends it.
+//! Starts and stops all parts of eventing.
 
 use std::io;
 use std::path::PathBuf;
@@ -26,46 +26,46 @@ use mainstay_cluster::{Cluster, Event, EventRecorder, EventType, Priority, Regar
 /// The definitions of Trigger, Broker and Subscription, as a stream of YAML documents.
 pub const DEFINITIONS: &str = include_str!("../../../manifests/eventing/crd.yaml");
 
-/// How long an event's note may be that is somebody else's text.
+/// Maximum length of text from others in the note of an Event.
 const NOTE: usize = 500;
 
-/// What it needs.
+/// The settings of eventing.
 pub struct Settings {
-    /// Directory of the journal and of dead letters; only this process may write there.
+    /// Directory of the journal and the dead letters. Only this process may write there.
     pub data: PathBuf,
-    /// What the journal may occupy, in bytes; where it is full, events are refused.
+    /// Maximum size of the journal in bytes. Events are refused while it is full.
     pub budget: u64,
-    /// Where events are accepted.
+    /// Listener for events.
     pub listener: Reserved,
-    /// Where Services are, if their names are not those of this machine.
+    /// Resolves Services if their names do not resolve on this machine.
     pub resolve: Option<Resolve>,
     /// Subscribers that may receive events of other namespaces.
     pub grants: Vec<Grant>,
-    /// Namespaces in which the Service of a subscriber needs no selector; `*` is any.
+    /// Namespaces in which a subscriber's Service needs no selector; `*` matches all.
     pub written_endpoints: Vec<String>,
-    /// Name of this process in Events, such as the pod's.
+    /// Name of this process in Events, for example the pod's name.
     pub instance: String,
 }
 
-/// Why it ended.
+/// Why eventing ended.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The journal.
+    /// The journal cannot be opened.
     #[error(transparent)]
     Journal(#[from] OpenError),
-    /// Another file, or a socket.
+    /// Another file or a socket cannot be used.
     #[error("could not use {what}")]
     Io {
-        /// Which one.
+        /// Its description.
         what: &'static str,
-        /// Why.
+        /// Cause.
         #[source]
         cause: io::Error,
     },
-    /// The client.
+    /// The HTTP client cannot be created.
     #[error("could not make a client")]
     Client(#[source] reqwest::Error),
-    /// A task.
+    /// A task panicked.
     #[error("a task has ended early")]
     Task(#[source] JoinError),
 }
@@ -73,7 +73,7 @@ pub enum Error {
 /// Accepts and delivers events until `stop`, or until a task fails.
 ///
 /// # Errors
-/// The data directory or the listener cannot be used, or a task has panicked.
+/// Fails if the data directory or the listener cannot be used, or if a task panics.
 pub async fn run(settings: Settings, cluster: Cluster, stop: CancellationToken) -> Result<(), Error> {
     let Settings { data, budget, listener, resolve, grants, written_endpoints, instance } = settings;
     let services = Arc::new(Services::new(written_endpoints));
@@ -103,7 +103,7 @@ pub async fn run(settings: Settings, cluster: Cluster, stop: CancellationToken) 
         async move { server.answer(request).await }
     };
     let mut tasks: JoinSet<Result<(), Error>> = JoinSet::new();
-    // Until the end: events may come in a moment in which nothing of it is polled.
+    // The writing task ends only with all other tasks, because they send commands until their end.
     tasks.spawn(async move {
         writing.await;
         Ok(())
@@ -117,7 +117,7 @@ pub async fn run(settings: Settings, cluster: Cluster, stop: CancellationToken) 
                 Ok(())
             });
         }
-        // Everything else works without it.
+        // The control socket is optional.
         Err(error) => tracing::warn!(%error, "dead letters cannot be delivered again: there is no control socket"),
     }
     let until = stop.clone();
@@ -147,7 +147,7 @@ pub async fn run(settings: Settings, cluster: Cluster, stop: CancellationToken) 
     }
 }
 
-/// The Event about an event that was given up.
+/// Returns the Event about an event that was given up.
 fn event(to: &Subscriber, letter: &DeadLetter) -> Event {
     let (kind, namespace, name) = to.id.parts();
     let kind = match kind {

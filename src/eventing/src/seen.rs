@@ -1,4 +1,4 @@
-//! Triggers, Subscriptions, Brokers and namespaces as they are in the cluster: who gets events, and what has to be written.
+//! The known Triggers, Subscriptions, Brokers and namespaces. They determine the subscribers and the needed writes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -15,16 +15,16 @@ use super::table::Table;
 use super::trigger::{DEFAULT_BROKER, Trigger, condition};
 use mainstay_api::names::{AGENT_MANAGER, BROKER_LABEL};
 
-/// A kind of objects that are watched.
+/// A watched kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Watched {
     Triggers,
     Subscriptions,
     Brokers,
-    /// Those that want a Broker.
+    /// Namespaces with the label for a Broker.
     Namespaces,
     Services,
-    /// EndpointSlices that somebody wrote.
+    /// EndpointSlices that the cluster's controller did not write.
     Written,
 }
 
@@ -33,23 +33,23 @@ impl Watched {
         [Self::Triggers, Self::Subscriptions, Self::Brokers, Self::Namespaces, Self::Services, Self::Written];
 }
 
-/// What has to be written.
+/// A needed write.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Write {
     Status(Value),
-    /// The Broker of a Trigger, as a label.
+    /// The label of a Trigger with its Broker.
     Label(String),
     /// The Broker `default`.
     Broker,
 }
 
-/// What is remembered of an object.
+/// The remembered state of an object.
 #[derive(Clone, Debug)]
 struct Live {
     generation: Value,
     status: Value,
     label: Option<String>,
-    /// Another controller writes its status.
+    /// Whether another controller writes its status.
     is_foreign: bool,
     read: Read,
 }
@@ -61,11 +61,11 @@ enum Read {
     Nothing,
 }
 
-/// Everything that is known.
+/// The known state.
 #[derive(Debug, Default)]
 pub(super) struct Seen {
     objects: BTreeMap<Watched, BTreeMap<Name, Live>>,
-    /// What was known before a list, and has not come yet.
+    /// Objects from before a relist that have not been listed again yet.
     stale: BTreeMap<Watched, BTreeSet<Name>>,
     complete: BTreeSet<Watched>,
     services: Arc<Services>,
@@ -77,7 +77,7 @@ impl Seen {
         Self { services, grants, ..Self::default() }
     }
 
-    /// A list begins.
+    /// Begins a list.
     pub(super) fn begin(&mut self, watched: Watched) {
         let known = match watched {
             Watched::Services => self.services.names().into_iter().collect(),
@@ -87,7 +87,7 @@ impl Seen {
         self.stale.insert(watched, known);
     }
 
-    /// An object is there; whether anything follows from that.
+    /// Adds or updates an object. Returns whether the table or the needed writes may change.
     pub(super) fn see(&mut self, watched: Watched, object: &Value) -> bool {
         let name = name_of(object);
         if let Some(stale) = self.stale.get_mut(&watched) {
@@ -114,7 +114,7 @@ impl Seen {
         true
     }
 
-    /// An object is gone.
+    /// Removes a deleted object.
     pub(super) fn gone(&mut self, watched: Watched, object: &Value) {
         self.forget(watched, &name_of(object));
     }
@@ -127,12 +127,12 @@ impl Seen {
         }
     }
 
-    /// Why events do not lead to a target.
+    /// Returns why a target is not valid.
     fn flaw(&self, target: Option<&Target>) -> Option<String> {
         target.and_then(|target| self.services.flaw(target.host()))
     }
 
-    /// A list is complete.
+    /// Ends a list.
     pub(super) fn synced(&mut self, watched: Watched) {
         for name in self.stale.remove(&watched).unwrap_or_default() {
             self.forget(watched, &name);
@@ -140,17 +140,17 @@ impl Seen {
         self.complete.insert(watched);
     }
 
-    /// Whether everything was listed once.
+    /// Whether all lists have been complete once.
     pub(super) fn is_complete(&self) -> bool {
         Watched::ALL.iter().all(|watched| self.complete.contains(watched))
     }
 
-    /// Objects that are left to other controllers.
+    /// Returns the number of objects that are left to other controllers.
     pub(super) fn foreign(&self) -> usize {
         self.objects.values().flat_map(BTreeMap::values).filter(|live| live.is_foreign).count()
     }
 
-    /// Who gets events.
+    /// Returns the subscribers.
     pub(super) fn table(&self) -> Table {
         let of = |live: &Live| -> Option<Subscriber> {
             match &live.read {
@@ -169,7 +169,7 @@ impl Seen {
         Table(all.map(|one| (one.id.clone(), Arc::new(one))).collect(), Arc::clone(&self.grants))
     }
 
-    /// What has to be written now.
+    /// Returns the needed writes.
     pub(super) fn writes(&self, now: Timestamp) -> Vec<(Watched, Name, Write)> {
         let mut writes = Vec::new();
         for (watched, name, live) in self.own() {
@@ -203,7 +203,7 @@ impl Seen {
         all.filter(|(.., live)| !live.is_foreign)
     }
 
-    /// Namespaces in which the Broker `default` is wanted, and is not.
+    /// Returns the namespaces that need the Broker `default` and lack it.
     fn without_broker(&self) -> BTreeSet<String> {
         let wanted = self.own().filter_map(|(watched, name, live)| match &live.read {
             Read::Trigger(trigger) if trigger.broker == DEFAULT_BROKER => Some(name.0.clone()),
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn what_another_controller_writes_is_left_to_it() {
+    fn changes_of_another_controller_are_left_to_it() {
         let mut seen = Seen::default();
         let mut one = trigger("default");
         one["metadata"]["managedFields"] = json!([{"manager": "controller", "subresource": "status"}]);
@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_new_list_does_not_have_is_gone() {
+    fn objects_absent_from_a_new_list_are_gone() {
         let mut seen = Seen::default();
         seen.see(Watched::Triggers, &trigger("default"));
         seen.begin(Watched::Triggers);

@@ -15,38 +15,38 @@ use super::retry::Outcome;
 use super::services::Services;
 use super::subscriber::{SubscriberKind, Target};
 
-/// How long a subscriber may take to be connected to, and to answer: as long as a Function may.
+/// Timeouts for connecting to a subscriber, and for its answer. The latter is the default of Functions.
 const CONNECT: Duration = Duration::from_secs(5);
 const ANSWER: Duration = Duration::from_secs(180);
-/// How long a connection is kept that nobody uses.
+/// How long an idle connection is kept.
 const IDLE: Duration = Duration::from_secs(30);
-/// The longest answer that is read.
+/// Maximum bytes of an answer.
 const LONGEST: usize = 64 << 10;
-/// Deliveries in a chain, the first one and those of answers to it: each subscriber may answer, so a chain of N doubles N times.
+/// Maximum number of deliveries in a chain of answers. Each subscriber may answer, so a chain grows exponentially.
 const HOPS: u32 = 5;
-/// The extension that counts down from that; it is not delivered, and neither a publisher nor an answer sets it.
+/// The extension with the remaining hops. It is not delivered, and publishers and answers cannot set it.
 pub(super) const TTL: &str = "knativebrokerttl";
 
-/// The addresses of the ready endpoints of a Service, by its namespace, name and port.
+/// Returns the addresses of the ready endpoints of a Service, by its namespace, name and port.
 pub type Resolve = Arc<dyn Fn(&str, &str, u16) -> Vec<SocketAddr> + Send + Sync>;
 
-/// Whoever sends.
+/// The sender of deliveries.
 pub(super) struct Sender {
     client: reqwest::Client,
     services: Arc<Services>,
     resolve: Option<Resolve>,
 }
 
-/// How it ended, and the event that a Trigger's subscriber has answered with.
+/// The outcome of a delivery, and the event in a Trigger subscriber's answer.
 pub(super) struct Sent {
     pub(super) outcome: Outcome,
     pub(super) answer: Option<CloudEvent>,
 }
 
 impl Sender {
-    /// `resolve` where the names of Services are not those of this machine.
+    /// Returns a sender. `resolve` is needed if Service names do not resolve on this machine.
     pub(super) fn new(services: Arc<Services>, resolve: Option<Resolve>) -> Result<Self, reqwest::Error> {
-        // Fails only if a provider is installed already.
+        // An error means that a provider is installed already.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let client = reqwest::Client::builder()
             .user_agent(concat!("mainstay/", env!("CARGO_PKG_VERSION")))
@@ -95,7 +95,8 @@ impl Sender {
         }
     }
 
-    /// The URL of a target now, or why it is not sent to. Its Service is judged for each delivery: it may have changed.
+    /// Returns the current URL of a target, or why it is not valid. The Service may have changed, so every delivery
+    /// checks it.
     fn url(&self, target: &Target) -> Result<reqwest::Url, String> {
         if let Some(flaw) = self.services.flaw(target.host()) {
             return Err(flaw);
@@ -110,7 +111,7 @@ impl Sender {
     }
 }
 
-/// The body, if it is not too long. What is read to its end leaves a connection for the next event.
+/// Reads the body, unless it is too long. A completely read body leaves the connection reusable.
 async fn body(mut answer: reqwest::Response) -> Option<Bytes> {
     let mut body = BytesMut::new();
     while let Ok(Some(chunk)) = answer.chunk().await {
@@ -122,7 +123,7 @@ async fn body(mut answer: reqwest::Response) -> Option<Bytes> {
     Some(body.freeze())
 }
 
-/// The event that was answered with, unless it is one too many.
+/// Returns the event in an answer, unless it exceeds the hop limit.
 fn reply(headers: &HeaderMap, body: Bytes, to: &CloudEvent) -> Option<CloudEvent> {
     let left = to.attribute(TTL).and_then(|left| left.parse().ok()).unwrap_or(HOPS).min(HOPS);
     let parsed = CloudEvent::parse(headers, body).ok().filter(|_| left > 1)?;
@@ -150,7 +151,7 @@ mod tests {
             chain.push(next);
         }
         assert_eq!(chain.len(), 5, "deliveries");
-        // An answer that sets the count inherits that of the event which it answers.
+        // An answer inherits the count of its event, even if it sets one itself.
         let mut reset = headers.clone();
         reset.insert("ce-knativebrokerttl", HeaderValue::from_static("255"));
         let to = CloudEvent::default().with(TTL, "3");

@@ -1,6 +1,6 @@
 //! Accepts events over HTTP.
 //!
-//! Invariant: an event is answered with success when it is on disk.
+//! Invariant: a success response means that the event is on disk.
 //! Invariant: a body has at most 64 KiB.
 
 use std::sync::Arc;
@@ -25,13 +25,13 @@ use super::table::{Routed, Table};
 use mainstay_cluster::listener::Limits;
 use mainstay_object::failure::chain;
 
-/// The longest body, in bytes.
+/// Maximum bytes of a body.
 const LONGEST: usize = 65_536;
-/// How long a body may take, and the disk.
+/// Timeouts for reading a body, and for writing to disk.
 const BODY: Duration = Duration::from_secs(5);
 const DISK: Duration = Duration::from_secs(30);
 
-/// What clients may cost: with the longest bodies 16 MiB.
+/// Limits for clients. With the largest bodies, they use 16 MiB.
 pub(super) const LIMITS: Limits = Limits {
     connections: 256,
     head: Duration::from_secs(5),
@@ -41,7 +41,7 @@ pub(super) const LIMITS: Limits = Limits {
     idle: None,
 };
 
-/// What answers.
+/// The HTTP server's state.
 #[derive(Debug)]
 pub(super) struct Server {
     pub(super) journal: Journal,
@@ -103,7 +103,7 @@ impl Server {
             }
             Err(refusal) => return text(StatusCode::BAD_REQUEST, &refusal.to_string()),
         };
-        // What counts the hops is not the publisher's.
+        // Publishers must not set the hop count.
         let mut event = parsed.event.without(TTL);
         if parsed.has_prefixed_keys {
             tracing::warn!(
@@ -141,7 +141,7 @@ impl Server {
         }
     }
 
-    /// Keeps events, or says why not.
+    /// Stores events, or returns why it failed.
     async fn keep(&self, routed: Vec<Routed>) -> Result<(), (StatusCode, String)> {
         if routed.is_empty() {
             return Ok(());
@@ -162,7 +162,7 @@ impl Server {
     }
 }
 
-/// The whole body.
+/// Reads the whole body.
 async fn read(body: Incoming) -> Result<Bytes, NoBody> {
     match tokio::time::timeout(BODY, Limited::new(body, LONGEST).collect()).await {
         Ok(Ok(whole)) => Ok(whole.to_bytes()),

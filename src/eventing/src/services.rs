@@ -1,8 +1,9 @@
-//! Services as they are in the cluster: whether events may lead to one, and its addresses.
+//! The known Services: whether events may be delivered to one, and its addresses.
 //!
-//! Invariant: the endpoints of a target follow from its selector, so they are pods of its own namespace. A Service of type ExternalName,
-//! one without a selector, and one with an EndpointSlice that somebody wrote lead wherever they say, and are no targets.
-//! Invariant: what is not a Service in the cluster has no address.
+//! Invariant: the endpoints of a valid target come from its selector, so they are pods of its own namespace. Services
+//! of type ExternalName, without a selector, or with an EndpointSlice from another writer are not valid targets,
+//! because they can lead anywhere.
+//! Invariant: only Services in the cluster have an address.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -15,29 +16,29 @@ use mainstay_object::names::ServiceHost;
 /// Namespace and name.
 pub(super) type Name = (String, String);
 
-/// The label of an EndpointSlice that names its Service.
+/// Label of an EndpointSlice with the name of its Service.
 const SERVICE: &str = "kubernetes.io/service-name";
-/// The label of an EndpointSlice that names who keeps it.
+/// Label of an EndpointSlice with the name of its manager.
 pub(super) const WRITTEN_BY: &str = "endpointslice.kubernetes.io/managed-by";
-/// The cluster's own controller, which removes what others put among the EndpointSlices that it keeps.
+/// The cluster's own controller. It removes endpoints that others add to its EndpointSlices.
 pub(super) const CONTROLLER: &str = "endpointslice-controller.k8s.io";
 
-/// All Services.
+/// All known Services.
 #[derive(Debug, Default)]
 pub(super) struct Services {
     known: RwLock<Known>,
-    /// Namespaces in which a target needs no selector, by the operator's word; `*` is any.
+    /// Namespaces in which the operator allows targets without a selector; `*` matches all.
     written_in: Vec<String>,
 }
 
 #[derive(Debug, Default)]
 struct Known {
     services: BTreeMap<Name, Service>,
-    /// EndpointSlices that somebody wrote, and their Services.
+    /// EndpointSlices from other writers, and their Services.
     written: BTreeMap<Name, String>,
 }
 
-/// What counts of a Service.
+/// The needed fields of a Service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Service {
     is_external: bool,
@@ -45,12 +46,12 @@ struct Service {
     addresses: Vec<IpAddr>,
 }
 
-/// Where a Service is.
+/// The addresses of a Service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Place {
-    /// At these addresses of the cluster.
+    /// Its cluster IPs.
     At(Vec<IpAddr>),
-    /// Where its pods are, which the cluster's DNS knows.
+    /// The addresses of its pods, which the cluster's DNS returns.
     Headless,
 }
 
@@ -59,13 +60,13 @@ impl Services {
         Self { known: RwLock::default(), written_in }
     }
 
-    /// A Service is there; whether that is new.
+    /// Adds or updates a Service. Returns whether it changed.
     pub(super) fn see(&self, name: Name, object: &Value) -> bool {
         let service = read(object);
         self.known.write().services.insert(name, service.clone()) != Some(service)
     }
 
-    /// An EndpointSlice is there that somebody wrote; whether that is new.
+    /// Adds or updates an EndpointSlice from another writer. Returns whether it changed.
     pub(super) fn see_written(&self, name: Name, object: &Value) -> bool {
         let of = object["metadata"]["labels"][SERVICE].as_str().unwrap_or_default().to_owned();
         self.known.write().written.insert(name, of.clone()) != Some(of)
@@ -87,7 +88,7 @@ impl Services {
         self.known.read().written.keys().cloned().collect()
     }
 
-    /// Why no events lead to a Service. One that is not there has no flaw: its events wait.
+    /// Returns why a Service is not a valid target. A missing Service is no problem: its events wait.
     pub(super) fn flaw(&self, host: &ServiceHost) -> Option<String> {
         let (namespace, service) = (host.namespace().as_str(), host.service().as_str());
         let known = self.known.read();
@@ -108,7 +109,7 @@ impl Services {
         Some(format!("the Service {service} in {namespace} {why}"))
     }
 
-    /// Where a Service is; `None` if it is not there.
+    /// Returns the addresses of a Service; `None` if it is missing.
     pub(super) fn place(&self, host: &ServiceHost) -> Option<Place> {
         let name = (host.namespace().as_str().to_owned(), host.service().as_str().to_owned());
         let known = self.known.read();

@@ -1,16 +1,17 @@
-//! The shares of what waits for subscribers: a namespace that takes nothing fills its own share, and leaves room for others.
+//! The shares of waiting events. A namespace that accepts no events fills its own share and leaves room for others.
 //!
-//! Invariant: whatever one namespace holds, another one has room: a namespace holds less than what is free.
-//! Invariant: whatever one subscriber holds, others of its namespace have room while the namespace is alone.
+//! Invariant: a namespace holds less than the free space, so other namespaces always have room.
+//! Invariant: a subscriber that fills its share leaves room for others of its namespace, if no other namespace holds
+//! events.
 //!
-//! Deliberately not here: where events are kept. An event counts for each subscriber that still has to get it.
+//! Not here: storage of events. An event counts for each subscriber that waits for it.
 
 use std::ops::Add;
 
-/// One subscriber holds at most one part of so many of the whole.
+/// Divisor of the capacity for the share of one subscriber.
 const PARTS: u8 = 4;
 
-/// Events that wait, and their bytes.
+/// The number of waiting events, and their bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Held {
     pub(super) events: usize,
@@ -31,8 +32,8 @@ impl Add for Held {
     }
 }
 
-/// Whether a subscriber has room for another event: `capacity` is the whole, `subscriber` and `namespace` are what these hold, and
-/// `all` is what all namespaces hold.
+/// Whether a subscriber has room for another event. `capacity` is the total capacity; `subscriber`, `namespace` and
+/// `all` are the amounts that these hold.
 pub(super) fn has_room(capacity: Held, subscriber: Held, namespace: Held, all: Held) -> bool {
     let free = capacity.without(all);
     subscriber.events < capacity.events / usize::from(PARTS)
@@ -47,7 +48,7 @@ mod tests {
 
     const CAPACITY: Held = Held { events: 1000, bytes: 1_000_000 };
 
-    /// What each namespace holds when they fill their shares one after the other, each with so many subscribers.
+    /// Returns the amounts of namespaces that fill their shares one after the other, with this many subscribers each.
     fn filled(namespaces: usize, subscribers: usize) -> Vec<usize> {
         let one = Held { events: 1, bytes: 1000 };
         let mut all = Held::default();

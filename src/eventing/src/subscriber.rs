@@ -1,4 +1,4 @@
-//! Whoever gets events: which ones, and where.
+//! A subscriber: which events it gets, and where.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -7,12 +7,12 @@ use std::sync::Arc;
 use super::cloud_event::CloudEvent;
 use mainstay_object::names::{ServiceAddress, ServiceHost, UrlPath};
 
-/// Deliveries to one subscriber at the same time, where it does not say.
+/// Default number of concurrent deliveries to one subscriber.
 pub(super) const IN_FLIGHT: usize = 10;
-/// The most that it can say.
+/// Maximum number of concurrent deliveries that it can set.
 pub(super) const MOST_IN_FLIGHT: usize = 100;
 
-/// Kind, namespace and name of a subscriber, as `trigger/default/mine`.
+/// Kind, namespace and name of a subscriber, for example `trigger/default/mine`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SubscriberId(Arc<str>);
 
@@ -21,7 +21,7 @@ impl SubscriberId {
         Self(format!("{}/{namespace}/{name}", kind.word()).into())
     }
 
-    /// Reads what is displayed.
+    /// Parses the displayed form.
     pub fn parse(text: &str) -> Option<Self> {
         let mut parts = text.split('/');
         let is_kind = matches!(parts.next(), Some("trigger" | "subscription"));
@@ -34,7 +34,7 @@ impl SubscriberId {
         (is_kind && is_name(parts.next()) && is_name(parts.next()) && parts.next().is_none()).then(|| Self(text.into()))
     }
 
-    /// Kind, namespace and name.
+    /// Returns kind, namespace and name.
     pub(super) fn parts(&self) -> (SubscriberKind, &str, &str) {
         let (kind, rest) = self.0.split_once('/').unwrap_or_default();
         let (namespace, name) = rest.split_once('/').unwrap_or_default();
@@ -46,7 +46,7 @@ impl SubscriberId {
         &self.0
     }
 
-    /// A name for its file.
+    /// Returns the name for its file.
     pub(super) fn file_name(&self) -> String {
         self.0.replace('/', "_")
     }
@@ -58,7 +58,7 @@ impl fmt::Display for SubscriberId {
     }
 }
 
-/// What it is.
+/// The kind of a subscriber.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum SubscriberKind {
     Trigger,
@@ -82,28 +82,28 @@ pub(super) struct Target {
 }
 
 impl Target {
-    /// Its URL in the cluster; the port is left out where it is the usual one.
+    /// Returns its URL in the cluster, without a default port.
     pub(super) fn url(&self) -> String {
         self.address.url(&self.path)
     }
 
-    /// The host of its Service.
+    /// Returns the host of its Service.
     pub(super) fn host(&self) -> &ServiceHost {
         &self.address.host
     }
 }
 
-/// Which events it gets.
+/// The events that a subscriber gets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Filter {
-    /// Those with these attributes; an empty text is any value.
+    /// Events with these attributes. An empty text matches any value.
     Attributes(BTreeMap<String, String>),
-    /// Those of these cleaned types.
+    /// Events of these cleaned types.
     Types(BTreeSet<String>),
 }
 
 impl Filter {
-    /// Whether an event passes; for types, its type has to be clean.
+    /// Whether an event matches. With types, the event's type has to be cleaned.
     pub(super) fn passes(&self, event: &CloudEvent) -> bool {
         match self {
             Self::Attributes(wanted) => wanted.iter().all(|(name, value)| {
@@ -122,9 +122,9 @@ pub(super) struct Subscriber {
     pub(super) uid: String,
     /// The Broker of a Trigger.
     pub(super) broker: Option<String>,
-    /// What it gets, and where; `None` while it is not valid: it keeps what it was sent, and gets nothing new.
+    /// Its filter and target; `None` while it is not valid. It keeps its waiting events then, and gets no new ones.
     pub(super) route: Option<(Filter, Target)>,
-    /// Deliveries at the same time.
+    /// Maximum number of concurrent deliveries.
     pub(super) in_flight: usize,
 }
 

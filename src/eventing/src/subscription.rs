@@ -1,6 +1,6 @@
-//! A Subscription of Kyma (`eventing.kyma-project.io/v1alpha1`): read and validated, and its status.
+//! Parses and validates a Subscription of Kyma (`eventing.kyma-project.io/v1alpha1`), and computes its status.
 //!
-//! Invariant: a Subscription leads to a Service of its own namespace, and nowhere else.
+//! Invariant: a Subscription leads only to a Service of its own namespace.
 
 use std::collections::BTreeSet;
 
@@ -13,19 +13,19 @@ use super::subscriber::{Filter, IN_FLIGHT, MOST_IN_FLIGHT, Subscriber, Subscribe
 use super::trigger::condition;
 use mainstay_object::names::{ServiceAddress, ServiceHost};
 
-/// A Subscription, as it was read.
+/// A parsed Subscription.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Subscription {
     pub(super) namespace: String,
     pub(super) name: String,
     uid: String,
     in_flight: usize,
-    /// The cleaned types, and where they go, or what is wrong.
+    /// The cleaned types and their target, or why it is not valid.
     pub(super) route: Result<(BTreeSet<String>, Target), String>,
 }
 
 impl Subscription {
-    /// Reads an object. Whatever is missing is as if it were empty.
+    /// Parses an object. Missing fields count as empty.
     pub(super) fn read(object: &Value) -> Self {
         let text = |path: &str| object.pointer(path).and_then(Value::as_str).unwrap_or_default().to_owned();
         let namespace = text("/metadata/namespace");
@@ -41,12 +41,12 @@ impl Subscription {
         }
     }
 
-    /// Where it leads.
+    /// Returns its target.
     pub(super) fn target(&self) -> Option<&Target> {
         self.route.as_ref().ok().map(|(_, target)| target)
     }
 
-    /// What it subscribes to, where its target has no flaw.
+    /// Returns its subscriber. With a `flaw` of its target, the subscriber gets no new events.
     pub(super) fn subscriber(&self, flaw: Option<&str>) -> Subscriber {
         let route = self.route.as_ref().ok().filter(|_| flaw.is_none());
         Subscriber {
@@ -58,13 +58,13 @@ impl Subscription {
         }
     }
 
-    /// Its status after `old`; `flaw` is that of its target.
+    /// Returns its status after `old`. `flaw` is that of its target.
     pub(super) fn status(&self, flaw: Option<&str>, old: &Value, now: Timestamp) -> Value {
         let route = self.route.as_ref().map_err(String::as_str).and_then(|route| match flaw {
             Some(why) => Err(why),
             None => Ok(route),
         });
-        // The reason is the same in both cases, as with Kyma.
+        // Kyma uses the same reason in both cases.
         let reason = "NATS Subscription active";
         let said = match &route {
             Ok(_) => ("True", reason, ""),
@@ -80,7 +80,7 @@ impl Subscription {
     }
 }
 
-/// The cleaned types of a filter.
+/// Returns the cleaned types of a filter.
 fn types(filter: &Value) -> Result<BTreeSet<String>, String> {
     let filters = filter["filters"].as_array().into_iter().flatten();
     let written = filters.map(|one| one["eventType"]["value"].as_str().unwrap_or_default());
@@ -94,7 +94,7 @@ fn types(filter: &Value) -> Result<BTreeSet<String>, String> {
         .collect()
 }
 
-/// Where a sink leads, or what is wrong, in Kyma's words.
+/// Returns the target of a sink. Errors are in Kyma's words.
 fn target(sink: &str, namespace: &str) -> Result<Target, String> {
     let parts = address::parse(sink).map_err(|fault| match fault {
         Fault::Scheme => "sink URL scheme should be 'http' or 'https'".to_owned(),

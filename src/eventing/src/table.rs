@@ -1,4 +1,4 @@
-//! Who gets an event: all subscribers, and what each of them gets.
+//! The table of all subscribers. It finds the subscribers of an event.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,11 +9,11 @@ use super::grants::{Grant, may_receive};
 use super::legacy::LegacyEvent;
 use super::subscriber::{Filter, Subscriber, SubscriberId, SubscriberKind};
 
-/// All subscribers, and who of them may receive events of other namespaces.
+/// All subscribers, and the grants for events of other namespaces.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Table(pub(super) BTreeMap<SubscriberId, Arc<Subscriber>>, pub(super) Arc<[Grant]>);
 
-/// An event, and who gets it.
+/// An event and its subscribers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Routed {
     pub(super) event: CloudEvent,
@@ -21,7 +21,8 @@ pub(super) struct Routed {
 }
 
 impl Table {
-    /// Who gets an event that was published for a namespace. A type with Kyma's prefix is cleaned for Subscriptions.
+    /// Finds the subscribers of an event that was published for a namespace. For Subscriptions, a type with Kyma's
+    /// prefix is cleaned.
     pub(super) fn of_namespace(&self, publisher: &str, event: CloudEvent) -> Result<Vec<Routed>, Unclean> {
         let may = |one: &Subscriber| self.may_receive(one, publisher);
         let triggers = self.matching(SubscriberKind::Trigger, &event, may);
@@ -39,7 +40,7 @@ impl Table {
         Ok(routed([(event, triggers), (cleaned, subscriptions)]))
     }
 
-    /// Who gets an event of the older format that was published for a namespace.
+    /// Finds the subscribers of an event in the older format that was published for a namespace.
     pub(super) fn of_legacy(&self, publisher: &str, event: LegacyEvent) -> Vec<Routed> {
         let may = |one: &Subscriber| self.may_receive(one, publisher);
         let triggers = self.matching(SubscriberKind::Trigger, &event.plain, may);
@@ -50,7 +51,7 @@ impl Table {
         routed([(event.plain, triggers)].into_iter().chain(cleaned))
     }
 
-    /// Who gets an event that was sent to a Broker.
+    /// Finds the subscribers of an event that was sent to a Broker.
     pub(super) fn of_broker(&self, namespace: &str, broker: &str, event: CloudEvent) -> Vec<Routed> {
         let of_broker = |one: &Subscriber| one.id.parts().1 == namespace && one.broker.as_deref() == Some(broker);
         let triggers = self.matching(SubscriberKind::Trigger, &event, of_broker);
@@ -61,7 +62,7 @@ impl Table {
         may_receive(&self.1, one.id.parts().1, publisher)
     }
 
-    /// The names and versions of the events of an application that somebody wants who may receive them.
+    /// Returns names and versions of the events of an application that have an allowed subscriber.
     pub(super) fn wanted_of(&self, publisher: &str, application: &str) -> Vec<(String, String)> {
         let clean = event_type::without_marks(application);
         let mut wanted = Vec::new();

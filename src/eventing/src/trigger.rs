@@ -1,6 +1,6 @@
-//! A Trigger of Knative (`eventing.knative.dev/v1alpha1`): read, and its status.
+//! Parses a Trigger of Knative (`eventing.knative.dev/v1alpha1`), and computes its status.
 //!
-//! Invariant: a Trigger leads to a Service of its own namespace, and nowhere else.
+//! Invariant: a Trigger leads only to a Service of its own namespace.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU16;
@@ -12,13 +12,13 @@ use super::address::{self, Fault};
 use super::subscriber::{Filter, IN_FLIGHT, Subscriber, SubscriberId, SubscriberKind, Target};
 use mainstay_object::names::{DnsLabel, Scheme, ServiceAddress, ServiceHost, ServiceName, UrlPath};
 
-/// The Broker of a Trigger that names none.
+/// The default Broker of a Trigger.
 pub(super) const DEFAULT_BROKER: &str = "default";
 
-/// The conditions that have to be true for `Ready`.
+/// The conditions that `Ready` depends on.
 const PARTS: [&str; 4] = ["BrokerReady", "DependencyReady", "SubscriberResolved", "Subscribed"];
 
-/// A Trigger, as it was read.
+/// A parsed Trigger.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Trigger {
     pub(super) namespace: String,
@@ -30,7 +30,7 @@ pub(super) struct Trigger {
 }
 
 impl Trigger {
-    /// Reads an object. Whatever is missing is as if it were empty.
+    /// Parses an object. Missing fields count as empty.
     pub(super) fn read(object: &Value) -> Self {
         let text = |path: &str| object.pointer(path).and_then(Value::as_str).unwrap_or_default().to_owned();
         let namespace = text("/metadata/namespace");
@@ -45,12 +45,12 @@ impl Trigger {
         }
     }
 
-    /// Where it leads.
+    /// Returns its target.
     pub(super) fn target(&self) -> Option<&Target> {
         self.target.as_ref().ok()
     }
 
-    /// What it subscribes to, where its Broker exists and its target has no flaw.
+    /// Returns its subscriber. Without its Broker or with a `flaw` of its target, the subscriber gets no new events.
     pub(super) fn subscriber(&self, has_broker: bool, flaw: Option<&str>) -> Subscriber {
         let target = self.target.as_ref().ok().filter(|_| has_broker && flaw.is_none());
         Subscriber {
@@ -62,7 +62,7 @@ impl Trigger {
         }
     }
 
-    /// Its status after `old`; `flaw` is that of its target.
+    /// Returns its status after `old`. `flaw` is that of its target.
     pub(super) fn status(
         &self,
         has_broker: bool,
@@ -93,7 +93,7 @@ impl Trigger {
     }
 }
 
-/// A condition; the time at which it began is kept.
+/// Returns a condition. An unchanged status keeps its transition time.
 pub(super) fn condition(
     kind: &str,
     (status, reason, message): (&str, &str, &str),
@@ -126,7 +126,7 @@ fn filter(filter: &Value) -> BTreeMap<String, String> {
     wanted
 }
 
-/// Where it leads; its own namespace counts, whatever the reference says.
+/// Returns the target. Its namespace is always the Trigger's, whatever the reference says.
 fn target(subscriber: &Value, namespace: &str) -> Result<Target, String> {
     let (reference, uri) = (&subscriber["ref"], subscriber["uri"].as_str());
     let text = |field: &str| reference[field].as_str().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Follows Triggers, Subscriptions and Brokers, and writes what has to be written about them.
+//! Watches Triggers, Subscriptions and Brokers, and performs the needed writes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,9 +19,9 @@ use mainstay_api::names::{BROKER_LABEL, EVENTING_MANAGER};
 use mainstay_cluster::{Apply, Cluster, Error, Kind, LabelSelector, Part, Persistence, Scope, Selection, WatchEvent};
 use mainstay_object::failure::chain;
 
-/// The label of namespaces that want a Broker.
+/// The label of namespaces that get a Broker.
 const INJECTION: (&str, &str) = ("knative-eventing-injection", "enabled");
-/// What is to be written, the newest for each object.
+/// The pending writes, the newest for each object and sort.
 type Writes = Mutex<BTreeMap<(Watched, Name, u8), Write>>;
 
 impl Watched {
@@ -48,7 +48,7 @@ impl Watched {
     }
 }
 
-/// Keeps `table` as the objects are, and writes, until `stop`.
+/// Keeps `table` up to date and performs writes, until `stop`.
 pub(super) async fn follow(
     cluster: Cluster,
     seen: Seen,
@@ -107,7 +107,7 @@ async fn see(
     }
 }
 
-/// Writes of several sorts about an object do not replace each other.
+/// Returns the sort of a write. Writes of different sorts do not replace each other.
 fn sort(write: &Write) -> u8 {
     match write {
         Write::Broker => 0,
@@ -116,7 +116,7 @@ fn sort(write: &Write) -> u8 {
     }
 }
 
-/// Performs the writes. One that is refused waits longer each time, and holds up no other.
+/// Performs the writes. A refused write backs off and does not delay others.
 async fn write(cluster: &Cluster, writes: &Writes, notify: &Notify) {
     let mut refused: BTreeMap<(Watched, Name, u8), Refused> = BTreeMap::new();
     loop {
@@ -129,7 +129,7 @@ async fn write(cluster: &Cluster, writes: &Writes, notify: &Notify) {
             due.and_then(|key| writes.remove_entry(&key))
         };
         let Some((key, one)) = next else {
-            // Whatever is left has to wait.
+            // The remaining writes have to wait.
             match refused.values().map(|refused| refused.until).min() {
                 Some(until) => drop(tokio::time::timeout_at(until, notify.notified()).await),
                 None => notify.notified().await,
@@ -138,7 +138,7 @@ async fn write(cluster: &Cluster, writes: &Writes, notify: &Notify) {
         };
         match perform(cluster, key.0, &key.1, &one).await {
             Ok(_) => drop(refused.remove(&key)),
-            // It is gone, or somebody else was faster: the watch says so.
+            // The object is gone or has changed. The watch delivers its state.
             Err(error) if error.is_not_found() || error.is_conflict() || error.is_already_exists() => {}
             Err(error) => {
                 let failures = refused.get(&key).map_or(1, |known| known.failures.saturating_add(1));
@@ -148,18 +148,18 @@ async fn write(cluster: &Cluster, writes: &Writes, notify: &Notify) {
                     tracing::warn!(namespace, name, why, "could not write about what subscribes to events");
                 }
                 refused.insert(key.clone(), Refused { failures, until: Instant::now() + wait });
-                // Unless there is a newer one.
+                // A newer write takes precedence.
                 writes.lock().entry(key).or_insert(one);
             }
         }
     }
 }
 
-/// A write that was refused.
+/// A refused write.
 struct Refused {
-    /// How often in a row.
+    /// Number of consecutive failures.
     failures: u32,
-    /// When it is tried again.
+    /// When it is retried.
     until: Instant,
 }
 

@@ -1,4 +1,4 @@
-//! Oathkeeper's `Rule` for each path of an APIRule that is guarded by it.
+//! Builds Oathkeeper's `Rule` for each path of an APIRule that Oathkeeper guards.
 
 use serde_json::{Value, json};
 
@@ -6,7 +6,7 @@ use super::child::{Child, ChildKind, Names};
 use super::express::Guard;
 use super::resolve::{Resolved, Rule};
 
-/// The Rules. Two paths with one address (and other methods) have two names.
+/// Returns the Rules. Two paths with the same address and different methods get different names.
 pub(super) fn build(resolved: &Resolved, guards: &[Option<Guard>]) -> Vec<Child> {
     let mut names = Names::new(&resolved.identity);
     let guarded = resolved.rules.iter().zip(guards).filter(|(_, guard)| **guard == Some(Guard::Oathkeeper));

@@ -1,14 +1,15 @@
-//! Whether a path can match nothing but paths.
+//! Checks that the expression of a path cannot match the host.
 //!
-//! Oathkeeper matches the host and the path as one text, and there is nothing between the two: with the host `shop.ex`, the
-//! expression `ample.com/.*` would match requests to `shop.example.com`.
+//! Oathkeeper matches host and path as one text without a separator. With the host `shop.ex`, the expression
+//! `ample.com/.*` would match requests to `shop.example.com`.
 //!
-//! Invariant: in doubt a path is refused: what the regular expressions of Istio, Oathkeeper and Rust read in different ways is.
+//! Invariant: a path is refused in doubt, for example if the regular expressions of Istio, Oathkeeper and Rust differ
+//! in its meaning.
 
-/// Groups within groups.
+/// Maximum nesting depth of groups.
 const DEEPEST: usize = 50;
 
-/// Why a path is refused, in the words of the message.
+/// Returns why a path is refused, as the message says it.
 pub(super) fn why_not(path: &str) -> Option<&'static str> {
     if path.contains(['<', '>']) {
         return Some("it may have no < or >, which end an expression in an access rule");
@@ -24,7 +25,7 @@ pub(super) fn why_not(path: &str) -> Option<&'static str> {
     }
 }
 
-/// What everything begins with that an expression matches.
+/// The first character of every text that an expression matches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Begins {
     Slash,
@@ -47,14 +48,14 @@ impl Rest<'_> {
         Some(next)
     }
 
-    /// Up to the end, or to the parenthesis that closes the group.
+    /// Parses alternatives up to the end or to the closing parenthesis of the group.
     fn alternatives(&mut self, depth: usize) -> Result<Begins, &'static str> {
         if depth > DEEPEST {
             return Err("its groups are nested too deeply");
         }
         let mut all = Begins::Slash;
         loop {
-            // Until something of this alternative takes a character, its beginning is not known.
+            // The first character is unknown until an item of this alternative consumes one.
             let mut begins = None;
             while !self.left().is_empty() && !self.left().starts_with(['|', ')']) {
                 let first = self.item(depth)?;
@@ -70,7 +71,7 @@ impl Rest<'_> {
         }
     }
 
-    /// One character, class or group; `None` if it takes no character.
+    /// Parses one character, class or group. Returns `None` if it consumes no character.
     fn item(&mut self, depth: usize) -> Result<Option<Begins>, &'static str> {
         let begins = match self.next() {
             Some('/') => Begins::Slash,
@@ -97,7 +98,7 @@ impl Rest<'_> {
         Ok(Some(if self.may_be_absent() { Begins::Other } else { begins }))
     }
 
-    /// Whether what comes next says that what came before may be absent.
+    /// Whether the next characters make the previous item optional.
     fn may_be_absent(&self) -> bool {
         let left = self.left();
         let counts = || left[1..].starts_with(|c: char| c.is_ascii_digit() || c == ',' || c == ' ');
@@ -107,7 +108,7 @@ impl Rest<'_> {
     fn escape(&mut self) -> Result<Begins, &'static str> {
         match self.next() {
             Some('/') => Ok(Begins::Slash),
-            // Quotations, and what stands for another group or a control character, are read in different ways.
+            // The engines differ in quotations, and in escapes for groups or control characters.
             Some('Q' | 'E' | 'c' | 'k' | 'g' | 'N') | None => Err("it has an escape that is not understood"),
             Some(_) => Ok(Begins::Other),
         }
@@ -127,7 +128,7 @@ impl Rest<'_> {
                     self.escape()?;
                 }
                 Some('[') => {
-                    // As in `[[:alpha:]]`.
+                    // A class such as `[[:alpha:]]`.
                     let named = self.left().strip_prefix(':').and_then(|left| left.split_once(":]"));
                     match named {
                         Some((name, _)) if name.chars().all(|c| c.is_ascii_alphabetic()) => self.at += name.len() + 3,
@@ -202,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_be_read_in_two_ways_is_refused() {
+    fn an_ambiguous_path_is_refused() {
         for bad in [
             "/a)|(.*",
             "/(",
@@ -228,17 +229,17 @@ mod tests {
     }
 
     #[test]
-    fn what_is_let_through_matches_no_text_that_is_no_path() {
+    fn an_accepted_pattern_matches_paths_only() {
         let alphabet = ["/", "a", ".*", "|", "(", ")", "?", "*", "[a/]", "\\", "(?:", "{0}"];
         let mut let_through = 0;
-        // All texts of up to four of these.
+        // All combinations of four of these.
         for number in 0..alphabet.len().pow(4) {
             let part = |place: u32| alphabet[number / alphabet.len().pow(place) % alphabet.len()];
             let path = (0..4).map(part).collect::<String>();
             if why_not(&path).is_some() {
                 continue;
             }
-            // Not everything is an expression here: Rust knows no look-ahead.
+            // Some combinations are not valid in Rust, which does not support look-ahead.
             let Ok(whole) = regex::Regex::new(&format!("^({path})$")) else { continue };
             let_through += 1;
             for other in ["", "a", ".x/", "aa/a", "(", "|"] {

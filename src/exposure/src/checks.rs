@@ -1,6 +1,6 @@
-//! The checks of one APIRule, and the text of those that it does not pass: in the words of Kyma's controller.
+//! The checks of one APIRule, and the text of its failures, with the messages of Kyma's controller.
 //!
-//! Invariant: no text has a value of a strategy's configuration in it.
+//! Invariant: no text contains a value from a strategy's configuration.
 
 use std::num::NonZeroU16;
 
@@ -21,55 +21,55 @@ const STRATEGIES: [&str; 8] = [
     "oauth2_introspection",
     "jwt",
 ];
-/// Those of them that have no configuration.
+/// Number of these strategies, from the first on, that have no configuration.
 const PLAIN: usize = 5;
-/// Services that nobody may expose: the API server, and what guards the others.
+/// Services that must not be exposed: the API server, and its proxies.
 const BLOCKED: [(&str, &str); 3] =
     [("default", "kubernetes"), ("kyma-system", "apiserver-proxy"), ("kyma-system", "apiserver-proxy-ssl")];
-/// Namespace of which nobody may expose any Service.
+/// Namespace whose Services must not be exposed.
 const BLOCKED_NAMESPACE: &str = "istio-system";
-/// URLs of one handler that are refused; further ones are not looked for.
+/// Maximum number of refused URLs per handler.
 const MOST_URLS: usize = 10;
-/// Failures that are shown.
+/// Maximum number of failures in the text.
 const SHOWN: usize = 3;
 
-/// A check that an APIRule did not pass.
+/// A failed check of an APIRule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Failure {
     attribute: String,
     message: String,
-    /// Whether it aims where it may not.
+    /// Whether the target is forbidden.
     is_forbidden: bool,
 }
 
 impl Failure {
-    /// What is wrong with an attribute.
+    /// Returns a failure of an attribute.
     pub(super) fn new(attribute: impl Into<String>, message: impl Into<String>) -> Self {
         Self { attribute: attribute.into(), message: message.into(), is_forbidden: false }
     }
 
-    /// An attribute aims at a host, a gateway, a Service or a URL that it may not have.
+    /// Returns a failure of an attribute with a forbidden host, gateway, Service or URL.
     pub(super) fn forbidden(attribute: impl Into<String>, message: impl Into<String>) -> Self {
         Self { is_forbidden: true, ..Self::new(attribute, message) }
     }
 
-    /// Whether the attribute aims where it may not.
+    /// Whether the target is forbidden.
     pub(super) fn is_forbidden(&self) -> bool {
         self.is_forbidden
     }
 
-    /// The host is served for another APIRule or by somebody else.
+    /// Returns the failure for a host of another APIRule or of another owner.
     pub(super) fn occupied(is_newer: bool) -> Self {
         Self::new(host_attribute(is_newer), "This host is occupied by another Virtual Service")
     }
 }
 
-/// The attribute that has the host.
+/// Returns the attribute with the host.
 pub(super) fn host_attribute(is_newer: bool) -> &'static str {
     if is_newer { ".spec.host" } else { ".spec.service.host" }
 }
 
-/// Failures as one text.
+/// Formats failures as one text.
 pub(super) fn text(failures: &[Failure]) -> String {
     let line = |failure: &Failure| format!("Attribute \"{}\": {}", failure.attribute, failure.message);
     if let [one] = failures {
@@ -86,7 +86,7 @@ pub(super) fn text(failures: &[Failure]) -> String {
     text
 }
 
-/// The address of a Service that may be exposed. `own`: the namespace of the APIRule.
+/// Returns the address of a Service that may be exposed. `own` is the namespace of the APIRule.
 pub(super) fn target(
     service: &ApiRuleService,
     attribute: &str,
@@ -101,7 +101,7 @@ pub(super) fn target(
         return None;
     }
     if namespace != own {
-        // Whoever may write an APIRule here need have no right there.
+        // The author of an APIRule may have no permissions in the other namespace.
         let why = format!("only Services of the namespace {own}, which the APIRule is in, can be exposed by it");
         failures.push(Failure::forbidden(format!("{attribute}.namespace"), why));
         return None;
@@ -122,7 +122,7 @@ pub(super) fn target(
     }
 }
 
-/// Checks that no path is there twice.
+/// Checks that no path occurs twice.
 pub(super) fn check_duplicates(rules: &[ApiRulePath], is_newer: bool, failures: &mut Vec<Failure>) {
     let mut seen = std::collections::HashSet::new();
     let is_again = if is_newer {
@@ -171,14 +171,14 @@ pub(super) fn check_strategies(
     }
 }
 
-/// Checks the URLs that a handler asks.
+/// Checks the URLs in a handler's configuration.
 pub(super) fn check_urls(handler: &ApiRuleHandler, attribute: &str, inside: Inside<'_>, failures: &mut Vec<Failure>) {
     let Some(config) = &handler.config else { return };
     let refused = refused(config, &format!("{attribute}.config"), inside, MOST_URLS);
     failures.extend(refused.into_iter().map(|(attribute, why)| Failure::forbidden(attribute, why)));
 }
 
-/// Whether there is no configuration.
+/// Whether the configuration is missing or empty.
 pub(super) fn is_empty(config: Option<&Value>) -> bool {
     config.is_none_or(|config| config.is_null() || config.as_object().is_some_and(serde_json::Map::is_empty))
 }

@@ -1,4 +1,4 @@
-//! What is made for an APIRule: its kinds, names and metadata.
+//! The children of an APIRule: kinds, names and metadata.
 
 use std::collections::HashSet;
 
@@ -8,13 +8,13 @@ use sha2::{Digest as _, Sha256};
 use super::resolve::Identity;
 use mainstay_api::names::{API_RULE_LABEL, NEWER_API_RULE_LABEL};
 
-/// `apiVersion` of an APIRule as its children name it.
+/// `apiVersion` of an APIRule in owner references.
 pub(super) const API_VERSION: &str = "gateway.kyma-project.io/v1alpha1";
 /// Maximum length of a name, and of the value of a label.
 const NAME: usize = 253;
 const LABEL: usize = 63;
 
-/// Where an object is: its kind, namespace and name.
+/// The kind, namespace and name of an object.
 pub(super) type Place = (ChildKind, String, String);
 
 /// A kind of children.
@@ -33,7 +33,7 @@ pub(super) enum ChildKind {
 }
 
 impl ChildKind {
-    /// All of them, in the order in which what is not wanted any more is deleted: routes before what guards them.
+    /// All kinds, in the order in which unwanted objects are deleted: routes before their guards.
     pub(super) const ALL: [Self; 5] = [
         Self::VirtualService,
         Self::AccessRule,
@@ -42,7 +42,7 @@ impl ChildKind {
         Self::AuthorizationPolicy,
     ];
 
-    /// Group, kind and plural.
+    /// Returns group, kind and plural.
     pub(super) const fn names(self) -> (&'static str, &'static str, &'static str) {
         match self {
             Self::VirtualService => ("networking.istio.io", "VirtualService", "virtualservices"),
@@ -53,19 +53,19 @@ impl ChildKind {
         }
     }
 
-    /// Name of its definition.
+    /// Returns the name of its definition.
     pub(super) fn definition(self) -> String {
         let (group, _, plural) = self.names();
         format!("{plural}.{group}")
     }
 
-    /// Whether it guards routes, which must not be there without it.
+    /// Whether it guards routes. Routes must not exist without their guards.
     pub(super) const fn guards(self) -> bool {
         matches!(self, Self::RequestAuthentication | Self::AuthorizationPolicy)
     }
 }
 
-/// An object that is to be there; without `apiVersion`, which the cluster decides.
+/// A desired object without `apiVersion`, which depends on the cluster.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Child {
     pub(super) kind: ChildKind,
@@ -79,7 +79,7 @@ impl Child {
         Self { kind, name, body }
     }
 
-    /// It is another object's, too: the garbage collector deletes it only when that one is gone as well.
+    /// Adds another owner. The garbage collector deletes the object only when all owners are gone.
     pub(super) fn also_of(&mut self, api_version: &str, kind: ChildKind, name: &str, uid: &str) {
         let owner = json!({"apiVersion": api_version, "kind": kind.names().1, "name": name, "uid": uid});
         if let Some(owners) = self.body["metadata"]["ownerReferences"].as_array_mut() {
@@ -100,7 +100,7 @@ fn metadata(identity: &Identity, name: &str) -> Value {
     json!({"name": name, "namespace": identity.namespace, "labels": labels, "ownerReferences": [owner]})
 }
 
-/// The value of the label of what is made for an APIRule.
+/// Returns the label value of the children of an APIRule.
 pub(super) fn label(namespace: &str, name: &str) -> String {
     let whole = format!("{name}.{namespace}");
     if whole.len() <= LABEL {
@@ -110,7 +110,7 @@ pub(super) fn label(namespace: &str, name: &str) -> String {
     format!("{}-{}", &whole[..LABEL - 11].trim_end_matches(['.', '-', '_']), &digest[..10])
 }
 
-/// Names for the children of one kind: the APIRule's with some digits of a digest, or more where those are taken.
+/// Names for the children of one kind: the APIRule's name with five digits of a digest, or more if the name is taken.
 pub(super) struct Names<'i> {
     identity: &'i Identity,
     taken: HashSet<String>,
@@ -121,13 +121,13 @@ impl<'i> Names<'i> {
         Self { identity, taken: HashSet::new() }
     }
 
-    /// The name of the only child of a kind, by the digits of the UID.
+    /// Returns the name of the only child of a kind, from the digits of the UID.
     pub(super) fn of_uid(&self) -> String {
         let digits: String = self.identity.uid.chars().filter(char::is_ascii_hexdigit).take(5).collect();
         self.with(&digits)
     }
 
-    /// The name of a child that is told from others by a text.
+    /// Returns the name of a child that the text `by` identifies.
     pub(super) fn next(&mut self, by: &str) -> String {
         let digest = hex::encode(Sha256::digest(by.as_bytes()));
         let name = [5, 10, 20].into_iter().map(|digits| self.with(&digest[..digits]));

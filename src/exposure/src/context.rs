@@ -1,4 +1,4 @@
-//! What all APIRules share: what is known of the cluster, and who is woken when that changes.
+//! The state that all APIRules share: the known state of the cluster, and the tasks to notify of changes.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
@@ -21,19 +21,19 @@ use mainstay_engine::apply::Writer;
 use mainstay_engine::notification::Message;
 use mainstay_object::Owner;
 
-/// Objects that are written at the same time.
+/// Maximum number of concurrent writes.
 const AT_ONCE: usize = 8;
 
 type Emit = dyn Fn(&Owner, &Message) + Send + Sync;
 
-/// What all APIRules of an agent share.
+/// The state that all APIRules of an agent share.
 pub struct Context {
     pub(super) writer: Writer,
     pub(super) settings: Settings,
     pub(super) liveness: Component,
     pub(super) permits: Semaphore,
     emit: Box<Emit>,
-    /// Whether there was an APIRule.
+    /// Whether an APIRule has ever existed.
     is_used: watch::Sender<bool>,
     state: Mutex<State>,
 }
@@ -41,12 +41,12 @@ pub struct Context {
 #[derive(Default)]
 struct State {
     known: Known,
-    /// The tasks of the APIRules.
+    /// The notifiers of the APIRules' tasks.
     tasks: HashMap<Owner, Arc<Notify>>,
 }
 
 impl Context {
-    /// A context in which nothing is known yet. `emit` must not block.
+    /// Returns a context without known state. `emit` must not block.
     pub fn new(
         writer: Writer,
         settings: Settings,
@@ -57,12 +57,12 @@ impl Context {
         Self { writer, settings, liveness, permits: Semaphore::new(AT_ONCE), emit: Box::new(emit), is_used, state }
     }
 
-    /// The writer of what is made for APIRules.
+    /// Returns the writer of the children.
     pub fn writer(&self) -> &Writer {
         &self.writer
     }
 
-    /// An APIRule is there. Notifies when it is to be looked at.
+    /// Adds an APIRule. The returned notifier fires when the APIRule has to be reconciled.
     pub(super) fn enter(&self, owner: &Owner) -> Arc<Notify> {
         self.is_used.send_replace(true);
         let notify = Arc::clone(self.state.lock().tasks.entry(owner.clone()).or_default());
@@ -70,13 +70,13 @@ impl Context {
         notify
     }
 
-    /// An APIRule is gone.
+    /// Removes an APIRule.
     pub(super) fn leave(&self, owner: &Owner) {
         self.state.lock().tasks.remove(owner);
         self.change(|known| known.leave(owner));
     }
 
-    /// Whether there was an APIRule.
+    /// Subscribes to whether an APIRule has ever existed.
     pub(super) fn is_used(&self) -> watch::Receiver<bool> {
         self.is_used.subscribe()
     }
@@ -85,27 +85,28 @@ impl Context {
         (self.emit)(owner, message);
     }
 
-    /// What is known of the cluster.
+    /// Returns the known facts about the cluster.
     pub(super) fn facts(&self) -> Facts {
         self.state.lock().known.facts()
     }
 
-    /// What is served of a kind.
+    /// Returns the served version of a kind.
     pub(super) fn served(&self, kind: ChildKind) -> Option<Served> {
         self.state.lock().known.served(kind)
     }
 
-    /// An object, if it is there.
+    /// Returns an existing object.
     pub(super) fn seen(&self, place: &Place) -> Option<Seen> {
         self.state.lock().known.seen(place)
     }
 
-    /// The objects of an APIRule.
+    /// Returns the objects of an APIRule.
     pub(super) fn children(&self, owner: &Owner, uid: &str) -> Vec<(Place, Seen)> {
         self.state.lock().known.children(owner, uid)
     }
 
-    /// Which of these Services of a namespace are no targets. The APIRule is woken when one of them changes.
+    /// Returns which of these Services of a namespace are not valid targets. The APIRule is notified when one of them
+    /// changes.
     pub(super) fn no_targets(&self, owner: &Owner, services: BTreeSet<String>) -> NoTargets {
         self.change(|known| known.no_targets(owner, services))
     }
@@ -115,82 +116,82 @@ impl Context {
         self.state.lock().known.has_services(namespace)
     }
 
-    /// The version of a Service that is there.
+    /// Returns the version of an existing Service.
     pub(super) fn service_version(&self, namespace: &str, name: &str) -> Option<Box<str>> {
         self.state.lock().known.service_version(namespace, name)
     }
 
-    /// Whether pods of a namespace get Istio's proxy.
+    /// Whether pods of a namespace have Istio's proxy.
     pub(super) fn have_proxies(&self, namespace: &str) -> bool {
         self.state.lock().known.have_proxies(namespace)
     }
 
-    /// Whether a host is served for somebody else, or is next for somebody else. Who asks wants it from now on.
+    /// Whether another owner serves a host or is next in line for it. Registers the caller as a candidate for the host.
     pub(super) fn is_occupied(&self, owner: &Owner, uid: &str, created: Option<Timestamp>, host: &str) -> bool {
         self.change(|known| known.is_occupied(owner, uid, created, host))
     }
 
-    /// Takes a host. Whether it is had now.
+    /// Takes a host. Returns whether the APIRule holds it now.
     pub(super) fn take(&self, owner: &Owner, uid: &str, host: &str) -> bool {
         self.change(|known| known.take(owner, uid, host))
     }
 
-    /// Gives up all hosts but one.
+    /// Releases all hosts except one.
     pub(super) fn keep_only(&self, owner: &Owner, host: Option<&str>) {
         self.change(|known| known.keep_only(owner, host));
     }
 
-    /// Wants no host any more.
+    /// Removes the APIRule as a candidate for hosts.
     pub(super) fn withdraw(&self, owner: &Owner) {
         self.change(|known| known.withdraw(owner));
     }
 
-    /// A definition serves this. Whether that is another version than before.
+    /// Sets the served version of a kind. Returns whether it changed.
     pub(super) fn set_served(&self, kind: ChildKind, served: Option<Served>) -> bool {
         self.change(|known| known.set_served(kind, served))
     }
 
-    /// A list begins.
+    /// Begins a list.
     pub(super) fn begin(&self, watched: Watched) {
         self.change(|known| known.begin(watched));
     }
 
-    /// A list is complete.
+    /// Ends a list.
     pub(super) fn synced(&self, watched: Watched) {
         self.change(|known| known.synced(watched));
     }
 
-    /// A watch fails.
+    /// Records a failed watch.
     pub(super) fn failed(&self, watched: Watched, why: String) {
         self.change(|known| known.failed(watched, why));
     }
 
-    /// An object is there.
+    /// Records an existing object.
     pub(super) fn see(&self, kind: ChildKind, live: &Value) {
         self.change(|known| known.see(kind, live));
     }
 
-    /// An object was written. What is remembered of it; `None` if it may be gone by now.
+    /// Records a written object. Returns its state; `None` if it may be deleted already.
     pub(super) fn wrote(&self, kind: ChildKind, live: &Value) -> Option<Seen> {
         self.change(|known| known.wrote(kind, live))
     }
 
-    /// An object is gone.
+    /// Records a deleted object.
     pub(super) fn gone(&self, kind: ChildKind, live: &Value) {
         self.change(|known| known.gone(kind, live));
     }
 
-    /// A Service is there, or not.
+    /// Records an existing or deleted Service.
     pub(super) fn set_service(&self, live: &Value, is_there: bool) {
         self.change(|known| known.set_service(live, is_there));
     }
 
-    /// A namespace is there, or not.
+    /// Records an existing or deleted namespace.
     pub(super) fn set_namespace(&self, live: &Value, is_there: bool) {
         self.change(|known| known.set_namespace(live, is_there));
     }
 
-    /// Changes what is known, and wakes who is to look at that.
+    /// Changes the state and notifies the affected tasks.
     fn change<T>(&self, change: impl FnOnce(&mut Known) -> T) -> T {
         let mut state = self.state.lock();
         let done = change(&mut state.known);

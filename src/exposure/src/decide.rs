@@ -1,7 +1,7 @@
-//! What is to be done about each object of one APIRule, and what is said of all of them.
+//! Decides what happens to each object of an APIRule, and the outcome of the APIRule.
 //!
-//! Invariant: what is written or deleted is this APIRule's, or was there under its name for nobody else.
-//! Invariant: what somebody keeps changing is reverted less and less often.
+//! Invariant: only objects of this APIRule are written or deleted, or objects with their name and no other owner.
+//! Invariant: repeated changes by others are reverted with increasing delays.
 
 use std::time::Duration;
 
@@ -16,53 +16,53 @@ use mainstay_api::names::EXPOSURE_MANAGER;
 use mainstay_engine::managed::revert_backoff::RevertBackoff;
 use mainstay_object::{Digest, Owner};
 
-/// The longest wait before an object is reverted that somebody keeps changing.
+/// Maximum delay of a revert.
 const MOST: Duration = Duration::from_secs(300);
 
-/// An object as it was written last.
+/// The last written state of an object.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Applied {
     pub(super) desired: Digest,
     pub(super) fingerprint: Digest,
 }
 
-/// What is to be done about an object that is to be there.
+/// The decision about a desired object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Put {
-    /// It is as it was written, or is made again once its deletion is seen.
+    /// It is unchanged, or it is being deleted and is created again afterwards.
     Nothing,
-    /// It is reverted later.
+    /// It is reverted after this delay.
     Later(Duration),
-    /// It is not this APIRule's.
+    /// It belongs to another owner.
     Taken,
-    /// It is written for the first time, or another version of it.
+    /// It is written for the first time, or in another version.
     Write,
-    /// It is written again, over what somebody has changed.
+    /// It is written again over a change by someone else.
     Revert,
 }
 
-/// How often what somebody changes is reverted. Times are seconds on the clock of who asks.
+/// The backoff of reverts. Times are seconds on the caller's clock.
 #[derive(Debug, Default)]
 pub(super) struct Reverts {
     backoff: RevertBackoff,
-    /// Nothing is reverted before.
+    /// End of the current delay.
     held_until: f64,
 }
 
 impl Reverts {
-    /// Something was reverted.
+    /// Records a revert.
     pub(super) fn add(&mut self, now: f64) {
         self.backoff.grow(now);
         self.held_until = now + self.backoff.delay(now, MOST).as_secs_f64();
     }
 
-    /// How long what somebody has changed has to wait.
+    /// Returns how long the next revert has to wait.
     pub(super) fn wait(&self, now: f64) -> Option<Duration> {
         (now < self.held_until).then(|| Duration::from_secs_f64(self.held_until - now))
     }
 }
 
-/// What is to be done about an object of the APIRule `owner` with this UID. `reverts`: how long a revert has to wait.
+/// Decides about an object of the APIRule `owner` with this UID. `reverts` is the remaining delay of reverts.
 pub(super) fn put(
     desired: Digest,
     applied: Option<&Applied>,
@@ -83,13 +83,13 @@ pub(super) fn put(
     }
 }
 
-/// Of the objects of an APIRule, what this agent has made and is not wanted any more.
+/// Returns the objects of an APIRule that this agent created and that are not desired any more.
 pub(super) fn unwanted(children: Vec<(Place, Seen)>, wanted: &[Child]) -> Vec<(Place, Seen)> {
     let is_wanted = |place: &Place| wanted.iter().any(|child| child.kind == place.0 && child.name == place.2);
     children.into_iter().filter(|(place, seen)| seen.is_ours && !seen.is_terminating && !is_wanted(place)).collect()
 }
 
-/// Whether this agent has made an object for an APIRule.
+/// Whether this agent created an object for an APIRule.
 pub(super) fn is_made_for(rule: &str, meta: &ObjectMeta) -> bool {
     let is_owned =
         meta.owner_references.iter().flatten().any(|owner| owner.uid == rule && owner.controller == Some(true));
@@ -97,19 +97,19 @@ pub(super) fn is_made_for(rule: &str, meta: &ObjectMeta) -> bool {
     is_owned && managers.into_iter().any(|field| field.manager.as_deref() == Some(EXPOSURE_MANAGER))
 }
 
-/// The object of an APIRule that another controller has made.
+/// Returns an object of an APIRule that another controller created.
 pub(super) fn made_elsewhere(children: &[(Place, Seen)]) -> Option<String> {
     let foreign = children.iter().find(|(_, seen)| !seen.is_ours && !seen.is_terminating);
     foreign.map(|(place, _)| format!("{} {}", place.0.names().1, place.2))
 }
 
-/// The VirtualService of these objects.
+/// Returns the VirtualService among these objects.
 pub(super) fn virtual_service(children: &[Child]) -> Option<&Child> {
     children.iter().find(|child| child.kind == ChildKind::VirtualService)
 }
 
-/// What guards a route goes after it, when the garbage collector deletes both. `seen`: the VirtualService that is there, which is
-/// served in this version.
+/// Makes the VirtualService an owner of the guards, so that the garbage collector deletes them after the route. `seen`
+/// is the existing VirtualService, and `version` its served version.
 pub(super) fn guard_as_long_as_routed(
     children: &mut [Child],
     seen: Option<&Seen>,
@@ -123,7 +123,7 @@ pub(super) fn guard_as_long_as_routed(
     }
 }
 
-/// The access rules that are there, as words.
+/// Describes the existing access rules.
 pub(super) fn old_rules(children: Vec<(Place, Seen)>) -> String {
     let rules = children.into_iter().filter(|(place, seen)| place.0 == ChildKind::AccessRule && !seen.is_terminating);
     let mut names: Vec<String> = rules.map(|(place, _)| place.2).collect();
@@ -135,7 +135,7 @@ pub(super) fn old_rules(children: Vec<(Place, Seen)>) -> String {
     }
 }
 
-/// What is said of the objects: the worst. Nothing is said of what is not there.
+/// Returns the worst verdict about the objects. A missing object counts as waiting.
 pub(super) fn worst(verdicts: impl Iterator<Item = Option<Verdict>>) -> Verdict {
     let mut worst = Verdict::Accepted;
     for verdict in verdicts {
@@ -148,7 +148,7 @@ pub(super) fn worst(verdicts: impl Iterator<Item = Option<Verdict>>) -> Verdict 
     worst
 }
 
-/// What became of an APIRule whose objects are there. `problem`: why not every path is routed.
+/// Returns the outcome of an APIRule whose objects exist. `problem`: why some paths are not routed.
 pub(super) fn outcome(host: &str, problem: Option<String>, verdict: Verdict, no_targets: NoTargets) -> Outcome {
     if !no_targets.is_empty() {
         return Outcome::NoTargets(no_targets);
@@ -161,7 +161,7 @@ pub(super) fn outcome(host: &str, problem: Option<String>, verdict: Verdict, no_
     }
 }
 
-/// What becomes of an APIRule that cannot be served. `is_served`: whether the last valid version is.
+/// Returns the outcome of an APIRule that cannot be served. `is_served`: whether its last valid version is served.
 pub(super) fn not_served(failures: &[Failure], is_newer: bool, is_served: bool) -> Outcome {
     let text = text(failures);
     if failures == [Failure::occupied(is_newer)] {
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_somebody_changed_is_put_back_and_only_that_waits() {
+    fn only_changed_objects_are_reverted_and_only_those_wait() {
         let (live, held) = (seen(json!({})), Some(Duration::from_secs(9)));
         let (old, new) = (Digest::of(b"old"), Digest::of(b"new"));
         let as_written = Applied { desired: new, fingerprint: live.fingerprint };
@@ -221,7 +221,7 @@ mod tests {
         let mut foreign = by_others;
         foreign["ownerReferences"] = json!([]);
         check(None, Some(&seen(json!({"metadata": foreign}))), None, Put::Taken);
-        // Somebody else's stays so while it is being deleted.
+        // An object of another owner stays that owner's during its deletion.
         foreign["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
         check(None, Some(&seen(json!({"metadata": foreign}))), None, Put::Taken);
         let gone = json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}});
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn deletes_its_own_that_nobody_wants() {
+    fn deletes_its_own_unwanted_objects() {
         let place = |name: &str| (ChildKind::AccessRule, "shop".to_owned(), name.to_owned());
         let by_others = seen(json!({"metadata": {"managedFields": []}}));
         let terminating = seen(json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}));

@@ -1,7 +1,9 @@
-//! How each path of an APIRule can be guarded in a cluster, and which paths must not be routed.
+//! Decides how each path of an APIRule is guarded in a cluster, and which paths must not be routed.
 //!
-//! Invariant: a path with a check that cannot be made is not routed, nor is one that may lead to the same requests.
-//! Invariant: a path whose Service is no target is not routed; if it has a check, nor is one that may lead to the same requests.
+//! Invariant: a path whose check the cluster cannot make is not routed, and neither are paths that may match the same
+//! requests.
+//! Invariant: a path whose Service is not a valid target is not routed. If it has a check, neither are paths that may
+//! match the same requests.
 
 use super::checks::is_empty;
 use super::no_target::NoTargets;
@@ -11,29 +13,29 @@ use super::served::Means;
 use super::token;
 use super::workload::Workloads;
 
-/// How requests to a path are guarded.
+/// The guard of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Guard {
-    /// All of them lead to the Service.
+    /// None: all requests reach the Service.
     Open,
-    /// Those with the methods do.
+    /// Requests with one of the methods reach the Service.
     Methods,
-    /// Those with the methods and a token do: Istio's proxies decide.
+    /// Istio's proxies check the methods and a token.
     Token,
-    /// Oathkeeper decides.
+    /// Oathkeeper checks requests.
     Oathkeeper,
 }
 
-/// What can be routed, and what cannot.
+/// The guards of all paths.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Expressed {
-    /// The guard of each path; `None`: it is not routed.
+    /// The guard of each path; `None` if it is not routed.
     pub(super) guards: Vec<Option<Guard>>,
-    /// Why not all are.
+    /// Why some paths are not routed.
     pub(super) problem: Option<String>,
 }
 
-/// Decides for every path.
+/// Decides about every path.
 pub(super) fn express(resolved: &Resolved, means: Means, workloads: &Workloads, no_targets: &NoTargets) -> Expressed {
     let rules = &resolved.rules;
     let decided: Vec<Result<Guard, String>> =
@@ -46,7 +48,7 @@ pub(super) fn express(resolved: &Resolved, means: Means, workloads: &Workloads, 
     let asking: Vec<usize> = (0..rules.len()).filter(|at| guards[*at] == Some(Guard::Token)).collect();
     let shadows = |at: usize| {
         let guard = guards[at]?;
-        // Of two that ask for a token, both are asked for.
+        // If both paths check a token, the policies of both apply.
         let asking = asking.iter().filter(|_| guard != Guard::Token);
         refused.iter().chain(&absent).chain(asking).copied().find(|other| meets(&rules[at], guard, &rules[*other]))
     };
@@ -86,13 +88,13 @@ pub(super) fn express(resolved: &Resolved, means: Means, workloads: &Workloads, 
     Expressed { guards, problem }
 }
 
-/// Whether a path asks for more than a method.
+/// Whether a path checks more than the method.
 fn has_check(rule: &Rule) -> bool {
     let is_open = |handler: &str| matches!(handler, "allow" | "noop");
     !rule.mutators.is_empty() || !rule.strategies.iter().all(|strategy| is_open(&strategy.handler))
 }
 
-/// The guard of a path; or why it has none, to be said after what it asks for.
+/// Returns the guard of a path, or why it has none, as a suffix to the description of its checks.
 fn guard(resolved: &Resolved, rule: &Rule, means: Means, workloads: &Workloads) -> Result<Guard, String> {
     let only = |handler: &str| rule.strategies.iter().all(|strategy| strategy.handler == handler);
     if rule.mutators.is_empty() && only("allow") {
@@ -122,19 +124,19 @@ fn guard(resolved: &Resolved, rule: &Rule, means: Means, workloads: &Workloads) 
     Err(format!(": {why}"))
 }
 
-/// Whether the tokens of all other paths can be asked for beside those of one.
+/// Whether Istio can check this token together with those of all other paths.
 fn goes_with_others(resolved: &Resolved, token: &token::Token) -> bool {
     let asking = resolved.rules.iter().filter(|rule| token::is_wanted(rule));
     asking.filter_map(|rule| token::token(rule).ok()).all(|other| token::go_together(token, &other))
 }
 
-/// Whether a routed path may take requests of one that must not be routed.
+/// Whether a routed path may match requests of one that must not be routed.
 fn meets(routed: &Rule, guard: Guard, refused: &Rule) -> bool {
     let same_methods = guard == Guard::Open || routed.methods.iter().any(|method| refused.methods.contains(method));
     same_methods && may_overlap(&routed.path, &refused.path)
 }
 
-/// The words of what is asked for, without any configuration.
+/// Describes the checks of a path without their configuration.
 fn checks(rule: &Rule) -> String {
     let handlers = rule.strategies.iter().map(|strategy| strategy.handler.as_str());
     let mutators = rule.mutators.iter().map(|mutator| mutator.handler.as_str());
@@ -172,7 +174,7 @@ mod tests {
             Means::IstioPolicies,
             "Token Token Token",
         );
-        // What is escaped may be read as the guarded path by what answers.
+        // The Service may decode an escaped path to the guarded one.
         check(&[closed.clone(), path("/.*", &["GET"], "noop")], Means::IstioPolicies, "Token -");
         check(&[closed.clone(), path("/.*", &["POST"], "noop")], Means::IstioPolicies, "Token Methods");
         check(&[closed.clone(), path("/.*", &["POST"], "allow")], Means::IstioPolicies, "Token -");
@@ -196,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_open_needs_no_check_and_oathkeeper_makes_all() {
+    fn open_paths_need_no_check_and_oathkeeper_makes_all_others() {
         let all = [
             path("/a", &["GET"], "allow"),
             path("/b", &["GET"], "noop"),

@@ -8,7 +8,7 @@ use super::settings::Settings;
 use mainstay_api::ApiRule;
 use mainstay_object::names::DomainName;
 
-/// An APIRule of the namespace `shop`, with the spec of the tutorial merged over.
+/// Returns an APIRule in the namespace `shop`: the tutorial's spec, merged with `spec`.
 pub(super) fn rule(spec: Value) -> ApiRule {
     let mut whole = json!({
         "gateway": "kyma-gateway.kyma-system.svc.cluster.local",
@@ -26,7 +26,7 @@ pub(super) fn rule(spec: Value) -> ApiRule {
     .unwrap()
 }
 
-/// The same, resolved.
+/// Returns the resolved APIRule.
 pub(super) fn resolved(spec: Value) -> Resolved {
     let issuers = ["https://a", "https://b", "https://k", "https://keys"];
     let settings = Settings {
@@ -37,7 +37,7 @@ pub(super) fn resolved(spec: Value) -> Resolved {
     resolve(&rule(spec), &settings, &|_| false, |_| false).unwrap_or_else(|failures| panic!("{}", text(&failures)))
 }
 
-/// A rule with one path.
+/// Returns a rule with one path.
 pub(super) fn path(path: &str, methods: &[&str], handler: &str) -> Value {
     let config = if handler == "jwt" { json!({"trusted_issuers": ["https://issuer.example.com"]}) } else { json!({}) };
     json!({"path": path, "methods": methods, "accessStrategies": [{"handler": handler, "config": config}]})

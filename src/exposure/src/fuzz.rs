@@ -1,4 +1,4 @@
-//! Readers of hostile input, for a fuzzer: each takes any bytes, ends soon, does not panic, and keeps its promise.
+//! Fuzz targets for untrusted input. Each accepts any bytes, ends soon, does not panic, and checks its invariants.
 
 use reqwest::Url;
 use serde_json::Value;
@@ -14,7 +14,7 @@ use super::workload::Workloads;
 use mainstay_api::ApiRule;
 use mainstay_object::names::{DomainName, ServiceHost};
 
-/// An APIRule as JSON: its objects lead to Services of its namespace, for permitted hosts at permitted gateways.
+/// Resolves an APIRule from JSON. Its objects route only to Services of its namespace, for allowed hosts and gateways.
 pub fn api_rule(bytes: &[u8]) {
     let Ok(rule) = serde_json::from_slice::<ApiRule>(bytes) else { return };
     let settings = Settings { default_domain: DomainName::parse("kyma.local").ok(), ..Settings::default() };
@@ -56,7 +56,7 @@ fn leads_where_it_may(resolved: &Resolved, child: &Child) {
             let upstream = spec["upstream"]["url"].as_str().and_then(|url| Url::parse(url).ok());
             let is_plain = |url: &Url| url.path() == "/" && url.query().is_none() && url.username().is_empty();
             let is_right = |url: &Url| url.host_str().is_some_and(is_own) && is_plain(url);
-            // A label that begins like one of another alphabet is no host of a URL.
+            // A host with an invalid `xn--` label does not parse as a URL.
             assert!(upstream.is_none_or(|url| is_right(&url)), "the upstream is a Service of its own");
             for one in spec["authenticators"].as_array().into_iter().flatten() {
                 let keys = one["config"]["jwks_urls"].as_array().into_iter().flatten().filter_map(Value::as_str);

@@ -1,9 +1,10 @@
-//! Whose a host is, among APIRules.
+//! Assigns hosts to APIRules.
 //!
-//! Who has a host keeps it. Of those who want one that nobody has, the APIRule that was made first gets it, then the one whose
-//! namespace and name come first. Otherwise whoever has an old APIRule could take away a host that somebody else serves.
+//! The holder of a host keeps it. Of several candidates, the oldest APIRule gets a free host, then the one whose
+//! namespace and name come first. Without the first rule, an old APIRule could take over a host that another one
+//! serves.
 //!
-//! Invariant: a host is nobody's or one APIRule's.
+//! Invariant: a host has at most one holder.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -11,10 +12,10 @@ use jiff::Timestamp;
 
 use mainstay_object::Owner;
 
-/// Who wants a host, in the order in which they get it.
+/// A candidate for a host. Candidates are ordered by priority.
 type Candidate = (Option<Timestamp>, Owner);
 
-/// Who has and who wants which host. Hosts are in lower case.
+/// The holders and candidates of hosts. Hosts are in lower case.
 #[derive(Debug, Default)]
 pub(super) struct Hosts {
     holders: HashMap<String, Owner>,
@@ -23,7 +24,7 @@ pub(super) struct Hosts {
 }
 
 impl Hosts {
-    /// Somebody wants this host, and no other. Who is to look again at the one that was wanted before.
+    /// Registers a candidate for this host only. Returns the candidates of its previous host, which may be free now.
     pub(super) fn want(&mut self, owner: &Owner, created: Option<Timestamp>, host: &str) -> Vec<Owner> {
         if self.wanted.get(owner).is_some_and(|(known, _)| known == host) {
             return Vec::new();
@@ -34,7 +35,7 @@ impl Hosts {
         woken
     }
 
-    /// Somebody wants no host any more. Who is to look again.
+    /// Removes a candidate. Returns the remaining candidates of its host.
     pub(super) fn withdraw(&mut self, owner: &Owner) -> Vec<Owner> {
         let Some((host, created)) = self.wanted.remove(owner) else { return Vec::new() };
         if let Some(all) = self.candidates.get_mut(&host) {
@@ -46,13 +47,13 @@ impl Hosts {
         self.candidates(&host)
     }
 
-    /// Whether somebody else has a host, or goes before.
+    /// Whether another APIRule holds a host or has priority.
     pub(super) fn is_others(&self, owner: &Owner, host: &str) -> bool {
         let next = || self.candidates.get(host).and_then(BTreeSet::first).map(|(_, next)| next);
         self.holders.get(host).or_else(next).is_some_and(|other| other != owner)
     }
 
-    /// Takes a host that nobody else has. Whether it is had now.
+    /// Takes a host that no other APIRule holds. Returns whether this succeeded.
     pub(super) fn take(&mut self, owner: &Owner, host: &str) -> bool {
         if self.is_others(owner, host) {
             return false;
@@ -61,7 +62,7 @@ impl Hosts {
         true
     }
 
-    /// Somebody gives all hosts up but one. Who is to look again.
+    /// Releases all hosts except one. Returns the candidates of the released hosts.
     pub(super) fn keep_only(&mut self, owner: &Owner, host: Option<&str>) -> Vec<Owner> {
         let gives_up = |(held, holder): &(&String, &Owner)| *holder == owner && Some(held.as_str()) != host;
         let free: Vec<String> = self.holders.iter().filter(gives_up).map(|(held, _)| held.clone()).collect();
@@ -71,7 +72,7 @@ impl Hosts {
         free.iter().flat_map(|host| self.candidates(host)).collect()
     }
 
-    /// Who wants a host.
+    /// Returns the candidates of a host.
     pub(super) fn candidates(&self, host: &str) -> Vec<Owner> {
         self.candidates.get(host).into_iter().flatten().map(|(_, owner)| owner.clone()).collect()
     }
@@ -104,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn of_two_of_one_age_the_name_decides_and_who_withdraws_makes_room() {
+    fn the_name_decides_between_rules_of_one_age_and_a_withdrawn_rule_frees_the_host() {
         let (mut hosts, host) = (Hosts::default(), "a.b");
         hosts.want(&rule("b"), at(1), host);
         hosts.want(&rule("a"), at(1), host);

@@ -1,4 +1,4 @@
-//! The Gateway API's `HTTPRoute`s for an APIRule: as many as its paths and methods need.
+//! Builds the Gateway API's `HTTPRoute`s of an APIRule. Their number depends on paths and methods.
 
 use serde_json::{Value, json};
 
@@ -8,19 +8,19 @@ use super::paths::{Shape, shape};
 use super::resolve::{Resolved, Rule};
 use super::served::RouteFeatures;
 
-/// The methods that an HTTPRoute knows.
+/// The methods that an HTTPRoute supports.
 const METHODS: [&str; 9] = ["GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH"];
-/// Rules of one HTTPRoute, and matches in all of them.
+/// Maximum number of rules in an HTTPRoute, and of matches in all of them.
 const MOST_RULES: usize = 16;
 const MOST_MATCHES: usize = 128;
 
-/// The HTTPRoutes, with a rule for each path that has a guard.
+/// Returns the HTTPRoutes, with a rule for each path that has a guard.
 pub(super) fn build(resolved: &Resolved, guards: &[Option<Guard>], features: RouteFeatures) -> Vec<Child> {
     let mut parts: Vec<(Vec<Value>, usize)> = Vec::new();
     for (rule, guard) in resolved.rules.iter().zip(guards) {
         let Some(guard) = guard else { continue };
         let matches = matches(rule, *guard);
-        // None of its methods can be asked for.
+        // An HTTPRoute supports none of its methods.
         if matches.is_empty() {
             continue;
         }
@@ -48,7 +48,7 @@ fn matches(rule: &Rule, guard: Guard) -> Vec<Value> {
     let path = match shape(&rule.path) {
         Shape::All => json!({"type": "PathPrefix", "value": "/"}),
         Shape::Exact(path) if may_be_exact(path) => json!({"type": "Exact", "value": path}),
-        // A prefix would match what it ends before, too.
+        // A prefix match would also match shorter paths.
         Shape::Exact(path) | Shape::Expression(path) => json!({"type": "RegularExpression", "value": path}),
     };
     if guard == Guard::Open {
@@ -58,7 +58,7 @@ fn matches(rule: &Rule, guard: Guard) -> Vec<Value> {
     known.map(|method| json!({"path": path, "method": method})).collect()
 }
 
-/// Whether an HTTPRoute takes a literal path for an exact one: it refuses what gateways may read as another path.
+/// Whether a literal path is valid as an exact match. The Gateway API refuses paths that gateways may normalise.
 fn may_be_exact(path: &str) -> bool {
     let is_escape = |rest: &str| {
         let digits = rest.as_bytes().get(..2).unwrap_or_default();
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_cluster_lacks_is_left_out_and_paths_keep_their_meaning() {
+    fn features_that_the_cluster_lacks_are_left_out_and_paths_keep_their_meaning() {
         let rules =
             [path("/x/.*", &["GET"], "allow"), path("/post", &["POST"], "noop"), path("/odd", &["BREW"], "noop")];
         let guards = [Some(Guard::Open), Some(Guard::Methods), Some(Guard::Methods)];

@@ -1,4 +1,4 @@
-//! The objects that are there: whose they are, and which hosts they have.
+//! An index of existing objects by APIRule and by host.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -6,19 +6,19 @@ use super::child::{ChildKind, Place};
 use super::seen::Seen;
 use mainstay_object::Owner;
 
-/// The objects that are there.
+/// The existing objects.
 #[derive(Debug, Default)]
 pub(super) struct Index {
     seen: HashMap<Place, Seen>,
     /// The objects of each APIRule, by its UID.
     of_rules: HashMap<Box<str>, BTreeSet<Place>>,
-    /// Who has a host in an object.
+    /// The objects with each host.
     of_hosts: HashMap<Box<str>, BTreeSet<Place>>,
-    /// The newest version at which an object of a kind was gone.
+    /// The newest version of a deleted object, per kind.
     gone: HashMap<ChildKind, u64>,
 }
 
-/// Whose objects are others than before, and for whom hosts may be.
+/// The owners and hosts that a change affects.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Affected {
     pub(super) owners: Vec<Owner>,
@@ -33,38 +33,38 @@ impl Affected {
 }
 
 impl Index {
-    /// An object, if it is there.
+    /// Returns an existing object.
     pub(super) fn get(&self, place: &Place) -> Option<&Seen> {
         self.seen.get(place)
     }
 
-    /// The objects of an APIRule.
+    /// Returns the objects of an APIRule.
     pub(super) fn of_rule(&self, owner: &Owner, uid: &str) -> Vec<(Place, Seen)> {
         let places = self.of_rules.get(uid).into_iter().flatten();
         let seen = places.filter_map(|place| Some((place.clone(), self.seen.get(place)?.clone())));
         seen.filter(|(_, seen)| seen.is_of(owner, uid)).collect()
     }
 
-    /// Where objects of a kind are.
+    /// Returns the places of all objects of a kind.
     pub(super) fn of_kind(&self, kind: ChildKind) -> impl Iterator<Item = &Place> {
         self.seen.keys().filter(move |place| place.0 == kind)
     }
 
-    /// Whether an object has a host that is not this APIRule's. Hosts are in lower case.
+    /// Whether an object that does not belong to this APIRule has a host. Hosts are in lower case.
     pub(super) fn is_served_for_others(&self, owner: &Owner, uid: &str, host: &str) -> bool {
         let places = self.of_hosts.get(host).into_iter().flatten();
         let mut seen = places.filter_map(|place| Some((place.0, self.seen.get(place)?)));
-        // Several HTTPRoutes may have one host, but not for two APIRules.
+        // Several HTTPRoutes of one APIRule may have the same host.
         seen.any(|(kind, seen)| !seen.is_of(owner, uid) && (kind == ChildKind::VirtualService || seen.rule.is_some()))
     }
 
-    /// Whether an object that was written may have been deleted before the answer came.
+    /// Whether a written object may have been deleted before the response arrived.
     pub(super) fn may_be_gone(&self, place: &Place, written: &Seen) -> bool {
         let is_past = written.version().zip(self.gone.get(&place.0)).is_some_and(|(this, gone)| this <= *gone);
         is_past && !self.seen.contains_key(place)
     }
 
-    /// An object is there, unless what is known of it is newer. What that changes.
+    /// Inserts an object, unless the known state is newer. Returns the affected owners and hosts.
     pub(super) fn insert(&mut self, place: Place, new: Seen) -> Affected {
         let mut affected = match self.seen.get(&place) {
             Some(known) if new.is_older_than(known) => return Affected::default(),
@@ -85,7 +85,7 @@ impl Index {
         affected
     }
 
-    /// An object was deleted; this was its last state. What that changes.
+    /// Removes a deleted object with this last state. Returns the affected owners and hosts.
     pub(super) fn gone(&mut self, place: &Place, last: &Seen) -> Affected {
         if let Some(version) = last.version() {
             let newest = self.gone.entry(place.0).or_default();
@@ -94,7 +94,7 @@ impl Index {
         self.remove(place)
     }
 
-    /// An object is not there any more. What that changes.
+    /// Removes an object. Returns the affected owners and hosts.
     pub(super) fn remove(&mut self, place: &Place) -> Affected {
         let mut affected = Affected::default();
         let Some(old) = self.seen.remove(place) else { return affected };
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn another_host_or_owner_affects_the_old_and_the_new_one_and_an_older_state_nobody() {
+    fn another_host_or_owner_affects_the_old_and_the_new_one_and_an_older_state_none() {
         let (mut index, of) = (Index::default(), |name: &str| Owner::api_rule("shop", name));
         index.insert(place(), seen("5", "a.b", "web"));
         assert_eq!(index.insert(place(), seen("6", "a.b", "web")), Affected::default());

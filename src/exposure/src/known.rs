@@ -1,7 +1,7 @@
-//! What is known of the cluster: what it serves, the objects that route, the Services, and whose each host is.
+//! The known state of the cluster: served kinds, routing objects, Services, and the holders of hosts.
 //!
-//! Invariant: nothing is decided before everything is known that is needed: what was listed once stays known while it is listed again.
-//! Invariant: an APIRule is woken by what may change what becomes of it, and by nothing else.
+//! Invariant: no decision is made before all needed lists are complete. Listed objects stay known during a relist.
+//! Invariant: an APIRule is notified only of changes that may affect it.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -20,75 +20,76 @@ use super::workload::have_proxies;
 use mainstay_engine::managed::verdict::resource_version;
 use mainstay_object::Owner;
 
-/// What is known of the cluster.
+/// The known facts about the cluster.
 #[derive(Clone, Debug)]
 pub(super) enum Facts {
-    /// Not all that is needed.
+    /// Some lists are not complete yet.
     NotYet,
-    /// The cluster does not say, for this reason.
+    /// A list fails, for this reason.
     Failing(String),
-    /// Everything.
+    /// All lists are complete.
     Known(Option<(Means, Served)>),
 }
 
-/// A Service that is there.
+/// An existing Service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Service {
     version: Box<str>,
     leads_to_pods: bool,
 }
 
-/// What is known.
+/// The known state.
 #[derive(Default)]
 pub(super) struct Known {
-    /// What is served of each kind; `None`: it is not known.
+    /// The served version of each kind; `None` if the kind is not served. Missing entries are unknown.
     served: HashMap<ChildKind, Option<Served>>,
     index: Index,
     services: HashMap<Name, Service>,
-    /// The namespaces whose pods get Istio's proxy.
+    /// Namespaces whose pods have Istio's proxy.
     proxied: HashSet<String>,
     listed: Listed,
     hosts: Hosts,
-    /// The Services that each APIRule names.
+    /// The Services in each APIRule.
     rules: HashMap<Owner, BTreeSet<String>>,
-    /// The APIRules to look at.
+    /// The APIRules to reconcile.
     woken: BTreeSet<Owner>,
 }
 
 impl Known {
-    /// An APIRule is there.
+    /// Adds an APIRule.
     pub(super) fn enter(&mut self, owner: Owner) {
         self.rules.entry(owner).or_default();
     }
 
-    /// An APIRule is gone.
+    /// Removes an APIRule.
     pub(super) fn leave(&mut self, owner: &Owner) {
         self.rules.remove(owner);
         self.withdraw(owner);
         self.keep_only(owner, None);
     }
 
-    /// The APIRules to look at.
+    /// Takes the APIRules to reconcile.
     pub(super) fn take_woken(&mut self) -> BTreeSet<Owner> {
         std::mem::take(&mut self.woken)
     }
 
-    /// What is served of a kind.
+    /// Returns the served version of a kind.
     pub(super) fn served(&self, kind: ChildKind) -> Option<Served> {
         self.served.get(&kind).cloned().flatten()
     }
 
-    /// An object, if it is there.
+    /// Returns an existing object.
     pub(super) fn seen(&self, place: &Place) -> Option<Seen> {
         self.index.get(place).cloned()
     }
 
-    /// The objects of an APIRule.
+    /// Returns the objects of an APIRule.
     pub(super) fn children(&self, owner: &Owner, uid: &str) -> Vec<(Place, Seen)> {
         self.index.of_rule(owner, uid)
     }
 
-    /// Which of these Services of a namespace are no targets. The APIRule is woken when one of them changes.
+    /// Returns which of these Services of a namespace are not valid targets. The APIRule is notified when one of them
+    /// changes.
     pub(super) fn no_targets(&mut self, owner: &Owner, services: BTreeSet<String>) -> NoTargets {
         let namespace = owner.resource().namespace();
         let why = |name: &String| match self.services.get(&(namespace.to_owned(), name.clone())) {
@@ -107,17 +108,17 @@ impl Known {
         self.services.keys().any(|(of, _)| of == namespace)
     }
 
-    /// The version of a Service that is there.
+    /// Returns the version of an existing Service.
     pub(super) fn service_version(&self, namespace: &str, name: &str) -> Option<Box<str>> {
         self.services.get(&(namespace.to_owned(), name.to_owned())).map(|service| service.version.clone())
     }
 
-    /// Whether pods of a namespace get Istio's proxy.
+    /// Whether pods of a namespace have Istio's proxy.
     pub(super) fn have_proxies(&self, namespace: &str) -> bool {
         self.proxied.contains(namespace)
     }
 
-    /// Whether a host is served for somebody else, or is next for somebody else. Who asks wants it from now on.
+    /// Whether another owner serves a host or is next in line for it. Registers the caller as a candidate for the host.
     pub(super) fn is_occupied(&mut self, owner: &Owner, uid: &str, created: Option<Timestamp>, host: &str) -> bool {
         let host = host.to_ascii_lowercase();
         let woken = self.hosts.want(owner, created, &host);
@@ -125,33 +126,33 @@ impl Known {
         self.index.is_served_for_others(owner, uid, &host) || self.hosts.is_others(owner, &host)
     }
 
-    /// Takes a host. Whether it is had now.
+    /// Takes a host. Returns whether the APIRule holds it now.
     pub(super) fn take(&mut self, owner: &Owner, uid: &str, host: &str) -> bool {
         let host = host.to_ascii_lowercase();
         !self.index.is_served_for_others(owner, uid, &host) && self.hosts.take(owner, &host)
     }
 
-    /// Gives up all hosts but one.
+    /// Releases all hosts except one.
     pub(super) fn keep_only(&mut self, owner: &Owner, host: Option<&str>) {
         let host = host.map(str::to_ascii_lowercase);
         let woken = self.hosts.keep_only(owner, host.as_deref());
         self.wake(&woken);
     }
 
-    /// Wants no host any more.
+    /// Removes the APIRule as a candidate for hosts.
     pub(super) fn withdraw(&mut self, owner: &Owner) {
         let woken = self.hosts.withdraw(owner);
         self.wake(&woken);
     }
 
-    /// A definition serves this. Whether that is another version than before.
+    /// Sets the served version of a kind. Returns whether it changed.
     pub(super) fn set_served(&mut self, kind: ChildKind, served: Option<Served>) -> bool {
         let version = |served: Option<&Served>| served.map(|served| Arc::clone(&served.kind.version));
         let known = self.served.get(&kind).map(|known| version(known.as_ref()));
         let is_other = known != Some(version(served.as_ref()));
         self.served.insert(kind, served);
         if is_other {
-            // What is known of its objects was read in another version, if at all.
+            // The known objects were read in another version.
             let places: Vec<Place> = self.index.of_kind(kind).cloned().collect();
             for place in &places {
                 let affected = self.index.remove(place);
@@ -166,7 +167,7 @@ impl Known {
         is_other
     }
 
-    /// A list begins.
+    /// Begins a list.
     pub(super) fn begin(&mut self, watched: Watched) {
         let known = match watched {
             Watched::Services => self.services.keys().cloned().collect(),
@@ -179,7 +180,7 @@ impl Known {
         self.listed.again.begin(watched, known);
     }
 
-    /// A list is complete.
+    /// Ends a list.
     pub(super) fn synced(&mut self, watched: Watched) {
         for (namespace, name) in self.listed.again.end(&watched) {
             match watched {
@@ -197,14 +198,14 @@ impl Known {
         }
     }
 
-    /// A watch fails.
+    /// Records a failed watch.
     pub(super) fn failed(&mut self, watched: Watched, why: String) {
         if self.listed.fail(watched, why) {
             self.wake_all();
         }
     }
 
-    /// An object is there.
+    /// Records an existing object.
     pub(super) fn see(&mut self, kind: ChildKind, live: &Value) {
         let name = name_of(live);
         self.listed.again.came(&Watched::Children(kind), &name);
@@ -212,11 +213,11 @@ impl Known {
         self.wake_affected(affected);
     }
 
-    /// An object was written. What is remembered of it; `None` if it may be gone by now.
+    /// Records a written object. Returns its state; `None` if it may be deleted already.
     pub(super) fn wrote(&mut self, kind: ChildKind, live: &Value) -> Option<Seen> {
         let (new, name) = (Seen::of(kind, live), name_of(live));
         let place = (kind, name.0.clone(), name.1.clone());
-        // The watch may be ahead of the answer.
+        // The watch may be ahead of the response.
         if self.index.may_be_gone(&place, &new) {
             return None;
         }
@@ -226,14 +227,14 @@ impl Known {
         Some(new)
     }
 
-    /// An object is gone.
+    /// Records a deleted object.
     pub(super) fn gone(&mut self, kind: ChildKind, live: &Value) {
         let (namespace, name) = name_of(live);
         let affected = self.index.gone(&(kind, namespace, name), &Seen::of(kind, live));
         self.wake_affected(affected);
     }
 
-    /// A Service is there, or not.
+    /// Records an existing or deleted Service.
     pub(super) fn set_service(&mut self, live: &Value, is_there: bool) {
         let name = name_of(live);
         self.listed.again.came(&Watched::Services, &name);
@@ -241,7 +242,7 @@ impl Known {
         self.put_service(name, is_there.then(service));
     }
 
-    /// A namespace is there, or not.
+    /// Records an existing or deleted namespace.
     pub(super) fn set_namespace(&mut self, live: &Value, is_there: bool) {
         let (_, name) = name_of(live);
         let key = (String::new(), name);
@@ -249,7 +250,7 @@ impl Known {
         self.set_proxied(&key.1, is_there && have_proxies(&live["metadata"]["labels"]));
     }
 
-    /// What is known of the cluster.
+    /// Returns the known facts.
     pub(super) fn facts(&self) -> Facts {
         match self.listed.lacks(|kind| self.serves(kind)) {
             Some(Lacking::NotYet) => Facts::NotYet,
@@ -262,7 +263,7 @@ impl Known {
         self.served.get(&kind).is_some_and(Option::is_some)
     }
 
-    /// This was changed: who is to look at that.
+    /// Marks the affected APIRules and candidates for reconciliation.
     fn wake_affected(&mut self, affected: Affected) {
         self.wake(&affected.owners);
         for host in affected.hosts {

@@ -1,19 +1,21 @@
-//! Exposure: an APIRule becomes the objects by which others route requests to a Service.
+//! The controller of APIRules. It turns an APIRule into objects that route requests to a Service.
 //!
-//! [`run`] is the task of one APIRule, [`watch`] follows what all of them need: what the cluster serves, the routes that are there,
-//! and the Services. A reconcile goes through `resolve`, `services` (reads), `routes`, `perform` (writes) and `report` (writes the status);
-//! `known` remembers what is watched (`index` the objects, `listed` which lists have come), `decide` says what is to be done about each object, and `refusals` when what the API server refuses is tried again.
-//! `resolve` validates (by `checks`, and `anchored` what a path may match), `express` decides how each path is guarded (`token` what a token must have where Istio
-//! checks it, `workload` what is known of the pods), `routes` builds the objects (one file per kind), and `host_conflict` says whose host it is.
+//! [`run`] is the task of one APIRule. [`watch`] watches the definitions, the routing objects and the Services. A
+//! reconcile calls `resolve` (validates with `checks` and `anchored`), `services` (reads), `routes` (builds objects,
+//! one file per kind), `perform` (writes) and `report` (writes the status). `known` keeps the watched state (`index`
+//! the objects, `listed` the lists), `decide` decides about each object, and `refusals` delays refused requests.
+//! `express` decides how each path is guarded, with `token` and `workload` for checks by Istio. `host_conflict` assigns
+//! hosts.
 //!
-//! Invariant: a path with a check is never routed without it. Where the cluster cannot make the check there is no route for the
-//! path, and none that may lead to the same requests.
-//! Invariant: nothing is made for a Service that does not exist or leads out of its namespace (`no_target`).
-//! Invariant: no URL of an APIRule that others ask leads inside, unless the operator permits it (`urls`).
-//! Invariant: an APIRule that another controller serves is left to it.
-//! Invariant: nothing is watched before the first APIRule is there, and nothing is asked while nothing changes.
+//! Invariant: a path with a check is never routed without it. If the cluster cannot make the check, neither this path
+//! nor one that may match the same requests is routed.
+//! Invariant: no route leads to a missing Service, or to one that leads out of its namespace (`no_target`).
+//! Invariant: URLs in an APIRule that other components request do not lead into the cluster, unless the operator allows
+//! it (`urls`).
+//! Invariant: an APIRule that another controller serves is left to that controller.
+//! Invariant: there are no watches before the first APIRule, and without changes no requests.
 //!
-//! Deliberately absent: routing. That is Istio's and Oathkeeper's, a Gateway's, or the embedded cluster's.
+//! Not here: routing. Istio and Oathkeeper, a Gateway, or the embedded cluster do it.
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods))]
 
 mod access_rule;

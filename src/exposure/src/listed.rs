@@ -1,4 +1,4 @@
-//! What is watched for APIRules, and which lists of it have come.
+//! The kinds that APIRules need, and which of their lists are complete.
 
 use std::collections::{HashMap, HashSet};
 
@@ -8,7 +8,7 @@ use mainstay_cluster::Relists;
 /// Namespace and name.
 pub(super) type Name = (String, String);
 
-/// A kind of objects that are watched.
+/// A watched kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Watched {
     Definition(ChildKind),
@@ -18,7 +18,7 @@ pub(super) enum Watched {
 }
 
 impl Watched {
-    /// All of them, as far as they are needed where these kinds are served.
+    /// Returns the kinds that are needed if these kinds are served.
     fn needed(serves: impl Fn(ChildKind) -> bool) -> impl Iterator<Item = Self> {
         let kinds = ChildKind::ALL.into_iter();
         let all = kinds.flat_map(|kind| [Self::Definition(kind), Self::Children(kind)]);
@@ -30,43 +30,43 @@ impl Watched {
     }
 }
 
-/// What lacks where not every list has come.
+/// Why a decision is not possible yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Lacking {
-    /// Something has not come yet.
+    /// A list is not complete yet.
     NotYet,
-    /// Something fails, for this reason.
+    /// A list fails, for this reason.
     Failing(String),
 }
 
-/// The lists that have come.
+/// The state of all lists.
 #[derive(Debug, Default)]
 pub(super) struct Listed {
-    /// What is being listed.
+    /// Lists in progress.
     pub(super) again: Relists<Watched>,
     complete: HashSet<Watched>,
     failing: HashMap<Watched, String>,
 }
 
 impl Listed {
-    /// All of a list has come. Whether that was not known.
+    /// Records a complete list. Returns whether this is new.
     pub(super) fn complete(&mut self, watched: Watched) -> bool {
         let was_failing = self.failing.remove(&watched).is_some();
         self.complete.insert(watched) || was_failing
     }
 
-    /// A watch fails. Whether something lacks by that that was only late before.
+    /// Records a failed watch. Returns whether its list is not complete and did not fail before.
     pub(super) fn fail(&mut self, watched: Watched, why: String) -> bool {
         self.failing.insert(watched, why).is_none() && !self.complete.contains(&watched)
     }
 
-    /// What was listed is not known any more.
+    /// Forgets a list.
     pub(super) fn forget(&mut self, watched: Watched) {
         self.complete.remove(&watched);
         self.failing.remove(&watched);
     }
 
-    /// What lacks where these kinds are served.
+    /// Returns what is missing if these kinds are served.
     pub(super) fn lacks(&self, serves: impl Fn(ChildKind) -> bool) -> Option<Lacking> {
         let unknown: Vec<Watched> = Watched::needed(serves).filter(|one| !self.complete.contains(one)).collect();
         let why = unknown.iter().find_map(|one| self.failing.get(one));

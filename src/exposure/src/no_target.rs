@@ -1,25 +1,25 @@
-//! Services that an APIRule names and that are no target of a route.
+//! Services in an APIRule that are not valid targets of a route.
 //!
-//! Invariant: a Service is a target only if its type is one that leads to pods of its namespace; another type, or one that cannot be
-//! read, is not.
+//! Invariant: a Service is a valid target only if its type leads to pods of its namespace. Another or unknown type does
+//! not.
 
 use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-/// The types of Services that lead to pods.
+/// Types of Services that lead to pods.
 const TYPES: [&str; 3] = ["ClusterIP", "NodePort", "LoadBalancer"];
 
-/// The reason why a Service is no target.
+/// Why a Service is not a valid target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NoTarget {
     /// It does not exist.
     NotFound,
-    /// Its type is `ExternalName`, which leads to any host, or is not known.
+    /// Its type is `ExternalName`, which can lead to any host, or is unknown.
     Type,
 }
 
-/// The Services that are no targets, by name.
+/// The Services that are not valid targets, by name.
 pub(super) type NoTargets = BTreeMap<String, NoTarget>;
 
 /// Whether a Service leads to pods.

@@ -1,24 +1,24 @@
-//! What two regular expressions of paths have in common, as far as that can be said.
+//! Whether two path expressions may match the same requests.
 //!
-//! Invariant: in doubt two paths may lead to the same requests.
+//! Invariant: in doubt the answer is yes.
 
 use regex::{Regex, RegexBuilder};
 
-/// Memory that an expression may take, in bytes. One that needs more counts as one that may match everything.
+/// Maximum memory of an expression in bytes. A larger one counts as matching everything.
 const MOST: usize = 1 << 20;
 
-/// What a path matches.
+/// The paths that an expression matches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Shape<'p> {
-    /// Every path.
+    /// All paths.
     All,
-    /// This one.
+    /// This path.
     Exact(&'p str),
-    /// What the expression says.
+    /// The paths that this expression matches.
     Expression(&'p str),
 }
 
-/// The shape of a path. A dot is any character.
+/// Returns the shape of an expression. A dot matches any character.
 pub(super) fn shape(path: &str) -> Shape<'_> {
     if path == "/.*" {
         Shape::All
@@ -33,13 +33,13 @@ fn is_literal(c: char) -> bool {
     c.is_ascii_alphanumeric() || matches!(c, '/' | '_' | '-' | '~' | '%' | '@' | ':' | ',' | '=' | '&' | '!')
 }
 
-/// Whether a request may match both.
+/// Whether a request may match both expressions.
 pub(super) fn may_overlap(a: &str, b: &str) -> bool {
     match (shape(a), shape(b)) {
         (Shape::All, _) | (_, Shape::All) => true,
         (Shape::Exact(a), Shape::Exact(b)) => a == b,
         (Shape::Exact(exact), Shape::Expression(expression)) | (Shape::Expression(expression), Shape::Exact(exact)) => {
-            // `a)|(b` is an expression only between parentheses.
+            // Also compiled alone, because `a)|(b` is valid only inside the parentheses.
             let is_one = compile(expression).is_some();
             compile(&format!("^(?:{expression})$")).filter(|_| is_one).is_none_or(|whole| whole.is_match(exact))
         }
@@ -54,13 +54,13 @@ fn compile(expression: &str) -> Option<Regex> {
     RegexBuilder::new(expression).size_limit(MOST).build().ok()
 }
 
-/// What everything begins with that an expression matches.
+/// Returns the common prefix of all texts that an expression matches.
 fn prefix(expression: &str) -> &str {
     if expression.contains('|') {
         return "";
     }
     let end = expression.find(|c| !is_literal(c)).unwrap_or(expression.len());
-    // What is repeated may be absent.
+    // A repeated character may be absent.
     let is_repeated = expression[end..].starts_with(['*', '?', '{']);
     &expression[..end.saturating_sub(usize::from(is_repeated))]
 }
@@ -91,7 +91,7 @@ mod tests {
         check("/.pen", "/open", true);
         check("(", "/open", true);
         check("/a)|(/b", "/open", true);
-        // Two-line texts and flags do not hide anything.
+        // Flags do not hide a match.
         check("(?i)/CLOSED", "/closed", true);
         check("(?x)/c l", "/cl", true);
     }

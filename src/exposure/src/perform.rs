@@ -1,6 +1,6 @@
-//! Writes the objects of one APIRule, and deletes what is not wanted any more.
+//! Writes the objects of one APIRule, and deletes those that are not desired any more.
 //!
-//! Invariant: a path is not routed while a policy that guards it is not there, whatever keeps it away.
+//! Invariant: a path is not routed while its guarding policy is missing, for any reason.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -19,38 +19,38 @@ use mainstay_cluster::Apply;
 use mainstay_engine::apply::Version;
 use mainstay_object::{Digest, Owner};
 
-/// The wait before an object is written again that was gone before its write was answered.
+/// Delay after an object was deleted before its write was answered.
 const SOON: Duration = Duration::from_secs(1);
 
-/// The objects of one APIRule, as far as they were written.
+/// The written objects of one APIRule.
 pub(super) struct Objects {
     context: Arc<Context>,
     owner: Owner,
     began: Instant,
     applied: HashMap<(ChildKind, String), Applied>,
     reverts: Reverts,
-    /// The writes that were refused since all of them went well.
+    /// Refused requests since the last complete success.
     pub(super) refusals: Refusals,
 }
 
 impl Objects {
-    /// Nothing was written yet.
+    /// Returns a state without written objects.
     pub(super) fn new(context: Arc<Context>, owner: Owner) -> Self {
         let (applied, reverts, refusals) = (HashMap::new(), Reverts::default(), Refusals::default());
         Self { context, owner, began: Instant::now(), applied, reverts, refusals }
     }
 
-    /// Seconds since the task began.
+    /// Returns the seconds since the start of the task.
     pub(super) fn clock(&self) -> f64 {
         self.began.elapsed().as_secs_f64()
     }
 
-    /// What was written is not known any more.
+    /// Forgets the written objects.
     pub(super) fn forget(&mut self) {
         self.applied.clear();
     }
 
-    /// Makes what guards routes be there; otherwise, why it is not.
+    /// Writes the guards of routes. Fails with the reason.
     pub(super) async fn guard(&mut self, good: &Resolved, children: &[Child]) -> Result<(), NotDone> {
         for child in children.iter().filter(|child| child.kind.guards()) {
             let what = format!("{} {}", child.kind.names().1, child.name);
@@ -65,7 +65,7 @@ impl Objects {
         Ok(())
     }
 
-    /// Makes what routes be there, and deletes what is not wanted any more; how long what is reverted has to wait.
+    /// Writes the routes and deletes objects that are not desired any more. Returns how long reverts have to wait.
     pub(super) async fn route(&mut self, good: &Resolved, children: &[Child]) -> Result<Duration, NotDone> {
         let mut wait = FAR;
         let (routes, access_rules): (Vec<&Child>, Vec<&Child>) =
@@ -77,7 +77,7 @@ impl Objects {
                 .map_err(|failed| failed.with(&old_rules(self.context.children(&self.owner, &good.identity.uid))))?;
             wait = wait.min(later.unwrap_or(FAR));
         }
-        // Before the new Rules, so that no old one answers for one of them that is refused.
+        // Deleted before the new Rules are written, so that no old Rule applies in place of a refused one.
         let pruned = self.prune(&good.identity, children).await;
         for child in access_rules {
             wait = wait.min(self.put(good, child).await?.unwrap_or(FAR));
@@ -85,7 +85,7 @@ impl Objects {
         pruned.map(|()| wait)
     }
 
-    /// Writes an object unless it is as it was written; or how long that has to wait.
+    /// Writes an object unless it is unchanged. Returns how long the write has to wait, if it does.
     async fn put(&mut self, good: &Resolved, child: &Child) -> Result<Option<Duration>, NotDone> {
         let (place, key) = (place(good, child), (child.kind, child.name.clone()));
         let desired = Digest::of(child.body.to_string().as_bytes());
@@ -110,7 +110,7 @@ impl Objects {
         let request = Request::Apply(child.kind, child.name.clone(), desired);
         self.refusals.may_try(&request, self.clock())?;
         let context = Arc::clone(&self.context);
-        // It is never closed.
+        // The semaphore is never closed.
         let _permit = context.permits.acquire().await;
         let (namespace, how) = (Some(place.1.as_str()), Apply::forced(EXPOSURE_MANAGER));
         let live = context.writer.cluster().apply(&served.kind, namespace, &child.name, &body, how).await;
@@ -127,7 +127,7 @@ impl Objects {
         Ok(None)
     }
 
-    /// Deletes what this agent has made for the APIRule and is not wanted any more.
+    /// Deletes objects that this agent created for the APIRule and that are not desired any more.
     pub(super) async fn prune(&mut self, identity: &Identity, wanted: &[Child]) -> Result<(), NotDone> {
         for (place, seen) in unwanted(self.context.children(&self.owner, &identity.uid), wanted) {
             let Some(served) = self.context.served(place.0) else { continue };
@@ -144,7 +144,7 @@ impl Objects {
     }
 }
 
-/// Where an object of an APIRule is.
+/// Returns the place of an object of an APIRule.
 pub(super) fn place(good: &Resolved, child: &Child) -> Place {
     (child.kind, good.identity.namespace.clone(), child.name.clone())
 }

@@ -1,7 +1,7 @@
-//! Istio's `RequestAuthentication`s and `AuthorizationPolicy`s for the paths of an APIRule that ask for a token.
+//! Builds Istio's `RequestAuthentication`s and `AuthorizationPolicy`s for paths of an APIRule that require a token.
 //!
-//! Policies deny requests for the APIRule's host that lack the token. One that allows those with a token would refuse everything
-//! else that the pods are asked for, by others in the cluster, too.
+//! The policies deny requests for the APIRule's host that lack the token. A policy that allows requests with a token
+//! would deny all other requests to the pods, including those from the cluster.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use super::resolve::{Resolved, Rule};
 use super::token::{From, Token, paths, token};
 use super::workload::Workloads;
 
-/// What guards the paths that ask for a token.
+/// Returns the guards of the paths that require a token.
 pub(super) fn build(resolved: &Resolved, guards: &[Option<Guard>], workloads: &Workloads) -> Vec<Child> {
     let mut issuers: BTreeMap<&str, Vec<Value>> = BTreeMap::new();
     let mut policies = Vec::new();
@@ -43,7 +43,7 @@ pub(super) fn build(resolved: &Resolved, guards: &[Option<Guard>], workloads: &W
     children
 }
 
-/// Whose tokens are read, and where they are.
+/// Returns the issuers whose tokens are read, and where the token is.
 fn jwt_rules(token: &Token) -> impl Iterator<Item = Value> {
     token.issuers.iter().map(|(issuer, keys)| {
         let mut rule = json!({"issuer": issuer, "forwardOriginalToken": true});
@@ -59,10 +59,10 @@ fn jwt_rules(token: &Token) -> impl Iterator<Item = Value> {
     })
 }
 
-/// The requests that are denied: those without a token, with one of others, or with one that lacks something.
+/// Returns the denied requests: those without a token, with another issuer's token, or with one that lacks a claim.
 fn denied(host: &str, rule: &Rule, token: &Token) -> Vec<Value> {
     let mut operation = json!({"hosts": [host, format!("{host}:*")], "methods": rule.methods});
-    // Which the token would not be without.
+    // `token` has checked this path.
     if let Ok(Some(path)) = paths(&rule.path) {
         operation["paths"] = json!([path]);
     }

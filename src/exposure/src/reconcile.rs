@@ -1,7 +1,7 @@
-//! The task of one APIRule: makes its objects be as they should, and says so in its status.
+//! The task of one APIRule. It writes the desired objects and reports in the status.
 //!
-//! Invariant: while an APIRule is not valid, or its host is somebody else's, the last valid version stays as it is. After a restart
-//! that version is not known; then what was made for one that aims where it may not is deleted.
+//! Invariant: while an APIRule is invalid or another owner holds its host, its last valid version stays. After a
+//! restart that version is unknown; then the objects of an APIRule with a forbidden target are deleted.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -27,10 +27,10 @@ use mainstay_api::ApiRule;
 use mainstay_object::Owner;
 use mainstay_object::failure::{Class, caught};
 
-/// The newest state of one APIRule; `None` once it is gone.
+/// The newest state of one APIRule; `None` after its deletion.
 pub type Input = watch::Receiver<Option<Arc<ApiRule>>>;
 
-/// Serves one APIRule until it is gone or `stop` is cancelled.
+/// Serves one APIRule until it is deleted or `stop` is cancelled.
 pub async fn run(context: Arc<Context>, namespace: String, name: String, mut input: Input, stop: CancellationToken) {
     let owner = Owner::api_rule(&namespace, &name);
     let notify = context.enter(&owner);
@@ -68,13 +68,13 @@ struct Task {
     owner: Owner,
     /// The last valid version.
     good: Option<Resolved>,
-    /// The Services that policies are for.
+    /// The Services of the policies.
     services: Services,
     objects: Objects,
     reporter: Reporter,
 }
 
-/// What a reconcile has come to, and when to look again at the latest.
+/// The outcome of a reconcile, and when to reconcile again at the latest.
 struct Attempt {
     outcome: Outcome,
     wait: Duration,
@@ -89,16 +89,16 @@ impl Attempt {
         Self { outcome: Outcome::NotWritten(why), wait }
     }
 
-    /// The same, and not later than this.
+    /// Limits the wait.
     fn within(self, wait: Duration) -> Self {
         Self { wait: self.wait.min(wait), ..self }
     }
 }
 
 impl Task {
-    /// Reconciles; how long to wait before that is tried again.
+    /// Reconciles. Returns the wait before the next attempt.
     async fn reconcile(&mut self, rule: &ApiRule) -> Duration {
-        // What is being deleted takes its objects along.
+        // The garbage collector deletes the objects of a deleted APIRule.
         if rule.metadata.deletion_timestamp.is_some() {
             return FAR;
         }
@@ -124,7 +124,7 @@ impl Task {
             return Some(Attempt { outcome: Outcome::ManagedElsewhere(Elsewhere::Made(child)), wait });
         }
         if self.reporter.reported.is_elsewhere(rule) {
-            // What it serves now may be what was made here.
+            // The other controller may use the objects that this agent created.
             self.objects.forget();
             return Some(Attempt::of(Outcome::ManagedElsewhere(Elsewhere::Reported)));
         }
@@ -145,7 +145,7 @@ impl Task {
         })
     }
 
-    /// Nothing is served by this agent.
+    /// Stops serving: forgets the last valid version and the written objects, and releases all hosts.
     fn give_up(&mut self) {
         self.good = None;
         self.objects.forget();
@@ -153,8 +153,9 @@ impl Task {
         self.context.keep_only(&self.owner, None);
     }
 
-    /// Makes this version the one to serve, if it is valid and its host is free. Otherwise, what becomes of it. `is_served`: whether
-    /// another version is. The second value: whether it aims where it may not, and no valid version is known.
+    /// Makes this version the served one if it is valid and its host is free. Otherwise returns the outcome.
+    /// `is_served`: whether another version is served. The second value: whether the target is forbidden and no valid
+    /// version is known.
     fn resolve(&mut self, rule: &ApiRule, identity: &Identity, is_served: bool) -> Option<(Outcome, bool)> {
         let (context, owner, uid) = (&self.context, &self.owner, &identity.uid);
         let is_occupied = |host: &str| context.is_occupied(owner, uid, identity.created, host);
@@ -175,7 +176,7 @@ impl Task {
         Some((outcome, is_forbidden))
     }
 
-    /// Makes the objects be as they should.
+    /// Writes the desired objects.
     async fn serve(&mut self, good: &Resolved, means: Means, served: &Served) -> Attempt {
         let workloads = match self.services.workloads(&self.context, good, means, self.objects.clock()).await {
             Ok(workloads) => workloads,
@@ -190,7 +191,7 @@ impl Task {
         self.objects.refusals.keep(|request| request.is_of(&children));
         let guarded = self.objects.guard(good, &children).await;
         if guarded.is_err() {
-            // As where no proxy makes the checks. Policies that are there stay.
+            // Routes that need a check are left out, as without a proxy. Existing policies stay.
             let bare = build(good, means, served.features, &Workloads::default(), &no_targets).children;
             children.retain(|child| child.kind.guards());
             children.extend(bare);

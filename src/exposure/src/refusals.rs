@@ -1,10 +1,12 @@
-//! Requests for one APIRule that the API server refuses: when each is tried again, and what is said until then.
+//! Requests for one APIRule that the API server refuses: when each is retried, and the message until then.
 //!
-//! Reads and writes are the same here. Whoever makes a request asks [`Refusals::may_try`] first, and brings what became of it.
+//! Reads and writes are treated the same. The caller asks [`Refusals::may_try`] before a request, and reports its
+//! result.
 //!
-//! Invariant: what is refused is tried again when its time has come, whatever wakes the APIRule: its own status does.
-//! Invariant: it is said once. Texts may be others every time: the first one for a reason counts.
-//! Invariant: where the agent lacks a right, the text says where that is to be had.
+//! Invariant: a refused request is retried only after its delay, even if the APIRule is reconciled earlier. Its own
+//! status write causes a reconcile.
+//! Invariant: messages do not vary. The first message with the same cause stays.
+//! Invariant: if the agent lacks a permission, the message names the manifests that grant it.
 
 use std::time::Duration;
 
@@ -14,10 +16,10 @@ use mainstay_engine::managed::attempts::Ground;
 use mainstay_object::Digest;
 use mainstay_object::failure::{Class, chain};
 
-/// How long nothing is looked at while nothing changes.
+/// The wait without a planned retry.
 pub(super) const FAR: Duration = Duration::from_secs(86_400);
 
-/// Something is not done: why, and how long to wait.
+/// Why a request is not done, and how long to wait.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct NotDone {
     pub(super) why: String,
@@ -25,12 +27,12 @@ pub(super) struct NotDone {
 }
 
 impl NotDone {
-    /// Only a change helps.
+    /// Returns a failure that only a change can fix.
     pub(super) fn until_a_change(why: String) -> Self {
         Self { why, wait: FAR }
     }
 
-    /// With more words.
+    /// Appends to the message.
     pub(super) fn with(self, more: &str) -> Self {
         Self { why: self.why + more, ..self }
     }
@@ -39,16 +41,16 @@ impl NotDone {
 /// A request for one APIRule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Request {
-    /// To read a Service.
+    /// Read a Service.
     Read(String),
-    /// To make an object be as this digest says.
+    /// Apply the object with this digest.
     Apply(ChildKind, String, Digest),
-    /// To delete an object.
+    /// Delete an object.
     Delete(ChildKind, String),
 }
 
 impl Request {
-    /// Whether it takes the place of another one.
+    /// Whether it concerns the same object as another request.
     fn replaces(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Read(name), Self::Read(known)) => name == known,
@@ -60,7 +62,7 @@ impl Request {
         }
     }
 
-    /// Whether a write still counts, where these are wanted.
+    /// Whether a request is still needed for these desired objects.
     pub(super) fn is_of(&self, wanted: &[Child]) -> bool {
         match self {
             Self::Apply(kind, name, _) => wanted.iter().any(|child| child.kind == *kind && child.name == *name),
@@ -69,29 +71,29 @@ impl Request {
     }
 }
 
-/// Failures in a row.
+/// Number of consecutive failures.
 #[derive(Debug, Default)]
 pub(super) struct Failures(u32);
 
 impl Failures {
-    /// One more. How long to wait.
+    /// Records a failure. Returns the wait.
     pub(super) fn add(&mut self, class: Class, retry_after: Option<Duration>, chance: f64) -> Duration {
         self.0 = self.0.saturating_add(1);
         class.status_delay(self.0, retry_after, chance)
     }
 
-    /// One more, by this error. How long to wait.
+    /// Records a failure with this error. Returns the wait.
     pub(super) fn add_error(&mut self, error: &Error, chance: f64) -> Duration {
         self.add(error.class(), error.retry_after(), chance)
     }
 
-    /// It went well.
+    /// Records a success.
     pub(super) fn reset(&mut self) {
         self.0 = 0;
     }
 }
 
-/// What was refused since all of it went well.
+/// The refused requests since the last complete success.
 #[derive(Debug, Default)]
 pub(super) struct Refusals {
     refused: Vec<Refused>,
@@ -102,14 +104,14 @@ pub(super) struct Refusals {
 #[derive(Debug)]
 struct Refused {
     request: Request,
-    /// When it is tried again, in seconds on the clock of who asks.
+    /// When it is retried, in seconds on the caller's clock.
     until: f64,
     ground: Ground,
     why: String,
 }
 
 impl Refusals {
-    /// Whether a request may be made now.
+    /// Returns an error while a request has to wait.
     pub(super) fn may_try(&self, request: &Request, now: f64) -> Result<(), NotDone> {
         let is_held = |refused: &&Refused| refused.request == *request && now < refused.until;
         self.refused.iter().find(is_held).map_or(Ok(()), |refused| {
@@ -118,7 +120,7 @@ impl Refusals {
         })
     }
 
-    /// A request was refused. `chance`: from 0 to 1.
+    /// Records a refused request. `chance` is from 0 to 1.
     pub(super) fn refuse(&mut self, request: Request, error: &Error, now: f64, chance: f64) -> NotDone {
         let (wait, ground) = (self.failures.add_error(error, chance), Ground::of(error));
         let known = self.refused.iter().find(|known| known.request == request && known.ground == ground);
@@ -128,25 +130,25 @@ impl Refusals {
         NotDone { why, wait }
     }
 
-    /// Forgets what is not to be asked for any more.
+    /// Forgets requests that are not needed any more.
     pub(super) fn keep(&mut self, counts: impl Fn(&Request) -> bool) {
         self.refused.retain(|refused| counts(&refused.request));
     }
 
-    /// This one went well.
+    /// Records a successful request.
     pub(super) fn succeeded(&mut self, request: &Request) {
         self.refused.retain(|refused| refused.request != *request);
         self.failures.reset();
     }
 
-    /// Everything went well.
+    /// Records that all requests succeeded.
     pub(super) fn clear(&mut self) {
         self.refused.clear();
         self.failures.reset();
     }
 }
 
-/// The error and its causes; where the agent lacks a right, where that is to be had.
+/// Returns the error with its causes. Names the manifests if the agent lacks a permission.
 pub(super) fn explain(error: &Error) -> String {
     let is_unpermitted = error.refusal().is_some_and(|refusal| refusal.denial == Some(Denial::Permission));
     let hint = if is_unpermitted { "; manifests/exposure has the rights that it takes" } else { "" };
@@ -158,7 +160,7 @@ mod tests {
     use super::*;
     use mainstay_cluster::{Attempt, Cause, Target};
 
-    /// Of one ground, whatever the number in its text is.
+    /// Errors with the same cause and a different number in the message.
     fn timed_out(seconds: u64) -> Error {
         let cause = Box::new(Cause::TimedOut(Duration::from_secs(seconds)));
         Error { attempt: Attempt::Apply, subject: Box::new(Target::Cluster), cause }
@@ -169,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_refused_waits_for_its_time_and_is_said_in_its_first_words() {
+    fn a_refused_write_waits_for_its_retry_and_keeps_its_first_message() {
         let mut refusals = Refusals::default();
         for request in [Request::Read("web".to_owned()), apply("a")] {
             assert_eq!(refusals.may_try(&request, 0.0), Ok(()));

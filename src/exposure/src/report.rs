@@ -17,12 +17,12 @@ use mainstay_engine::notification::Message;
 use mainstay_object::Owner;
 use mainstay_object::failure::chain;
 
-/// The kind of APIRules.
+/// Returns the kind of APIRules.
 pub fn api_rules() -> Kind {
     Kind::custom("gateway.kyma-project.io", "v1alpha1", "APIRule", "apirules", true, true)
 }
 
-/// Says what becomes of one APIRule.
+/// Reports the outcome of one APIRule.
 pub(super) struct Reporter {
     context: Arc<Context>,
     owner: Owner,
@@ -31,12 +31,12 @@ pub(super) struct Reporter {
 }
 
 impl Reporter {
-    /// Nothing was said yet.
+    /// Returns a reporter without a report.
     pub(super) fn new(context: Arc<Context>, owner: Owner) -> Self {
         Self { context, owner, reported: Reported::default(), failures: Failures::default() }
     }
 
-    /// Writes the status if it changed; otherwise, how long to wait before that is tried again.
+    /// Writes the status if it changed. Fails with the wait before the next attempt.
     pub(super) async fn report(&mut self, rule: &ApiRule, outcome: &Outcome) -> Result<(), Duration> {
         match self.write(rule, outcome).await {
             Ok(()) => {

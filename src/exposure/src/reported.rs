@@ -1,6 +1,6 @@
-//! What was said of one APIRule last, and whether another controller says it.
+//! The last reported status of one APIRule, and whether another controller reports it.
 //!
-//! Invariant: what this agent has written is not taken for another controller's, nor is an older state that comes late.
+//! Invariant: neither a status from this agent nor a delayed older state counts as another controller's.
 
 use jiff::Timestamp;
 
@@ -9,44 +9,45 @@ use mainstay_api::ApiRule;
 use mainstay_api::api_rule::ApiRuleStatus;
 use mainstay_api::conditions::{self, Type};
 
-/// What is known of the status of an APIRule.
+/// The known status of an APIRule.
 #[derive(Debug, Default)]
 pub(super) struct Reported {
-    /// As it was written last, or as it was when nothing was to be written.
+    /// The status that was last written, or the current one if no write was needed.
     written: Option<ApiRuleStatus>,
-    /// The generation of the APIRule whose status another controller has written, and the time that it has written.
+    /// The generation whose status another controller wrote, and the time in that status.
     elsewhere: Option<(Option<i64>, Timestamp)>,
 }
 
 impl Reported {
-    /// Whether another controller has written the status after this agent. With another generation that is tried anew.
+    /// Whether another controller wrote the status after this agent. A new generation resets this.
     pub(super) fn is_elsewhere(&mut self, rule: &ApiRule) -> bool {
         let time = |status: Option<&ApiRuleStatus>| status?.last_processed_time.as_ref().map(|at| at.0);
         let (written, known) = (time(self.written.as_ref()), self.elsewhere.map(|(_, at)| at));
-        // An older state than the written one may still come, with the time that was known before, whatever their clock says.
+        // The watch may still deliver an older state. It has the time that was known before, whatever the other's clock
+        // shows.
         let is_new = |live: &Timestamp| written.is_some_and(|written| *live > written) && known != Some(*live);
         if let Some(at) = time(rule.status.as_ref()).filter(is_new) {
             self.elsewhere = Some((rule.metadata.generation, at));
-            // What is compared from now on.
+            // The next comparisons use this status.
             self.written.clone_from(&rule.status);
         }
         self.elsewhere.is_some_and(|(generation, _)| generation == rule.metadata.generation)
     }
 
-    /// The status as it is known, and as it is to be.
+    /// Returns the known status and the new one.
     pub(super) fn next(&self, rule: &ApiRule, outcome: &Outcome, now: Timestamp) -> (ApiRuleStatus, ApiRuleStatus) {
         let old = self.written.clone().or_else(|| rule.status.clone()).unwrap_or_default();
         let new = status::after(&old, outcome, rule.metadata.generation, now);
         (old, new)
     }
 
-    /// This is what is there now.
+    /// Sets the current status.
     pub(super) fn set(&mut self, written: ApiRuleStatus) {
         self.written = Some(written);
     }
 }
 
-/// Status, reason and message of the condition, if that is another than before.
+/// Returns status, reason and message of the condition if they changed.
 pub(super) fn worth_telling(old: &ApiRuleStatus, new: &ApiRuleStatus) -> Option<(String, String, String)> {
     let said = |status: &ApiRuleStatus| {
         let said = conditions::status(&status.conditions, Type::Exposed)?;
@@ -99,13 +100,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_is_told_once() {
+    fn an_outcome_is_reported_once() {
         let (mut reported, outcome) = (Reported::default(), Outcome::Served("a.b".to_owned()));
         let (old, new) = reported.next(&rule(1, None), &outcome, Timestamp::UNIX_EPOCH);
         let said = ("True".to_owned(), "Served".to_owned(), "served at a.b".to_owned());
         assert_eq!(worth_telling(&old, &new), Some(said));
         reported.set(new);
-        // The watch is late.
+        // The watch delivers an old state.
         let (old, new) = reported.next(&rule(1, None), &outcome, Timestamp::MAX);
         assert_eq!((worth_telling(&old, &new), old == new), (None, true));
     }

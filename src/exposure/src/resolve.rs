@@ -1,4 +1,4 @@
-//! An APIRule becomes what is to be served, or all reasons why not: the checks and the words of Kyma's controller, in its order.
+//! Resolves an APIRule, or returns all failures. Checks and messages are those of Kyma's controller, in its order.
 
 use jiff::Timestamp;
 
@@ -10,30 +10,30 @@ use mainstay_api::ApiRule;
 use mainstay_api::api_rule::ApiRuleHandler;
 use mainstay_object::names::{GatewayRef, HostName, ServiceAddress};
 
-/// Paths of one APIRule: each may become an object.
+/// Maximum number of paths of an APIRule. Each may become an object.
 const MOST_RULES: usize = 500;
 
-/// What is to be served.
+/// A valid APIRule.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Resolved {
-    /// Whose it is.
+    /// Its identity.
     pub(super) identity: Identity,
     /// The gateway.
     pub(super) gateway: GatewayRef,
-    /// The whole host.
+    /// The complete host.
     pub(super) host: HostName,
-    /// The paths, in their order.
+    /// The paths in their order.
     pub(super) rules: Vec<Rule>,
 }
 
-/// The APIRule itself.
+/// The identity of an APIRule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Identity {
     pub(super) namespace: String,
     pub(super) name: String,
     pub(super) uid: String,
     pub(super) created: Option<Timestamp>,
-    /// Whether it is written as in `v1beta1`.
+    /// Whether it has the form of `v1beta1`.
     pub(super) is_newer: bool,
 }
 
@@ -42,20 +42,20 @@ pub(super) struct Identity {
 pub(super) struct Rule {
     pub(super) path: String,
     pub(super) methods: Vec<String>,
-    /// The port of a Service of the namespace.
+    /// The port of a Service in the namespace.
     pub(super) target: ServiceAddress,
     pub(super) strategies: Vec<ApiRuleHandler>,
     pub(super) mutators: Vec<ApiRuleHandler>,
 }
 
 impl Rule {
-    /// The name of the Service.
+    /// Returns the name of the Service.
     pub(super) fn service(&self) -> &str {
         self.target.host.service().as_str()
     }
 }
 
-/// Who an APIRule is.
+/// Returns the identity of an APIRule.
 pub(super) fn identity(rule: &ApiRule) -> Identity {
     let metadata = &rule.metadata;
     Identity {
@@ -67,8 +67,8 @@ pub(super) fn identity(rule: &ApiRule) -> Identity {
     }
 }
 
-/// Validates an APIRule. `is_namespace` says whether a namespace has Services, and `is_occupied` whether a host is served for
-/// somebody else.
+/// Validates an APIRule. `is_namespace` returns whether a namespace has Services, and `is_occupied` whether another
+/// owner has a host.
 pub(super) fn resolve(
     rule: &ApiRule,
     settings: &Settings,

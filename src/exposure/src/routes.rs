@@ -1,4 +1,4 @@
-//! All objects of an APIRule in a cluster, in the order to apply them.
+//! Builds all objects of an APIRule, in the order in which they are applied.
 
 use super::child::{Child, ChildKind};
 use super::express::{Expressed, express};
@@ -8,13 +8,13 @@ use super::served::{Means, RouteFeatures};
 use super::workload::Workloads;
 use super::{access_rule, http_route, policies, virtual_service};
 
-/// The objects, and why not every path is routed.
+/// The objects, and why some paths are not routed.
 pub(super) struct Routes {
     pub(super) children: Vec<Child>,
     pub(super) problem: Option<String>,
 }
 
-/// Builds them: what guards routes, then routes, then Rules. A route to Oathkeeper answers 404 until its Rule is there.
+/// Returns the guards, then the routes, then the Rules. A route to Oathkeeper answers 404 until its Rule exists.
 pub(super) fn build(
     resolved: &Resolved,
     means: Means,

@@ -1,4 +1,4 @@
-//! What is remembered of an object that routes: whose it is, for which hosts, and whether it is as it was written.
+//! The remembered state of a routing object: its owner, its hosts, and whether it changed.
 
 use serde_json::{Value, json};
 
@@ -7,16 +7,16 @@ use mainstay_api::names::EXPOSURE_MANAGER;
 use mainstay_engine::managed::verdict::{is_terminating, resource_version, uid};
 use mainstay_object::{Digest, Owner};
 
-/// An object that routes.
+/// A routing object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Seen {
     pub(super) uid: Box<str>,
     pub(super) resource_version: Box<str>,
-    /// Changes with what is written of the object; not with its status.
+    /// Changes with every write to the object, but not with its status.
     pub(super) fingerprint: Digest,
     /// The APIRule that controls it, and its UID.
     pub(super) rule: Option<(Owner, Box<str>)>,
-    /// Whether this agent has written it.
+    /// Whether this agent wrote it.
     pub(super) is_ours: bool,
     pub(super) is_terminating: bool,
     /// Its hosts, in lower case.
@@ -24,22 +24,22 @@ pub(super) struct Seen {
     pub(super) verdict: Verdict,
 }
 
-/// What is said of an object by what routes.
+/// The state of an object as its router reports it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// Nothing yet.
+    /// Not reported yet.
     Waiting,
-    /// It counts.
+    /// It is in effect.
     Accepted,
-    /// It does not, for this reason.
+    /// It is refused, for this reason.
     Refused(String),
 }
 
 impl Seen {
-    /// What is remembered of an object.
+    /// Reads an object.
     pub(super) fn of(kind: ChildKind, live: &Value) -> Self {
         let metadata = &live["metadata"];
-        // Oathkeeper's Rules have no status subresource: what it says of them is another generation, too.
+        // Oathkeeper's Rules have no status subresource, so a status update changes the generation too.
         let counts_generations = kind != ChildKind::AccessRule && !metadata["generation"].is_null();
         let written = json!([
             if counts_generations { &metadata["generation"] } else { &live["spec"] },
@@ -64,23 +64,23 @@ impl Seen {
         }
     }
 
-    /// Whether something that counts is other than before.
+    /// Whether a relevant part changed.
     pub(super) fn differs(&self, old: &Self) -> bool {
         let counts = |seen: &Self| (seen.uid.clone(), seen.fingerprint, seen.is_ours, seen.verdict.clone());
         counts(self) != counts(old) || self.hosts != old.hosts
     }
 
-    /// Whether this is what an object was before that is known.
+    /// Whether this state is older than the known one of the same object.
     pub(super) fn is_older_than(&self, known: &Self) -> bool {
         self.uid == known.uid && self.version().zip(known.version()).is_some_and(|(this, known)| this < known)
     }
 
-    /// Its version, if that can be compared.
+    /// Returns its resource version as a number, if it is one.
     pub(super) fn version(&self) -> Option<u64> {
         self.resource_version.parse().ok()
     }
 
-    /// Whether an APIRule controls it: that of its own namespace, and not one that was there before.
+    /// Whether it belongs to this APIRule: same namespace, same UID.
     pub(super) fn is_of(&self, owner: &Owner, rule: &str) -> bool {
         self.rule.as_ref().is_some_and(|(known, uid)| known == owner && **uid == *rule)
     }
@@ -90,7 +90,7 @@ fn list(value: &Value) -> impl Iterator<Item = &Value> {
     value.as_array().into_iter().flatten()
 }
 
-/// The APIRule that controls an object of this metadata.
+/// Returns the APIRule that controls an object with this metadata.
 fn rule(metadata: &Value) -> Option<(Owner, Box<str>)> {
     let controls = |owner: &&Value| {
         let group = owner["apiVersion"].as_str().and_then(|version| version.split_once('/')).map(|(group, _)| group);
@@ -106,7 +106,7 @@ fn verdict(kind: ChildKind, live: &Value) -> Verdict {
         ChildKind::AccessRule if live["status"]["validation"]["valid"] == false => {
             Verdict::Refused("RuleInvalid".into())
         }
-        // Istio says nothing.
+        // Istio reports no state.
         ChildKind::VirtualService
         | ChildKind::AccessRule
         | ChildKind::RequestAuthentication
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn what_oathkeeper_says_of_a_rule_is_no_change_of_it() {
+    fn the_status_that_oathkeeper_writes_is_no_change_of_a_rule() {
         let old = Seen::of(ChildKind::AccessRule, &live(1));
         let mut noted = live(2);
         noted["status"] = json!({"validation": {"valid": true}});

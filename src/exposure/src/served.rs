@@ -1,4 +1,4 @@
-//! What the cluster serves that can route, as its definitions say.
+//! The routing kinds that the cluster serves, from their definitions.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use super::child::ChildKind;
 use mainstay_cluster::Kind;
 use mainstay_object::is_established;
 
-/// Versions that are understood, the newest first.
+/// Returns the supported versions, newest first.
 const fn versions(kind: ChildKind) -> &'static [&'static str] {
     match kind {
         ChildKind::VirtualService => &["v1", "v1beta1", "v1alpha3"],
@@ -17,7 +17,7 @@ const fn versions(kind: ChildKind) -> &'static [&'static str] {
     }
 }
 
-/// What routes, and what makes checks.
+/// The components that route and check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Means {
     /// Istio routes, Oathkeeper checks.
@@ -26,12 +26,12 @@ pub(super) enum Means {
     Istio,
     /// Istio routes, and its proxies check.
     IstioPolicies,
-    /// The Gateway API.
+    /// A Gateway of the Gateway API routes.
     Gateway,
 }
 
 impl Means {
-    /// What routes and makes checks where this is served, and what its routes are.
+    /// Returns the components, and the kind of their routes, from the served kinds.
     pub(super) fn of(served: impl Fn(ChildKind) -> Option<Served>) -> Option<(Self, Served)> {
         let serves = |kind| served(kind).is_some();
         let has_policies = || serves(ChildKind::RequestAuthentication) && serves(ChildKind::AuthorizationPolicy);
@@ -43,7 +43,7 @@ impl Means {
         }
     }
 
-    /// As in messages.
+    /// Returns the name for messages.
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Oathkeeper => "Istio with Oathkeeper",
@@ -52,7 +52,7 @@ impl Means {
         }
     }
 
-    /// The kind of its routes.
+    /// Returns the kind of its routes.
     pub(super) const fn routes(self) -> ChildKind {
         match self {
             Self::Oathkeeper | Self::Istio | Self::IstioPolicies => ChildKind::VirtualService,
@@ -61,21 +61,21 @@ impl Means {
     }
 }
 
-/// What an HTTPRoute may have in this cluster.
+/// Optional features of HTTPRoutes in this cluster.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct RouteFeatures {
     pub(super) timeouts: bool,
     pub(super) cors: bool,
 }
 
-/// A kind that is served.
+/// A served kind.
 #[derive(Clone, Debug)]
 pub(super) struct Served {
     pub(super) kind: Arc<Kind>,
     pub(super) features: RouteFeatures,
 }
 
-/// What a definition serves; `None` if that is nothing that is understood.
+/// Returns the version that a definition serves; `None` if it is not supported.
 pub(super) fn served(of: ChildKind, definition: &Value) -> Option<Served> {
     if !is_established(definition) {
         return None;

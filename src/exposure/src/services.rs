@@ -1,4 +1,4 @@
-//! Reads the Services of one APIRule that Istio's policies are for, each once for each of its versions.
+//! Reads the Services that Istio's policies of one APIRule need, once per version of each Service.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -12,16 +12,16 @@ use super::token::is_wanted;
 use super::workload::{Workloads, labels};
 use mainstay_cluster::{Kind, Scope};
 
-/// What was read.
+/// The Services that were read.
 #[derive(Debug, Default)]
 pub(super) struct Services {
-    /// The version of each, and the labels that it selects pods by.
+    /// The version and the pod selector of each.
     known: HashMap<String, (Box<str>, Option<Value>)>,
     refusals: Refusals,
 }
 
 impl Services {
-    /// What Istio's policies need to know of the pods; nothing where there are none. `now` is in seconds of any clock.
+    /// Returns the pods' facts that Istio's policies need; empty without policies. `now` is in seconds of any clock.
     pub(super) async fn workloads(
         &mut self,
         context: &Context,

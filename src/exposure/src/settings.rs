@@ -1,26 +1,26 @@
-//! The hosts, gateways and issuers that the operator of the agent permits.
+//! The hosts, gateways and issuers that the operator allows.
 
 use super::urls::IssuerOrigin;
 use mainstay_object::names::{DomainName, GatewayRef, HostName};
 
-/// The gateway that is always permitted: Kyma's.
+/// Kyma's gateway, which is always allowed.
 const GATEWAY: (&str, &str) = ("kyma-system", "kyma-gateway");
 
-/// The hosts, gateways and issuers that APIRules may name.
+/// The hosts, gateways and issuers that APIRules may use.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Settings {
-    /// Completes a host without a dot, and permits the hosts below it; `None`: such hosts are not valid.
+    /// Domain for hosts without a dot, which also allows the hosts below it; `None`: such hosts are invalid.
     pub default_domain: Option<DomainName>,
-    /// Domains below which hosts are permitted, besides the default domain.
+    /// Domains below which hosts are allowed, in addition to the default domain.
     pub allowed_domains: Vec<DomainName>,
-    /// Gateways that are permitted besides `kyma-system/kyma-gateway`.
+    /// Allowed gateways, in addition to `kyma-system/kyma-gateway`.
     pub allowed_gateways: Vec<GatewayRef>,
-    /// Issuers inside of the cluster that may be asked for keys and about tokens.
+    /// In-cluster issuers that may be requested for keys and token introspection.
     pub allowed_issuers: Vec<IssuerOrigin>,
 }
 
 impl Settings {
-    /// The whole host; otherwise, the reason why it may not be served.
+    /// Returns the complete host. Fails with the reason if it is not allowed.
     pub(super) fn host(&self, written: &str) -> Result<HostName, String> {
         if written.is_empty() {
             return Err("no host is given; write one here, or in spec.host".to_owned());
@@ -41,7 +41,7 @@ impl Settings {
         Err("Host is not whitelisted: the operator of the agent permits domains with --allow-domain".to_owned())
     }
 
-    /// The gateway; otherwise, the reason why it may not be used.
+    /// Returns the gateway. Fails with the reason if it is not allowed.
     pub(super) fn gateway(&self, written: &str) -> Result<GatewayRef, String> {
         let gateway = GatewayRef::parse(written).map_err(|why| why.to_string())?;
         let is_default = (gateway.namespace(), gateway.name()) == GATEWAY;

@@ -12,42 +12,42 @@ const OK: &str = "OK";
 const ERROR: &str = "ERROR";
 const SKIPPED: &str = "SKIPPED";
 
-/// By what another controller is known.
+/// The evidence of another controller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Elsewhere {
-    /// It has made this object.
+    /// It created this object.
     Made(String),
-    /// It has written the status.
+    /// It wrote the status.
     Reported,
 }
 
-/// What became of an APIRule.
+/// The outcome of an APIRule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
     /// It is served for this host.
     Served(String),
-    /// Paths are not routed, because these Services are no targets.
+    /// Some paths are not routed, because these Services are not valid targets.
     NoTargets(NoTargets),
-    /// It is not valid; whether the last valid version is still served.
+    /// It is invalid. The flag: whether its last valid version is served.
     Invalid(String, bool),
-    /// Its host is somebody else's; the same.
+    /// Another owner has its host. The flag: whether its last valid version is served.
     Occupied(String, bool),
-    /// Nothing routes.
+    /// The cluster has no routing API.
     NoRouteApi,
     /// Some paths are not routed.
     AuthNotSupported(String),
-    /// What routes has not accepted it: yet, or for a reason.
+    /// The router has not accepted it yet, or refused it for this reason.
     NotAccepted(Option<String>),
-    /// Another controller serves it: what it has done.
+    /// Another controller serves it, with this evidence.
     ManagedElsewhere(Elsewhere),
     /// The cluster cannot be read.
     Unreadable(String),
-    /// Something could not be written.
+    /// A write failed.
     NotWritten(String),
 }
 
 impl Outcome {
-    /// Status, reason and message of the condition.
+    /// Returns status, reason and message of the condition.
     fn condition(&self) -> (&'static str, Reason, String) {
         let kept = |text: &str, is_served: bool| {
             if is_served { format!("{text}\nThe last valid version is still served.") } else { text.to_owned() }
@@ -80,7 +80,7 @@ impl Outcome {
         }
     }
 
-    /// The codes: of the APIRule, its routes and its access rules.
+    /// Returns the codes of the APIRule, its routes and its access rules.
     fn codes(&self) -> [&'static str; 3] {
         match self {
             Self::Served(_) | Self::ManagedElsewhere(_) => [OK, OK, OK],
@@ -93,7 +93,7 @@ impl Outcome {
         }
     }
 
-    /// The description of an error.
+    /// Returns the description of an error.
     fn description(&self) -> Option<String> {
         match self {
             Self::Invalid(text, _) | Self::Occupied(text, _) => Some(text.clone()),
@@ -103,7 +103,7 @@ impl Outcome {
     }
 }
 
-/// Status, reason and message of the condition where Services are no targets.
+/// Returns status, reason and message of the condition for invalid targets.
 fn no_targets(all: &NoTargets) -> (&'static str, Reason, String) {
     let of_type = all.iter().find(|(_, why)| **why == NoTarget::Type);
     let name = of_type.or_else(|| all.iter().next()).map(|(name, _)| name.as_str()).unwrap_or_default();
@@ -118,12 +118,12 @@ fn no_targets(all: &NoTargets) -> (&'static str, Reason, String) {
     ("False", Reason::ServiceNotAllowed, why)
 }
 
-/// The status after a reconcile.
+/// Returns the status after a reconcile.
 pub(super) fn after(old: &ApiRuleStatus, outcome: &Outcome, generation: Option<i64>, now: Timestamp) -> ApiRuleStatus {
     let mut new = old.clone();
     let (status, reason, message) = outcome.condition();
     conditions::set(&mut new.conditions, Type::Exposed, status, reason, &message, generation, now);
-    // The rest is the other controller's.
+    // The other controller owns all other fields.
     if !matches!(outcome, Outcome::ManagedElsewhere(_)) {
         let codes = outcome.codes();
         let description = outcome.description();
@@ -143,7 +143,7 @@ pub(super) fn after(old: &ApiRuleStatus, outcome: &Outcome, generation: Option<i
     new
 }
 
-/// The patch that makes a status of the old one: descriptions that are gone are taken away.
+/// Returns the patch of the status. It removes old descriptions.
 pub(super) fn patch(status: &ApiRuleStatus, outcome: &Outcome) -> Value {
     if matches!(outcome, Outcome::ManagedElsewhere(_)) {
         return json!({"status": {"conditions": status.conditions}});
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn what_another_controller_serves_keeps_its_codes() {
+    fn a_rule_of_another_controller_keeps_its_status_codes() {
         let elsewhere = Outcome::ManagedElsewhere(Elsewhere::Made("VirtualService web-x".into()));
         let status = after(&ApiRuleStatus::default(), &elsewhere, Some(2), Timestamp::UNIX_EPOCH);
         assert_eq!((&status.api_rule_status, status.observed_generation), (&None, None));

@@ -1,9 +1,9 @@
-//! What a token must have for a path, where Istio's proxies check it.
+//! The token that a path requires, as Istio's proxies check it.
 //!
-//! A strategy is Oathkeeper's `jwt`, and what it says has to mean the same. What Istio cannot check, or would read in another way,
-//! is refused.
+//! The strategy is Oathkeeper's `jwt`, and the check has to mean the same. Configuration that Istio does not support,
+//! or interprets differently, is refused.
 //!
-//! Invariant: no text has a value of the configuration in it.
+//! Invariant: no text contains a value from the configuration.
 
 use serde_json::{Map, Value};
 
@@ -11,42 +11,42 @@ use super::checks::is_empty;
 use super::paths::{Shape, shape};
 use super::resolve::Rule;
 
-/// Fields that only say how keys are fetched.
+/// Fields that only tune how keys are fetched.
 const TUNING: [&str; 3] = ["jwks_max_wait", "jwks_ttl", "jwks_retry"];
 
-/// What a token must have.
+/// The requirements for a token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Token {
-    /// Who may have issued it, and where their keys are; without, where the issuer says.
+    /// The allowed issuers, and the addresses of their keys; without an address, the issuer's metadata has it.
     pub(super) issuers: Vec<(String, Option<String>)>,
-    /// All of these.
+    /// Required scopes.
     pub(super) scopes: Vec<String>,
-    /// All of these.
+    /// Required audiences.
     pub(super) audiences: Vec<String>,
-    /// Where it is; by default it is the bearer of the header `Authorization`.
+    /// The place of the token in the request.
     pub(super) from: From,
 }
 
-/// Where a token is.
+/// The place of a token in a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum From {
     Bearer,
-    /// The whole of this header.
+    /// The value of this header.
     Header(String),
-    /// This parameter of the query.
+    /// This query parameter.
     Parameter(String),
 }
 
-/// Whether a path asks for a token, and for nothing else.
+/// Whether a path requires a token and nothing else.
 pub(super) fn is_wanted(rule: &Rule) -> bool {
     let is_plain = rule.mutators.iter().all(|mutator| mutator.handler == "noop" && is_empty(mutator.config.as_ref()));
     is_plain && matches!(rule.strategies.as_slice(), [one] if one.handler == "jwt")
 }
 
-/// The paths of a policy for an expression: all, one, or those with a beginning.
+/// Returns the path of a policy for an expression: all paths (`None`), one path, or a prefix.
 ///
 /// # Errors
-/// There are none that match the same requests.
+/// Fails if a policy cannot match the same requests.
 pub(super) fn paths(path: &str) -> Result<Option<String>, &'static str> {
     const WHY: &str = "its path must be all paths (/.*), one path, or all below one (/a/.*), without %";
     let of = match shape(path) {
@@ -58,14 +58,14 @@ pub(super) fn paths(path: &str) -> Result<Option<String>, &'static str> {
             format!("{}/*", beginning.ok_or(WHY)?)
         }
     };
-    // Proxies may read what is escaped, or has two slashes, in another way.
+    // Proxies may normalise escapes and double slashes.
     if of.contains('%') || of.contains("//") { Err(WHY) } else { Ok(Some(of)) }
 }
 
-/// What a token must have for a path, which asks for one.
+/// Returns the requirements for the token of a path.
 ///
 /// # Errors
-/// It asks for something that Istio cannot check.
+/// Fails if Istio cannot check a requirement.
 pub(super) fn token(rule: &Rule) -> Result<Token, &'static str> {
     paths(&rule.path)?;
     let none = Map::new();
@@ -98,14 +98,14 @@ pub(super) fn token(rule: &Rule) -> Result<Token, &'static str> {
     Ok(Token { issuers, scopes, audiences: texts(config.get("target_audience"))?, from })
 }
 
-/// Whether two paths can ask for their tokens at one Service: there, whoever has an issuer's keys passes for it on both.
+/// Whether two paths of one Service can require their tokens together. Keys of an issuer apply to both paths there.
 pub(super) fn go_together(one: &Token, other: &Token) -> bool {
     one.issuers.iter().all(|(issuer, keys)| {
         other.issuers.iter().all(|(known, others)| known != issuer || (others == keys && one.from == other.from))
     })
 }
 
-/// A list of texts. In a policy a `*` would stand for others.
+/// Returns a list of texts. A `*` is refused, because it is a wildcard in policies.
 fn texts(list: Option<&Value>) -> Result<Vec<String>, &'static str> {
     const WHY: &str = "issuers, addresses of keys, scopes and audiences are lists of texts without *";
     let items = match list {
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn what_would_mean_something_else_is_refused() {
+    fn token_settings_with_another_meaning_are_refused() {
         for (more, why) in [
             (json!({"trusted_issuers": []}), "trusted_issuers"),
             (json!({"trusted_issuers": ["https://a/*"]}), "without *"),

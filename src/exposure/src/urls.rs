@@ -1,11 +1,12 @@
-//! URLs that an APIRule makes others ask: the keys of issuers, introspection, and whatever else a handler's configuration names.
+//! Checks URLs in an APIRule that other components request: keys of issuers, introspection, and URLs in other fields of
+//! a handler's configuration.
 //!
-//! Oathkeeper and Istio ask these URLs from inside of the cluster, so they are judged by what is written in them.
+//! Oathkeeper and Istio request these URLs from inside of the cluster, so the check uses the written host.
 //!
-//! Invariant: every URL of a configuration is judged, whatever its field is called; fields that nobody asks are listed.
-//! Invariant: no text has a value of the configuration in it.
+//! Invariant: every URL of a configuration is checked, whatever its field. Only listed fields are exempt.
+//! Invariant: no text contains a value from the configuration.
 //!
-//! Deliberately absent: resolving names. A public name may lead to a private address; that is for the process that connects.
+//! Not here: resolving names. A public name may lead to a private address; the connecting process has to check that.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -18,22 +19,22 @@ use mainstay_object::egress::{Egress, EgressPolicy};
 use mainstay_object::names::HostName;
 use mainstay_object::syntax::shown;
 
-/// Fields whose URLs nobody asks: they are compared, or written into requests.
+/// Fields whose URLs are not requested. They are compared, or written into requests.
 const NOT_ASKED: [&str; 5] = ["target_audience", "required_scope", "headers", "cookies", "claims"];
 
-/// The message of a URL that leads inside.
+/// The message for a URL that leads into the cluster.
 const INSIDE: &str = "leads into the cluster, to this machine or to a private network; the operator of the agent permits it with \
                       --allow-issuer";
-/// The message of a URL that parsers read in different ways.
+/// The message for a URL that parsers interpret differently.
 const AMBIGUOUS: &str = "has a user name, a password or a backslash; write the URL without";
-/// The message of a text that is no URL.
+/// The message for a text that is not a URL.
 const NO_URL: &str = "value is empty or not a valid url";
 
-/// Scheme, host and port of a URL that may lead inside.
+/// Scheme, host and port of a URL that may lead into the cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IssuerOrigin(String);
 
-/// A text is no URL of an issuer.
+/// A text is not the URL of an issuer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "must be a URL with a scheme, a host and perhaps a port, such as http://dex.kyma-system.svc.cluster.local:5556"
@@ -57,19 +58,19 @@ impl fmt::Display for IssuerOrigin {
     }
 }
 
-/// What leads into the cluster, and what of that may be asked.
+/// Determines which URLs lead into the cluster, and which of them are allowed.
 #[derive(Clone, Copy)]
 pub(super) struct Inside<'a> {
-    /// The origins that the operator permits.
+    /// The origins that the operator allows.
     pub(super) allowed: &'a [IssuerOrigin],
-    /// Whether a namespace has Services: the search list of a pod leads `SERVICE.NAMESPACE` to one.
+    /// Whether a namespace has Services. A pod's search list resolves `SERVICE.NAMESPACE` to a Service.
     pub(super) is_namespace: &'a dyn Fn(&str) -> bool,
 }
 
-/// The URLs of a configuration that may not be asked: the field of each below `attribute`, and why. At most `most`.
+/// Returns the refused URLs of a configuration: the field of each below `attribute`, and why. Returns at most `most`.
 pub(super) fn refused(config: &Value, attribute: &str, inside: Inside<'_>, most: usize) -> Vec<(String, &'static str)> {
     let mut found = Vec::new();
-    // Without addresses of keys, the issuer itself is asked for them.
+    // Without key addresses, the issuer is requested for them.
     let has_keys = config["jwks_urls"].as_array().is_some_and(|all| !all.is_empty());
     let mut open = vec![(attribute.to_owned(), String::new(), config)];
     while let Some((at, field, value)) = open.pop() {
@@ -96,26 +97,26 @@ pub(super) fn refused(config: &Value, attribute: &str, inside: Inside<'_>, most:
     found
 }
 
-/// Why a text may not be asked, if it is a URL.
+/// Returns why a text must not be requested, if it is a URL.
 fn refusal(field: &str, text: &str, inside: Inside<'_>) -> Option<&'static str> {
     let field = field.to_ascii_lowercase();
     let names_url = ["url", "urls", "uri", "uris", "trusted_issuers"].iter().any(|end| field.ends_with(end));
     match parsed(text) {
         Some(url) if inside.has(&url) && !inside.allows(&url) => Some(INSIDE),
-        // What is written is the text, not what was parsed of it.
+        // The object contains the text itself, not the parsed URL.
         Some(url) if text.contains('\\') || !url.username().is_empty() || url.password().is_some() => Some(AMBIGUOUS),
         None if names_url || text.contains("://") => Some(NO_URL),
         _ => None,
     }
 }
 
-/// A URL over HTTP; the parser writes IP addresses in one form.
+/// Parses an HTTP URL. The parser normalises IP addresses.
 fn parsed(text: &str) -> Option<Url> {
     Url::parse(text).ok().filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host())
 }
 
 impl Inside<'_> {
-    /// Whether the host of a URL is one of the cluster, of the machine, or of a private network.
+    /// Whether the host of a URL belongs to the cluster, this machine, or a private network.
     fn has(&self, url: &Url) -> bool {
         let last = url.host_str().and_then(|host| host.trim_end_matches('.').rsplit('.').next());
         is_inside(url) || last.is_some_and(self.is_namespace)
@@ -126,7 +127,7 @@ impl Inside<'_> {
     }
 }
 
-/// Whether the host of a URL is written as one of the cluster, of the machine, or of a private network.
+/// Whether the host of a URL is written as one of the cluster, this machine, or a private network.
 fn is_inside(url: &Url) -> bool {
     let Some(host) = url.host_str() else { return true };
     let bare = host.trim_start_matches('[').trim_end_matches(']');
@@ -154,7 +155,7 @@ mod tests {
         assert_eq!(found.iter().map(|(at, _)| at.as_str()).collect::<Vec<_>>(), expected, "{config}");
     }
 
-    /// Hosts inside, as they can be written.
+    /// Internal hosts in different spellings.
     const INSIDE_HOSTS: [&str; 31] = [
         "127.0.0.1",
         "0x7f.1",

@@ -1,4 +1,4 @@
-//! Istio's `VirtualService` for an APIRule.
+//! Builds Istio's `VirtualService` of an APIRule.
 
 use serde_json::{Value, json};
 
@@ -6,10 +6,10 @@ use super::child::{Child, ChildKind, Names};
 use super::express::Guard;
 use super::resolve::{Resolved, Rule};
 
-/// Where Oathkeeper answers.
+/// Host and port of Oathkeeper's proxy.
 const OATHKEEPER: (&str, u16) = ("ory-oathkeeper-proxy.kyma-system.svc.cluster.local", 4455);
 
-/// The VirtualService, with a route for each path that has a guard; `None` if none has.
+/// Returns the VirtualService, with a route for each path that has a guard; `None` without such paths.
 pub(super) fn build(resolved: &Resolved, guards: &[Option<Guard>]) -> Option<Child> {
     let routes = resolved.rules.iter().zip(guards);
     let http: Vec<Value> = routes.filter_map(|(rule, guard)| Some(route(rule, (*guard)?))).collect();
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn methods_are_told_by_istio_where_nothing_else_does() {
+    fn istio_checks_methods_where_no_other_means_does() {
         let rules = [path("/.*", &["GET", ".*"], "noop"), path("/closed", &["GET"], "jwt")];
         let spec = built(&rules, &[Some(Guard::Methods), None]).unwrap()["spec"].take();
         let matches = json!([{"uri": {"regex": "/.*"}, "method": {"regex": r"GET|\.\*"}}]);

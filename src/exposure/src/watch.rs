@@ -1,4 +1,4 @@
-//! Follows what APIRules need: the definitions of what routes, their objects while they are served, and Services.
+//! Watches the definitions of routing kinds, their objects while they are served, and Services.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -31,9 +31,9 @@ pub async fn watch(context: Arc<Context>, stop: CancellationToken) {
 struct Watching {
     context: Arc<Context>,
     watches: Watches,
-    /// What ends the watch of a kind that is served.
+    /// Ends the watch of a served kind.
     of_kinds: HashMap<ChildKind, CancellationToken>,
-    /// The kinds whose definitions are there, as far as their lists have come.
+    /// The kinds whose definitions exist, as far as they are listed.
     defined: HashSet<ChildKind>,
 }
 
@@ -76,7 +76,7 @@ impl Watching {
                 WatchEvent::Failed(error) => {
                     let why = explain(&error);
                     tracing::warn!(why, "what APIRules need is not watched");
-                    // Everything else passes by itself; a kind is not served yet right after its definition.
+                    // Other failures are temporary: a kind is not served immediately after its definition is created.
                     if error.class() == Class::Denied {
                         self.context.failed(watched, why);
                     }
@@ -105,7 +105,7 @@ impl Watching {
         }
     }
 
-    /// Watches the objects of a kind as it is served now.
+    /// Watches the objects of a kind in its served version.
     fn set_served(&mut self, kind: ChildKind, served: Option<Served>) {
         let watched = served.as_ref().map(|served| Arc::clone(&served.kind));
         if !self.context.set_served(kind, served) {
@@ -115,14 +115,14 @@ impl Watching {
             stop.cancel();
         }
         let Some(watched) = watched else { return };
-        // Any VirtualService may have the host; of others only what is an APIRule's counts.
+        // Any VirtualService may have the host. Of other kinds, only objects of APIRules matter.
         let selection = match kind {
             ChildKind::VirtualService => Selection::default(),
             _ => Selection::with_label(API_RULE_LABEL),
         };
         let stop = CancellationToken::new();
         if kind == ChildKind::AuthorizationPolicy {
-            // Policies count where pods get a proxy.
+            // Policies work only where pods have a proxy.
             let namespaces = Arc::new(Kind::fixed("v1", "Namespace", "namespaces", Scope::Cluster));
             self.watch(Watched::Namespaces, &namespaces, Selection::default().metadata_only(), Some(stop.clone()));
         }

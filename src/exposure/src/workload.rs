@@ -1,4 +1,4 @@
-//! What Istio's policies need to know of the pods that they are for.
+//! The facts about pods that Istio's policies need.
 
 use std::collections::HashMap;
 
@@ -7,9 +7,9 @@ use serde_json::Value;
 /// The pods of an APIRule's Services.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Workloads {
-    /// Whether pods of the namespace get Istio's proxy, which makes the checks.
+    /// Whether pods of the namespace have Istio's proxy, which checks requests.
     pub(super) have_proxies: bool,
-    /// The labels of the pods of each Service that is there and selects some.
+    /// The pod selector of each existing Service that has one.
     pub(super) labels: HashMap<String, Value>,
 }
 
@@ -19,7 +19,7 @@ pub(super) fn have_proxies(labels: &Value) -> bool {
         || (labels["istio-injection"].is_null() && labels["istio.io/rev"].as_str().is_some_and(|rev| !rev.is_empty()))
 }
 
-/// The labels that a Service selects pods by, if there are any.
+/// Returns the pod selector of a Service, if there is one.
 pub(super) fn labels(service: &Value) -> Option<Value> {
     service["spec"].get("selector").filter(|selector| selector.as_object().is_some_and(|all| !all.is_empty())).cloned()
 }

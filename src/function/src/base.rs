@@ -1,16 +1,16 @@
 //! Base images of Functions.
 //!
-//! Invariant: the operator's base images name their content: nothing, a directory, or an image by its digest. A tag may point
-//! to another image tomorrow: a Function may choose one, and its build finds out and reports which image that is.
+//! Invariant: the operator's base images are immutable: empty, a directory, or an image with a digest. A Function may
+//! also choose a tag, which can move. The build resolves it and reports the image.
 
 use std::fmt;
 
-/// The image below the files of the runtime server.
+/// The base image below the runtime server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BaseImage {
-    /// Empty: the code runs with the Node.js and Python of the node.
+    /// Empty: the code runs with the node's Node.js and Python.
     Scratch,
-    /// A directory of the builder image that holds an image in the OCI layout.
+    /// A directory of the builder image with an OCI layout.
     Layout(String),
     /// An image in a registry: `repository@sha256:…`.
     Image(String),
@@ -24,7 +24,7 @@ pub enum InvalidBaseImage {
     /// It is not an image name.
     #[error("it is neither `scratch`, nor `oci:` with an absolute path, nor an image name")]
     Malformed,
-    /// It is not pinned by a digest.
+    /// It has no digest.
     #[error("the image must be pinned by its digest: `repository@sha256:…`")]
     NoDigest,
     /// It has neither a digest nor a tag.
@@ -48,7 +48,7 @@ impl BaseImage {
         }
     }
 
-    /// Parses the choice of a Function: an image in a registry, by its digest or by a tag.
+    /// Parses a Function's choice: an image in a registry, with a digest or a tag.
     pub fn chosen(text: &str) -> Result<Self, InvalidBaseImage> {
         if !is_reference(text) {
             return Err(InvalidBaseImage::Malformed);
@@ -77,7 +77,7 @@ fn is_lower_hex(byte: u8) -> bool {
     byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte)
 }
 
-/// Whether an image name ends with a tag, and has no digest of another kind.
+/// Whether an image name ends with a tag and has no digest.
 fn has_tag(text: &str) -> bool {
     let last = text.rsplit('/').next().unwrap_or_default();
     let word = |b: u8| b.is_ascii_alphanumeric() || b == b'_';
@@ -85,7 +85,7 @@ fn has_tag(text: &str) -> bool {
     !text.contains('@') && last.split_once(':').is_some_and(|(_, tag)| is_tag(tag))
 }
 
-/// Whether it may be an image name. The registry decides.
+/// Whether a text may be an image name. The registry makes the final check.
 fn is_reference(text: &str) -> bool {
     let allowed = |b: u8| b.is_ascii_alphanumeric() || b"._-/:@[]".contains(&b);
     text.len() <= 512

@@ -1,59 +1,57 @@
-//! The build queue: limits the concurrent builds in the cluster, fairly between namespaces.
+//! The build queue limits concurrent builds in the cluster and shares them fairly between namespaces.
 //!
-//! A namespace's next build comes before another namespace's second one; of namespaces with equally many, the one whose turn
-//! is longest ago comes first; otherwise the queue is first in, first out. A Function is queued once, even if its inputs
-//! change meanwhile.
+//! Order: a namespace with fewer builds comes first. Among equals, the namespace whose last build is oldest comes
+//! first, then the Function that was queued first. A Function keeps its place if its inputs change.
 //!
-//! A build counts from its Job's creation to the Job's end, unless it is held up: its pod is unschedulable, its image
-//! cannot be pulled, or a quota refuses the pod. Such a build does no work and might block the queue until its
-//! deadline. It still counts for the order between namespaces.
+//! A build counts from the creation of its Job to the end of the Job, unless it is held up: its pod is unschedulable,
+//! its image cannot be pulled, or a quota refuses its pod. A held-up build could block the queue until its deadline, so
+//! it counts only for the order between namespaces.
 //!
-//! The pod of a held-up build reserves resources of a node while its image cannot be pulled. A held-up build has to
-//! [yield](BuildQueue::must_yield), so that its Job is suspended, if another build waits for its place, or if another one of its
-//! namespace is held up since longer. A suspended build has no pod and does not count. It is queued again after a backoff.
+//! The scheduled pod of a held-up build reserves node resources. A held-up build [yields](BuildQueue::must_yield), and
+//! its Job is suspended, if another build waits for its place, or if an older build of its namespace is held up. A
+//! suspended build has no pod and does not count. It is queued again after a backoff.
 //!
-//! Including those that are held up, there are at most [`MAX_UNFINISHED`] times the limit in the cluster, and
-//! [`MAX_PER_NAMESPACE`] times the limit in a namespace. Otherwise the pods of held-up builds could accumulate without
-//! bound, and one namespace could take all places.
+//! With held-up builds, at most [`MAX_UNFINISHED`] times the limit exist in the cluster, and [`MAX_PER_NAMESPACE`]
+//! times the limit in a namespace. Without these bounds, pods of held-up builds could accumulate, and one namespace
+//! could take all places.
 //!
-//! From [`SHARED`] places on, a namespace gets no more than half of those that are free: however long its builds take (an
-//! install script may sleep until the deadline), the next namespace finds a place. With fewer, it gets the last one only if no
-//! other namespace waits, and the deadline of builds bounds how long the next one waits: for as many builds as there are
-//! namespaces in the queue, not for all that one of them has queued.
+//! From [`SHARED`] places on, a namespace gets at most half of the free places, so a long build does not shut out other
+//! namespaces. With fewer places, a namespace gets the last one only if no other namespace waits. The next namespace
+//! then waits for at most one build deadline per queued namespace.
 //!
-//! Invariant: a build is admitted only if it and the running builds are within the limit. The limit may be exceeded for
-//! a while when held-up builds continue or the limit was lowered; then nothing is admitted until there is room.
-//! Invariant: the running builds are those in the cluster; a new agent needs no stored state.
+//! Invariant: a build is admitted only if it and the running builds are within the limit. The count may exceed the
+//! limit after held-up builds continue or the limit is lowered; no build is admitted until there is room.
+//! Invariant: the running builds are those in the cluster. A new agent needs no stored state.
 //!
-//! Deliberately absent: how held-up builds are detected, how they are suspended, and how their Jobs end (by their own deadline).
+//! Not here: detection and suspension of held-up builds, and build deadlines.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use mainstay_object::Owner;
 
-/// Maximum number of unfinished builds, including those that are held up, as a multiple of the limit.
+/// Maximum number of unfinished builds, including held-up ones, as a multiple of the limit.
 const MAX_UNFINISHED: usize = 4;
 /// The same for one namespace.
 const MAX_PER_NAMESPACE: usize = 2;
 
-/// From so many places on, one namespace does not get all of them.
+/// Number of places from which one namespace does not get all of them.
 const SHARED: usize = 3;
 
 /// A Job: namespace and name.
 pub type JobName = (Arc<str>, Arc<str>);
 
-/// The queue.
+/// A fair queue of builds.
 #[derive(Debug)]
 pub struct BuildQueue {
     limit: usize,
-    /// Unfinished Jobs, and the count of builds when each of them began or was resumed.
+    /// Unfinished Jobs, each with the value of `begun` when it started or was resumed.
     unfinished: HashMap<JobName, (BuildState, u64)>,
-    /// Admitted Functions that have not created their Job, with their namespace.
+    /// Admitted Functions whose Job does not exist yet, with their namespace.
     admitted: HashMap<Owner, Arc<str>>,
-    /// Queued Functions in the order in which they came.
+    /// Queued Functions, oldest first.
     waiting: Vec<Waiting>,
-    /// When each namespace's last build began, as a count of builds; of those since the queue was empty last.
+    /// The value of `begun` at each namespace's last start of a build. Cleared when the queue is empty.
     turns: HashMap<Arc<str>, u64>,
     begun: u64,
 }
@@ -71,18 +69,18 @@ pub enum BuildState {
     Running,
     /// Its pod cannot start.
     HeldUp(Hold),
-    /// It has no pod until it is tried again.
+    /// Its Job is suspended, so it has no pod.
     Suspended,
 }
 
-/// What a held-up build occupies.
+/// The resources that a held-up build occupies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hold {
-    /// Nothing: the cluster refuses to create its pod.
+    /// None: the cluster refuses to create its pod.
     Refused,
-    /// A place in the queue of the scheduler: no node has room for its pod.
+    /// A place in the scheduler's queue: no node has room for its pod.
     Unschedulable,
-    /// Resources of a node: its pod was scheduled, and cannot start.
+    /// Node resources: its pod was scheduled but cannot start.
     Scheduled,
 }
 
@@ -91,7 +89,7 @@ pub enum Hold {
 pub struct QueueLengths {
     /// Builds that run or are admitted.
     pub building: usize,
-    /// Builds that are held up and have, or may get, a pod.
+    /// Held-up builds. They have a pod, or may get one.
     pub held_up: usize,
     /// Builds that are suspended.
     pub suspended: usize,
@@ -114,12 +112,12 @@ pub enum Admission {
 }
 
 impl BuildQueue {
-    /// Changes how many builds may run at the same time, at least one. Those that run go on.
+    /// Sets the limit of concurrent builds, at least 1. Running builds continue.
     pub fn set_limit(&mut self, limit: usize) {
         self.limit = limit.max(1);
     }
 
-    /// A queue for this many concurrent builds, at least one.
+    /// Returns a queue for this many concurrent builds, at least 1.
     pub fn new(limit: usize) -> Self {
         Self {
             limit: limit.max(1),
@@ -131,7 +129,7 @@ impl BuildQueue {
         }
     }
 
-    /// The place of a Function in the queue.
+    /// Returns the place of a Function in the queue.
     pub fn admission(&self, function: &Owner) -> Admission {
         if self.admitted.contains_key(function) {
             return Admission::Admitted;
@@ -140,7 +138,7 @@ impl BuildQueue {
         at.map_or(Admission::Absent, |at| Admission::Queued { position: self.position(at) })
     }
 
-    /// Puts a Function into the queue, and admits it at once if there is room. One that is in the queue keeps its place.
+    /// Queues a Function and admits it at once if there is room. A queued Function keeps its place.
     pub fn enqueue(&mut self, function: &Owner, namespace: &Arc<str>) -> Admission {
         if self.admission(function) == Admission::Absent {
             self.waiting.push(Waiting { function: function.clone(), namespace: Arc::clone(namespace) });
@@ -151,7 +149,7 @@ impl BuildQueue {
         self.admission(function)
     }
 
-    /// Removes a Function, because it need not build or has created its Job.
+    /// Removes a Function that needs no build or has created its Job.
     pub fn withdraw(&mut self, function: &Owner) {
         self.admitted.remove(function);
         self.waiting.retain(|waiting| waiting.function != *function);
@@ -178,7 +176,7 @@ impl BuildQueue {
         let is_scheduled = *hold == Hold::Scheduled;
         let waits_for_node = |state: BuildState| state == BuildState::HeldUp(Hold::Unschedulable);
         let takes_node = is_scheduled && others().any(|(_, (state, _))| waits_for_node(*state));
-        // An unschedulable build may only wait for those that run.
+        // An unschedulable build may be waiting for resources of running builds.
         let counts = is_scheduled || !others().any(|(_, (state, _))| *state == BuildState::Running);
         let is_older = |(name, (state, since)): (&JobName, &(BuildState, u64))| {
             let has_pod = matches!(state, BuildState::HeldUp(Hold::Scheduled | Hold::Unschedulable));
@@ -187,26 +185,26 @@ impl BuildQueue {
         takes_node || self.is_blocked() || counts && others().any(is_older)
     }
 
-    /// The builds that have to be suspended.
+    /// Returns the builds that have to be suspended.
     pub fn yielding(&self) -> impl Iterator<Item = &JobName> {
         self.unfinished.keys().filter(|job| self.must_yield(job))
     }
 
-    /// Whether held-up builds alone keep Functions in the queue.
+    /// Whether held-up builds are the only reason that Functions wait.
     fn is_blocked(&self) -> bool {
         !self.waiting.is_empty() && self.lengths().building < self.limit && !self.has_room()
     }
 
-    /// Records that a Job has ended or is gone.
+    /// Records that a Job has ended or was deleted.
     pub fn ended(&mut self, job: &JobName) {
         self.unfinished.remove(job);
         if self.unfinished.is_empty() && self.admitted.is_empty() && self.waiting.is_empty() {
-            // Nobody waits who might be overtaken.
+            // The order matters only while Functions wait.
             self.turns.clear();
         }
     }
 
-    /// Admits Functions while there is room. Returns them.
+    /// Admits Functions while there is room, and returns them.
     pub fn advance(&mut self) -> Vec<Owner> {
         let mut next = Vec::new();
         while self.has_room() {
@@ -217,7 +215,7 @@ impl BuildQueue {
         next
     }
 
-    /// The lengths of the queue.
+    /// Returns the lengths of the queue.
     pub fn lengths(&self) -> QueueLengths {
         let count = |is: fn(BuildState) -> bool| self.unfinished.values().filter(|(state, _)| is(*state)).count();
         QueueLengths {
@@ -248,7 +246,7 @@ impl BuildQueue {
         self.turns.insert(Arc::clone(namespace), self.begun);
     }
 
-    /// The number of unfinished and admitted builds per namespace, without suspended ones.
+    /// Returns the number of unfinished and admitted builds per namespace, without suspended ones.
     fn busy(&self) -> HashMap<&str, usize> {
         let mut busy: HashMap<&str, usize> = HashMap::new();
         let unfinished = self.unfinished.iter().filter(|(_, (state, _))| *state != BuildState::Suspended);
@@ -258,7 +256,8 @@ impl BuildQueue {
         busy
     }
 
-    /// For each queued Function, which build of its namespace it would be, from 1, and the last turn of that.
+    /// Returns, for each queued Function, the rank of its build within its namespace, from 1, and the namespace's last
+    /// turn.
     fn rounds(&self) -> Vec<(usize, u64)> {
         let mut begun = self.busy();
         self.waiting
@@ -271,14 +270,14 @@ impl BuildQueue {
             .collect()
     }
 
-    /// The number of running and admitted builds of a namespace.
+    /// Returns the number of running and admitted builds of a namespace.
     fn running(&self, namespace: &str) -> usize {
         let running = self.unfinished.iter().filter(|(_, (state, _))| *state == BuildState::Running);
         let namespaces = self.admitted.values().chain(running.map(|((namespace, _), _)| namespace));
         namespaces.filter(|other| ***other == *namespace).count()
     }
 
-    /// The next Function among those whose namespace may have one more build.
+    /// Returns the next Function whose namespace may have one more build.
     fn first(&self) -> Option<Owner> {
         let most = self.limit.saturating_mul(MAX_PER_NAMESPACE);
         let rounds = self.rounds();
@@ -289,7 +288,7 @@ impl BuildQueue {
         Some(self.waiting[first].function.clone())
     }
 
-    /// Position in the queue, from 1, of the Function at this index.
+    /// Returns the position in the queue, from 1, of the Function at this index.
     fn position(&self, own: usize) -> usize {
         let rounds = self.rounds();
         let place = (rounds[own], own);

@@ -24,11 +24,11 @@ pub enum ChildKind {
 }
 
 impl ChildKind {
-    /// The kinds that every cluster has: all but Knative Services.
+    /// The kinds that every cluster has: all except Knative Services.
     pub const ALL: [Self; 6] =
         [Self::ConfigMap, Self::Job, Self::Pod, Self::Deployment, Self::Service, Self::Autoscaler];
 
-    /// The API kind.
+    /// Returns the API kind.
     pub fn kind(self) -> Arc<Kind> {
         let (version, kind, plural) = match self {
             Self::ConfigMap => ("v1", "ConfigMap", "configmaps"),

@@ -1,6 +1,6 @@
-//! The children of one Function: their state, and how the newer of two states wins.
+//! The children of one Function. The newer of two states of a child wins.
 //!
-//! Deliberately absent: the children of all Functions, and notifications; that is [`observe`](super::observe).
+//! Not here: the children of all Functions, and notifications; see [`observe`](super::observe).
 
 use std::sync::Arc;
 
@@ -42,9 +42,9 @@ impl Children {
         }
     }
 
-    /// Why a pod of a version cannot run.
+    /// Returns why a pod of a version cannot run.
     ///
-    /// Invariant: a message about a version tells nothing of another one, whose pods may still be there.
+    /// Invariant: pods of other versions, which may still exist, do not affect the result.
     pub(super) fn problem_of(&self, version: Option<&str>) -> Option<&(String, String)> {
         let version = version.filter(|version| !version.is_empty())?;
         let serving = |pod: &&Pod| pod.role == Role::Serving && pod.version == version && !pod.identity.terminating;
@@ -60,7 +60,7 @@ impl Children {
             Child::KnativeService(service) => upsert(&mut self.knative_services, service, |s| &s.identity),
             Child::Deployment(deployment) => upsert(&mut self.deployments, deployment, |d| &d.identity),
             Child::Pod(pod) => {
-                // A serving pod without a problem is not kept.
+                // Serving pods without a problem are not kept.
                 if pod.role == Role::Serving && pod.problem.is_none() {
                     self.pods.retain(|known| known.identity.name != pod.identity.name);
                 } else {
@@ -71,7 +71,7 @@ impl Children {
         }
     }
 
-    /// Removes and returns the children of a kind that are gone.
+    /// Removes and returns the matching children of a kind.
     pub(super) fn remove(&mut self, child_kind: ChildKind, is_gone: impl Fn(&ChildIdentity) -> bool) -> Vec<Child> {
         let plain = |list: &mut Vec<ChildIdentity>| {
             list.extract_if(.., |i| is_gone(i)).map(|i| Child::Plain(child_kind, i)).collect()
@@ -117,12 +117,12 @@ impl Child {
     }
 }
 
-/// The key of a Function's children: its namespace and UID.
+/// Returns the key of a Function's children: its namespace and UID.
 pub(super) fn children_key(namespace: &str, uid: &str) -> Arc<str> {
     format!("{namespace}/{uid}").into()
 }
 
-/// The Function that an object belongs to, and its state.
+/// Returns the key of the Function that an object belongs to, and its state.
 pub(super) fn read(child_kind: ChildKind, live: &Value) -> Option<(Arc<str>, Child)> {
     let namespace = live.pointer("/metadata/namespace").and_then(Value::as_str).unwrap_or_default();
     if child_kind == ChildKind::Pod {
@@ -141,7 +141,7 @@ pub(super) fn read(child_kind: ChildKind, live: &Value) -> Option<(Arc<str>, Chi
     Some((children, child))
 }
 
-/// Inserts or updates, unless the known state is newer.
+/// Inserts or updates an element, unless the known state is newer.
 fn upsert<T>(list: &mut Vec<T>, new: T, identity: impl Fn(&T) -> &ChildIdentity) {
     let Some(old) = list.iter_mut().find(|old| identity(old).name == identity(&new).name) else {
         list.push(new);

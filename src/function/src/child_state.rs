@@ -1,8 +1,8 @@
-//! The state of live children: a few fields of each, read from the whole object.
+//! The observed state of child objects: a few fields, read from each whole object.
 //!
-//! Invariant: the size of the state does not depend on the size of the object: texts are cut.
+//! Invariant: the size of the state does not depend on the size of the object. Long texts are cut.
 //!
-//! Deliberately absent: the desired state; `drift` has it.
+//! Not here: the desired state; see `drift`.
 
 use std::sync::Arc;
 
@@ -24,9 +24,9 @@ use mainstay_object::is_unprintable;
 const MAX_TEXT: usize = 1024;
 /// Label on the pods of a Knative Revision.
 const REVISION_LABEL: &str = "serving.knative.dev/revision";
-/// Group of the Functions.
+/// API group of Functions.
 const GROUP: &str = "serverless.kyma-project.io";
-/// Maximum attempt number of a Job, so that counting on never overflows.
+/// Maximum attempt number of a Job. The bound prevents an overflow.
 const MAX_ATTEMPTS: i64 = 1_000_000;
 
 /// The fields that all children have.
@@ -40,7 +40,7 @@ pub struct ChildIdentity {
     pub version: String,
     /// Whether it is being deleted.
     pub terminating: bool,
-    /// Whether it is not under break glass: it may be deleted.
+    /// Whether it may be deleted: it is not paused.
     pub may_go: bool,
     /// The state that an earlier agent applied, if known.
     pub last_applied: Option<AppliedConfiguration>,
@@ -51,7 +51,7 @@ pub struct ChildIdentity {
 pub enum Progress {
     /// It has not ended.
     Running,
-    /// It is complete.
+    /// It succeeded.
     Complete,
     /// It failed.
     Failed {
@@ -65,7 +65,7 @@ pub enum Progress {
 /// A build Job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Job {
-    /// Name, UID and version.
+    /// Name, UID and resource version.
     pub identity: ChildIdentity,
     /// Tag of its image.
     pub tag: String,
@@ -77,24 +77,24 @@ pub struct Job {
     pub causes: String,
     /// Its progress.
     pub progress: Progress,
-    /// When it was created, or resumed.
+    /// When it was created or resumed.
     pub created: Option<Timestamp>,
-    /// Why it has no pod for now, if it is suspended.
+    /// Why it is suspended; `None` if it is not.
     pub suspension: Option<Suspension>,
     /// How often it was suspended.
     pub suspensions: u32,
     /// Its namespace.
     pub namespace: Arc<str>,
-    /// CPU and memory that its containers ask for and may have, if it says so.
+    /// Requests and limits of CPU and memory of its containers, if they are set.
     pub resources: Option<Sizes>,
-    /// The image of Kaniko's executor, if it is what builds.
+    /// The image of Kaniko's executor, if Kaniko builds.
     pub executor: Option<String>,
 }
 
 /// A suspended Job.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Suspension {
-    /// When it is tried again; `None` if somebody else suspended it.
+    /// When it is resumed; `None` if someone else suspended it.
     pub until: Option<Timestamp>,
     /// Why its pod could not start.
     pub why: String,
@@ -106,7 +106,7 @@ pub(crate) type Sizes = [Option<Quantity>; 4];
 /// The requests and limits in the resources of a container.
 pub(super) fn sizes(resources: &Value) -> Sizes {
     ["/requests/cpu", "/requests/memory", "/limits/cpu", "/limits/memory"].map(|path| {
-        // The API server writes them in another way than they were given.
+        // The API server normalises quantities, so the text may differ from the one that was applied.
         resources.pointer(path).and_then(Value::as_str).and_then(Quantity::parse)
     })
 }
@@ -114,7 +114,7 @@ pub(super) fn sizes(resources: &Value) -> Sizes {
 /// A Deployment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Deployment {
-    /// Name, UID and version.
+    /// Name, UID and resource version.
     pub identity: ChildIdentity,
     /// `metadata.generation`.
     pub generation: i64,
@@ -126,15 +126,15 @@ pub struct Deployment {
     pub replicas: i64,
     /// `status.replicas`.
     pub pods: i64,
-    /// Whether the agent is the only owner of `spec.replicas`: if it dropped the field, it would be reset to 1.
+    /// Whether the agent is the only owner of `spec.replicas`. If the agent dropped the field, it would be reset to 1.
     pub owns_replicas_alone: bool,
     /// Its conditions: type, status, reason, message.
     pub conditions: Vec<Condition>,
 }
 
 impl Deployment {
-    /// The name of the ReplicaSet with its present template; `None` until its status is of that. The Deployment controller names
-    /// no other one in its condition.
+    /// Returns the name of the ReplicaSet with the current template; `None` until the status has observed it. The
+    /// Deployment controller quotes only this name in its `Progressing` condition.
     pub(crate) fn version(&self) -> Option<&str> {
         let progressing = self.conditions.iter().find(|condition| condition.kind == "Progressing")?;
         let (_, rest) = progressing.message.split_once('"').filter(|_| self.observed >= self.generation)?;
@@ -173,20 +173,20 @@ pub struct Condition {
 pub enum Role {
     /// It belongs to the build Job with this UID.
     Build(String),
-    /// It serves.
+    /// It serves requests.
     Serving,
 }
 
 /// A pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pod {
-    /// Name, UID and version.
+    /// Name, UID and resource version.
     pub identity: ChildIdentity,
     /// Its role.
     pub role: Role,
-    /// The version that it serves: the name of its ReplicaSet, or of its Knative Revision; empty for a build.
+    /// The version that it serves: the name of its ReplicaSet or Knative Revision. Empty for a build.
     pub version: String,
-    /// Whether it has ended, by itself or because it was stopped.
+    /// Whether it has ended: its phase is `Succeeded` or `Failed`.
     pub over: bool,
     /// Why it cannot run, as a reason and a text.
     pub problem: Option<(String, String)>,
@@ -195,7 +195,7 @@ pub struct Pod {
 }
 
 impl Pod {
-    /// The report of the build, once its last container has ended. The pod itself ends seconds later.
+    /// Returns the build's report once the last container has ended. The pod itself ends some seconds later.
     pub(crate) fn report(&self) -> Option<&BuildReport> {
         match self.end.as_ref()? {
             End { code: 0, termination: Termination::Built(report), .. } => Some(report),
@@ -214,7 +214,7 @@ impl Pod {
     }
 }
 
-/// How a build's pod ended.
+/// The end of a build's pod.
 #[derive(Clone, Debug, PartialEq)]
 pub struct End {
     /// The container.
@@ -227,15 +227,15 @@ pub struct End {
     pub termination: Termination,
 }
 
-// A report contains a duration as a number, which is never NaN because it was read from JSON.
+// A report contains a float, which is never NaN because it was read from JSON.
 impl Eq for End {}
 
-/// UID of the Function that controls an object.
+/// Returns the UID of the Function that controls an object.
 pub(crate) fn function_of(live: &Value) -> Option<&str> {
     controlled_by(live, GROUP, "Function")
 }
 
-/// A reference to a kind of this name in another group does not count, as for the garbage collector.
+/// Compares the group as well as the kind, like the garbage collector.
 fn controlled_by<'v>(live: &'v Value, group: &str, kind: &str) -> Option<&'v str> {
     let owners = live.pointer("/metadata/ownerReferences")?.as_array()?;
     let owner = owners.iter().find(|owner| owner["controller"] == true && owner["kind"] == kind)?;
@@ -244,7 +244,7 @@ fn controlled_by<'v>(live: &'v Value, group: &str, kind: &str) -> Option<&'v str
     owner["uid"].as_str()
 }
 
-/// The fields that all children have.
+/// Reads the fields that all children have.
 pub(crate) fn identity(live: &Value) -> ChildIdentity {
     ChildIdentity {
         name: text(live, "/metadata/name").to_owned(),
@@ -256,7 +256,7 @@ pub(crate) fn identity(live: &Value) -> ChildIdentity {
     }
 }
 
-/// The state of a Job.
+/// Reads the state of a Job.
 pub(crate) fn job(live: &Value) -> Job {
     let conditions = live.pointer("/status/conditions").and_then(Value::as_array);
     let end = conditions
@@ -278,7 +278,7 @@ pub(crate) fn job(live: &Value) -> Job {
         causes: short(&annotation(live, BUILD_CAUSE).replace(',', ", ")),
         attempt: annotation(live, BUILD_ATTEMPT).parse().unwrap_or(1).clamp(1, MAX_ATTEMPTS),
         progress,
-        // A Job that is resumed starts again.
+        // A resumed Job gets a new start time.
         created: ["/status/startTime", "/metadata/creationTimestamp"]
             .into_iter()
             .filter_map(|path| text(live, path).parse().ok())
@@ -294,13 +294,13 @@ pub(crate) fn job(live: &Value) -> Job {
     }
 }
 
-/// The container that pushes.
+/// Returns the container that pushes the image.
 fn push(live: &Value) -> Option<&Value> {
     let containers = live.pointer("/spec/template/spec/containers").and_then(Value::as_array);
     containers.into_iter().flatten().find(|container| container["name"] == PUSH || container["name"] == EXECUTOR)
 }
 
-/// The image in the arguments of the container that pushes.
+/// Returns the image from the arguments of the container that pushes.
 fn image(live: &Value) -> &str {
     let Some(push) = push(live) else { return "" };
     let before = if push["name"] == EXECUTOR { DESTINATION } else { "--image=" };
@@ -308,7 +308,7 @@ fn image(live: &Value) -> &str {
     args.filter_map(Value::as_str).find_map(|arg| arg.strip_prefix(before)).unwrap_or_default()
 }
 
-/// The state of a Deployment.
+/// Reads the state of a Deployment.
 pub(crate) fn deployment(live: &Value) -> Deployment {
     let number = |path: &str| live.pointer(path).and_then(Value::as_i64);
     let replicas = ["f:spec", "f:replicas"];
@@ -327,7 +327,7 @@ pub(crate) fn deployment(live: &Value) -> Deployment {
     }
 }
 
-/// One condition, with its texts cut.
+/// Reads one condition, with its texts cut.
 pub(super) fn condition(live: &Value) -> Condition {
     let text = |field: &str| short(live[field].as_str().unwrap_or_default());
     Condition {
@@ -340,7 +340,7 @@ pub(super) fn condition(live: &Value) -> Condition {
     }
 }
 
-/// The state of a pod.
+/// Reads the state of a pod.
 pub(crate) fn pod(live: &Value) -> Pod {
     let role = controlled_by(live, "batch", "Job").map_or(Role::Serving, |uid| Role::Build(uid.to_owned()));
     let end = matches!(role, Role::Build(_)).then(|| end(live)).flatten();
@@ -349,7 +349,7 @@ pub(crate) fn pod(live: &Value) -> Pod {
         Role::Serving if !over => cannot_start(live).or_else(|| problem(live)),
         _ if !over => problem(live),
         Role::Build(_) => stopped(live),
-        // It was replaced and only exists as a record.
+        // The pod was replaced and remains only as a record.
         Role::Serving => None,
     };
     let version = match &role {
@@ -359,7 +359,7 @@ pub(crate) fn pod(live: &Value) -> Pod {
     Pod { identity: identity(live), version, problem, end, role, over }
 }
 
-/// The version that a pod serves. The pods of a Knative Revision have a ReplicaSet, too, of which nothing else is known.
+/// Returns the version that a pod serves. A Revision's pods have a ReplicaSet too, but only the Revision is known here.
 fn serving_version(live: &Value) -> Option<&str> {
     let revision = live.pointer("/metadata/labels").and_then(|labels| labels.get(REVISION_LABEL)?.as_str());
     let owners = live.pointer("/metadata/ownerReferences").and_then(Value::as_array).into_iter().flatten();
@@ -367,13 +367,13 @@ fn serving_version(live: &Value) -> Option<&str> {
     revision.or_else(|| sets.next()?["name"].as_str())
 }
 
-/// Why the cluster stopped a pod: evicted, not admitted by its node, or its node was lost.
+/// Returns why the cluster stopped a pod: eviction, refused admission by the node, or loss of the node.
 fn stopped(live: &Value) -> Option<(String, String)> {
     let reason = text(live, "/status/reason");
     (!reason.is_empty()).then(|| (short(reason), short(text(live, "/status/message")).trim().to_owned()))
 }
 
-/// UID of the Function from a pod's labels, because its controller is a Job or a ReplicaSet.
+/// Returns the Function's UID from a pod's labels. A pod's controller is a Job or a ReplicaSet, not the Function.
 pub(crate) fn function_of_pod(live: &Value) -> Option<&str> {
     live.pointer("/metadata/labels")?.get(FUNCTION_UID)?.as_str()
 }
@@ -385,7 +385,7 @@ fn statuses(live: &Value) -> impl Iterator<Item = &Value> {
         .flatten()
 }
 
-/// The end of the first failed container, else of the successful push.
+/// Returns the end of the first failed container, else that of the successful push.
 fn end(live: &Value) -> Option<End> {
     let ended = |status: &Value| {
         let terminated = status.pointer("/state/terminated")?;
@@ -396,7 +396,7 @@ fn end(live: &Value) -> Option<End> {
             reason: short(terminated["reason"].as_str().unwrap_or_default()),
             termination: match parse_termination(message) {
                 _ if status["name"] == EXECUTOR && terminated["exitCode"] == 0 => built(live, terminated),
-                // Code from packages can write anything into the termination message.
+                // User packages run in this container and can write anything into its termination message.
                 _ if status["name"] != FETCH && status["name"] != PUSH => {
                     Termination::Other(last(message, MAX_MESSAGE).to_owned())
                 }
@@ -410,7 +410,7 @@ fn end(live: &Value) -> Option<End> {
     failed.or_else(|| ends.iter().find(|end| end.container == PUSH || end.container == EXECUTOR)).cloned()
 }
 
-/// The report of Kaniko's executor, whose termination message is the digest; whether it is one is for the reader to say.
+/// Builds the report for Kaniko's executor, whose termination message is the digest. The caller validates the digest.
 fn built(live: &Value, terminated: &Value) -> Termination {
     let time = |ended: &Value, field: &str| ended[field].as_str().and_then(|text| text.parse::<Timestamp>().ok());
     let began = statuses(live).next().and_then(|first| time(first.pointer("/state/terminated")?, "startedAt"));
@@ -424,23 +424,23 @@ fn built(live: &Value, terminated: &Value) -> Termination {
     })
 }
 
-/// The kubelet's reason while it waits before the next pull.
+/// The kubelet's reason while it waits before another pull.
 pub(super) const IMAGE_PULL_BACK_OFF: &str = "ImagePullBackOff";
 /// The kubelet's reason after a failed pull.
 const ERROR: &str = "ErrImagePull";
 
-/// The message of a failed pull, the same for both reasons.
+/// Returns the message of a failed pull without the back-off prefix, so that it is the same for both reasons.
 fn image_problem(message: &str) -> &str {
     let waits = message.strip_prefix("Back-off pulling image ");
-    // The kubelet repeats the cause after the name of the image.
+    // The kubelet repeats the cause after the image name.
     waits.and_then(|rest| rest.split_once(": ErrImagePull: ")).map_or(message, |(_, cause)| cause)
 }
 
-/// The kubelet's reason between two starts of a container that ends.
+/// The kubelet's reason while it waits before it restarts a container.
 const CRASH_LOOP: &str = "CrashLoopBackOff";
 
-/// Why the code cannot be loaded: the runtime server leaves it as the termination message of its container. The same from
-/// one start to the next, so that nothing is written while the kubelet tries again.
+/// Returns why the code cannot be loaded. The runtime server writes the cause into its termination message. The text
+/// is the same after every restart, so the status does not change while the kubelet retries.
 fn cannot_start(live: &Value) -> Option<(String, String)> {
     statuses(live).filter(|status| status["ready"] != true).find_map(|status| {
         let ended = ["/state/terminated", "/lastState/terminated"].into_iter().find_map(|path| status.pointer(path))?;
@@ -451,7 +451,7 @@ fn cannot_start(live: &Value) -> Option<(String, String)> {
     })
 }
 
-/// Why a pod cannot run.
+/// Returns why a pod cannot run.
 fn problem(live: &Value) -> Option<(String, String)> {
     for status in statuses(live) {
         if let Some(waiting) = status.pointer("/state/waiting") {
@@ -487,12 +487,12 @@ fn text<'v>(live: &'v Value, path: &str) -> &'v str {
     live.pointer(path).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// A text as one line, cut.
+/// Returns a text as one line, cut to `MAX_TEXT` bytes.
 pub(super) fn short(text: &str) -> String {
     cut(text, MAX_TEXT).chars().map(|c| if is_unprintable(c) { ' ' } else { c }).collect()
 }
 
-/// The longest suffix of `text` with at most `most` bytes.
+/// Returns the longest suffix of `text` with at most `most` bytes.
 fn last(text: &str, most: usize) -> &str {
     let mut start = text.len().saturating_sub(most);
     while !text.is_char_boundary(start) {

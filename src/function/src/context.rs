@@ -1,4 +1,4 @@
-//! The state that all Functions of an agent share.
+//! The state that all Functions of an agent share: `Context`.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -30,44 +30,44 @@ use mainstay_engine::notification::Message;
 use mainstay_git::{Pushes, Repositories, Source};
 use mainstay_object::Owner;
 
-/// Functions that write to the cluster at the same time.
+/// Number of Functions that write to the cluster concurrently.
 const AT_ONCE: usize = 16;
 
-/// Large Functions that are reconciled at the same time.
+/// Number of large Functions that are reconciled concurrently.
 const LARGE_AT_ONCE: usize = 2;
-/// Upper bounds of the buckets of reconcile times, in seconds. A reconcile waits for the API server and for Git.
+/// Upper bounds in seconds of the histogram buckets for reconcile times. Reconciles wait for the API server and Git.
 const RECONCILE_TIMES: [f64; 12] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0];
-/// Functions up to this size are not counted, in bytes.
+/// Maximum size in bytes of a Function that does not count against the memory limit.
 const SMALL: usize = 16 << 10;
-/// How often a source is kept: in the Function, and in the ConfigMap that it becomes.
+/// Number of copies of a source in memory: in the Function, and in its ConfigMap.
 const COPIES: usize = 2;
 
 type Announce = dyn Fn(&Announcement<'_>) + Send + Sync;
 
-/// The newest state of one Function; `None` once it is gone.
+/// The newest state of one Function; `None` after its deletion.
 pub type Input = watch::Receiver<Option<Arc<Function>>>;
 
 /// The state that all Functions of an agent share.
 pub struct Context {
-    /// The one writer of managed objects.
+    /// The writer of all managed objects.
     pub writer: Writer,
-    /// Git.
+    /// The Git client.
     pub source: Source,
     /// The GitRepositories.
     pub repositories: Arc<Repositories>,
     settings: watch::Sender<Arc<Settings>>,
     /// Registry and Git credentials.
     pub secrets: Arc<Secrets>,
-    /// What ServiceBindingUsages hand to Functions.
+    /// Secrets that ServiceBindingUsages bind to Functions.
     pub bindings: Arc<Bindings>,
-    /// The consumers that a push wakes.
+    /// The consumers that a push notifies.
     pub pushes: Arc<Pushes>,
-    /// Changes when every remote has to be polled now.
+    /// Increments when every remote has to be polled at once.
     pub poll_now: watch::Sender<u64>,
     pub(super) cache: Arc<Cache>,
     pub(super) quotas: Arc<Quotas>,
     pub(super) registry_waits: Arc<RegistryWaits>,
-    /// The agent's own namespace, whose default registry Secret is the operator's.
+    /// The agent's namespace. The operator owns its default registry Secret.
     pub(super) own_namespace: String,
     /// Permits for Functions that write.
     pub(super) permits: Semaphore,
@@ -78,9 +78,9 @@ pub struct Context {
     processed: AtomicU64,
     reconciliations: AtomicU64,
     reconcile_times: Histogram,
-    /// Functions for which there was no memory, with what they would take.
+    /// Functions that did not fit into memory, with their size in bytes.
     refused: Mutex<HashMap<Owner, usize>>,
-    /// For large Functions that are reconciled: each is copied several times meanwhile.
+    /// Permits for reconciles of large Functions, because each reconcile makes several copies.
     pub(super) large: Semaphore,
 }
 
@@ -95,13 +95,13 @@ pub struct FunctionMetrics {
     pub source: &'static str,
     /// Its runtime.
     pub runtime: String,
-    /// For each condition: the time from the Function's creation until it was True for the first time, if the Function
-    /// was not changed before.
+    /// For each condition: the time from the Function's creation until it first became True. `None` if the Function was
+    /// changed before.
     pub took: [Option<Duration>; 3],
 }
 
 impl Context {
-    /// An empty context. `announce` receives every message and must not block.
+    /// Returns an empty context. `announce` receives every message and must not block.
     #[expect(clippy::too_many_arguments, reason = "wiring names every part once")]
     pub fn new(
         writer: Writer,
@@ -139,12 +139,12 @@ impl Context {
         }
     }
 
-    /// The operator's settings.
+    /// Returns the operator's settings.
     pub fn settings(&self) -> Arc<Settings> {
         Arc::clone(&self.settings.borrow())
     }
 
-    /// Other settings hold from now on: every Function is reconciled, and what follows from them changes.
+    /// Sets the settings. Every Function is reconciled with them.
     pub fn set_settings(&self, settings: Settings) {
         self.cache.limit_builds(settings.max_simultaneous_jobs);
         self.secrets.set_everywhere(settings.purposes());
@@ -160,7 +160,8 @@ impl Context {
         self.settings.subscribe()
     }
 
-    /// The tasks that watch what Functions depend on, until `stop`. `see_child` takes in every event of a child.
+    /// Returns the tasks that watch the dependencies of Functions until `stop`. `see_child` receives every event of a
+    /// child.
     pub fn watches(&self, see_child: &Arc<SeeChild>, stop: &CancellationToken) -> Vec<BoxFuture<'static, ()>> {
         let children = ChildKind::ALL.into_iter().map(|child_kind| {
             let (cache, writer, see_child) = (Arc::clone(&self.cache), self.writer.clone(), Arc::clone(see_child));
@@ -173,43 +174,43 @@ impl Context {
         children.chain([quotas.boxed(), registries.boxed(), knative.boxed()]).collect()
     }
 
-    /// Lengths of the build queue.
+    /// Returns the lengths of the build queue.
     pub fn queue_lengths(&self) -> QueueLengths {
         self.cache.queue_lengths()
     }
 
-    /// The metrics of every Function.
+    /// Returns the metrics of every Function.
     pub fn metrics(&self) -> Vec<FunctionMetrics> {
         self.metrics.lock().values().cloned().collect()
     }
 
-    /// Functions that were reconciled since the start.
+    /// Returns the number of Functions that were reconciled since the start.
     pub fn processed(&self) -> u64 {
         self.processed.load(Ordering::Relaxed)
     }
 
-    /// Reconciles since the start.
+    /// Returns the number of reconciles since the start.
     pub fn reconciliations(&self) -> u64 {
         self.reconciliations.load(Ordering::Relaxed)
     }
 
-    /// How long they took, in seconds.
+    /// Returns the histogram of reconcile times in seconds.
     pub fn reconcile_times(&self) -> Histogram {
         self.reconcile_times.clone()
     }
 
-    /// A reconcile of a Function took this long, from its begin until its status was written.
+    /// Records the duration of a reconcile, from its begin to the status write.
     pub(super) fn took(&self, time: Duration) {
         self.reconcile_times.observe(time.as_secs_f64());
     }
 
-    /// A Function is reconciled, for the first time or again.
+    /// Counts a reconcile. `is_first` marks the first one of a Function.
     pub(super) fn count(&self, is_first: bool) {
         self.processed.fetch_add(u64::from(is_first), Ordering::Relaxed);
         self.reconciliations.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Takes out of a Function, which takes so many bytes of memory, what there is none for; whether all of it is kept.
+    /// Reserves `bytes` of memory for a Function. If there is not enough, empties its spec and returns `false`.
     pub fn keep(&self, owner: &Owner, function: &mut Function, bytes: usize) -> bool {
         let is_kept = self.writer.keep_in_memory(owner, Part::Source, counted(bytes));
         if is_kept {
@@ -222,17 +223,17 @@ impl Context {
         is_kept
     }
 
-    /// Whether all of a Function of so many bytes might be kept now.
+    /// Whether a Function of this size would fit into memory now.
     pub fn may_keep(&self, owner: &Owner, bytes: usize) -> bool {
         self.writer.may_keep_in_memory(owner, Part::Source, counted(bytes))
     }
 
-    /// The memory that a Function would take, if there is none for it.
+    /// Returns the size of a Function that did not fit into memory.
     pub(super) fn refused(&self, owner: &Owner) -> Option<usize> {
         self.refused.lock().get(owner).copied()
     }
 
-    /// A Function is gone.
+    /// Forgets a deleted Function.
     pub(super) fn forget(&self, owner: &Owner) {
         self.refused.lock().remove(owner);
     }
@@ -255,12 +256,12 @@ impl Context {
     }
 }
 
-/// What counts of a Function of so many bytes.
+/// Returns the number of bytes that count against the memory limit.
 fn counted(bytes: usize) -> usize {
     if bytes > SMALL { bytes * COPIES } else { 0 }
 }
 
-/// What is said of a Function for which there is no memory.
+/// The message for a Function that does not fit into memory.
 pub(super) fn no_memory(bytes: usize) -> String {
     format!(
         "it has {:.1} MiB, for which the agent has no memory left for this namespace; keep the code in a Git repository (type: \

@@ -1,11 +1,12 @@
-//! The Secrets that a Function may not name: those with another purpose, such as credentials of builds, Git repositories,
-//! Receivers, ServiceAccounts and other clusters. Its code does not read them, and they are not sent to an address that it names.
+//! Decides which Secrets a Function must not use, because they have another purpose: credentials of builds, Git
+//! repositories, Receivers, ServiceAccounts and other clusters. Its code must not read them, and they must not be sent
+//! to an address in the Function.
 //!
-//! Who may create a Function can already run code in its namespace; who may change the code of one, in a repository, cannot
-//! read the Secrets there, unless the Function hands them over. These are worth more than the namespace: with them images are
-//! pushed and repositories read.
+//! A user who can create Functions can run code in the namespace. A user who can only change a Function's source cannot
+//! read the namespace's Secrets, unless the Function exposes them. These Secrets give access beyond the namespace, such
+//! as pushing images.
 //!
-//! Deliberately absent: the register of purposes (`cluster::secrets`), and reading Secrets (`named_secrets`).
+//! Not here: the registry of purposes (`cluster::secrets`), and reading Secrets (`named_secrets`).
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,16 +19,16 @@ use mainstay_cluster::secrets::{Purpose, Purposes, SecretReferences, by_name, ex
 use mainstay_git::RemoteUrl;
 use mainstay_object::syntax;
 
-/// The purposes of the Secrets of one namespace, as far as a Function names them.
+/// The purposes of the Secrets of one namespace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Credentials {
     purposes: BTreeMap<String, Purposes>,
-    /// The servers to which GitRepositories send each of theirs; `None` where it is sent to none.
+    /// The servers that receive each Secret for GitRepositories; `None` for a repository without a server.
     servers: BTreeMap<String, BTreeSet<Option<String>>>,
 }
 
 impl Credentials {
-    /// Those that the settings name, and those of these GitRepositories of the Function's namespace.
+    /// Returns the purposes from the settings and from the GitRepositories of the namespace.
     pub fn new<'r>(settings: &Settings, repositories: impl IntoIterator<Item = &'r GitRepositorySpec>) -> Self {
         let mut all = Self::default().and(settings.purposes());
         for repository in repositories {
@@ -39,7 +40,7 @@ impl Credentials {
         all
     }
 
-    /// The same, and these.
+    /// Adds purposes.
     #[must_use]
     pub(super) fn and(mut self, others: impl IntoIterator<Item = (String, Purpose)>) -> Self {
         for (name, purpose) in others {
@@ -48,7 +49,7 @@ impl Credentials {
         self
     }
 
-    /// The same, and all that the register has of the namespace.
+    /// Adds the registered purposes of the namespace.
     #[must_use]
     pub(super) fn and_registered(mut self, registered: BTreeMap<String, Purposes>) -> Self {
         for (name, purposes) in registered {
@@ -57,7 +58,7 @@ impl Credentials {
         self
     }
 
-    /// The same, and the one that this Function names for a repository of its own.
+    /// Adds the Secret that this Function names for its own repository.
     pub(super) fn and_own(&self, spec: &FunctionSpec) -> Cow<'_, Self> {
         match spec.own_secret() {
             Some(_) => Cow::Owned(self.clone().and(spec.secret_references())),
@@ -65,26 +66,26 @@ impl Credentials {
         }
     }
 
-    /// The purpose of a Secret that excludes this use of it.
+    /// Returns the purpose of a Secret that excludes this use.
     fn excluding(&self, secret: &str, used_for: Purpose) -> Option<Purpose> {
         let mut purposes = self.purposes.get(secret).cloned().unwrap_or_default();
         purposes.extend(by_name(secret));
         excluding(&purposes, used_for)
     }
 
-    /// The purpose of a Secret that excludes the code of Functions.
+    /// Returns the purpose of a Secret that excludes use by the code of Functions.
     pub(super) fn purpose(&self, secret: &str) -> Option<&'static str> {
         self.excluding(secret, Purpose::Code).map(Purpose::text)
     }
 
-    /// Whether a Secret is the credentials of a GitRepository.
+    /// Whether a GitRepository uses a Secret.
     fn is_of_repository(&self, secret: &str) -> bool {
         self.purposes.get(secret).is_some_and(|purposes| purposes.contains(&Purpose::Repository))
     }
 }
 
 impl Credentials {
-    /// What is wrong with a Secret that the code is to read.
+    /// Returns the violation for a Secret that the code must not read.
     pub(super) fn refusal(&self, reader: &str, secret: &str, path: &str) -> Option<Violation> {
         let purpose = self.purpose(secret)?;
         let what = format!("{reader} reads Secret \"{}\", which holds the credentials for {purpose}", shown(secret));
@@ -92,8 +93,8 @@ impl Credentials {
         Some(Violation::invalid(what, path).because(why))
     }
 
-    /// What is wrong with a Secret that a Function names for a repository of its own, at this address. A Secret of a
-    /// GitRepository may be sent where that sends it; a key that the agent made is sent nowhere.
+    /// Returns the violation for a Secret that a Function must not send to the address of its own repository. A
+    /// GitRepository's Secret may be sent to that repository's server. A key that the agent generated may not be sent.
     pub(super) fn refusal_at(&self, auth: &RepositoryAuth, url: &RemoteUrl, path: &str) -> Option<Violation> {
         let secret = &*auth.secret_name;
         let is_generated =
@@ -115,9 +116,9 @@ impl Credentials {
 }
 
 impl Credentials {
-    /// A Function without what it reads of Secrets that are worth more than its namespace, such as those of registries, other
-    /// clusters and decryption; `None` if it reads nothing of them. A Git repository, a Receiver or another Function that names
-    /// a Secret takes it from no pod that runs.
+    /// Returns the Function without its uses of withheld Secrets, such as those of registries, other clusters and
+    /// decryption; `None` if it uses none. Secrets of Git repositories, Receivers and other Functions stay, because
+    /// running pods use them already.
     pub(super) fn without_withheld(&self, function: &Function) -> Option<Function> {
         let is_withheld = |secret: &str| {
             let purpose = self.excluding(secret, Purpose::Code);
@@ -141,7 +142,7 @@ impl Credentials {
         (count(env, mounts) != before).then_some(rest)
     }
 
-    /// Why the code may not get a Secret that a ServiceBindingUsage hands to it.
+    /// Returns why the code must not read a Secret that a ServiceBindingUsage binds.
     pub(super) fn refusal_of_bound(&self, secret: &str) -> Option<String> {
         let purpose = self.purpose(secret)?;
         Some(format!(
@@ -152,12 +153,12 @@ impl Credentials {
     }
 }
 
-/// The Secrets that a Function's code is to read, and the one that its own repository is read with.
+/// Returns the Secrets that a Function's code and its own repository use.
 pub(super) fn named(spec: &FunctionSpec) -> impl Iterator<Item = &str> {
     let sources = spec.env.iter().flatten().filter_map(|variable| variable.value_from.as_ref());
     let read = sources.filter_map(|from| from.secret_key_ref.as_ref()).map(|secret| secret.name.as_str());
     let mounted = spec.secret_mounts.iter().flatten().map(|mount| mount.secret_name.as_str());
-    // One that cannot exist is refused without a look.
+    // A name that cannot exist is refused without a lookup.
     let own = spec.own_secret().filter(|name| syntax::subdomain(name).is_none());
     read.chain(mounted).chain(own)
 }

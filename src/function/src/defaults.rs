@@ -1,10 +1,11 @@
-//! The defaults of a Function as values of its spec: what [`resolve`](super::resolve) uses where the spec has nothing.
+//! Writes the defaults of a Function into its spec. [`resolve`](super::resolve) uses the same defaults for missing
+//! values.
 //!
-//! Invariant: a Function resolves to the same with and without them, so writing them into the object builds and restarts
-//! nothing.
-//! Invariant: a value that some field manager owns is never replaced, except a quantity of zero, which counts as none.
-//! Invariant: an object that has been completed is not changed again, whatever the presets are by then, until what its author
-//! wrote about the same subject changes.
+//! Invariant: a Function resolves to the same value with and without these defaults, so writing them causes no build
+//! and no restart.
+//! Invariant: a value that a field manager owns is never replaced, except a quantity of zero, which counts as missing.
+//! Invariant: written defaults stay after a change of the presets, until the author changes the fields that they follow
+//! from.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
 use kube::ResourceExt as _;
@@ -16,17 +17,17 @@ use mainstay_api::function::Resources;
 use mainstay_api::function_v1alpha2::{Form, PATHS};
 use mainstay_api::{Amount, Amounts, Function, FunctionSpec, names};
 
-/// Where kubectl keeps what its user applied.
+/// Annotation in which kubectl keeps the applied object.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
 /// The amounts of a spec that have defaults.
 const AMOUNTS: [(&str, &str); 4] =
     [("requests", "memory"), ("requests", "cpu"), ("limits", "memory"), ("limits", "cpu")];
 
-/// The spec with all defaults. `old` is the object that this one replaces.
+/// Returns the spec with all defaults. `old` is the replaced object.
 ///
-/// A default that was written before is kept while what it follows from stays; when that changes, the preset's label above all,
-/// it is chosen anew: no manager owns it.
+/// An earlier default is kept while the fields that it follows from are unchanged, above all the preset's label. After
+/// a change of these, it is chosen again. No manager owns it.
 pub fn complete(new: &Function, old: Option<&Function>, settings: &Settings) -> FunctionSpec {
     let given = old.map(|old| (written(new, Some(old)), written(old, None), old));
     let chosen_anew = |label: &str, same: fn(&FunctionSpec, &FunctionSpec) -> bool| {
@@ -35,7 +36,7 @@ pub fn complete(new: &Function, old: Option<&Function>, settings: &Settings) -> 
             .is_some_and(|(now, before, old)| new.labels().get(label) != old.labels().get(label) || !same(now, before))
     };
     let mut base = new.clone();
-    // The runtime of the object before, as far as its own spec had none.
+    // Without a runtime in the spec, the runtime in the status counts.
     base.status = old.and_then(|old| old.status.clone());
     if let Some((now, ..)) = &given {
         let spec = &mut base.spec;
@@ -71,12 +72,12 @@ pub fn complete(new: &Function, old: Option<&Function>, settings: &Settings) -> 
     base.spec
 }
 
-/// Whether two states of a Function ask for the same: their specs differ in defaults at most.
+/// Whether two states of a Function are equal apart from defaults.
 pub(crate) fn same_input(new: &Function, old: &Function) -> bool {
     new.spec == old.spec || written(new, Some(old)) == written(old, None)
 }
 
-/// The spec as its authors have written it, without defaults.
+/// Returns the spec as its authors wrote it, without defaults.
 pub fn authored(function: &Function) -> FunctionSpec {
     written(function, None)
 }
@@ -94,8 +95,8 @@ fn fill(given: &mut Option<Resources>, complete: &Resources) {
     }
 }
 
-/// The spec without the defaults that were written into it: values that no field manager owns, and that kubectl's user has not
-/// applied. Of an object without managers these are the ones that `old` did not have.
+/// Returns the spec without written defaults: values that no field manager owns and that kubectl did not apply. Without
+/// field managers, defaults are the values that `old` lacks.
 fn written(function: &Function, old: Option<&Function>) -> FunctionSpec {
     let mut spec = function.spec.clone();
     let managed = function.metadata.managed_fields.as_deref().unwrap_or_default();
@@ -140,7 +141,7 @@ fn written(function: &Function, old: Option<&Function>) -> FunctionSpec {
     spec
 }
 
-/// Where a field is in the version in which somebody wrote it.
+/// Returns the path of a field in the version that its author used.
 fn placed<'p>(path: &[&'p str], api_version: Option<&str>) -> Vec<&'p str> {
     let is_newer = api_version.is_some_and(|version| version.ends_with("/v1alpha2"));
     let moved = PATHS.iter().find(|(form, before, _)| is_newer && *form == Form::Any && path.starts_with(before));
@@ -160,7 +161,7 @@ fn amount<'r>(resources: Option<&'r Resources>, part: &str, name: &str) -> Optio
     (if part == "requests" { &resources.requests } else { &resources.limits }).as_ref()?.get(name)
 }
 
-/// Empty maps ask for nothing.
+/// Removes empty maps, which request nothing.
 fn without_empty(mut resources: Resources) -> Option<Resources> {
     for part in [&mut resources.requests, &mut resources.limits] {
         *part = part.take().filter(|amounts| !amounts.is_empty());

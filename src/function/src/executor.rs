@@ -1,8 +1,9 @@
-//! Kaniko's executor as the builder: the image and the arguments that an operator chooses, and what its log means.
+//! Kaniko's executor as the builder: the operator's image and arguments, and the meaning of its log.
 //!
-//! Invariant: no argument of an operator decides what is built, where it is pushed, or that a login is sent in plain text.
+//! Invariant: the operator's arguments cannot change the inputs or the destination of a build, and cannot send a login
+//! in plain text.
 //!
-//! Deliberately absent: the pod that runs it (`children::kaniko`), and the Dockerfile, which is written in that pod.
+//! Not here: the pod that runs it (`children::kaniko`), and the Dockerfile, which a container of that pod writes.
 
 mod failure;
 
@@ -10,7 +11,7 @@ pub(super) use failure::of_log;
 
 use super::base::BaseImage;
 
-/// What builds images.
+/// The program that builds images.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Builder {
     /// Mainstay's own program, without root.
@@ -31,15 +32,15 @@ impl std::str::FromStr for Builder {
     }
 }
 
-/// The arguments of the executor, as the chart of Kyma has them, but for those that trust every registry.
+/// The default arguments. They are those of Kyma's chart without the options that skip TLS verification.
 pub(super) const DEFAULT_ARGS: [&str; 3] = ["--skip-unused-stages", "--log-format=text", "--cache=true"];
-/// What an operator may name.
+/// An example for messages.
 pub(super) const EXAMPLE: &str = "such as ghcr.io/osscontainertools/kaniko:VERSION@sha256:… (Google's own is archived)";
 
-/// Arguments, and bytes of one.
+/// Maximum number of arguments, and maximum bytes of one.
 const MAX_ARGS: usize = 64;
 const MAX_ARG: usize = 1024;
-/// Flags that every build has its own of, or must not have.
+/// Flags that the build sets itself or that are not allowed.
 const OURS: [&str; 14] = [
     "--build-arg",
     "--context",
@@ -56,16 +57,17 @@ const OURS: [&str; 14] = [
     "--target",
     "--version",
 ];
-/// Flags that hold for all registries.
+/// Flags that apply to all registries.
 const FOR_ALL: [&str; 4] = ["--insecure", "--insecure-pull", "--skip-tls-verify", "--skip-tls-verify-pull"];
 
-/// The image of the executor: by a digest or by a tag.
+/// Parses the image of the executor, with a digest or a tag.
 pub(super) fn image(text: &str) -> Result<String, String> {
     let image = BaseImage::chosen(text).map_err(|_| format!("it is not the name of an image, {EXAMPLE}"))?;
     Ok(image.to_string())
 }
 
-/// The arguments: separated by commas, as in Kyma's chart, or as a JSON list. Whether they are fit is judged once Kaniko builds.
+/// Parses the arguments: separated by commas as in Kyma's chart, or a JSON list. They are checked only if Kaniko
+/// builds.
 pub(super) fn list(text: &str) -> Result<Vec<String>, String> {
     let args: Vec<String> = if text.starts_with('[') {
         serde_json::from_str(text).map_err(|error| format!("it is not a JSON list of texts: {error}"))?
@@ -78,7 +80,7 @@ pub(super) fn list(text: &str) -> Result<Vec<String>, String> {
     Ok(args)
 }
 
-/// Why an argument cannot be used.
+/// Returns why an argument cannot be used.
 pub(super) fn flaw(arg: &str) -> Option<String> {
     let shown = super::violation::shown(arg);
     let name = arg.split('=').next().unwrap_or_default();
@@ -116,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_flag_of_an_operators_is_refused() {
+    fn a_flag_that_operators_may_not_set_is_refused() {
         let long = format!("--{}", "a".repeat(1100));
         for arg in ["", "-d", "bake", "--", "---x", "--a b", "--a=\nb", "--a=\u{202e}", "=", "$(X)", &long] {
             assert!(flaw(arg).unwrap().contains("is not one of the executor's flags"), "{arg}");

@@ -1,9 +1,9 @@
-//! How a Function is run: by a Deployment, or by Knative Serving.
+//! Whether a Function runs as a Deployment or on Knative Serving.
 //!
-//! The operator's setting holds for all Functions, and a label of a Function overrides it: a label, so that
-//! `kubectl get functions -l` finds them.
+//! The operator's setting applies to all Functions, and a label of a Function overrides it. It is a label so that
+//! `kubectl get functions -l` can select by it.
 //!
-//! Invariant: only these two choose; that Knative is installed, or no longer, moves no Function.
+//! Invariant: installing or uninstalling Knative does not move a Function; only the setting and the label do.
 
 use std::str::FromStr;
 
@@ -35,7 +35,7 @@ impl FromStr for Flavour {
     }
 }
 
-/// The flavour of a Function; that of the settings if it does not say.
+/// Returns the flavour of a Function: its label, else the setting.
 pub(super) fn of(function: &Function, set: Flavour) -> Result<Flavour, String> {
     function.labels().get(SERVING).map_or(Ok(set), |text| text.parse())
 }

@@ -1,10 +1,10 @@
 //! Resolves the reference of a Git Function to a commit and the tree of its directory.
 //!
-//! All Functions of one remote share its lookups and its mirror: however many there are, one request and one fetch
-//! serve them.
+//! All Functions of one remote share one lookup and one mirror, so a remote receives one request and one fetch for all
+//! of them.
 //!
-//! Invariant: no credential is in an address that is passed to a Job, because its arguments are visible to many.
-//! Invariant: a commit that does not change the directory changes nothing: the reported commit is the one in which the
+//! Invariant: addresses in a Job's arguments contain no credentials, because many users can read them.
+//! Invariant: a commit that does not change the directory has no effect. The reported commit is the one in which the
 //! current tree first appeared.
 
 use std::borrow::Cow;
@@ -20,14 +20,14 @@ use mainstay_cluster::secrets::{Known, Purpose, RepositorySecrets, SecretData};
 use mainstay_git::{AccessFault, BaseDir, Fault, Reference, Remote, RemoteUrl, SshFault, Verification};
 use mainstay_object::failure::{Class, chain};
 
-/// The source of a Git Function as in its spec.
+/// The source of a Git Function, as in its spec.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GitLocation {
     /// Namespace of the Function and of the GitRepository.
     pub namespace: String,
     /// Name of the GitRepository, or the address of the Function's own repository.
     pub repository: String,
-    /// Branch, tag or commit id, which may be abbreviated.
+    /// Branch, tag or commit ID. A commit ID may be abbreviated.
     pub reference: String,
     /// Directory in the repository.
     pub base_dir: String,
@@ -40,26 +40,26 @@ pub struct Tree {
     pub location: GitLocation,
     /// The newest commit.
     pub head: String,
-    /// The commit in which the tree first appeared, as far as known.
+    /// The commit in which the tree first appeared, if known.
     pub commit: String,
-    /// Id of the tree.
+    /// Object ID of the tree.
     pub tree: String,
-    /// Which submodules below the tree were fetched; `None` if none are to be, or if that is not known yet.
+    /// The fetched submodules below the tree; `None` if they are disabled or unknown.
     pub submodules: Option<String>,
-    /// Which LFS server the commit names, by the id of its `.lfsconfig`; empty without one; `None` if files in Git LFS are not
-    /// fetched, or if that is not known yet.
+    /// Object ID of the commit's `.lfsconfig`, which names the LFS server; empty without one; `None` if LFS is disabled
+    /// or the ID is unknown.
     pub lfs: Option<String>,
 }
 
 impl Tree {
-    /// What is built from it: other files have another text.
+    /// Returns a text that identifies the files of the build. Different files have a different text.
     pub fn content(&self) -> String {
         let submodules = self.submodules.as_deref().unwrap_or_default();
         let lfs = self.lfs.as_ref().map(|server| format!(" lfs {server}")).unwrap_or_default();
         format!("{}{submodules}{lfs}", self.tree)
     }
 
-    /// Whether it is known what is built from it. What a status tells leaves out submodules and Git LFS.
+    /// Whether the files of the build are known. A tree from a status lacks submodules and Git LFS.
     pub(super) fn is_complete(&self, remote: &Remote) -> bool {
         (self.submodules.is_some() || !remote.submodules) && (self.lfs.is_some() || !remote.lfs)
     }
@@ -74,8 +74,8 @@ pub struct Access {
     pub secret: Option<(AuthType, String)>,
     /// Name of the Secret with the proxy.
     pub proxy: Option<String>,
-    /// The host keys that hold for all repositories, and the one that is pinned, in the format of `known_hosts`, as far as
-    /// they are about this host; `None` if those that the builder brings along hold.
+    /// Host keys for this host, in the format of `known_hosts`: the keys for all repositories and the pinned one.
+    /// `None` selects the builder's own keys.
     pub known_hosts: Option<String>,
     /// Whether submodules are fetched as well.
     pub submodules: bool,
@@ -116,7 +116,7 @@ impl From<mainstay_git::Error> for SourceError {
     }
 }
 
-/// A short description, the same for all faults of a kind.
+/// Returns a short description that is the same for all faults of a kind.
 fn kind_of(fault: &Fault) -> &'static str {
     match fault {
         Fault::MissingReference { .. } | Fault::MissingAbbreviated { .. } | Fault::MissingVersion { .. } => {
@@ -143,7 +143,7 @@ fn kind_of(fault: &Fault) -> &'static str {
     }
 }
 
-/// The GitRepository with this name.
+/// Returns the GitRepository with this name.
 fn named(context: &Context, namespace: &str, name: &str) -> Result<Arc<GitRepository>, SourceError> {
     let repositories = &context.repositories;
     repositories.get(namespace, name).ok_or_else(|| {
@@ -158,7 +158,7 @@ fn named(context: &Context, namespace: &str, name: &str) -> Result<Arc<GitReposi
     })
 }
 
-/// The remote of a repository. From now on `followed` watches the Secrets that it names, and no others.
+/// Returns the remote of a repository. From now on, `followed` watches exactly the Secrets that the repository names.
 pub(super) async fn remote(
     context: &Context,
     followed: &mut RepositorySecrets,
@@ -167,14 +167,14 @@ pub(super) async fn remote(
 ) -> Result<(Remote, Access), SourceError> {
     let (found, used_for) = match origin {
         Origin::Named(name) => (named(context, namespace, name)?, Purpose::Repository),
-        // It has no name, so nothing can be pinned.
+        // It has no name, so no host key can be pinned for it.
         Origin::Own(_, spec) => {
             (Arc::new(GitRepository::new("", GitRepositorySpec::clone(spec))), Purpose::FunctionRepository)
         }
     };
     let spec = &found.spec;
     let known = followed.of(&context.secrets, namespace, spec, used_for).await;
-    // Errors that no Secret can fix are reported first.
+    // Errors that a Secret cannot fix are reported first.
     let unusable = |error: mainstay_git::Error| SourceError::options(error.class(), &chain(&error));
     let url = RemoteUrl::parse(&spec.url).map_err(unusable)?;
     mainstay_git::supported(&url, spec.auth.as_ref()).map_err(unusable)?;
@@ -203,7 +203,7 @@ pub(super) async fn remote(
             &format!("the host keys that hold for all repositories are not known: {why}"),
         )
     })?;
-    // A local path would be a path in the container.
+    // Inside the container, a local path would point to the container's own files.
     let file = url.local_path().and_then(|path| reqwest::Url::from_file_path(path).ok());
     let access = Access {
         url: file.map_or_else(|| url.to_string(), String::from),
@@ -222,7 +222,7 @@ pub(super) async fn remote(
     Ok((Remote { url, credentials, connection, verification, submodules: spec.submodules, lfs: spec.lfs }, access))
 }
 
-/// The tree that the reference resolves to, by a lookup that is at most `max_age` old. `last` is the previous result.
+/// Resolves the reference to a tree, with a lookup no older than `max_age`. `last` is the previous result.
 pub(super) async fn tree(
     context: &Context,
     remote: &Remote,
@@ -235,7 +235,7 @@ pub(super) async fn tree(
     let last = last.filter(|last| last.location == *location);
     let source = context.source.for_namespace(&location.namespace);
     let found = source.lookup(remote, &reference, max_age).await?;
-    // The Job builds this tree, from whichever commit it fetches it.
+    // The Job builds this tree, whichever commit it fetches it from.
     source.verify(remote, &found).await?;
     let head = found.commit.to_string();
     let is_same = |last: &&Tree| {
@@ -255,14 +255,14 @@ pub(super) async fn tree(
     };
     let tree = tree.to_string();
     let lfs = if remote.lfs { Some(snapshot.lfs_config().await?.unwrap_or_default()) } else { None };
-    // An older commit names the LFS server that it had.
+    // An older commit may name another LFS server.
     let is_same = |last: &&Tree| last.tree == tree && (lfs.is_none() || last.lfs == lfs);
     let commit = last.filter(is_same).map_or_else(|| head.clone(), |last| last.commit.clone());
     let submodules = remote.submodules.then(|| snapshot.submodules_below(&base_dir).unwrap_or_default());
     Ok(Tree { location: location.clone(), head, commit, tree, submodules, lfs })
 }
 
-/// Passes on what an abbreviated commit id resolved to before this process began, so that the remote is not searched
+/// Passes on the commit that an earlier process found for an abbreviated commit ID, so that the remote is not searched
 /// again.
 pub(super) fn hint(context: &Context, remote: &Remote, last: &Tree) {
     if let (Ok(reference), Ok(head)) = (Reference::parse(&last.location.reference), last.head.parse()) {
@@ -270,16 +270,16 @@ pub(super) fn hint(context: &Context, remote: &Remote, last: &Tree) {
     }
 }
 
-/// What a status says of the source: as in the spec, or the address of the Function's own repository.
+/// Returns the source for a status: the name in the spec, or the address of the Function's own repository.
 pub(super) fn said(spec: &FunctionSpec) -> Cow<'_, str> {
     match spec.own_repository() {
-        // One that cannot be read may hold a password.
+        // An address that cannot be parsed may contain a password.
         Some(own) => RemoteUrl::parse(&own.spec().url).map(|url| url.to_string()).unwrap_or_default().into(),
         None => (&*spec.source).into(),
     }
 }
 
-/// The last resolved source in the status.
+/// Returns the last resolved source from the status.
 pub(crate) fn last_resolved(namespace: &str, status: &FunctionStatus) -> Option<Tree> {
     let text = |field: &Option<String>| field.clone().filter(|text| !text.is_empty());
     let commit = text(&status.commit)?;

@@ -1,7 +1,7 @@
-//! Finds out whether the cluster has Knative Serving, and watches its Services.
+//! Detects Knative Serving in the cluster, and watches its Services.
 //!
-//! Invariant: nothing of this costs anything until a Function is to run on Knative: then the definition of Knative's Services is
-//! watched, and its Services while it is there.
+//! Invariant: there is no watch until a Function needs Knative. Then the definition of Knative's Services is watched,
+//! and the Services while the definition exists.
 
 use std::future::pending;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use mainstay_object::is_established;
 /// The definition of Knative's Services.
 const DEFINITION: &str = "services.serving.knative.dev";
 
-/// Watches Knative from the first Function on that needs it, until `stop`.
+/// Watches Knative from the first Function that needs it, until `stop`.
 pub(super) async fn follow(cache: Arc<Cache>, writer: Writer, see_child: Arc<SeeChild>, stop: CancellationToken) {
     let mut is_used = cache.knative().is_used();
     let Some(Ok(_)) = stop.run_until_cancelled(is_used.wait_for(|is_used| *is_used)).await else { return };

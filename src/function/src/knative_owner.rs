@@ -1,29 +1,29 @@
-//! Who owns what follows from a Knative Service, and how the address of a Function changes hands.
+//! Determines the owners of a Knative Service's objects, and transfers the address of a Function.
 //!
-//! The address is the Service of the Function's name: one name, and two that may own it. It is never deleted on the way: one
-//! merge patch gives it to the Route, or takes it back.
+//! The address is the Service with the Function's name. Both flavours use that name. The Service is not deleted during
+//! a transfer: one merge patch gives it to the Route, or takes it back.
 //!
-//! Invariant: owners are told by UID: what has only the name or the labels is somebody else's.
+//! Invariant: owners are matched by UID. An object with only the right name or labels belongs to someone else.
 
 use serde_json::{Map, Value, json};
 
 /// API group of Knative Serving.
 const GROUP: &str = "serving.knative.dev";
-/// Keys that Knative gives to labels and annotations of what it owns.
+/// Suffix of the prefixes of labels and annotations that Knative sets.
 const KEYS: &str = ".knative.dev";
 
-/// Who has the Service of a Function's name.
+/// The owner of the Service with a Function's name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Holder<'a> {
-    /// The owner with this UID.
+    /// The Function.
     Function,
     /// A Route with this UID.
     Route(&'a str),
-    /// Anybody else.
+    /// Any other owner.
     Other,
 }
 
-/// The controller of an object.
+/// Returns the controller of an object.
 fn controller(object: &Value) -> Option<&Value> {
     let owners = object.pointer("/metadata/ownerReferences")?.as_array()?;
     owners.iter().find(|owner| owner["controller"] == true)
@@ -34,7 +34,7 @@ pub(super) fn is_controlled_by(object: &Value, uid: &Value) -> bool {
     uid.is_string() && controller(object).is_some_and(|owner| owner["uid"] == *uid)
 }
 
-/// Who has a Service, of the Function with this UID and the Routes of all.
+/// Returns the owner of a Service: the Function with this UID, a Route, or another one.
 pub(super) fn holder<'v>(service: &'v Value, function: &str) -> Holder<'v> {
     let Some(owner) = controller(service) else { return Holder::Other };
     let group = owner["apiVersion"].as_str().and_then(|version| version.split_once('/')).map(|(group, _)| group);
@@ -45,12 +45,12 @@ pub(super) fn holder<'v>(service: &'v Value, function: &str) -> Holder<'v> {
     }
 }
 
-/// The patch of Endpoints that gives them to a Route, if they are nobody's.
+/// Returns the patch that gives Endpoints to a Route, unless they have a controller.
 pub(super) fn given_endpoints(endpoints: &Value, route: &Value) -> Option<Value> {
     controller(endpoints).map_or_else(|| given(endpoints, route), |_| None)
 }
 
-/// The patch of an object that gives it to a Route, if it is not yet the Route's.
+/// Returns the patch that gives an object to a Route; `None` if the Route has it.
 fn given(object: &Value, route: &Value) -> Option<Value> {
     let metadata = &route["metadata"];
     let is_given = is_controlled_by(object, &metadata["uid"]);
@@ -61,19 +61,19 @@ fn given(object: &Value, route: &Value) -> Option<Value> {
     (!is_given).then(|| json!({ "metadata": { "ownerReferences": [owner] } }))
 }
 
-/// The patch of a Service that gives it to a Route: without a selector, Knative says where it leads to.
+/// Returns the patch that gives a Service to a Route. It removes the selector, because Knative sets the endpoints.
 pub(super) fn given_service(service: &Value, route: &Value) -> Option<Value> {
     let mut patch = given(service, route)?;
     patch["spec"] = json!({ "selector": null });
     Some(patch)
 }
 
-/// Whether a Service can be taken as it is. One without an address of its own stays so for life.
+/// Whether a Service can be taken over. A headless Service cannot, because it never gets a cluster IP.
 pub(super) fn can_be_taken(service: &Value) -> bool {
     service["spec"]["clusterIP"] != "None"
 }
 
-/// The patch of a Route's Service that makes it the one in `document`, and nothing of Knative's.
+/// Returns the patch that turns a Route's Service into the one in `document`, without Knative's fields.
 pub(super) fn taken(service: &Value, document: &Value) -> Value {
     let mut metadata = json!({ "ownerReferences": document["metadata"]["ownerReferences"] });
     for field in ["labels", "annotations"] {
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_a_service_is_told_by_its_controller() {
+    fn the_controller_reference_names_the_owner_of_a_service() {
         let version = "serving.knative.dev/v1";
         assert_eq!(holder(&owned("serverless.kyma-project.io/v1alpha1", "Function", "1"), "1"), Holder::Function);
         assert_eq!(holder(&owned(version, "Route", "route"), "1"), Holder::Route("route"));
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_given_to_a_route_leads_nowhere_of_ours() {
+    fn a_service_of_a_route_is_not_ours() {
         let patch = given_service(&owned("v1", "Function", "1"), &route()).unwrap();
         assert_eq!(patch["spec"], json!({"selector": null}));
         let owner = &patch["metadata"]["ownerReferences"];
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_taken_has_nothing_of_knatives_left() {
+    fn a_service_that_is_taken_over_has_no_field_of_knative_left() {
         let service = json!({"metadata": {
             "labels": {"serving.knative.dev/route": "hello", "networking.knative.dev/visibility": "cluster-local", "team": "a"},
             "annotations": {"serving.knative.dev/creator": "x", "other": "y"},

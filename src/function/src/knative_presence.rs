@@ -1,6 +1,6 @@
-//! What is known of Knative Serving in the cluster.
+//! Whether Knative Serving is installed in the cluster.
 //!
-//! Deliberately absent: finding it out; that is `knative`.
+//! Not here: detecting it; see `knative`.
 
 use std::sync::Arc;
 
@@ -9,21 +9,21 @@ use tokio::sync::watch;
 use mainstay_cluster::{Denial, Error};
 use mainstay_object::failure::{Class, chain};
 
-/// What is known of Knative Serving in the cluster.
+/// The known state of Knative Serving.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Presence {
-    /// Nothing yet.
+    /// Not known yet.
     #[default]
     Unknown,
     /// It is not installed.
     Absent,
-    /// It cannot be known, or its Services cannot be read, and why.
+    /// Its state or its Services cannot be read, for this reason.
     Unreadable(Arc<str>),
-    /// It is installed, and its Services are known.
+    /// It is installed, and its Services are listed.
     Present,
 }
 
-/// What is known of Knative, and whether a Function needs to know.
+/// The state of Knative, and whether a Function needs it.
 #[derive(Debug, Default)]
 pub(super) struct Knative {
     is_used: watch::Sender<bool>,
@@ -31,32 +31,32 @@ pub(super) struct Knative {
 }
 
 impl Knative {
-    /// A Function is to run on Knative, or does.
+    /// Records that a Function uses or will use Knative.
     pub(super) fn set_used(&self) {
         self.is_used.send_if_modified(|is_used| !std::mem::replace(is_used, true));
     }
 
-    /// Whether a Function needs to know.
+    /// Subscribes to whether a Function uses Knative.
     pub(super) fn is_used(&self) -> watch::Receiver<bool> {
         self.is_used.subscribe()
     }
 
-    /// What is known; changes are notified.
+    /// Subscribes to the state of Knative.
     pub(super) fn presence(&self) -> watch::Receiver<Presence> {
         self.presence.subscribe()
     }
 
-    /// This is known from now on.
+    /// Sets the state.
     pub(super) fn set(&self, presence: Presence) {
         self.presence.send_if_modified(|known| std::mem::replace(known, presence.clone()) != presence);
     }
 
-    /// Its Services are known.
+    /// Records that its Services are listed.
     pub(super) fn synced(&self) {
         self.set(Presence::Present);
     }
 
-    /// A watch failed. Everything but a missing right passes by itself.
+    /// Records that a watch failed. Only a missing permission is recorded; other failures are temporary.
     pub(super) fn failed(&self, error: &Error) {
         if error.class() == Class::Denied {
             let is_unpermitted = error.refusal().is_some_and(|refusal| refusal.denial == Some(Denial::Permission));

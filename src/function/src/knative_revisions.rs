@@ -1,13 +1,13 @@
-//! Which Revisions of a Knative Service nothing needs any more.
+//! Decides which Revisions of a Knative Service are unused.
 //!
-//! Knative keeps them for days. While one is only created, its Knative Service still says that it is ready: so it is not that
-//! word that counts, but what names a Revision.
+//! Knative keeps unused Revisions for days. While a new Revision starts, its Knative Service still reports Ready. So
+//! the decision uses references to Revisions instead of that condition.
 //!
-//! Invariant: a Revision that a Route names or has named, in its spec or its status, stays, whatever its share is; so do the
-//! newest one and the newest ready one.
-//! Invariant: a Revision is told by its owner's UID, never by its labels.
+//! Invariant: a Revision stays if a Route references it in its spec or status, with any share. The newest Revision and
+//! the newest ready one stay too.
+//! Invariant: Revisions are matched by the UID of their owner, not by labels.
 //!
-//! Deliberately absent: reading and deleting them; that is `perform`.
+//! Not here: reading and deleting Revisions; see `perform`.
 
 use std::collections::HashSet;
 
@@ -16,12 +16,12 @@ use serde_json::Value;
 
 use super::knative_owner::is_controlled_by;
 
-/// Label with the number of the Configuration's template that a Revision is of.
+/// Label with the generation of the Configuration that created a Revision.
 const NUMBER: &str = "serving.knative.dev/configurationGeneration";
-/// On a Revision that its user wants to keep.
+/// Annotation of a Revision that the user wants to keep.
 const KEEP: &str = "serving.knative.dev/no-gc";
 
-/// What Revisions belong to, as it is now.
+/// The current owners of Revisions.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Owners<'a> {
     /// The Knative Service.
@@ -32,8 +32,8 @@ pub(super) struct Owners<'a> {
     pub(super) route: &'a Value,
 }
 
-/// The Revisions that may go, or `None` while one of their owners is not ready: the Knative Service may say that it is ready
-/// before it knows that its Route is changing, and what it says is the same afterwards.
+/// Returns the unused Revisions, or `None` while one of their owners is not ready. The Knative Service may report Ready
+/// before it observes a change of its Route, and its status is the same afterwards.
 pub(super) fn unneeded<'r>(owners: &Owners<'_>, revisions: &'r [ObjectMeta]) -> Option<Vec<&'r ObjectMeta>> {
     let Owners { service, configuration, route } = *owners;
     let all = [service, configuration, route];
@@ -60,7 +60,7 @@ pub(super) fn unneeded<'r>(owners: &Owners<'_>, revisions: &'r [ObjectMeta]) -> 
     Some(mine.into_iter().filter(may_go).collect())
 }
 
-/// Whether it is ready as it is wanted now.
+/// Whether it is ready at its current generation.
 fn is_ready(object: &Value) -> bool {
     let conditions = object.pointer("/status/conditions").and_then(Value::as_array);
     let is_true = |condition: &Value| condition["type"] == "Ready" && condition["status"] == "True";
@@ -70,7 +70,7 @@ fn is_ready(object: &Value) -> bool {
         && conditions.into_iter().flatten().any(is_true)
 }
 
-/// The Revisions that an object names.
+/// Returns the Revisions that an object references.
 fn names(object: &Value) -> impl Iterator<Item = &str> {
     let traffic = ["spec", "status"].into_iter().filter_map(|part| object[part]["traffic"].as_array()).flatten();
     let latest =
@@ -102,7 +102,7 @@ mod tests {
 
     const NEWEST: &str = "hello-00004";
 
-    /// An object of the Knative Service, ready at its generation.
+    /// Returns an object of the Knative Service that is ready at its generation.
     fn object(kind: &str, spec: Value, status: &Value) -> Value {
         let owner =
             json!([{"apiVersion": "serving.knative.dev/v1", "kind": "Service", "uid": "Service", "controller": true}]);
@@ -120,7 +120,7 @@ mod tests {
         serde_json::from_value(meta).unwrap()
     }
 
-    /// The names of what may go, of four Revisions and whatever else there is.
+    /// Returns the names of the unused ones among four Revisions and `more`.
     fn gone(service: &Value, configuration: &Value, route: &Value, more: &[ObjectMeta]) -> Vec<String> {
         decided(service, configuration, route, more).unwrap()
     }
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_route_names_stays() {
+    fn revisions_that_a_route_names_stay() {
         let plain = |kind: &str| object(kind, json!({}), &json!({}));
         let pinned =
             json!({"traffic": [{"revisionName": "hello-00002", "percent": 0, "tag": "old"}, {"latestRevision": true}]});
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_decided_while_anything_is_not_as_it_is_wanted() {
+    fn revisions_are_judged_only_once_all_is_as_desired() {
         let plain = |kind: &str| object(kind, json!({}), &json!({}));
         let failed =
             json!({"conditions": [{"type": "Ready", "status": "False"}], "latestCreatedRevisionName": "hello-00005"});

@@ -1,6 +1,6 @@
-//! The state of a live Knative Service, and what it means for people.
+//! The observed state of a Knative Service, and its meaning for the status.
 //!
-//! Invariant: what is said of another generation does not count: for a moment after an update, the old Ready=True is there.
+//! Invariant: conditions of an older generation are ignored. After an update, the old Ready=True stays for a moment.
 
 use jiff::Timestamp;
 use serde_json::Value;
@@ -10,11 +10,11 @@ use super::child_state::{self, ChildIdentity, Condition};
 /// A Knative Service.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KnativeService {
-    /// Name, UID and version.
+    /// Name, UID and resource version.
     pub identity: ChildIdentity,
     /// Image of the first container.
     pub image: String,
-    /// Whether its status is of this generation.
+    /// Whether its status describes this generation.
     pub is_current: bool,
     /// The newest Revision.
     pub latest_created: String,
@@ -24,30 +24,30 @@ pub struct KnativeService {
     pub url: String,
     /// `metadata.generation`.
     pub generation: i64,
-    /// The Revisions that requests are led to, with commas.
+    /// The Revisions that receive requests, separated by commas.
     pub routed: String,
-    /// Since when Ready is as it is.
+    /// When its condition Ready last changed.
     pub since: Option<Timestamp>,
     /// Its conditions: Ready, ConfigurationsReady, RoutesReady.
     pub conditions: Vec<Condition>,
 }
 
-/// What a Knative Service says.
+/// The state of a Knative Service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Word {
-    /// It answers requests.
+    /// It serves requests.
     Ready,
-    /// It does not yet; a cause may be known.
+    /// It does not serve requests yet. The cause may be known.
     Waiting(Option<String>),
-    /// It does not, or not as it should.
+    /// It does not serve requests, or not as specified.
     Failed(String),
 }
 
-/// Reasons and messages that every start and every update passes.
+/// Reasons and messages that occur during every start and update.
 const NORMAL: [&str; 5] = ["", "OutOfDate", "TrafficNotMigrated", "IngressNotConfigured", "Uninitialized"];
-/// There is no Revision that may serve.
+/// Reason without a Revision that can serve.
 const REVISION_MISSING: &str = "RevisionMissing";
-/// Another object has the name of one that Knative is to create.
+/// Reason if another owner's object has the name that Knative needs.
 const NOT_OWNED: &str = "NotOwned";
 
 impl KnativeService {
@@ -59,33 +59,33 @@ impl KnativeService {
         self.condition(kind).is_some_and(|condition| condition.status == status)
     }
 
-    /// Whether it answers requests as it is wanted now.
+    /// Whether it serves its current generation.
     pub fn is_ready(&self) -> bool {
         self.is_current && self.is("Ready", "True")
     }
 
-    /// Whether its newest Revision could serve.
+    /// Whether its newest Revision can serve.
     pub(crate) fn has_ready_revision(&self) -> bool {
         self.is_current && self.is("ConfigurationsReady", "True")
     }
 
-    /// Whether a Revision of it serves, of whatever generation.
+    /// Whether one of its Revisions serves, of any generation.
     pub fn serves(&self) -> bool {
         !self.identity.terminating && !self.latest_ready.is_empty() && self.is("RoutesReady", "True")
     }
 
-    /// What decides on its Revisions, once only the newest is needed; `None` before.
+    /// Returns the state that determines the unused Revisions, once only the newest is needed; `None` before.
     pub fn settled(&self) -> Option<String> {
         let is_settled = self.is_ready() && self.latest_created == self.latest_ready;
         is_settled.then(|| format!("{} {} {} {}", self.identity.uid, self.generation, self.latest_ready, self.routed))
     }
 
-    /// Whether it has had one Revision only.
+    /// Whether it has had only one Revision.
     pub(crate) fn is_at_first(&self) -> bool {
         self.latest_created.ends_with("-00001")
     }
 
-    /// What it says.
+    /// Returns its state.
     pub fn word(&self) -> Word {
         let Some(ready) = self.condition("Ready").filter(|_| self.is_current) else { return Word::Waiting(None) };
         match &*ready.status {
@@ -95,7 +95,7 @@ impl KnativeService {
         }
     }
 
-    /// Why it failed. Ready repeats what was said last, which is often only the consequence.
+    /// Returns why it failed. Ready often repeats only a consequence, so the other conditions come first.
     fn cause(&self, ready: &Condition) -> String {
         let failed = |kind: &str| self.condition(kind).filter(|condition| condition.status == "False");
         if let Some(configuration) = failed("ConfigurationsReady") {
@@ -115,7 +115,7 @@ impl KnativeService {
     }
 }
 
-/// Why it is not ready yet, unless that is as always.
+/// Returns why it is not ready yet; `None` for reasons that occur during every start.
 fn awaited(ready: &Condition) -> Option<String> {
     if ready.reason == REVISION_MISSING {
         return Some(ready.message.clone());
@@ -131,7 +131,7 @@ fn text(condition: &Condition) -> String {
     }
 }
 
-/// The state of a Knative Service.
+/// Reads the state of a Knative Service.
 pub(crate) fn knative_service(live: &Value) -> KnativeService {
     let text = |path: &str| child_state::short(live.pointer(path).and_then(Value::as_str).unwrap_or_default());
     let number = |path: &str| live.pointer(path).and_then(Value::as_i64);
@@ -161,7 +161,7 @@ mod tests {
 
     use super::*;
 
-    /// What is said, from Ready, ConfigurationsReady and RoutesReady as status, reason and message.
+    /// Returns the state, from Ready, ConfigurationsReady and RoutesReady as status, reason and message.
     fn said(observed: i64, conditions: [(&str, &str, &str); 3], latest_ready: &str) -> Word {
         let types = ["Ready", "ConfigurationsReady", "RoutesReady"].into_iter();
         let conditions: Vec<_> = types
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn what_every_start_passes_is_no_cause() {
+    fn a_state_of_every_start_is_no_failure() {
         for reason in NORMAL {
             assert_eq!(said(2, [("Unknown", reason, "m"); 3], ""), Word::Waiting(None), "{reason}");
         }

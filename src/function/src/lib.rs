@@ -1,6 +1,7 @@
-//! A Function becomes its children: ConfigMap, build Job, and Deployment, Service and autoscaler, or a Knative Service.
+//! The controller of Functions. It turns a Function into its children: a ConfigMap, a build Job, and then either a
+//! Deployment with Service and autoscaler, or a Knative Service.
 //!
-//! One task per Function ([`run`]) reconciles it whenever something may have changed:
+//! One task per Function ([`run`]) reconciles it after every event that may concern it:
 //!
 //! - observe: [`observe`] caches the children of all Functions; `polling` and [`git`] read the source; [`mod@resolve`]
 //!   validates the spec
@@ -8,14 +9,14 @@
 //! - perform: `perform` writes the [`children`]
 //! - report: `report` writes the [`status`]
 //!
-//! Beside the controller stand [`runtimes`] (the language runtimes), [`registry`] (image names, registry choice, credentials,
-//! client), [`build`] (what runs inside a build Job), [`bindings`] (ServiceBindingUsages become environment variables) and
-//! [`admission`] (webhooks that complete and judge Functions and GitRepositories when they are written).
+//! Other modules: [`runtimes`] (the language runtimes), [`registry`] (image names, registry choice, credentials,
+//! client), [`build`] (the programs inside a build Job), [`bindings`] (ServiceBindingUsages become environment
+//! variables) and [`admission`] (webhooks that default and validate Functions and GitRepositories).
 //!
 //! Invariant: only a change of source, dependencies, runtime or base image builds an image.
 //! Invariant: the running version is not touched before the next one can be rolled out.
 //!
-//! Deliberately absent: reverting changed children; that is [`drift`](mainstay_engine::drift).
+//! Not here: reverting changed children; see [`drift`](mainstay_engine::drift).
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods))]
 
 pub mod admission;

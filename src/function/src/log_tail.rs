@@ -1,6 +1,6 @@
-//! The end of a package manager's log, without credentials. The log can hold whatever a package's script prints.
+//! Returns the end of a package manager's log, without credentials. Scripts of packages can print any text to it.
 //!
-//! Invariant: a line that may hold a credential is not shown.
+//! Invariant: a line that may contain a credential is not shown.
 
 use std::fmt::Write as _;
 
@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 const LINES: usize = 12;
 /// Maximum length of a line in bytes.
 const LINE: usize = 300;
-/// A line that contains one of these, in any case, may hold a credential.
+/// Words of lines that may contain a credential, in lower case.
 const SECRETIVE: [&str; 10] = [
     "_auth",
     "authorization:",
@@ -21,10 +21,10 @@ const SECRETIVE: [&str; 10] = [
     "secret:",
     "private key",
 ];
-/// Replaces such a line.
+/// The replacement for such a line.
 const LEFT_OUT: &str = "(a line that may hold a credential is left out)";
 
-/// The last lines of a log, without credentials.
+/// Returns the last lines of a log, without credentials.
 pub(super) fn log_tail(log: &str) -> String {
     let lines = log.lines().map(str::trim_end).filter(|line| !line.is_empty()).collect::<Vec<_>>();
     let mut shown: Vec<String> = Vec::new();

@@ -1,8 +1,8 @@
-//! Name conflicts: an object that has the name of a child and belongs to another owner is watched until it is deleted.
+//! Name conflicts: watches an object of another owner that has the name of a child, until it is deleted.
 //!
-//! Such an object need not have our labels, so the watches of children do not see it.
+//! Such an object need not have our labels, so the watches of children may not see it.
 //!
-//! Invariant: nothing is watched for a Function without a name conflict.
+//! Invariant: a Function without a name conflict has no such watch.
 
 use std::sync::Arc;
 

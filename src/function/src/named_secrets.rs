@@ -1,11 +1,10 @@
-//! What the Secrets that a Function names say of themselves: one that is a token of a ServiceAccount, or a key that the agent
-//! has made, is a credential whatever its name is.
+//! Checks whether Secrets in a Function are credentials by their metadata: tokens of ServiceAccounts, and keys that the
+//! agent generated. Their names do not matter.
 //!
-//! Invariant: of a Secret only its metadata are read, and only if the Function hands it to its code, or has its own repository read
-//! with it.
+//! Invariant: only the metadata of a Secret is read, and only if the Function exposes it to its code or uses it for its
+//! own repository.
 //!
-//! Deliberately absent: the data and the types of Secrets, which would cost memory; a token is known by the annotation
-//! without which no API server takes one.
+//! Not here: the data and types of Secrets, which would cost memory. A token has a mandatory annotation.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -16,16 +15,16 @@ use mainstay_api::FunctionSpec;
 use mainstay_cluster::secrets::{Purpose, by_metadata};
 use mainstay_cluster::{Cluster, Error, Kind, Scope};
 
-/// How long it counts what a Secret said.
+/// How long a result is valid.
 const COUNTS_FOR: Duration = Duration::from_secs(60);
 
-/// What is known of the Secrets that one Function names.
+/// The known purposes of the Secrets in one Function.
 #[derive(Debug, Default)]
 pub(super) struct NamedSecrets(BTreeMap<String, (Instant, Option<Purpose>)>);
 
 impl NamedSecrets {
-    /// Which of the Secrets are credentials by their own account, and for what. Otherwise the name of the Secret that cannot be
-    /// read, with the cause.
+    /// Returns the Secrets that are credentials, with their purposes. Fails with the name of a Secret that cannot be
+    /// read, and the cause.
     pub(super) async fn look(
         &mut self,
         cluster: &Cluster,
@@ -43,7 +42,7 @@ impl NamedSecrets {
             }
             match cluster.get_metadata(&kind, Some(namespace), &name).await {
                 Ok(Some(meta)) => _ = self.0.insert(name, (Instant::now(), by_metadata(&meta))),
-                // Its pods wait for it; when it is there, it is looked at.
+                // The pods wait for the Secret. It is checked once it exists.
                 Ok(None) => {}
                 Err(error) => return Err((name, error)),
             }

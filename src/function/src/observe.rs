@@ -1,12 +1,12 @@
-//! The children of all Functions: one cache, fed by one watch per kind.
+//! A cache of the children of all Functions, fed by one watch per kind.
 //!
 //! The same watches feed the drift loop, so a manual change is reverted at once.
 //!
-//! Invariant: nothing is listed per Function, and an idle watch costs nothing.
-//! Invariant: a child belongs to the Function in its own namespace that controls it, whatever its labels say. An owner
-//! reference to a Function in another namespace, which anybody can write, has no effect.
-//! Invariant: the build queue knows every unfinished Job, and which are held up: all of its pods have a problem, or the
-//! cluster refuses to create one.
+//! Invariant: no list request is sent per Function.
+//! Invariant: a child belongs to the Function in its namespace that controls it, whatever its labels say. An owner
+//! reference to a Function in another namespace has no effect, because any user can write one.
+//! Invariant: the build queue knows every unfinished Job and which ones are held up. A Job is held up if all of its
+//! pods have a problem, or if the cluster refuses to create one.
 //! Invariant: the cache contains our own writes before the next decision.
 
 use std::collections::{HashMap, HashSet};
@@ -31,7 +31,7 @@ use mainstay_engine::apply::Writer;
 use mainstay_engine::managed::{AppliedConfiguration, is_added_to};
 use mainstay_object::{Key, Owner};
 
-/// The children of all Functions, and who is notified of changes.
+/// A cache of the children of all Functions. It notifies the Functions' tasks of changes.
 #[derive(Debug)]
 pub struct Cache {
     inner: Mutex<Inner>,
@@ -40,23 +40,23 @@ pub struct Cache {
     knative: Knative,
 }
 
-/// By the key of a Function's children.
+/// The maps of the cache. Their key combines namespace and UID of the Function.
 #[derive(Debug)]
 struct Inner {
     children: HashMap<Arc<str>, Children>,
-    /// The Function's name, and how to notify its task.
+    /// The name of each Function, and the notifier of its task.
     notifiers: HashMap<Arc<str>, (Owner, Arc<Notify>)>,
     /// Keys by the Function's name.
     names: HashMap<Owner, Arc<str>>,
     queue: BuildQueue,
-    /// UIDs of unfinished Jobs whose pods the cluster refuses.
+    /// UIDs of unfinished Jobs whose pods the cluster refuses to create.
     refused: HashSet<String>,
-    /// Held-up Jobs that have to be suspended, whose Functions know it.
+    /// Held-up Jobs that have to be suspended and whose Functions were notified.
     yielding: HashSet<JobName>,
 }
 
 impl Cache {
-    /// An empty cache with a build queue for this many concurrent builds.
+    /// Returns an empty cache with a build queue for this many concurrent builds.
     pub fn new(builds: usize) -> Self {
         let (children, notifiers, names) = (HashMap::new(), HashMap::new(), HashMap::new());
         let (queue, refused, yielding) = (BuildQueue::new(builds), HashSet::new(), HashSet::new());
@@ -64,34 +64,34 @@ impl Cache {
         Self { inner: Mutex::new(inner), synced: watch::Sender::default(), knative: Knative::default() }
     }
 
-    /// So many builds may run at the same time from now on.
+    /// Sets the maximum number of concurrent builds.
     pub(super) fn limit_builds(&self, builds: usize) {
         self.inner.lock().queue.set_limit(builds);
     }
 
     /// Waits until the initial lists of all kinds are complete.
     pub async fn complete(&self) {
-        // The sender lives as long as the cache.
+        // The channel stays open as long as the cache exists.
         let all = |synced: &HashSet<ChildKind>| ChildKind::ALL.iter().all(|kind| synced.contains(kind));
         let _ = self.synced.subscribe().wait_for(all).await;
     }
 
-    /// What is known of Knative.
+    /// Returns the state of Knative.
     pub(super) fn knative(&self) -> &Knative {
         &self.knative
     }
 
-    /// The kind is no longer served.
+    /// Removes all objects of a kind that is no longer served.
     pub(super) fn forget_all(&self, child_kind: ChildKind) {
         self.retain_only(child_kind, &HashSet::new());
     }
 
-    /// The children of a Function.
+    /// Returns the children of a Function.
     pub fn children(&self, namespace: &str, uid: &str) -> Children {
         self.inner.lock().children.get(&children_key(namespace, uid)).cloned().unwrap_or_default()
     }
 
-    /// Registers a Function. Notifies when a child changes, and when a build is admitted.
+    /// Registers a Function. The returned notifier fires when a child changes and when a build is admitted.
     pub fn register(&self, owner: &Owner, namespace: &str, uid: &str) -> Arc<Notify> {
         let mut inner = self.inner.lock();
         let children = children_key(namespace, uid);
@@ -112,7 +112,7 @@ impl Cache {
         inner.advance();
     }
 
-    /// Puts a Function into the build queue.
+    /// Adds a Function to the build queue.
     pub fn enqueue(&self, owner: &Owner, namespace: &Arc<str>) -> Admission {
         let mut inner = self.inner.lock();
         let admission = inner.queue.enqueue(owner, namespace);
@@ -125,19 +125,19 @@ impl Cache {
         self.inner.lock().queue.must_yield(&name_in_queue(job))
     }
 
-    /// The place of a Function in the build queue.
+    /// Returns the place of a Function in the build queue.
     pub fn admission(&self, owner: &Owner) -> Admission {
         self.inner.lock().queue.admission(owner)
     }
 
-    /// Removes a Function from the build queue, because it need not build or has created its Job.
+    /// Removes a Function from the build queue, because it needs no build or has created its Job.
     pub fn withdraw(&self, owner: &Owner) {
         let mut inner = self.inner.lock();
         inner.queue.withdraw(owner);
         inner.advance();
     }
 
-    /// Marks a Job as held up because its pod is refused, until it has one.
+    /// Marks a Job as held up while the cluster refuses its pod. The mark ends when the Job has a pod.
     pub(crate) fn set_held_up(&self, namespace: &str, uid: &str, job: &ChildIdentity) {
         let mut inner = self.inner.lock();
         let children = children_key(namespace, uid);
@@ -151,7 +151,7 @@ impl Cache {
         }
     }
 
-    /// The lengths of the build queue.
+    /// Returns the lengths of the build queue.
     pub fn queue_lengths(&self) -> QueueLengths {
         self.inner.lock().queue.lengths()
     }
@@ -162,7 +162,7 @@ impl Cache {
         Some(self.insert_child(uid, child))
     }
 
-    /// Inserts an object of an initial list, which an earlier agent may have applied.
+    /// Inserts an object of an initial list. An earlier agent may have applied it.
     fn upsert_initial(&self, child_kind: ChildKind, live: &Value) -> Option<(Arc<str>, String)> {
         let (uid, mut child) = read(child_kind, live)?;
         if let Child::Plain(_, identity)
@@ -190,7 +190,7 @@ impl Cache {
         children.identities(child_kind).any(|identity| identity.name == name && identity.version == version)
     }
 
-    /// Removes an object that has another owner by now.
+    /// Removes an object that has another owner now.
     pub(super) fn disown(&self, child_kind: ChildKind, live: &Value) {
         let text = |path: &str| live.pointer(path).and_then(Value::as_str).unwrap_or_default();
         let children = children_key(text("/metadata/namespace"), function_label(live));
@@ -212,7 +212,7 @@ impl Cache {
         inner.notify(&uid);
     }
 
-    /// The Function of a Job that has ended.
+    /// Returns the Function of a Job that has ended.
     fn owner_of_ended(&self, job: &Value) -> Option<Owner> {
         let (children, _) =
             read(ChildKind::Job, job).filter(|_| child_state::job(job).progress != Progress::Running)?;
@@ -227,7 +227,7 @@ impl Cache {
             .remove(&children, child_kind, |identity| identity.name == gone.name && identity.uid == gone.uid);
     }
 
-    /// Removes all objects of a kind but these.
+    /// Removes all objects of a kind except the given ones.
     fn retain_only(&self, child_kind: ChildKind, present: &HashSet<(Arc<str>, String)>) {
         let mut inner = self.inner.lock();
         let all = inner.children.keys().cloned().collect::<Vec<_>>();
@@ -258,7 +258,7 @@ impl Inner {
         self.notify_yielding();
     }
 
-    /// Notifies the Functions whose held-up builds have to be suspended from now on.
+    /// Notifies the Functions whose held-up builds have to be suspended now.
     fn notify_yielding(&mut self) {
         let now: HashSet<JobName> = self.queue.yielding().cloned().collect();
         let new: Vec<&JobName> = now.difference(&self.yielding).collect();
@@ -284,7 +284,7 @@ impl Inner {
         }
     }
 
-    /// Updates the builds of a Function in the queue, and notifies those that are admitted by that.
+    /// Updates the builds of a Function in the queue, and notifies the Functions that are admitted as a result.
     fn count_builds(&mut self, children: &str) {
         let Some(children) = self.children.get(children) else { return };
         for job in &children.jobs {
@@ -313,7 +313,7 @@ impl Inner {
         self.advance();
     }
 
-    /// Removes the children of a kind that are gone. Returns whether there were any.
+    /// Removes the matching children of a kind. Returns whether there were any.
     fn remove(&mut self, uid: &Arc<str>, child_kind: ChildKind, is_gone: impl Fn(&ChildIdentity) -> bool) -> bool {
         let Some(children) = self.children.get_mut(uid) else { return false };
         let gone = children.remove(child_kind, is_gone);
@@ -335,7 +335,7 @@ impl Inner {
     }
 }
 
-/// The UID of the Function that an object says it is of.
+/// Returns the Function UID from an object's labels.
 fn function_label(live: &Value) -> &str {
     live["metadata"]["labels"][FUNCTION_UID].as_str().unwrap_or_default()
 }
@@ -344,11 +344,11 @@ fn name_in_queue(job: &Job) -> JobName {
     (Arc::clone(&job.namespace), job.identity.name.as_str().into())
 }
 
-/// Takes in the events of the children's watches after the cache: the drift loop. The set is kept from one event of a
-/// watch to the next.
+/// Receives the events of the children's watches for the drift loop, after the cache. The set is kept between events of
+/// a watch.
 pub type SeeChild = dyn Fn(&Arc<Kind>, WatchEvent, &mut HashSet<Key>) + Send + Sync;
 
-/// Watches all children of one kind until `stop`, for the cache and for the drift loop.
+/// Watches all children of one kind until `stop`, and feeds the cache and the drift loop.
 pub async fn follow(
     cache: Arc<Cache>,
     writer: Writer,
@@ -366,13 +366,13 @@ pub async fn follow(
             WatchEvent::Initial(live) => present.extend(cache.upsert_initial(child_kind, live)),
             WatchEvent::Applied(live) => {
                 if cache.upsert(child_kind, live).is_none() && child_kind == ChildKind::Service {
-                    // The address of a Function changes hands without being deleted.
+                    // A Service passes to another owner without being deleted.
                     cache.disown(child_kind, live);
                 }
                 if child_kind == ChildKind::Job
                     && let Some(owner) = cache.owner_of_ended(live)
                 {
-                    // From now on, a deletion of it is not reverted.
+                    // Later deletions of this Job are not reverted.
                     let identity = child_state::identity(live);
                     let namespace = live.pointer("/metadata/namespace").and_then(Value::as_str);
                     writer.remove(&owner, &kind.key(namespace, &identity.name));
@@ -422,7 +422,7 @@ mod tests {
     }
 
     #[test]
-    fn a_child_in_another_namespace_or_of_another_kind_of_function_is_nobodys() {
+    fn a_child_in_another_namespace_or_of_another_kind_of_function_has_no_owner() {
         let (cache, version) = (Cache::new(1), "serverless.kyma-project.io/v1alpha1");
         cache.upsert(ChildKind::Job, &job("theirs", version));
         cache.upsert(ChildKind::Job, &job("ours", "example.org/v1"));

@@ -1,8 +1,8 @@
 //! Performs a decision: writes and deletes children, and collects the condition updates.
 //!
-//! Invariant: an object under a child's name that the Function does not control is left as it is, even if it was
-//! created after the observation.
-//! Invariant: a refused write ends the reconcile and is reported in a condition.
+//! Invariant: an object with a child's name that the Function does not control is not changed, even if it was created
+//! after the observation.
+//! Invariant: a refused write ends the reconcile, and a condition reports it.
 
 mod knative;
 
@@ -33,14 +33,14 @@ use mainstay_object::{Key, Owner};
 /// How often the Events of a Job without a pod are read.
 const EVENTS_INTERVAL: Duration = Duration::from_secs(30);
 
-/// Reasons of Events that report the end of a Job. They do not explain why it has no pod: the pod was deleted because
-/// of the end, and its own problem is still the cause.
+/// Reasons of Events that report the end of a Job. The end deletes the pod, so these Events do not explain why the pod
+/// is missing.
 const ENDS: [&str; 2] = ["DeadlineExceeded", "BackoffLimitExceeded"];
 
-/// When a suspension that met a conflict is decided again.
+/// Delay after a suspension that met a conflict.
 const SUSPEND_AGAIN: Duration = Duration::from_secs(1);
 
-/// The owner of the Service of a Knative Service.
+/// The kind of the owner of a Knative Service's Service.
 const ROUTE: &str = "Route ";
 
 /// The result of performing a decision.
@@ -48,20 +48,20 @@ const ROUTE: &str = "Route ";
 pub(super) struct Outcome {
     /// The condition updates.
     pub(super) reconciled: Reconciled,
-    /// Whether it ended early because a write was refused, now or before.
+    /// Whether it ended early because of a write that was refused now or before.
     pub(super) is_cut: bool,
     /// The refused write, the cause, and the condition update.
     refused: Option<(Write, RefusalCause, Option<ConditionUpdate>)>,
     /// Whether a Job was created.
     pub(super) started: bool,
-    /// Children under break glass, which are written when that ends.
+    /// Paused children. They are written after the pause.
     paused: Vec<Key>,
-    /// An object that has the name of a child and belongs to another owner.
+    /// An object of another owner with the name of a child.
     name_conflict: Option<(Arc<Kind>, Key)>,
     changed: Vec<Type>,
-    /// When to look again at what was not yet as it has to be.
+    /// When to reconcile again because a step was not complete.
     again: Option<Duration>,
-    /// Whether there are Revisions that may go.
+    /// Whether unused Revisions remain.
     revisions_left: bool,
 }
 
@@ -80,14 +80,14 @@ pub(super) struct Performer<'a> {
 }
 
 impl Task {
-    /// Performs the decision, and keeps the state for the next reconcile.
+    /// Performs the decision and keeps the state for the next reconcile.
     pub(super) async fn perform(&mut self, decision: &Decision) -> Outcome {
         let context = Arc::clone(&self.context);
         let (owner, namespace, uid) = (self.owner.clone(), Arc::clone(&self.namespace), self.uid.clone());
         let performer = Performer { context: &context, owner: &owner, namespace: &namespace, uid: &uid };
         let _permit = context.permits.acquire().await;
         let mut outcome = performer.perform(decision).await;
-        // A write that is still waiting has not looked for a name conflict.
+        // A held-back write was not attempted, so it did not check for a name conflict.
         if outcome.refused.is_some() || !outcome.is_cut {
             self.follow(outcome.name_conflict.take());
         }
@@ -127,7 +127,7 @@ impl Task {
             self.state.cleaned_up = None;
         }
         let Some((write, cause, update)) = outcome.refused.take() else {
-            // A complete reconcile had no refused write.
+            // The reconcile completed, so no write was refused.
             self.state.refused = before.filter(|_| outcome.is_cut);
             return;
         };
@@ -139,7 +139,7 @@ impl Task {
         self.state.refused = Some(refused);
     }
 
-    /// Watches the object that conflicts with a child's name.
+    /// Watches the object that has the name of a child.
     fn follow(&mut self, other: Option<(Arc<Kind>, Key)>) {
         let Some((kind, key)) = other else {
             self.name_conflict = None;
@@ -220,7 +220,7 @@ impl Performer<'_> {
         let desired = &put.desired;
         let (cluster, name) = (self.context.writer.cluster(), &*desired.key.name);
         let mut known = put.version.clone();
-        // An object that is not managed yet may belong to another owner.
+        // An object that is not managed yet may have another owner.
         let is_kept = self.context.writer.desired(&desired.key).is_some();
         if (known.is_none() || !is_kept)
             && let Some(live) = cluster.get_metadata(&desired.kind, Some(self.namespace), name).await?
@@ -253,7 +253,7 @@ impl Performer<'_> {
         let kind = &desired.kind.kind;
         let version = done.answer.pointer("/metadata/resourceVersion").and_then(Value::as_str);
         let update = match done.change {
-            // A new agent's first apply changed nothing.
+            // This was a new agent's first apply, and it changed no field.
             Change::Changed if known.is_some() && version == known.as_deref() => return Ok(()),
             Change::Created => (created, format!("{kind} {name} created")),
             Change::Changed => (updated, format!("{kind} {name} updated")),
@@ -268,11 +268,11 @@ impl Performer<'_> {
         Ok(())
     }
 
-    /// Whether an earlier agent already applied the object like this; then it is managed without a write.
+    /// Whether an earlier agent applied exactly this object. It becomes managed without a write then.
     async fn is_applied(&self, put: &Put) -> bool {
         let (Some((uid, last_applied)), Some(version)) = (&put.last_applied, &put.version) else { return false };
         let desired = &put.desired;
-        // A newer state that was seen meanwhile was not managed yet.
+        // The cache may have seen a newer version before the object was managed.
         self.context.writer.keep_applied(self.owner, desired, uid, last_applied).await
             && self.context.cache.is_at(put.child_kind, self.namespace, self.uid, &desired.key.name, version)
     }
@@ -293,7 +293,7 @@ impl Performer<'_> {
         outcome.name_conflict = Some((Arc::clone(&put.desired.kind), put.desired.key.clone()));
     }
 
-    /// The owner of an object that the Function does not control; `None` if it does.
+    /// Returns the owner of an object that the Function does not control; `None` if it does.
     fn foreign_owner(&self, live: &ObjectMeta) -> Option<String> {
         let owners = live.owner_references.as_deref().unwrap_or_default();
         match owners.iter().find(|owner| owner.controller == Some(true)) {
@@ -320,7 +320,8 @@ impl Performer<'_> {
         Ok(())
     }
 
-    /// Suspends or resumes a build Job. From then on it is no managed object any more: the drift loop would revert that.
+    /// Suspends or resumes a build Job. The Job is unmanaged from then on, because the drift loop would revert the
+    /// change.
     async fn suspend(&self, identity: &ChildIdentity, suspension: Option<&(u32, Suspension)>, outcome: &mut Outcome) {
         let (kind, cluster) = (ChildKind::Job.kind(), self.context.writer.cluster());
         self.context.writer.remove(self.owner, &kind.key(Some(self.namespace), &identity.name));
@@ -341,7 +342,7 @@ impl Performer<'_> {
                 self.context.cache.upsert(ChildKind::Job, &live);
                 outcome.started |= suspension.is_none();
             }
-            // Its watch shows what it is by now.
+            // The watch delivers its current state.
             Err(error) if error.is_conflict() || error.is_not_found() => outcome.look_again(SUSPEND_AGAIN),
             Err(error) => {
                 tracing::warn!(job = identity.name, why = chain(&error), "a build could not be suspended or resumed");
@@ -355,13 +356,13 @@ impl Performer<'_> {
         let key = kind.key(Some(self.namespace), deployment);
         match self.context.writer.hand_over_replicas(&kind, &key, &replicas.into()).await {
             Ok(()) => Ok(()),
-            // Another manager owns the field by now: it keeps its value.
+            // Another manager owns the field now, so the value stays.
             Err(error) if error.is_conflict() => Ok(()),
             Err(error) => Err(error),
         }
     }
 
-    /// Why a Job has no pod: the newest Warning among its Events.
+    /// Returns why a Job has no pod: the newest Warning among its Events.
     pub(super) async fn pod_problem(&self, job: &Job) -> Option<String> {
         let kind = Arc::new(Kind::fixed("v1", "Event", "events", Scope::Namespaced));
         let of_job = FieldSelector::equals("involvedObject.uid", &job.identity.uid);
@@ -384,7 +385,7 @@ impl Performer<'_> {
     }
 }
 
-/// The condition update for an address that cannot change hands.
+/// Returns the condition update for a failed transfer of the address.
 fn not_moved(step: &Step, error: &Error) -> Option<ConditionUpdate> {
     let (Step::GiveAddress { serves, .. } | Step::TakeAddress { serves, .. }) = step else { return None };
     let status = if *serves { Status::True } else { Status::False };
@@ -406,7 +407,7 @@ fn failed(child_kind: ChildKind, condition: Type, message: String) -> ConditionU
     ConditionUpdate::new(condition, Status::False, reason, message)
 }
 
-/// The condition update for a child that cannot be reverted.
+/// Returns the condition update for a child that cannot be reverted.
 pub(super) fn not_put_back(key: &Key, why: &str) -> Option<ConditionUpdate> {
     let mut all = ChildKind::ALL.into_iter().chain([ChildKind::KnativeService]);
     let child_kind = all.find(|child_kind| key.is(&child_kind.kind().group, &child_kind.kind().kind))?;

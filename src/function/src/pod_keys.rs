@@ -1,9 +1,9 @@
-//! Which labels and annotations a Function may put on its pods: admission webhooks, network plugins and container runtimes read
-//! them, and some give a pod a volume, another image, an identity or a network.
+//! Decides which labels and annotations a Function may put on its pods. Admission webhooks, network plugins and
+//! container runtimes read them, and some add a volume, another image, an identity or a network.
 //!
-//! Invariant: a key is allowed because a list names it. Nobody can list what every webhook of a cluster reads.
+//! Invariant: only listed keys are allowed, because the keys of all possible webhooks are unknown.
 //!
-//! Deliberately absent: keys of Mainstay itself, which `resolve` leaves out.
+//! Not here: Mainstay's own keys, which `resolve` removes.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -11,9 +11,9 @@ use std::fmt::Write as _;
 use crate::violation::{Violation, shown};
 use mainstay_object::syntax;
 
-/// The setting with the keys that an operator allows.
+/// The setting with additional allowed keys.
 pub(crate) const SETTING: &str = "MAINSTAY_POD_KEYS";
-/// Prefixes whose keys describe a pod, or say how its own metrics are read and how many of it there are.
+/// Allowed prefixes: their keys describe a pod, or control its metrics or scaling.
 const HARMLESS: [&str; 14] = [
     "app.kubernetes.io",
     "argocd.argoproj.io",
@@ -30,14 +30,14 @@ const HARMLESS: [&str; 14] = [
     "prometheus.io",
     "serverless.kyma-project.io",
 ];
-/// Keys that are harmless with these values: Kyma's own pods opt out of the proxy, or into the usual one.
+/// Keys that are allowed with these values. Kyma's own pods use them to opt out of or into the proxy.
 const HARMLESS_VALUES: [(&str, [&str; 2]); 1] = [("sidecar.istio.io/inject", ["true", "false"])];
 /// Keys without a prefix that give a pod an identity.
 const NOT_HARMLESS: [&str; 1] = ["aadpodidbinding"];
-/// Keys that a message names.
+/// Maximum number of keys in a message.
 const NAMED: usize = 5;
 
-/// The keys that an operator allows, besides those that are harmless.
+/// The keys that an operator allows, in addition to the harmless ones.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PodKeys(Vec<Entry>);
 
@@ -45,9 +45,9 @@ pub struct PodKeys(Vec<Entry>);
 enum Entry {
     /// `*`: every key.
     Any,
-    /// `example.com/`: the keys of this prefix.
+    /// `example.com/`: all keys with this prefix.
     Prefix(String),
-    /// `*.example.com/`: the keys of this prefix, and of those below it.
+    /// `*.example.com/`: all keys with this prefix or a subdomain of it.
     Domain(String),
     /// One key.
     Key(String),
@@ -83,12 +83,12 @@ impl Entry {
 }
 
 impl PodKeys {
-    /// Every key: for commands, which do not know what the operator of a cluster allows.
+    /// Allows every key. Commands use it, because they do not know the operator's settings.
     pub fn any() -> Self {
         Self(vec![Entry::Any])
     }
 
-    /// Reads a list with commas, or says what is wrong with it.
+    /// Parses a list with commas. Fails with a message about the invalid entry.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let entries = text.split(',').map(str::trim).filter(|entry| !entry.is_empty());
         let read = entries.map(|entry| {
@@ -105,7 +105,7 @@ impl PodKeys {
         is_harmless(key, value) || self.0.iter().any(|entry| entry.allows(key))
     }
 
-    /// The violation for those of `all` that pods may not have, if there are any. `what` is `label` or `annotation`.
+    /// Returns the violation for the keys of `all` that are not allowed. `what` is `label` or `annotation`.
     pub(crate) fn violation<'a>(
         &self,
         what: &str,
@@ -128,7 +128,7 @@ impl PodKeys {
         Some(Violation::invalid(message, path).because(details))
     }
 
-    /// Those that pods may have.
+    /// Returns the allowed labels or annotations.
     pub(crate) fn allowed(&self, all: &BTreeMap<String, String>) -> BTreeMap<String, String> {
         let kept = all.iter().filter(|(key, value)| self.allow(key, value));
         kept.map(|(key, value)| (key.clone(), value.clone())).collect()
@@ -137,7 +137,7 @@ impl PodKeys {
 
 fn is_harmless(key: &str, value: &str) -> bool {
     match key.split_once('/') {
-        // Kubernetes leaves keys without a prefix to users. Container runtimes read some with dots.
+        // Kubernetes reserves keys without a prefix for users. Container runtimes read some that contain dots.
         None => !key.contains('.') && !NOT_HARMLESS.contains(&key),
         Some((prefix, _)) => {
             HARMLESS.contains(&prefix)
@@ -154,7 +154,7 @@ mod tests {
         PodKeys::parse(text).unwrap()
     }
 
-    /// Keys that a webhook, a network plugin or a container runtime acts on.
+    /// Keys that affect a webhook, a network plugin or a container runtime.
     const STEERING: [&str; 25] = [
         "sidecar.istio.io/userVolume",
         "sidecar.istio.io/proxyImage",

@@ -1,9 +1,9 @@
-//! The Secrets from which the pods of one Function get environment variables, and a digest of what they get.
+//! The Secrets that become environment variables of one Function's pods, and a digest of their values.
 //!
-//! A pod reads them only when it begins, so another value has to restart it. What is mounted needs no restart.
+//! A pod reads the values only at its start, so a change has to restart it. Mounted Secrets need no restart.
 //!
-//! Invariant: of each value only a digest is kept, and the digest says nothing of the value to who may not read the Secret.
-//! Invariant: a Secret that goes restarts nothing: what runs has its values.
+//! Invariant: only a digest of each value is kept. It reveals nothing about the value without access to the Secret.
+//! Invariant: deleting a Secret causes no restart, because running pods have its values.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,19 +14,19 @@ use mainstay_cluster::secrets::{Followed, Known, SecretData, Secrets};
 use mainstay_object::Digest;
 use mainstay_object::failure::Class;
 
-/// Keys of a Secret; `None`: all of them.
+/// Keys of a Secret; `None` means all keys.
 type Keys<'k> = Option<BTreeSet<&'k str>>;
 
-/// The Secrets that the environment of one Function is made of.
+/// The Secrets in the environment of one Function.
 #[derive(Debug, Default)]
 pub(super) struct PodSecrets {
     followed: Vec<Followed>,
-    /// What was there last of each.
+    /// The last known digest of each.
     last: BTreeMap<String, Digest>,
 }
 
 impl PodSecrets {
-    /// The digest of all values; `None` if there are none. Otherwise why they are not known.
+    /// Returns the digest of all values; `None` if there are none. Fails if they are unknown.
     pub(super) async fn digest(
         &mut self,
         all: &Secrets,
@@ -48,7 +48,7 @@ impl PodSecrets {
                     let keys = wanted.get(name).and_then(Option::as_ref);
                     self.last.insert(name.to_owned(), digest_of(&contents.data, keys));
                 }
-                // Its pods wait for it, or go on with what they have.
+                // New pods wait for it, and running pods keep their values.
                 Known::Absent | Known::Withheld { .. } | Known::Unreadable { class: Class::Denied, .. } => {}
                 Known::Nothing | Known::Unreadable { .. } => {
                     let why = known.problem().map(|(_, why)| why).unwrap_or_default();
@@ -59,13 +59,13 @@ impl PodSecrets {
         Ok((!self.last.is_empty()).then(|| total(&self.last)))
     }
 
-    /// Waits until one of them is another.
+    /// Waits until one of the Secrets changes.
     pub(super) async fn changed(&mut self) {
         Followed::any_changed(self.followed.iter_mut()).await;
     }
 }
 
-/// The Secrets that make the environment, with the keys that count.
+/// Returns the Secrets in the environment, with the keys that are used.
 fn read_by(function: &ResolvedFunction) -> BTreeMap<&str, Keys<'_>> {
     let mut all: BTreeMap<&str, Keys<'_>> = BTreeMap::new();
     let sources = function.env.iter().filter_map(|variable| variable.value_from.as_ref());
@@ -79,7 +79,7 @@ fn read_by(function: &ResolvedFunction) -> BTreeMap<&str, Keys<'_>> {
     all
 }
 
-/// The digest of some values of a Secret.
+/// Returns the digest of some values of a Secret.
 fn digest_of(data: &SecretData, keys: Option<&BTreeSet<&str>>) -> Digest {
     let counts = |key: &str| keys.is_none_or(|keys| keys.contains(key));
     let mut bytes = Vec::new();
@@ -99,7 +99,7 @@ fn total(all: &BTreeMap<String, Digest>) -> String {
     Digest::of(&bytes).to_string()
 }
 
-/// Appends a part with its length, so that no two sequences of parts are the same bytes.
+/// Appends a part with its length, so different sequences of parts give different bytes.
 fn append(bytes: &mut Vec<u8>, part: &[u8]) {
     bytes.extend((part.len() as u64).to_be_bytes());
     bytes.extend(part);

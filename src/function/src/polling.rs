@@ -1,10 +1,10 @@
-//! When the remote of a Git Function is polled, and the source that is known in between.
+//! Decides when the remote of a Git Function is polled, and keeps the last result.
 //!
 //! Invariant: while Git cannot be read, the last result is used.
-//! Invariant: the remote is asked at its interval, on request, and when a build found its branch moved; otherwise the
-//! last result is used.
+//! Invariant: the remote is polled at its interval, on request, and when a build found that its branch moved. Otherwise
+//! the last result is used.
 //!
-//! Deliberately absent: how Git is read; that is `git`.
+//! Not here: access to Git; see `git`.
 
 use std::time::{Duration, Instant};
 
@@ -42,15 +42,15 @@ pub(super) struct Polling {
     unread: Option<SourceError>,
     retry: Retry,
     next: Instant,
-    /// When the remote is to be looked up because of a push, or of a commit that another one has found.
+    /// When to look up the remote after a push, or after another consumer found a newer commit.
     pushed: Option<LookupDue>,
-    /// The time since which the remote has not been looked up although it changed.
+    /// Time of the last push that has not been looked up yet.
     current_push: Option<Instant>,
-    /// The server has asked to be left alone until then.
+    /// End of the server's `Retry-After`.
     not_before: Option<Instant>,
     /// Whether the next poll was requested, so that cached lookups do not count.
     anew: bool,
-    /// The Job that found its branch moved and caused a poll.
+    /// The Job whose failure caused a poll, because its branch had moved.
     resolved_for: Option<String>,
 }
 
@@ -79,7 +79,7 @@ impl Polling {
         self.next = Instant::now();
     }
 
-    /// A reconcile begins. A push that is due counts from the first reconcile on that gets as far as to the remote.
+    /// Starts a reconcile. A due push stays pending until a reconcile reaches the remote.
     pub(super) fn begin(&mut self) {
         let due = self.push_due().filter(|due| *due <= Instant::now());
         if let Some(due) = due.and_then(|_| self.pushed.take()).filter(|due| !due.is_known(self.commit())) {
@@ -87,51 +87,51 @@ impl Polling {
         }
     }
 
-    /// The remote is to be looked up because of a push, or of a commit that another one has found and this one has not.
+    /// Schedules a lookup after a push, or after another consumer found a commit that this one lacks.
     pub(super) fn pushed(&mut self, due: Option<LookupDue>) {
         let due = due.filter(|due| !due.is_known(self.commit()));
         self.pushed = due.map(|due| due.and(self.pushed)).or(self.pushed);
     }
 
-    /// The newest commit that it knows.
+    /// Returns the newest known commit.
     fn commit(&self) -> Option<Commit> {
         self.tree.as_ref()?.head.parse().ok()
     }
 
-    /// When the remote is looked up because of that.
+    /// Returns when the scheduled lookup is due.
     fn push_due(&self) -> Option<Instant> {
         self.pushed.map(|due| due.at).max(self.not_before.filter(|_| self.pushed.is_some()))
     }
 
-    /// The host keys that hold for all repositories are others: what failed may be possible now, and what is pinned may be wrong.
+    /// Polls again after a change of the host keys. A failed poll may succeed now, and a pinned key may be wrong now.
     pub(super) fn host_keys_changed(&mut self) {
         if self.unread.is_some() || self.remote.as_ref().is_some_and(|remote| remote.pinned_host_key().is_some()) {
             self.poll_now();
         }
     }
 
-    /// Time of the next poll; `None` for an inline Function.
+    /// Returns the time of the next poll; `None` for an inline Function.
     pub(super) fn due(&self) -> Option<Instant> {
         let next = (self.tree.is_some() || self.unread.is_some()).then_some(self.next);
         next.into_iter().chain(self.push_due()).min()
     }
 
-    /// The error of the last poll.
+    /// Returns the error of the last poll.
     pub(super) fn unread(&self) -> Option<&SourceError> {
         self.unread.as_ref()
     }
 
-    /// The Secrets of the remote.
+    /// Returns the Secrets of the remote.
     pub(super) fn secrets(&self) -> impl Iterator<Item = &Followed> {
         self.secrets.iter()
     }
 
-    /// The Secrets of the remote, to wait for their changes.
+    /// Returns the Secrets of the remote, to wait for their changes.
     pub(super) fn secrets_mut(&mut self) -> impl Iterator<Item = &mut Followed> {
         self.secrets.iter_mut()
     }
 
-    /// The Function is gone: it uses no remote any more.
+    /// Releases the remote after the Function's deletion.
     pub(super) fn end(&mut self, context: &Context) {
         (self.secrets, self.remote) = (RepositorySecrets::default(), None);
         context.source.set_remote(&self.consumer, None);
@@ -157,7 +157,7 @@ impl Polling {
         context.pushes.set(&self.consumer, followed);
     }
 
-    /// After a reconcile: the remote is determined, or cannot be, unless a later attempt may still succeed.
+    /// Ends a reconcile. Marks the remote as resolved, unless a later attempt may still succeed.
     pub(super) fn attempted(&self, context: &Context) {
         let may_succeed_later = self.unread.as_ref().is_some_and(|unread| unread.class == Class::Unavailable);
         if !may_succeed_later && self.secrets.are_settled() {
@@ -165,7 +165,7 @@ impl Polling {
         }
     }
 
-    /// The source: for a Git Function the tree that its reference resolves to, polled if that is due.
+    /// Returns the source. For a Git Function, resolves the reference if a poll is due.
     pub(super) async fn source(
         &mut self,
         context: &Context,
@@ -186,7 +186,7 @@ impl Polling {
                     git::hint(context, &remote, tree);
                 }
                 if self.remote.as_ref() != Some(&remote) {
-                    // The error may be gone with another address or a corrected password.
+                    // Another address or a corrected password may fix the error.
                     self.poll_now();
                     self.remote = Some(remote.clone());
                 }
@@ -212,7 +212,7 @@ impl Polling {
                 Ok(Source::Git(Box::new((tree, access))))
             }
             Err((unread, access)) => match (self.tree.clone(), access) {
-                // Of a tree that is known in part only, something else would be built.
+                // An incomplete tree would produce another build.
                 (Some(tree), Some(access)) if self.remote.as_ref().is_some_and(|remote| tree.is_complete(remote)) => {
                     Ok(Source::Git(Box::new((tree, access))))
                 }
@@ -221,7 +221,7 @@ impl Polling {
         }
     }
 
-    /// The tree that the reference resolves to: the last result, or a new one if a poll is due or a build found the
+    /// Resolves the reference to a tree: the last result, or a new one if a poll is due or a build found that the
     /// branch moved.
     async fn poll(
         &mut self,
@@ -233,7 +233,7 @@ impl Polling {
         let due = self.next <= Instant::now() || moved.is_some();
         match (&self.tree, &self.unread) {
             (Some(tree), _) if !due && tree.is_complete(remote) => return Ok(tree.clone()),
-            // Honour the server's `Retry-After`, whatever else happens.
+            // Honours the server's `Retry-After` in any case.
             (_, Some(unread)) if !due => return Err(unread.clone()),
             _ => {}
         }
@@ -260,7 +260,7 @@ impl Polling {
     }
 }
 
-/// The Git source in the spec; `None` for an inline Function.
+/// Returns the Git source in the spec; `None` for an inline Function.
 fn location(function: &ResolvedFunction) -> Option<(GitLocation, &Origin)> {
     let Code::Git { repository, reference, base_dir } = &function.code else { return None };
     let location = GitLocation {
@@ -272,7 +272,7 @@ fn location(function: &ResolvedFunction) -> Option<(GitLocation, &Origin)> {
     Some((location, repository))
 }
 
-/// The Job that failed because its branch has moved.
+/// Returns the Job that failed because its branch moved.
 fn moved(children: &Children) -> Option<&Job> {
     children.jobs.iter().find(|job| {
         let pods = children.pods.iter().filter(|pod| pod.role == Role::Build(job.identity.uid.clone()));
@@ -288,10 +288,10 @@ mod tests {
     use super::*;
     use mainstay_api::function_conditions::Reason;
 
-    /// Long enough that the duration of the test does not matter.
+    /// So long that the duration of the test does not matter.
     const FIRST: Duration = Duration::from_secs(1_000_000);
 
-    /// The delays of several Functions that fail together, in hundredths of the first delay, per failure.
+    /// Returns the delays of several Functions that fail together, in hundredths of the first delay, per failure.
     fn waits(failures: usize) -> Vec<Vec<u64>> {
         let (class, message) = (Class::Unavailable, String::new());
         let unread = SourceError { reason: Reason::SourceUpdateFailed, message, class, retry_after: None };

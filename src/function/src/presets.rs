@@ -1,4 +1,4 @@
-//! Presets: named defaults for the numbers of pods and resources, which a Function's labels choose.
+//! Presets: named defaults for replicas and resources, which a Function's labels select.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use serde::Deserialize;
 use super::quantity::Quantity;
 use mainstay_api::Amount;
 
-/// Numbers of pods.
+/// A preset for replicas.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ReplicasPreset {
@@ -19,7 +19,7 @@ pub struct ReplicasPreset {
     pub max: Option<i64>,
 }
 
-/// CPU and memory.
+/// A preset for CPU and memory.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ResourcesPreset {
@@ -40,15 +40,15 @@ pub struct ResourcesPreset {
 /// Presets by name, and the default.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Presets<T> {
-    /// All of them.
+    /// All presets.
     pub all: BTreeMap<String, T>,
-    /// Name of the default one.
+    /// Name of the default preset.
     pub default: String,
-    /// What holds where no preset is named, in place of the default one.
+    /// The preset for Functions without a label, instead of the default.
     pub unnamed: Option<T>,
 }
 
-/// The result of choosing by a label.
+/// A preset selected by a label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Chosen<'a, T> {
     /// An existing preset, or the default.
@@ -63,12 +63,12 @@ impl<T> Presets<T> {
         Self { all, default: default.to_owned(), unnamed: None }
     }
 
-    /// The default preset; [`Settings`](super::Settings) always has one.
+    /// Returns the default preset. [`Settings`](super::Settings) always has one.
     pub fn fallback(&self) -> Option<&T> {
         self.all.get(&self.default)
     }
 
-    /// The preset that a label's value chooses.
+    /// Returns the preset that a label's value selects.
     pub fn choose(&self, label: Option<&str>) -> Option<Chosen<'_, T>> {
         let fallback = self.fallback()?;
         Some(match label.filter(|name| !name.is_empty()) {
@@ -77,20 +77,20 @@ impl<T> Presets<T> {
         })
     }
 
-    /// Names of the presets, for messages.
+    /// Returns the names of the presets, for messages.
     pub fn names(&self) -> String {
         self.all.keys().cloned().collect::<Vec<_>>().join(", ")
     }
 }
 
 impl ResourcesPreset {
-    /// All amounts.
+    /// Returns all amounts.
     pub(super) fn amounts(&self) -> [Option<&Amount>; 4] {
         let Self { request_cpu, request_memory, limit_cpu, limit_memory } = self;
         [request_cpu, request_memory, limit_cpu, limit_memory].map(Option::as_ref)
     }
 
-    /// This preset; what is missing or zero comes from `fallback`.
+    /// Returns this preset. Missing or zero amounts come from `fallback`.
     pub(super) fn or(&self, fallback: &Self) -> Self {
         let pick = |own: &Option<Amount>, other: &Option<Amount>| {
             let own = own.as_ref().filter(|amount| !Quantity::parse(&amount.0).is_some_and(Quantity::is_zero));
@@ -104,7 +104,7 @@ impl ResourcesPreset {
         }
     }
 
-    /// This preset with a memory limit of at least `least`.
+    /// Returns this preset with a memory limit of at least `least`.
     pub(super) fn with_memory(mut self, least: &Amount) -> Self {
         let size = |amount: &Amount| Quantity::parse(&amount.0);
         if let Some(limit) = self.limit_memory.as_mut().filter(|limit| size(limit) < size(least)) {
@@ -123,13 +123,13 @@ impl ResourcesPreset {
     }
 }
 
-/// Numbers of pods: the default is `S`.
+/// Presets for replicas. The default is `S`.
 pub fn replicas() -> Presets<ReplicasPreset> {
     let of = |min, max| ReplicasPreset { min: Some(min), max: Some(max) };
     Presets::of("S", [("S", of(1, 1)), ("M", of(1, 2)), ("L", of(1, 5)), ("XL", of(1, 10))])
 }
 
-/// Resources of a serving pod: the default is `M`. A memory limit below the runtime's minimum
+/// Presets for resources of serving pods. The default is `M`. A memory limit below the runtime's minimum
 /// ([`least_memory`](crate::runtimes::Runtime::least_memory)) is raised to it.
 pub fn function() -> Presets<ResourcesPreset> {
     let of = ResourcesPreset::of;
@@ -145,10 +145,10 @@ pub fn function() -> Presets<ResourcesPreset> {
     )
 }
 
-/// Resources of a build: the default is `normal`.
+/// Presets for resources of builds. The default is `normal`.
 ///
-/// A build for which no preset is named has the limits of `normal`. It requests the least that validation allows, so that seven
-/// builds fit on two cores instead of two.
+/// A build without a preset has the limits of `normal`, but requests only the allowed minimum. Seven builds fit on two
+/// cores then, instead of two.
 pub fn build() -> Presets<ResourcesPreset> {
     let of = ResourcesPreset::of;
     let presets = Presets::of(

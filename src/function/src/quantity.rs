@@ -1,20 +1,20 @@
-//! Quantities such as `500m`, `1Gi` and `1e3`: read and compared exactly.
+//! Parses and compares quantities such as `500m`, `1Gi` and `1e3` exactly.
 //!
-//! The rules are those of the API's `resource.Quantity`. Sums are not needed here, so there are none.
+//! The rules are those of the API's `resource.Quantity`. Sums are not supported.
 
 /// The message of the API server for an invalid quantity.
 pub(super) const RULE: &str =
     "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMG]*[-+]?[0-9]*)$'";
 
-/// Longest text that is read; nobody needs more digits.
+/// Maximum length of a quantity.
 const LONGEST: usize = 64;
 
-/// A number of billionths; larger ones than an `i128` holds are the largest.
+/// A number of billionths, limited to the range of `i128`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Quantity(i128);
 
 impl Quantity {
-    /// The quantity that `text` stands for.
+    /// Parses a quantity.
     pub(super) fn parse(text: &str) -> Option<Self> {
         if text.len() > LONGEST {
             return None;
@@ -36,18 +36,18 @@ impl Quantity {
         Some(Self(if negative { -size } else { size }))
     }
 
-    /// Whether it is nothing at all.
+    /// Whether it is zero.
     pub(super) fn is_zero(self) -> bool {
         self.0 == 0
     }
 
-    /// Whether it is less than nothing.
+    /// Whether it is negative.
     pub(super) fn is_negative(self) -> bool {
         self.0 < 0
     }
 }
 
-/// The binary factor and the decimal exponent of a suffix.
+/// Returns the binary factor and the decimal exponent of a suffix.
 fn unit(suffix: &str) -> Option<(i128, i32)> {
     let plain = |exponent| Some((1, exponent));
     match suffix {
@@ -78,7 +78,7 @@ fn unit(suffix: &str) -> Option<(i128, i32)> {
     }
 }
 
-/// `digits` times `factor` times ten to the `exponent`, rounded up as the API does, at most what an `i128` holds.
+/// Returns `digits * factor * 10^exponent`, rounded up like the API does, and limited to the range of `i128`.
 fn scaled(digits: &str, factor: i128, exponent: i32) -> i128 {
     let Ok(mut number) = digits
         .trim_start_matches('0')

@@ -1,6 +1,6 @@
 //! Tracks ResourceQuotas, and finds the namespaces whose quotas allow more than before.
 //!
-//! Invariant: a change that only uses up more of a quota is not reported.
+//! Invariant: a change that only increases the used amounts is not reported.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -16,7 +16,7 @@ type Name = (String, String);
 #[derive(Debug, Default)]
 pub(super) struct Quotas {
     known: HashMap<Name, Quota>,
-    /// Those in the current list.
+    /// ResourceQuotas in the current list.
     fresh: HashSet<Name>,
 }
 
@@ -105,7 +105,7 @@ mod tests {
         })
     }
 
-    /// The namespaces that allow more after the last of these events.
+    /// Returns the namespaces that allow more after the last of these events.
     fn raised(events: impl IntoIterator<Item = WatchEvent>) -> Vec<String> {
         let mut quotas = Quotas::default();
         events.into_iter().map(|event| quotas.observe(&event)).last().unwrap_or_default()

@@ -1,7 +1,7 @@
-//! Wakes Functions whose writes were refused by a ResourceQuota when the quota allows more.
+//! Notifies Functions whose writes a ResourceQuota refused, once the quota allows more.
 //!
-//! Invariant: quotas are watched only while a Function waits for one; there is one watch for all.
-//! Invariant: a quota that keeps changing wakes a Function at most every two seconds.
+//! Invariant: quotas are watched only while a Function waits for one. One watch serves all Functions.
+//! Invariant: a quota that keeps changing notifies a Function at most every two seconds.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,13 +16,13 @@ use tokio_util::sync::CancellationToken;
 use super::quota;
 use mainstay_cluster::{Cluster, Kind, Scope, Selection};
 
-/// Minimum time between two wake-ups of a Function.
+/// Minimum time between two notifications of a Function.
 const PACE: Duration = Duration::from_secs(2);
 
 /// The waiting Functions.
 #[derive(Debug, Default)]
 pub(super) struct Quotas {
-    /// By namespace.
+    /// The senders by namespace.
     waiting: Mutex<HashMap<String, watch::Sender<()>>>,
     begun: Notify,
 }
@@ -35,7 +35,7 @@ pub(super) struct Waiting {
 }
 
 impl Quotas {
-    /// Starts to wait for the quotas of a namespace.
+    /// Waits for the quotas of a namespace.
     pub(super) fn wait(&self, namespace: &str) -> Waiting {
         let mut waiting = self.waiting.lock();
         waiting.retain(|_, sender| sender.receiver_count() > 0);
@@ -82,7 +82,7 @@ impl Waiting {
     pub(super) async fn raised(&mut self) {
         sleep_until(self.next.into()).await;
         if self.raised.changed().await.is_err() {
-            // The sender lives as long as this and the agent do.
+            // The sender is dropped only at the end of the agent.
             std::future::pending::<()>().await;
         }
         self.next = Instant::now() + PACE;

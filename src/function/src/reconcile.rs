@@ -1,7 +1,7 @@
-//! The task of one Function: waits until something changed, reconciles, and reports.
+//! The task of one Function. It waits for a change, reconciles, and reports.
 //!
-//! Invariant: every reconcile ends in a status, whether it succeeds or fails; if nothing changed, nothing is written.
-//! Invariant: waiting sends no requests, except for the ref lookup at the remote.
+//! Invariant: every reconcile ends in a status, on success and on failure. Without a change, no status is written.
+//! Invariant: an idle task sends no requests except ref lookups at the remote.
 
 use std::collections::{BTreeMap, HashSet};
 use std::future::pending;
@@ -49,11 +49,11 @@ use mainstay_git::{Consumer, ConsumerKind};
 use mainstay_object::failure::{Class, caught};
 use mainstay_object::{Key, Owner};
 
-/// Bytes of a source from which on few are reconciled at the same time.
+/// Size in bytes from which only a few sources are reconciled concurrently.
 const LARGE_SOURCE: usize = 64 << 10;
 const FAR: Duration = Duration::from_secs(86_400);
 
-/// Reconciles one Function until it is gone or `stop` is cancelled.
+/// Reconciles one Function until it is deleted or `stop` is cancelled.
 pub async fn run(context: Arc<Context>, namespace: String, name: String, mut input: Input, stop: CancellationToken) {
     let Some(first) = input.borrow().clone() else {
         context.source.set_remote(&Consumer::new(ConsumerKind::Function, &namespace, &name), None);
@@ -97,7 +97,7 @@ pub async fn run(context: Arc<Context>, namespace: String, name: String, mut inp
             task.polling.poll_now();
         }
         if function.metadata.deletion_timestamp.is_some() {
-            // Its children are garbage collected by their owner references.
+            // The garbage collector deletes its children through their owner references.
             break;
         }
         tokio::select! {
@@ -140,7 +140,7 @@ pub async fn run(context: Arc<Context>, namespace: String, name: String, mut inp
     context.set_metrics(&owner, None);
     context.forget(&owner);
     context.cache.unregister(&owner, &namespace, &uid);
-    // Nothing is written while it is being deleted; a new Function with this name has another task.
+    // No object is written during the deletion. A new Function with this name has another task.
     while input.borrow_and_update().is_some() {
         tokio::select! {
             () = stop.cancelled() => return,
@@ -158,36 +158,36 @@ pub(super) struct Task {
     pub(super) status: FunctionStatus,
     pub(super) state: ReconcileState,
     polling: Polling,
-    /// Failures in a row to write the status.
+    /// Number of consecutive failures to write the status.
     pub(super) failed_writes: u32,
     due: Option<Instant>,
-    /// The parts of the Function that the last reconcile saw.
+    /// The parts of the Function that the last reconcile used.
     seen: Option<ObservedSpec>,
     /// The registry and package Secrets, in the order of [`Settings::secrets`](super::Settings::secrets).
     secrets: [Followed; 3],
-    /// The host keys that hold for all repositories.
+    /// Host keys for all repositories.
     host_keys: watch::Receiver<SharedHostKeys>,
     credentials: Vec<Known>,
     pub(super) events_read: Option<Instant>,
-    /// Changed children under break glass.
+    /// Changed children whose reverts are paused.
     pub(super) paused: HashSet<Key>,
-    /// The object that has the name of a child and belongs to another owner.
+    /// An object of another owner with the name of a child.
     pub(super) name_conflict: Option<NameConflict>,
-    /// Waits for the quota that refused a write.
+    /// Wait for the quota that refused a write.
     pub(super) quota: Option<Waiting>,
-    /// Waits for the registry that refused an image, and how often it did so in vain.
+    /// Wait for the registry that refused an image, and the number of failed attempts.
     registry: (Option<registry_waits::Waiting>, u32),
     /// Changed children that cannot be reverted, with the cause.
     not_put_back: Vec<(Key, String)>,
-    /// How long each condition took to become True.
+    /// How long each condition took to become True for the first time.
     pub(super) took: [Option<Duration>; 3],
     named_secrets: NamedSecrets,
-    /// What ServiceBindingUsages hand to it.
+    /// Secrets that ServiceBindingUsages bind to it.
     bound: Vec<Bound>,
     pod_secrets: PodSecrets,
-    /// Reconciles in a row that panicked.
+    /// Number of consecutive reconciles that panicked.
     panics: u32,
-    /// Whether it runs on Knative, or is to.
+    /// Whether it runs on Knative or will do so.
     uses_knative: bool,
 }
 
@@ -244,13 +244,13 @@ impl Task {
         }
     }
 
-    /// What ServiceBindingUsages hand to it now.
+    /// Updates the Secrets that ServiceBindingUsages bind to it.
     fn follow_bindings(&mut self, name: &str, function: &Function) {
         let labels = function.spec.labels.iter().flatten().map(|(key, _)| key);
         self.bound = self.context.bindings.of(&self.namespace, name, labels);
     }
 
-    /// What of that the code may have, and says so of the rest.
+    /// Returns the bound Secrets that the code may read, and reports the refused ones.
     fn take_bound(&self, credentials: &Credentials) -> Vec<BoundSecret> {
         let refusal = |bound: &Bound| credentials.refusal_of_bound(&bound.secret);
         let judge = |bound: &Bound| (bound.clone(), refusal(bound).map_or(Taken::Bound, Taken::Refused));
@@ -268,7 +268,7 @@ impl Task {
         first.unwrap_or_else(|| Instant::now() + FAR).min(Instant::now() + FAR)
     }
 
-    /// The GitRepository of a Git Function and its pinned host keys; an error if it is unknown whether it exists.
+    /// Returns the GitRepository of a Git Function and its pinned host keys. Fails if its existence is unknown.
     fn repository_of(&self, function: &Function) -> Result<Option<(GitRepositorySpec, Vec<PinnedHostKey>)>, String> {
         let is_git = function.spec.kind.as_deref() == Some("git") && function.spec.own_repository().is_none();
         let Some(source) = Some(function.spec.source.trim()).filter(|_| is_git) else { return Ok(None) };
@@ -283,8 +283,8 @@ impl Task {
         }
     }
 
-    /// The Secrets that its code may not read, and its own repository is not read with, if it names any; an error if they are
-    /// unknown.
+    /// Returns the Secrets that its code and its own repository must not use, if it names Secrets at all. Fails if they
+    /// are unknown.
     fn credentials_for(&self, function: &Function) -> Result<Credentials, String> {
         let (settings, repositories) = (self.context.settings(), &self.context.repositories);
         if credentials::named(&function.spec).next().is_none() && self.bound.is_empty() {
@@ -303,7 +303,7 @@ impl Task {
         Ok(of_repositories.and_registered(registered))
     }
 
-    /// The same, and those of the Secrets that are credentials by their own account.
+    /// Adds the named Secrets that their own metadata marks as credentials.
     async fn all_credentials(
         &mut self,
         function: &Function,
@@ -316,7 +316,7 @@ impl Task {
         found.map(|found| by_name.clone().and(found)).map_err(unread)
     }
 
-    /// Waits until a Secret or the host keys change, a name conflict is gone, or a quota allows more.
+    /// Waits until a Secret or the host keys change, a name conflict is resolved, or a quota allows more.
     async fn others_changed(&mut self) {
         let gone = async {
             match &mut self.name_conflict {
@@ -348,11 +348,11 @@ impl Task {
             () = gone => {}
             () = raised => {}
         }
-        // The write that was refused for it may be retried.
+        // The write that the quota or the conflict refused may be retried.
         self.state.refused.iter_mut().for_each(RefusedWrite::reset_backoff);
     }
 
-    /// A reconcile. One that panics has failed, and is tried again after a while.
+    /// Reconciles. A panic counts as a failure and is retried after a backoff.
     async fn reconcile_or_fail(&mut self, function: &Function, credentials: &Result<Credentials, String>) {
         let (context, began) = (Arc::clone(&self.context), Instant::now());
         let result = caught(context.liveness.track(self.reconcile(function, credentials))).await;
@@ -363,7 +363,7 @@ impl Task {
         };
         self.panics += 1;
         self.due = None;
-        // It keeps nobody waiting for a build that it does not come to begin.
+        // Its place in the build queue becomes free for another Function.
         context.cache.withdraw(&self.owner);
         let reconciled = Reconciled {
             updates: vec![ConditionUpdate::new(
@@ -374,7 +374,7 @@ impl Task {
             )],
             ..Reconciled::default()
         };
-        // Whether this panics, too, changes nothing.
+        // A panic in the report has no further consequence.
         let _ = caught(Box::pin(self.report(function, &reconciled))).await;
         let wait = Class::Bug.backoff().map(|backoff| backoff.delay(self.panics));
         self.requeue_within(wait.unwrap_or(FAR));
@@ -397,7 +397,7 @@ impl Task {
         self.polling.begin();
         self.not_put_back = self.context.writer.not_put_back(&self.owner);
         let is_large = function.spec.source.len() > LARGE_SOURCE;
-        // It is never closed.
+        // The semaphore is never closed.
         let context = Arc::clone(&self.context);
         let _permit = if is_large { context.large.acquire().await.ok() } else { None };
         let mut function = function.clone();
@@ -407,20 +407,20 @@ impl Task {
         self.report(&function, &reconciled).await;
     }
 
-    /// Whether it has pods, or may have some.
+    /// Whether it has serving children.
     fn serves(&self) -> bool {
         let children = self.context.cache.children(&self.namespace, &self.uid);
         !(children.deployments.is_empty() && children.knative_services.is_empty())
     }
 
-    /// Forgets changed children whose break glass has ended; returns whether there were any.
+    /// Removes paused children that have been resumed. Returns whether there were any.
     fn forget_resumed(&mut self) -> bool {
         let (waiting, writer) = (self.paused.len(), &self.context.writer);
         self.paused.retain(|key| writer.is_paused(key));
         self.paused.len() < waiting
     }
 
-    /// Whether the children that cannot be reverted changed.
+    /// Whether the set of children that cannot be reverted has changed.
     fn fails_otherwise(&self) -> bool {
         self.context.writer.not_put_back(&self.owner) != self.not_put_back
     }
@@ -453,7 +453,7 @@ impl Task {
                 return refused(Reason::SourceUpdateFailed, format!("{unknown}: {why}"));
             }
         };
-        // They may change at any time, and a reconcile has one of them.
+        // Settings may change at any time. One reconcile uses one version of them.
         let settings = self.context.settings();
         self.follow_secrets(&settings);
         let bound_secrets = self.take_bound(&credentials);
@@ -462,7 +462,7 @@ impl Task {
             Ok(spec) => spec,
             Err(violations) => {
                 let why = (reason(&violations), text(&violations));
-                // Pods that begin later must not read a Secret that has a purpose by now.
+                // Pods that start later must not read a Secret that has become a credential.
                 let rest = credentials.without_withheld(function).filter(|_| self.serves());
                 let Some(spec) = rest.and_then(|rest| resolve(&rest, &settings, &credentials).ok()) else {
                     self.context.cache.withdraw(&self.owner);
@@ -543,7 +543,7 @@ impl Task {
         for update in self.not_put_back.iter().filter_map(|(key, why)| perform::not_put_back(key, why)) {
             decision.attribute(update);
         }
-        // In a box, because reconciles that wait for their source have no use for the room.
+        // Boxed, so that reconciles that wait for their source use less memory.
         let outcome = Box::pin(self.perform(&decision)).await;
         let data = external.data().or(default.data());
         self.await_registry(&decision, &repository.push, data).await;
@@ -554,7 +554,7 @@ impl Task {
         reconciled
     }
 
-    /// Waits for the registry, if a build failed for it and it is the operator's.
+    /// Waits for the registry if a build failed because of it and the operator owns the registry.
     async fn await_registry(&mut self, decision: &Decision, repository: &str, data: Option<&SecretData>) {
         let (Some(job), Some(data)) = (&decision.waits_for_registry, data) else {
             self.registry.0 = None;
@@ -580,7 +580,7 @@ impl Task {
         let writer = &self.context.writer;
         let knative = self.context.cache.knative().presence().borrow().clone();
         if knative == Presence::Absent {
-            // Nothing is to be reverted.
+            // Without Knative, its objects cannot be reverted.
             let kind = ChildKind::KnativeService.kind();
             writer.remove(&self.owner, &kind.key(Some(&self.namespace), &resolved.function.name));
         }
@@ -597,18 +597,18 @@ impl Task {
         stage::decide(resolved, &observed, self.context.now())
     }
 
-    /// After a change that may fix it, a failed build is retried at once, and so is one that fails later.
+    /// After a change that may fix the cause, retries a failed build at once, and also a running one that fails later.
     fn note_credentials(&mut self, children: &Children, changed: bool) {
         let known = self.secrets.iter().chain(self.polling.secrets()).map(|secret| secret.taken().clone());
         let known = known.collect::<Vec<_>>();
         let first = self.credentials.is_empty();
         let differ = std::mem::replace(&mut self.credentials, known) != self.credentials;
         if differ || changed {
-            // The refused write may be accepted now.
+            // The refused write may succeed now.
             self.state.refused.iter_mut().for_each(RefusedWrite::reset_backoff);
         }
         if !first && (differ || changed) {
-            // A running build started with the old credentials and may fail for that.
+            // A running build started with the old credentials and may fail because of them.
             let may_fail = |job: &&Job| match job.progress {
                 Progress::Failed { .. } => true,
                 Progress::Running => differ,
@@ -620,7 +620,7 @@ impl Task {
     }
 }
 
-/// The kind Function.
+/// Returns the kind Function.
 pub fn functions() -> Kind {
     Kind::custom("serverless.kyma-project.io", "v1alpha1", "Function", "functions", true, true)
 }

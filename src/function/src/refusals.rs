@@ -1,14 +1,13 @@
-//! The refused write that ended a reconcile: when it is retried, and what is reported until then.
+//! The refused write that ended a reconcile: when it is retried, and which condition reports it.
 //!
-//! A Function is reconciled whenever one of its children or its own status changes. That does not repeat a refused
-//! write: it waits for the backoff of its [class](Class). Another document is another write and is sent at once; so is
-//! the same write after the Function or a credential changed, or after a quota was raised.
+//! A Function is reconciled after every change of its children and its status. A refused write is not repeated then,
+//! but after the backoff of its [class](Class). A write with another document is sent at once. So is the same write
+//! after a change of the Function or a credential, or after a quota was raised.
 //!
-//! Invariant: the text of the first refusal is kept while later ones have the same cause: the same code and reason, and
-//! more than half of the words in common. So texts that admission webhooks or quotas vary each time do not cause status
-//! writes.
+//! Invariant: the first refusal's text stays while later ones have the same cause: the same code and reason, and more
+//! than half of the words in common. Messages of webhooks and quotas that vary do not cause status writes.
 //!
-//! Deliberately absent: clocks and randomness, which are arguments.
+//! Not here: clocks and randomness, which are arguments.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -22,7 +21,7 @@ use mainstay_engine::managed::Desired;
 use mainstay_object::failure::{Class, jitter};
 use mainstay_object::{Digest, Key};
 
-/// Longest delay that counts, in case the clock jumps back.
+/// Maximum delay, in case the clock jumps back.
 const MAX_WAIT: Duration = Duration::from_secs(2 * 3600);
 
 /// A write to one object.
@@ -43,12 +42,12 @@ enum Deed {
 }
 
 impl Write {
-    /// The apply of a document.
+    /// Returns the apply of a document.
     pub fn apply(desired: &Desired) -> Self {
         Self { key: desired.key.clone(), deed: Deed::Apply(desired.source()) }
     }
 
-    /// The write of a step, for a Function in this namespace.
+    /// Returns the write of a step, for a Function in this namespace.
     pub fn of(step: &Step, namespace: &str) -> Option<Self> {
         match step {
             Step::Put(put) => Some(Self::apply(&put.desired)),
@@ -81,7 +80,7 @@ impl Write {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RefusalCause {
     class: Class,
-    /// Code and reason of the answer.
+    /// Code and reason of the response.
     answer: Option<(u16, String)>,
     /// The server's message.
     text: String,
@@ -92,7 +91,7 @@ pub struct RefusalCause {
 }
 
 impl RefusalCause {
-    /// The cause of a failed write.
+    /// Returns the cause of a failed write.
     pub fn of(error: &Error) -> Self {
         let answer = error.refusal();
         Self {
@@ -104,7 +103,7 @@ impl RefusalCause {
         }
     }
 
-    /// The object belongs to another owner.
+    /// Returns the cause for an object of another owner.
     pub fn foreign() -> Self {
         Self { class: Class::Invalid, answer: None, text: String::new(), retry_after: None, is_quota: false }
     }
@@ -134,7 +133,7 @@ fn is_similar(one: &str, other: &str) -> bool {
 pub struct RefusedWrite {
     write: Write,
     cause: RefusalCause,
-    /// Number of attempts in a row.
+    /// Number of consecutive attempts.
     tries: u32,
     /// Time of the next attempt.
     again: Timestamp,
@@ -143,8 +142,8 @@ pub struct RefusedWrite {
 }
 
 impl RefusedWrite {
-    /// Records that a write was refused, after `before`. The delay follows from the class, or is `slow` if only another
-    /// input helps, with jitter by `chance` (0 to 1), and never less than the server's `Retry-After`.
+    /// Records a refused write, after `before`. The delay follows from the class, or is `slow` if only another input
+    /// can help. `chance` (0 to 1) adds jitter. The delay is at least the server's `Retry-After`.
     pub fn after(
         before: Option<&Self>,
         write: Write,
@@ -162,7 +161,7 @@ impl RefusedWrite {
         }
     }
 
-    /// How long this write has to wait; `None` if it may be sent.
+    /// Returns how long this write has to wait; `None` if it may be sent.
     pub fn holds(&self, write: &Write, now: Timestamp) -> Option<Duration> {
         let wait = Duration::try_from(self.again.duration_since(now)).ok()?;
         (self.write == *write && !wait.is_zero() && wait <= MAX_WAIT).then_some(wait)
@@ -178,7 +177,7 @@ impl RefusedWrite {
         (self.tries, self.again) = (0, Timestamp::MIN);
     }
 
-    /// The condition update.
+    /// Returns the condition update.
     pub fn update(&self) -> Option<&ConditionUpdate> {
         self.update.as_ref()
     }
@@ -213,7 +212,7 @@ mod tests {
         ConditionUpdate::new(Type::BuildReady, Status::False, Reason::ApplyFailed, text)
     }
 
-    /// The times of the attempts of a write that is refused for so many seconds, from the first one.
+    /// Returns the times of the attempts at a write that is refused for this many seconds.
     fn tries(cause: &RefusalCause, seconds: i64, chance: f64) -> Vec<f64> {
         let mut now = Timestamp::UNIX_EPOCH;
         let (mut known, mut tries): (Option<RefusedWrite>, _) = (None, Vec::new());

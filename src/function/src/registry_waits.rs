@@ -1,11 +1,11 @@
-//! Wakes Functions whose builds failed because the registry was full or refused the login, once it takes an upload.
+//! Notifies Functions whose builds failed at a full or refusing registry, once the registry accepts uploads again.
 //!
-//! A registry sends no event when its volume is enlarged or its login corrected. So a small upload is tried every few seconds, and
-//! cancelled.
+//! A registry sends no event when its volume grows or its login is corrected. So a small upload is tried every few
+//! seconds, and cancelled.
 //!
-//! Invariant: a registry is asked only while a build waits for it, and only the registry that the operator has chosen: a Function's
-//! namespace may name any address.
-//! Invariant: a registry is asked once for all Functions with the same login, and a Function is woken ever less often.
+//! Invariant: a registry is probed only while a build waits for it, and only if the operator chose it. A Function's
+//! namespace can name any address.
+//! Invariant: one probe serves all Functions with the same login. A Function is notified with increasing delays.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,15 +22,15 @@ use tokio_util::sync::CancellationToken;
 
 use crate::registry::{Access, Client, Deadlines, Error, ImageRef, Rights, SecretData};
 
-/// Time between two attempts, and the shortest one until a Function is woken.
+/// Time between two probes, and the minimum delay before a Function is notified.
 const PACE: Duration = Duration::from_secs(4);
-/// The longest time until a Function is woken that was woken in vain.
+/// Maximum delay before a Function is notified after failed attempts.
 const LONGEST: Duration = Duration::from_secs(300);
-/// Logins that are tried at each turn, and those of them at the same time.
+/// Maximum number of logins per round, and of concurrent probes.
 const AT_ONCE: (usize, usize) = (16, 4);
 /// Bytes of an upload.
 const UPLOAD: usize = 256 << 10;
-/// An attempt is short.
+/// Deadlines of a probe.
 const DEADLINES: Deadlines = Deadlines {
     connect: Duration::from_secs(3),
     silence: Duration::from_secs(5),
@@ -38,10 +38,10 @@ const DEADLINES: Deadlines = Deadlines {
     patience: Duration::ZERO,
 };
 
-/// A registry and a digest of the login.
+/// A registry, and a digest of the login.
 type Target = (String, [u8; 32]);
 
-/// A registry that is waited for.
+/// A registry that Functions wait for.
 #[derive(Debug)]
 struct Awaited {
     image: ImageRef,
@@ -49,7 +49,7 @@ struct Awaited {
     takes_uploads: watch::Sender<()>,
 }
 
-/// The registries that are waited for.
+/// The registries that Functions wait for.
 #[derive(Debug, Default)]
 pub(super) struct RegistryWaits {
     awaited: Mutex<BTreeMap<Target, Awaited>>,
@@ -65,8 +65,8 @@ pub(super) struct Waiting {
 }
 
 impl RegistryWaits {
-    /// Starts to wait for the registry of an image with the login of a Secret, after a Job has failed. `woken` is how often its
-    /// Function was woken in vain.
+    /// Waits for the registry of an image with the login of a Secret, after a Job failed. `woken` is the number of
+    /// failed attempts after notifications.
     pub(super) fn wait(&self, image: &ImageRef, data: &SecretData, job: &str, woken: u32) -> Waiting {
         let mut awaited = self.awaited.lock();
         awaited.retain(|_, one| one.takes_uploads.receiver_count() > 0);
@@ -78,7 +78,7 @@ impl RegistryWaits {
         Waiting { job: job.to_owned(), takes_uploads, earliest }
     }
 
-    /// Tries uploads while a Function waits, until `stop`.
+    /// Probes registries while a Function waits, until `stop`.
     pub(super) async fn follow(self: Arc<Self>, stop: CancellationToken) {
         let turns = async {
             let mut last = None;
@@ -104,7 +104,7 @@ impl RegistryWaits {
         let _: Option<()> = stop.run_until_cancelled(turns).await;
     }
 
-    /// The registries of the next turn: those after the last one of the turn before.
+    /// Returns the registries of the next round, starting after the last one of the previous round.
     fn next(&self, last: &mut Option<Target>) -> Vec<(Target, ImageRef, SecretData)> {
         let awaited = self.awaited.lock();
         let all = || awaited.iter().filter(|(_, one)| one.takes_uploads.receiver_count() > 0);
@@ -120,16 +120,16 @@ impl RegistryWaits {
 }
 
 impl Waiting {
-    /// The Job whose failure is waited out.
+    /// Returns the failed Job.
     pub(super) fn job(&self) -> &str {
         &self.job
     }
 
-    /// Waits until the registry takes an upload. Cancel-safe.
+    /// Waits until the registry accepts an upload. Cancel-safe.
     pub(super) async fn takes_uploads(&mut self) {
         sleep_until(self.earliest.into()).await;
         if self.takes_uploads.changed().await.is_err() {
-            // The sender lives as long as this and the agent do.
+            // The sender is dropped only at the end of the agent.
             std::future::pending::<()>().await;
         }
     }

@@ -2,7 +2,7 @@
 //!
 //! Invariant: an unchanged status is not written.
 //!
-//! Deliberately absent: the content of the status; that is `status`.
+//! Not here: the contents of the status; see `status`.
 
 use std::time::Duration;
 
@@ -89,7 +89,7 @@ impl Task {
     }
 }
 
-/// How long each condition took to become True, for a Function that was never changed.
+/// Returns how long each condition took to become True, for a Function whose spec never changed.
 fn took(function: &Function, status: &FunctionStatus) -> [Option<Duration>; 3] {
     let created = function.metadata.creation_timestamp.as_ref().filter(|_| function.metadata.generation == Some(1));
     Type::ALL.map(|kind| {

@@ -8,7 +8,7 @@ use mainstay_api::conditions::cut;
 use mainstay_api::function::Built;
 use mainstay_cluster::secrets::Known;
 
-/// The repository according to the external registry's Secret, else the default one's; or why there is none.
+/// Returns the repository from the external registry's Secret, else from the default one. Fails with the reason.
 pub(super) fn choose(
     settings: &Settings,
     external: &Known,
@@ -17,7 +17,7 @@ pub(super) fn choose(
 ) -> Result<Repository, String> {
     let names = [&settings.external_registry_secret, &settings.default_registry_secret];
     for (name, known) in names.into_iter().zip([external, default]) {
-        // While it is unknown whether the external one exists, the default one is not used.
+        // The default Secret is not used until the external one is known to be absent.
         if let (false, Some((_, problem))) = (matches!(known, Known::Absent), known.problem()) {
             return Err(format!("Secret \"{name}\" {problem}"));
         }
@@ -31,7 +31,7 @@ pub(super) fn choose(
     let pushed = chosen.push.image(&function.namespace, &function.name, "latest").map_err(|error| error.to_string())?;
     let transport = match known.data().map(|data| Access::own(data, &pushed)) {
         Some(Ok(access)) => access.transport(),
-        // Our own builder finds out by itself.
+        // Our own builder reports the problem itself.
         Some(Err(problem)) if settings.builder == Builder::Kaniko => return Err(problem.to_string()),
         Some(Err(_)) | None => Transport::default(),
     };
@@ -42,8 +42,8 @@ pub(super) fn choose(
 }
 
 impl Repository {
-    /// The same, or the one with the former name, if an earlier release built this recipe there: another name alone is no reason
-    /// to build, unless the login does not reach it.
+    /// Returns this repository, or the one with the former name if an earlier release built this recipe there. A new
+    /// name alone is no reason to build, unless the login is limited to the new name.
     #[must_use]
     pub(super) fn keeping(self, built: Option<&Built>, recipe: &Recipe, function: &ResolvedFunction) -> Self {
         let name = image_name(&function.namespace, &function.name);
@@ -58,7 +58,7 @@ impl Repository {
     }
 }
 
-/// Why nodes do not use a Secret of this type, and what to do. A build reads its keys, whatever its type is.
+/// Returns why nodes do not use a Secret of this type, and a hint. Builds read its keys whatever its type is.
 fn no_pull(secret: &str, kind: &str) -> Option<String> {
     const TYPED: &str = "kubernetes.io/dockerconfigjson";
     let kind = mainstay_object::printable(cut(kind, 64));

@@ -1,12 +1,12 @@
-//! Resolves a Function with presets and defaults to a [`ResolvedFunction`], or to all of its violations.
+//! Resolves a Function with presets and defaults to a [`ResolvedFunction`], or to the list of its violations.
 //!
-//! Invariant: this is the only place that refuses a Function; children can be built from whatever is resolved.
-//! Invariant: all violations are found, not only the first.
-//! Invariant: no resolved Function hands a credential of a build, a repository, a Receiver, a ServiceAccount or the agent to its
-//! code.
-//! Invariant: no pod of a Function or of its builds has a label or an annotation that `pod_keys` does not allow.
+//! Invariant: only this module refuses a Function. Children can be built from every resolved Function.
+//! Invariant: all violations are returned, not only the first.
+//! Invariant: a resolved Function never exposes credentials to its code: not those of builds, repositories, Receivers,
+//! ServiceAccounts or the agent.
+//! Invariant: pods of a Function and of its builds have only labels and annotations that `pod_keys` allows.
 //!
-//! Deliberately absent: whether a GitRepository, a Secret or a registry exists. That is observed.
+//! Not here: whether a GitRepository, a Secret or a registry exists; see `observe`.
 
 mod code;
 mod env;
@@ -48,26 +48,26 @@ pub struct ResolvedFunction {
     pub uid: String,
     /// Its `metadata.generation`.
     pub generation: Option<i64>,
-    /// Labels of every child: the Function's own, and those that identify its children.
+    /// Labels of every child: the Function's own and the identifying labels.
     pub labels: BTreeMap<String, String>,
-    /// Labels of the pods of builds: those of every child that pods may have.
+    /// Labels of build pods: the labels of every child that are allowed on pods.
     pub build_labels: BTreeMap<String, String>,
     /// Labels of the serving pods.
     pub pod_labels: BTreeMap<String, String>,
-    /// Annotations that the serving pods have beside ours.
+    /// Annotations of the serving pods, without Mainstay's own.
     pub pod_annotations: BTreeMap<String, String>,
     /// Secrets whose keys are files in the serving pods.
     pub secret_mounts: Vec<SecretMount>,
-    /// Secrets whose keys are environment variables of the serving pods, each with what stands before the keys; the last
-    /// one counts. They are bound, not of the spec.
+    /// Secrets whose keys become environment variables of the serving pods. A later Secret wins. They come from
+    /// bindings, not from the spec.
     pub bound_secrets: Vec<BoundSecret>,
-    /// Digest of the values that the environment gets from Secrets.
+    /// Digest of the values of environment variables from Secrets.
     pub secrets_digest: Option<String>,
-    /// The runtime of the spec, or the default.
+    /// The runtime in the spec, or the default.
     pub runtime: &'static Runtime,
     /// The base image.
     pub base: BaseImage,
-    /// Whether its user names the base image, and not the operator.
+    /// Whether the Function names the base image itself.
     pub has_own_base: bool,
     /// The source.
     pub code: Code,
@@ -77,7 +77,7 @@ pub struct ResolvedFunction {
     pub resources: Resources,
     /// Resources of the build.
     pub build_resources: Resources,
-    /// How it is run.
+    /// Whether a Deployment or Knative runs it.
     pub flavour: Flavour,
     /// Number of serving pods.
     pub replicas: Replicas,
@@ -90,7 +90,7 @@ pub struct ResolvedFunction {
 /// A Secret whose keys are environment variables.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BoundSecret {
-    /// What stands before each key.
+    /// Prefix of each variable name.
     pub prefix: String,
     /// Its name.
     pub secret: String,
@@ -101,12 +101,12 @@ pub struct BoundSecret {
 pub enum Code {
     /// Inline.
     Inline {
-        /// Content of the handler file.
+        /// Inline source.
         source: String,
-        /// Content of the dependency file; without dependencies it is empty for Python and `{}` for Node.js.
+        /// Content of the dependency file. Without dependencies: empty for Python, `{}` for Node.js.
         dependencies: String,
     },
-    /// In a Git repository.
+    /// Source in a Git repository.
     Git {
         /// The repository.
         repository: Origin,
@@ -117,17 +117,17 @@ pub enum Code {
     },
 }
 
-/// Which repository the source is in.
+/// The Git repository of a source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// That of the GitRepository with this name in the same namespace.
+    /// The GitRepository with this name in the same namespace.
     Named(String),
-    /// One that the Function has itself, at this address.
+    /// A repository at this address, declared in the Function itself.
     Own(RemoteUrl, Box<GitRepositorySpec>),
 }
 
 impl fmt::Display for Origin {
-    /// The name, or the address without credentials; none of the two can be taken for the other.
+    /// Writes the name, or the address without credentials. A name cannot be mistaken for an address.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Named(name) => f.write_str(name),
@@ -143,7 +143,7 @@ pub struct Replicas {
     pub min: i64,
     /// Maximum.
     pub max: i64,
-    /// The number that somebody has set, whatever the other two say.
+    /// A number that was set through `spec.replicas`; it overrides the other two.
     pub set: Option<i64>,
 }
 
@@ -153,26 +153,26 @@ impl Replicas {
         self.fixed().is_none()
     }
 
-    /// The number, unless an autoscaler sets it.
+    /// Returns the number, unless an autoscaler sets it.
     pub fn fixed(self) -> Option<i64> {
         self.set.or_else(|| (self.min == self.max).then_some(self.min))
     }
 }
 
 impl ResolvedFunction {
-    /// The labels that select all children.
+    /// Returns the labels that select all children.
     pub fn selector(&self) -> BTreeMap<String, String> {
         internal_labels(&self.name, &self.uid)
     }
 
-    /// The labels that select the serving pods.
+    /// Returns the labels that select the serving pods.
     pub fn pod_selector(&self) -> BTreeMap<String, String> {
         let mut labels = self.selector();
         labels.insert(names::RESOURCE.to_owned(), names::DEPLOYMENT.to_owned());
         labels
     }
 
-    /// The same as one text.
+    /// Returns the selector of the serving pods as text.
     pub(crate) fn pod_selector_text(&self) -> String {
         let terms: Vec<_> = self.pod_selector().iter().map(|(label, value)| format!("{label}={value}")).collect();
         terms.join(",")
@@ -184,9 +184,10 @@ impl ResolvedFunction {
     }
 }
 
-/// Resolves a Function as far as it depends on the object and the settings alone.
+/// Resolves a Function from the object and the settings alone.
 ///
-/// `credentials` are the Secrets of its namespace that its code may not read, and its own repository is not read with.
+/// `credentials` are the Secrets of its namespace that its code must not read. The Function's own repository must not
+/// use them either.
 pub fn resolve(
     function: &Function,
     settings: &Settings,
@@ -251,9 +252,9 @@ fn internal_labels(name: &str, uid: &str) -> BTreeMap<String, String> {
         .into()
 }
 
-/// The Function's labels, overridden by those that identify its children. Two kinds are left out: Mainstay's own, which
-/// would mark the children as applied by a GitSync, and the one that marks serving pods, because the pods of builds get
-/// these labels, too.
+/// Returns the Function's labels, overridden by the identifying labels. Mainstay's labels are left out, because they
+/// would mark the children as applied by a GitSync. The label of serving pods is left out, because build pods get these
+/// labels too.
 fn labels(function: &Function, internal: BTreeMap<String, String>) -> BTreeMap<String, String> {
     let own = function.labels().iter().filter(|(key, _)| !is_ours(key) && *key != names::RESOURCE);
     let mut labels: BTreeMap<_, _> = own.map(|(key, value)| (key.clone(), value.clone())).collect();
@@ -261,21 +262,21 @@ fn labels(function: &Function, internal: BTreeMap<String, String>) -> BTreeMap<S
     labels
 }
 
-/// The runtime of a Function, which may not exist.
+/// Returns the runtime name of a Function. The runtime may not exist.
 pub(super) fn runtime_of<'a>(function: &'a Function, settings: &'a Settings) -> &'a str {
     let given = function.spec.runtime.as_deref().filter(|name| !name.is_empty());
-    // A Function without a runtime keeps the one that it was built with.
+    // A Function without a runtime keeps the one of its last build.
     let kept = function.status.as_ref().and_then(|status| status.runtime.as_deref()).filter(|name| !name.is_empty());
     let name = given.or_else(|| kept.filter(|name| runtimes::find(name).is_some()));
     name.unwrap_or(&settings.default_runtime)
 }
 
-/// The number of pods of a Function, valid or not.
+/// Returns the replicas of a Function, even if it is invalid.
 pub(super) fn replicas_of(function: &Function, settings: &Settings) -> Replicas {
     sizes::replicas(function, settings, &mut Findings::default())
 }
 
-/// The resources of a Function's pods and of its builds, valid or not.
+/// Returns the resources of a Function's serving pods and builds, even if it is invalid.
 pub(super) fn resources_of(function: &Function, settings: &Settings) -> [Resources; 2] {
     let (runtime, mut found) = (runtimes::find(runtime_of(function, settings)), Findings::default());
     [sizes::of_pod(function, settings, runtime, &mut found), sizes::of_build(function, settings, &mut found)]
@@ -293,7 +294,7 @@ fn runtime(function: &Function, settings: &Settings, is_git: bool, found: &mut F
     Some(runtime)
 }
 
-/// A name whose runtime has ended is served by another row, which the warning names.
+/// Warns that the runtime is deprecated and names the runtime that replaces it.
 fn warn_of(runtime: &Runtime, row: &str, found: &mut Findings) {
     if runtime.is_deprecated() {
         let message = format!("runtime {} is deprecated: the Function runs on {row}", runtime.name);
@@ -301,7 +302,7 @@ fn warn_of(runtime: &Runtime, row: &str, found: &mut Findings) {
     }
 }
 
-/// Warns of a version that the node does not have.
+/// Warns if the node has another version of the language.
 fn warn_of_node(runtime: &Runtime, programs: &NodePrograms, found: &mut Findings) {
     let (name, wanted) = (runtime.name, runtime.version);
     let language = runtime.language.name();
@@ -320,7 +321,7 @@ fn warn_of_node(runtime: &Runtime, programs: &NodePrograms, found: &mut Findings
     }
 }
 
-/// Why no base image is used.
+/// The message for a base image on a cluster that runs Functions with the node's programs.
 const NODE_RUNS: &str = "Functions of this cluster run on the Node.js and Python of its node";
 
 fn own_base(spec: &FunctionSpec) -> Option<&str> {
@@ -360,7 +361,7 @@ fn base(
     set.map(|(base, _)| base.clone()).or_else(shipped)
 }
 
-/// The violation for an invalid base image, with what to write instead.
+/// Returns the violation for an invalid base image, with a hint.
 fn invalid_base_image(image: &str, why: InvalidBaseImage) -> Violation {
     let (path, image) = ("spec.runtimeImageOverride", shown(image));
     match why {

@@ -1,4 +1,4 @@
-//! Requests and limits: missing ones are filled in from a preset, given ones are validated.
+//! Completes requests and limits from a preset, and validates the given ones.
 
 use super::presets::ResourcesPreset;
 use super::quantity::{Quantity, RULE};
@@ -7,8 +7,8 @@ use super::violation::{Violation, shown};
 use mainstay_api::function::Resources;
 use mainstay_api::{Amount, Amounts};
 
-/// The resources with CPU and memory filled in. A missing request never exceeds the given limit, a missing limit is
-/// never below the request. For other resources a missing request is the limit.
+/// Completes CPU and memory. A missing request never exceeds the given limit, and a missing limit is never below the
+/// request. For other resources, a missing request equals the limit.
 pub(super) fn complete(
     given: Option<&Resources>,
     preset: &ResourcesPreset,
@@ -24,8 +24,8 @@ pub(super) fn complete(
     let (request, limit) = (preset.request_cpu.as_ref(), preset.limit_cpu.as_ref());
     fill(&mut requests, &mut limits, "cpu", request, limit);
     check(&requests, &limits, least, path, violations);
-    // The API server would default it in every pod. Set here, we own the field, and no request that is added by hand
-    // can contradict the limit.
+    // The API server would set the same default in every pod. Setting it here makes the agent its owner, so that a
+    // manual request cannot contradict the limit.
     for (name, limit) in limits.iter() {
         if requests.get(name).is_none() {
             requests.insert(name, limit.clone());
@@ -48,13 +48,13 @@ fn fill(requests: &mut Amounts, limits: &mut Amounts, name: &str, request: Optio
     }
 }
 
-/// The given limit of a resource, if it is less than `least`.
+/// Returns the given limit of a resource if it is less than `least`.
 pub(super) fn limit_below<'a>(given: Option<&'a Resources>, name: &str, least: &Amount) -> Option<&'a Amount> {
     let limit = given?.limits.as_ref()?.get(name).filter(|limit| !is_unset(Some(limit)))?;
     (size(limit)? < size(least)?).then_some(limit)
 }
 
-/// Whether the amount is missing or zero, and so filled in.
+/// Whether the amount is missing or zero. Such an amount is filled in.
 fn is_unset(amount: Option<&Amount>) -> bool {
     amount.is_none_or(|amount| Quantity::parse(&amount.0).is_some_and(Quantity::is_zero))
 }

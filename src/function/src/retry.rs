@@ -1,25 +1,25 @@
-//! The delay after Git could not be read: exponential, never less than the server's `Retry-After`, and never infinite,
-//! because a missing reference may be pushed later.
+//! The delay after a failed read from Git: exponential, at least the server's `Retry-After`, and always finite, because
+//! a missing reference may be pushed later.
 //!
-//! Deliberately absent: clocks and randomness, which are arguments.
+//! Not here: clocks and randomness, which are arguments.
 
 use std::time::Duration;
 
 use super::git::SourceError;
 use mainstay_object::failure::{Backoff, Class};
 
-/// The cap, as a multiple of the first delay.
+/// The maximum delay as a multiple of the first delay.
 const MAX_FACTOR: u32 = 10;
 
-/// Failures in a row.
+/// Number of consecutive failures.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Retry {
     failures: u32,
 }
 
 impl Retry {
-    /// Records a failure. Returns the delay before the next attempt, which starts with `first`, with jitter by `chance`
-    /// (0 to 1).
+    /// Records a failure. Returns the delay before the next attempt. The delay starts with `first`; `chance` (0 to 1)
+    /// adds jitter.
     pub(super) fn failed(&mut self, unread: &SourceError, first: Duration, chance: f64) -> Duration {
         self.failures = self.failures.saturating_add(1);
         let backoff = match unread.class {

@@ -1,6 +1,6 @@
 //! The operator's settings for Functions.
 //!
-//! Deliberately absent: reading the environment. The variables are arguments.
+//! Not here: reading the environment. The caller passes the variables.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use mainstay_api::{Amount, names};
 use mainstay_cluster::secrets::Purpose;
 use mainstay_object::cron::Cron;
 
-/// Namespaces of the cluster itself, and of what Kyma brought along.
+/// System namespaces of the cluster and of Kyma.
 const EXCLUDED_NAMESPACES: [&str; 9] = [
     "istio-system",
     "kube-node-lease",
@@ -31,17 +31,17 @@ const EXCLUDED_NAMESPACES: [&str; 9] = [
     "compass-system",
 ];
 
-/// The versions of the programs that a node runs code with; `None`: it has no such program.
+/// Versions of the node's programs that run Function code; `None` if the node lacks the program.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodePrograms {
-    /// Of Node.js, as `22.4.1`.
+    /// Version of Node.js, for example `22.4.1`.
     pub nodejs: Option<String>,
-    /// Of Python, as `3.12.4`.
+    /// Version of Python, for example `3.12.4`.
     pub python: Option<String>,
 }
 
 impl NodePrograms {
-    /// The version for a language.
+    /// Returns the version for a language.
     pub(crate) fn version(&self, language: Language) -> Option<&str> {
         match language {
             Language::NodeJs => self.nodejs.as_deref(),
@@ -50,30 +50,31 @@ impl NodePrograms {
     }
 }
 
-/// The settings; [`Settings::default`] is what Mainstay ships with.
+/// The settings. [`Settings::default`] returns the shipped values.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
     /// Image with the program `mainstay`, for the containers of build Jobs.
     pub builder_image: String,
-    /// How Functions are run that do not say so themselves.
+    /// Whether Functions run as Deployments or on Knative, unless they choose it themselves.
     pub serving: Flavour,
-    /// Secret of a Function's namespace with which nodes pull that image, if it takes one.
+    /// Secret in a Function's namespace with the credentials for pulling `builder_image`, if any.
     pub image_pull_secret: Option<String>,
-    /// Key of a Secret of a Function's namespace with the CA bundle of the registries of base images.
+    /// Key of a Secret in a Function's namespace with the CA bundle for registries of base images.
     pub base_ca: Option<SecretKey>,
-    /// What builds images.
+    /// The program that builds images.
     pub builder: Builder,
-    /// Image of Kaniko's executor, if it is named.
+    /// Image of Kaniko's executor, if set.
     pub executor_image: Option<String>,
-    /// Arguments of Kaniko's executor, beside those that every build needs.
+    /// Extra arguments of Kaniko's executor.
     pub executor_args: Vec<String>,
-    /// Base images by runtime, over those that are [shipped](runtimes::Runtime::base_image); `*` is for all others.
+    /// Base images by runtime, instead of the [shipped ones](runtimes::Runtime::base_image). `*` matches all other
+    /// runtimes.
     pub base_images: BTreeMap<String, BaseImage>,
-    /// The programs of the node that code runs with, whatever base image a Function names; `None`: those of its image.
+    /// The node's programs that run all Functions instead of their base images; `None`: images are used.
     pub node_programs: Option<NodePrograms>,
-    /// When Functions move to another base image, and find out what a tag of theirs names; `None`: at once, and never.
+    /// When Functions adopt another base image and resolve base image tags again. `None`: images at once, tags never.
     pub base_schedule: Option<Cron>,
-    /// Platform of the images, as `linux/amd64`.
+    /// Platform of the images, for example `linux/amd64`.
     pub platform: String,
     /// Default runtime.
     pub default_runtime: String,
@@ -91,25 +92,25 @@ pub struct Settings {
     pub min_build_resources: MinResources,
     /// Environment variables that Functions must not set.
     pub reserved_env: Vec<String>,
-    /// Labels and annotations that Functions may put on their pods, besides those that steer nothing.
+    /// Additional labels and annotations that Functions may put on their pods.
     pub pod_keys: PodKeys,
-    /// Registry Secret that takes precedence in a namespace that has it.
+    /// Registry Secret that takes precedence in every namespace that has it.
     pub external_registry_secret: String,
     /// Default registry Secret.
     pub default_registry_secret: String,
     /// Secret with the configuration of package registries.
     pub package_registry_secret: String,
-    /// Namespaces that get no copies of the agent's registry and package Secrets.
+    /// Namespaces that receive no copies of the agent's registry and package Secrets.
     pub excluded_namespaces: Vec<String>,
     /// Service account of serving pods; `None` is the namespace's default.
     pub service_account: Option<String>,
     /// Service account of build pods; `None` is the namespace's default.
     pub build_service_account: Option<String>,
-    /// Where Functions publish events: `PUBLISHER_PROXY_ADDRESS` of every pod.
+    /// Address for publishing events: `PUBLISHER_PROXY_ADDRESS` of every pod.
     pub publisher: String,
-    /// Where Functions send traces: `TRACE_COLLECTOR_ENDPOINT` of every pod.
+    /// Address for traces: `TRACE_COLLECTOR_ENDPOINT` of every pod.
     pub trace_collector: String,
-    /// The agent's proxies, as environment variables for the container that fetches the source of a build.
+    /// The agent's proxy settings, as environment variables of the `fetch` container.
     pub proxies: Vec<(String, String)>,
     /// Maximum number of concurrent builds in the cluster.
     pub max_simultaneous_jobs: usize,
@@ -125,7 +126,7 @@ pub struct Settings {
     pub build_deadline: Duration,
     /// How long a finished build Job is kept.
     pub build_ttl: Duration,
-    /// What becomes of images in the registry of the installation that nothing uses any more.
+    /// Retention of unused images in the in-cluster registry.
     pub retention: Retention,
 }
 
@@ -138,21 +139,21 @@ pub struct SecretKey {
     pub key: String,
 }
 
-/// When images go from the registry of the installation, and which stay.
+/// The retention policy for images in the in-cluster registry.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Retention {
-    /// When; `None`: never.
+    /// When images are removed; `None`: never.
     pub schedule: Option<Cron>,
-    /// Builds of each Function that are kept, beside what runs.
+    /// Number of builds of each Function that are kept besides the running ones.
     pub builds: usize,
-    /// How long every image is kept after it was pushed, or found to be there, by a build.
+    /// How long an image is kept after a build pushed it or found it in the registry.
     pub grace: Duration,
-    /// How long an agent that begins to lead waits before it looks: what nodes run is shown late after an outage.
+    /// How long a new leader waits before it lists used images. After an outage, nodes report their images late.
     pub settle: Duration,
 }
 
 impl Default for Retention {
-    /// Every night.
+    /// Removes images every night at 03:30 UTC.
     fn default() -> Self {
         Self {
             schedule: Cron::parse("30 3 * * *", TimeZone::UTC).ok(),
@@ -173,24 +174,24 @@ pub struct MinResources {
 }
 
 impl Settings {
-    /// The image of Kaniko's executor, if it builds.
+    /// Returns the image of Kaniko's executor if Kaniko builds.
     pub fn executor(&self) -> Option<&str> {
         (self.builder == Builder::Kaniko).then(|| self.executor_image.as_deref().unwrap_or_default())
     }
 
-    /// The `imagePullSecrets` of the pods of builds, whose registry has this Secret.
+    /// Returns the `imagePullSecrets` of build pods. `registry` is the registry's Secret.
     pub(crate) fn pull_secrets(&self, registry: &str) -> Vec<LocalObjectReference> {
         let other = self.image_pull_secret.as_deref().filter(|secret| *secret != registry);
         let all = [registry].into_iter().chain(other);
         all.map(|name| LocalObjectReference { name: name.to_owned() }).collect()
     }
 
-    /// The Secrets that every Function uses: external registry, default registry, packages.
+    /// Returns the Secrets that every Function uses: external registry, default registry, packages.
     pub fn secrets(&self) -> [&str; 3] {
         [&self.external_registry_secret, &self.default_registry_secret, &self.package_registry_secret]
     }
 
-    /// The purposes of all Secrets that the settings name, in every namespace.
+    /// Returns the purposes of all Secrets that the settings name, in every namespace.
     pub fn purposes(&self) -> Vec<(String, Purpose)> {
         let [external, default, packages] = self.secrets();
         let pull = self.image_pull_secret.as_deref().map(|secret| (secret, Purpose::BuilderImage));

@@ -1,13 +1,13 @@
 //! Decides the next steps for a Function: the table of its stages.
 //!
-//! A reconcile runs the stages in order: source, build, Deployment, Service, autoscaler, Running. Each adds writes and
-//! condition updates to the decision; one reconcile may write several children. On Knative, one stage takes the place of the three
-//! before the last.
+//! A reconcile runs the stages in order: source, build, Deployment, Service, autoscaler, Running. Each stage adds
+//! writes and condition updates to the decision, so one reconcile may write several children. With Knative, a single
+//! stage replaces Deployment, Service and autoscaler.
 //!
 //! Invariant: the Deployment is not touched before its image is built.
 //! Invariant: only children that the Function controls are deleted, and only by their UID.
 //!
-//! Deliberately absent: reactions to a refused write; `perform` reports it, and the next reconcile decides again.
+//! Not here: reactions to a refused write. `perform` reports it, and the next reconcile decides again.
 
 mod address;
 mod build;
@@ -42,7 +42,7 @@ use mainstay_api::names::MANAGED_BY;
 use mainstay_engine::managed::{AppliedConfiguration, Desired, Mark};
 use mainstay_object::{Digest, Key, Object, Place};
 
-/// Words of container runtimes about a registry that asks for credentials, or for others.
+/// Words in error messages of container runtimes when a registry requires other credentials.
 const REFUSED_PULLS: [&str; 5] = ["unauthorized", "denied", "forbidden", "authentication", "no basic auth credentials"];
 
 /// The image repository of a Function.
@@ -54,16 +54,16 @@ pub struct Repository {
     pub pull: String,
     /// The Secret with its credentials.
     pub secret: String,
-    /// How builds speak to it.
+    /// How builds access it.
     pub transport: Transport,
-    /// Why nodes do not use that Secret, and what to do.
+    /// Why nodes do not use that Secret, and how to change that; `None` if they use it.
     pub no_pull: Option<String>,
-    /// Whether the login is for the repositories of its namespace only.
+    /// Whether the login is limited to the repositories of its namespace.
     pub is_limited: bool,
 }
 
 impl Repository {
-    /// The problem of a pod as text; if a registry has refused the node, with what keeps nodes from using the credentials.
+    /// Formats a pod's problem. If a registry refused a pull, the text also says why the node has no credentials.
     fn explain(&self, (reason, text): &(String, String)) -> String {
         let is_refused = || {
             let text = text.to_ascii_lowercase();
@@ -89,7 +89,7 @@ pub struct Resolved<'a> {
     pub recipe: &'a Recipe,
     /// Its image repository.
     pub repository: &'a Repository,
-    /// Its source in Git.
+    /// Its source in Git, and the access to it; `None` for inline code.
     pub git: Option<(&'a Tree, &'a Access)>,
     /// The operator's settings.
     pub settings: &'a Settings,
@@ -101,15 +101,15 @@ pub struct Observed<'a> {
     pub children: &'a Children,
     /// The current status.
     pub status: &'a FunctionStatus,
-    /// The digest of the document that an object is kept at, if it is managed.
+    /// Returns the digest of the desired document of a managed object.
     pub kept: &'a dyn Fn(&Key) -> Option<Digest>,
-    /// Whether what scales a Deployment of this name may leave it without pods.
+    /// Returns whether an autoscaler may scale the Deployment of this name to zero.
     pub may_rest: &'a dyn Fn(&str) -> bool,
-    /// What is known of Knative.
+    /// The known state of Knative.
     pub knative: &'a Presence,
     /// Its place in the build queue.
     pub admission: Admission,
-    /// Whether a held-up Job has to be suspended.
+    /// Returns whether a held-up Job has to be suspended.
     pub must_yield: &'a dyn Fn(&Job) -> bool,
     /// State from the last reconcile.
     pub state: &'a ReconcileState,
@@ -122,16 +122,16 @@ pub struct ReconcileState {
     pub queue_reported: Option<Timestamp>,
     /// UID of a complete Job without a report, and since when.
     pub report_awaited: Option<(String, Timestamp)>,
-    /// UID of a Job, and the last problem of its pods, which are deleted at the Job's deadline.
+    /// UID of a Job, and the last problem of its pods. The pods themselves are deleted at the Job's deadline.
     pub problem: Option<(String, String)>,
-    /// Name of the Job whose inputs or credentials have changed since it started: it is replaced as soon as it has
-    /// failed or is held up.
+    /// Name of the Job whose inputs or credentials have changed since it started. It is replaced as soon as it fails or
+    /// is held up.
     pub retry_now: Option<String>,
-    /// Tag of an image, and why its last build failed, as reported during the next one.
+    /// Tag of an image, and why its last build failed. The next build reports it while it runs.
     pub failed: Option<(String, String)>,
     /// The last refused write.
     pub refused: Option<RefusedWrite>,
-    /// State of the Knative Service for which no Revision is left that may go.
+    /// State of the Knative Service at the last cleanup that left no Revision to delete.
     pub cleaned_up: Option<String>,
 }
 
@@ -146,9 +146,9 @@ pub struct ConditionUpdate {
     pub reason: Reason,
     /// Its message.
     pub message: String,
-    /// Whether it is about an earlier generation.
+    /// Whether it describes an earlier generation.
     pub outdated: bool,
-    /// Whether it reports an action, which is emitted even if the condition is unchanged.
+    /// Whether it reports an action. An action is emitted as an Event even if the condition is unchanged.
     pub done: bool,
 }
 
@@ -184,7 +184,7 @@ pub enum Step {
         /// How long, how often before, and why; `None` to resume it.
         suspension: Option<(u32, Suspension)>,
     },
-    /// A write was refused and is not retried yet: the reconcile ends.
+    /// A refused write is not retried yet: the reconcile ends here.
     Refused(Option<ConditionUpdate>),
     /// Hand `spec.replicas` over to an autoscaler.
     HandOver {
@@ -193,25 +193,25 @@ pub enum Step {
         /// Current number of pods.
         replicas: i64,
     },
-    /// Give the Service of the Function's name to Knative.
+    /// Transfer the Service with the Function's name to Knative.
     GiveAddress {
         /// The Knative Service.
         knative: ChildIdentity,
-        /// Whether the Function answers meanwhile.
+        /// Whether the Function serves requests during the transfer.
         serves: bool,
     },
-    /// Take it back, or delete the Knative Services where that cannot be.
+    /// Take that Service back from Knative, or delete the Knative Services if it cannot be taken back.
     TakeAddress {
         /// Its name.
         name: String,
-        /// The Service as it is to be.
+        /// The desired Service.
         document: Box<Value>,
         /// The Knative Services.
         knative: Vec<ChildIdentity>,
-        /// Whether the Function answers meanwhile.
+        /// Whether the Function serves requests during the transfer.
         serves: bool,
     },
-    /// Delete the Revisions that nothing needs.
+    /// Delete the unused Revisions.
     CleanUp {
         /// The Knative Service.
         knative: ChildIdentity,
@@ -225,19 +225,19 @@ pub struct Put {
     pub child_kind: ChildKind,
     /// The desired object.
     pub desired: Arc<Desired>,
-    /// Its resource version, if it is known to exist and to be ours.
+    /// Its resource version, if it exists and belongs to the Function.
     pub version: Option<String>,
-    /// Its UID and what an earlier agent applied, if that is known.
+    /// Its UID and the configuration that an earlier agent applied, if known.
     pub last_applied: Option<(String, AppliedConfiguration)>,
     /// The condition that it belongs to.
     pub condition: Type,
     /// The condition's reasons after creation and after a change.
     pub reasons: [Reason; 2],
-    /// Whether the condition still is about an earlier generation.
+    /// Whether the condition still describes an earlier generation.
     pub outdated: bool,
-    /// Whether the previous version keeps serving meanwhile.
+    /// Whether the previous version keeps serving during the rollout.
     pub serves: bool,
-    /// Whether the Function moves here from Knative, whose Service of the same name may still be there.
+    /// Whether the Function moves from Knative to a Deployment. Knative's Service of the same name may still exist.
     pub moves: bool,
     /// Appended to the condition's message.
     pub note: String,
@@ -252,15 +252,15 @@ pub struct Record {
     pub building: Option<(String, i64)>,
     /// When a failed build is retried.
     pub retry_at: Option<Timestamp>,
-    /// When it moves to another base image.
+    /// When the Function moves to another base image.
     pub moves_at: Option<Timestamp>,
     /// Position in the queue.
     pub queue: Option<usize>,
     /// The image that serves.
     pub image: Option<String>,
-    /// Whether it is that of the present generation.
+    /// Whether that image was built from the current generation.
     pub serves_current: bool,
-    /// Whether there may be a Knative Service.
+    /// Whether a Knative Service may exist.
     pub has_knative_service: bool,
     /// The number of pods, and the labels that select them.
     pub pods: (i64, String),
@@ -271,20 +271,20 @@ pub struct Record {
 pub struct Decision {
     /// The steps, in order; the first that fails ends the reconcile.
     pub steps: Vec<Step>,
-    /// The build record, also if a step fails.
+    /// The build record. It is written even if a step fails.
     pub record: Record,
-    /// The record if the Job is not created: a build that could not start is not an attempt.
+    /// The record to write if the Job is not created. A build that could not start does not count as an attempt.
     pub without_job: Option<Box<Record>>,
-    /// Whether the Function needs a place in the build queue. An action: the Function is queued if this is set, and
-    /// removed otherwise.
+    /// Whether the Function needs a place in the build queue. `true` queues the Function, `false` removes it from the
+    /// queue.
     pub in_queue: bool,
-    /// When to reconcile again even if nothing happens.
+    /// When to reconcile again without an event.
     pub requeue_after: Option<Duration>,
     /// State for the next reconcile.
     pub state: ReconcileState,
-    /// A running Job without a pod, for which the cause has to be read.
+    /// A running Job without a pod. Its events are read to find the cause.
     pub without_pod: Option<Job>,
-    /// A failed Job that may succeed once the registry takes an upload.
+    /// Name of a failed Job that may succeed once the registry accepts uploads again.
     pub waits_for_registry: Option<String>,
     /// The image to run.
     image: Option<Image>,
@@ -298,7 +298,7 @@ struct Image {
 
 type Stage = fn(&Resolved<'_>, &Observed<'_>, Timestamp, &mut Decision);
 
-/// The stages of a Function that a Deployment runs, in order.
+/// The stages of a Function that runs as a Deployment, in order.
 const STAGES: [Stage; 7] = [
     source::source,
     build::image,
@@ -309,7 +309,7 @@ const STAGES: [Stage; 7] = [
     serving::running,
 ];
 
-/// The stages of a Function that Knative runs, in order.
+/// The stages of a Function that runs on Knative, in order.
 const KNATIVE_STAGES: [Stage; 6] =
     [source::source, build::image, knative::service, knative::leave_deployment, knative::running, knative::clean_up];
 
@@ -356,7 +356,7 @@ impl Decision {
         }));
     }
 
-    /// Attributes a problem to a condition, in place of its other updates.
+    /// Replaces all updates of a condition with a problem.
     pub fn attribute(&mut self, mut update: ConditionUpdate) {
         update.outdated |= self.steps.iter().any(|step| match step {
             Step::SetCondition(other) | Step::SetConditionUnlessWritten(other) => {
@@ -378,7 +378,7 @@ impl Decision {
         }
     }
 
-    /// Ends the decision before a refused write that must not be retried yet.
+    /// Cuts the decision off before a refused write that must not be retried yet.
     fn wait_for_refused(&mut self, namespace: &str, now: Timestamp) {
         let Some(refused) = &self.state.refused else { return };
         let held = |step: &Step| refused.holds(&Write::of(step, namespace)?, now);
@@ -391,13 +391,13 @@ impl Decision {
         }
         self.record = self.record_at(at).clone();
         self.steps.truncate(at);
-        // Replicas are not handed over before the write that they are handed over for.
+        // A handover of replicas only prepares the write that follows it.
         self.steps.pop_if(|last| matches!(last, Step::HandOver { .. }));
         self.steps.push(Step::Refused(update));
         self.requeue_within(wait);
     }
 
-    /// The record if the reconcile ends at this step, without performing it.
+    /// The record to write if the reconcile ends before this step.
     pub(super) fn record_at(&self, at: usize) -> &Record {
         let creates_job = |step: &Step| matches!(step, Step::Put(put) if put.child_kind == ChildKind::Job);
         let lacks_job = self.steps.iter().skip(at).any(creates_job);
@@ -427,7 +427,7 @@ impl Observed<'_> {
     }
 }
 
-/// The desired object of a document.
+/// Builds the desired object from a document.
 fn desired(child_kind: ChildKind, function: &ResolvedFunction, document: &Value) -> Option<Arc<Desired>> {
     let place = Place::file(format!("Function {}/{}", function.namespace, function.name));
     let object = Object::from_value(document, place).ok()?;
@@ -438,7 +438,7 @@ fn desired(child_kind: ChildKind, function: &ResolvedFunction, document: &Value)
     Some(Arc::new(Desired { key, kind, object: Arc::new(object), mark, ignored: None }))
 }
 
-/// Adds the apply of a document. Returns whether there is anything to write.
+/// Adds the apply of a document. Returns whether a write is needed.
 fn put(
     decision: &mut Decision,
     observed: &Observed<'_>,
@@ -457,7 +457,7 @@ fn put(
     let version = known.map(|identity| identity.version.clone());
     let last_applied = known.and_then(|identity| Some((identity.uid.clone(), identity.last_applied?)));
     let serves = condition == Type::Running && serving::goes_on(resolved, observed);
-    // Without a new image, the old one serves, whatever is written to the other children.
+    // Without a new image the old one keeps serving, so the condition still describes an earlier generation.
     let outdated = condition == Type::Running && (serves || decision.image.is_none());
     let (moves, note) = (observed.status.serving.is_some(), String::new());
     let put = Put { child_kind, desired, version, last_applied, condition, reasons, outdated, serves, moves, note };
@@ -465,7 +465,7 @@ fn put(
     true
 }
 
-/// The child to keep: the one with the right name, else the first. Deletes the others.
+/// Returns the name of the child to keep: the one with the right name, else the first. Deletes the others.
 fn one_of(decision: &mut Decision, child_kind: ChildKind, there: &[&ChildIdentity], name: String) -> String {
     let kept = there.iter().find(|identity| identity.name == name).or(there.first());
     let name = kept.map_or(name, |identity| identity.name.clone());

@@ -1,6 +1,6 @@
-//! The status of a Function after a reconcile, and which updates are emitted as messages.
+//! Computes the status of a Function after a reconcile, and which updates are emitted as messages.
 //!
-//! Invariant: equal inputs give an equal status, so nothing is written if nothing changed.
+//! Invariant: equal inputs give an equal status, so an unchanged status is not written.
 //! Invariant: `observedGeneration` changes together with the conditions of that generation.
 
 use std::borrow::Cow;
@@ -32,13 +32,13 @@ pub struct Reconciled {
     pub warnings: Option<Vec<Warning>>,
 }
 
-/// The warnings that were not emitted yet. Those in the status were, by any agent.
+/// Returns the warnings that were not emitted yet. The status lists the emitted ones.
 pub fn unreported<'p>(old: &FunctionStatus, reconciled: &'p Reconciled) -> impl Iterator<Item = &'p Warning> {
     let reported = old.warnings.clone();
     reconciled.warnings.iter().flatten().filter(move |warning| !reported.contains(&warning.to_string()))
 }
 
-/// The status after a reconcile, and the updates to emit, in order.
+/// Returns the status after a reconcile, and the updates to emit, in order.
 pub fn after(
     old: &FunctionStatus,
     function: &Function,
@@ -122,8 +122,8 @@ fn set_condition(
     )
 }
 
-/// Maximum bytes of the spec that the status repeats. An inline source may use most of the space that the API server
-/// allows for an object; twice it would not fit, and no status could be written.
+/// Maximum bytes of a spec field that the status repeats. An inline source may use most of an object's maximum size, so
+/// a second copy would not fit and no status could be written.
 const MAX_COPY: usize = 64 << 10;
 
 fn copied(text: Option<&String>) -> Option<String> {
@@ -177,7 +177,7 @@ fn set_builds(status: &mut FunctionStatus, record: &Record, generation: Option<i
     }
 }
 
-/// A merge patch from `old` to `new`: removed fields are null.
+/// Returns a merge patch from `old` to `new`. Removed fields are null.
 pub fn patch(old: &FunctionStatus, new: &FunctionStatus) -> Value {
     let value = |status: &FunctionStatus| serde_json::to_value(status).unwrap_or_default();
     let (old, mut new) = (value(old), value(new));
@@ -188,7 +188,7 @@ pub fn patch(old: &FunctionStatus, new: &FunctionStatus) -> Value {
     serde_json::json!({ "status": new })
 }
 
-/// Sets to null what `new` lacks of `old`, however deep: a merge patch removes nothing else.
+/// Sets fields of `old` that `new` lacks to null, at every depth. A merge patch removes a field only this way.
 fn set_null(old: &Value, new: &mut Value) {
     let (Some(old), Some(new)) = (old.as_object(), new.as_object_mut()) else { return };
     for (key, old) in old {
@@ -227,7 +227,7 @@ mod tests {
         check(Some(vec![b]), "b", "PresetUnknown: b");
     }
 
-    /// The conditions after a reconcile for generation 2, from a status in which all are True for generation 1.
+    /// Returns the conditions after a reconcile of generation 2. Before it, all are True for generation 1.
     fn next(reconciled: &Reconciled) -> [String; 3] {
         let mut function = Function::new("hello", FunctionSpec::default());
         function.metadata.generation = Some(1);
@@ -251,11 +251,11 @@ mod tests {
         assert_eq!(Type::ALL.map(Type::as_str), ["ConfigurationReady", "BuildReady", "Running"]);
         let refused = Reconciled { updates: updates(Type::ConfigurationReady, Status::False), ..Reconciled::default() };
         assert_eq!(next(&refused), [wrong, "Unknown of 2", runs]);
-        // The reconcile ended before the build, or at once.
+        // The reconcile ended before the build, or immediately.
         assert_eq!(next(&Reconciled { record: record.clone(), ..refused }), [wrong, "Unknown of 2", runs]);
         let nothing = Reconciled { record: record.clone(), ..Reconciled::default() };
         assert_eq!(next(&nothing), ["Unknown of 2", "Unknown of 2", runs]);
-        // The old image serves, which is reported for the old generation.
+        // The old image serves. The condition describes the old generation.
         let mut serves = updates(Type::Running, Status::True);
         serves[0].outdated = true;
         let confirmed = vec![Type::ConfigurationReady, Type::BuildReady];
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_build_no_longer_has_is_removed() {
+    fn fields_that_a_build_no_longer_has_are_removed() {
         let built = |dependencies: &str, requested: &str| {
             let inputs = Inputs { source: "s".into(), requested: requested.into(), ..Inputs::default() };
             let built = Built { dependencies: dependencies.into(), inputs, ..Built::default() };

@@ -1,11 +1,11 @@
-//! The tag of an image: a digest of everything it is built from. And the causes of a build.
+//! Computes the tag of an image, a digest of all its inputs, and the causes of a build.
 //!
-//! Invariant: equal inputs give equal tags on every machine, different inputs give different ones. Every part is
-//! prefixed with its length, so that no two sequences of parts are encoded the same.
+//! Invariant: equal inputs give equal tags on every machine, and different inputs give different ones. Each part is
+//! prefixed with its length, so different sequences of parts have different encodings.
 //!
-//! Deliberately not among the inputs: environment, labels, numbers of pods, passwords, other directories of the
-//! repository, and the registry, which only stores the image. Nor what builds it: Kaniko's image has the same files in the same
-//! places, from the same inputs, so that an operator who changes the builder rebuilds nothing.
+//! Not among the inputs: environment, labels, replicas, passwords, other directories of the repository, and the
+//! registry. The builder is no input either, because Kaniko produces the same files. Changing the builder rebuilds no
+//! images.
 
 use std::fmt;
 
@@ -40,7 +40,7 @@ pub enum BuildCause {
     Registry,
     /// The annotation `mainstay.dev/rebuild` changed.
     Requested,
-    /// The last build failed, or its image is not known to be valid.
+    /// The last build failed, or its image may be invalid.
     Retry,
 }
 
@@ -58,8 +58,9 @@ impl fmt::Display for BuildCause {
     }
 }
 
-/// The recipe of a Function's image. `tree` is the Git tree of `baseDir` in hexadecimal digits, with what else its files
-/// depend on; `None` for inline Functions. `since` is when it was last found out what the tag of a base image names.
+/// Returns the recipe of a Function's image. `tree` is the Git tree of `baseDir` in hexadecimal digits, followed by the
+/// other inputs of its files; `None` for inline Functions. `since` is the last time at which a base image tag was due
+/// for resolution.
 pub(crate) fn recipe(
     function: &ResolvedFunction,
     tree: Option<&str>,
@@ -99,7 +100,7 @@ pub(crate) fn recipe(
     }
 }
 
-/// The parts, each prefixed with its length in eight bytes.
+/// Returns the parts, each prefixed with its length in eight bytes.
 fn prefixed(parts: &[&str]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(parts.iter().map(|part| part.len() + 8).sum());
     for part in parts {
@@ -109,13 +110,13 @@ fn prefixed(parts: &[&str]) -> Vec<u8> {
     bytes
 }
 
-/// Since when it is known what the tag of this base image names: [`recipe`]'s `since`.
+/// Returns when the tag of this base image was last due for resolution: [`recipe`]'s `since`.
 pub(crate) fn resolved_since(base: &BaseImage, settings: &Settings, now: Timestamp) -> Option<Timestamp> {
     let schedule = settings.base_schedule.as_ref().filter(|_| matches!(base, BaseImage::Tagged(_)))?;
     schedule.previous(now)
 }
 
-/// Why this recipe has to be built for this repository although `built` exists; empty if it need not be.
+/// Returns why this recipe has to be built for this repository. Empty if `built` is up to date.
 pub fn causes(recipe: &Recipe, repository: &str, built: Option<&Built>) -> Vec<BuildCause> {
     let Some(built) = built else { return vec![BuildCause::Source] };
     let (new, old) = (&recipe.inputs, &built.inputs);
@@ -130,7 +131,7 @@ pub fn causes(recipe: &Recipe, repository: &str, built: Option<&Built>) -> Vec<B
     .into_iter()
     .filter_map(|(differs, cause)| differs.then_some(cause))
     .collect();
-    // Short digests can collide, and a status can be edited; the tag decides.
+    // Short digests can collide, and users can edit a status. The tag decides.
     if causes.is_empty() && recipe.tag != built.tag {
         causes.push(BuildCause::Source);
     }

@@ -1,6 +1,6 @@
-//! Settings from environment variables: those of Kyma's Functions that still apply, and Mainstay's own.
+//! Parses settings from environment variables: Mainstay's own, and those of Kyma's Functions that still apply.
 //!
-//! Invariant: an invalid variable is reported, never ignored; an empty one means the default.
+//! Invariant: an invalid variable is reported, never ignored. An empty one selects the default.
 
 mod config_map;
 mod paths;
@@ -35,21 +35,21 @@ pub struct InvalidVariable {
     pub why: String,
 }
 
-/// Sets a variable's value in the settings, or says why it is invalid.
+/// Sets a variable's value in the settings, or returns why it is invalid.
 type Set = fn(&mut Settings, &str) -> Result<(), String>;
 
-/// Jobs measure their deadline in whole seconds.
+/// Minimum deadline of a build. Jobs measure their deadline in whole seconds.
 const SHORTEST_DEADLINE: Duration = Duration::from_secs(1);
-/// The build's report is deleted with its Job: if that is too early, the image is unknown and built again and again.
+/// Minimum lifetime of a finished Job. If its report is deleted too early, the image is unknown and built again.
 const SHORTEST_TTL: Duration = Duration::from_secs(60);
-/// A build that has found its image in the registry has reported it by then, and its Function uses it.
+/// Minimum grace period. By its end, a build that found its image in the registry has reported it to its Function.
 const SHORTEST_GRACE: Duration = Duration::from_secs(2 * 3600);
 
 const BUILDER: &str = "MAINSTAY_BUILDER";
 const EXECUTOR_IMAGE: &str = "APP_FUNCTION_BUILD_EXECUTOR_IMAGE";
 const EXECUTOR_ARGS: &str = "APP_FUNCTION_BUILD_EXECUTOR_ARGS";
 
-/// All variables.
+/// All variables, with their setters.
 pub const VARIABLES: &[(&str, Set)] = &[
     ("MAINSTAY_BUILDER_IMAGE", |s, v| text(&mut s.builder_image, v)),
     ("MAINSTAY_IMAGE_PULL_SECRET", |s, v| {
@@ -147,12 +147,12 @@ pub const VARIABLES: &[(&str, Set)] = &[
     }),
 ];
 
-/// The proxies that HTTP clients use: builds fetch their source through the same ones as the agent.
+/// Proxy variables of HTTP clients. Builds fetch their source through the agent's proxies.
 const PROXIES: [&str; 6] = ["HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY", "https_proxy", "http_proxy", "no_proxy"];
 
 impl Settings {
-    /// `base` with the values of these variables, which may include others than [`VARIABLES`]. Reports all invalid
-    /// ones.
+    /// Returns `base` with the values of these variables, which may include others than [`VARIABLES`]. Reports all
+    /// invalid ones.
     pub fn from_env(
         base: Self,
         variables: impl IntoIterator<Item = (String, String)>,
@@ -163,7 +163,7 @@ impl Settings {
             let outcome = match VARIABLES.iter().find(|(known, _)| *known == name) {
                 Some(_) if value.is_empty() => Ok(()),
                 Some((_, set)) => set(&mut settings, value.trim()),
-                // Everybody who may read Jobs sees the value, so credentials are not passed on.
+                // The value is visible to all readers of Jobs, so a proxy with credentials is not passed on.
                 None if PROXIES.contains(&&*name) && !value.is_empty() && !value.contains('@') => {
                     settings.proxies.push((name.clone(), value));
                     Ok(())
@@ -178,7 +178,7 @@ impl Settings {
     }
 }
 
-/// Every default preset must exist and be complete, because all others are completed from it.
+/// Returns the default presets that are missing or incomplete. All others are completed from them.
 fn incomplete(settings: &Settings) -> Vec<InvalidVariable> {
     let refuse = |kind: &str, default: &str, why: &str| InvalidVariable {
         name: format!("WEBHOOK_DEFAULTING_{kind}_DEFAULT_PRESET"),
@@ -202,7 +202,7 @@ fn incomplete(settings: &Settings) -> Vec<InvalidVariable> {
     refused
 }
 
-/// What keeps Kaniko from building. It means nothing to another builder, so it is judged here.
+/// Returns why Kaniko cannot build with these settings. Other builders ignore them, so they are checked here.
 fn unfit_for_kaniko(settings: &Settings) -> Vec<InvalidVariable> {
     let refuse = |name: &str, why: String| InvalidVariable { name: name.to_owned(), why };
     let mut refused = Vec::new();
@@ -239,7 +239,7 @@ fn text(field: &mut String, value: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// A key of a Secret as `SECRET/KEY`, or `SECRET` for its usual key.
+/// Parses a key of a Secret: `SECRET/KEY`, or `SECRET` for its usual key.
 fn secret_key(value: &str, usual: &str) -> Result<SecretKey, String> {
     let (secret, key) = value.split_once('/').unwrap_or((value, usual));
     if let Some(words) = syntax::subdomain(secret) {
@@ -292,7 +292,7 @@ fn amount(field: &mut Amount, value: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Everybody who may read Functions' pods sees it, so it holds no credentials.
+/// Parses an address without credentials, because it is visible to all readers of Functions' pods.
 fn address(field: &mut String, value: &str) -> Result<(), String> {
     let is_http = value.starts_with("http://") || value.starts_with("https://");
     if !is_http || value.contains('@') || value.contains(char::is_whitespace) || value.len() > 2048 {

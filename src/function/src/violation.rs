@@ -1,6 +1,6 @@
-//! Violations: what is wrong with a Function, as `message: paths`, with details in the next line.
+//! Violations: the problems of a Function, as `message: paths`, with details on the next line.
 //!
-//! The format is that of the webhooks of Kyma's Functions: equal messages are merged, and the lines are sorted.
+//! The format is that of the webhooks of Kyma's Functions: equal messages are merged, and lines are sorted.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,7 +13,7 @@ pub(super) use mainstay_object::syntax::shown;
 pub struct Violation {
     /// The problem.
     pub message: String,
-    /// Details, or what to do; may be empty.
+    /// Details or a hint; may be empty.
     pub details: String,
     /// The affected fields, such as `spec.source`.
     pub paths: Vec<String>,
@@ -42,7 +42,7 @@ impl Violation {
         Self { details, reason: Reason::RuntimeNotSupported, ..Self::invalid(what, path) }
     }
 
-    /// This violation with details.
+    /// Adds details.
     pub(super) fn because(self, details: impl Into<String>) -> Self {
         Self { details: details.into(), ..self }
     }
@@ -62,7 +62,7 @@ impl fmt::Display for Violation {
     }
 }
 
-/// All violations as one text, for the condition and the webhook's answer.
+/// Returns all violations as one text, for the condition and the webhook's response.
 pub fn text(violations: &[Violation]) -> String {
     let mut merged: BTreeMap<(&str, &str), Vec<&String>> = BTreeMap::new();
     for violation in violations {
@@ -77,7 +77,7 @@ pub fn text(violations: &[Violation]) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// The condition's reason: that of the runtime only if nothing else is wrong.
+/// Returns the condition's reason. The runtime's reason is used only without other violations.
 pub fn reason(violations: &[Violation]) -> Reason {
     let first = violations.first().map_or(Reason::SpecInvalid, |violation| violation.reason);
     if violations.iter().all(|violation| violation.reason == first) { first } else { Reason::SpecInvalid }

@@ -1,8 +1,8 @@
 //! Abbreviated commit ids, and the commits that they resolved to at a remote.
 //!
-//! Invariant: a resolved abbreviation is not searched again; one that was not found is searched again only when the
-//! remote has changed.
-//! Deliberately not here: the search itself; the clock is an argument.
+//! Invariant: a resolved abbreviation is not searched again. An unknown one is searched again only after the remote
+//! has changed.
+//! Not here: the search itself. Times are arguments.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -13,11 +13,11 @@ use sha2::{Digest as _, Sha256};
 use super::error::Fault;
 use super::id::{Commit, Id};
 
-/// Fewest digits of an abbreviation; git itself writes at least as many.
+/// Minimum digits of an abbreviation. Git itself writes at least as many.
 const SHORTEST: usize = 7;
-/// Abbreviations per remote that are cached.
+/// Maximum number of cached abbreviations per remote.
 const REMEMBERED: usize = 200;
-/// How long a history counts as too large, whatever is pushed: a search is expensive.
+/// How long a history counts as too large, regardless of pushes: a search is expensive.
 const TOO_LARGE_FOR: Duration = Duration::from_secs(3600);
 
 /// The first 7 to 39 hexadecimal digits of a commit's id.
@@ -25,18 +25,19 @@ const TOO_LARGE_FOR: Duration = Duration::from_secs(3600);
 pub(super) struct Abbreviation(Arc<str>);
 
 impl Abbreviation {
-    /// In either case; `None` if the text is not an abbreviation.
+    /// Parses an abbreviation in either case; `None` if the text is not one.
     pub(super) fn parse(text: &str) -> Option<Self> {
         let fits = (SHORTEST..40).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_hexdigit());
         fits.then(|| Self(text.to_ascii_lowercase().into()))
     }
 
-    /// Whether the commit's id begins with it.
+    /// Returns whether the commit's id begins with the abbreviation.
     pub(super) fn begins(&self, commit: Commit) -> bool {
         commit.to_string().starts_with(&*self.0)
     }
 
-    /// The only commit whose id begins with it; `None` if there is none.
+    /// Returns the only commit whose id begins with the abbreviation; `None` if there is none. Several such commits
+    /// are a fault.
     pub(super) fn among(&self, commits: impl IntoIterator<Item = Commit>) -> Result<Option<Commit>, Fault> {
         let hits: BTreeSet<_> = commits.into_iter().filter(|commit| self.begins(*commit)).collect();
         if hits.len() > 1 {
@@ -45,13 +46,13 @@ impl Abbreviation {
         Ok(hits.into_iter().next())
     }
 
-    /// libgit2's form, and how many of its digits count.
+    /// Returns the abbreviation in libgit2's form, and the number of its digits.
     pub(super) fn oid(&self) -> Result<(git2::Oid, usize), Fault> {
         Ok((git2::Oid::from_str(&self.0).map_err(Fault::git)?, self.0.len()))
     }
 }
 
-/// A digest of everything that a remote's branches and tags point to.
+/// A digest of the ids of all branches and tags of a remote.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Tips([u8; 32]);
 
@@ -70,12 +71,12 @@ enum Resolution {
     Commit(Commit),
     /// The resolved commit could not be fetched.
     Doubtful,
-    /// Not found in the history of these tips.
+    /// The history of these tips does not resolve it.
     Unknown(Tips, Arc<Fault>),
 }
 
 impl Resolutions {
-    /// The commit that it resolved to, if known.
+    /// Returns the commit that the abbreviation resolved to, if known.
     pub(super) fn commit(&self, abbreviation: &Abbreviation) -> Option<Commit> {
         match self.0.get(abbreviation) {
             Some((Resolution::Commit(commit), _)) => Some(*commit),
@@ -83,7 +84,8 @@ impl Resolutions {
         }
     }
 
-    /// Why it does not resolve, if the remote's tips are still the same.
+    /// Returns why the abbreviation does not resolve, if the remote's tips have not changed since. A history that was
+    /// too large stays so for `TOO_LARGE_FOR`.
     pub(super) fn fault(&self, abbreviation: &Abbreviation, tips: Tips, now: Instant) -> Option<Arc<Fault>> {
         match self.0.get(abbreviation)? {
             (Resolution::Unknown(_, fault), at) if matches!(**fault, Fault::HistoryTooLarge { .. }) => {
@@ -94,19 +96,19 @@ impl Resolutions {
         }
     }
 
-    /// Records that it resolved to a commit.
+    /// Records that the abbreviation resolved to a commit.
     pub(super) fn found(&mut self, abbreviation: &Abbreviation, commit: Commit, now: Instant) {
         self.put(abbreviation, Resolution::Commit(commit), now);
     }
 
-    /// Records what it resolved to in an earlier process, unless something newer is known.
+    /// Records a resolution from an earlier process, unless a newer one is known.
     pub(super) fn hint(&mut self, abbreviation: &Abbreviation, commit: Commit, now: Instant) {
         if !self.0.contains_key(abbreviation) && abbreviation.begins(commit) {
             self.put(abbreviation, Resolution::Commit(commit), now);
         }
     }
 
-    /// Records that the remote does not have this commit: abbreviations that resolved to it are searched again.
+    /// Records that the remote lacks this commit. Abbreviations that resolved to it are searched again.
     pub(super) fn lost(&mut self, commit: Commit) {
         for (resolution, _) in self.0.values_mut() {
             if matches!(resolution, Resolution::Commit(known) if *known == commit) {
@@ -115,7 +117,7 @@ impl Resolutions {
         }
     }
 
-    /// Records that it is not in the history of these tips. A temporary fault is not recorded.
+    /// Records that the history of these tips does not resolve the abbreviation. Temporary faults are not recorded.
     pub(super) fn not_found(&mut self, abbreviation: &Abbreviation, tips: Tips, fault: &Arc<Fault>, now: Instant) {
         let lasts = matches!(
             **fault,

@@ -1,6 +1,6 @@
-//! What is wrong with the Secrets that a repository names.
+//! Faults of the Secrets that a repository names.
 //!
-//! Invariant: no text holds a value of a Secret.
+//! Invariant: no message holds a value of a Secret.
 
 /// Why a Secret cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -12,13 +12,13 @@ pub enum AccessFault {
         /// The key.
         key: &'static str,
     },
-    /// The Secret has a password without a user name: a name that nobody wrote would be the wrong one at some hosts.
+    /// The Secret has a password but no user name. A default name would be wrong at some hosts.
     #[error(
         "missing field username: the Secret needs it beside password; beside a token most hosts take any name, such as git \
          (Bitbucket: x-token-auth)"
     )]
     MissingUsername,
-    /// The Secret has a GitHub App for a repository elsewhere, and no address of an API.
+    /// The Secret has a GitHub App but no API address, and the repository is not on github.com.
     #[error(
         "missing field {field}: a GitHub App for a repository that is not at https://github.com/ needs the address of the API in \
          the Secret, such as https://HOST/api/v3"
@@ -32,15 +32,15 @@ pub enum AccessFault {
     UnusableField {
         /// Key of the Secret.
         field: &'static str,
-        /// The rule that it breaks, or what to do.
+        /// The violated rule, or what to do.
         why: &'static str,
     },
-    /// The Secret has one of two keys that belong together.
+    /// The Secret has only one of two keys that belong together.
     #[error("the Secret has {beside} without {field}: it needs both")]
     MissingHalf {
-        /// The key that is missing.
+        /// The missing key.
         field: &'static str,
-        /// The key that is there.
+        /// The existing key.
         beside: &'static str,
     },
 }

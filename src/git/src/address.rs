@@ -1,8 +1,8 @@
 //! The address of a remote, parsed once.
 //!
-//! Invariant: neither `Display` nor `Debug` shows a user or password of the address. They are stored apart from it, and
+//! Invariant: neither `Display` nor `Debug` shows a user or password of the address. They are stored separately and
 //! used only if the repository names no Secret.
-//! Deliberately not here: the parts of an SSH address (`ssh_address`).
+//! Not here: the parts of an SSH address (`ssh_address`).
 
 pub(super) mod plain_host;
 
@@ -33,23 +33,24 @@ struct Address {
 
 #[derive(PartialEq, Eq, Hash)]
 enum Place {
-    /// Without user, password, query and trailing slash.
+    /// Has no user, password, query or trailing slash.
     Http(Url),
     Ssh(SshAddress),
     Git(GitAddress),
     Local(PathBuf),
 }
 
-/// Longest address, in bytes.
+/// Maximum length of an address, in bytes.
 const LONGEST: usize = 4096;
 
 impl RemoteUrl {
-    /// Reads `https://`, `http://`, `ssh://`, `git://` and `file://` addresses, `user@host:path`, and absolute paths.
+    /// Parses `https://`, `http://`, `ssh://`, `git://` and `file://` addresses, `user@host:path`, and absolute
+    /// paths.
     pub fn parse(text: &str) -> Result<Self, Error> {
         read(text.trim()).and_then(short_enough).map_err(|cause| Error::parse("address of the repository", cause))
     }
 
-    /// Address of a repository in this file system; `path` is absolute.
+    /// Returns the address of a repository in this file system; `path` is absolute.
     pub fn local(path: impl Into<PathBuf>) -> Self {
         Self::new(Place::Local(path.into()), Credentials::Anonymous)
     }
@@ -58,7 +59,7 @@ impl RemoteUrl {
         Self(Arc::new(Address { place, embedded }))
     }
 
-    /// The directory of a local repository.
+    /// Returns the directory of a local repository.
     pub fn local_path(&self) -> Option<&Path> {
         match &self.0.place {
             Place::Local(path) => Some(path),
@@ -87,7 +88,7 @@ impl RemoteUrl {
         }
     }
 
-    /// What is spoken with the server.
+    /// Returns the scheme of the address; `file` for a local repository.
     pub fn scheme(&self) -> &str {
         match &self.0.place {
             Place::Http(url) => url.scheme(),
@@ -97,7 +98,7 @@ impl RemoteUrl {
         }
     }
 
-    /// The host in lower case, without port; `None` of a local repository.
+    /// Returns the host in lower case, without port; `None` for a local repository.
     pub fn host(&self) -> Option<&str> {
         match &self.0.place {
             Place::Http(url) => url.host_str(),
@@ -107,7 +108,7 @@ impl RemoteUrl {
         }
     }
 
-    /// The port, unless it is the usual one of the address's scheme.
+    /// Returns the port unless it is the default of the scheme.
     pub fn port(&self) -> Option<u16> {
         match &self.0.place {
             Place::Http(url) => url.port(),
@@ -117,13 +118,14 @@ impl RemoteUrl {
         }
     }
 
-    /// The server as `scheme://host`, with the port unless that is the usual one; `None` of a local repository.
+    /// Returns the server as `scheme://host`, with the port unless it is the default; `None` for a local repository.
     pub fn server(&self) -> Option<String> {
         let port = self.port().map(|port| format!(":{port}")).unwrap_or_default();
         Some(format!("{}://{}{port}", self.scheme(), self.host()?))
     }
 
-    /// The path on the host, without slashes at its ends and without `.git`; `None` of a local repository.
+    /// Returns the path on the host, without leading and trailing slashes and without `.git`; `None` for a local
+    /// repository.
     pub fn repository_path(&self) -> Option<&str> {
         let path = match &self.0.place {
             Place::Http(url) => url.path(),
@@ -135,32 +137,33 @@ impl RemoteUrl {
         Some(path.strip_suffix(".git").unwrap_or(path))
     }
 
-    /// [`repository_path`](Self::repository_path) without percent encoding.
+    /// Returns [`repository_path`](Self::repository_path) without percent encoding.
     pub fn decoded_path(&self) -> Option<String> {
         self.repository_path().map(percent::decoded)
     }
 
-    /// The host as `known_hosts` names it, with the port unless that is 22; `None` if it is not reached over SSH.
+    /// Returns the host as `known_hosts` names it, with the port unless it is 22; `None` if the scheme is not SSH.
     pub fn known_hosts_name(&self) -> Option<String> {
         self.ssh().map(SshAddress::known_hosts_name)
     }
 
-    /// Whether the address contains a user or a password.
+    /// Returns whether the address contains a user or a password.
     pub fn holds_credentials(&self) -> bool {
         self.0.embedded != Credentials::Anonymous
     }
 
-    /// Whether the address contains a password.
+    /// Returns whether the address contains a password.
     pub(super) fn holds_password(&self) -> bool {
         matches!(&self.0.embedded, Credentials::Basic { password, .. } if !password.expose().is_empty())
     }
 
-    /// Whether anybody on the way can put another repository in its place: a Git daemon neither encrypts nor authenticates.
+    /// Returns whether an attacker on the network can replace the repository. A Git daemon neither encrypts nor
+    /// authenticates.
     pub fn is_unprotected(&self) -> bool {
         self.git().is_some()
     }
 
-    /// The credentials in the address.
+    /// Returns the credentials in the address.
     pub(super) fn embedded(&self) -> &Credentials {
         &self.0.embedded
     }
@@ -194,7 +197,8 @@ fn read(text: &str) -> Result<RemoteUrl, Fault> {
     }
 }
 
-/// The path of a `file://` address. It is shown as it is, so it is what a path may be that is given without `file://`.
+/// Returns the path of a `file://` address. The path is displayed without `file://`, so it must be valid as a plain
+/// path.
 fn file_path(url: &Url) -> Result<PathBuf, Fault> {
     const PLAIN: Fault =
         Fault::Malformed { why: "the path of a file:// address is plain text, without `?`, `#` or spaces at its ends" };
@@ -204,7 +208,7 @@ fn file_path(url: &Url) -> Result<PathBuf, Fault> {
     if is_path { Ok(path) } else { Err(PLAIN) }
 }
 
-/// An address that is not too long where it is shown: what is written in ASCII is longer, and is read again.
+/// Checks the length of the displayed address: the ASCII form is longer than the input, and it is parsed again.
 fn short_enough(url: RemoteUrl) -> Result<RemoteUrl, Fault> {
     if url.to_string().len() > LONGEST {
         return Err(Fault::Malformed { why: "an address has at most 4096 bytes in ASCII" });
@@ -327,7 +331,7 @@ mod tests {
             "example.org:8080@gіthub.com:8443",
         ] {
             for scheme in ["https", "http", "HTTPS", "git"] {
-                // A Git daemon is given no user.
+                // A `git://` address has no user.
                 let host = if scheme == "git" { host.rsplit('@').next().unwrap() } else { host };
                 check(&format!("{scheme}://{host}/team/shop"), ascii);
             }
@@ -357,7 +361,7 @@ mod tests {
             scheme in "(https?|ssh|git|file|ext|HTTPS)?(://|:)?", user in "[a-z%@:/]{0,6}", rest in "(\\PC|[/:@%?#.\\[\\]]){0,40}",
         ) {
             for text in [format!("{scheme}{rest}"), format!("{scheme}{user}:canary-81723@{rest}")] {
-                // What is no password is shown: a path, a name.
+                // Only passwords are hidden; a path or a name is shown.
                 let is_secret = |url: &RemoteUrl| match url.embedded() {
                     Credentials::Basic { password, .. } => password.expose().contains("canary-81723"),
                     _ => false,

@@ -1,6 +1,6 @@
-//! What one fetch may take, of however many repositories.
+//! Limits of time and bytes for one fetch, across all repositories that it reads.
 //!
-//! Deliberately not here: the limits of a single pack and of a single mirror (`settings`).
+//! Not here: the limits of a single pack and of a single mirror (`settings`).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,38 +10,38 @@ use super::Limits;
 use super::error::Fault;
 use super::spool::Space;
 
-/// What is too large if it is more than that: whoever fetched it has asked for too much, and the remote is not to blame.
+/// What exceeded the limit, as `Fault::TooLarge` names it. The request was too large; the remote is not at fault.
 pub(super) const ALLOWED: &str = "what all submodules receive in bytes";
 
-/// What a fetch may still take. Clones take from the same.
+/// The remaining limits of a fetch. Clones share them.
 #[derive(Clone, Debug)]
 pub(super) struct Allowance {
-    /// When it ends.
+    /// Deadline of the fetch.
     pub(super) until: Instant,
     limit: u64,
-    /// Bytes of packs, with what they need while they are unpacked.
+    /// Remaining bytes of packs, with the space that unpacking needs.
     left: Arc<AtomicU64>,
 }
 
 impl Allowance {
-    /// Only the time is limited: of one pack there are limits of their own.
+    /// Limits only the time. A single pack has its own limits.
     pub(super) fn until(until: Instant) -> Self {
         Self { until, limit: u64::MAX, left: Arc::new(AtomicU64::new(u64::MAX)) }
     }
 
-    /// For all submodules of a commit: as much as one repository takes at most, twice, because a pack needs room while it is
-    /// unpacked, and what does not fit to a mirror is fetched anew.
+    /// Limits all submodules of a commit together to twice the maximum of one repository. Unpacking needs space
+    /// besides the pack, and a pack that does not match the mirror is fetched again.
     pub(super) fn of_submodules(until: Instant, limits: &Limits) -> Self {
         let limit = limits.mirror_bytes.max(limits.pack_bytes).saturating_mul(2);
         Self { until, limit, left: Arc::new(AtomicU64::new(limit)) }
     }
 
-    /// The same room, within the allowance.
+    /// Returns `room`, limited by this allowance.
     pub(super) fn space<S: Space + 'static>(&self, room: S) -> impl Space + 'static {
         Limited { allowance: self.clone(), room }
     }
 
-    /// Takes bytes.
+    /// Consumes bytes.
     fn take(&self, bytes: u64) -> Result<(), Fault> {
         let taken =
             self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(bytes)).is_ok();
@@ -49,7 +49,7 @@ impl Allowance {
     }
 }
 
-/// Room that is limited by an allowance, too.
+/// A space that an allowance limits, too.
 struct Limited<S> {
     allowance: Allowance,
     room: S,

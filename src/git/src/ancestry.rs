@@ -1,28 +1,29 @@
-//! Whether one commit descends from another, as far as the commits at hand show it.
+//! Decides whether one commit descends from another, from the locally available commits.
 //!
-//! Mirrors hold the commits that were followed, and little of the history between them: often it cannot be told.
+//! Mirrors hold the followed commits and little of the history between them, so the answer is often unknown.
 //!
-//! Invariant: "descends" and "does not descend" are said only when no commit that is missing could change that.
+//! Invariant: the answer is definite only if no missing commit could change it.
 
 use std::collections::{BTreeSet, VecDeque};
 
 use super::id::Id;
 
-/// Commits that are looked at, on each side.
+/// Maximum number of commits to visit on each side.
 const MOST: usize = 2000;
 
-/// How a commit is related to an earlier one.
+/// Relation of a commit to an earlier one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ancestry {
-    /// It descends from the earlier one, or is it.
+    /// The commit descends from the earlier one, or is the same.
     Descends,
-    /// It does not.
+    /// The commit does not descend from the earlier one.
     Other,
-    /// That cannot be told.
+    /// The available commits do not show the relation.
     Unknown,
 }
 
-/// How `new` is related to `old`. `parents` are those of a commit, `None` if it is not at hand.
+/// Returns the relation of `new` to `old`. `parents` returns the parents of a commit, or `None` if it is not
+/// available.
 pub(super) fn ancestry<E>(
     new: Id,
     old: Id,
@@ -32,10 +33,10 @@ pub(super) fn ancestry<E>(
         return Ok(Ancestry::Descends);
     }
     if parents(old)?.is_none() {
-        // It may be of another repository.
+        // The commit may belong to another repository.
         return Ok(Ancestry::Unknown);
     }
-    // Most often only a few commits were added.
+    // Fast path: usually only a few commits were added.
     let mut first = parents(new)?.and_then(|all| all.first().copied());
     for _ in 0..MOST {
         match first {
@@ -44,7 +45,7 @@ pub(super) fn ancestry<E>(
             None => break,
         }
     }
-    // No ancestor of `old` descends from it, whether it is at hand or not.
+    // The search stops at ancestors of `old`: none of them descends from `old`.
     let (before_old, _) = walk(old, &mut parents, |_| false)?;
     let (seen, is_complete) = walk(new, &mut parents, |id| id == old || before_old.contains(&id))?;
     Ok(match (seen.contains(&old), is_complete) {
@@ -54,7 +55,7 @@ pub(super) fn ancestry<E>(
     })
 }
 
-/// A commit and its ancestors, none beyond those at which it ends; and whether that is all of them.
+/// Collects a commit and its ancestors, up to those where `ends` is true. Returns whether the set is complete.
 fn walk<E>(
     from: Id,
     parents: &mut impl FnMut(Id) -> Result<Option<Vec<Id>>, E>,
@@ -79,7 +80,7 @@ fn walk<E>(
 mod tests {
     use super::*;
 
-    /// `commits`: each is a digit with those of its parents.
+    /// Each text in `commits` is the digit of a commit, followed by the digits of its parents.
     #[track_caller]
     fn check(commits: &[&str], new: char, old: char, expected: Ancestry) {
         let id = |digit: char| Id::parse(digit.to_string().repeat(40).as_bytes()).unwrap();
@@ -110,9 +111,9 @@ mod tests {
         check(&["21"], '2', '1', Unknown);
         check(&["32", "10"], '3', '1', Unknown);
         check(&["32", "21", "10", "0"], '3', '1', Descends);
-        // Amended: what its parent is like does not matter.
+        // An amended commit: its parent's history does not matter.
         check(&["20", "10"], '2', '1', Other);
-        // Taken back.
+        // A removed commit.
         check(&["0", "10"], '0', '1', Other);
         check(&["3", "10"], '3', '1', Other);
         check(&["40", "325", "21"], '4', '3', Unknown);

@@ -1,8 +1,6 @@
-//! A repository's `auth` and the Secret that it names become [`Access`]: credentials, and what a connection is made
-//! with.
+//! Turns a repository's `auth` and the named Secret into [`Access`]: credentials and connection settings.
 //!
-//! Deliberately not here: reading the text of an SSH key (`ssh_key`) or of certificates (`tls`); reading the Secret from
-//! the cluster.
+//! Not here: parsing SSH keys (`ssh_key`) and certificates (`tls`), and reading the Secret from the cluster.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -31,18 +29,18 @@ const TOKEN: &str = "bearerToken";
 /// How to authenticate to a remote.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Credentials {
-    /// None.
+    /// No authentication.
     Anonymous,
     /// HTTP basic authentication; a token is a password.
     Basic {
-        /// User name; most servers ignore it beside a token.
+        /// User name. With a token, most servers ignore it.
         username: String,
         /// Password or token.
         password: Secret<String>,
     },
     /// HTTP bearer token.
     Bearer(Secret<String>),
-    /// A GitHub App, whose tokens are passwords.
+    /// A GitHub App. Its tokens are sent as passwords.
     App(Arc<GithubApp>),
     /// SSH key.
     Key(Arc<SshIdentity>),
@@ -53,24 +51,24 @@ pub enum Credentials {
 pub struct Access {
     /// How to authenticate.
     pub credentials: Credentials,
-    /// What the connection is made with.
+    /// The settings of the connection.
     pub connection: Connection,
 }
 
-/// The access for a repository's `auth`, from the `data` of the Secret that it names (`None` if the Secret is missing).
+/// Returns the access for a repository's `auth` and the `data` of its Secret (`None` if the Secret is missing). The
+/// Secret's type does not matter. One trailing line break is removed from a value.
 ///
-/// For the type `key`, the private key is under `key`, `ssh-privatekey` or `identity`, its passphrase under `password`,
-/// and host keys under `known_hosts`. For `basic`, either `bearerToken`, which wins, or a GitHub App (`githubAppID`,
-/// `githubAppInstallationID`, `githubAppPrivateKey`), or the keys `username` and `password`, which must both exist and may be
-/// empty; and `ca.crt`, and `tls.crt` with `tls.key`, with each of which alone nothing else
-/// is needed. The Secret's type does not matter. One trailing line break, which `echo` leaves in many Secrets, is not part
-/// of a value.
+/// - Type `key` reads the private key from `key`, `ssh-privatekey` or `identity`, its passphrase from `password`, and
+///   host keys from `known_hosts`
+/// - Type `basic` reads `bearerToken`, else a GitHub App (`githubAppID`, `githubAppInstallationID`,
+///   `githubAppPrivateKey`), else `username` and `password`; both must exist and may be empty
+/// - Type `basic` also reads `ca.crt`, and `tls.crt` with `tls.key`; each of them is enough without credentials
 pub fn access(auth: Option<&RepositoryAuth>, secret: Option<&BTreeMap<String, ByteString>>) -> Result<Access, Error> {
     read(auth, secret).map_err(|cause| Error::Authenticate { cause: Arc::new(cause) })
 }
 
 impl Access {
-    /// The same access through the proxy in the `data` of the Secret that the repository's `proxySecretRef` names.
+    /// Adds the proxy from the `data` of the Secret that the repository's `proxySecretRef` names.
     pub fn through_proxy(mut self, secret: &BTreeMap<String, ByteString>) -> Result<Self, Error> {
         let proxy = Proxy::read(secret).map_err(|fault| Error::Proxy { cause: Arc::new(fault.into()) })?;
         self.connection.proxy = Some(Arc::new(proxy));
@@ -79,7 +77,7 @@ impl Access {
 }
 
 impl Access {
-    /// The same access with the host keys that the GitRepository has pinned, if it pins keys.
+    /// Adds the host keys that the GitRepository has pinned, if it pins keys.
     #[must_use]
     pub fn with_pins(mut self, repository: &GitRepository, url: &RemoteUrl) -> Self {
         if let Credentials::Key(identity) = &mut self.credentials {
@@ -90,12 +88,12 @@ impl Access {
     }
 }
 
-/// All fields of a Secret with a proxy that are read.
+/// Returns the fields of a proxy Secret that are read.
 pub fn proxy_fields() -> impl Iterator<Item = &'static str> {
     proxy::FIELDS.into_iter()
 }
 
-/// All fields of a Secret that are read for this kind of authentication.
+/// Returns the fields of a Secret that are read for this kind of authentication.
 pub fn fields(kind: AuthType) -> impl Iterator<Item = &'static str> {
     let lists: [&[_]; 3] = match kind {
         AuthType::Basic => [&[USERNAME, PASSWORD, TOKEN], &tls::FIELDS, &github_app::FIELDS],
@@ -104,10 +102,11 @@ pub fn fields(kind: AuthType) -> impl Iterator<Item = &'static str> {
     lists.into_iter().flatten().copied()
 }
 
-/// Whether a repository at this address supports this kind of authentication, independent of the Secret. Credentials in the address
-/// are none.
+/// Checks whether a repository at this address supports this kind of authentication, without the Secret. An address
+/// with credentials is refused.
 pub fn supported(url: &RemoteUrl, auth: Option<&RepositoryAuth>) -> Result<(), Error> {
-    // A user name alone may be a token, too; beside `auth` it is what some hosts write into the addresses that they show.
+    // A user name alone can be a token. Beside `auth` it is accepted, because some hosts show addresses with a user
+    // name.
     if url.holds_password() || url.holds_credentials() && auth.is_none() {
         let why = "the address holds a user name or password, which everyone sees who may read the GitRepository; put them into a \
                    Secret with the keys username and password, and name it in spec.auth";
@@ -128,7 +127,7 @@ pub fn supported(url: &RemoteUrl, auth: Option<&RepositoryAuth>) -> Result<(), E
 }
 
 impl Credentials {
-    /// The texts that a server's message must not repeat: as they are in the Secret, and as they are sent.
+    /// Returns the texts that a message of the server must not repeat, in plain and in encoded form.
     pub(super) fn secrets(&self) -> Vec<String> {
         match self {
             Self::Basic { username, password } if !password.expose().is_empty() => {
@@ -139,7 +138,7 @@ impl Credentials {
         }
     }
 
-    /// What a server gets to see over HTTP.
+    /// Returns what is sent to an HTTP server for authentication.
     pub(super) fn sent(&self, connection: &Connection) -> Sent {
         match self {
             Self::Anonymous | Self::Key(_) if connection.client.is_some() => Sent::WithCertificate,
@@ -150,7 +149,7 @@ impl Credentials {
     }
 }
 
-/// The value of HTTP basic authentication.
+/// Returns the value for HTTP basic authentication.
 fn basic(username: &str, password: &Secret<String>) -> String {
     use base64::prelude::{BASE64_STANDARD, Engine as _};
     BASE64_STANDARD.encode(format!("{username}:{}", password.expose()))

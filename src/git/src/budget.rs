@@ -1,16 +1,15 @@
-//! The budget of all mirrors: what each of them occupies, what is reserved for packs that are being received, and which
-//! mirrors go when there is no room.
+//! The budget of all mirrors: their sizes, the bytes reserved for packs being received, and which mirrors to evict.
 //!
-//! The share of a namespace is the budget, divided by the number of namespaces that have mirrors, receive packs or were
-//! refused last. A mirror counts for the namespace that fetched it, after a restart for the one that used it first; those that
-//! nobody used yet after a restart count for one more namespace.
+//! The share of a namespace is the budget divided by the number of active namespaces. A namespace is active if it has
+//! mirrors, receives packs or was refused last. A mirror belongs to the namespace that fetched it; after a restart,
+//! to the namespace that uses it first. Mirrors that are unused since a restart count as one more namespace.
 //!
-//! Invariant: a namespace loses mirrors to others only while it has more than its share, and only to those that have no more
-//! than theirs. So whatever one namespace fetches, the others keep what fits into their shares.
-//! Invariant: a namespace that has more than its share leaves an eighth of the budget to the others, so that theirs do not
-//! wait until its packs are received.
-//! Invariant: nothing is removed for a reservation that does not fit then either.
-//! Deliberately not here: whether a mirror is in use (`room` asks its remote), and the disk (`storage`).
+//! Invariant: a namespace loses mirrors to another one only while it exceeds its share and the other one does not. So
+//! each namespace keeps what fits into its share, whatever the others fetch.
+//! Invariant: a namespace above its share leaves an eighth of the budget free, so that others need not wait for its
+//! packs.
+//! Invariant: nothing is evicted for a reservation that would still not fit.
+//! Not here: whether a mirror is in use (`room` asks its remote), and the disk (`storage`).
 
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -20,21 +19,21 @@ use super::fair_queue::Tenant;
 
 /// Extension of a mirror that is being removed.
 pub(super) const UNREAD: &str = "unread";
-/// This part of the budget is not for those that have more than their share.
+/// Fraction (1/8) of the budget that namespaces above their share leave free.
 const LEFT_TO_OTHERS: u64 = 8;
 
 /// The bytes of all mirrors.
 #[derive(Clone, Debug)]
 pub(super) struct Budget {
     limit: u64,
-    /// By the directory of the generation, which is in the directory of its mirror.
+    /// Sizes by the directory of the generation, which is inside the directory of its mirror.
     generations: HashMap<PathBuf, u64>,
-    /// When each mirror was used last.
+    /// Last use of each mirror.
     used: HashMap<PathBuf, SystemTime>,
-    /// For whom each mirror counts.
+    /// The namespace that each mirror counts for.
     owners: HashMap<PathBuf, Tenant>,
     reserved: HashMap<Tenant, u64>,
-    /// Whose last reservation did not fit.
+    /// Namespaces whose last reservation did not fit.
     refused: HashSet<Tenant>,
 }
 
@@ -54,19 +53,19 @@ impl Budget {
         self.limit
     }
 
-    /// A generation has this size.
+    /// Sets the size of a generation.
     pub(super) fn set_size(&mut self, generation: &Path, bytes: u64) {
         self.generations.insert(generation.to_owned(), bytes);
     }
 
-    /// A generation has so many bytes more.
+    /// Adds bytes to the size of a generation.
     pub(super) fn grow(&mut self, generation: &Path, bytes: u64) {
         if let Some(size) = self.generations.get_mut(generation) {
             *size = size.saturating_add(bytes);
         }
     }
 
-    /// A generation is gone.
+    /// Removes a generation.
     pub(super) fn remove(&mut self, generation: &Path) {
         self.generations.remove(generation);
         if let Some(mirror) = generation.parent()
@@ -76,14 +75,14 @@ impl Budget {
         }
     }
 
-    /// A mirror is gone.
+    /// Removes a mirror.
     pub(super) fn remove_mirror(&mut self, mirror: &Path) {
         self.generations.retain(|generation, _| !generation.starts_with(mirror));
         self.used.remove(mirror);
         self.owners.remove(mirror);
     }
 
-    /// A mirror has another name, and is none any more.
+    /// Moves a mirror's generations to the name of a mirror that is being removed.
     pub(super) fn rename(&mut self, mirror: &Path, unread: &Path) {
         let moved = |(generation, bytes): (&PathBuf, &u64)| {
             generation.strip_prefix(mirror).ok().map(|number| (unread.join(number), *bytes))
@@ -93,20 +92,20 @@ impl Budget {
         self.generations.extend(moved);
     }
 
-    /// A mirror was used at this time, or later.
+    /// Records that a mirror was used at this time. An earlier time than the recorded one has no effect.
     pub(super) fn set_used(&mut self, mirror: &Path, at: SystemTime) {
         let used = self.used.entry(mirror.to_owned()).or_insert(at);
         *used = at.max(*used);
     }
 
-    /// The mirror counts for this namespace, unless it counts for another one.
+    /// Counts the mirror for this namespace, unless it counts for another one.
     pub(super) fn set_owner(&mut self, mirror: &Path, tenant: &Tenant) {
         if !self.owners.contains_key(mirror) {
             self.owners.insert(mirror.to_owned(), Tenant::clone(tenant));
         }
     }
 
-    /// Reserves bytes if they fit.
+    /// Reserves bytes if they fit. Returns whether they fit.
     pub(super) fn reserve(&mut self, tenant: &Tenant, bytes: u64) -> bool {
         let fits = self.fits(tenant, bytes, self.limit);
         if fits {
@@ -116,7 +115,7 @@ impl Budget {
         fits
     }
 
-    /// A reservation of this namespace failed.
+    /// Records that a reservation of this namespace failed.
     pub(super) fn set_refused(&mut self, tenant: &Tenant) {
         self.refused.insert(Tenant::clone(tenant));
     }
@@ -129,17 +128,17 @@ impl Budget {
         self.reserved.retain(|_, reserved| *reserved > 0);
     }
 
-    /// Everything that is on the disk or will soon be.
+    /// Returns the bytes on the disk plus all reservations.
     pub(super) fn total(&self) -> u64 {
         self.generations.values().chain(self.reserved.values()).fold(0, |total, bytes| total.saturating_add(*bytes))
     }
 
-    /// The mirrors to remove, in this order, so that the bytes fit; `None` if they do not fit then either.
+    /// Returns the mirrors to evict, in order, so that the bytes fit; `None` if they would not fit even then.
     pub(super) fn plan(&self, tenant: &Tenant, bytes: u64, is_idle: impl Fn(&Path) -> bool) -> Option<Vec<PathBuf>> {
         self.plan_within(self.limit, tenant, bytes, is_idle)
     }
 
-    /// The same for a volume that is full and so has less room than the budget.
+    /// Returns the same for a full volume, which has less space than the budget.
     pub(super) fn plan_on_full_volume(
         &self,
         tenant: &Tenant,
@@ -165,7 +164,7 @@ impl Budget {
         Some(going)
     }
 
-    /// The mirrors to remove until all of them fit, whosesoever they are: the one that was used longest ago first.
+    /// Returns the mirrors to evict until the total is within the limit, least recently used first, of any namespace.
     pub(super) fn plan_to_limit(&self, is_idle: impl Fn(&Path) -> bool) -> Vec<PathBuf> {
         let mut after = self.clone();
         let mut going = self.oldest_first();
@@ -186,8 +185,9 @@ impl Budget {
         self.total().saturating_add(bytes).saturating_add(left) <= limit
     }
 
-    /// What may go for bytes of this namespace, in this order: what is no mirror, then mirrors of namespaces that have too
-    /// much if it has not, then its own; the one that was used longest ago first.
+    /// Returns candidates for eviction in order: directories that are no mirrors; then mirrors of namespaces above
+    /// their share, if this one is within its own; then its own mirrors. Within a group, the least recently used
+    /// comes first.
     fn removable(&self, tenant: &Tenant, bytes: u64, limit: u64) -> Vec<PathBuf> {
         let share = limit / self.tenants(tenant);
         let within_share = self.held(Some(tenant)).saturating_add(bytes) <= share;
@@ -206,7 +206,7 @@ impl Budget {
         ranked.into_iter().map(|(_, mirror)| mirror).collect()
     }
 
-    /// Bytes of a namespace, or of the mirrors that count for none.
+    /// Returns the bytes of a namespace, or of the mirrors that count for none.
     fn held(&self, tenant: Option<&Tenant>) -> u64 {
         let is_its = |generation: &Path| {
             let mirror = generation.parent();
@@ -218,7 +218,7 @@ impl Budget {
         mirrors.fold(reserved, |held, (_, bytes)| held.saturating_add(*bytes))
     }
 
-    /// Number of the namespaces that have a share, with this one.
+    /// Returns the number of active namespaces, including this one.
     fn tenants(&self, tenant: &Tenant) -> u64 {
         let mirrors = self.generations.keys().filter_map(|generation| generation.parent());
         let owners = mirrors.filter(|mirror| self.is_mirror(mirror)).map(|mirror| self.owners.get(mirror));
@@ -226,13 +226,13 @@ impl Budget {
         owners.chain(asking.map(Some)).collect::<HashSet<_>>().len() as u64
     }
 
-    /// Whether it was ever used, or is being fetched, and is not being removed.
+    /// Returns whether the directory is a mirror that was used or is being fetched, and is not being removed.
     fn is_mirror(&self, mirror: &Path) -> bool {
         let is_named = mirror.extension().is_none_or(|end| end != UNREAD);
         is_named && (self.used.contains_key(mirror) || self.owners.contains_key(mirror))
     }
 
-    /// All mirrors that have generations; the one that was used longest ago first.
+    /// Returns all mirrors that have generations, least recently used first.
     pub(super) fn oldest_first(&self) -> Vec<PathBuf> {
         let mut mirrors: Vec<_> = self.generations.keys().filter_map(|path| path.parent()).collect();
         mirrors.sort_by_key(|mirror| (self.used.get(*mirror), *mirror));
@@ -254,7 +254,7 @@ mod tests {
         name.into()
     }
 
-    /// Mirrors with their owner and size; the first one was used longest ago.
+    /// Builds mirrors with owner and size, least recently used first.
     fn budget(limit: u64, mirrors: &[(&str, &str, u64)]) -> Budget {
         let mut budget = Budget::new(limit);
         for (second, (mirror, owner, bytes)) in (0..).zip(mirrors) {
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_mirror_goes_first_for_anybody() {
+    fn directories_that_are_no_mirror_are_evicted_first() {
         let mut all = budget(100, &[("o.git", "other", 20), ("x.git", "", 20)]);
         all.set_size(Path::new("half.git/1"), 30);
         all.set_size(Path::new("d.unread/1"), 30);

@@ -1,5 +1,4 @@
-//! What a connection to a remote is made with besides its credentials: the CAs that it trusts, its client certificate,
-//! its proxy, and which addresses it may lead to.
+//! Settings of a connection besides credentials: trusted CAs, client certificate, proxy, and allowed addresses.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,7 +11,7 @@ use super::proxy::Proxy;
 use super::tls::{Authorities, ClientIdentity};
 use mainstay_object::egress::Egress;
 
-/// What a connection is made with. Cheap to clone; by default nothing special.
+/// The settings of a connection. Cheap to clone. The default has no special settings.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Connection {
     pub(super) authorities: Option<Arc<Authorities>>,
@@ -32,19 +31,19 @@ impl Connection {
         })
     }
 
-    /// The same connection, to these addresses. What one namespace may not reach, it must not find in a mirror that another one
-    /// has fetched: the two are two remotes.
+    /// Returns the same connection, limited to these addresses. A different limit makes a different remote: a
+    /// confined namespace must not read the mirror of an address that it cannot reach.
     #[must_use]
     pub fn within(self, egress: Egress) -> Self {
         Self { egress, ..self }
     }
 
-    /// What distinguishes connections, without anything of them.
+    /// Returns a digest that distinguishes connections and reveals none of their settings.
     pub(super) fn digest(&self) -> [u8; 32] {
         digest(self.parts().iter().map(String::as_str))
     }
 
-    /// The parts that distinguish connections.
+    /// Returns the parts that distinguish connections.
     pub(super) fn parts(&self) -> Vec<String> {
         let text = |text: Option<&str>| text.unwrap_or_default().to_owned();
         let mut parts = vec![
@@ -52,7 +51,7 @@ impl Connection {
             text(self.client.as_ref().map(|client| client.pem())),
             self.proxy.as_ref().map(|proxy| proxy.address()).unwrap_or_default(),
         ];
-        // One without confinement has the identity that it has always had.
+        // Unconfined connections keep the identity that they had before confinement existed.
         parts.extend((self.egress == Egress::Confined).then(|| "confined".to_owned()));
         let login = self.proxy.as_ref().and_then(|proxy| proxy.login.as_ref());
         parts.extend(
@@ -62,7 +61,7 @@ impl Connection {
     }
 }
 
-/// A digest over texts, each with its length.
+/// Returns a digest over texts, each with its length.
 pub(super) fn digest<'t>(parts: impl Iterator<Item = &'t str>) -> [u8; 32] {
     let mut digest = Sha256::new();
     for part in parts {

@@ -1,19 +1,19 @@
-//! The consumers of each remote: a remote's data is kept as long as it has a consumer.
+//! The consumers of each remote. A remote's data is kept while it has a consumer.
 //!
 //! Invariant: [`Consumers::set`] returns a remote when it has lost its last consumer.
-//! Invariant: the consumers are complete once all kinds are listed and each consumer has set its remote or failed to
+//! Invariant: the consumers are complete once all kinds are listed, and each consumer has set its remote or failed to
 //! determine it.
-//! Deliberately not here: removing the data.
+//! Not here: removing the data.
 
 use std::collections::{HashMap, HashSet};
 
-/// The identity of a remote: address and credentials.
+/// The identity of a remote: a digest of its address and credentials.
 pub(super) type Identity = [u8; 32];
 
-/// A GitSync, Function or GitRepository, which reads one remote at a time.
+/// A GitSync, Function or GitRepository. It reads one remote at a time.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Consumer {
-    /// Its kind: a GitSync and a Function with the same name are two consumers.
+    /// Its kind. A GitSync and a Function with the same name are two consumers.
     pub kind: ConsumerKind,
     /// Its namespace.
     pub namespace: String,
@@ -22,7 +22,7 @@ pub struct Consumer {
 }
 
 impl Consumer {
-    /// A consumer of this kind.
+    /// Returns a consumer of this kind.
     pub fn new(kind: ConsumerKind, namespace: &str, name: &str) -> Self {
         Self { kind, namespace: namespace.to_owned(), name: name.to_owned() }
     }
@@ -35,20 +35,20 @@ pub enum ConsumerKind {
     GitSync,
     /// A Function.
     Function,
-    /// A GitRepository, whose status is kept. It has no mirror, so that it is none of the [`Consumers`].
+    /// A GitRepository whose status is kept up to date. It has no mirror, so it is not one of the [`Consumers`].
     GitRepository,
 }
 
 impl ConsumerKind {
     const ALL: [Self; 2] = [Self::GitSync, Self::Function];
 
-    /// Whether a push to what it reads is its concern: the status of a GitRepository follows those that are.
+    /// Returns whether pushes concern this kind. The status of a GitRepository follows the kinds that they concern.
     pub(super) fn is_pushed_to(self) -> bool {
         Self::ALL.contains(&self)
     }
 }
 
-/// Remotes of submodules that are kept for one remote.
+/// Maximum number of submodule remotes per remote.
 const SUBMODULES: usize = 256;
 
 /// All consumers.
@@ -56,7 +56,7 @@ const SUBMODULES: usize = 256;
 pub(super) struct Consumers {
     reads: HashMap<Consumer, Identity>,
     remotes: HashMap<Identity, HashSet<Consumer>>,
-    /// The remotes of submodules, by the remote of the outermost repository; the one that was used last is last.
+    /// The remotes of submodules by the remote of the outermost repository, most recently used last.
     submodules: HashMap<Identity, Vec<Identity>>,
     /// Consumers whose remote is not known yet.
     unheard: HashSet<Consumer>,
@@ -65,39 +65,39 @@ pub(super) struct Consumers {
 }
 
 impl Consumers {
-    /// Registers a consumer. One that appears after its kind was listed is not waited for.
+    /// Registers a consumer. A consumer that appears after its kind was listed is not waited for.
     pub(super) fn register(&mut self, consumer: &Consumer) {
         if !self.named.contains(&consumer.kind) && !self.reads.contains_key(consumer) {
             self.unheard.insert(consumer.clone());
         }
     }
 
-    /// All initial consumers of this kind are registered.
+    /// Records that all initial consumers of this kind are registered.
     pub(super) fn all_registered(&mut self, kind: ConsumerKind) {
         self.named.insert(kind);
     }
 
-    /// The consumer has set its remote, or cannot determine it.
+    /// Records that the consumer has set its remote, or cannot determine it.
     pub(super) fn resolved(&mut self, consumer: &Consumer) {
         self.unheard.remove(consumer);
     }
 
-    /// Whether the remotes of all consumers are known.
+    /// Returns whether the remotes of all consumers are known.
     pub(super) fn are_complete(&self) -> bool {
         self.unheard.is_empty() && ConsumerKind::ALL.iter().all(|kind| self.named.contains(kind))
     }
 
-    /// Whether a remote has a consumer.
+    /// Returns whether a remote has a consumer.
     pub(super) fn has(&self, remote: &Identity) -> bool {
         self.remotes.contains_key(remote)
     }
 
-    /// Every remote that has a consumer.
+    /// Returns every remote that has a consumer.
     pub(super) fn remotes(&self) -> impl Iterator<Item = &Identity> {
         self.remotes.keys()
     }
 
-    /// Sets or (`None`) removes the remote of a consumer. Returns the remote that has lost its last consumer by that.
+    /// Sets or (`None`) removes the remote of a consumer. Returns the old remote if this was its last consumer.
     pub(super) fn set(&mut self, consumer: &Consumer, remote: Option<Identity>) -> Option<Identity> {
         self.resolved(consumer);
         let old = self.reads.get(consumer).copied();
@@ -122,9 +122,9 @@ impl Consumers {
         old
     }
 
-    /// A commit of a remote has a submodule. Returns the remote of another submodule that makes way for it.
+    /// Records a submodule of a remote's commit. Returns the remote of another submodule that is evicted for it.
     pub(super) fn add_submodule(&mut self, parent: Identity, submodule: Identity) -> Option<Identity> {
-        // Without a consumer, nothing would ever remove it.
+        // Without a consumer, the submodule would never be removed.
         if !self.remotes.contains_key(&parent) {
             return None;
         }
@@ -135,13 +135,13 @@ impl Consumers {
         (!self.is_used(&oldest)).then_some(oldest)
     }
 
-    /// The remotes of the submodules of a remote.
+    /// Returns the remotes of the submodules of a remote.
     pub(super) fn submodules(&self, parent: &Identity) -> &[Identity] {
         self.submodules.get(parent).map_or(&[], Vec::as_slice)
     }
 
-    /// A remote has lost its last consumer. Returns what nobody uses any more: the remote, unless it is that of a submodule,
-    /// and its submodules.
+    /// Removes the submodules of a remote that has lost its last consumer. Returns the remotes that are no longer
+    /// used, as consumer or submodule.
     pub(super) fn leave(&mut self, remote: Identity) -> Vec<Identity> {
         let mut left = self.submodules.remove(&remote).unwrap_or_default();
         left.push(remote);
@@ -149,12 +149,12 @@ impl Consumers {
         left
     }
 
-    /// Whether a remote has a consumer or is that of a submodule.
+    /// Returns whether a remote has a consumer or is a submodule's remote.
     fn is_used(&self, remote: &Identity) -> bool {
         self.remotes.contains_key(remote) || self.submodules.values().any(|known| known.contains(remote))
     }
 
-    /// The namespaces of all consumers of a remote.
+    /// Returns the namespaces of all consumers of a remote.
     pub(super) fn namespaces(&self, remote: &Identity) -> impl Iterator<Item = &str> {
         self.remotes.get(remote).into_iter().flatten().map(|consumer| &*consumer.namespace)
     }

@@ -1,18 +1,18 @@
-//! What is said of a host that is refused as the host of a repository.
+//! Messages for refused hosts of repositories.
 
 use std::sync::Arc;
 
 use mainstay_object::egress::{EgressPolicy, EgressRefusal, METADATA_REFUSED};
 
-/// What is said of a host that a confined namespace may not have connected to. Nothing is said of what is there, and the same is
-/// said of a name that nobody has: or the names within the cluster could be found out one by one.
+/// The message for a host that a confined namespace may not connect to. It is the same for a host that does not
+/// exist; otherwise a tenant could probe for host names in the cluster.
 pub(super) const REFUSED: &str = "the host is not found, or has an address of the cluster, of the machine or of a private network, which \
      repositories of this namespace are not read from; the operator of the agent allows networks with --allow-network";
 
-/// The policy of an agent.
+/// The egress policy of the agent.
 pub(super) type SharedPolicy = Arc<EgressPolicy>;
 
-/// The sentence for a refusal.
+/// Returns the message for a refusal.
 pub(super) fn sentence(refusal: EgressRefusal) -> &'static str {
     match refusal {
         EgressRefusal::Metadata => METADATA_REFUSED,

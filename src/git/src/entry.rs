@@ -1,4 +1,4 @@
-//! What a directory of a commit holds.
+//! Entries of a directory of a commit.
 
 use super::id::BlobId;
 use super::path_flaw::PathFlaw;
@@ -6,24 +6,24 @@ use super::path_flaw::PathFlaw;
 /// A file, symlink or submodule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// Path from the root of the repository. What is no plain text in it is escaped.
+    /// Path from the root of the repository. Other characters than plain text are escaped.
     pub path: String,
     /// Id of its content.
     pub id: BlobId,
-    /// Bytes of its content; 0 for submodules.
+    /// Size of its content in bytes; 0 for submodules.
     pub size: u64,
     /// Its kind.
     pub kind: EntryKind,
     /// Whether it is an executable file.
     pub executable: bool,
-    /// What is wrong with its path, which then need not be its own.
+    /// The flaw of its path. A path with a flaw need not be unique.
     pub flaw: Option<PathFlaw>,
 }
 
-/// What a path of a commit leads to.
+/// The kind of object at a path of a commit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Found {
-    /// A directory, which may be a submodule that was fetched.
+    /// A directory, possibly a fetched submodule.
     Directory,
     /// A regular file.
     File(Entry),
@@ -38,14 +38,14 @@ pub enum Found {
 pub enum EntryKind {
     /// A regular file.
     File,
-    /// A symbolic link; its content is its target, and it is never followed.
+    /// A symbolic link. Its content is its target; it is never followed.
     Symlink,
     /// A submodule that was not fetched.
     Submodule,
 }
 
 impl EntryKind {
-    /// What is said of it where a directory is wanted.
+    /// Returns the end of a sentence that says why it is not a directory.
     pub(super) fn is_no_directory(self) -> &'static str {
         match self {
             Self::File => "is a file",

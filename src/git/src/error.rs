@@ -1,7 +1,7 @@
 //! Errors of a remote: [`Error`] names the attempt, [`Fault`] its cause.
 //!
-//! Invariant: no text holds a credential: addresses are shown without user, password and query, server messages only if
-//! they do not repeat the credentials, and bodies of answers are never quoted.
+//! Invariant: no text holds a credential. Addresses are shown without user, password and query. Server messages are
+//! shown only if they do not repeat the credentials, and response bodies are never quoted.
 
 use std::io;
 use std::path::PathBuf;
@@ -15,11 +15,11 @@ use super::{Commit, Reference, RemoteUrl};
 use mainstay_object::failure::Class;
 use mainstay_object::printable;
 
-/// A failed attempt. Cheap to clone, because all callers that waited for one lookup get the same error.
+/// A failed attempt. Cheap to clone: all callers that wait for one lookup get the same error.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A value from outside is malformed.
+    /// An input value is malformed.
     #[error("read the {what}")]
     Parse {
         /// The value.
@@ -42,14 +42,14 @@ pub enum Error {
         #[source]
         cause: Arc<Fault>,
     },
-    /// The keys that may sign cannot be used.
+    /// The keys for verifying signatures cannot be used.
     #[error("read the keys that may sign")]
     Signers {
         /// The cause.
         #[source]
         cause: Arc<Fault>,
     },
-    /// A commit or tag is not signed as it must be.
+    /// A commit or tag lacks a valid signature.
     #[error("verify {what} of {url}")]
     Verify {
         /// The remote.
@@ -105,13 +105,13 @@ pub enum Error {
     /// A submodule of a commit cannot be fetched.
     #[error("fetch the submodule {}", printable(path))]
     Submodule {
-        /// Its path in the repository that it is in.
+        /// Its path in the repository that contains it.
         path: String,
         /// The cause.
         #[source]
         cause: Arc<Error>,
     },
-    /// A file in Git LFS cannot be fetched.
+    /// A Git LFS file cannot be fetched.
     #[error("fetch {}, which is kept in Git LFS", printable(path))]
     LargeFile {
         /// Its path in the repository.
@@ -136,7 +136,7 @@ impl Error {
         Self::Parse { what, cause: Arc::new(cause) }
     }
 
-    /// The cause.
+    /// Returns the cause.
     pub fn fault(&self) -> &Fault {
         match self {
             Self::Submodule { cause, .. } => cause.fault(),
@@ -154,12 +154,12 @@ impl Error {
         }
     }
 
-    /// The class of the failure.
+    /// Returns the class of the failure.
     pub fn class(&self) -> Class {
         self.fault().class()
     }
 
-    /// The server's `Retry-After`.
+    /// Returns the server's `Retry-After`.
     pub fn retry_after(&self) -> Option<Duration> {
         match self.fault() {
             Fault::Status { retry_after, .. } => *retry_after,
@@ -175,10 +175,10 @@ pub enum Fault {
     /// A value is malformed.
     #[error("{why}")]
     Malformed {
-        /// The rule that it breaks.
+        /// The violated rule.
         why: &'static str,
     },
-    /// A kind of remote that is not supported.
+    /// The kind of remote is not supported.
     #[error("{what} is not supported; {instead}")]
     Unsupported {
         /// The kind.
@@ -186,7 +186,7 @@ pub enum Fault {
         /// What to do instead.
         instead: &'static str,
     },
-    /// A local path outside `mainstay dev`.
+    /// A local path is used outside `mainstay dev`.
     #[error("local paths are read by `mainstay dev` only; give the address of a Git server")]
     LocalForbidden,
     /// The Secret of the repository does not exist.
@@ -195,7 +195,7 @@ pub enum Fault {
     /// The Secret cannot be used.
     #[error(transparent)]
     Access(#[from] AccessFault),
-    /// One side does not accept the other's certificate.
+    /// One side rejects the other's certificate.
     #[error("TLS: {why}")]
     Certificate {
         /// The cause, and what to do.
@@ -207,7 +207,7 @@ pub enum Fault {
         /// The cause.
         why: String,
     },
-    /// GitHub gives no token for an App.
+    /// GitHub issues no token for the App.
     #[error("{host} gives no token for the GitHub App: {why}")]
     App {
         /// Host of the API.
@@ -215,7 +215,7 @@ pub enum Fault {
         /// The cause, and what to do.
         why: String,
     },
-    /// The proxy rejects the login, or asks for one.
+    /// The proxy rejects the login, or requires one.
     #[error(
         "the proxy wants a user name and password that it accepts; correct username and password in the Secret that \
          `proxySecretRef` names, or else the agent's HTTPS_PROXY"
@@ -227,17 +227,17 @@ pub enum Fault {
         /// The cause.
         why: String,
     },
-    /// The server rejects the credentials, or asks for some.
+    /// The server rejects the credentials, or requires some.
     #[error("the server answered {status}: {}", denied_hint(*with, elsewhere.as_deref()))]
     Denied {
         /// HTTP status.
         status: u16,
-        /// Whether credentials were sent.
+        /// Which credentials were sent.
         with: Sent,
-        /// The host that the server redirected to, if it is another one.
+        /// The host that the server redirected to, if it differs.
         elsewhere: Option<String>,
     },
-    /// A web page instead of Git.
+    /// The server answered with a web page instead of Git.
     #[error(
         "the server answered with a web page instead of Git, perhaps a login page; check the address and the credentials"
     )]
@@ -256,7 +256,7 @@ pub enum Fault {
         /// The server's `Retry-After`.
         retry_after: Option<Duration>,
     },
-    /// The server redirects to where credentials must not go.
+    /// The server redirects to a target that must not receive the credentials.
     #[error("the server redirects to {to}, which is not followed: {why}")]
     Redirect {
         /// The host of the redirect.
@@ -270,10 +270,10 @@ pub enum Fault {
         /// The cause, without the address.
         what: String,
     },
-    /// An address that is not connected to.
+    /// The address is not allowed.
     #[error("{why}")]
     Confined {
-        /// Why not, without anything of what is there.
+        /// The reason. It reveals nothing about the address.
         why: &'static str,
     },
     /// A deadline passed.
@@ -281,13 +281,13 @@ pub enum Fault {
     Timeout {
         /// The deadline.
         after: Duration,
-        /// What took so long, as in "while …".
+        /// The operation that timed out, as in "while …".
         what: &'static str,
     },
     /// The server violates the Git protocol.
     #[error("the server violates the Git protocol: {why}")]
     Protocol {
-        /// How.
+        /// The violation.
         why: &'static str,
     },
     /// The server refused in a protocol message.
@@ -299,7 +299,7 @@ pub enum Fault {
     /// A limit was exceeded.
     #[error("{what} is larger than the limit of {limit}")]
     TooLarge {
-        /// What is too large, with its unit.
+        /// The measured quantity, with its unit.
         what: &'static str,
         /// The limit.
         limit: u64,
@@ -325,9 +325,9 @@ pub enum Fault {
     /// No tag is a version in the range.
     #[error("no tag is a version in this range; {}", versions_hint(*tags, highest.as_deref()))]
     MissingVersion {
-        /// How many tags there are.
+        /// The number of tags.
         tags: usize,
-        /// The tag with the highest version of all.
+        /// The tag with the highest version.
         highest: Option<String>,
     },
     /// The abbreviated id is ambiguous.
@@ -342,7 +342,7 @@ pub enum Fault {
          ({what} is larger than the limit of {limit}); for a commit, write all 40 digits of its id"
     )]
     HistoryTooLarge {
-        /// What is too large, with its unit.
+        /// The measured quantity, with its unit.
         what: &'static str,
         /// The limit.
         limit: u64,
@@ -371,49 +371,49 @@ pub enum Fault {
         /// The damage.
         what: String,
     },
-    /// The mirrors' directory cannot be used.
+    /// The directory of the mirrors cannot be used.
     #[error("the directory of the mirrors cannot be used")]
     Disk(#[source] std::io::Error),
-    /// The volume of the mirrors has no room.
+    /// The volume of the mirrors is full.
     #[error(
         "the volume of the mirrors is full; give it more room, or lower `--mirror-budget` of the agent below its size"
     )]
     DiskFull,
-    /// A Git LFS server does not give a file.
+    /// A Git LFS server does not provide a file.
     #[error("{why}")]
     Lfs {
-        /// Why not, without anything that the server said.
+        /// The reason, without text of the server.
         why: &'static str,
     },
-    /// The mirrors in use, and what other namespaces have in their shares, leave no room.
+    /// The mirrors in use and the shares of other namespaces leave no room.
     #[error(
         "the Git mirrors in use, those of other namespaces and this one need more than the {} MiB that all mirrors may have; raise `--mirror-budget` of \
          the agent, and the volume with it",
         budget >> 20
     )]
     NoRoom {
-        /// Bytes of all mirrors.
+        /// Budget of all mirrors, in bytes.
         budget: u64,
     },
-    /// A commit or directory as the remote has it does not read.
+    /// A commit or directory of the remote is damaged at its source.
     #[error("the repository itself is damaged ({what}); `git fsck` finds it, and a new commit without it is applied")]
     Broken {
         /// The damage.
         what: String,
     },
-    /// The server did not send an object that a commit names, or another kind of object.
+    /// The server omitted an object that a commit names, or sent another kind of object.
     #[error(
         "the server left something of the commit out ({what}); `git fsck` finds it in the repository, and the mirror is fetched \
          anew once an hour"
     )]
     Lacking {
-        /// What is missing.
+        /// The missing object.
         what: String,
     },
-    /// A local path is not a repository, or may not be read.
+    /// A local path is not a repository, or access is denied.
     #[error("{why}")]
     LocalUnusable {
-        /// Why not.
+        /// The reason.
         why: &'static str,
     },
     /// A local repository cannot be read.
@@ -428,10 +428,10 @@ pub enum Fault {
         /// The system's message.
         what: String,
     },
-    /// A signature is missing or does not count.
+    /// A signature is missing or invalid.
     #[error(transparent)]
     Signature(#[from] SignatureFault),
-    /// A fault that only SSH has.
+    /// A fault specific to SSH.
     #[error(transparent)]
     Ssh(#[from] SshFault),
     /// The blocking thread ended without a result.
@@ -439,16 +439,16 @@ pub enum Fault {
     Stopped,
 }
 
-/// Whether credentials were sent with a request.
+/// The credentials that a request carried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sent {
-    /// They were sent.
+    /// User and password, or a token.
     WithCredentials,
-    /// A client certificate was offered, and nothing else.
+    /// Only a client certificate.
     WithCertificate,
-    /// They were not sent.
+    /// None.
     Anonymously,
-    /// They were not sent: the Secret has none.
+    /// None: the Secret has no credentials.
     AnonymouslyWithSecret,
 }
 
@@ -470,7 +470,7 @@ fn denied_hint(with: Sent, elsewhere: Option<&str>) -> String {
     }
 }
 
-/// The system's text of an error, without its number.
+/// Returns the system's text of an error, without its number.
 fn system_message(error: rustix::io::Errno) -> String {
     let text = io::Error::from(error).to_string();
     text.split(" (os error").next().unwrap_or_default().to_owned()
@@ -496,7 +496,7 @@ fn versions_hint(tags: usize, highest: Option<&str>) -> String {
     }
 }
 
-/// The first ones of many, for people.
+/// Lists the first commits for a message.
 fn some(commits: &[Commit]) -> String {
     const SHOWN: usize = 3;
     let shown: Vec<_> = commits.iter().take(SHOWN).map(Commit::to_string).collect();
@@ -505,7 +505,7 @@ fn some(commits: &[Commit]) -> String {
 }
 
 impl Fault {
-    /// An error of the mirrors' directory.
+    /// Converts an I/O error in the mirrors' directory.
     pub(super) fn disk(error: io::Error) -> Self {
         match error.kind() {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => Self::DiskFull,
@@ -513,9 +513,9 @@ impl Fault {
         }
     }
 
-    /// A libgit2 error of the mirrors' directory.
+    /// Converts a libgit2 error in the mirrors' directory.
     pub(super) fn storage(error: git2::Error) -> Self {
-        // libgit2 ends its message with that of the system.
+        // libgit2 appends the system's message to its own.
         let is_full = |kind: rustix::io::Errno| error.message().ends_with(&system_message(kind));
         if [rustix::io::Errno::NOSPC, rustix::io::Errno::DQUOT, rustix::io::Errno::FBIG].into_iter().any(is_full) {
             Self::DiskFull
@@ -524,12 +524,12 @@ impl Fault {
         }
     }
 
-    /// A libgit2 error that is not about an object of a mirror.
+    /// Converts a libgit2 error that does not concern an object of a mirror.
     pub(super) fn git(error: git2::Error) -> Self {
         Self::Local { what: error.message().to_owned() }
     }
 
-    /// The class of the failure.
+    /// Returns the class of the failure.
     pub fn class(&self) -> Class {
         match self {
             Self::Malformed { .. }

@@ -1,28 +1,27 @@
-//! A fair queue for permits: tenants take queue, and none gets more than half of the permits that are free.
+//! A fair queue for permits. Tenants take turns, and none gets more than half of the free permits.
 //!
-//! So however many permits one tenant asks for, and however long it holds them, the next one finds a free one. It takes
-//! four tenants to use up eight permits. Then a tenant that holds none waits, but every other tenant is served at most
-//! once before it: with N others it is served when N + 1 permits were returned. A permit is held for at most five
-//! minutes (unpacking a pack, reading a commit), so at least eight are returned in five minutes, and the longest wait
-//! is (N + 1) / 8 × 5 min, rounded up to 5 min.
+//! So one tenant cannot block the next one, however many permits it requests and however long it holds them. Eight
+//! permits are used up by four tenants. A further tenant then waits, but every other tenant is served at most once
+//! before it: with N other tenants, it is served after N + 1 returned permits. A permit is held for at most five
+//! minutes (unpacking a pack, reading a commit), so at least eight return in five minutes. The longest wait is (N +
+//! 1) / 8 × 5 min, rounded up to 5 min.
 //!
-//! Invariant: of the tenants that may get a permit, the one that holds the fewest is first; among equals, the one that
-//! was served longest ago.
-//! Invariant: while a tenant that holds nothing waits, no other is served twice.
-//! Deliberately not here: waiting, and the work itself.
+//! Invariant: the tenant with the fewest permits is served first; among equals, the least recently served.
+//! Invariant: while a tenant without permits waits, no other is served twice.
+//! Not here: waiting, and the work itself.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
-/// For whom work is done: a namespace, or nobody in particular (the empty text).
+/// The namespace that work is done for; empty for work that belongs to no namespace.
 pub(super) type Tenant = Arc<str>;
 
-/// Permits, who holds them, and who waits for them.
+/// Permits, their holders, and the waiters.
 #[derive(Debug)]
 pub(super) struct FairQueue<T> {
     free: usize,
     held: HashMap<Tenant, usize>,
-    /// Waiting tenants, the one that was served longest ago first, each with its waiters in order.
+    /// Waiting tenants, least recently served first, each with its waiters in order.
     waiting: VecDeque<(Tenant, VecDeque<T>)>,
 }
 
@@ -31,7 +30,7 @@ impl<T> FairQueue<T> {
         Self { free: permits.max(1), held: HashMap::new(), waiting: VecDeque::new() }
     }
 
-    /// Number of permits that a tenant holds.
+    /// Returns the number of permits that a tenant holds.
     pub(super) fn held(&self, tenant: &str) -> usize {
         self.held.get(tenant).copied().unwrap_or(0)
     }
@@ -46,7 +45,7 @@ impl<T> FairQueue<T> {
         }
     }
 
-    /// The next waiter that gets a permit, if there is one.
+    /// Returns the next waiter that gets a permit.
     pub(super) fn next(&mut self) -> Option<(Tenant, T)> {
         let held = |(_, (tenant, _)): &(usize, &(Tenant, VecDeque<T>))| self.held(tenant);
         let (at, (tenant, _)) = self.waiting.iter().enumerate().min_by_key(held)?;
@@ -80,7 +79,7 @@ impl<T> FairQueue<T> {
 mod tests {
     use super::*;
 
-    /// The tenants of `waiting` ask in this order; returns who is served.
+    /// Queues the tenants of `waiting` in this order, and returns the order in which they are served.
     fn served(permits: usize, waiting: &[&str]) -> (FairQueue<usize>, String) {
         let mut queue = FairQueue::new(permits);
         for (number, tenant) in waiting.iter().enumerate() {
@@ -123,7 +122,7 @@ mod tests {
         assert!(queue.held.is_empty() && queue.waiting.is_empty() && queue.free == 1);
     }
 
-    /// Greedy tenants, each with more waiters than it can ever get permits, which return permits at random.
+    /// Greedy tenants with more waiters than permits. They return permits at random.
     struct Crowd {
         queue: FairQueue<()>,
         greedy: Vec<Tenant>,
@@ -136,7 +135,7 @@ mod tests {
             Self { queue: FairQueue::new(permits), greedy, random: fastrand::Rng::with_seed(seed) }
         }
 
-        /// Some of them ask, and as many as possible are served; returns who was.
+        /// Queues random waiters, serves as many as possible, and returns the served tenants.
         fn ask_and_serve(&mut self) -> Vec<Tenant> {
             for _ in 0..self.random.usize(..20) {
                 let tenant = self.random.choice(&self.greedy).cloned().unwrap();

@@ -1,7 +1,8 @@
-//! Which commits a lookup finds that were not known before, and which of them the other remotes of an address have to hear of.
+//! Detects commits that a lookup finds for the first time, and those that other remotes of the same address must look
+//! up.
 //!
-//! Invariant: a commit is found once by each remote, so that two servers of one address which disagree cause no endless lookups.
-//! Deliberately not here: who follows a reference (`pushes`), and the lookup.
+//! Invariant: each remote finds a commit once, so two disagreeing servers of one address cause no endless lookups.
+//! Not here: who follows a reference (`pushes`), and the lookup.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,32 +10,32 @@ use super::id::Commit;
 use super::ref_list::Refs;
 use super::reference::{BRANCHES, Reference, ResolvedRef};
 
-/// References of a remote that are remembered.
+/// Maximum number of remembered references of a remote.
 const KEPT: usize = 1000;
 
-/// A commit to which a reference leads by now.
+/// A commit that a reference now points to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct FoundCommit {
     pub(super) commit: Commit,
-    /// Whether another commit of the reference was known before.
+    /// Whether the reference pointed to another commit before.
     pub(super) has_moved: bool,
     reference: Reference,
     /// Full name of the branch or tag.
     name: Option<String>,
-    /// Full name of the default branch, if the server says it.
+    /// Full name of the default branch, if the server sends it.
     default_branch: Option<String>,
 }
 
 impl FoundCommit {
-    /// Whether what is followed may lead to the commit by now.
+    /// Returns whether a followed reference may now point to the commit.
     pub(super) fn concerns(&self, followed: &Reference) -> bool {
         let is_moved = |name: &String| followed.is_moved_by(name, self.default_branch.as_deref());
         *followed == self.reference || self.name.as_ref().is_some_and(is_moved)
     }
 
-    /// What other remotes of the address may know it as.
+    /// Returns the names under which other remotes of the address may know it.
     fn names(&self) -> BTreeSet<String> {
-        // The tag of a range has another name each time.
+        // The tag of a range has a different name each time.
         let own = (self.name.is_none() || self.reference == Reference::head() || self.reference.range().is_some())
             .then(|| self.reference.to_string());
         let name = self.name.clone().filter(|_| self.reference.range().is_none());
@@ -42,12 +43,12 @@ impl FoundCommit {
     }
 }
 
-/// The commits to which the references of one remote led last.
+/// The last commits of the references of one remote.
 #[derive(Debug, Default)]
 pub(super) struct KnownCommits(BTreeMap<Reference, Commit>);
 
 impl KnownCommits {
-    /// After an answer: the references that lead elsewhere than before, or were not looked up before.
+    /// Records an answer. Returns the references that moved or were not looked up before.
     pub(super) fn update(&mut self, covers: &BTreeSet<Reference>, refs: &Refs) -> Vec<FoundCommit> {
         let default_branch = refs.resolve(&Reference::head()).ok().and_then(|head| branch(&head));
         let mut found = Vec::new();
@@ -75,13 +76,13 @@ fn branch(resolved: &ResolvedRef) -> Option<String> {
     Some(resolved.name.clone()).filter(|name| name.starts_with(BRANCHES))
 }
 
-/// The commits of an address that one of its remotes has found last.
+/// The last commits that any remote of an address has found.
 #[derive(Debug, Default)]
 pub(super) struct SharedHeads(BTreeMap<String, Commit>);
 
 impl SharedHeads {
-    /// Whether the other remotes of the address may know an older commit. Of the first one that is found
-    /// they need not hear: they look it up themselves.
+    /// Records a commit. Returns whether other remotes of the address may know an older one. A reference's first
+    /// commit returns false: the other remotes look it up themselves.
     pub(super) fn update(&mut self, found: &FoundCommit) -> bool {
         let mut is_new = false;
         for name in found.names() {
@@ -108,7 +109,7 @@ mod tests {
         texts.iter().map(|text| Reference::parse(text).unwrap()).collect()
     }
 
-    /// The answer of a server whose HEAD is `main`.
+    /// Returns the answer of a server whose HEAD is `main`.
     fn answer(covers: &BTreeSet<Reference>, refs: &[(&str, u8)]) -> Refs {
         let names = covers.iter().flat_map(Reference::candidates).chain(["HEAD".to_owned()]);
         let wanted = RefNames::new(names).with_ranges(covers.iter().filter_map(Reference::range).cloned());
@@ -124,7 +125,7 @@ mod tests {
         answer
     }
 
-    /// The references that lead elsewhere after an answer.
+    /// Returns the references that moved with an answer.
     fn update(known: &mut KnownCommits, texts: &[&str], refs: &[(&str, u8)]) -> Vec<FoundCommit> {
         let covers = references(texts);
         known.update(&covers, &answer(&covers, refs))
@@ -153,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_commit_concerns_whoever_may_be_led_to_it() {
+    fn a_commit_concerns_consumers_whose_reference_may_lead_to_it() {
         let check = |asked: &str, refs: &[(&str, u8)], followed: &str, expected: bool| {
             let found = update(&mut KnownCommits::default(), &[asked], refs);
             let concerns = found[0].concerns(&Reference::parse(followed).unwrap());
@@ -186,7 +187,7 @@ mod tests {
         assert_eq!(hear(&mut one, "main", 2), [true]);
         assert_eq!(hear(&mut two, "refs/heads/main", 2), [false], "the first one was quicker");
         assert_eq!(hear(&mut two, "HEAD", 3), [true], "a new remote has found what the others do not know");
-        // A server that lags behind: each remote believes its own answers, and none is asked for ever.
+        // With a lagging server, each remote believes its own answers, and lookups end.
         assert_eq!(hear(&mut one, "main", 2), Vec::<bool>::new());
         assert_eq!(hear(&mut one, "main", 3), [false]);
     }

@@ -1,4 +1,5 @@
-//! Readers of hostile input, for a fuzzer: each takes any bytes, ends soon, does not panic, and keeps its promise.
+//! Fuzz targets for parsers of untrusted input. Each accepts any bytes, ends soon, does not panic, and checks an
+//! invariant.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +11,7 @@ use super::ssh_key::SshIdentity;
 
 pub use super::transport::fuzz::{pack, pkt_line};
 
-/// The address of a repository: what is shown of it is an address as well, and the same one.
+/// Parses the address of a repository. The displayed form parses to the same address.
 pub fn url(bytes: &[u8]) {
     let Ok(url) = RemoteUrl::parse(&String::from_utf8_lossy(bytes)) else { return };
     let shown = url.to_string();
@@ -18,7 +19,7 @@ pub fn url(bytes: &[u8]) {
     assert!(again.is_ok_and(|again| again == shown), "what is shown of an address is one");
 }
 
-/// A file `known_hosts`, after a line with the name of the host.
+/// Parses a `known_hosts` file, after a line with the host's name.
 pub fn known_hosts(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     let (host, text) = text.split_once('\n').unwrap_or(("example.org", &text));
@@ -26,14 +27,14 @@ pub fn known_hosts(bytes: &[u8]) {
     assert!(keys.are_known() || keys.shown().is_empty(), "only known keys are shown");
 }
 
-/// A private key in a Secret, after a line with its passphrase.
+/// Parses a private key of a Secret, after a line with its passphrase.
 pub fn ssh_key(bytes: &[u8]) {
     let end = bytes.iter().position(|byte| *byte == b'\n').unwrap_or(0);
     let (passphrase, key) = bytes.split_at(end);
     let field = |name: &str, bytes: &[u8]| (name.to_owned(), ByteString(bytes.to_vec()));
     let data = BTreeMap::from([field("key", key), field("password", passphrase)]);
     if let Ok(identity) = SshIdentity::read(&data) {
-        // Whether it can be opened is no promise.
+        // A parsed key need not be usable.
         let _ = identity.private_key();
     }
 }

@@ -1,6 +1,6 @@
 //! The address of a repository on a Git daemon: `git://host:port/path`.
 //!
-//! Invariant: it contains neither a user nor a password, because the daemon asks for none.
+//! Invariant: it contains neither a user nor a password; a Git daemon has no authentication.
 
 use std::fmt;
 
@@ -22,10 +22,10 @@ pub(super) struct GitAddress {
 }
 
 impl GitAddress {
-    /// Parses the rest after `git://`; or the rule that it breaks.
+    /// Parses the address after `git://`. The error is the violated rule.
     pub(super) fn parse(rest: &str) -> Result<Self, &'static str> {
         const FORM: &str = "an address of a Git daemon has the form git://host:port/path";
-        // As an HTTP address it is read by the same rules.
+        // The rules of HTTP addresses apply.
         let url = Url::parse(&format!("http://{rest}")).map_err(|_| FORM)?;
         if !url.username().is_empty() || url.password().is_some() {
             return Err("a Git daemon asks nobody who they are; give the address without a user");
@@ -47,17 +47,17 @@ impl GitAddress {
         if path.is_empty() || leads_up || path.chars().any(char::is_control) {
             return Err(FORM);
         }
-        // The port that is usual for HTTP is not shown as one by `port`.
+        // `Url::port` omits the default port of HTTP.
         let named_80 = rest.split('/').next().is_some_and(|authority| authority.ends_with(":80"));
         Ok(Self { host, port: url.port().unwrap_or(if named_80 { 80 } else { PORT }), path })
     }
 
-    /// The port, unless it is that of Git daemons.
+    /// Returns the port unless it is the default of Git daemons.
     pub(super) fn unusual_port(&self) -> Option<u16> {
         Some(self.port).filter(|port| *port != PORT)
     }
 
-    /// `host`, or `host:port`.
+    /// Returns `host` or `host:port`.
     pub(super) fn authority(&self) -> String {
         match self.port {
             PORT if self.host.contains(':') => format!("[{}]", self.host),

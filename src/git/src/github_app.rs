@@ -1,9 +1,9 @@
-//! A GitHub App in a Secret: with its private key it asks for a token that opens the repositories of an installation.
+//! A GitHub App in a Secret. Its private key requests a token for the repositories of an installation.
 //!
-//! Invariant: no error and no `Debug` shows anything of the key.
-//! Invariant: what the key signs is sent over TLS only.
+//! Invariant: no error and no `Debug` shows any part of the key.
+//! Invariant: signed requests are sent over TLS only.
 //!
-//! Deliberately not here: clocks, and asking for the token (`transport::app_token`).
+//! Not here: clocks, and the request itself (`transport::app_token`).
 
 use std::collections::BTreeMap;
 
@@ -27,22 +27,22 @@ const INSTALLATION: &str = "githubAppInstallationID";
 const OWNER: &str = "githubAppInstallationOwner";
 const KEY: &str = "githubAppPrivateKey";
 const BASE: &str = "githubAppBaseURL";
-/// All fields of a Secret that are read.
+/// The fields of a Secret that are read.
 pub(super) const FIELDS: [&str; 5] = [ID, INSTALLATION, OWNER, KEY, BASE];
 /// The API of `github.com`.
 const PUBLIC_API: &str = "https://api.github.com/";
 /// Maximum bytes of the private key.
 const KEY_BYTES: usize = 16 << 10;
-/// Seconds that the clocks of both sides may differ.
+/// Allowed clock difference between both sides, in seconds.
 const SKEW: i64 = 60;
-/// Seconds that a signed request is valid; GitHub allows 600.
+/// Validity of a signed request, in seconds. GitHub allows 600.
 const VALID: i64 = 540;
 
-/// Which installation of an App.
+/// The installation of an App.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 enum Installation {
     Number(String),
-    /// A user or an organization, whose installation the API names.
+    /// A user or organization. The API returns its installation.
     Owner(String),
 }
 
@@ -52,7 +52,7 @@ pub struct GithubApp {
     id: String,
     installation: Installation,
     key: Secret<String>,
-    /// Address of the API, if it is not that of `github.com`.
+    /// Address of the API, unless it is that of `github.com`.
     base: Option<Url>,
 }
 
@@ -64,7 +64,7 @@ impl GithubApp {
         }
         let unusable = |field, why| AccessFault::UnusableField { field, why };
         let id = number(data, ID)?;
-        // The number is one request less.
+        // A given installation number wins: it saves one request.
         let installation = if data.contains_key(OWNER) && !data.contains_key(INSTALLATION) {
             let owner = field(data, OWNER)?;
             let is_plain = owner.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'));
@@ -83,11 +83,12 @@ impl GithubApp {
         Ok(Some(Self { id, installation, key: Secret::new(key.to_owned()), base }))
     }
 
-    /// The API that gives the token, for a repository at this address. What the key signs is worth a token of the App, so it is
-    /// sent to GitHub's own API, or to the one that the Secret names; never to a host that only the repository's address names.
+    /// Returns the API that issues tokens for a repository at this address. A signed request is worth a token of the
+    /// App, so it is sent only to GitHub's own API or to the API in the Secret. A host that only the repository's
+    /// address names never receives one.
     ///
     /// # Errors
-    /// The repository is not on `github.com`, and the Secret names no API.
+    /// If the repository is not on `github.com` and the Secret names no API.
     pub(super) fn api(&self, repository: &Url) -> Result<Url, AccessFault> {
         match &self.base {
             Some(base) => Ok(base.clone()),
@@ -98,16 +99,16 @@ impl GithubApp {
         }
     }
 
-    /// Where the installation of its owner is asked for; `None` if its number is known.
+    /// Returns the address for looking up the owner's installation; `None` if its number is known.
     pub(super) fn installation_url(&self, api: &Url) -> Option<Url> {
         match &self.installation {
             Installation::Number(_) => None,
-            // Of users and organizations alike.
+            // This path works for users and organizations.
             Installation::Owner(owner) => Some(below(api, &format!("users/{owner}/installation"))),
         }
     }
 
-    /// Where the token is asked for; `found` is the installation of its owner.
+    /// Returns the address for requesting a token. `found` is the installation of the owner.
     pub(super) fn token_url(&self, api: &Url, found: Option<u64>) -> Url {
         let number = match &self.installation {
             Installation::Number(number) => number.clone(),
@@ -116,7 +117,7 @@ impl GithubApp {
         below(api, &format!("app/installations/{number}/access_tokens"))
     }
 
-    /// What asks for a token at this time, in seconds since 1970.
+    /// Returns the signed request for a token. `now` is in seconds since 1970.
     pub(super) fn signed_request(&self, now: i64) -> Result<Secret<String>, AccessFault> {
         let claims = serde_json::json!({ "iat": now - SKEW, "exp": now + VALID, "iss": self.id });
         let part = |text: &str| BASE64_URL_SAFE_NO_PAD.encode(text);
@@ -128,12 +129,12 @@ impl GithubApp {
         Ok(Secret::new(format!("{signed}.{}", BASE64_URL_SAFE_NO_PAD.encode(signature))))
     }
 
-    /// What distinguishes an App and the API that gives its tokens, without anything of its key.
+    /// Returns a digest that distinguishes an App and its API, and reveals nothing of the key.
     pub(super) fn digest(&self, api: &Url) -> [u8; 32] {
         digest(self.parts().into_iter().chain([api.as_str()]))
     }
 
-    /// The parts that distinguish Apps.
+    /// Returns the parts that distinguish Apps.
     pub(super) fn parts(&self) -> Vec<&str> {
         let base = self.base.as_ref().map_or("", Url::as_str);
         let (installation, is_owner) = match &self.installation {
@@ -145,7 +146,7 @@ impl GithubApp {
     }
 }
 
-/// A number in a Secret.
+/// Reads a number from a Secret.
 fn number(data: &BTreeMap<String, ByteString>, key: &'static str) -> Result<String, AccessFault> {
     let number = field(data, key)?;
     let is_plain = number.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'.');
@@ -155,7 +156,7 @@ fn number(data: &BTreeMap<String, ByteString>, key: &'static str) -> Result<Stri
     Ok(number)
 }
 
-/// A path below an address.
+/// Returns the address of a path below `api`.
 fn below(api: &Url, path: &str) -> Url {
     let mut url = api.clone();
     url.set_path(&format!("{}/{path}", api.path().trim_end_matches('/')));

@@ -1,8 +1,8 @@
-//! The syntax of `.gitmodules`, and of `.lfsconfig`: that of Git's configuration files.
+//! Parses `.gitmodules` and `.lfsconfig`, which have the syntax of Git's configuration files.
 //!
-//! Invariant: it is read as Git reads it from a commit: nothing that it says includes another file.
-//! Deliberately not here: libgit2's own reader, which reads files on the disk only and follows their `include.path`; and
-//! what the settings mean (`submodules`).
+//! Invariant: the file is read as Git reads it from a commit: no setting includes another file.
+//! Not here: libgit2's own reader, which reads only files on disk and follows their `include.path`; and the meaning
+//! of the settings (`submodules`).
 
 use std::iter::Peekable;
 use std::str::Chars;
@@ -10,18 +10,18 @@ use std::str::Chars;
 const SECTION: &str = "a section of .gitmodules has the form [submodule \"name\"]";
 const LINE: &str = "a line of .gitmodules has the form key = value";
 
-/// A line of the file.
+/// A setting of the file.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Setting {
-    /// Its section, as in `submodule.name`; the first part is in lower case.
+    /// Its section, as in `submodule.name`. The first part is in lower case.
     pub(super) section: String,
-    /// In lower case.
+    /// The key, in lower case.
     pub(super) key: String,
-    /// `None` if there is no equals sign.
+    /// The value; `None` without an equals sign.
     pub(super) value: Option<String>,
 }
 
-/// The settings of a file, in its order; after an error there are no more.
+/// Iterates over the settings of a file. It ends after the first error.
 pub(super) struct Settings<'t> {
     rest: Characters<'t>,
     section: String,
@@ -62,7 +62,7 @@ impl Iterator for Settings<'_> {
     }
 }
 
-/// Characters, with one kind of line end.
+/// Characters with normalized line ends.
 struct Characters<'t>(Peekable<Chars<'t>>);
 
 impl Iterator for Characters<'_> {
@@ -86,7 +86,7 @@ fn is_key(character: char) -> bool {
     character.is_ascii_alphanumeric() || character == '-'
 }
 
-/// What follows `[`.
+/// Reads a section header after `[`.
 fn section(rest: &mut Characters<'_>) -> Option<String> {
     let mut name = String::new();
     loop {
@@ -113,7 +113,7 @@ fn section(rest: &mut Characters<'_>) -> Option<String> {
     (rest.next()? == ']').then_some(name)
 }
 
-/// A key that begins with `first`, and its value.
+/// Reads a setting. `first` is the first character of its key.
 fn setting(first: char, rest: &mut Characters<'_>) -> Result<(String, Option<String>), &'static str> {
     let mut key = String::from(first.to_ascii_lowercase());
     let mut next = rest.next();
@@ -131,10 +131,10 @@ fn setting(first: char, rest: &mut Characters<'_>) -> Result<(String, Option<Str
     }
 }
 
-/// A value without quotes, escapes and comments.
+/// Reads a value, without quotes, escapes and comments.
 fn value(rest: &mut Characters<'_>) -> Result<String, &'static str> {
     let (mut text, mut is_quoted) = (String::new(), false);
-    // Blanks at the ends count only in quotes.
+    // Leading and trailing blanks count only in quotes.
     let mut kept = 0;
     while let Some(character) = rest.next() {
         match character {
@@ -155,7 +155,7 @@ fn value(rest: &mut Characters<'_>) -> Result<String, &'static str> {
             }
             '"' => is_quoted = !is_quoted,
             '\\' => match rest.next() {
-                // The value goes on in the next line.
+                // The value continues on the next line.
                 Some('\n') => continue,
                 Some('n') => text.push('\n'),
                 Some('t') => text.push('\t'),

@@ -1,14 +1,13 @@
-//! What the remotes of one host share: how many of them are asked at once, how fast the first lookups follow each other,
-//! and until when the host wants to be left alone.
+//! Limits shared by the remotes of one host: concurrent lookups, the rate of first lookups, and `Retry-After`.
 //!
-//! Invariant: a slow host holds up its own remotes only.
-//! Invariant: the first remotes of a host are asked at once, and the others one after the other, for all namespaces together.
-//! Namespaces take turns: before a remote is asked, at most as many of each other namespace are asked as of its own.
-//! Invariant: a host that sent `Retry-After` is not asked about its other remotes with the same credentials, for at most
-//! [`MAX_QUIET`]. The remote that was answered so is its consumers' matter, who may ask again when a person wants it.
-//! Invariant: a host that is reached through a proxy, or trusted by CAs, of somebody's own is another host: what answers
-//! there says nothing about the real one.
-//! Deliberately not here: clocks and waiting; the lookups.
+//! Invariant: a slow host delays only its own remotes.
+//! Invariant: the first remotes of a host are looked up at once, the others at a fixed rate across all namespaces.
+//! Namespaces take turns: before a remote is looked up, each other namespace has at most as many lookups as its own.
+//! Invariant: after a `Retry-After`, other remotes of the host with the same credentials are not looked up for at
+//! most [`MAX_QUIET`]. The remote that received it is left to its consumers, which may retry on a user's request.
+//! Invariant: a host behind a custom proxy or with custom CAs is another host. Its answers say nothing about the real
+//! one.
+//! Not here: clocks, waiting, and the lookups.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -22,15 +21,15 @@ use super::fair_queue::{FairQueue, Tenant};
 use super::permits::Permits;
 use super::{Connection, RemoteUrl};
 
-/// Lookups at a host at the same time; a namespace gets at most half of those that are free.
+/// Maximum concurrent lookups at a host. A namespace gets at most half of the free ones.
 const AT_ONCE: usize = 16;
-/// First lookups at a host that need not wait.
+/// Number of first lookups at a host that need not wait.
 const BURST: u32 = 16;
-/// Between the following ones.
+/// Interval between the following ones.
 const PACE: Duration = Duration::from_millis(20);
-/// The longest that one answer keeps the other remotes of the host from being asked.
+/// Maximum time for which one answer blocks lookups of the host's other remotes.
 const MAX_QUIET: Duration = Duration::from_secs(300);
-/// Hosts that are known before those are dropped that nobody uses.
+/// Number of known hosts above which unused ones are dropped.
 const KNOWN: usize = 64;
 
 /// All hosts.
@@ -46,11 +45,11 @@ pub(super) struct Host {
 
 #[derive(Debug)]
 struct State {
-    /// When the next first lookup is due.
+    /// Time of the next first lookup.
     next: Option<Instant>,
-    /// First lookups that wait for that. None holds a permit of this queue, so namespaces take turns.
+    /// First lookups that wait for `next`. None holds a permit of this queue, so namespaces take turns.
     waiting: FairQueue<oneshot::Sender<()>>,
-    /// Whether a task serves them.
+    /// Whether a task serves the waiting lookups.
     is_served: bool,
     quiet: Option<Quiet>,
 }
@@ -66,7 +65,7 @@ struct Quiet {
 pub(super) type Asking = (Identity, [u8; 32]);
 
 impl Hosts {
-    /// The host of a remote; `None` if that is local.
+    /// Returns the host of a remote; `None` for a local one.
     pub(super) fn get(&self, url: &RemoteUrl, connection: &Connection, now: Instant) -> Option<Arc<Host>> {
         let mut name = name(url)?;
         if connection.proxy.is_some() || connection.authorities.is_some() {
@@ -85,23 +84,23 @@ impl Hosts {
 }
 
 impl Host {
-    /// Adds a remote of this namespace that was never asked before. Returns whether somebody has to begin to [`serve`](Self::serve)
-    /// those that wait.
+    /// Queues the first lookup of a remote of this namespace. Returns whether the caller must start to
+    /// [`serve`](Self::serve) the queue.
     pub(super) fn wait(&self, tenant: &Tenant, waiter: oneshot::Sender<()>) -> bool {
         self.state.lock().wait(tenant, waiter)
     }
 
-    /// Lets all first lookups begin that are due. Returns how long until the next one is; `None` if none waits.
+    /// Starts all first lookups that are due. Returns the time until the next one; `None` if none waits.
     pub(super) fn serve(&self, now: Instant) -> Option<Duration> {
         self.state.lock().serve(now)
     }
 
-    /// The status and for how much longer the host wants to be left alone about this remote.
+    /// Returns the HTTP status, and for how much longer the host must not be asked about this remote.
     pub(super) fn quiet(&self, remote: &Asking, now: Instant) -> Option<(u16, Duration)> {
         self.state.lock().quiet(remote, now)
     }
 
-    /// The host answered a remote that it wants to be left alone.
+    /// Records that the host answered a remote with a retry delay.
     pub(super) fn set_quiet(&self, remote: Asking, status: u16, after: Duration, now: Instant) {
         self.state.lock().quiet = Some(Quiet { remote, status, until: now + after.min(MAX_QUIET) });
     }
@@ -112,15 +111,15 @@ impl State {
         Self { next: None, waiting: FairQueue::new(usize::MAX), is_served: false, quiet: None }
     }
 
-    /// Adds a first lookup. Returns whether somebody has to begin to serve those that wait.
+    /// Queues a first lookup. Returns whether the caller must start to serve the queue.
     fn wait(&mut self, tenant: &Tenant, waiter: oneshot::Sender<()>) -> bool {
         self.waiting.wait(tenant, waiter, oneshot::Sender::is_closed);
         !std::mem::replace(&mut self.is_served, true)
     }
 
-    /// Lets all first lookups begin that are due. Returns how long until the next one is; `None` if none waits.
+    /// Starts all first lookups that are due. Returns the time until the next one; `None` if none waits.
     fn serve(&mut self, now: Instant) -> Option<Duration> {
-        // Who did not ask for long may ask for several at once.
+        // An idle period allows a burst of lookups.
         let earliest = now.checked_sub(PACE * (BURST - 1)).unwrap_or(now);
         let mut next = self.next.map_or(earliest, |next| next.max(earliest));
         while next <= now {
@@ -129,7 +128,7 @@ impl State {
                 return None;
             };
             self.waiting.give_back(&tenant);
-            // Who has given up is passed over.
+            // A waiter that has given up consumes no slot.
             if waiter.send(()).is_ok() {
                 next += PACE;
                 self.next = Some(next);
@@ -153,7 +152,7 @@ impl State {
     }
 }
 
-/// Host and port.
+/// Returns scheme, host and port as one text.
 fn name(url: &RemoteUrl) -> Option<String> {
     if let Some(address) = url.ssh() {
         return Some(format!("ssh {}:{}", address.host, address.port));
@@ -176,7 +175,7 @@ mod tests {
         hosts.get(&RemoteUrl::parse(url).unwrap(), &Connection::default(), Instant::now())
     }
 
-    /// When first lookups begin, as far as they are served.
+    /// Simulates a host, and records when first lookups are served.
     struct Begun {
         state: State,
         start: Instant,
@@ -197,7 +196,7 @@ mod tests {
             }
         }
 
-        /// Serves until none waits, or this time after the start. Returns when it ended.
+        /// Serves until none waits or until `end` after the start. Returns when it ended.
         fn serve(&mut self, mut at: Duration, end: Duration) -> Duration {
             while let Some(wait) = self.state.serve(self.start + at).filter(|_| at < end) {
                 self.collect(at);
@@ -219,7 +218,7 @@ mod tests {
             self.served.iter().filter(|(of, _)| of == tenant).map(|(_, at)| *at).collect()
         }
 
-        /// The most that begin within 20 ms.
+        /// Returns the maximum number of lookups that begin within 20 ms.
         fn most_at_once(&self) -> usize {
             let times = self.served.iter().map(|(_, at)| *at);
             let within = |from: Duration| times.clone().filter(|at| *at >= from && *at < from + PACE).count();
@@ -267,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_given_up_takes_no_time_of_others() {
+    fn an_abandoned_lookup_takes_no_time_of_others() {
         let mut lookups = Begun::new();
         lookups.wait("gone", 500);
         lookups.waiting.clear();
@@ -295,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn hosts_that_nobody_uses_are_forgotten() {
+    fn unused_hosts_are_forgotten() {
         let hosts = Hosts::default();
         for number in 0..1000 {
             host(&hosts, &format!("https://h{number}.example/x"));

@@ -1,6 +1,7 @@
-//! Object ids, with one type for each kind of object, so that they cannot be mixed up.
+//! Object ids, with one type per kind of object, so that kinds cannot be confused.
 //!
-//! Invariant: an id is 20 bytes; its text is 40 lower-case hexadecimal digits. SHA-256 repositories are not supported.
+//! Invariant: an id is 20 bytes; its text is 40 lower-case hexadecimal digits. SHA-256 repositories are not
+//! supported.
 
 use std::fmt;
 use std::str::FromStr;
@@ -19,12 +20,12 @@ impl Id {
         Some(Self(bytes))
     }
 
-    /// The id in its 20 bytes.
+    /// Builds an id from its 20 bytes.
     pub(super) fn from_bytes(bytes: &[u8]) -> Option<Self> {
         bytes.try_into().ok().map(Self)
     }
 
-    /// libgit2's form.
+    /// Returns the id in libgit2's form.
     pub(super) fn oid(self) -> Result<git2::Oid, Fault> {
         git2::Oid::from_bytes(&self.0).map_err(Fault::git)
     }
@@ -96,7 +97,7 @@ id!(
 );
 
 impl BlobId {
-    /// Of what is in no repository.
+    /// The id of content that is not in a repository.
     pub const NONE: Self = Self(Id([0; 20]));
 }
 

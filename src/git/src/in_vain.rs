@@ -1,8 +1,8 @@
-//! What was fetched from a remote in vain, so that it is not fetched again for each attempt and each consumer.
+//! Failed fetches of a remote, so that each attempt and each consumer need not repeat them.
 //!
-//! Invariant: only what comes out the same as long as the remote has the same is kept: no fault of the network, of the disk
-//! or of the credentials.
-//! Deliberately not here: the clock, which is an argument.
+//! Invariant: only failures that last while the remote is unchanged are recorded: no fault of network, disk or
+//! credentials.
+//! Not here: the clock. Times are arguments.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -13,17 +13,17 @@ use super::allowance::ALLOWED;
 use super::error::Fault;
 use super::id::{Commit, Id};
 
-/// Commits of a remote that are kept.
+/// Maximum number of recorded commits per remote.
 const KEPT: usize = 256;
-/// Fetches that fail before there is no other one: the first may have met a server that is just being mended.
+/// Failed fetches of a tip before further ones are skipped. A first failure may come from a server under repair.
 const TRIED: u32 = 3;
-/// After so long a remote that has the same is asked again.
+/// Time after which an unchanged remote is asked again.
 pub(super) const ASK_AFTER: Duration = Duration::from_secs(3600);
 
-/// What was fetched from a remote in vain.
+/// Failed fetches of a remote.
 #[derive(Debug, Default)]
 pub(super) struct InVain {
-    /// Commits that were searched in the history of all branches, and where those were.
+    /// Commits that the history of all branches lacks, each with the tips of these branches.
     missing: VecDeque<(Commit, Tips)>,
     failed: VecDeque<Failed>,
 }
@@ -37,12 +37,12 @@ struct Failed {
 }
 
 impl InVain {
-    /// Whether the history of these branches was searched for the commit already.
+    /// Returns whether the history of these branches was already searched for the commit.
     pub(super) fn lacks(&self, commit: Commit, tips: Tips) -> bool {
         self.missing.contains(&(commit, tips))
     }
 
-    /// The history of these branches does not have the commit.
+    /// Records that the history of these branches lacks the commit.
     pub(super) fn add_missing(&mut self, commit: Commit, tips: Tips) {
         self.missing.retain(|(known, _)| *known != commit);
         self.missing.push_back((commit, tips));
@@ -51,19 +51,19 @@ impl InVain {
         }
     }
 
-    /// Why the tip is not fetched now.
+    /// Returns why fetches of the tip are skipped.
     pub(super) fn fault(&self, tip: Id, now: Instant) -> Option<Arc<Fault>> {
         let failed = self.failed.iter().find(|failed| failed.tip == tip)?;
         let holds = failed.times >= TRIED && now.saturating_duration_since(failed.first) < ASK_AFTER;
         holds.then(|| Arc::clone(&failed.fault))
     }
 
-    /// A fetch of the tip failed.
+    /// Records a failed fetch of the tip.
     pub(super) fn add_failure(&mut self, tip: Id, fault: Fault, now: Instant) -> Arc<Fault> {
         let fault = Arc::new(fault);
         let lasts = match *fault {
             Fault::Pack { .. } | Fault::Incomplete | Fault::Broken { .. } => true,
-            // What one repository asks for says nothing to others with the same submodule.
+            // The limit applies to one repository's request, not to others with the same submodule.
             Fault::TooLarge { what, .. } => what != ALLOWED,
             _ => false,
         };

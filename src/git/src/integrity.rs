@@ -1,7 +1,7 @@
-//! Whether the packs of a mirror are on the disk as they were written. Everything here blocks.
+//! Verifies the checksums of a mirror's packs on disk. Everything here blocks.
 //!
-//! A file that a commit names and that cannot be read is the fault of the disk or of the remote: the remote chose it if
-//! every pack is there and has its checksum.
+//! If a file of a commit cannot be read, either the disk or the remote is at fault. It is the remote if every pack
+//! exists and has its checksum.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -11,13 +11,13 @@ use std::path::Path;
 use ring::digest::{Context, SHA1_FOR_LEGACY_USE_ONLY};
 use rustix::io::Errno;
 
-/// Length of a checksum.
+/// Length of a checksum, in bytes.
 const SUM: usize = 20;
 const PIECE: usize = 64 << 10;
 const PACK: &str = "pack";
 const INDEX: &str = "idx";
 
-/// The packs in a directory that have an index, without their extensions.
+/// Returns the packs in a directory that have an index, without their extensions.
 pub(super) fn packs(directory: &Path) -> io::Result<BTreeSet<String>> {
     let mut found = BTreeSet::new();
     for entry in fs::read_dir(directory)? {
@@ -33,7 +33,7 @@ pub(super) fn packs(directory: &Path) -> io::Result<BTreeSet<String>> {
     Ok(found)
 }
 
-/// Removes what is left of packs whose reception was interrupted.
+/// Removes the remains of packs whose reception was interrupted.
 pub(super) fn remove_unfinished(directory: &Path) -> io::Result<()> {
     let finished = packs(directory)?;
     for entry in fs::read_dir(directory)? {
@@ -46,10 +46,10 @@ pub(super) fn remove_unfinished(directory: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Why the packs are not as they were written; `None` if they are.
+/// Returns how the packs are damaged; `None` if they are intact.
 ///
 /// # Errors
-/// The process lacks something that it needs to read them, which says nothing about them.
+/// If the process lacks a resource for reading them. This says nothing about the packs.
 pub(super) fn damage(directory: &Path, packs: &BTreeSet<String>) -> io::Result<Option<String>> {
     for name in packs {
         let pack = directory.join(name).with_extension(PACK);
@@ -58,7 +58,7 @@ pub(super) fn damage(directory: &Path, packs: &BTreeSet<String>) -> io::Result<O
             (Err(error), _) | (_, Err(error)) if is_passing(&error) => return Err(error),
             (Err(error), _) => return Ok(Some(format!("a pack: {error}"))),
             (_, Err(error)) => return Ok(Some(format!("the index of a pack: {error}"))),
-            // An index ends with the checksum of its pack and its own.
+            // An index ends with its pack's checksum and its own.
             (Ok((sum, _)), Ok((_, before))) if sum != before => {
                 return Ok(Some("a pack and its index differ".to_owned()));
             }
@@ -68,13 +68,13 @@ pub(super) fn damage(directory: &Path, packs: &BTreeSet<String>) -> io::Result<O
     Ok(None)
 }
 
-/// Whether it is about the process, not about the file.
+/// Returns whether the error concerns the process, not the file.
 fn is_passing(error: &io::Error) -> bool {
     let codes = [Errno::MFILE, Errno::NFILE, Errno::NOMEM, Errno::INTR, Errno::AGAIN];
     error.raw_os_error().is_some_and(|code| codes.iter().any(|passing| passing.raw_os_error() == code))
 }
 
-/// The checksum at the end of a file, and the bytes before that, if it is right.
+/// Verifies the checksum at the end of a file. Returns it with the bytes before it.
 fn checked(path: &Path) -> io::Result<([u8; SUM], [u8; SUM])> {
     let file = File::open(path)?;
     let length = file.metadata()?.len();

@@ -1,7 +1,7 @@
-//! What was found to be signed.
+//! Cached results of successful signature checks.
 //!
-//! Invariant: only judgements in favour are kept, each for one object, one commit, one name and one set of keys, and none for longer
-//! than the keys are valid that it relies on.
+//! Invariant: only successes are cached, each for one object, commit, name and set of keys, and only while these keys
+//! are valid.
 
 use std::collections::VecDeque;
 
@@ -9,9 +9,9 @@ use jiff::Timestamp;
 
 use super::id::{Commit, Id};
 
-/// Judgements that are remembered for a remote.
+/// Maximum number of cached results per remote.
 const REMEMBERED: usize = 64;
-/// What was found to be signed: the object, the commit that the server said it leads to, the name that led to it, and the
+/// The subject of a check: the object, the commit that the server resolves it to, the name that led to it, and the
 /// keys.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Judged {
@@ -21,12 +21,12 @@ pub(super) struct Judged {
     pub(super) keys: [u8; 32],
 }
 
-/// The last judgements in favour, each with its end if it has one.
+/// The last successful checks, each with its expiry if it has one.
 #[derive(Debug, Default)]
 pub(super) struct Judgements(VecDeque<(Judged, Option<Timestamp>)>);
 
 impl Judgements {
-    /// Remembers one until that time; the oldest one is forgotten.
+    /// Caches a success until that time, and drops the oldest one.
     pub(super) fn add(&mut self, judged: Judged, until: Option<Timestamp>) {
         self.0.retain(|(known, _)| *known != judged);
         self.0.truncate(REMEMBERED - 1);

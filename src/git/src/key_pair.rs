@@ -1,7 +1,7 @@
 //! New SSH key pairs, and the public half of a Secret's private key.
 //!
-//! Invariant: the private half is never shown; the public half is one line without control characters.
-//! Deliberately not here: chance (the seed is an argument), and where a key is kept.
+//! Invariant: the private half is never shown. The public half is one line without control characters.
+//! Not here: randomness (the seed is an argument), and the storage of keys.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use super::known_hosts;
 use super::ssh_key::{FIELDS, SshIdentity};
 use mainstay_object::Secret;
 
-/// Number of random bytes that an ed25519 key is made from.
+/// Number of random bytes for an ed25519 key.
 pub const SEED_BYTES: usize = 32;
 /// Field of a Secret under which a new private key is stored.
 pub const PRIVATE_FIELD: &str = FIELDS[0];
@@ -25,7 +25,7 @@ pub const PUBLIC_FIELD: &str = "key.pub";
 /// A new key pair.
 #[derive(Debug)]
 pub struct KeyPair {
-    /// The private key in the form of OpenSSH.
+    /// The private key in OpenSSH's format.
     pub private: Secret<String>,
     /// The public key as one line of `authorized_keys`, without a line break.
     pub public: String,
@@ -42,7 +42,7 @@ pub struct PublicHalf {
     pub shown: String,
 }
 
-/// The ed25519 key pair of these random bytes. `None` if the comment cannot stand in a key.
+/// Returns the ed25519 key pair of these random bytes; `None` if the comment is not allowed in a key.
 pub fn key_pair(seed: &Secret<[u8; SEED_BYTES]>, comment: &str) -> Option<KeyPair> {
     if comment.chars().any(char::is_control) {
         return None;
@@ -52,18 +52,18 @@ pub fn key_pair(seed: &Secret<[u8; SEED_BYTES]>, comment: &str) -> Option<KeyPai
     Some(KeyPair { private, public: key.public_key().to_openssh().ok()? })
 }
 
-/// Whether the data of a Secret holds something where a private key is looked for.
+/// Returns whether the data of a Secret has content in a private key field.
 pub fn holds_key(data: &BTreeMap<String, ByteString>) -> bool {
     FIELDS.iter().any(|field| data.get(*field).is_some_and(|value| !value.0.is_empty()))
 }
 
-/// The public half of the private key in the data of a Secret, whatever its `key.pub` says. Decrypting a key takes some
-/// tenths of a second.
+/// Returns the public half of the private key in the data of a Secret. `key.pub` is ignored. Decrypting a key takes
+/// some tenths of a second.
 pub fn public_half(data: &BTreeMap<String, ByteString>) -> Result<PublicHalf, Error> {
     let failed = |cause| Error::Authenticate { cause: std::sync::Arc::new(cause) };
     let key = SshIdentity::read(data).and_then(|identity| Ok(identity.private_key()?)).map_err(failed)?;
     let public = key.public_key();
-    // The comment is the Secret's, and the rest is encoded here.
+    // Only the comment is the Secret's text; the rest was encoded here.
     let line = public.to_openssh().unwrap_or_default();
     Ok(PublicHalf {
         line: line.chars().filter(|c| !c.is_control()).collect(),

@@ -1,21 +1,21 @@
 //! Known SSH host keys, in the format of OpenSSH's `known_hosts`, and the check of a key that a server presents.
 //!
-//! Invariant: a key is accepted only by a line that lists it for this host and port; an unreadable line accepts nothing
+//! Invariant: a key is accepted only if a line lists it for this host and port. An unreadable line accepts nothing
 //! and does not affect the others.
-//! Invariant: a key marked as `@revoked` is refused, whatever else accepts it, and so is a certificate that it signed.
-//! Invariant: a certificate is accepted only for a name that it has, as long as it is valid.
+//! Invariant: a key marked as `@revoked` is always refused, and so is a certificate that it signed.
+//! Invariant: a certificate is accepted only for its own names and within its validity.
 //!
-//! Deliberately not here: clocks; keys that are pinned at first use (`pinning`).
+//! Not here: clocks, and keys that are pinned at first use (`pinning`).
 
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use ring::hmac;
 use russh::keys::ssh_key::certificate::CertType;
 use russh::keys::{Algorithm, Certificate, EcdsaCurve, HashAlg, PublicKey};
 
-/// The keys that large hosts publish, for repositories whose Secret has no `known_hosts`.
+/// The published keys of large Git hosts, for repositories whose Secret has no `known_hosts`.
 pub const PUBLISHED: &str = include_str!("known_hosts.txt");
 
-/// Bytes of a `known_hosts`. A longer one is not read at all: what it revokes may stand at its end.
+/// Maximum size of a `known_hosts`, in bytes. A longer one is refused whole, because a revocation can be at its end.
 pub(super) const MAX_BYTES: usize = 256 << 10;
 
 /// The known keys of one host.
@@ -30,25 +30,25 @@ pub(super) struct HostKeys {
 /// The result of checking a host key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum HostKeyCheck {
-    /// It is the host's key.
+    /// The key is a known key of the host.
     Accepted,
     /// No key of the host is known.
     Unknown,
-    /// The host has other known keys.
+    /// The host's known keys differ.
     Changed,
     /// The key, or the CA that signed it, is revoked.
     Revoked,
-    /// A known CA has signed the host's certificate, which is not accepted for this reason.
+    /// A known CA has signed the host's certificate, but it is invalid for this reason.
     BadCertificate(&'static str),
 }
 
-/// Whether this text lists a key of the host, or an authority for it; `name` is its name there, with the port unless that is 22.
+/// Returns whether the text lists a key or a CA for the host. `name` includes the port unless it is 22.
 pub fn lists_host(text: &str, name: &str) -> bool {
     HostKeys::read(text, name).are_known()
 }
 
 impl HostKeys {
-    /// The keys of a host in `text`; `name` is its name there, with the port unless that is 22.
+    /// Reads the keys of a host from `text`. `name` includes the port unless it is 22.
     pub(super) fn read(text: &str, name: &str) -> Self {
         let mut keys = Self::default();
         for line in text.lines() {
@@ -63,31 +63,31 @@ impl HostKeys {
         keys
     }
 
-    /// Whether a key of the host is known, or an authority for it.
+    /// Returns whether a key or a CA of the host is known.
     pub(super) fn are_known(&self) -> bool {
         !self.accepted.is_empty() || !self.authorities.is_empty()
     }
 
-    /// These keys and one more, which has its type and its base64 text; one that cannot be read is none.
+    /// Adds a key, given as type and base64 text. An unreadable key is ignored.
     pub(super) fn with(mut self, key: &str) -> Self {
         self.accepted.extend(PublicKey::from_openssh(key));
         self
     }
 
-    /// The same keys without those that are revoked in `other`.
+    /// Removes the keys that `other` revokes.
     pub(super) fn without_revoked_in(mut self, other: Self) -> Self {
         self.revoked.extend(other.revoked);
         self
     }
 
-    /// The parts that distinguish them.
+    /// Returns the parts that distinguish sets of keys.
     pub(super) fn parts(&self) -> Vec<String> {
         let lists = [("accepted", &self.accepted), ("revoked", &self.revoked), ("authorities", &self.authorities)];
         let part = |word: &'static str| move |key: &PublicKey| format!("{word} {}", key.fingerprint(HashAlg::Sha256));
         lists.into_iter().flat_map(|(word, keys)| keys.iter().map(part(word))).collect()
     }
 
-    /// Checks a host's certificate; `now` is in seconds since 1970.
+    /// Checks a host's certificate. `now` is in seconds since 1970.
     pub(super) fn judge_certificate(&self, certificate: &Certificate, host: &str, now: u64) -> HostKeyCheck {
         let by_itself = self.judge(&PublicKey::from(certificate.public_key().clone()));
         let signed_by = |keys: &[PublicKey]| keys.iter().any(|key| key.key_data() == certificate.signature_key());
@@ -129,7 +129,7 @@ impl HostKeys {
         }
     }
 
-    /// Types and fingerprints of the host's keys, for messages.
+    /// Returns types and fingerprints of the host's keys, for messages.
     pub(super) fn shown(&self) -> String {
         const SHOWN: usize = 4;
         let shown: Vec<_> = self.accepted.iter().take(SHOWN).map(shown).collect();
@@ -137,13 +137,13 @@ impl HostKeys {
         format!("{}{more}", shown.join(", "))
     }
 
-    /// The algorithms of host certificates to offer: none unless a CA is known.
+    /// Returns the host certificate algorithms to offer; none unless a CA is known.
     pub(super) fn certificate_algorithms(&self) -> Vec<Algorithm> {
         if self.authorities.is_empty() { Vec::new() } else { self.algorithms() }
     }
 
-    /// The host key algorithms to offer, those of known keys first: a host that has a known key presents that one; any
-    /// other presents a key that is refused by its fingerprint.
+    /// Returns the host key algorithms to offer, those of known keys first. A host with a known key then presents it.
+    /// Other hosts present a key that is refused by its fingerprint.
     pub(super) fn algorithms(&self) -> Vec<Algorithm> {
         let known = self.accepted.iter().flat_map(|key| signed_by(&key.algorithm()));
         let all = [EcdsaCurve::NistP256, EcdsaCurve::NistP384, EcdsaCurve::NistP521];
@@ -159,7 +159,7 @@ impl HostKeys {
     }
 }
 
-/// The signature algorithms of a key type; none with SHA-1, and none for DSA.
+/// Returns the signature algorithms of a key type; none with SHA-1, and none for DSA.
 fn signed_by(kind: &Algorithm) -> Vec<Algorithm> {
     match kind {
         Algorithm::Rsa { .. } => {
@@ -170,12 +170,12 @@ fn signed_by(kind: &Algorithm) -> Vec<Algorithm> {
     }
 }
 
-/// The lines of `text` about a host, for whom only its keys matter.
+/// Returns the lines of `text` about a host.
 pub(super) fn lines<'t>(text: &'t str, name: &str) -> impl Iterator<Item = &'t str> {
     text.lines().map(str::trim).filter(move |line| entry(line, name).is_some())
 }
 
-/// Type and fingerprint of a key, as `ssh-keygen -l` prints them.
+/// Returns type and fingerprint of a key, as `ssh-keygen -l` prints them.
 pub(super) fn shown(key: &PublicKey) -> String {
     let kind = match key.algorithm() {
         Algorithm::Rsa { .. } => "RSA",
@@ -186,12 +186,12 @@ pub(super) fn shown(key: &PublicKey) -> String {
     format!("{} ({kind})", key.fingerprint(HashAlg::Sha256))
 }
 
-/// Type and base64 text of a key, as in `known_hosts`.
+/// Returns type and base64 text of a key, as in `known_hosts`.
 pub(super) fn text(key: &PublicKey) -> Option<String> {
     PublicKey::from(key.key_data().clone()).to_openssh().ok()
 }
 
-/// Marker and key of a line, if it is about the host.
+/// Returns marker and key of a line, if it is about the host.
 fn entry<'l>(line: &'l str, name: &str) -> Option<(Option<&'l str>, PublicKey)> {
     if line.is_empty() || line.starts_with('#') {
         return None;
@@ -221,7 +221,7 @@ fn is_about(hosts: &str, name: &str) -> bool {
     is_listed
 }
 
-/// Whether `<salt>|<hash>` is the HMAC-SHA1 of the name, with which OpenSSH hides host names.
+/// Checks whether `<salt>|<hash>` is the HMAC-SHA1 of the name. OpenSSH hides host names in this form.
 fn is_hash_of(hashed: &str, name: &str) -> Option<bool> {
     let (salt, hash) = hashed.split_once('|')?;
     let (salt, hash) = (BASE64_STANDARD.decode(salt).ok()?, BASE64_STANDARD.decode(hash).ok()?);
@@ -229,7 +229,8 @@ fn is_hash_of(hashed: &str, name: &str) -> Option<bool> {
     Some(hmac::verify(&key, name.as_bytes(), &hash).is_ok())
 }
 
-/// Whether a pattern with `*` and `?` matches the whole name, ignoring case. Its cost is the product of both lengths.
+/// Returns whether a pattern with `*` and `?` matches the whole name, ignoring case. The cost is the product of both
+/// lengths.
 fn matches(pattern: &str, name: &str) -> bool {
     let (pattern, name) = (pattern.to_ascii_lowercase().into_bytes(), name.as_bytes());
     let (mut at, mut here, mut retry) = (0, 0, None);
@@ -312,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn what_another_list_revokes_is_refused() {
+    fn a_key_revoked_by_another_list_is_refused() {
         let keys = HostKeys::read(&format!("h {ED}"), "h");
         let other = HostKeys::read(&format!("@revoked * {ED}\nh {OTHER}"), "h");
         let keys = keys.without_revoked_in(other);
@@ -350,7 +351,7 @@ mod tests {
     /// A key that no line lists.
     const NOWHERE: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIIazEu89wgQZ4bqs3d63QSMzYVa0MuJ2e2gKTKqu+UUO";
 
-    /// A line as OpenSSH writes it, or nearly so; about the host `h`, or another one.
+    /// Generates a line similar to OpenSSH's, about the host `h` or another one.
     fn line() -> impl Strategy<Value = String> {
         let markers = ["", "@cert-authority ", "@revoked ", "@other ", "#"];
         let hosts = [
@@ -371,7 +372,7 @@ mod tests {
             .prop_map(|(marker, hosts, key, end)| format!("{marker}{hosts} {key}{end}"))
     }
 
-    /// Places in a text, each with what becomes of it there: another byte, none, or one more.
+    /// Generates positions in a text, each with a change: replace, remove or insert a byte.
     fn damage() -> impl Strategy<Value = Vec<(proptest::sample::Index, u8, u8)>> {
         proptest::collection::vec((any::<proptest::sample::Index>(), any::<u8>(), 0..3_u8), 1..6)
     }
@@ -395,7 +396,7 @@ mod tests {
         Ed25519Keypair::from_seed(&[7; 32]).into()
     }
 
-    /// A certificate of the host `h`.
+    /// Returns a certificate of the host `h`.
     fn certificate() -> Certificate {
         let mut builder = certificate::Builder::new([9; 16], key(ED).key_data().clone(), 0, 2000).unwrap();
         builder.cert_type(CertType::Host).unwrap().valid_principal("h").unwrap();

@@ -1,6 +1,6 @@
-//! The files in Git LFS that a mirror has. Everything here blocks.
+//! The Git LFS files of a mirror. Everything here blocks.
 //!
-//! Invariant: a file counts only if it has the SHA-256 of its pointer when it is read.
+//! Invariant: a file is used only if its content has the SHA-256 of its pointer when it is read.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
@@ -17,56 +17,56 @@ use super::id::{BlobId, Id};
 use super::lfs::{self, Pointer};
 use super::spool::Space;
 
-/// Directory of the files in that of a generation.
+/// Directory of the files, inside the directory of a generation.
 pub(super) const DIRECTORY: &str = "lfs";
 
-/// The pointers of a listing: by their ids, with a path for messages.
+/// The pointers of a listing by id, each with a path for messages.
 pub(super) type Pointers = BTreeMap<BlobId, (String, Pointer)>;
 
-/// Files in Git LFS that are to be read.
+/// The Git LFS files to read.
 #[derive(Debug, Default)]
 pub(super) struct WantedFiles {
     pub(super) pointers: Pointers,
-    /// What `.lfsconfig` says.
+    /// Content of `.lfsconfig`.
     pub(super) config: Option<String>,
-    /// Those in submodules, by the paths of these.
+    /// Files in submodules, by the paths of the submodules.
     pub(super) below: BTreeMap<String, WantedFiles>,
     /// Addresses of submodules, by their paths.
     pub(super) addresses: BTreeMap<String, String>,
 }
 
 impl WantedFiles {
-    /// The path of one of them; `None` if there is none.
+    /// Returns the path of one of the files; `None` without files.
     pub(super) fn first(&self) -> Option<String> {
         let own = self.pointers.values().next().map(|(path, _)| path.clone());
         own.or_else(|| self.below.iter().find_map(|(submodule, files)| Some(format!("{submodule}/{}", files.first()?))))
     }
 }
 
-/// The files in Git LFS of a snapshot.
+/// The Git LFS files of a snapshot.
 #[derive(Clone, Debug)]
 pub(super) struct LargeFiles {
     directory: PathBuf,
-    /// By the ids of the pointers.
+    /// Pointers by their ids.
     pointers: HashMap<BlobId, Pointer>,
-    /// The names of the files, by the ids of their contents.
+    /// File names by the ids of their contents.
     names: HashMap<BlobId, String>,
 }
 
 impl LargeFiles {
-    /// The files in a directory that these stand for.
+    /// Returns the files of these pointers in a directory.
     pub(super) fn new(directory: PathBuf, pointers: HashMap<BlobId, Pointer>) -> Self {
         let names = pointers.values().map(|pointer| (content_id(pointer), pointer.oid.clone())).collect();
         Self { directory, pointers, names }
     }
 
-    /// Id and bytes of the content that a pointer stands for; `None` if it is none. The id is another one than that of the
-    /// pointer: whoever keeps what was read by the id of a file takes neither for the other.
+    /// Returns id and size of a pointer's content; `None` if `pointer` is not a known pointer. The id differs from
+    /// the pointer's id, so caches by id do not confuse the two.
     pub(super) fn content(&self, pointer: BlobId) -> Option<(BlobId, u64)> {
         self.pointers.get(&pointer).map(|pointer| (content_id(pointer), pointer.size))
     }
 
-    /// The content with this id; `None` if it is not in Git LFS. Blocks.
+    /// Reads the content with this id; `None` if it is not in Git LFS. Blocks.
     pub(super) fn read(&self, id: BlobId) -> Option<Result<Vec<u8>, Fault>> {
         let name = self.names.get(&id)?;
         let path = self.directory.join(name);
@@ -81,7 +81,7 @@ impl LargeFiles {
     }
 }
 
-/// The id of a content, which no file in Git has.
+/// Returns an id for the content. No Git object has this id.
 fn content_id(pointer: &Pointer) -> BlobId {
     let digest = Sha256::new().chain_update("git-lfs ").chain_update(&pointer.oid).finalize();
     let mut id = [0; 20];
@@ -91,7 +91,7 @@ fn content_id(pointer: &Pointer) -> BlobId {
     BlobId(Id(id))
 }
 
-/// The files of these pointers that are not in the directory, each with its path: several may have the same content.
+/// Returns the files that the directory lacks, each with one path. Several paths can have the same content.
 pub(super) fn missing(directory: &Path, pointers: &Pointers) -> BTreeMap<Pointer, String> {
     let is_there = |pointer: &Pointer| {
         fs::metadata(directory.join(&pointer.oid)).is_ok_and(|file| file.is_file() && file.len() == pointer.size)
@@ -100,7 +100,7 @@ pub(super) fn missing(directory: &Path, pointers: &Pointers) -> BTreeMap<Pointer
     missing.map(|(path, pointer)| (pointer.clone(), path.clone())).collect()
 }
 
-/// A file on its way into the directory, where it is completely or not at all.
+/// A file being received. It appears in the directory completely or not at all.
 #[derive(Debug)]
 pub(super) struct IncomingFile<R> {
     file: tempfile::NamedTempFile,
@@ -108,12 +108,12 @@ pub(super) struct IncomingFile<R> {
     pointer: Pointer,
     digest: Sha256,
     length: u64,
-    /// Held until it counts as kept.
+    /// Space reserved until the file counts as stored.
     room: R,
 }
 
 impl<R: Space> IncomingFile<R> {
-    /// An empty one, with the room for all of it.
+    /// Creates an empty file, and reserves the space for its content.
     pub(super) fn new(directory: &Path, pointer: Pointer, mut room: R) -> Result<Self, Fault> {
         room.take(pointer.size)?;
         fs::create_dir_all(directory).map_err(Fault::disk)?;
@@ -122,7 +122,7 @@ impl<R: Space> IncomingFile<R> {
         Ok(Self { file, path, pointer, digest: Sha256::new(), length: 0, room })
     }
 
-    /// The same file with the next bytes.
+    /// Writes the next bytes.
     pub(super) fn write(mut self, mut bytes: &[u8]) -> Result<Self, Fault> {
         self.digest.update(bytes);
         self.length += bytes.len() as u64;
@@ -141,7 +141,7 @@ impl<R: Space> IncomingFile<R> {
         Ok(self)
     }
 
-    /// Keeps it if it is the file that the pointer names, and counts its bytes.
+    /// Stores the file if its content matches the pointer, and counts its bytes.
     pub(super) fn keep(self, count: impl FnOnce(u64)) -> Result<(), Fault> {
         let Self { file, path, pointer, digest, length, room } = self;
         if length != pointer.size || hex::encode(digest.finalize()) != pointer.oid {
@@ -154,14 +154,14 @@ impl<R: Space> IncomingFile<R> {
     }
 }
 
-/// Locks of who fetches files, by namespace and LFS server: none holds up another.
+/// Locks for fetching files, one per namespace and LFS server. Others are not delayed.
 #[derive(Debug, Default)]
 pub(super) struct Locks(Mutex<HashMap<(Tenant, String), Lock>>);
 
 type Lock = Arc<tokio::sync::Mutex<()>>;
 
 impl Locks {
-    /// The lock of a namespace for a server.
+    /// Returns the lock of a namespace for a server.
     pub(super) fn get(&self, tenant: &Tenant, server: &str) -> Lock {
         let mut locks = self.0.lock();
         locks.retain(|_, lock| Arc::strong_count(lock) > 1);
@@ -169,7 +169,7 @@ impl Locks {
     }
 }
 
-/// Removes what a killed process left in the directory of a generation. What cannot be removed does no harm.
+/// Removes the remains of a killed process from the directory of a generation. Failures do no harm.
 pub(super) fn remove_unfinished(generation: &Path) {
     for entry in fs::read_dir(generation.join(DIRECTORY)).into_iter().flatten().flatten() {
         if !entry.file_name().to_str().is_some_and(lfs::is_oid) {
@@ -178,7 +178,7 @@ pub(super) fn remove_unfinished(generation: &Path) {
     }
 }
 
-/// Bytes of the files in the directory of a generation.
+/// Returns the total bytes of the files in the directory of a generation.
 pub(super) fn bytes(generation: &Path) -> u64 {
     let files = fs::read_dir(generation.join(DIRECTORY)).into_iter().flatten().flatten();
     files.map(|file| file.metadata().map_or(0, |metadata| metadata.len())).sum()

@@ -1,6 +1,6 @@
-//! What the last lookup of a remote came to, for whoever shows it: nobody asks the remote for that.
+//! The result of a remote's last lookup, for display. Reading it sends no request.
 //!
-//! Deliberately not here: lookups themselves (`lookup`).
+//! Not here: lookups (`lookup`).
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -12,16 +12,19 @@ use super::remote::Remote;
 /// One lookup.
 #[derive(Clone, Debug)]
 pub struct LastLookup {
-    /// When it began.
+    /// When the lookup began.
     pub began: Instant,
-    /// What HEAD is, which every lookup asks for.
+    /// The resolved HEAD, which every lookup requests.
     pub(super) head: Result<ResolvedRef, Arc<Fault>>,
-    /// Fingerprint and type of the host key that was accepted; `None` unless that is an SSH server.
+    /// Fingerprint and type of the accepted host key; `None` unless the server is reached over SSH.
     pub host_key: Option<String>,
 }
 
 impl LastLookup {
-    /// What HEAD is, or why that is not known.
+    /// Returns the resolved HEAD.
+    ///
+    /// # Errors
+    /// Why HEAD did not resolve.
     pub fn head(&self, remote: &Remote) -> Result<&ResolvedRef, Error> {
         self.head.as_ref().map_err(|cause| Error::LookupHead { url: remote.url.clone(), cause: Arc::clone(cause) })
     }

@@ -1,7 +1,7 @@
 //! Git LFS: pointers, `.lfsconfig`, and the messages of the batch API.
 //!
-//! Invariant: a pointer is one only if it is exactly what the specification says, so no file is taken for one by chance.
-//! Deliberately not here: requests (`lfs_fetch`); other transfers than `basic`; uploads and locks.
+//! Invariant: a pointer must match the specification exactly, so no other file is mistaken for one.
+//! Not here: requests (`lfs_fetch`), transfers other than `basic`, uploads and locks.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -14,28 +14,28 @@ use super::ssh_address::SshAddress;
 use super::{RemoteUrl, gitmodules, private_host, submodules};
 use mainstay_object::egress::{METADATA_REFUSED, is_metadata_host};
 
-/// How a pointer begins.
+/// First line of a pointer.
 const VERSION: &str = "version https://git-lfs.github.com/spec/v1\n";
-/// A pointer is shorter.
+/// Upper bound for the size of a pointer, in bytes.
 pub(super) const POINTER_BYTES: u64 = 1024;
 /// Name of the file with settings of a repository.
 pub(super) const CONFIG_FILE: &str = ".lfsconfig";
-/// Objects that are asked for in one request.
+/// Maximum number of objects per request.
 pub(super) const AT_ONCE: usize = 100;
-/// Bytes of an answer.
+/// Maximum size of a response, in bytes.
 pub(super) const ANSWER_BYTES: u64 = 512 << 10;
 
-/// What stands in a commit for a file in Git LFS.
+/// The content of a commit's file that stands for a file in Git LFS.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(super) struct Pointer {
     /// SHA-256 of the file, as 64 hexadecimal digits.
     pub(super) oid: String,
-    /// Its bytes.
+    /// The size of the file, in bytes.
     pub(super) size: u64,
 }
 
 impl Pointer {
-    /// The pointer that a file is; `None` if it is another file.
+    /// Parses a pointer; `None` if the content is not one.
     pub(super) fn read(content: &[u8]) -> Option<Self> {
         let text = std::str::from_utf8(content).ok()?.strip_prefix(VERSION)?;
         let mut found = (None, None);
@@ -44,7 +44,7 @@ impl Pointer {
             match key {
                 "oid" => found.0 = Some(value.strip_prefix("sha256:").filter(|oid| is_oid(oid))?.to_owned()),
                 "size" => found.1 = Some(value.parse().ok()?),
-                // The content would go through a program before it is the file.
+                // An extension's program would have to convert the content.
                 _ if key.starts_with("ext-") => return None,
                 _ => {}
             }
@@ -53,7 +53,7 @@ impl Pointer {
     }
 }
 
-/// It becomes the name of a file.
+/// Validates an object id, which becomes a file name.
 pub(super) fn is_oid(text: &str) -> bool {
     text.len() == 64 && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }
@@ -62,15 +62,16 @@ pub(super) fn is_oid(text: &str) -> bool {
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct LfsServer {
     pub(super) url: Url,
-    /// Whether it is the repository's own: it may have its credentials.
+    /// Whether it is the repository's own server, which may receive the repository's credentials.
     pub(super) is_own: bool,
-    /// Whether it may lead to any host of a private network: the repository is in one, and no commit chose the server.
+    /// Whether it may lead to hosts of a private network. This needs a repository in one, and a server that no commit
+    /// chose.
     pub(super) leads_inside: bool,
-    /// What is to be sent to it.
+    /// Headers to send to the server.
     pub(super) header: BTreeMap<String, String>,
 }
 
-/// Without the headers, which are credentials.
+/// Omits the headers, which are credentials.
 impl fmt::Debug for LfsServer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { url, is_own, .. } = self;
@@ -78,11 +79,11 @@ impl fmt::Debug for LfsServer {
     }
 }
 
-/// Where the LFS server of a repository is.
+/// The location of a repository's LFS server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum ServerPlace {
     At(LfsServer),
-    /// The repository's own SSH server says it, about this repository.
+    /// The repository's own SSH server returns it when asked about this repository.
     Asked {
         about: RemoteUrl,
         leads_inside: bool,
@@ -90,7 +91,7 @@ pub(super) enum ServerPlace {
 }
 
 impl ServerPlace {
-    /// The same for the same server.
+    /// Returns a name that is equal for equal servers.
     pub(super) fn name(&self) -> String {
         match self {
             Self::At(server) => server.url.to_string(),
@@ -99,7 +100,7 @@ impl ServerPlace {
     }
 }
 
-/// The LFS server of a repository whose `.lfsconfig` says `config`.
+/// Returns the LFS server of a repository. `config` is the content of its `.lfsconfig`.
 pub(super) fn server(repository: &RemoteUrl, config: Option<&str>) -> Result<ServerPlace, Fault> {
     const FORM: Fault = Fault::Malformed { why: "`lfs.url` in .lfsconfig has the form https://host/path" };
     if let Some(text) = config.map(configured).transpose()?.flatten() {
@@ -142,7 +143,7 @@ fn is_public(url: &RemoteUrl) -> bool {
     url.host().is_some_and(|host| !private_host::is_private(host))
 }
 
-/// The LFS server that `git-lfs-authenticate` names for a repository.
+/// Returns the LFS server that `git-lfs-authenticate` names for a repository.
 pub(super) fn asked(repository: &RemoteUrl, leads_inside: bool, answer: &[u8]) -> Result<LfsServer, Fault> {
     const DAMAGED: Fault = Fault::Lfs { why: "git-lfs-authenticate says nothing that reads" };
     let named: Named = serde_json::from_slice(answer).map_err(|_| DAMAGED)?;
@@ -167,11 +168,11 @@ pub(super) fn asked(repository: &RemoteUrl, leads_inside: bool, answer: &[u8]) -
     Ok(LfsServer { url, is_own: true, leads_inside, header: named.header })
 }
 
-/// A server leads to a host of a private network that is not its own.
+/// Refusal of a private network's host that is not the server's own.
 const INSIDE: &str =
     "the server leads to a host of a private network, where only the own server of a repository in one may";
 
-/// What `git-lfs-authenticate` prints.
+/// The output of `git-lfs-authenticate`.
 #[derive(Deserialize)]
 struct Named {
     #[serde(default)]
@@ -180,14 +181,14 @@ struct Named {
     header: BTreeMap<String, String>,
 }
 
-/// Whether what may be sent to one may be sent to the other.
+/// Returns whether both URLs have the same origin, so that one may receive the credentials of the other.
 pub(super) fn is_same(one: &Url, other: &Url) -> bool {
     one.scheme() == other.scheme()
         && one.host_str() == other.host_str()
         && one.port_or_known_default() == other.port_or_known_default()
 }
 
-/// The address that the file names, as git-lfs finds it.
+/// Returns the address that the file configures, by the rules of git-lfs.
 fn configured(text: &str) -> Result<Option<String>, Fault> {
     const UNREAD: Fault = Fault::Malformed { why: "a .lfsconfig has the form of a Git configuration file" };
     let mut found = [None, None];
@@ -203,13 +204,13 @@ fn configured(text: &str) -> Result<Option<String>, Fault> {
     Ok(general.or(of_origin))
 }
 
-/// An object that the server passes over.
+/// The response omits the object.
 pub(super) const UNSAID: Fault = Fault::Lfs { why: "the server does not say where the file is" };
 
-/// An object that the server does not have.
+/// The server lacks the object.
 pub(super) const MISSING: Fault = Fault::Lfs { why: "the server does not have the file; push it again" };
 
-/// An object that comes, and is another one.
+/// The content is not the requested object.
 pub(super) const OTHER: Fault = Fault::Lfs { why: "the server sent another file than the pointer names" };
 
 /// A request for objects.
@@ -220,7 +221,7 @@ struct Request<'a> {
     objects: &'a [Pointer],
 }
 
-/// The request for these objects.
+/// Returns the body of a request for these objects.
 pub(super) fn request(objects: &[Pointer]) -> Vec<u8> {
     let request = Request { operation: "download", transfers: ["basic"], objects };
     serde_json::to_vec(&request).unwrap_or_default()
@@ -252,7 +253,7 @@ struct Refusal {
     code: u16,
 }
 
-/// Where an object is.
+/// The location of an object.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub(super) struct Download {
     pub(super) href: String,
@@ -260,7 +261,8 @@ pub(super) struct Download {
     pub(super) header: BTreeMap<String, String>,
 }
 
-/// Where each object is, or why it is not given. The messages of the server are not shown: they can hold anything.
+/// Parses a response: for each object its location, or why there is none. Server messages are not shown, because they
+/// can contain anything.
 pub(super) fn answer(body: &[u8]) -> Result<HashMap<String, Result<Download, Fault>>, Fault> {
     let damaged = |why| Fault::Lfs { why };
     let answer: Answer = serde_json::from_slice(body).map_err(|_| damaged("the answer of the server does not read"))?;
@@ -280,7 +282,8 @@ pub(super) fn answer(body: &[u8]) -> Result<HashMap<String, Result<Download, Fau
     Ok(found)
 }
 
-/// The address of a download. Whoever may commit chooses a server that is not the repository's own.
+/// Returns the address of a download. The server is untrusted unless it is the repository's own: a commit can choose
+/// it.
 pub(super) fn download_url(href: &str, server: &LfsServer) -> Result<Url, Fault> {
     let refused = |why| Fault::Lfs { why };
     let url = Url::parse(href).map_err(|_| refused("the server gives an address that does not read"))?;

@@ -1,8 +1,8 @@
-//! Fetches the files in Git LFS that are read, into the mirror of their repository.
+//! Fetches the needed Git LFS files into the mirror of their repository.
 //!
-//! Invariant: a file counts only if it has the size and the SHA-256 of its pointer; it is checked when it comes and when it is
-//! read.
-//! Invariant: what is there is not asked for again; the budget of the mirrors holds.
+//! Invariant: a file is used only if it has the size and the SHA-256 of its pointer. Both reception and reading check
+//! it.
+//! Invariant: existing files are not requested again, and the budget of the mirrors holds.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -23,12 +23,12 @@ use super::ssh_fault::SshFault;
 use super::submodules;
 use super::transport::{self, Wire};
 
-/// Files of one repository.
+/// Maximum number of files of one repository.
 const FILES: usize = 10_000;
-/// Bytes that are written together.
+/// Bytes per write.
 const PIECE: usize = 64 << 10;
 
-/// What a request is about.
+/// The context of a request.
 struct Fetching<'f> {
     remote: &'f Remote,
     server: &'f LfsServer,
@@ -36,8 +36,8 @@ struct Fetching<'f> {
 }
 
 impl Source {
-    /// The snapshot with the content of the files in Git LFS among those that are listed, with those in submodules. Without
-    /// `lfs` of the remote, all of them stay pointers.
+    /// Returns the snapshot with the content of its listed Git LFS files, including those in submodules. Unless the
+    /// remote has `lfs`, all of them stay pointers.
     pub async fn fetch_large_files(
         &self,
         remote: &Remote,
@@ -55,7 +55,7 @@ impl Source {
         tokio::time::timeout(deadline, fetched).await.map_err(late)?
     }
 
-    /// All files of a commit together have `left` bytes.
+    /// Fetches the files of a commit and its submodules. `left` is the remaining number of bytes for all of them.
     fn with_large_files<'s>(
         &'s self,
         remote: Remote,
@@ -100,7 +100,7 @@ impl Source {
             return Err(failed(&first, Fault::Unsupported { what, instead: "give the address of a Git server" }));
         };
         let place = lfs::server(&remote.url, config).map_err(|cause| failed(&first, cause))?;
-        // They share the mirror with what Git has of the repository.
+        // The files share the mirror with the repository's packs.
         let limits = self.inner.settings.limits;
         let looker = Arc::clone(&generation);
         let size = snapshot.blocking(move |_| looker.pack_bytes()).await?.map_err(|cause| failed(&first, cause))?;
@@ -112,7 +112,8 @@ impl Source {
             snapshot.blocking(move |_| large_files::missing(&directory, &pointers)).await
         };
         if !look().await?.is_empty() {
-            // Others of the namespace may be fetching the same files. It waits for no other namespace and no other server.
+            // Another consumer of the namespace may be fetching the same files. Other namespaces and servers have
+            // other locks.
             let fetching = self.state(remote).fetching_large_files.get(&self.tenant, &place.name());
             let fetching = fetching.lock().await;
             let missing: Vec<_> = look().await?.into_iter().collect();
@@ -126,7 +127,7 @@ impl Source {
         Ok(snapshot.with_large_files(LargeFiles::new(directory, pointers)))
     }
 
-    /// The LFS server, asked over SSH if that is where the repository is.
+    /// Returns the LFS server. A repository on SSH asks its server for the address.
     async fn lfs_server(&self, remote: &Remote, place: ServerPlace) -> Result<LfsServer, Fault> {
         let (about, leads_inside) = match place {
             ServerPlace::At(server) => return Ok(server),
@@ -146,7 +147,7 @@ impl Source {
         lfs::asked(&at.url, leads_inside, &answer)
     }
 
-    /// Fetches the files that are not there.
+    /// Fetches the missing files.
     async fn missing_files(&self, fetching: &Fetching<'_>, missing: &[(Pointer, String)]) -> Result<(), Error> {
         let fetched = self.missing_chunks(fetching, missing).await;
         let (storage, generation) = (self.inner.storage.clone(), Arc::clone(fetching.generation));
@@ -171,7 +172,7 @@ impl Source {
         Ok(())
     }
 
-    /// The credentials for the LFS server, if it is the repository's own.
+    /// Returns the credentials for the LFS server: the repository's for its own server, otherwise none.
     async fn for_lfs(&self, fetching: &Fetching<'_>) -> Result<Credentials, Fault> {
         match self.wire(fetching.remote)? {
             wire @ Wire::Http(..) if fetching.server.is_own => self.opened(fetching.remote, &wire).await,
@@ -198,13 +199,13 @@ impl Source {
         self.shared(remote).run(move || lfs::answer(&answered)).await?
     }
 
-    /// The fault of a request. Elsewhere, no Secret helps.
+    /// Returns the fault of a request. For another server than the repository's own, no Secret helps.
     fn not_given(&self, remote: &Remote, is_own: bool, credentials: &Credentials, fault: Fault) -> Fault {
         match fault {
             Fault::Denied { .. } if !is_own => Fault::Lfs {
                 why: "the server asks for credentials, and those of the repository are sent to its own server only",
             },
-            // A server that .lfsconfig or another server names does not say when the repository is asked again.
+            // The `Retry-After` of a server that the repository does not own must not delay the repository.
             Fault::Status { status, .. } if !is_own => Fault::Status { status, retry_after: None },
             fault => self.refused(remote, credentials, fault),
         }
@@ -220,7 +221,7 @@ impl Source {
         let url = lfs::download_url(&place.href, server)?;
         let is_own = server.is_own && lfs::is_same(&server.url, &url);
         let http = self.http(remote)?;
-        // The server may be slow, so hardly anything of the file is kept in memory.
+        // The server may be slow, so the file is streamed to disk.
         let (source, kept_in) = (self.clone(), Arc::clone(generation));
         let (wanted, permits) = (pointer.clone(), self.shared(remote));
         let begin = move || {
@@ -243,12 +244,12 @@ impl Source {
         let received = transport::on_behalf_of(&self.tenant, received).await;
         let file = received.map_err(|fault| match fault {
             Fault::NotFound { .. } => lfs::MISSING,
-            // Its limit is the size that the pointer names.
+            // The limit is the pointer's size, so a larger file is the wrong one.
             Fault::TooLarge { .. } => lfs::OTHER,
             fault => self.not_given(remote, is_own, credentials, fault),
         })?;
         let (storage, generation) = (self.inner.storage.clone(), Arc::clone(generation));
-        // What is kept counts before the room for it is given back.
+        // The file is counted before its reserved space is released.
         let keep = move || file.keep(|bytes| storage.grow_generation(generation.path(), bytes));
         self.shared(remote).run(keep).await?
     }
@@ -258,7 +259,7 @@ fn failed(path: &str, cause: Fault) -> Error {
     Error::LargeFile { path: path.to_owned(), cause: Arc::new(cause) }
 }
 
-/// Whether files are within the limits: their number; each of them; those of one repository, which have `room`; and all together.
+/// Checks the limits: number of files, size of each, total size of one repository (`room`), and total size (`left`).
 fn check(pointers: &Pointers, limits: &Limits, left: &mut u64, mut room: u64) -> Result<(), Error> {
     if let Some((path, _)) = pointers.values().nth(FILES) {
         let what = "the number of files in Git LFS";

@@ -1,19 +1,20 @@
-//! A Git remote becomes a [`Snapshot`]: a commit, the ids of its trees, and its files, immutable.
+//! Turns a Git remote into a [`Snapshot`]: an immutable commit with the ids of its trees and its files.
 //!
-//! [`Source::lookup`] asks a remote for its references; if one moved, [`Source::fetch`] transfers the commit into one
-//! mirror per remote, where its files are read as blobs. HTTP, SSH and the Git protocol are implemented here; libgit2
-//! only indexes packs and reads objects. So every wait has a deadline without blocking a thread, an unchanged remote
-//! costs one small request, and a pack is checked before it is unpacked.
+//! [`Source::lookup`] asks a remote for its references. After a change, [`Source::fetch`] transfers the commit into
+//! the mirror of the remote, where its files are read as blobs.
 //!
-//! Invariant: no repository is cloned. A lookup transfers reference names, a fetch the files of one commit without its
-//! history if the server supports that; once for all consumers of the remote.
-//! Invariant: there is no work tree; nothing in a repository becomes a path, a link or a program here.
-//! Invariant: credentials are sent only to the host that they were given for, and appear in no error, log, file or
-//! path.
-//! Invariant: the cost of an answer is bounded by the [`Limits`] and its duration by the [`Deadlines`].
-//! Invariant: nothing is sent to an SSH server before its host key was accepted.
+//! HTTP, SSH and the Git protocol are implemented here; libgit2 only indexes packs and reads objects. So every wait
+//! has a deadline and blocks no thread, and an unchanged remote costs one small request. A pack is checked before it
+//! is unpacked.
 //!
-//! Deliberately not here: when to poll (the controllers), and the meaning of the files (`manifest`).
+//! Invariant: no repository is cloned. A lookup transfers reference names. A fetch transfers the files of one commit,
+//! and its history only if the server cannot omit it. All consumers of the remote share the fetch.
+//! Invariant: there is no work tree. No content of a repository becomes a path, a link or a program here.
+//! Invariant: credentials are sent only to their own host, and appear in no error, log, file or path.
+//! Invariant: [`Limits`] bound the size of an answer, and [`Deadlines`] its duration.
+//! Invariant: nothing is sent to an SSH server before its host key is accepted.
+//!
+//! Not here: when to poll (the controllers), and the meaning of the files (`manifest`).
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods))]
 
 mod abbreviation;

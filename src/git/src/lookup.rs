@@ -1,11 +1,11 @@
-//! The lookup of references: what a reference resolves to at a remote, by an answer that is fresh enough or by a request.
+//! Looks up references: resolves a reference by a recent answer, or by a request to the remote.
 //!
-//! Invariant: one request at a time is made to a remote, and all callers that wait for it get its answer.
-//! Invariant: a commit that one lookup finds wakes all that follow it at the repository; those with another login make lookups of
-//! their own.
-//! Invariant: waiting for a server holds neither a thread nor a permit; a stuck remote delays its own repository only. (The
-//! system's resolver holds a thread while it waits for nameservers: one of those that are kept for names.)
-//! Deliberately not here: whether an answer is fresh enough (`poll`), and the history of abbreviated ids (`search`).
+//! Invariant: a remote has at most one request at a time, and all waiting callers get its answer.
+//! Invariant: a newly found commit wakes all consumers that follow it in the repository. Consumers with other
+//! credentials make their own lookups.
+//! Invariant: waiting for a server holds neither a thread nor a permit, so a stuck remote delays only its own
+//! repository. (The system's resolver does hold a thread, from a pool for host names.)
+//! Not here: whether an answer is recent enough (`poll`), and the search for abbreviated ids (`search`).
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -25,15 +25,15 @@ use super::remote::Remote;
 use super::remotes::{Source, State};
 use super::transport;
 
-/// The longest that a first lookup waits for others: as long as 15 000 take.
+/// Maximum wait of a first lookup for others. 15 000 lookups take that long.
 const MAX_DELAY: Duration = Duration::from_secs(300);
 
 impl Source {
-    /// Resolves `reference` at the remote, by an answer that is at most `max_age` old; zero always asks the remote.
+    /// Resolves `reference` at the remote, by an answer that is at most `max_age` old. Zero always asks the remote.
     ///
-    /// One request looks up all references of a remote that were requested lately, and no two lookups of a remote run
-    /// at the same time. A full commit id needs no request. An abbreviated one is searched in the remote's history
-    /// within the deadline of a fetch, and cached.
+    /// One request covers all recently requested references of a remote; requests to a remote never overlap. A full
+    /// commit id needs no request. An abbreviated one is searched in the remote's history within the deadline of a
+    /// fetch, and cached.
     pub async fn lookup(
         &self,
         remote: &Remote,
@@ -52,22 +52,22 @@ impl Source {
         found.map_err(|cause| Error::Lookup { url: remote.url.clone(), reference: reference.clone(), cause })
     }
 
-    /// The last lookup of a remote, and to wait for the next one, whoever makes it.
+    /// Returns a watch on the last lookup of a remote, by any consumer.
     pub fn last_lookup(&self, remote: &Remote) -> watch::Receiver<Option<Arc<LastLookup>>> {
         self.state(remote).last_lookup.subscribe()
     }
 
-    /// Whether a GitSync or a Function uses a remote.
+    /// Returns whether a GitSync or a Function uses a remote.
     pub fn is_consumed(&self, remote: &Remote) -> bool {
         self.inner.consumers.lock().has(&remote.identity())
     }
 
-    /// Waits until the remotes of all GitSyncs and Functions are known.
+    /// Returns a watch that becomes true once the remotes of all GitSyncs and Functions are known.
     pub fn consumers_known(&self) -> watch::Receiver<bool> {
         self.inner.consumers_known.subscribe()
     }
 
-    /// Forgets a remote that nobody uses.
+    /// Drops the state of a remote that has no consumer.
     pub fn release(&self, remote: &Remote) {
         let consumers = self.inner.consumers.lock();
         if !consumers.has(&remote.identity()) {
@@ -75,12 +75,12 @@ impl Source {
         }
     }
 
-    /// The remote has changed at `at`, as somebody says: later lookups are served by no answer from before.
+    /// Records a report that the remote changed at `at`: later lookups use no answer from before.
     pub fn expire(&self, remote: &Remote, at: Instant) {
         self.state(remote).poll.lock().expire(at);
     }
 
-    /// No later lookup is served by an answer from before.
+    /// Invalidates the answers of all remotes.
     pub(super) fn expire_all(&self) {
         let remotes: Vec<_> = self.inner.remotes.lock().values().cloned().collect();
         let now = Instant::now();
@@ -89,15 +89,15 @@ impl Source {
         }
     }
 
-    /// Passes on what `reference` resolved to in an earlier process, so that an abbreviated id is not searched again.
-    /// Ignored if the commit does not match the reference.
+    /// Passes on a resolution from an earlier process, so that an abbreviated id is not searched again. It is ignored
+    /// if the commit does not match the reference.
     pub fn hint(&self, remote: &Remote, reference: &Reference, commit: Commit) {
         if let Some(beginning) = reference.abbreviation() {
             self.state(remote).resolutions.lock().hint(&beginning, commit, Instant::now());
         }
     }
 
-    /// The remote's default branch as a reference.
+    /// Returns the remote's default branch as a reference.
     pub async fn default_branch(&self, remote: &Remote) -> Result<Reference, Error> {
         let found = self.found(remote, &Reference::head(), Duration::from_secs(60)).await;
         let found = found.map_err(|cause| Error::LookupHead { url: remote.url.clone(), cause })?;
@@ -125,7 +125,7 @@ impl Source {
             return answer;
         }
         let _asking = state.asking.lock().await;
-        // Bound to a variable because the guard must not be held during the request.
+        // Bound to a variable, because the guard must not be held during the request.
         let answer = state.poll.lock().answer(reference, asked, max_age);
         if let Some(answer) = answer {
             return answer;
@@ -139,7 +139,7 @@ impl Source {
         self.inner.lookups.fetch_add(1, Ordering::Relaxed);
         let (covers, wanted) = state.poll.lock().request();
         let deadline = self.inner.settings.deadlines.lookup;
-        // In a box, because many wait above, and what waits has the size of all that it may come to.
+        // Boxed: many callers wait here, and a pending future has the size of its largest state.
         let listing = Box::pin(self.list_refs(&state, remote, &wanted));
         let outcome = match tokio::time::timeout(deadline, listing).await {
             Ok(outcome) => outcome,
@@ -157,19 +157,19 @@ impl Source {
             let found = poll.record(began, covers, outcome);
             (found, poll.answer(reference, asked, max_age))
         };
-        // One whose own login fails keeps its backoff: another one's success changes nothing about it.
+        // A consumer whose own login fails keeps its backoff: the success of another login does not affect it.
         let may_look = |other: &Identity| !self.has_failed(other);
         self.inner.pushes.found(remote, &found, began, Instant::now(), may_look);
         answer.unwrap_or(Err(Arc::new(Fault::Stopped)))
     }
 
-    /// Whether the last lookup of a remote has failed.
+    /// Returns whether the last lookup of a remote failed.
     fn has_failed(&self, remote: &Identity) -> bool {
         let state = self.inner.remotes.lock().get(remote).cloned();
         state.is_some_and(|state| state.poll.lock().has_failed())
     }
 
-    /// Waits until a remote that was never asked before may be asked.
+    /// Waits for the turn of a remote's first lookup.
     async fn first_lookup(&self, host: &Arc<Host>) {
         let (waiter, turn) = oneshot::channel();
         if host.wait(&self.tenant, waiter) {
@@ -180,11 +180,11 @@ impl Source {
                 }
             });
         }
-        // Nobody waits for ever.
+        // The wait is bounded.
         let _ = tokio::time::timeout(MAX_DELAY, turn).await;
     }
 
-    /// Waits until the host may be asked about the remote.
+    /// Waits until the remote may be looked up at the host.
     async fn admitted(&self, host: &Arc<Host>, remote: &Remote, state: &State) -> Result<Permit, Fault> {
         let identity = remote.identity();
         let is_new = state.poll.lock().is_new();

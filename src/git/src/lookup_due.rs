@@ -1,45 +1,45 @@
-//! When a consumer looks its remote up before its interval has passed, and which answers count then.
+//! When a consumer looks up its remote ahead of its interval, and which answers are recent enough for that.
 //!
-//! Deliberately not here: who is woken (`pushes`), and the lookup.
+//! Not here: which consumers are woken (`pushes`), and the lookup.
 
 use std::time::Instant;
 
 use super::Commit;
 
-/// A lookup before the interval has passed.
+/// A lookup ahead of the interval.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LookupDue {
-    /// When it is made.
+    /// When the lookup is due.
     pub at: Instant,
-    /// Answers to requests from before do not count.
+    /// Earliest start of a request whose answer counts.
     pub after: Instant,
-    /// The commit that another consumer has found; `None` after a push.
+    /// The commit that another consumer found; `None` after a push.
     commit: Option<Commit>,
 }
 
 impl LookupDue {
-    /// After a push: no answer from before the lookup counts.
+    /// Returns the lookup after a push. Earlier answers do not count.
     pub(super) fn pushed(at: Instant) -> Self {
         Self { at, after: at, commit: None }
     }
 
-    /// Another consumer has found a commit, by a request that began at `after`.
+    /// Returns the lookup after another consumer found a commit by a request that began at `after`.
     pub(super) fn found(commit: Commit, at: Instant, after: Instant) -> Self {
         Self { at, after, commit: Some(commit) }
     }
 
-    /// Whether a consumer that has this commit learns nothing by the lookup.
+    /// Returns whether a consumer at this commit needs no lookup.
     pub fn is_known(&self, commit: Option<Commit>) -> bool {
         self.commit.is_some() && self.commit == commit
     }
 
-    /// One lookup for both.
+    /// Combines two lookups into one.
     #[must_use]
     pub fn and(self, other: Option<Self>) -> Self {
         let Some(other) = other else { return self };
         let at = self.at.min(other.at);
         if self.commit.is_some() && self.commit == other.commit {
-            // Several consumers have found it: the first answer is new enough.
+            // Several consumers have found the commit, so the earliest answer is recent enough.
             return Self { at, after: self.after.min(other.after), ..self };
         }
         Self { at, after: self.after.max(other.after), commit: None }

@@ -1,15 +1,14 @@
 //! Mirrors: the local copies of remotes. Everything here blocks.
 //!
-//! A mirror is a directory of generations, each a bare repository that only grows. A damaged or too large mirror gets a
-//! new generation; the old one is removed with the last [`Snapshot`](super::Snapshot) that reads from it. The file
-//! `held` lists the commits whose files are complete, and the packs that they are in; its time of modification tells when
-//! the mirror was used last, to the hour.
+//! A mirror is a directory of generations, each a bare repository that only grows. A damaged or too large mirror gets
+//! a new generation; the old one is removed with the last [`Snapshot`](super::Snapshot) that reads from it. The file
+//! `held` lists the complete commits and their packs. Its modification time is the last use, to the hour.
 //!
-//! Invariant: a commit is added to `held` only after its pack is indexed, and `held` is what is removed first, so a process
-//! killed at any time leaves a mirror that is either good or not used.
-//! Invariant: nothing on the disk names an address or holds a credential: the directory's name is a digest over the
+//! Invariant: a commit is added to `held` only after its pack is indexed, and `held` is removed first. So a process
+//! that is killed at any time leaves a mirror that is either intact or unused.
+//! Invariant: no file name or content holds an address or a credential. The directory's name is a digest of the
 //! remote's identity and a random salt in the same directory.
-//! Deliberately not here: references (the remote is asked) and history (only the files of a commit matter).
+//! Not here: references (the remote is asked) and history (only the files of a commit matter).
 
 use std::collections::BTreeSet;
 use std::fs::{self, DirBuilder, File};
@@ -33,24 +32,24 @@ use super::spool::PackSpool;
 use super::storage::{HELD, MIRROR, Storage};
 use super::transport::{History, Weight};
 
-/// Commits that are sent to the server as `have`, so that it sends only the difference.
+/// Maximum number of commits that are sent to the server as `have`, so that it sends only the difference.
 const MAX_HAVES: usize = 16;
-/// First word of a line about a pack.
+/// Prefix of a line about a pack.
 const PACK_LINE: &str = "pack ";
-/// The time of a use is written down after so long.
+/// Interval between updates of the last use on disk.
 const USED_WITHIN: Duration = Duration::from_secs(3600);
-/// What a remote has left out of its packs is asked for anew after so long.
+/// Time after which objects that the remote omitted are requested again.
 const LACKING_FOR: Duration = Duration::from_secs(3600);
-/// Bytes that libgit2 adds to a pack at a time. It writes into mapped memory beyond the end of the file after making sure of
-/// room for the last page only: with more than a page, a full disk would end the process.
+/// Bytes per write of a pack to libgit2. It writes into mapped memory beyond the end of the file, and reserves disk
+/// space for the last page only. With more than a page, a full disk would kill the process.
 const PAGE: usize = 4096;
-/// Bytes of an index for each object of its pack, at most.
+/// Maximum index bytes per object of a pack.
 const INDEX_BYTES: u64 = 40;
-/// Packs that had the right checksums are not read again for so long.
+/// How long packs count as intact after their checksums were verified.
 const INTACT_FOR: Duration = Duration::from_secs(600);
 const SALT: &str = "salt";
 
-/// Commits whose files are complete, and how much of their history is there.
+/// Complete commits, and how much of their history is present.
 type HeldCommits = Vec<(Id, History)>;
 
 /// All generations of one remote.
@@ -60,19 +59,19 @@ pub(super) struct Mirror {
     storage: Storage,
     number: u64,
     current: Option<Arc<Generation>>,
-    /// What is wrong with what was found on the disk, and so was removed.
+    /// The damage of a mirror that was found on disk and therefore removed.
     damage: Option<String>,
 }
 
 impl Mirror {
-    /// Finds the latest generation of the mirror for `identity` under `directory`, and removes the others unless they
-    /// are `open` in this process.
+    /// Opens the latest generation of the mirror for `identity` under `directory`. Removes the other generations,
+    /// except those that are open in this process.
     pub(super) fn find(directory: &Path, identity: &[u8; 32], storage: &Storage) -> Result<Self, Fault> {
         make_directory(directory).map_err(Fault::disk)?;
         storage.load(directory).map_err(Fault::disk)?;
         let salt = salt(directory).map_err(Fault::disk)?;
         let root = directory.join(name(&salt, identity));
-        // Nobody removes it until its generation is open.
+        // An open directory is not removed.
         storage.open(&root);
         let found = Self::find_at(&root, storage);
         storage.close(&root);
@@ -86,7 +85,7 @@ impl Mirror {
             .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
             .collect();
         numbers.sort_unstable();
-        // One that is being removed keeps its number.
+        // A generation that is being removed keeps its number.
         let number = numbers.last().copied().unwrap_or(0).max(storage.highest_open(root));
         let (mut current, mut damage) = (None, None);
         for number in numbers.into_iter().rev() {
@@ -109,12 +108,12 @@ impl Mirror {
         Ok(Self { root: root.to_owned(), storage: storage.clone(), number, current, damage })
     }
 
-    /// Its directory.
+    /// Returns its directory.
     pub(super) fn root(&self) -> &Path {
         &self.root
     }
 
-    /// What was wrong with the mirror on the disk; once.
+    /// Returns the damage found on disk, only once.
     pub(super) fn take_damage(&mut self) -> Option<String> {
         self.damage.take()
     }
@@ -123,20 +122,21 @@ impl Mirror {
         self.current.clone()
     }
 
-    /// The path of the next generation, for [`Generation::create`].
+    /// Returns the path of the next generation, for [`Generation::create`].
     pub(super) fn next(&mut self) -> (PathBuf, Storage) {
         self.number += 1;
         (self.root.join(self.number.to_string()), self.storage.clone())
     }
 
-    /// Directory of the current generation, if nobody reads from it.
+    /// Returns the directory of the current generation, if it has no reader.
     pub(super) fn unread(&self) -> Option<PathBuf> {
-        // Whoever reads from it has it from here, and the mirror is locked.
+        // Readers get the generation from here, and the mirror is locked.
         let current = self.current.as_ref().filter(|current| Arc::strong_count(current) == 1);
         current.map(|current| current.path.clone())
     }
 
-    /// Removes the current generation now if nobody reads from it, and otherwise when another one is adopted.
+    /// Takes the current generation, to be removed, if it has no reader. Otherwise it stays until another one is
+    /// adopted.
     pub(super) fn take_unread(&mut self) -> Option<Arc<Generation>> {
         self.unread()?;
         let current = self.current.take()?;
@@ -144,7 +144,7 @@ impl Mirror {
         Some(current)
     }
 
-    /// Makes `generation` the current one; the previous one is removed with its last reader.
+    /// Makes `generation` the current one. The previous one is removed with its last reader.
     pub(super) fn adopt(&mut self, generation: Arc<Generation>) {
         generation.retired.store(false, Ordering::Relaxed);
         if let Some(old) = self.current.replace(Arc::clone(&generation))
@@ -158,7 +158,7 @@ impl Mirror {
     pub(super) fn retire(self) {
         match self.current {
             Some(current) => current.retire(),
-            // Succeeds only if there is no other generation.
+            // Fails while there is another generation.
             None => drop(fs::remove_dir(&self.root)),
         }
     }
@@ -169,15 +169,15 @@ impl Mirror {
 pub(super) struct Generation {
     path: PathBuf,
     held: Mutex<HeldCommits>,
-    /// The packs that it must have.
+    /// The packs that must exist.
     packs: Mutex<BTreeSet<String>>,
     suspect: AtomicBool,
     retired: AtomicBool,
-    /// When this process began to use it.
+    /// When this process opened it.
     opened: Instant,
-    /// When its packs were last found to be as they were written.
+    /// When its packs were last verified as intact.
     intact: Mutex<Option<Instant>>,
-    /// The last use that was written down.
+    /// The last use that is recorded on disk.
     used: Mutex<Option<SystemTime>>,
     storage: Storage,
 }
@@ -198,10 +198,10 @@ impl Generation {
         }
     }
 
-    /// The generation in this directory; `None` if it never became complete.
+    /// Opens the generation in this directory; `None` if it never became complete.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The damage.
     fn find(path: PathBuf, storage: &Storage) -> Result<Option<Self>, String> {
         let text = match fs::read_to_string(path.join(HELD)) {
             Ok(text) => text,
@@ -214,16 +214,16 @@ impl Generation {
         if packs.difference(&there).next().is_some() {
             return Err("a pack is missing".to_owned());
         }
-        // An older list names no packs.
+        // Older lists name no packs.
         let packs = if packs.is_empty() { there } else { packs };
-        // What a killed process left there; if it cannot be removed, it does no harm.
+        // Remains of a killed process. A failure to remove them does no harm.
         let _ = integrity::remove_unfinished(&directory);
         large_files::remove_unfinished(&path);
         storage.measure_generation(&path);
         Ok(Some(Self::new(path, commits, packs, storage.clone())))
     }
 
-    /// Creates an empty one. Until it is adopted, it is removed with its last user.
+    /// Creates an empty generation. Until it is adopted, it is removed with its last user.
     pub(super) fn create((path, storage): (PathBuf, Storage)) -> Result<Self, Fault> {
         let generation = Self::new(path, Vec::new(), BTreeSet::new(), storage);
         generation.retire();
@@ -236,7 +236,7 @@ impl Generation {
         self.path.join("objects/pack")
     }
 
-    /// Marks it as damaged: the next fetch creates a new one.
+    /// Marks it as damaged. The next fetch creates a new one.
     pub(super) fn mark_damaged(&self) {
         self.suspect.store(true, Ordering::Relaxed);
     }
@@ -245,17 +245,17 @@ impl Generation {
         self.suspect.load(Ordering::Relaxed)
     }
 
-    /// Lets it be removed with its last reader.
+    /// Has it removed with its last reader.
     pub(super) fn retire(&self) {
         self.retired.store(true, Ordering::Relaxed);
     }
 
-    /// Whether it has all files of the commit.
+    /// Returns whether it has all files of the commit.
     pub(super) fn holds(&self, commit: Commit) -> bool {
         self.held.lock().iter().any(|(id, _)| *id == commit.0)
     }
 
-    /// The latest commits whose files it has.
+    /// Returns the latest complete commits.
     pub(super) fn haves(&self) -> HeldCommits {
         let held = self.held.lock();
         held.iter().rev().take(MAX_HAVES).copied().collect()
@@ -265,12 +265,12 @@ impl Generation {
         Objects::open(&self.path.join("objects"))
     }
 
-    /// Its directory.
+    /// Returns its directory.
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// It is used now by this namespace.
+    /// Records a use by this namespace.
     pub(super) fn set_used(&self, now: SystemTime, by: &Tenant) {
         if let Some(mirror) = self.path.parent() {
             self.storage.set_owner(mirror, by);
@@ -279,15 +279,15 @@ impl Generation {
         let mut used = self.used.lock();
         let is_recent = |at: SystemTime| now.duration_since(at).is_ok_and(|since| since < USED_WITHIN);
         if used.is_none_or(|at| !is_recent(at)) {
-            // If that fails, the mirror is only taken for one that was used longer ago.
+            // After a failure, the recorded use is only older than the actual one.
             let file = File::options().write(true).open(self.path.join(HELD));
             let _ = file.and_then(|file| file.set_modified(now));
             *used = Some(now);
         }
     }
 
-    /// Whose fault it is that something cannot be read: the disk's, and then the next fetch creates a new generation, or the
-    /// remote's, which never sent it.
+    /// Attributes an unreadable object: to the disk, in which case the next fetch creates a new generation, or to the
+    /// remote that never sent it.
     pub(super) fn attribute(&self, what: String) -> Fault {
         if !self.is_intact() {
             self.mark_damaged();
@@ -299,7 +299,7 @@ impl Generation {
         Fault::Lacking { what }
     }
 
-    /// Whether its packs are as they were written.
+    /// Returns whether its packs are intact.
     pub(super) fn is_intact(&self) -> bool {
         let mut intact = self.intact.lock();
         if intact.is_some_and(|at| at.elapsed() < INTACT_FOR) {
@@ -311,13 +311,13 @@ impl Generation {
                 *intact = damage.is_none().then(Instant::now);
                 damage.is_none()
             }
-            // Without memory or open files nothing is found out, and nothing is thrown away.
+            // Without memory or file descriptors, nothing is known and nothing is discarded.
             Err(_) => true,
         }
     }
 
-    /// Bytes of memory that indexing a pack takes at most, beside what any pack takes: a delta with its base and its result,
-    /// whatever it says of them.
+    /// Returns the maximum extra memory for indexing a pack, in bytes: one delta with its base and its result. The
+    /// bound holds for any sizes that the pack claims.
     pub(super) fn working_bytes(&self, weight: &Weight) -> Result<u64, Fault> {
         if weight.delta == 0 {
             return Ok(0);
@@ -336,10 +336,10 @@ impl Generation {
         Ok(base.saturating_add(weight.delta).saturating_add(weight.largest))
     }
 
-    /// Adds the objects of a pack, and completes a thin pack with ours. Ends by `until`.
+    /// Adds the objects of a pack, and completes a thin pack with existing objects. Ends by `until`.
     pub(super) fn index(&self, mut pack: PackSpool, until: Instant) -> Result<(), Fault> {
         let indexed = self.add_pack(&mut pack, until);
-        // Before the room for it is given back.
+        // Measured before the reserved space is released.
         self.storage.measure_generation(&self.path);
         indexed
     }
@@ -391,13 +391,13 @@ impl Generation {
         fs::write(&fresh, lines).and_then(|()| fs::rename(&fresh, self.path.join(HELD))).map_err(Fault::disk)
     }
 
-    /// Bytes on the disk without those of files in Git LFS.
+    /// Returns the bytes on disk without Git LFS files.
     pub(super) fn pack_bytes(&self) -> Result<u64, Fault> {
         let (bytes, _) = self.size()?;
         Ok(bytes.saturating_sub(large_files::bytes(&self.path)))
     }
 
-    /// Bytes, with those of files in Git LFS, and packs on the disk.
+    /// Returns the bytes on disk, including Git LFS files, and the number of packs.
     pub(super) fn size(&self) -> Result<(u64, usize), Fault> {
         let (mut bytes, mut packs) = (large_files::bytes(&self.path), 0);
         for entry in fs::read_dir(self.pack_directory()).map_err(Fault::disk)? {
@@ -414,14 +414,14 @@ impl Drop for Generation {
     fn drop(&mut self) {
         if self.retired.load(Ordering::Relaxed) {
             self.storage.remove(&self.path);
-            // Succeeds only for the last user.
+            // Fails while another generation exists.
             let _ = self.path.parent().map(fs::remove_dir);
         }
         self.storage.close(&self.path);
     }
 }
 
-/// Why libgit2 did not take a piece of a pack.
+/// Converts libgit2's error for a piece of a pack.
 fn refused(error: io::Error) -> Fault {
     let inner = error.into_inner().and_then(|inner| inner.downcast::<git2::Error>().ok());
     match inner {
@@ -430,7 +430,7 @@ fn refused(error: io::Error) -> Fault {
     }
 }
 
-/// Why libgit2 did not index a pack.
+/// Converts libgit2's error for indexing a pack.
 fn unindexed(error: git2::Error) -> Fault {
     match error.class() {
         git2::ErrorClass::Os => Fault::storage(error),
@@ -445,7 +445,7 @@ fn word(history: History) -> &'static str {
     }
 }
 
-/// The commits and the packs of a generation; `None` if the list is unreadable.
+/// Reads the commits and packs of a generation; `None` if the list is unreadable.
 fn read_held(text: &str) -> Option<(HeldCommits, BTreeSet<String>)> {
     let (mut commits, mut packs) = (Vec::new(), BTreeSet::new());
     for line in text.lines() {
@@ -468,13 +468,13 @@ fn make_directory(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
 
-/// The name of a mirror's directory, which does not allow guessing credentials.
+/// Returns the name of a mirror's directory. The salt prevents guessing credentials from it.
 pub(super) fn name(salt: &[u8], identity: &[u8; 32]) -> String {
     let digest = Sha256::new().chain_update(salt).chain_update(identity).finalize();
     format!("{}.{MIRROR}", hex::encode(&digest[..16]))
 }
 
-/// The random salt of a directory of mirrors.
+/// Returns the random salt of a directory of mirrors.
 pub(super) fn salt(directory: &Path) -> io::Result<Vec<u8>> {
     let path = &directory.join(SALT);
     match fs::read(path) {
@@ -489,7 +489,7 @@ pub(super) fn salt(directory: &Path) -> io::Result<Vec<u8>> {
     let _ = fs::remove_file(&temporary);
     let mut file = File::options().write(true).create_new(true).mode(0o600).open(&temporary)?;
     file.write_all(&fresh)?;
-    // Of two processes, the second reads the salt of the first.
+    // If two processes create a salt, the second one uses the salt of the first.
     let linked = fs::hard_link(&temporary, path);
     fs::remove_file(&temporary)?;
     match linked {

@@ -1,4 +1,4 @@
-//! What is said of a directory that a commit does not have: what is there instead.
+//! Describes why a directory does not exist in a commit, and what exists in its place.
 
 use std::fmt;
 
@@ -6,33 +6,34 @@ use super::id::Commit;
 use super::reference::BaseDir;
 use mainstay_object::printable;
 
-/// Names that a message lists, and characters of each.
+/// Maximum number of names in a message, and of characters in each.
 const SHOWN: usize = 20;
 const SHOWN_CHARACTERS: usize = 80;
 
 /// A directory that a commit does not have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MissingDirectory {
-    /// The directory.
+    /// The requested directory.
     pub base_dir: BaseDir,
     /// The commit.
     pub commit: Commit,
-    /// The deepest directory on the way that exists.
+    /// The deepest existing directory on the path.
     pub parent: BaseDir,
-    /// What is in that in place of the next one, as `is a file`; `None` if nothing is.
+    /// What exists in place of the next directory, such as `is a file`; `None` if nothing does.
     pub instead: Option<&'static str>,
-    /// The directories in it, in order.
+    /// The directories in `parent`, in order.
     pub directories: Vec<String>,
 }
 
 impl MissingDirectory {
-    /// The first part of the path that is not in `parent`.
+    /// Returns the first part of the path that is missing in `parent`.
     pub(super) fn child<'b>(base_dir: &'b BaseDir, parent: &BaseDir) -> &'b str {
         base_dir.parts().nth(parent.parts().count()).unwrap_or_default()
     }
 }
 
-/// `baseDir /nope is not a directory at commit 1234…: there is no /nope; / holds the directories apps, docs`.
+/// Example: `baseDir /nope is not a directory at commit 1234…: there is no /nope; / holds the directories apps,
+/// docs`.
 impl fmt::Display for MissingDirectory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (base_dir, parent) = (self.base_dir.to_string(), self.parent.to_string());

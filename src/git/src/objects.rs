@@ -1,9 +1,9 @@
 //! Reads commits, trees and blobs from an object database. Everything here blocks.
 //!
 //! libgit2 finds and unpacks objects and verifies their ids. Commits and trees are parsed here, because that needs no
-//! repository and bounds the cost of a hostile tree.
+//! repository and bounds the cost of a malicious tree.
 //!
-//! Invariant: an object is read only after its size was compared with a limit.
+//! Invariant: the size of an object is checked against a limit before the object is read.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
@@ -20,7 +20,7 @@ use mainstay_object::is_unprintable;
 
 const COMMIT_BYTES: u64 = 4 << 20;
 const TREE_BYTES: u64 = 16 << 20;
-/// Bytes of all directories in which submodules are searched.
+/// Maximum total bytes of the directories in which submodules are searched.
 const SEARCHED_BYTES: u64 = 64 << 20;
 
 /// An object database.
@@ -28,7 +28,7 @@ pub(super) struct Objects {
     odb: Odb<'static>,
 }
 
-/// What a commit says.
+/// Tree and subject of a commit.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct CommitInfo {
     pub(super) tree: Id,
@@ -49,7 +49,7 @@ impl Objects {
         &self.odb
     }
 
-    /// The commit's tree and subject; `None` if the object does not exist.
+    /// Returns the commit's tree and subject; `None` if the object does not exist.
     pub(super) fn commit(&self, commit: Commit) -> Result<Option<CommitInfo>, Fault> {
         let Some((_, kind)) = self.header(commit.0)? else { return Ok(None) };
         if kind != ObjectType::Commit {
@@ -59,7 +59,7 @@ impl Objects {
         read_commit(&bytes).map(Some).ok_or_else(|| broken("a commit without a tree"))
     }
 
-    /// Parents of the commit; `None` if the object does not exist.
+    /// Returns the parents of the commit; `None` if the object does not exist.
     pub(super) fn parents(&self, commit: Commit) -> Result<Option<Vec<Id>>, Fault> {
         if !matches!(self.header(commit.0)?, Some((_, ObjectType::Commit))) {
             return Ok(None);
@@ -67,24 +67,24 @@ impl Objects {
         Ok(Some(read_parents(&self.raw_commit(commit)?)))
     }
 
-    /// A commit as it is stored.
+    /// Returns a commit in its stored form.
     pub(super) fn raw_commit(&self, commit: Commit) -> Result<Vec<u8>, Fault> {
         self.read(commit.0, ObjectType::Commit, COMMIT_BYTES, "a commit in bytes")
     }
 
-    /// A tag object as it is stored.
+    /// Returns a tag object in its stored form.
     pub(super) fn raw_tag(&self, id: Id) -> Result<Vec<u8>, Fault> {
         self.read(id, ObjectType::Tag, COMMIT_BYTES, "a tag in bytes")
     }
 
-    /// The only commit with this abbreviated id; `None` if there is none.
+    /// Returns the only commit with this abbreviated id; `None` if there is none.
     pub(super) fn commit_of(&self, beginning: &Abbreviation) -> Result<Option<Commit>, Fault> {
         let (oid, digits) = beginning.oid()?;
         let mut hits = Vec::new();
         match self.odb.exists_prefix(oid, digits) {
             Ok(hit) => hits.push(Id::from(hit)),
             Err(error) if error.code() == ErrorCode::NotFound => {}
-            // Trees and blobs have ids, too.
+            // Trees and blobs can have the same abbreviated id.
             Err(error) if error.code() == ErrorCode::Ambiguous => {
                 let every = self.odb.foreach(|oid| {
                     let id = Id::from(*oid);
@@ -106,7 +106,7 @@ impl Objects {
         beginning.among(commits)
     }
 
-    /// The directory at `base_dir` under the tree `root`.
+    /// Returns the directory at `base_dir` under the tree `root`.
     pub(super) fn directory(&self, root: Id, base_dir: &BaseDir) -> Result<Option<Id>, Fault> {
         let mut at = root;
         for part in base_dir.parts() {
@@ -126,8 +126,8 @@ impl Objects {
         Ok(Some(at))
     }
 
-    /// What has this name in the directories above `base_dir` under the tree `root`, from the root down: its path, and what it
-    /// is if it is no directory.
+    /// Finds the entries with this name in the directories above `base_dir` under the tree `root`, from the root
+    /// down. Returns the path, kind and id of each entry that is not a directory.
     pub(super) fn above(
         &self,
         root: Id,
@@ -155,13 +155,13 @@ impl Objects {
         Ok(found)
     }
 
-    /// What is directly in a directory: names as they are shown, with the kind of all that are no directories.
+    /// Lists a directory: the displayed names, with the kind of each entry that is not a directory.
     pub(super) fn names(&self, directory: Id) -> Result<Vec<(String, Option<EntryKind>)>, Fault> {
         let bytes = self.tree(directory)?;
         TreeItems(&bytes).map(|item| item.map(|item| (path_flaw::shown(item.name), item.kind.entry()))).collect()
     }
 
-    /// The file, link or submodule at a path under the tree `root`.
+    /// Returns the file, link or submodule at a path under the tree `root`.
     pub(super) fn entry(&self, root: Id, path: &BaseDir) -> Result<Option<(EntryKind, Id)>, Fault> {
         let (parent, name) = path.split();
         let Some(directory) = self.directory(root, &parent)? else { return Ok(None) };
@@ -175,11 +175,11 @@ impl Objects {
         Ok(None)
     }
 
-    /// The submodules at these paths under the tree `root`; each directory on the way is read once.
+    /// Finds the submodules at these paths under the tree `root`. Each directory on the way is read once.
     ///
     /// # Errors
-    /// If the directories have too many bytes together, or one of them has two items with the name of a submodule or of
-    /// a directory above one.
+    /// If the directories exceed the limit together. If one of them lists a name twice: that of a submodule, or of a
+    /// directory above one.
     pub(super) fn submodules<'p>(
         &self,
         root: Id,
@@ -192,7 +192,7 @@ impl Objects {
             let bytes = self.tree(tree)?;
             let too_large = Fault::TooLarge { what: "directories with submodules in bytes", limit: SEARCHED_BYTES };
             left = left.checked_sub(bytes.len() as u64).ok_or(too_large)?;
-            // Of each name: what is searched below it, and whether the directory has had it.
+            // For each name: the paths to search below it, and whether the name was already seen.
             let mut names: HashMap<&[u8], (Vec<_>, bool)> = HashMap::new();
             for (path, rest) in paths {
                 let (name, below) = rest.split_once('/').map_or((rest, None), |(name, below)| (name, Some(below)));
@@ -221,17 +221,17 @@ impl Objects {
         Ok(found)
     }
 
-    /// A file's content.
+    /// Returns the content of a file.
     pub(super) fn blob(&self, id: BlobId, limit: u64) -> Result<Vec<u8>, Fault> {
         self.read(id.0, ObjectType::Blob, limit, "the file in bytes")
     }
 
-    /// A directory as it is stored.
+    /// Returns a directory in its stored form.
     pub(super) fn tree(&self, id: Id) -> Result<Vec<u8>, Fault> {
         self.read(id, ObjectType::Tree, TREE_BYTES, "a directory in bytes")
     }
 
-    /// Bytes and kind of an object; `None` if it does not exist.
+    /// Returns size and kind of an object; `None` if it does not exist.
     pub(super) fn header(&self, id: Id) -> Result<Option<(u64, ObjectType)>, Fault> {
         match self.odb.read_header(id.oid()?) {
             Ok((size, kind)) => Ok(Some((size as u64, kind))),
@@ -253,12 +253,12 @@ impl Objects {
     }
 }
 
-/// It is not there, or not what it was: whose fault that is, the mirror knows.
+/// The object is missing or damaged. The mirror attributes the fault to the disk or to the remote.
 pub(super) fn damaged(what: &str) -> Fault {
     Fault::Corrupt { what: what.to_owned() }
 }
 
-/// It is what its id says, so the remote has it like that.
+/// The object matches its id, so it is malformed at the remote.
 fn broken(what: &str) -> Fault {
     Fault::Broken { what: what.to_owned() }
 }
@@ -287,7 +287,7 @@ pub(super) enum ItemKind {
 }
 
 impl ItemKind {
-    /// What it is in a listing; `None` if it is a directory.
+    /// Returns its kind in a listing; `None` for a directory.
     pub(super) fn entry(self) -> Option<EntryKind> {
         match self {
             Self::Directory => None,
@@ -307,13 +307,13 @@ pub(super) struct TreeItem<'a> {
 }
 
 impl<'a> TreeItem<'a> {
-    /// The items of a directory as it is stored.
+    /// Returns the items of a directory in its stored form.
     pub(super) fn all(bytes: &'a [u8]) -> impl Iterator<Item = Result<Self, Fault>> {
         TreeItems(bytes)
     }
 }
 
-/// The items of a tree object: `<octal mode> <name>\0<20 bytes>`, one after the other.
+/// Iterates over the items of a tree object: `<octal mode> <name>\0<20 bytes>` each.
 struct TreeItems<'a>(&'a [u8]);
 
 impl<'a> Iterator for TreeItems<'a> {

@@ -1,22 +1,22 @@
 //! Names of files and directories that no Git client writes.
 //!
-//! Invariant: the shown form of a name has no control characters, and two names that are not text do not become one.
+//! Invariant: the displayed form of a name has no control characters, and distinct names have distinct forms.
 
 use std::fmt::Write as _;
 
-/// What is wrong with a path.
+/// The flaw of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PathFlaw {
-    /// A name on the way is not UTF-8, or has control characters; both are escaped in the path.
+    /// A part of the path is not UTF-8, or has control characters. Both are escaped in the path.
     NotText,
-    /// A name on the way is `.git`, `.`, `..` or empty, or has a `/`.
+    /// A part of the path is `.git`, `.`, `..` or empty, or has a `/`.
     Reserved,
-    /// A name on the way is in its directory more than once.
+    /// A part of the path exists in its directory more than once.
     Twice,
 }
 
 impl PathFlaw {
-    /// The flaw of a name by itself.
+    /// Returns the flaw of a single name.
     pub(crate) fn of(name: &[u8]) -> Option<Self> {
         if matches!(name, b"" | b"." | b"..") || name.eq_ignore_ascii_case(b".git") || name.contains(&b'/') {
             Some(Self::Reserved)
@@ -27,7 +27,7 @@ impl PathFlaw {
         }
     }
 
-    /// The flaw as a sentence.
+    /// Returns the flaw as a sentence.
     pub fn what(self) -> &'static str {
         match self {
             Self::NotText => "the name is not plain UTF-8 text",
@@ -41,7 +41,7 @@ fn is_text(name: &[u8]) -> bool {
     std::str::from_utf8(name).is_ok_and(|text| !text.chars().any(char::is_control))
 }
 
-/// A name as it is shown: bytes that are no text, and control characters, as in `\xff`.
+/// Returns the displayed form of a name. Invalid bytes and control characters are escaped, as in `\xff`.
 pub(crate) fn shown(name: &[u8]) -> String {
     if is_text(name) {
         return String::from_utf8_lossy(name).into_owned();
@@ -52,7 +52,7 @@ pub(crate) fn shown(name: &[u8]) -> String {
             if c.is_control() { shown.extend(c.escape_default()) } else { shown.push(c) }
         }
         for byte in chunk.invalid() {
-            // Writing to a text does not fail.
+            // Writing to a string cannot fail.
             let _ = write!(shown, "\\x{byte:02x}");
         }
     }

@@ -1,34 +1,34 @@
-//! The armour of a private key: text becomes one [`Block`], its label, its headers and its bytes.
+//! Parses the PEM encoding of a private key into one [`Block`]: its label, headers and bytes.
 //!
-//! Invariant: a text has one block and nothing around it but white space, so whoever reads the block reads all that the
-//! text says. Readers differ in what they skip, and a key that is judged by one must not be another key for the next.
+//! Invariant: the text is one block surrounded only by white space. PEM parsers differ in what they skip, and the
+//! validated key must be the key that the next parser reads.
 
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 
-/// What stands between `-----BEGIN` and `-----END`.
+/// A PEM block.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Block<'t> {
-    /// `RSA PRIVATE KEY`, say.
+    /// The label, such as `RSA PRIVATE KEY`.
     pub(super) label: &'t str,
-    /// Lines like `Proc-Type: 4,ENCRYPTED`.
+    /// Headers, such as `Proc-Type: 4,ENCRYPTED`.
     pub(super) headers: Vec<(&'t str, &'t str)>,
-    /// What the lines encode.
+    /// The decoded bytes.
     pub(super) der: Vec<u8>,
 }
 
 /// Why a text is not one block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NoBlock {
-    /// It has no line that begins one.
+    /// No line begins a block.
     Absent,
-    /// It has more than the block.
+    /// The text contains more than the block.
     NotAlone,
-    /// The block has no end, or lines that belong in none.
+    /// The block has no end, or an invalid line.
     Damaged,
 }
 
 impl<'t> Block<'t> {
-    /// Reads a text. Blanks around lines come from indented YAML and mean nothing.
+    /// Parses a text. Blanks around lines are ignored; they come from indented YAML.
     pub(super) fn read(text: &'t str) -> Result<Self, NoBlock> {
         let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
         let begin = lines.iter().position(|line| line.starts_with("-----BEGIN ")).ok_or(NoBlock::Absent)?;
@@ -43,12 +43,12 @@ impl<'t> Block<'t> {
         }
         let content = &rest[..end];
         let headers: Vec<_> = content.iter().map_while(|line| line.split_once(": ")).collect();
-        // No header is base64, and no base64 a header.
+        // Headers are not valid base64, and base64 lines are not headers.
         let der = BASE64_STANDARD.decode(content[headers.len()..].concat()).map_err(|_| NoBlock::Damaged)?;
         Ok(Self { label, headers, der })
     }
 
-    /// The block as a text, without its headers.
+    /// Returns the block as a text, without its headers.
     pub(super) fn bare(&self) -> String {
         let label = self.label;
         format!("-----BEGIN {label}-----\n{}\n-----END {label}-----\n", BASE64_STANDARD.encode(&self.der))

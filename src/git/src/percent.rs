@@ -1,6 +1,6 @@
 //! Percent encoding in addresses.
 
-/// The decoded text; what is no code stays as it is.
+/// Returns the decoded text. Invalid escapes are kept.
 pub(super) fn decoded(text: &str) -> String {
     let mut rest = text.as_bytes();
     let mut out = Vec::with_capacity(rest.len());

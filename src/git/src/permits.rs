@@ -1,12 +1,11 @@
-//! Permits for threads that index packs and read objects: a limit for all remotes together, shared fairly between
-//! tenants.
+//! Permits for threads that index packs and read objects: one limit for all remotes, shared fairly between tenants.
 //!
-//! The work is nothing but computing, and may take minutes. Its threads are nicer than all others of the process, so that
-//! renewals of the Lease, watches and reverts find a processor at once however many packs are unpacked.
+//! The work is CPU-bound and can take minutes. Its threads have a higher nice value than the others, so that Lease
+//! renewals, watches and reverts always get a processor.
 //!
 //! Invariant: a permit is held until the work on its thread has ended, even if its caller is gone.
-//! Invariant: no thread that does other work is ever made nice: that could not be undone.
-//! Deliberately not here: who gets the next permit (`fair_queue`).
+//! Invariant: only threads dedicated to this work get a higher nice value; it cannot be lowered again.
+//! Not here: which waiter gets the next permit (`fair_queue`).
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,32 +17,31 @@ use tokio::sync::oneshot;
 use super::error::Fault;
 use super::fair_queue::{FairQueue, Tenant};
 
-/// How much nicer these threads are than others: each weighs a ninth.
+/// Nice value of these threads. Their scheduling weight is about a ninth of the default.
 const NICE: i32 = 10;
 
 /// All permits. Cheap to clone.
 #[derive(Clone)]
 pub(super) struct Permits(Arc<Mutex<FairQueue<oneshot::Sender<Permit>>>>);
 
-/// The permits as one tenant uses them.
+/// The permits for one tenant.
 #[derive(Clone, Debug)]
 pub(super) struct TenantPermits {
     permits: Permits,
     tenant: Tenant,
 }
 
-/// The time that the current thread has computed, since a fixed moment: what a limit on work counts, so that a machine that has
-/// other things to do exceeds none.
+/// Returns the CPU time of the current thread. Limits on work count it, so that a busy machine does not exceed them.
 pub fn thread_time() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     Duration::try_from(time).unwrap_or_default()
 }
 
-/// A held permit; dropping it passes it on.
+/// A held permit. Dropping it passes it on.
 #[derive(Debug)]
 pub(super) struct Permit {
     permits: Permits,
-    /// `None` if it was returned already.
+    /// `None` after the permit was returned.
     tenant: Option<Tenant>,
 }
 
@@ -52,13 +50,13 @@ impl Permits {
         Self(Arc::new(Mutex::new(FairQueue::new(permits))))
     }
 
-    /// The permits for `tenant`.
+    /// Returns the permits for `tenant`.
     pub(super) fn share(&self, tenant: &Tenant) -> TenantPermits {
         TenantPermits { permits: self.clone(), tenant: Arc::clone(tenant) }
     }
 
-    /// The permits for the tenant that holds the fewest of several, `tenant` among equals. So work that all of them
-    /// wait for is not delayed by the other work of one of them.
+    /// Returns the permits for the tenant among several that holds the fewest; `tenant` wins a tie. So shared work is
+    /// not delayed by the other work of one tenant.
     pub(super) fn share_of_all<'p>(&self, tenant: &Tenant, others: impl Iterator<Item = &'p str>) -> TenantPermits {
         let queue = self.0.lock();
         let mut best = (queue.held(tenant), Arc::clone(tenant));
@@ -75,7 +73,7 @@ impl Permits {
     /// Hands out free permits.
     fn give(&self) {
         loop {
-            // Bound to a variable: returning a permit that nobody takes needs the lock again.
+            // Bound to a variable: returning an unclaimed permit locks the queue again.
             let next = self.0.lock().next();
             let Some((tenant, waiter)) = next else { return };
             let permit = Permit { permits: self.clone(), tenant: Some(tenant) };
@@ -97,24 +95,24 @@ impl TenantPermits {
         permit.await.map_err(|_| Fault::Stopped)
     }
 
-    /// The same on a blocking thread; without a runtime there is nobody to share with.
+    /// Waits on a blocking thread. Without a runtime, no permit is needed.
     pub(super) fn acquire_here(&self) -> Result<Option<Permit>, Fault> {
         tokio::runtime::Handle::try_current().ok().map(|runtime| runtime.block_on(self.acquire())).transpose()
     }
 
-    /// Runs `work` on a nice thread of its own once the tenant has a permit.
+    /// Runs `work` on a dedicated thread with a higher nice value, once the tenant has a permit.
     pub(super) async fn run<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Result<T, Fault> {
         let permit = self.acquire().await?;
         let (done, result) = oneshot::channel();
         let runtime = tokio::runtime::Handle::current();
         let thread = std::thread::Builder::new().name("git objects".to_owned()).spawn(move || {
-            // On Linux this is the thread alone. Where it is refused, the work competes with all other.
+            // On Linux, this affects only the thread. If it is refused, the work competes with all other threads.
             let _ = rustix::process::nice(NICE);
-            // It may wait for further permits.
+            // The work may wait for further permits.
             let _runtime = runtime.enter();
             let result = work();
             drop(permit);
-            // Nobody may wait for it any more.
+            // The receiver may be gone.
             let _ = done.send(result);
         });
         thread.map_err(Fault::disk)?;
@@ -144,7 +142,7 @@ mod tests {
     #[tokio::test]
     async fn work_is_nicer_than_anything_else_that_the_process_does() {
         let permits = Permits::new(4).share(&"a".into());
-        // Adding nothing says what it is.
+        // An increment of zero returns the current value.
         let niceness = || rustix::process::nice(0).unwrap();
         let before = niceness();
         for _ in 0..2 {

@@ -1,12 +1,12 @@
-//! Host keys that are pinned at first use, for GitRepositories that ask for it.
+//! Host keys that are pinned at first use, for GitRepositories that opt in.
 //!
-//! A host of which nothing is known presents a key: the connection ends there, the key is written to the status of the
-//! GitRepository, and from then on it is a known key like any other. So a key is never used before it is written.
+//! When an unknown host presents a key, the connection ends and the key is written to the GitRepository's status.
+//! From then on it is a known key. So a key is never used before it is stored.
 //!
-//! Invariant: a pin counts only for the host and port for which it was made, and only for the GitRepository that has it.
-//! Invariant: what the Secret or the keys for all repositories say of a host is stronger than a pin.
+//! Invariant: a pin is valid only for its host and port, and only for its GitRepository.
+//! Invariant: host keys in the Secret, or for all repositories, take precedence over a pin.
 //!
-//! Deliberately absent: what the status says of pins (`pins`).
+//! Not here: the status of pins (`pins`).
 
 use std::collections::BTreeSet;
 
@@ -17,10 +17,10 @@ use super::known_hosts::shown;
 use mainstay_api::GitRepository;
 use mainstay_api::git_repository::HostKeyPolicy;
 
-/// Superseded pins that are remembered.
+/// Maximum number of remembered superseded pins.
 const SUPERSEDED: usize = 10_000;
 
-/// What a GitRepository that pins host keys knows of its host's key.
+/// The pinned host key of a GitRepository that pins keys.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(super) struct Pinning {
     namespace: String,
@@ -31,20 +31,20 @@ pub(super) struct Pinning {
 /// A pinned key.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(super) struct Pin {
-    /// Its type and its base64 text.
+    /// Its type and base64 text.
     pub(super) key: String,
     /// When it was pinned.
     pub(super) since: String,
-    /// Fingerprint and type of that key, whatever the status says; empty if it cannot be read.
+    /// Fingerprint and type, computed from the key; empty if the key is unreadable.
     pub(super) fingerprint: String,
 }
 
-/// The key of a host of which nothing was known.
+/// The key of a host without known keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FirstUse {
     /// Namespace of the GitRepository.
     pub namespace: String,
-    /// Its name.
+    /// Name of the GitRepository.
     pub name: String,
     /// The host as in `known_hosts`.
     pub host: String,
@@ -54,31 +54,32 @@ pub struct FirstUse {
     pub fingerprint: String,
 }
 
-/// A [`FirstUse`] that is to be pinned, and where the answer is awaited.
+/// A request to pin a key.
 #[derive(Debug)]
 pub struct PinRequest {
-    /// What is to be pinned.
+    /// The key to pin.
     pub first_use: FirstUse,
-    /// `Ok` once it is pinned, or why it is not.
+    /// Receives `Ok` once the key is pinned, or the reason why it is not.
     pub answer: oneshot::Sender<Result<(), String>>,
 }
 
-/// Pins that are in force no longer because the Secret of their GitRepository has host keys: namespace, name and key of each.
+/// Pins that are superseded, because the Secret of their GitRepository has host keys: namespace, name and key of
+/// each.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SupersededPins(BTreeSet<(String, String, String)>);
 
 impl SupersededPins {
-    /// Adds what an identity pins beside its own host keys. Returns whether that is new.
+    /// Adds the pin of an identity with its own host keys. Returns whether it is new.
     pub(super) fn add(&mut self, pinning: &Pinning) -> bool {
         if self.0.len() >= SUPERSEDED {
-            // Those that still are come again with the next look at them.
+            // Current pins are added again at the next use.
             self.0.clear();
         }
         let Pinning { namespace, name, pin } = pinning;
         pin.as_ref().is_some_and(|pin| self.0.insert((namespace.clone(), name.clone(), pin.key.clone())))
     }
 
-    /// Whether the key that a GitRepository pins is one of them.
+    /// Returns whether the pinned key of a GitRepository is superseded.
     pub(super) fn contains(&self, repository: &GitRepository) -> bool {
         let text = |text: &Option<String>| text.clone().unwrap_or_default();
         let (metadata, status) = (&repository.metadata, repository.status.as_ref());
@@ -90,7 +91,7 @@ impl SupersededPins {
 }
 
 impl Pinning {
-    /// What a GitRepository knows of a host, by its name in `known_hosts`; `None` if it does not pin keys.
+    /// Returns the pinning of a host, by its name in `known_hosts`; `None` if the GitRepository does not pin keys.
     pub(super) fn of(repository: &GitRepository, host: &str) -> Option<Self> {
         if repository.spec.host_keys != HostKeyPolicy::PinAtFirstUse {
             return None;
@@ -107,12 +108,13 @@ impl Pinning {
         Some(Self { namespace: text(&metadata.namespace), name: text(&metadata.name), pin })
     }
 
-    /// The parts that distinguish them. No two GitRepositories have the same, so they share neither connections nor answers.
+    /// Returns the parts that distinguish pinnings. They differ between GitRepositories, which thus share no
+    /// connections or answers.
     pub(super) fn parts(&self) -> [&str; 4] {
         ["pinned host keys", &self.namespace, &self.name, self.pin.as_ref().map_or("", |pin| &pin.key)]
     }
 
-    /// The key that a host has presented.
+    /// Returns the first use for a key that a host has presented.
     pub(super) fn first_use(&self, host: &str, key: &str, fingerprint: &str) -> FirstUse {
         FirstUse {
             namespace: self.namespace.clone(),
@@ -123,7 +125,7 @@ impl Pinning {
         }
     }
 
-    /// The command that removes the pins.
+    /// Returns the command that removes the pins.
     pub(super) fn forget(&self) -> String {
         let Self { namespace, name, .. } = self;
         format!(

@@ -1,8 +1,8 @@
-//! What the status of a GitRepository says of pinned host keys.
+//! The pinned host keys in the status of a GitRepository.
 //!
-//! Invariant: a key is pinned only if the GitRepository still asks for it and nothing of its host is pinned.
-//! Invariant: a pin goes once its host is known otherwise, and does not come back when that is no longer so.
-//! Deliberately absent: writing the status.
+//! Invariant: a key is pinned only if the GitRepository still pins keys and has no pin for the host.
+//! Invariant: a pin is removed once the host's keys are known otherwise, and does not return when they no longer are.
+//! Not here: writing the status.
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -17,16 +17,16 @@ fn pinned(repository: &GitRepository) -> &[PinnedHostKey] {
     repository.status.as_ref().map_or(&[], |status| &status.pinned_host_keys)
 }
 
-/// The host whose key a GitRepository pins; `None` if it pins none.
+/// Returns the host whose key a GitRepository pins; `None` if it pins none.
 fn host_to_pin(repository: &GitRepository) -> Option<String> {
     let pins = repository.spec.host_keys == HostKeyPolicy::PinAtFirstUse;
     RemoteUrl::parse(&repository.spec.url).ok().filter(|_| pins)?.known_hosts_name()
 }
 
-/// The status with this key pinned; `Ok(None)` if it is pinned already.
+/// Returns the status with this key pinned; `Ok(None)` if it is already pinned.
 ///
 /// # Errors
-/// Why it must not be.
+/// Why it must not be pinned.
 pub fn pin(
     repository: &GitRepository,
     first_use: &FirstUse,
@@ -42,7 +42,7 @@ pub fn pin(
         None => {}
     }
     let mut status = repository.status.clone().unwrap_or_default();
-    // Those of other hosts are of an address that it no longer has.
+    // Pins of other hosts belong to a former address.
     status.pinned_host_keys = vec![PinnedHostKey {
         host: host.clone(),
         key: key.clone(),
@@ -64,7 +64,7 @@ pub fn pin(
     Ok(Some(status))
 }
 
-/// The GitRepository as if it had pinned this key, which is written nowhere.
+/// Returns the GitRepository with this key pinned, in memory only.
 pub fn pin_for_now(repository: &GitRepository, host: &str, key: &str) -> GitRepository {
     let mut repository = repository.clone();
     let (host, key) = (host.to_owned(), key.to_owned());
@@ -73,8 +73,9 @@ pub fn pin_for_now(repository: &GitRepository, host: &str, key: &str) -> GitRepo
     repository
 }
 
-/// The status without what is no longer true of it: pins of a host that the GitRepository no longer has, of one that no longer pins
-/// keys, or of one that is known to all, or to its Secret, otherwise. `None` if all of it is true.
+/// Returns the status without stale pins; `None` if there are none. A pin is stale if the GitRepository has another
+/// host now or pins no keys any more. It is also stale if the shared host keys, or those in its Secret, include the
+/// host.
 pub(super) fn without_stale_pins(
     repository: &GitRepository,
     is_superseded: bool,
@@ -118,7 +119,7 @@ mod tests {
     const URL: &str = "git@git.example.com:shop.git";
 
     #[test]
-    fn pins_only_a_host_of_which_nothing_is_pinned() {
+    fn pins_only_a_host_without_a_pin() {
         let now = Timestamp::UNIX_EPOCH;
         let host = "git.example.com";
         let made = pin(&repository(URL, "PinAtFirstUse", None), &first_use(host, "a"), now).unwrap();
@@ -133,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn pins_go_with_the_host_and_the_port_and_when_nobody_asks_for_them_any_more() {
+    fn pins_go_with_the_host_and_the_port_and_with_their_last_consumer() {
         let host = "git.example.com";
         let made = pin(&repository(URL, "PinAtFirstUse", None), &first_use(host, "a"), Timestamp::UNIX_EPOCH).unwrap();
         let left = |url: &str, policy: &str| {

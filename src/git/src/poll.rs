@@ -1,8 +1,9 @@
-//! When a remote has to be asked again: which references were requested, and whether the last answer is fresh enough.
+//! Decides when a remote must be asked again: which references to request, and whether the last answer is recent
+//! enough.
 //!
-//! Invariant: one answer serves all references of a remote that were requested lately; a failure serves only callers
-//! that were already waiting when the request began.
-//! Deliberately not here: the request; the clock is an argument.
+//! Invariant: one answer serves all recently requested references of a remote. A failure serves only callers that
+//! were already waiting when the request began.
+//! Not here: the request and the clock. Times are arguments.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -13,19 +14,19 @@ use super::found_commit::{FoundCommit, KnownCommits};
 use super::ref_list::{RefNames, Refs};
 use super::reference::{Reference, ResolvedRef};
 
-/// References that were not requested for so long are dropped.
+/// Time after which references without requests are dropped.
 const REMEMBERED: Duration = Duration::from_secs(3600);
 /// Maximum number of references in one request.
 const TOGETHER: usize = 200;
 
-/// The references of a remote, as far as they are known.
+/// The requested references of a remote, and its last answer.
 #[derive(Debug, Default)]
 pub(super) struct Poll {
     asked: BTreeMap<Reference, Instant>,
     last: Option<Answer>,
-    /// What references led to, also those that nobody has requested lately.
+    /// The last commits of references, including those not requested lately.
     known: KnownCommits,
-    /// Answers to requests from before this moment serve only who waited for them.
+    /// Answers to requests that began before this time serve only callers that waited for them.
     expired: Option<Instant>,
 }
 
@@ -47,7 +48,8 @@ impl Poll {
         self.asked.insert(reference.clone(), now);
     }
 
-    /// The references to request, and their names. HEAD is always among them, for the name of the default branch.
+    /// Returns the references to request, and their names. HEAD is always included, for the name of the default
+    /// branch.
     pub(super) fn request(&self) -> (BTreeSet<Reference>, RefNames) {
         let covers: BTreeSet<_> = self.asked.keys().cloned().collect();
         let names = covers.iter().flat_map(Reference::candidates).chain(["HEAD".to_owned()]);
@@ -55,7 +57,7 @@ impl Poll {
         (covers, wanted)
     }
 
-    /// The last answer, if it serves a caller that asked at `asked` and accepts answers of age `max_age`.
+    /// Returns the last answer, if it serves a caller that asked at `asked` and accepts answers of age `max_age`.
     pub(super) fn answer(
         &self,
         reference: &Reference,
@@ -63,7 +65,7 @@ impl Poll {
         max_age: Duration,
     ) -> Option<Result<ResolvedRef, Arc<Fault>>> {
         let last = self.last.as_ref().filter(|last| last.covers.contains(reference))?;
-        // Who waited for this answer gets it, whatever happened meanwhile.
+        // A caller that waited for this answer gets it, regardless of later changes.
         let fresh = last.began >= asked;
         if !fresh && self.expired.is_some_and(|expired| last.began < expired) {
             return None;
@@ -77,22 +79,23 @@ impl Poll {
         }
     }
 
-    /// The remote has changed at `at`: requests that began before serve nobody who asks from now on, whatever age they accept.
+    /// Records that the remote changed at `at`. Requests that began before serve no later caller, whatever age it
+    /// accepts.
     pub(super) fn expire(&mut self, at: Instant) {
         self.expired = self.expired.max(Some(at));
     }
 
-    /// Whether it was ever asked.
+    /// Returns whether the remote was never asked.
     pub(super) fn is_new(&self) -> bool {
         self.last.is_none()
     }
 
-    /// Whether the last request has failed.
+    /// Returns whether the last request failed.
     pub(super) fn has_failed(&self) -> bool {
         self.last.as_ref().is_some_and(|last| last.outcome.is_err())
     }
 
-    /// Records the answer to a request that began at `began`. Returns the references that lead elsewhere than before.
+    /// Records the answer to a request that began at `began`. Returns the references that moved.
     pub(super) fn record(
         &mut self,
         began: Instant,
@@ -134,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_from_before_a_push_serves_nobody_and_one_from_after_it_everybody() {
+    fn only_an_answer_from_after_a_push_serves_consumers() {
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
         let mut poll = Poll::default();
@@ -152,7 +155,7 @@ mod tests {
         record(&mut poll, 5);
         assert!(serves(&poll));
 
-        // A push during a request: who waits for that still gets its answer, and who asks after the push does not.
+        // A push during a request: callers that wait for it still get its answer, callers after the push do not.
         poll.expire(at(7));
         record(&mut poll, 6);
         let serves = |asked| poll.answer(&reference("main"), at(asked), REMEMBERED).is_some();

@@ -1,16 +1,17 @@
-//! Hosts that are written as hosts of a private network or of the cluster.
+//! Recognizes names and addresses of a private network or of the cluster.
 //!
-//! Deliberately not here: what a name resolves to. A public name may lead to a private address.
+//! Not here: name resolution. A public name may resolve to a private address.
 
 use std::net::{IpAddr, Ipv6Addr};
 
-/// Whether a host is one of a private network, as far as that is written in it.
+/// Returns whether the host's text shows that it belongs to a private network.
 pub(super) fn is_private(host: &str) -> bool {
     let host = host.trim_start_matches('[').trim_end_matches(']').trim_end_matches('.');
     if let Ok(address) = host.parse::<IpAddr>() {
         return is_private_address(address);
     }
-    // The search list of a Pod makes a Service of a name without dots, or with one: only its suffixes can be known.
+    // A Pod's search list also resolves a Service's name without dots or with one. Only the suffixes can be
+    // recognized.
     let cluster = ["localhost", "svc", "local", "internal"];
     let last = host.rsplit('.').next().unwrap_or_default().to_ascii_lowercase();
     !host.contains('.') || cluster.contains(&last.as_str()) || host.to_ascii_lowercase().contains(".svc.")

@@ -1,8 +1,8 @@
-//! The Secret that a repository's `proxySecretRef` names becomes a [`Proxy`].
+//! Turns the Secret that a repository's `proxySecretRef` names into a [`Proxy`].
 //!
 //! Invariant: neither `Display` nor `Debug` shows the user name or the password.
 //!
-//! Deliberately not here: the proxies of the agent's environment, which the HTTP client reads itself.
+//! Not here: the proxies of the agent's environment, which the HTTP client reads itself.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -20,9 +20,9 @@ use mainstay_object::egress::{METADATA_REFUSED, is_metadata_host};
 const ADDRESS: &str = "address";
 const USERNAME: &str = "username";
 const PASSWORD: &str = "password";
-/// All fields of a Secret that are read.
+/// The fields of a Secret that are read.
 pub(super) const FIELDS: [&str; 3] = [ADDRESS, USERNAME, PASSWORD];
-/// Maximum bytes of user name and password: SOCKS has one byte for their lengths.
+/// Maximum length of user name and password, in bytes. SOCKS encodes a length in one byte.
 const MAX_BYTES: usize = 255;
 
 /// A proxy.
@@ -35,13 +35,13 @@ pub(super) struct Proxy {
     pub(super) login: Option<Login>,
 }
 
-/// How a proxy is spoken to.
+/// The protocol of a proxy.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) enum ProxyKind {
     Http,
     /// HTTP over TLS.
     Https,
-    /// SOCKS version 5; the proxy looks the name of the host up.
+    /// SOCKS version 5. The proxy resolves the host's name.
     Socks5,
 }
 
@@ -89,7 +89,7 @@ impl Proxy {
         Ok(Self { kind, host, port, login })
     }
 
-    /// Its address with user name and password, for the HTTP client.
+    /// Returns its address with user name and password, for the HTTP client.
     pub(super) fn url(&self) -> Option<Secret<Url>> {
         let mut url = Url::parse(&self.address()).ok()?;
         if let Some(login) = &self.login {
@@ -99,19 +99,19 @@ impl Proxy {
         Some(Secret::new(url))
     }
 
-    /// Its address, without user name and password.
+    /// Returns its address without user name and password.
     pub(super) fn address(&self) -> String {
         let scheme = match self.kind {
             ProxyKind::Http => "http",
             ProxyKind::Https => "https",
-            // As curl and reqwest call the one that looks names up itself.
+            // In curl and reqwest, this scheme means that the proxy resolves names.
             ProxyKind::Socks5 => "socks5h",
         };
         format!("{scheme}://{}", authority(&self.host, self.port))
     }
 }
 
-/// `host:port`, with brackets around an address of IP version 6.
+/// Returns `host:port`, with brackets around an IPv6 address.
 pub(super) fn authority(host: &str, port: u16) -> String {
     match host.parse() {
         Ok(IpAddr::V6(address)) => format!("[{address}]:{port}"),

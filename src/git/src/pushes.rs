@@ -1,10 +1,9 @@
-//! The consumers that look their remote up before their interval has passed: because of a push, or because another one has found
-//! a commit.
+//! Wakes consumers for a lookup ahead of their interval, after a push or when another consumer has found a commit.
 //!
-//! Invariant: consumers of one address are woken by pushes at most once per [`BETWEEN`], however many deliveries there are; the
-//! last delivery is not lost, its consumers are woken when that time is over. The same holds for commits that others find.
-//! Invariant: a consumer hears that there is a commit, and nothing else of another one's login or answer.
-//! Deliberately not here: the deliveries, and which of the consumers one means; lookups.
+//! Invariant: pushes wake the consumers of one address at most once per [`BETWEEN`]. The last delivery is not lost:
+//! its consumers are woken when that time is over. The same holds for commits found by others.
+//! Invariant: a consumer learns only that a commit exists, not the credentials or the answer of another consumer.
+//! Not here: deliveries, the choice of the consumers that one concerns, and lookups.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -20,9 +19,9 @@ use super::lookup_due::LookupDue;
 use super::remote::RepositoryId;
 use super::{Reference, Remote, RemoteUrl};
 
-/// Minimum time between two lookups of an address because of pushes, or of commits that others have found.
+/// Minimum time between two lookups of an address because of pushes, or of commits found by others.
 pub const BETWEEN: Duration = Duration::from_secs(1);
-/// Time between two consumers that are woken by a commit, and the longest between the first and the last one.
+/// Interval between two consumers woken by a commit, and the maximum between the first and the last one.
 const PACE: Duration = Duration::from_millis(5);
 const SPREAD: Duration = Duration::from_secs(1);
 
@@ -34,18 +33,18 @@ pub struct PushReceiver {
 }
 
 impl PushReceiver {
-    /// Waits for the next lookup that is due.
+    /// Waits for the next due lookup.
     pub fn changed(&mut self) -> impl Future<Output = Result<(), watch::error::RecvError>> + Send {
         self.changes.changed()
     }
 
-    /// The lookup that is due, which is the consumer's own concern from now on.
+    /// Takes the due lookup. The consumer is responsible for it from then on.
     pub fn take(&self) -> Option<LookupDue> {
         self.due.lock().take()
     }
 }
 
-/// What a consumer follows.
+/// The reference that a consumer follows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Followed {
     /// Name of the GitRepository, in the consumer's namespace.
@@ -63,7 +62,7 @@ pub struct Pushes(Mutex<Inner>);
 #[derive(Debug, Default)]
 struct Inner {
     rows: HashMap<Consumer, Row>,
-    /// When consumers of an address were, or will be, woken last by pushes.
+    /// Last time, past or planned, at which pushes wake consumers of an address.
     last: HashMap<RemoteUrl, Instant>,
     repositories: HashMap<RepositoryId, Shared>,
 }
@@ -76,12 +75,12 @@ struct Row {
     changes: watch::Sender<()>,
 }
 
-/// What the consumers of one repository share.
+/// State shared by the consumers of one repository.
 #[derive(Debug, Default)]
 struct Shared {
     consumers: HashSet<Consumer>,
     heads: SharedHeads,
-    /// When they were, or will be, woken last by a commit.
+    /// Last time, past or planned, at which a commit wakes them.
     last: Option<Instant>,
 }
 
@@ -94,14 +93,14 @@ impl Row {
 }
 
 impl Pushes {
-    /// Tells a consumer when to look its remote up.
+    /// Returns a receiver of the consumer's due lookups.
     pub fn subscribe(&self, consumer: &Consumer) -> PushReceiver {
         let mut inner = self.0.lock();
         let row = inner.rows.entry(consumer.clone()).or_default();
         PushReceiver { due: Arc::clone(&row.due), changes: row.changes.subscribe() }
     }
 
-    /// Sets what a consumer follows; `None` if that is not known.
+    /// Sets the reference that a consumer follows; `None` if it is unknown.
     pub fn set(&self, consumer: &Consumer, followed: Option<Followed>) {
         if let Some(row) = self.0.lock().rows.get_mut(consumer) {
             row.followed = followed;
@@ -126,13 +125,13 @@ impl Pushes {
         }
     }
 
-    /// The consumer is gone.
+    /// Removes a consumer.
     pub fn remove(&self, consumer: &Consumer) {
         self.set_remote(consumer, None);
         self.0.lock().rows.remove(consumer);
     }
 
-    /// Wakes the consumers that `is_meant` chooses, and returns them.
+    /// Wakes the consumers that `is_meant` selects, and returns them.
     pub fn wake(&self, is_meant: impl Fn(&Consumer, &Followed) -> bool, now: Instant) -> Vec<Consumer> {
         let mut inner = self.0.lock();
         let Inner { rows, last, .. } = &mut *inner;
@@ -153,8 +152,9 @@ impl Pushes {
         woken
     }
 
-    /// A lookup of `remote` that began at `after` has found commits: wakes the consumers of the repository that they concern, one
-    /// after the other. Those with another login are woken only if `may_look` says so of their remote.
+    /// Records commits that a lookup of `remote`, begun at `after`, has found. Wakes the affected consumers of the
+    /// repository one after the other. Consumers with other credentials are woken only if `may_look` accepts their
+    /// remote.
     pub(super) fn found(
         &self,
         remote: &Remote,
@@ -178,7 +178,7 @@ impl Pushes {
                 let (followed, (_, identity)) = (row.followed.as_ref()?, row.remote.as_ref()?);
                 let is_own = *identity == own;
                 if is_own && !consumer.kind.is_pushed_to() {
-                    // The lookup itself is what its status says.
+                    // A GitRepository's status already shows this lookup.
                     return None;
                 }
                 let concerns = |(found, is_new_to_others): &&(&FoundCommit, bool)| {
@@ -196,7 +196,7 @@ impl Pushes {
         }
     }
 
-    /// How many consumers `is_meant` chooses; none of them is woken.
+    /// Counts the consumers that `is_meant` selects, without waking them.
     pub fn count(&self, is_meant: impl Fn(&Consumer, &Followed) -> bool) -> usize {
         let inner = self.0.lock();
         let known = inner.rows.iter().filter_map(|(consumer, row)| Some((consumer, row.followed.as_ref()?)));
@@ -214,7 +214,7 @@ fn leave(repositories: &mut HashMap<RepositoryId, Shared>, old: RepositoryId, co
     }
 }
 
-/// When an address is looked up for a delivery at `now`; `last` is when that was, or will be, the case last.
+/// Returns when an address is looked up for a delivery at `now`. `last` is its last lookup, past or planned.
 fn next(last: Option<Instant>, now: Instant) -> Instant {
     match last {
         Some(last) if last > now => last,

@@ -1,7 +1,7 @@
-//! Which references are requested of a remote, what is kept of its answer, and what a reference resolves to among that.
+//! Selects the references to request from a remote, keeps the requested ones of its answer, and resolves references.
 //!
-//! Invariant: of all tags that are listed for a range of versions, the one with the highest version is kept, and no other.
-//! Deliberately not here: requests to the remote.
+//! Invariant: for a version range, only the listed tag with the highest version is kept.
+//! Not here: requests to the remote.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,7 +13,7 @@ use super::reference::{BRANCHES, Reference, ResolvedRef, TAGS};
 use super::version_range::{VersionRange, version};
 use mainstay_object::is_unprintable;
 
-/// What a reference points to.
+/// The target of a reference.
 #[derive(Clone, Debug)]
 pub(super) struct At {
     pub(super) id: Id,
@@ -23,8 +23,8 @@ pub(super) struct At {
     pub(super) symbolic: Option<String>,
 }
 
-/// The branch that HEAD points to, in a server's words. Whatever else it names, HEAD stays HEAD: a server must not be able to
-/// give a signed tag another name, or to write what is no name into a status.
+/// Returns the branch that HEAD points to, as the server names it. Other targets are ignored: a server must not
+/// rename a signed tag, or write an invalid name into a status.
 pub(super) fn branch_of_head(target: &str) -> Option<String> {
     let is_branch = target.strip_prefix(BRANCHES).is_some_and(|branch| !branch.is_empty());
     let is_name = Reference::parse(target).is_ok() && !target.chars().any(is_unprintable);
@@ -34,9 +34,9 @@ pub(super) fn branch_of_head(target: &str) -> Option<String> {
 /// References to request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct RefNames {
-    /// A name that ends in a slash is a prefix.
+    /// Full names. A name that ends in a slash is a prefix.
     names: BTreeSet<String>,
-    /// Of each, the tag with the highest version.
+    /// Version ranges. The tag with the highest version in each is kept.
     ranges: BTreeSet<VersionRange>,
 }
 
@@ -45,29 +45,30 @@ impl RefNames {
         Self { names: names.into_iter().collect(), ranges: BTreeSet::new() }
     }
 
-    /// The same, and a tag of each of these ranges.
+    /// Adds the tags of these ranges.
     pub(super) fn with_ranges(mut self, ranges: impl IntoIterator<Item = VersionRange>) -> Self {
         self.ranges.extend(ranges);
         self
     }
 
-    /// All branches.
+    /// Requests all branches.
     pub(super) fn branches() -> Self {
         Self::new([BRANCHES.to_owned()])
     }
 
-    /// Branches, tags and HEAD.
+    /// Requests branches, tags and HEAD.
     pub(super) fn tips() -> Self {
         Self::new(["HEAD", BRANCHES, TAGS].map(str::to_owned))
     }
 
-    /// Names and prefixes, as servers are asked for them.
+    /// Returns the names and prefixes to send to the server.
     pub(super) fn names(&self) -> impl Iterator<Item = &str> {
         let of_ranges = (!self.ranges.is_empty() && !self.names.contains(TAGS)).then_some(TAGS);
         self.names.iter().map(String::as_str).chain(of_ranges)
     }
 
-    /// Whether a reference is kept whatever else there is. Servers match prefixes, so their answers are filtered again.
+    /// Returns whether a reference is kept independent of ranges. Servers match prefixes loosely, so answers are
+    /// filtered again.
     fn covers(&self, name: &str) -> bool {
         self.names.contains(name) || self.names.iter().any(|all| all.ends_with('/') && name.starts_with(all.as_str()))
     }
@@ -77,17 +78,17 @@ impl RefNames {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Refs(pub(super) BTreeMap<String, At>, Tags);
 
-/// The tags that were listed for ranges of versions.
+/// The tags that were listed for version ranges.
 #[derive(Clone, Debug, Default)]
 struct Tags {
     count: usize,
     highest: Option<(Version, String)>,
-    /// The highest version in each range, and its tag.
+    /// For each range, the highest version and its tag.
     chosen: BTreeMap<VersionRange, (Version, String)>,
 }
 
 impl Refs {
-    /// Adds a reference as far as it was requested.
+    /// Adds a reference if it was requested.
     pub(super) fn add(&mut self, name: String, at: At, wanted: &RefNames) {
         let (is_chosen, dropped) = match name.strip_prefix(TAGS) {
             Some(tag) if !wanted.ranges.is_empty() => self.1.add(tag, &wanted.ranges),
@@ -104,7 +105,7 @@ impl Refs {
         }
     }
 
-    /// What a reference resolves to.
+    /// Resolves a reference.
     pub(super) fn resolve(&self, reference: &Reference) -> Result<ResolvedRef, Fault> {
         if let Some(commit) = reference.commit() {
             return Ok(ResolvedRef::pinned(commit));
@@ -123,7 +124,7 @@ impl Refs {
         }
     }
 
-    /// The tag with the highest version in a range.
+    /// Returns the tag with the highest version in a range.
     fn chosen(&self, range: &VersionRange) -> Result<(String, &At), Fault> {
         let name = self.1.chosen.get(range).map(|(_, tag)| format!("{TAGS}{tag}"));
         name.and_then(|name| self.0.get(&name).map(|at| (name, at))).ok_or_else(|| Fault::MissingVersion {
@@ -132,7 +133,7 @@ impl Refs {
         })
     }
 
-    /// The branch that HEAD points to.
+    /// Returns the branch that HEAD points to.
     fn default_branch(&self) -> Option<String> {
         let target = self.0.get("HEAD")?.symbolic.as_deref()?;
         Some(target.strip_prefix(BRANCHES).unwrap_or(target).to_owned())
@@ -140,7 +141,7 @@ impl Refs {
 }
 
 impl Tags {
-    /// Whether a tag is the one of a range so far, and the tags in whose place it is.
+    /// Adds a tag. Returns whether it is now the highest of a range, and the tags that it replaces.
     fn add(&mut self, tag: &str, ranges: &BTreeSet<VersionRange>) -> (bool, Vec<String>) {
         self.count += 1;
         let (mut is_chosen, mut dropped) = (false, Vec::new());
@@ -171,7 +172,7 @@ mod tests {
         At { id: id(digit), peeled: peeled.map(id), symbolic: None }
     }
 
-    /// What is kept of these for a reference.
+    /// Returns the references that are kept for `reference`.
     fn refs(reference: &Reference) -> Refs {
         let wanted = RefNames::new(
             ["HEAD", BRANCHES, "refs/pull/"].map(str::to_owned).into_iter().chain(reference.candidates()),

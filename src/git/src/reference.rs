@@ -1,9 +1,8 @@
-//! What to follow in a remote and where to look in it, [`Reference`] and [`BaseDir`], and how a reference resolves
-//! among the references that a remote has.
+//! The followed [`Reference`] and [`BaseDir`] of a remote, and the result of resolving a reference.
 //!
 //! Invariant: a parsed reference is one line without control characters or spaces, so it cannot inject anything into
 //! the protocol.
-//! Deliberately not here: requests to the remote.
+//! Not here: requests to the remote.
 
 use std::fmt;
 use std::str::FromStr;
@@ -14,16 +13,16 @@ use super::error::{Error, Fault};
 use super::id::{Commit, Id};
 use super::version_range::VersionRange;
 
-/// Beginning of a reference that is a range of versions. No name of a reference has a colon.
+/// Prefix of a reference that is a version range. Names of Git references have no colon.
 const SEMVER: &str = "semver:";
-/// Where branches are.
+/// Prefix of branches.
 pub(super) const BRANCHES: &str = "refs/heads/";
-/// Where tags are.
+/// Prefix of tags.
 pub(super) const TAGS: &str = "refs/tags/";
 
-/// What a GitSync or Function follows: a full reference name, a commit id, a branch, a tag, or an abbreviated commit id
-/// of at least 7 digits, tried in this order. `HEAD` is the remote's default branch, and `semver:` with a range the tag
-/// with the highest version in that.
+/// The reference that a GitSync or Function follows: a full reference name, a commit id, a branch, a tag, or an
+/// abbreviated commit id of at least 7 digits, tried in this order. `HEAD` is the remote's default branch. `semver:`
+/// with a range is the tag with the highest version in that range.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Reference(Kind);
 
@@ -37,12 +36,12 @@ pub(super) enum Kind {
 }
 
 impl Reference {
-    /// The remote's default branch.
+    /// Returns the reference to the remote's default branch.
     pub fn head() -> Self {
         Self(Kind::Head)
     }
 
-    /// Validates `text` by the rules of `git check-ref-format`.
+    /// Parses `text` by the rules of `git check-ref-format`.
     pub fn parse(text: &str) -> Result<Self, Error> {
         if text == "HEAD" {
             return Ok(Self(Kind::Head));
@@ -58,7 +57,7 @@ impl Reference {
         Ok(Self(if text.starts_with("refs/") { Kind::Full(text.into()) } else { Kind::Short(text.into()) }))
     }
 
-    /// The commit, if the reference is a full id.
+    /// Returns the commit, if the reference is a full id.
     pub(super) fn commit(&self) -> Option<Commit> {
         match self.0 {
             Kind::Commit(commit) => Some(commit),
@@ -66,7 +65,7 @@ impl Reference {
         }
     }
 
-    /// The abbreviated commit id that the reference is if there is no branch or tag with this name.
+    /// Returns the reference as an abbreviated commit id. A branch or tag with this name takes precedence.
     pub(super) fn abbreviation(&self) -> Option<Abbreviation> {
         match &self.0 {
             Kind::Short(name) => Abbreviation::parse(name),
@@ -74,23 +73,23 @@ impl Reference {
         }
     }
 
-    /// Whether it is this commit's id, full or abbreviated.
+    /// Returns whether the reference is this commit's id, full or abbreviated.
     pub fn spells(&self, commit: Commit) -> bool {
         self.commit() == Some(commit) || self.abbreviation().is_some_and(|beginning| beginning.begins(commit))
     }
 
-    /// The full names to request from the remote, or a prefix of them; the first that exists wins.
+    /// Returns the full names to request from the remote. The first existing one wins.
     pub(super) fn candidates(&self) -> Vec<String> {
         match &self.0 {
             Kind::Head => vec!["HEAD".into()],
             Kind::Full(name) => vec![name.to_string()],
             Kind::Short(name) => vec![format!("refs/heads/{name}"), format!("{TAGS}{name}")],
-            // Tags are requested as a range, and only the one that it leads to is kept.
+            // For a range, all tags are requested, and only the selected one is kept.
             Kind::Commit(_) | Kind::Semver(_) => Vec::new(),
         }
     }
 
-    /// The range of versions that the reference is.
+    /// Returns the version range, if the reference is one.
     pub(super) fn range(&self) -> Option<&VersionRange> {
         match &self.0 {
             Kind::Semver(range) => Some(range),
@@ -98,13 +97,13 @@ impl Reference {
         }
     }
 
-    /// Whether it is a full commit id, which no push moves.
+    /// Returns whether the reference is a full commit id. Pushes do not move it.
     pub fn is_commit_id(&self) -> bool {
         self.commit().is_some()
     }
 
-    /// Whether it may lead elsewhere when the reference with this full name has moved. `default_branch` is the full name of
-    /// the remote's default branch, if that is known.
+    /// Returns whether a move of the reference with this full name can affect this one. `default_branch` is the full
+    /// name of the remote's default branch, if known.
     pub fn is_moved_by(&self, name: &str, default_branch: Option<&str>) -> bool {
         match &self.0 {
             Kind::Head => default_branch.is_none_or(|branch| branch == name),
@@ -169,31 +168,31 @@ impl fmt::Debug for Reference {
 /// The result of a lookup.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResolvedRef {
-    /// The commit (annotated tags are dereferenced).
+    /// The commit. Annotated tags are dereferenced.
     pub commit: Commit,
     /// Full name of the reference, or the commit id if the reference is one.
     pub name: String,
-    /// The object that the reference points to: the tag object of an annotated tag.
+    /// The object that the reference points to: for an annotated tag, the tag object.
     pub(super) tip: Id,
 }
 
 impl ResolvedRef {
-    /// The result for a reference that is a commit id.
+    /// Returns the result for a reference that is a commit id.
     pub(super) fn pinned(commit: Commit) -> Self {
         Self { commit, name: commit.to_string(), tip: commit.0 }
     }
 
-    /// Whether the reference is a commit id.
+    /// Returns whether the reference is a commit id.
     pub(super) fn is_pinned(&self) -> bool {
         !self.name.starts_with("refs/") && self.name != "HEAD"
     }
 
-    /// Full name of the reference; `None` if it is a commit id.
+    /// Returns the full name of the reference; `None` if it is a commit id.
     pub fn full_name(&self) -> Option<&str> {
         Some(&*self.name).filter(|name| name.starts_with("refs/"))
     }
 
-    /// Short name of the branch or tag.
+    /// Returns the short name of the branch or tag.
     pub fn short(&self) -> &str {
         let tail = |prefix| self.name.strip_prefix(prefix);
         tail("refs/heads/").or_else(|| tail("refs/tags/")).unwrap_or(&self.name)
@@ -205,12 +204,15 @@ impl ResolvedRef {
 pub struct BaseDir(Arc<str>);
 
 impl BaseDir {
-    /// The root.
+    /// Returns the root directory.
     pub fn root() -> Self {
         Self("".into())
     }
 
-    /// Refuses `..`; drops `.` and empty parts.
+    /// Parses a path. `.` and empty parts are dropped.
+    ///
+    /// # Errors
+    /// If the path contains `..`, or is malformed.
     pub fn parse(text: &str) -> Result<Self, Error> {
         let malformed = |why| Error::parse("base directory", Fault::Malformed { why });
         if text.len() > 4096 || text.contains('\0') {
@@ -223,18 +225,18 @@ impl BaseDir {
         Ok(Self(parts.join("/").into()))
     }
 
-    /// The path from the root, without leading and trailing slash; empty for the root.
+    /// Returns the path from the root, without leading and trailing slash; empty for the root.
     pub fn path(&self) -> &str {
         &self.0
     }
 
-    /// The directory above, and the last part; both are empty for the root.
+    /// Returns the parent directory and the last part; both are empty for the root.
     pub(super) fn split(&self) -> (Self, &str) {
         let (above, name) = self.0.rsplit_once('/').unwrap_or(("", &self.0));
         (Self(above.into()), name)
     }
 
-    /// The path's parts.
+    /// Returns the parts of the path.
     pub(super) fn parts(&self) -> impl Iterator<Item = &str> {
         self.0.split('/').filter(|part| !part.is_empty())
     }

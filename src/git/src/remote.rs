@@ -1,7 +1,8 @@
-//! What a remote is: its address, how it is authenticated to and connected with, and what its commits are signed by.
+//! A remote: address, credentials, connection settings, and verification of its commits.
 //!
-//! Invariant: two remotes have one identity, and so one mirror, only if address, credentials and connection are equal.
-//! Deliberately not here: what is known of a remote (`remotes`), and speaking to it.
+//! Invariant: two remotes have the same identity, and thus the same mirror, only if address, credentials and
+//! connection are equal.
+//! Not here: the state of a remote (`remotes`), and the protocols.
 
 use std::sync::Arc;
 
@@ -12,7 +13,7 @@ use super::consumers::Identity;
 use super::{Connection, Credentials, RemoteUrl, Verification};
 use mainstay_object::egress::Egress;
 
-/// A repository at a server, for all that look it up there.
+/// The identity of a repository on a server, shared by all consumers of any credentials.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) struct RepositoryId([u8; 32]);
 
@@ -21,31 +22,31 @@ pub(super) struct RepositoryId([u8; 32]);
 pub struct Remote {
     /// Its address.
     pub url: RemoteUrl,
-    /// How to authenticate. If this is empty, the credentials in the address are used.
+    /// How to authenticate. If empty, the credentials in the address are used.
     pub credentials: Credentials,
-    /// What the connection is made with.
+    /// The settings of the connection.
     pub connection: Connection,
-    /// What its commits must be signed by; `None` if they need not be. The mirror is the same for all.
+    /// How its commits must be signed; `None` without verification. It does not affect the mirror.
     pub verification: Option<Arc<Verification>>,
-    /// Whether the submodules of a commit are fetched with it, and theirs.
+    /// Whether submodules are fetched recursively with a commit.
     pub submodules: bool,
-    /// Whether files in Git LFS are fetched.
+    /// Whether Git LFS files are fetched.
     pub lfs: bool,
 }
 
 impl Remote {
-    /// A remote whose connection is made with nothing special.
+    /// Returns a remote with default connection settings.
     pub fn new(url: RemoteUrl, credentials: Credentials) -> Self {
         Self { url, credentials, connection: Connection::default(), verification: None, submodules: false, lfs: false }
     }
 
-    /// The same remote for whoever wants what was verified, and applied, before.
+    /// Returns the same remote without verification, for commits that were already verified and applied.
     #[must_use]
     pub fn without_verification(&self) -> Self {
         Self { verification: None, ..self.clone() }
     }
 
-    /// Fingerprint and type of the host key that was pinned at first use, if its host keys are not otherwise known to the Secret.
+    /// Returns fingerprint and type of the pinned host key, unless the Secret has host keys.
     pub fn pinned_host_key(&self) -> Option<&str> {
         let Credentials::Key(identity) = &self.credentials else { return None };
         let pin = identity.pinning.as_ref().filter(|_| identity.known_hosts.is_none())?.pin.as_ref()?;
@@ -60,7 +61,7 @@ impl Remote {
         }
     }
 
-    /// The parts that distinguish credentials.
+    /// Returns the parts that distinguish credentials.
     fn credential_parts(&self) -> Vec<&str> {
         match self.credentials() {
             Credentials::Anonymous => Vec::new(),
@@ -71,13 +72,14 @@ impl Remote {
         }
     }
 
-    /// What distinguishes credentials, without anything of them.
+    /// Returns a digest that distinguishes credentials and reveals nothing of them.
     pub(super) fn account(&self) -> [u8; 32] {
         digest(self.credential_parts().into_iter())
     }
 
-    /// The repository, whatever credentials it is read with. Of what somebody's own proxy or CAs let answer, nothing follows for
-    /// others; and an address without encryption is another one than those with it.
+    /// Returns the identity of the repository, independent of credentials. Custom proxies or CAs make another
+    /// repository, because their answers are not trustworthy for others. An unencrypted address differs from
+    /// encrypted ones, too.
     pub(super) fn repository(&self) -> RepositoryId {
         let place = match (self.url.host(), self.url.repository_path()) {
             (Some(host), Some(path)) => {
@@ -93,7 +95,7 @@ impl Remote {
         RepositoryId(digest([protection, &place].into_iter().chain(own.iter().map(String::as_str))))
     }
 
-    /// The identity of the remote: address, credentials and connection.
+    /// Returns the identity of the remote: a digest of address, credentials and connection.
     pub(super) fn identity(&self) -> Identity {
         let mut digest = Sha256::new();
         let mut add = |text: &str| {
@@ -102,7 +104,7 @@ impl Remote {
         };
         add(&self.url.to_string());
         self.credential_parts().into_iter().for_each(&mut add);
-        // A remote without anything special has the identity, and so the mirror, that it has always had.
+        // Without special settings, the identity, and thus the mirror, is the one of earlier versions.
         if self.connection != Connection::default() {
             add("connection");
             self.connection.parts().iter().for_each(|part| add(part));

@@ -1,7 +1,7 @@
-//! The state of all remotes: one [`Source`] for the whole process, and the consumers that it is kept for.
+//! The state of all remotes: one [`Source`] for the whole process, and the consumers of each remote.
 //!
-//! Invariant: a remote has one state and one mirror, whoever uses it; both go with its last consumer.
-//! Deliberately not here: what a remote is (`remote`), looking up references (`lookup`) and fetching commits (`transfer`).
+//! Invariant: a remote has one state and one mirror for all consumers. Both are removed with its last consumer.
+//! Not here: the identity of a remote (`remote`), lookups (`lookup`) and fetches (`transfer`).
 
 use std::collections::HashMap;
 use std::fmt;
@@ -36,29 +36,29 @@ use super::transport::{
 use super::{Credentials, Deadlines, RemoteUrl, Settings, SharedHostKeys};
 use mainstay_object::egress::Egress;
 
-/// How long the host keys that hold for all repositories are waited for.
+/// Maximum wait for the host keys for all repositories.
 const LISTED_WITHIN: Duration = Duration::from_secs(10);
-/// Packs that are received at the same time: each takes about 1 MiB, and more if it has very many objects.
+/// Maximum number of packs being received. Each takes about 1 MiB of memory, or more if it has very many objects.
 const RECEIVING: usize = 16;
-/// The user name beside the token of a GitHub App.
+/// The user name for tokens of a GitHub App.
 const APP_USER: &str = "x-access-token";
 
 /// The state of all remotes, shared by all consumers. Cheap to clone.
 #[derive(Clone)]
 pub struct Source {
     pub(super) inner: Arc<Inner>,
-    /// On whose behalf it works.
+    /// The namespace that it works for.
     pub(super) tenant: Tenant,
 }
 
 pub(super) struct Inner {
     pub(super) settings: Settings,
     pub(super) permits: Permits,
-    /// For packs that are being received.
+    /// Permits for receiving packs.
     receiving: Permits,
-    /// For what takes much memory while it is indexed or read: one at a time.
+    /// Permit for indexing or reading large objects, one at a time.
     large: Permits,
-    /// For long listings: one at a time.
+    /// Permit for long listings, one at a time.
     long: Permits,
     pub(super) names: Names,
     http: HttpClients,
@@ -75,14 +75,14 @@ pub(super) struct Inner {
     pub(super) fetches: AtomicU64,
 }
 
-/// Numbers of requests to remotes.
+/// Counters of requests to remotes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
     /// Reference lookups.
     pub lookups: u64,
     /// Fetches.
     pub fetches: u64,
-    /// Private keys of SSH that were opened, or were found to be none.
+    /// SSH private keys that were opened, or found invalid.
     pub keys: u64,
     /// Logins over SSH.
     pub logins: u64,
@@ -92,32 +92,32 @@ pub struct Traffic {
 #[derive(Default)]
 pub(super) struct State {
     pub(super) poll: Mutex<Poll>,
-    /// For whoever shows what lookups come to.
+    /// The last lookup, for display.
     pub(super) last_lookup: watch::Sender<Option<Arc<LastLookup>>>,
     /// Locked during a lookup.
     pub(super) asking: tokio::sync::Mutex<()>,
     /// Resolutions of abbreviated ids.
     pub(super) resolutions: Mutex<Resolutions>,
-    /// What was fetched in vain.
+    /// Failed fetches.
     pub(super) in_vain: Mutex<InVain>,
-    /// Locked while files in Git LFS are fetched: whoever waits finds them in the mirror.
+    /// Locked while Git LFS files are fetched. Waiters then find them in the mirror.
     pub(super) fetching_large_files: Locks,
     /// Locked during a search in the history.
     pub(super) searching: tokio::sync::Mutex<()>,
     pub(super) negotiated: Mutex<Option<Negotiated>>,
-    /// What was found to be signed.
+    /// Successful signature checks.
     pub(super) judgements: Mutex<Judgements>,
-    /// What came of opening its private key.
+    /// The opened private key, or why it cannot be opened.
     key: KeyPlace,
-    /// Its connections over SSH.
+    /// Its SSH connections.
     lane: LanePlace,
-    /// Its HTTP client, if the usual one does not do.
+    /// Its HTTP client, if the shared one does not fit.
     client: ClientPlace,
-    /// When a mirror that was intact was fetched anew, because what the server sent did not fit to it.
+    /// When an intact mirror was last fetched again, because the server's answer did not match it.
     pub(super) renewed: Mutex<Option<Instant>>,
-    /// Directory of the mirror, once it was looked for.
+    /// Directory of the mirror, once known.
     pub(super) root: OnceLock<PathBuf>,
-    /// Held while the mirror changes.
+    /// Locked while the mirror changes.
     pub(super) mirror: tokio::sync::Mutex<Option<Mirror>>,
 }
 
@@ -131,9 +131,9 @@ impl fmt::Debug for Source {
 }
 
 impl Source {
-    /// Uses neither disk nor network yet.
+    /// Returns a source. It uses neither disk nor network yet.
     pub fn new(settings: Settings) -> Self {
-        // What it would keep of directories and commits, up to 256 MiB of it, is hardly ever asked for again.
+        // libgit2's cache of up to 256 MiB is useless here: objects are hardly ever read twice.
         git2::opts::enable_caching(false);
         let permits = Permits::new(settings.permits);
         let (receiving, large, long) = (Permits::new(RECEIVING), Permits::new(1), Permits::new(1));
@@ -167,29 +167,29 @@ impl Source {
         Self { inner: Arc::new(inner), tenant: Tenant::default() }
     }
 
-    /// Replaces the host keys that hold for all repositories; whoever waits for [`Source::host_keys`] is woken if they are
-    /// others.
+    /// Replaces the host keys for all repositories. Receivers of [`Source::host_keys`] are woken if the keys differ.
     pub fn set_host_keys(&self, keys: SharedHostKeys) {
         if self.inner.ssh.set_host_keys(keys) {
-            // What a host answered that is not trusted any more serves nobody.
+            // Answers of hosts that are no longer trusted must not be used.
             self.expire_all();
         }
     }
 
-    /// The host keys that hold for all repositories, to wait for others.
+    /// Returns a watch on the host keys for all repositories.
     pub fn host_keys(&self) -> watch::Receiver<SharedHostKeys> {
         self.inner.ssh.shared_host_keys().subscribe()
     }
 
-    /// The lines about the host of a repository that hold for all repositories, and the one that is pinned; `None` if the
-    /// program's own hold, or if the repository is not on an SSH server. Waits for at most 10 s until they are known.
+    /// Returns the `known_hosts` lines for a repository's host that hold for all repositories, and the pinned one.
+    /// Returns `None` if the built-in ones apply, or if the repository is not on an SSH server. Waits at most 10 s
+    /// until they are known.
     ///
     /// # Errors
     /// Why they are not known.
     pub async fn host_keys_of(&self, url: &RemoteUrl, given: &Credentials) -> Result<Option<Vec<String>>, String> {
         let Some(address) = url.ssh() else { return Ok(None) };
         let mut keys = self.host_keys();
-        // Elapsed, and a sender that is gone, leave what is known: nothing.
+        // After a timeout, or without a sender, the keys stay unknown.
         let _ =
             tokio::time::timeout(LISTED_WITHIN, keys.wait_for(|keys| !matches!(keys, SharedHostKeys::Unknown(None))))
                 .await;
@@ -198,69 +198,68 @@ impl Source {
         keys.lines_about(&address.known_hosts_name(), identity)
     }
 
-    /// Fingerprint and type of the key that was pinned at first use, if nothing stronger is known of the host.
+    /// Returns fingerprint and type of the pinned host key, if nothing takes precedence over it.
     pub fn pin_in_force<'r>(&self, remote: &'r Remote) -> Option<&'r str> {
         let host = remote.url.known_hosts_name()?;
         let pin = remote.pinned_host_key()?;
         (!self.host_keys().borrow().know(&host)).then_some(pin)
     }
 
-    /// Pins whose GitRepositories have a Secret with host keys, to wait for more.
+    /// Returns a watch on the superseded pins.
     pub fn superseded_pins(&self) -> watch::Receiver<SupersededPins> {
         self.inner.ssh.pins().superseded().subscribe()
     }
 
-    /// From now on the receiver gets the host keys that are to be pinned.
+    /// Returns a receiver for the host keys to pin.
     pub fn host_keys_to_pin(&self) -> mpsc::UnboundedReceiver<PinRequest> {
         self.inner.ssh.pins().subscribe()
     }
 
-    /// The same source for a namespace: permits are shared fairly between namespaces.
+    /// Returns the same source for a namespace. Permits are shared fairly between namespaces.
     #[must_use]
     pub fn for_namespace(&self, namespace: &str) -> Self {
         Self { inner: Arc::clone(&self.inner), tenant: namespace.into() }
     }
 
-    /// Which addresses the repositories of a namespace may lead to.
+    /// Returns the addresses that repositories of a namespace may connect to.
     pub fn egress(&self, namespace: &str) -> Egress {
         self.inner.settings.egress.of(namespace)
     }
 
-    /// Permits for work that only this namespace waits for.
+    /// Returns permits for work of this namespace alone.
     pub(super) fn own(&self) -> TenantPermits {
         self.inner.permits.share(&self.tenant)
     }
 
-    /// Permits for packs that are being received.
+    /// Returns permits for receiving packs.
     pub(super) fn receiving(&self) -> TenantPermits {
         self.inner.receiving.share(&self.tenant)
     }
 
-    /// The permit for what takes much memory.
+    /// Returns the permit for large objects.
     pub(super) fn large(&self) -> TenantPermits {
         self.inner.large.share(&self.tenant)
     }
 
-    /// What whoever reads a snapshot may need.
+    /// Returns the permits for reading a snapshot.
     pub(super) fn read_permits(&self) -> ReadPermits {
         ReadPermits { threads: self.own(), large: self.large(), long: self.inner.long.share(&self.tenant) }
     }
 
-    /// Permits for work that all consumers of the remote wait for.
+    /// Returns permits for work that all consumers of the remote wait for.
     pub(super) fn shared(&self, remote: &Remote) -> TenantPermits {
         let consumers = self.inner.consumers.lock();
         self.inner.permits.share_of_all(&self.tenant, consumers.namespaces(&remote.identity()))
     }
 
-    /// Numbers of requests to remotes since the start.
+    /// Returns the numbers of requests to remotes since the start.
     pub fn traffic(&self) -> Traffic {
         let (lookups, fetches) =
             (self.inner.lookups.load(Ordering::Relaxed), self.inner.fetches.load(Ordering::Relaxed));
         Traffic { lookups, fetches, keys: self.inner.ssh.opened(), logins: self.inner.ssh.logins() }
     }
 
-    /// Sets or (`None`) removes the remote of a consumer. The state and the mirror of a remote without consumers are
-    /// removed.
+    /// Sets or (`None`) removes the remote of a consumer. State and mirror of a remote without consumers are removed.
     ///
     /// A consumer that ends with the process keeps its mirror for the next process.
     pub fn set_remote(&self, consumer: &Consumer, remote: Option<&Remote>) {
@@ -270,7 +269,7 @@ impl Source {
             self.inner.ssh.pins().superseded().send_if_modified(|all| all.add(pinning));
         }
         self.with_consumers(|consumers| {
-            // Still locked while it is removed: the next consumer of the remote starts with an empty state.
+            // The lock is held during removal, so the next consumer of the remote starts with an empty state.
             if let Some(unread) = consumers.set(consumer, remote.map(Remote::identity)) {
                 consumers.leave(unread).iter().for_each(|unread| self.forget(unread));
             }
@@ -278,7 +277,7 @@ impl Source {
         self.inner.pushes.set_remote(consumer, remote);
     }
 
-    /// The consumers, to be woken before their interval has passed.
+    /// Returns the consumers that can be woken ahead of their interval.
     pub fn pushes(&self) -> &Arc<Pushes> {
         &self.inner.pushes
     }
@@ -288,12 +287,12 @@ impl Source {
         self.with_consumers(|consumers| consumers.register(consumer));
     }
 
-    /// All consumers of this kind that exist at the start are registered.
+    /// Records that all initial consumers of this kind are registered.
     pub fn all_registered(&self, kind: ConsumerKind) {
         self.with_consumers(|consumers| consumers.all_registered(kind));
     }
 
-    /// The consumer has set its remote, or cannot determine it: nothing waits for it any more.
+    /// Records that the consumer has set its remote, or cannot determine it. It is no longer waited for.
     pub fn resolved(&self, consumer: &Consumer) {
         self.with_consumers(|consumers| consumers.resolved(consumer));
     }
@@ -308,7 +307,7 @@ impl Source {
 
     pub(super) fn forget(&self, remote: &Identity) {
         let state = self.inner.remotes.lock().remove(remote);
-        // A running fetch keeps the mirror; the next process that finds it unused removes it.
+        // A running fetch keeps the mirror. The next process removes it as unused.
         let Some(state) = state else { return };
         if let Ok(mut mirror) = state.mirror.try_lock()
             && let Some(mirror) = mirror.take()
@@ -328,7 +327,7 @@ impl Source {
         Arc::clone(self.inner.remotes.lock().entry(remote.identity()).or_default())
     }
 
-    /// The credentials that are sent: for a GitHub App its token.
+    /// Returns the credentials to send; for a GitHub App, its token.
     pub(super) async fn opened(&self, remote: &Remote, wire: &Wire<'_>) -> Result<Credentials, Fault> {
         let given = remote.credentials().clone();
         match (&given, wire) {
@@ -341,7 +340,7 @@ impl Source {
         }
     }
 
-    /// The fault of a conversation with these credentials, without anything of them.
+    /// Returns the fault of a request, without any part of these credentials.
     pub(super) fn refused(&self, remote: &Remote, credentials: &Credentials, fault: Fault) -> Fault {
         if let (Credentials::App(app), Fault::Denied { .. }) = (remote.credentials(), &fault)
             && let Some(api) = remote.url.http().and_then(|url| app.api(url).ok())
@@ -351,15 +350,15 @@ impl Source {
         transport::without_credentials(credentials, fault)
     }
 
-    /// The HTTP client for a remote, which may itself be reached otherwise.
+    /// Returns the HTTP client for a remote, also if its own scheme is not HTTP.
     pub(super) fn http(&self, remote: &Remote) -> Result<Arc<transport::Http>, Fault> {
         let state = self.inner.remotes.lock().get(&remote.identity()).cloned().unwrap_or_default();
         self.inner.http.get(&remote.connection, &state.client)
     }
 
-    /// The client for a remote that is not local.
+    /// Returns the protocol client for a remote that is not local.
     pub(super) fn wire<'a>(&'a self, remote: &'a Remote) -> Result<Wire<'a>, Fault> {
-        // A remote that was forgotten meanwhile keeps its key and its client no longer than this conversation.
+        // For a remote dropped meanwhile, key and client live only as long as this conversation.
         let state = self.inner.remotes.lock().get(&remote.identity()).cloned().unwrap_or_default();
         if let Some(address) = remote.url.ssh() {
             let (client, connection) = (&self.inner.ssh, &remote.connection);

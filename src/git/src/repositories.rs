@@ -1,4 +1,4 @@
-//! The GitRepositories of the cluster, as last seen by their watch.
+//! The GitRepositories of the cluster, from their watch.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -18,10 +18,10 @@ const NOT_LISTED: &str = "they have not been listed yet";
 #[derive(Debug)]
 pub struct Repositories {
     all: Mutex<HashMap<(String, String), Arc<GitRepository>>>,
-    /// Those that are there and cannot be read, with the cause.
+    /// Unreadable objects, with the cause.
     unreadable: Mutex<HashMap<(String, String), String>>,
     changed: watch::Sender<u64>,
-    /// Why they are unknown so far.
+    /// Why the list is unknown so far.
     unknown: Mutex<Option<String>>,
 }
 
@@ -36,7 +36,7 @@ impl Default for Repositories {
     }
 }
 
-/// Whether whoever uses a GitRepository sees no change: what the status says besides pinned keys is for people.
+/// Returns whether a change does not affect consumers. In the status, only pinned keys do.
 fn means_the_same(old: &GitRepository, new: &GitRepository) -> bool {
     let pins =
         |one: &GitRepository| one.status.as_ref().map(|status| status.pinned_host_keys.clone()).unwrap_or_default();
@@ -45,31 +45,31 @@ fn means_the_same(old: &GitRepository, new: &GitRepository) -> bool {
 }
 
 impl Repositories {
-    /// The GitRepository with this name.
+    /// Returns the GitRepository with this name.
     pub fn get(&self, namespace: &str, name: &str) -> Option<Arc<GitRepository>> {
         let all = self.all.lock();
         all.get(&(namespace.to_owned(), name.to_owned())).cloned()
     }
 
-    /// The GitRepositories of a namespace.
+    /// Returns the GitRepositories of a namespace.
     pub fn in_namespace(&self, namespace: &str) -> Vec<Arc<GitRepository>> {
         let all = self.all.lock();
         all.iter().filter(|((of, _), _)| of == namespace).map(|(_, repository)| Arc::clone(repository)).collect()
     }
 
-    /// Why a GitRepository that may exist is not known; `None` if there is none.
+    /// Returns why a GitRepository that may exist is not known; `None` if it does not exist.
     pub fn problem(&self, namespace: &str, name: &str) -> Option<String> {
         let unreadable = self.unreadable.lock().get(&(namespace.to_owned(), name.to_owned())).cloned();
         unreadable.or_else(|| self.unknown())
     }
 
-    /// One of a namespace that cannot be read.
+    /// Returns the name of an unreadable GitRepository in a namespace.
     pub fn unreadable_in(&self, namespace: &str) -> Option<String> {
         let unreadable = self.unreadable.lock();
         unreadable.keys().filter(|(of, _)| of == namespace).map(|(_, name)| name.clone()).min()
     }
 
-    /// A GitRepository is there, and cannot be read. What was known of it counts no longer. Whether that is new.
+    /// Records that a GitRepository is unreadable, and drops its last content. Returns whether this is new.
     pub fn set_unreadable(&self, namespace: &str, name: &str, why: String) -> bool {
         let known = self.unreadable.lock().insert((namespace.to_owned(), name.to_owned()), why.clone());
         self.all.lock().remove(&(namespace.to_owned(), name.to_owned()));
@@ -94,14 +94,15 @@ impl Repositories {
         self.changed.send_modify(|count| *count += 1);
     }
 
-    /// All that can be used.
+    /// Returns all readable GitRepositories.
     pub fn all(&self) -> Vec<Arc<GitRepository>> {
         self.all.lock().values().cloned().collect()
     }
 
-    /// Those whose status says something of pinned host keys that is no longer true, and what it should be.
+    /// Returns the GitRepositories with stale pins, each with its corrected status.
     ///
-    /// `for_all` are the host keys that hold for all; `superseded` are those whose Secret has host keys itself.
+    /// `for_all` are the host keys for all repositories; `superseded` are the pins of GitRepositories whose Secret
+    /// has host keys.
     pub fn with_stale_pins(
         &self,
         for_all: &SharedHostKeys,
@@ -109,7 +110,7 @@ impl Repositories {
     ) -> Vec<(Arc<GitRepository>, GitRepositoryStatus)> {
         let with_status = |one: &&Arc<GitRepository>| one.status.is_some();
         let all: Vec<_> = self.all.lock().values().filter(with_status).cloned().collect();
-        // Many may have one host.
+        // Many GitRepositories can have the same host.
         let mut known = HashMap::new();
         let stale = |one: Arc<GitRepository>| {
             let is_known = |host: &str| *known.entry(host.to_owned()).or_insert_with(|| for_all.know(host));
@@ -119,24 +120,24 @@ impl Repositories {
         all.into_iter().filter_map(stale).collect()
     }
 
-    /// They have never been listed, for this reason.
+    /// Records why the first list failed.
     pub fn set_unknown(&self, why: String) {
         *self.unknown.lock() = Some(why);
         self.changed.send_modify(|count| *count += 1);
     }
 
-    /// Why they are unknown; `None` if they are known.
+    /// Returns why the list is unknown; `None` once it is known.
     pub fn unknown(&self) -> Option<String> {
         self.unknown.lock().clone()
     }
 
-    /// All that are there, whether they can be used or not.
+    /// Returns the names of all GitRepositories, readable or not.
     pub fn names(&self) -> Vec<(String, String)> {
         let known: Vec<_> = self.all.lock().keys().cloned().collect();
         known.into_iter().chain(self.unreadable.lock().keys().cloned()).collect()
     }
 
-    /// All of them are known by now.
+    /// Records that the list is complete.
     pub fn set_known(&self) {
         *self.unknown.lock() = None;
         self.changed.send_modify(|count| *count += 1);

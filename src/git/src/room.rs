@@ -1,8 +1,8 @@
-//! Makes room for a pack: mirrors that were used longest ago and are not in use are removed. Everything here blocks.
+//! Frees space for a pack by removing unused mirrors, least recently used first. Everything here blocks.
 //!
-//! Invariant: the mirrors and the packs that are being received have no more bytes than the budget.
-//! Invariant: a mirror is removed only while nobody fetches into it or reads from it; it is renamed first, so that a process
-//! killed at any time leaves nothing that is taken for a mirror.
+//! Invariant: mirrors and packs being received have at most as many bytes as the budget.
+//! Invariant: a mirror is removed only while it has no fetch and no reader. It is renamed first, so that a process
+//! killed at any time leaves no incomplete mirror.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,21 +13,21 @@ use super::mirror::Mirror;
 use super::remotes::{Source, State};
 use super::spool::Space;
 
-/// Bytes that are reserved at a time.
+/// Bytes per reservation.
 const STEP: u64 = 4 << 20;
 
-/// Room for a pack that is being received.
+/// Reserved space for a pack being received.
 pub(super) struct Room {
     source: Source,
-    /// What is reserved.
+    /// Reserved bytes.
     reserved: u64,
-    /// What is used of it.
+    /// Used bytes of the reservation.
     used: u64,
 }
 
 impl Source {
-    /// Room for nothing yet in the mirror with this generation, which counts for the namespace if it does not yet count for
-    /// another one.
+    /// Returns an empty reservation for the mirror with this generation. The mirror counts for this namespace, unless
+    /// it already counts for another one.
     pub(super) fn room(&self, generation: &Path) -> Room {
         if let Some(mirror) = generation.parent() {
             self.inner.storage.set_owner(mirror, &self.tenant);
@@ -48,7 +48,7 @@ impl Source {
                 return Ok(());
             }
         }
-        // Another pack may have left its room meanwhile.
+        // Another pack may have released its space meanwhile.
         if storage.reserve(&self.tenant, bytes) {
             return Ok(());
         }
@@ -56,7 +56,7 @@ impl Source {
         Err(Fault::NoRoom { budget: budget.limit() })
     }
 
-    /// Removes mirrors so that a full volume has so many bytes more; whether it removed any.
+    /// Removes mirrors to free this many bytes on a full volume. Returns whether it removed any.
     fn relieve(&self, bytes: u64) -> bool {
         let _removing = self.inner.storage.removing();
         let budget = self.inner.storage.budget();
@@ -64,20 +64,20 @@ impl Source {
         plan.unwrap_or_default().iter().filter(|mirror| self.evict(mirror)).count() > 0
     }
 
-    /// Removes what is more than a budget that was lowered while no agent ran. Returns how many it removed.
+    /// Removes mirrors above a budget that was lowered while no agent ran. Returns how many it removed.
     pub(super) fn shrink(&self) -> usize {
         let _removing = self.inner.storage.removing();
         let plan = self.inner.storage.budget().plan_to_limit(|mirror| self.is_idle(mirror));
         plan.iter().filter(|mirror| self.evict(mirror)).count()
     }
 
-    /// The mirror of the remote that has this directory; locked by whoever fetches into it.
+    /// Returns the state of the remote with this mirror directory. A fetch locks its mirror.
     fn mirror_at(&self, root: &Path) -> Option<Arc<State>> {
         let remotes = self.inner.remotes.lock();
         remotes.values().find(|state| state.root.get().is_some_and(|own| own == root)).cloned()
     }
 
-    /// Whether nobody fetches into a mirror or reads from it.
+    /// Returns whether a mirror has no fetch and no reader.
     fn is_idle(&self, root: &Path) -> bool {
         if is_unread(root) {
             return true;
@@ -88,14 +88,14 @@ impl Source {
         !self.inner.storage.has_open(root, own.as_deref())
     }
 
-    /// Removes a mirror unless it is in use; whether it is gone.
+    /// Removes a mirror unless it is in use. Returns whether it is gone.
     fn evict(&self, root: &Path) -> bool {
         let storage = &self.inner.storage;
         if is_unread(root) {
             return storage.remove_unread(root).is_ok();
         }
         let state = self.mirror_at(root);
-        // Locked until it is renamed: nobody begins to read from it.
+        // The lock is held until the mirror is renamed, so no reader can start.
         let Ok(mut held) = state.as_ref().map(|state| state.mirror.try_lock()).transpose() else { return false };
         let own = held.as_ref().and_then(|held| held.as_ref()).and_then(Mirror::unread);
         let Ok(Some(unread)) = storage.set_unread(root, own.as_deref()) else { return false };
@@ -118,7 +118,7 @@ impl Space for Room {
         if self.used > self.reserved {
             let missing = self.used - self.reserved;
             let step = missing.max(STEP);
-            // Near the limit, a step may be too much and the bytes themselves may fit.
+            // Near the limit, a whole step may not fit while the missing bytes do.
             if self.source.inner.storage.reserve(&self.source.tenant, step) {
                 self.reserved += step;
             } else {

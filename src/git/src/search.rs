@@ -1,9 +1,9 @@
-//! The search for a commit by its abbreviated id: among the tips of branches and tags, which costs one request, then in
-//! the history that leads to them. Of that, only the commits are fetched if the server can omit the files.
+//! Searches a commit by its abbreviated id. It looks at the tips of branches and tags first, which costs one request,
+//! then in their history. If the server can omit files, only the commits of the history are fetched.
 //!
-//! Invariant: at most one search at a time runs at a remote, and all callers that wait for it share its result.
-//! Invariant: the fetched history is removed with the search; it is not a mirror.
-//! Deliberately not here: the cache of results (`abbreviation`).
+//! Invariant: a remote has at most one search at a time, and all waiting callers share its result.
+//! Invariant: the fetched history is removed after the search. It is not a mirror.
+//! Not here: the cache of results (`abbreviation`).
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -21,11 +21,11 @@ use super::remote::Remote;
 use super::remotes::{Source, State};
 use super::transport::{self, Files, History, Negotiated, PackRequest};
 
-/// Maximum number of tips whose history is searched; branches come before tags.
+/// Maximum number of tips whose history is searched. Branches precede tags.
 const TIPS: usize = 10_000;
 
 impl Source {
-    /// The commit with this abbreviated id, at a remote that has no branch or tag with this name.
+    /// Returns the commit with this abbreviated id. The remote must have no branch or tag with this name.
     pub(super) async fn search(
         &self,
         remote: &Remote,
@@ -34,7 +34,7 @@ impl Source {
     ) -> Result<ResolvedRef, Arc<Fault>> {
         let missing = Fault::MissingAbbreviated { default_branch };
         if let Some(path) = remote.url.local_path() {
-            // A tip: found without a search, so it need not be cached.
+            // A tip is found without a search and need not be cached.
             let (path, beginning) = (path.to_owned(), beginning.clone());
             let look = move || Objects::open(&transport::local::objects(&path)?)?.commit_of(&beginning);
             let found = self.shared(remote).run(look).await.map_err(Arc::new)??;
@@ -103,7 +103,7 @@ impl Source {
         let files = if negotiated.leaves_files_out() { Files::Left } else { Files::Whole };
         let found = self.search_pack(state, remote, &negotiated, (&want, files), beginning, until).await;
         match found {
-            // Some servers advertise the capability and then do not support it.
+            // Some servers advertise the capability without supporting it.
             Err(Fault::Refused { .. }) if files == Files::Left => {
                 self.search_pack(state, remote, &negotiated, (&want, Files::Whole), beginning, until).await
             }
@@ -111,7 +111,7 @@ impl Source {
         }
     }
 
-    /// Fetches the history into a generation that is not adopted, and searches it.
+    /// Fetches the history into a temporary generation, and searches it.
     async fn search_pack(
         &self,
         state: &State,

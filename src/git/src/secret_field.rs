@@ -1,4 +1,4 @@
-//! The values of a Secret that are one line of text: names, passwords, tokens, addresses.
+//! Reads single-line values of a Secret: names, passwords, tokens, addresses.
 
 use std::collections::BTreeMap;
 
@@ -6,10 +6,10 @@ use k8s_openapi::ByteString;
 
 use super::access_fault::AccessFault;
 
-/// Maximum bytes of a value; servers accept headers of some kilobytes.
+/// Maximum length of a value, in bytes. Servers accept headers of some kilobytes.
 pub(super) const MAX_BYTES: usize = 16 << 10;
 
-/// A value, without the one trailing line break that `echo` leaves in many Secrets.
+/// Returns a value without one trailing line break, which `echo` leaves in many Secrets.
 pub(super) fn field(data: &BTreeMap<String, ByteString>, key: &'static str) -> Result<String, AccessFault> {
     let bytes = &data.get(key).ok_or(AccessFault::MissingKey { key })?.0;
     let unusable = |why| AccessFault::UnusableField { field: key, why };

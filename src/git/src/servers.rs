@@ -1,6 +1,6 @@
-//! Other servers than Git's that somebody names in a namespace: the same rules hold for what the agent connects to.
+//! Applies the egress rules of a namespace to servers other than Git servers.
 //!
-//! Deliberately not here: connecting.
+//! Not here: connecting.
 
 use std::net::SocketAddr;
 
@@ -8,16 +8,15 @@ use super::Source;
 use super::egress::REFUSED;
 use super::error::Fault;
 
-/// What is said of a host that a confined namespace may not have connected to. Nothing is said of what is there.
+/// The message for a host that a confined namespace may not connect to. It reveals nothing about the address.
 const CONFINED: &str = "the host is not found, or has an address of the cluster, of the machine or of a private network, to which the \
      agent does not connect for this namespace; its operator allows networks with --allow-network";
 
 impl Source {
-    /// The addresses of another server than Git's that this namespace names, of those that it may have connected to; the error
-    /// is a sentence about the host.
+    /// Resolves another server than a Git server, and returns the addresses that this namespace may connect to.
     ///
     /// # Errors
-    /// The host is not found, or leads only to addresses that are not connected to.
+    /// A sentence about the host, if it is not found or has only forbidden addresses.
     pub async fn addresses(&self, host: &str, port: u16) -> Result<Vec<SocketAddr>, String> {
         let names = self.inner.names.within(self.egress(&self.tenant));
         let found = async {
@@ -30,7 +29,7 @@ impl Source {
         })
     }
 
-    /// Whether what is on this machine counts as any other place: on a developer's machine.
+    /// Returns whether local addresses are allowed, as on a developer's machine.
     pub fn allows_local(&self) -> bool {
         self.inner.settings.allow_local
     }

@@ -1,4 +1,4 @@
-//! Where mirrors are stored, and the limits and deadlines of remotes.
+//! Settings of a source: storage of mirrors, limits and deadlines of remotes.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -9,47 +9,47 @@ use mainstay_object::egress::EgressPolicy;
 
 const PERMITS: usize = 8;
 const MIB: u64 = 1 << 20;
-/// Leaves 256 MiB of the volume in `manifests/` for what a pack needs while it is unpacked.
+/// Default budget of mirrors, in bytes. It leaves 256 MiB of the volume in `manifests/` for unpacking a pack.
 const BUDGET: u64 = 1792 * MIB;
-/// Threads that remotes may hold at the same time with the usual settings.
+/// Maximum number of threads for remotes with the default settings.
 pub const MAX_THREADS: usize = PERMITS + super::transport::THREADS;
 
-/// How a [`Source`](super::Source) works.
+/// The settings of a [`Source`](super::Source).
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Directory of the mirrors; created if it is missing. Only this process may write there.
+    /// Directory of the mirrors. It is created if missing; only this process may write there.
     pub directory: PathBuf,
     /// Whether local paths and `file://` are allowed (only for `mainstay dev`).
     pub allow_local: bool,
-    /// Addresses of hosts for which the resolver is not asked, as with Git's `http.curloptResolve`.
+    /// Addresses of hosts that override name resolution, as with Git's `http.curloptResolve`.
     pub hosts: HashMap<String, IpAddr>,
-    /// Which addresses are connected to, for whom.
+    /// The addresses that each namespace may connect to.
     pub egress: EgressPolicy,
-    /// Bytes of all mirrors together: those that were used longest ago go when there is no room for another one.
+    /// Maximum total bytes of all mirrors. The least recently used are evicted.
     pub budget: u64,
     /// Size limits per remote.
     pub limits: Limits,
     /// Deadlines per remote.
     pub deadlines: Deadlines,
-    /// Maximum number of threads that index packs and read objects. A namespace gets at most half of those that are
-    /// free.
+    /// Maximum number of threads that index packs and read objects. A namespace gets at most half of the free ones.
     pub permits: usize,
-    /// The proxy of HTTP requests to remotes that name none.
+    /// The proxy of HTTP requests for remotes without their own proxy.
     pub proxy: DefaultProxy,
 }
 
-/// The proxy of HTTP requests to remotes that name none.
+/// The proxy of HTTP requests for remotes without their own proxy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DefaultProxy {
-    /// That of the environment: `HTTPS_PROXY`, `HTTP_PROXY`, `NO_PROXY`.
+    /// The proxy of the environment: `HTTPS_PROXY`, `HTTP_PROXY`, `NO_PROXY`.
     #[default]
     Environment,
-    /// None, whatever the environment says.
+    /// No proxy. The environment is ignored.
     None,
 }
 
 impl Settings {
-    /// The default limits and deadlines, with mirrors in `directory`, no local repositories, and the proxy of the environment.
+    /// Returns default limits and deadlines, mirrors in `directory`, no local repositories, and the environment's
+    /// proxy.
     pub fn new(directory: impl Into<PathBuf>) -> Self {
         Self {
             directory: directory.into(),
@@ -68,9 +68,9 @@ impl Settings {
 /// Size limits per remote.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Bytes of the answer to a lookup (all references if the server only supports protocol version 0).
+    /// Bytes of the answer to a lookup. With protocol version 0 it lists all references.
     pub advertisement_bytes: u64,
-    /// Bytes of a packed pack.
+    /// Compressed bytes of a pack.
     pub pack_bytes: u64,
     /// Objects of a pack.
     pub pack_objects: u32,
@@ -78,19 +78,19 @@ pub struct Limits {
     pub object_bytes: u64,
     /// Bytes of a delta.
     pub delta_bytes: u64,
-    /// Bytes of a delta, of its base and of its result, which are in memory together.
+    /// Total bytes of a delta, its base and its result, which are in memory together.
     pub working_bytes: u64,
     /// Unpacked bytes of a pack.
     pub unpacked_bytes: u64,
-    /// Bytes of a mirror; a larger one is replaced, and refused if the new one is too large as well.
+    /// Bytes of a mirror. A larger mirror is replaced, and refused if the new one is too large, too.
     pub mirror_bytes: u64,
-    /// Packs of a mirror; one with more is replaced.
+    /// Packs of a mirror. A mirror with more is replaced.
     pub mirror_packs: usize,
     /// Bytes of a file.
     pub file_bytes: u64,
     /// Files and directories under a base directory.
     pub entries: usize,
-    /// Bytes of all their paths together.
+    /// Total bytes of the paths of these entries.
     pub path_bytes: usize,
 }
 
@@ -118,9 +118,9 @@ impl Default for Limits {
 pub struct Deadlines {
     /// Name resolution and connection.
     pub connect: Duration,
-    /// Time without data.
+    /// Time without received data.
     pub silence: Duration,
-    /// An open connection over SSH that nobody uses: after so long it is closed. Most remotes are polled each minute.
+    /// Time after which an unused SSH connection is closed. Most remotes are polled each minute.
     pub idle: Duration,
     /// A whole lookup.
     pub lookup: Duration,

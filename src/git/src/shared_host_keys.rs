@@ -1,6 +1,6 @@
-//! The host keys that hold for all repositories: those of the agent's ConfigMap, or of what this program brings along.
+//! The host keys for all repositories, from the agent's ConfigMap or built into this program.
 //!
-//! Invariant: until it is known whether there is such a ConfigMap, no host key is known.
+//! Invariant: no host key is known until it is known whether the ConfigMap exists.
 
 use std::sync::Arc;
 
@@ -10,18 +10,18 @@ use super::known_hosts::{HostKeys, PUBLISHED, lines, text};
 use super::pinning::Pinning;
 use super::ssh_key::SshIdentity;
 
-/// The lines in the format of `known_hosts` that hold for all repositories.
+/// Lines in the format of `known_hosts` that apply to all repositories.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SharedHostKeys {
-    /// It is not known yet; why, if there is a reason.
+    /// Not known yet, with the reason if there is one.
     Unknown(Option<String>),
-    /// There are none, so those that large hosts publish hold.
+    /// There is no ConfigMap, so the published keys of large hosts apply.
     Published,
-    /// These lines, and no others.
+    /// Only these lines apply.
     Lines(Arc<str>),
 }
 
-/// Where the known keys of a host come from.
+/// The origin of a host's known keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Origin {
     Secret,
@@ -29,13 +29,14 @@ pub(super) enum Origin {
     Published,
     /// A key was pinned at first use.
     Pinned(Pinning),
-    /// No key is known, and the one that is presented is to be pinned.
+    /// No key is known. The presented one is pinned.
     FirstUse,
 }
 
 impl SharedHostKeys {
-    /// The keys of a host, by its name in `known_hosts`: those of the Secret if it has any, or those for all, or the one that
-    /// is pinned, without what is revoked for all; or why they are not known.
+    /// Returns the keys of a host, by its name in `known_hosts`: those in the Secret, else those for all
+    /// repositories, else the pinned one. Keys revoked for all repositories are removed. The error says why the keys
+    /// are not known.
     pub(super) fn keys_of(&self, name: &str, identity: &SshIdentity) -> Result<(HostKeys, Origin), String> {
         let (text, origin) = match self {
             Self::Unknown(why) => return Err(unknown(why.as_deref())),
@@ -53,7 +54,7 @@ impl SharedHostKeys {
         })
     }
 
-    /// Whether a host, by its name in `known_hosts`, is known to all.
+    /// Returns whether the keys for all repositories include a host, by its name in `known_hosts`.
     pub(super) fn know(&self, name: &str) -> bool {
         match self {
             Self::Unknown(_) => false,
@@ -62,20 +63,20 @@ impl SharedHostKeys {
         }
     }
 
-    /// Whether waiting for them is useless.
+    /// Returns whether the keys for all repositories are known.
     pub(super) fn are_known(&self) -> bool {
         !matches!(self, Self::Unknown(_))
     }
 
-    /// The lines about a host for somebody who has the Secret, if they are others than this program brings along; or why they
-    /// are not known.
+    /// Returns the lines about a host for the owner of the Secret, or `None` if the built-in ones apply. The error
+    /// says why they are not known.
     pub(super) fn lines_about(
         &self,
         name: &str,
         identity: Option<&SshIdentity>,
     ) -> Result<Option<Vec<String>>, String> {
         let pin = match identity.map(|identity| self.keys_of(name, identity)).transpose()? {
-            // What cannot be read as a key might be another line.
+            // An unreadable pin could inject another line.
             Some((_, Origin::Pinned(Pinning { pin: Some(pin), .. }))) => {
                 let key = PublicKey::from_openssh(&pin.key).ok().and_then(|key| text(&key));
                 key.map(|key| format!("{name} {key}"))

@@ -1,9 +1,9 @@
-//! Directories in which no file is read, remembered by their tree ids: a listing then costs what changed and what is read,
-//! however much else the repository holds.
+//! Caches, by tree id, directories in which no file is read. The cost of a listing then depends on changes and on the
+//! files that are read, not on the size of the repository.
 //!
-//! Invariant: only a directory is remembered that holds nothing but directories and files that are not read, so that leaving
-//! it out changes no listing; what of it counts for a limit is kept.
-//! Invariant: at most twice [`MOST`] directories are remembered, those that were met last.
+//! Invariant: a cached directory contains only directories and files that are not read, so omitting it changes no
+//! listing. Its contribution to limits is kept.
+//! Invariant: at most twice [`MOST`] directories are cached, the most recently used ones.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -13,45 +13,46 @@ use parking_lot::Mutex;
 
 use super::id::Id;
 
-/// Directories after which those that were not met since are forgotten: about 1 MiB.
+/// Number of directories after which unused ones are dropped: about 1 MiB.
 const MOST: usize = 16 * 1024;
 
-/// Which files are read, by their names, and the directories without any. Shared by all that read the same files.
+/// The cache of directories without files that are read. File names decide whether a file is read. Shared by all
+/// readers of the same files.
 pub struct SkippedTrees {
     is_read: fn(&str) -> bool,
     known: Mutex<Known>,
 }
 
-/// Those that were met lately, and those that were met before.
+/// Recently used directories, and older ones.
 #[derive(Default)]
 struct Known {
     young: HashMap<Id, Extent>,
     old: HashMap<Id, Extent>,
 }
 
-/// What of a directory counts for the limits of a listing.
+/// The contribution of a directory to the limits of a listing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Extent {
-    /// Files and directories below it.
+    /// Number of files and directories below it.
     pub(super) entries: u32,
-    /// Bytes of the longest path below it, relative to it.
+    /// Length of the longest path below it, relative to it, in bytes.
     pub(super) path_bytes: u32,
-    /// How many directories are below each other in it.
+    /// Depth of nested directories in it.
     pub(super) depth: u32,
 }
 
 impl SkippedTrees {
-    /// For listings in which the files whose names `is_read` accepts are read.
+    /// Returns a cache for listings that read the files whose names `is_read` accepts.
     pub fn new(is_read: fn(&str) -> bool) -> Self {
         Self { is_read, known: Mutex::default() }
     }
 
-    /// Whether a file with this name is read.
+    /// Returns whether a file with this name is read.
     pub(super) fn reads(&self, name: &str) -> bool {
         (self.is_read)(name)
     }
 
-    /// What counts of a directory in which nothing is read; `None` if it is not known to be one.
+    /// Returns the extent of a cached directory; `None` if it is not cached.
     pub(super) fn get(&self, tree: Id) -> Option<Extent> {
         let mut known = self.known.lock();
         if let Some(extent) = known.young.get(&tree) {
@@ -62,7 +63,7 @@ impl SkippedTrees {
         Some(extent)
     }
 
-    /// Remembers a directory in which nothing is read.
+    /// Caches a directory in which no file is read.
     pub(super) fn insert(&self, tree: Id, extent: Extent) {
         self.known.lock().insert(tree, extent);
     }
@@ -78,13 +79,13 @@ impl Known {
 }
 
 impl Extent {
-    /// Adds a file with a name of so many bytes.
+    /// Adds a file. `name` is the length of its name in bytes.
     pub(super) fn add_file(&mut self, name: usize) {
         self.entries = self.entries.saturating_add(1);
         self.path_bytes = self.path_bytes.max(narrow(name));
     }
 
-    /// Adds a directory with a name of so many bytes.
+    /// Adds a directory. `name` is the length of its name in bytes.
     pub(super) fn add_directory(&mut self, name: usize, below: Self) {
         self.add_file(name);
         self.entries = self.entries.saturating_add(below.entries);

@@ -1,4 +1,4 @@
-//! A commit of a remote, ready to be read.
+//! A readable commit of a remote.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -22,13 +22,13 @@ use super::skipped_trees::SkippedTrees;
 use super::submodules;
 use super::walk::{PATHS, walk};
 
-/// Bytes from which on a file is read alone: its values may take 40 times as much memory.
+/// Size in bytes above which a file is read one at a time: decoding it may take 40 times as much memory.
 const LARGE_FILE: u64 = 128 << 10;
 
-/// Bytes of all paths up to which a listing is short.
+/// Maximum total path bytes of a short listing.
 const SHORT: usize = 2 << 20;
 
-/// A commit with its files, immutable. Cheap to clone; keeps the mirror that it reads from.
+/// An immutable commit with its files. Cheap to clone. It keeps the mirror that it reads from.
 #[derive(Clone)]
 pub struct Snapshot {
     /// The commit.
@@ -36,17 +36,17 @@ pub struct Snapshot {
     /// First line of its message, at most 200 characters.
     pub subject: Arc<str>,
     inner: Arc<Inner>,
-    /// Its submodules that were fetched, by their paths.
+    /// Its fetched submodules, by path.
     submodules: Arc<BTreeMap<String, Snapshot>>,
-    /// Its files in Git LFS that were fetched.
+    /// Its fetched Git LFS files.
     large: Option<Arc<LargeFiles>>,
 }
 
-/// A submodule of a commit that `.gitmodules` knows.
+/// A submodule of a commit that `.gitmodules` lists.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct SubmoduleLink {
     pub(super) path: String,
-    /// As it is written in `.gitmodules`.
+    /// The address as written in `.gitmodules`.
     pub(super) address: String,
     pub(super) commit: Commit,
 }
@@ -60,21 +60,21 @@ struct Inner {
     permits: ReadPermits,
 }
 
-/// What whoever reads a snapshot may need.
+/// Permits for reading a snapshot.
 #[derive(Clone, Debug)]
 pub(super) struct ReadPermits {
     pub(super) threads: TenantPermits,
-    /// For files that take much memory.
+    /// Permit for large files.
     pub(super) large: TenantPermits,
-    /// For long listings.
+    /// Permit for long listings.
     pub(super) long: TenantPermits,
 }
 
-/// While it is there, nobody else has one.
+/// Exclusive access: while this value exists, no other caller has one.
 #[derive(Debug)]
 pub struct Alone(#[expect(dead_code, reason = "it is held")] Option<Permit>);
 
-/// The content of a file. Of those that may take much memory while they are decoded, one is there at a time.
+/// The content of a file. Only one large file exists at a time, since decoding may take much memory.
 pub struct Content {
     bytes: Vec<u8>,
     _alone: Alone,
@@ -86,7 +86,7 @@ impl AsRef<[u8]> for Content {
     }
 }
 
-/// What it holds may be that of a Secret.
+/// Omits the content, which may be that of a Secret.
 impl fmt::Debug for Content {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Content({} bytes)", self.bytes.len())
@@ -94,7 +94,7 @@ impl fmt::Debug for Content {
 }
 
 impl Snapshot {
-    /// Reads the commit; `None` if it or its root directory is missing. Blocks.
+    /// Opens the commit; `None` if it or its root directory is missing. Blocks.
     pub(super) fn open(
         objects: Objects,
         commit: Commit,
@@ -114,23 +114,23 @@ impl Snapshot {
         }))
     }
 
-    /// How the commit is related to one that was followed before, as far as the mirror shows that. Blocks.
+    /// Returns the commit's relation to an earlier one, as far as the mirror shows it. Blocks.
     pub fn ancestry(&self, old: Commit) -> Result<Ancestry, Error> {
         let related = ancestry(self.commit.0, old.0, |id| self.inner.objects.parents(Commit(id)));
         related.map_err(|cause| self.unread("the history".to_owned(), cause))
     }
 
-    /// The commit as Git stores it. Blocks.
+    /// Returns the commit in Git's stored form. Blocks.
     pub(super) fn raw_commit(&self) -> Result<Vec<u8>, Fault> {
         self.inner.objects.raw_commit(self.commit)
     }
 
-    /// A tag object as Git stores it. Blocks.
+    /// Returns a tag object in Git's stored form. Blocks.
     pub(super) fn raw_tag(&self, id: Id) -> Result<Vec<u8>, Fault> {
         self.inner.objects.raw_tag(id)
     }
 
-    /// Tree id of a directory; `None` if the directory does not exist.
+    /// Returns the tree id of a directory; `None` if it does not exist.
     pub async fn tree(&self, base_dir: &BaseDir) -> Result<Option<TreeId>, Error> {
         let base_dir = base_dir.clone();
         self.blocking(move |snapshot| snapshot.tree_at(&base_dir)).await?
@@ -144,7 +144,7 @@ impl Snapshot {
         found.map(|id| id.map(TreeId)).map_err(|cause| self.unread(base_dir.to_string(), cause))
     }
 
-    /// What is there in place of a directory that does not exist.
+    /// Describes what exists in place of a missing directory.
     pub async fn missing_directory(&self, base_dir: &BaseDir) -> Result<MissingDirectory, Error> {
         let base_dir = base_dir.clone();
         self.blocking(move |snapshot| snapshot.instead_of(&base_dir)).await?
@@ -158,7 +158,7 @@ impl Snapshot {
         }
         let mut parent = base_dir.split().0;
         let directory = loop {
-            // The root is always there.
+            // The root always exists.
             match self.tree_at(&parent)? {
                 Some(TreeId(directory)) => break directory,
                 None => parent = parent.split().0,
@@ -175,7 +175,7 @@ impl Snapshot {
         Ok(MissingDirectory { base_dir: base_dir.clone(), commit: self.commit, parent, instead, directories })
     }
 
-    /// The submodules that `.gitmodules` knows. Blocks.
+    /// Returns the submodules that `.gitmodules` lists. Blocks.
     pub(super) fn submodules(&self) -> Result<Vec<SubmoduleLink>, Error> {
         let (objects, root) = (&self.inner.objects, self.inner.root);
         let unread = |cause| self.unread(submodules::FILE.to_owned(), cause);
@@ -186,7 +186,7 @@ impl Snapshot {
         for (path, address) in submodules::read(&String::from_utf8_lossy(&text))? {
             addresses.insert(BaseDir::parse(&path)?.path().to_owned(), address);
         }
-        // A path that is listed and is no submodule means nothing.
+        // A listed path that is not a submodule is ignored.
         let found = objects.submodules(root, addresses.keys().map(String::as_str)).map_err(unread)?;
         let link = |(path, commit): (&str, Commit)| {
             Some(SubmoduleLink { path: path.to_owned(), address: addresses.get(path)?.clone(), commit })
@@ -194,8 +194,8 @@ impl Snapshot {
         Ok(found.into_iter().filter_map(link).collect())
     }
 
-    /// What the files of a directory depend on beside its tree: a digest of the submodules below it that were fetched,
-    /// with theirs; `None` if there is none. (The address of a submodule changes nothing in its files.)
+    /// Returns a digest of the fetched submodules below a directory, recursively; `None` without submodules. With the
+    /// tree, it determines the directory's files. (The address of a submodule does not affect its files.)
     pub fn submodules_below(&self, base_dir: &BaseDir) -> Option<String> {
         let (mut holder, mut base) = (self, base_dir.path());
         while let Some((_, submodule, rest)) = holder.submodule_at(base) {
@@ -224,12 +224,12 @@ impl Snapshot {
         }
     }
 
-    /// The same snapshot with these submodules.
+    /// Returns the same snapshot with these submodules.
     pub(super) fn with_submodules(self, submodules: BTreeMap<String, Self>) -> Self {
         Self { submodules: Arc::new(submodules), ..self }
     }
 
-    /// The pointers to files in Git LFS among these files. Blocks.
+    /// Returns the Git LFS pointers among these files. Blocks.
     pub(super) fn wanted_files(&self, files: Vec<Entry>) -> Result<WantedFiles, Error> {
         let mut wanted = WantedFiles::default();
         let mut below: BTreeMap<&str, Vec<Entry>> = BTreeMap::new();
@@ -264,7 +264,7 @@ impl Snapshot {
         Ok(wanted)
     }
 
-    /// The id of `.lfsconfig`, which says where the files in Git LFS are; `None` if there is none.
+    /// Returns the id of `.lfsconfig`, which configures the LFS server; `None` without the file.
     pub async fn lfs_config(&self) -> Result<Option<String>, Error> {
         Ok(self.blocking(Self::lfs_config_file).await??.map(|id| id.to_string()))
     }
@@ -278,22 +278,22 @@ impl Snapshot {
         }
     }
 
-    /// The mirror that it reads from; `None` for a local repository.
+    /// Returns the mirror that it reads from; `None` for a local repository.
     pub(super) fn generation(&self) -> Option<Arc<Generation>> {
         self.inner.generation.clone()
     }
 
-    /// The same snapshot with these files.
+    /// Returns the same snapshot with these files.
     pub(super) fn with_large_files(self, large: LargeFiles) -> Self {
         Self { large: Some(Arc::new(large)), ..self }
     }
 
-    /// Its submodules that were fetched, by their paths.
+    /// Returns its fetched submodules, by path.
     pub(super) fn fetched_submodules(&self) -> BTreeMap<String, Self> {
         (*self.submodules).clone()
     }
 
-    /// The submodule that a path leads to or into, its path, and the path within it.
+    /// Finds the submodule at or above a path. Returns its path, its snapshot, and the path within it.
     fn submodule_at<'p>(&self, path: &'p str) -> Option<(&str, &Self, &'p str)> {
         self.submodules.iter().find_map(|(own, submodule)| {
             let rest = path.strip_prefix(own.as_str())?;
@@ -302,7 +302,7 @@ impl Snapshot {
         })
     }
 
-    /// What has this name in the directories above `base_dir`, from the root down. Blocks.
+    /// Returns the entries with this name in the directories above `base_dir`, from the root down. Blocks.
     pub fn above(&self, base_dir: &BaseDir, name: &str) -> Result<Vec<Entry>, Error> {
         let inner = &self.inner;
         let entries = inner.objects.above(inner.root, base_dir, name).and_then(|found| {
@@ -325,7 +325,7 @@ impl Snapshot {
         Ok(entries)
     }
 
-    /// What a path leads to, without following links. Blocks.
+    /// Returns what exists at a path, without following links. Blocks.
     pub fn at(&self, path: &str) -> Result<Found, Error> {
         let place = BaseDir::parse(path)?;
         if let Some((own, submodule, rest)) = self.submodule_at(path) {
@@ -351,17 +351,18 @@ impl Snapshot {
         found.map_err(|cause| self.unread(path.to_owned(), cause))
     }
 
-    /// All entries of the directory, recursively, ordered by path. Blocks.
+    /// Returns all entries of the directory, recursively, ordered by path. Blocks.
     pub fn entries(&self, base_dir: &BaseDir) -> Result<Vec<Entry>, Error> {
         self.list(base_dir, &self.inner.limits, &mut 0, None)
     }
 
-    /// The same without the files that nobody reads: they cost nothing, and need not be there. Blocks.
+    /// Returns the entries without files that are not read. These cost nothing, and may be missing in the mirror.
+    /// Blocks.
     pub fn listing(&self, base_dir: &BaseDir, skipped: &SkippedTrees) -> Result<Vec<Entry>, Error> {
         self.list(base_dir, &self.inner.limits, &mut 0, Some(skipped))
     }
 
-    /// The same, alone if it is long. On a thread of [`Snapshot::blocking`].
+    /// Returns the listing with exclusive access if it is long. Call it on a thread of [`Snapshot::blocking`].
     pub fn listing_alone(&self, base_dir: &BaseDir, skipped: &SkippedTrees) -> Result<(Vec<Entry>, Alone), Error> {
         let short = Limits { path_bytes: self.inner.limits.path_bytes.min(SHORT), ..self.inner.limits };
         match self.list(base_dir, &short, &mut 0, Some(skipped)) {
@@ -373,7 +374,7 @@ impl Snapshot {
         Ok((self.listing(base_dir, skipped)?, Alone(alone)))
     }
 
-    /// The limit holds for all submodules together, which have `seen` so far.
+    /// Lists a directory. The limit covers all submodules; `seen` counts the entries so far.
     fn list(
         &self,
         base_dir: &BaseDir,
@@ -411,7 +412,7 @@ impl Snapshot {
         Ok(entries)
     }
 
-    /// The entries of a submodule, whose paths begin with its own.
+    /// Returns the entries of a submodule, with its own path as prefix.
     fn list_below(
         &self,
         own: &str,
@@ -427,17 +428,18 @@ impl Snapshot {
         Ok(entries)
     }
 
-    /// A file's content, or the target of a link. Blocks.
+    /// Returns a file's content, or the target of a link. Blocks.
     ///
     /// # Errors
-    /// If it is larger than [`Limits::file_bytes`], or the mirror is damaged; the next fetch then replaces the mirror.
+    /// If it is larger than [`Limits::file_bytes`], or the mirror is damaged. The next fetch replaces a damaged
+    /// mirror.
     pub fn read(&self, entry: &Entry) -> Result<Vec<u8>, Error> {
         let (mut holder, mut path) = (self, entry.path.as_str());
         while let Some((_, submodule, rest)) = holder.submodule_at(path) {
             (holder, path) = (submodule, rest);
         }
         if let Some(read) = holder.large.as_ref().and_then(|large| large.read(entry.id)) {
-            // Whoever asks next fetches it anew.
+            // The next caller fetches it again.
             return read.map_err(|cause| Error::Read {
                 path: path.to_owned(),
                 commit: self.commit,
@@ -448,10 +450,10 @@ impl Snapshot {
         read.map_err(|cause| holder.unread(path.to_owned(), cause))
     }
 
-    /// The same, alone if the file is large. On a thread of [`Snapshot::blocking`].
+    /// Reads a file, with exclusive access if it is large. Call it on a thread of [`Snapshot::blocking`].
     ///
     /// # Errors
-    /// As [`Snapshot::read`].
+    /// As for [`Snapshot::read`].
     pub fn read_alone(&self, entry: &Entry) -> Result<Content, Error> {
         let alone = if entry.size > LARGE_FILE { self.inner.permits.large.acquire_here() } else { Ok(None) };
         let alone = alone.map_err(|cause| self.unread(entry.path.clone(), cause))?;

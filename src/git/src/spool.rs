@@ -1,4 +1,4 @@
-//! A pack on its way into a mirror, in unnamed files: each goes as soon as it is read, so that a pack does not need room twice.
+//! A received pack in unnamed files. Each file is removed once it is read, so a pack does not need space twice.
 //! Everything here blocks.
 
 use std::collections::VecDeque;
@@ -10,36 +10,36 @@ use std::path::{Path, PathBuf};
 use super::error::Fault;
 use super::transport::Weight;
 
-/// Room for a pack; gives all of it back when it is dropped.
+/// Reserved space for a pack. Dropping it releases the reservation.
 pub(super) trait Space: Send {
-    /// Takes room for more bytes.
+    /// Reserves more bytes.
     fn take(&mut self, bytes: u64) -> Result<(), Fault>;
 
-    /// The volume is full: removes what is not needed, so that it has so many bytes more. Whether it removed anything.
+    /// Frees this many bytes on a full volume by removing unneeded data. Returns whether it removed any.
     fn relieve(&mut self, bytes: u64) -> bool;
 }
 
-/// Bytes of a file.
+/// Maximum size of a file, in bytes.
 const SEGMENT: u64 = 16 << 20;
-/// At most this part of the volume stays free beside what is secured.
+/// Fraction (1/32) of the volume that bounds the slack beside secured bytes.
 const SLACK: u64 = 32;
 
 /// A received pack.
 pub(super) struct PackSpool {
     directory: PathBuf,
     segments: VecDeque<File>,
-    /// Bytes of the last file.
+    /// Bytes in the last file.
     last: u64,
-    /// Bytes of all of it.
+    /// Bytes in all files.
     length: u64,
     room: Box<dyn Space>,
-    /// Bytes of the largest object.
+    /// Maximum size of an object, in bytes.
     object_bytes: u64,
     weight: Weight,
 }
 
 impl PackSpool {
-    /// An empty one in `directory`, for objects of at most so many bytes.
+    /// Creates an empty spool in `directory`, for objects of at most `object_bytes`.
     pub(super) fn new(directory: &Path, object_bytes: u64, room: impl Space + 'static) -> Self {
         let (directory, room) = (directory.to_owned(), Box::new(room));
         let (segments, last, length) = (VecDeque::new(), SEGMENT, 0);
@@ -78,18 +78,18 @@ impl PackSpool {
         }
     }
 
-    /// The pack is complete: what indexing it takes.
+    /// Completes the pack. `weight` is the cost of indexing it.
     pub(super) fn finish(&mut self, weight: Weight) -> Result<(), Fault> {
         self.weight = weight;
         self.segments.iter_mut().try_for_each(File::rewind).map_err(Fault::disk)
     }
 
-    /// What indexing it takes.
+    /// Returns the cost of indexing the pack.
     pub(super) fn weight(&self) -> &Weight {
         &self.weight
     }
 
-    /// Makes sure of room for more than the pack itself.
+    /// Secures disk space besides the pack itself.
     pub(super) fn secure(&mut self, bytes: u64, at: &Path) -> Result<(), Fault> {
         self.room.take(bytes)?;
         let missing = self.missing(bytes, at)?;
@@ -99,21 +99,21 @@ impl PackSpool {
         Ok(())
     }
 
-    /// Bytes that the volume has too few.
+    /// Returns how many bytes the volume lacks.
     fn missing(&self, bytes: u64, at: &Path) -> Result<u64, Fault> {
         let disk = rustix::fs::statvfs(at).map_err(|error| Fault::disk(error.into()))?;
-        // libgit2 appends objects that the pack builds on through mapped memory: on a full disk that ends the process.
+        // libgit2 appends base objects through mapped memory: a full disk would kill the process.
         let slack = if self.weight.bases > 0 {
             self.object_bytes.min(disk.f_blocks.saturating_mul(disk.f_frsize) / SLACK)
         } else {
             0
         };
-        // A piece of the pack is there twice until it is read.
+        // Each part of the pack exists twice until it is read.
         let needed = bytes.saturating_add(self.length.min(SEGMENT)).saturating_add(slack);
         Ok(needed.saturating_sub(disk.f_bavail.saturating_mul(disk.f_frsize)))
     }
 
-    /// Reads the next bytes, which are gone then; none at the end.
+    /// Reads the next bytes and frees their space; returns 0 at the end.
     pub(super) fn read(&mut self, piece: &mut [u8]) -> io::Result<usize> {
         while let Some(segment) = self.segments.front_mut() {
             match segment.read(piece)? {

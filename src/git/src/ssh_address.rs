@@ -1,14 +1,14 @@
 //! The address of a repository over SSH: `ssh://user@host:port/path`, or `user@host:path` as in scp.
 //!
 //! Invariant: host, user and path contain nothing that a shell, an option parser or a terminal could misinterpret.
-//! Invariant: it contains no password.
+//! Invariant: the address contains no password.
 
 use std::fmt;
 
 use super::error::Fault;
 use mainstay_object::egress::{METADATA_REFUSED, is_metadata_host};
 
-/// The user if the address names none; Git hosts expect it.
+/// Default user, as Git hosts expect it.
 const USER: &str = "git";
 const PORT: u16 = 22;
 
@@ -19,12 +19,12 @@ pub(super) struct SshAddress {
     /// A name or an IP address, in lower case and without brackets.
     pub(super) host: String,
     pub(super) port: u16,
-    /// As sent to the server: `/…` is absolute, anything else is relative to a home directory.
+    /// The path as sent to the server. `/…` is absolute; other paths are relative to a home directory.
     pub(super) path: String,
 }
 
 impl SshAddress {
-    /// Parses the rest after `ssh://`.
+    /// Parses the address after `ssh://`.
     pub(super) fn parse_url(rest: &str) -> Result<Self, Fault> {
         const FORM: Fault = Fault::Malformed { why: "an SSH address has the form ssh://user@host:port/path" };
         if rest.contains(['?', '#']) {
@@ -45,7 +45,7 @@ impl SshAddress {
         Self { user: user.unwrap_or_else(|| USER.to_owned()), host: host.to_owned(), port, path }.checked()
     }
 
-    /// Parses `user@host:path`; `None` if it does not have that form.
+    /// Parses `user@host:path`; `None` if the text does not have this form.
     pub(super) fn parse_scp(text: &str) -> Option<Result<Self, Fault>> {
         let at = text.find('@')?;
         let end_of_host = if text[at + 1..].starts_with('[') {
@@ -91,7 +91,7 @@ impl SshAddress {
         if is_metadata_host(&self.host) {
             return Err(Fault::Malformed { why: METADATA_REFUSED });
         }
-        // `/~user/…` is a home directory.
+        // `/~user/…` is a path in a home directory.
         let path = if self.path.starts_with("/~") { &self.path[1..] } else { &self.path };
         let path = path.trim_end_matches(['/', ' ']);
         if path.is_empty() {
@@ -102,27 +102,27 @@ impl SshAddress {
         Ok(self)
     }
 
-    /// The host as in `known_hosts`: with its port unless that is 22.
+    /// Returns the host as in `known_hosts`, with its port unless it is 22.
     pub(super) fn known_hosts_name(&self) -> String {
         if self.port == PORT { self.host.clone() } else { format!("[{}]:{}", self.host, self.port) }
     }
 
-    /// The port, unless it is that of SSH.
+    /// Returns the port unless it is the default of SSH.
     pub(super) fn unusual_port(&self) -> Option<u16> {
         Some(self.port).filter(|port| *port != PORT)
     }
 
-    /// The command by which the server sends what it has.
+    /// Returns the command for fetching.
     pub(super) fn command(&self) -> String {
         format!("git-upload-pack {}", self.quoted_path())
     }
 
-    /// The command by which it says where files in Git LFS are.
+    /// Returns the command that asks for the location of Git LFS files.
     pub(super) fn lfs_command(&self) -> String {
         format!("git-lfs-authenticate {} download", self.quoted_path())
     }
 
-    /// Quoted as Git does: `!` too, for shells with history expansion.
+    /// Quotes the path as Git does. `!` is quoted, too, for shells with history expansion.
     fn quoted_path(&self) -> String {
         format!("'{}'", self.path.replace('\'', "'\\''").replace('!', "'\\!'"))
     }
@@ -140,7 +140,7 @@ fn split_port(text: &str) -> Option<(&str, Option<&str>)> {
     Some(text.split_once(':').map_or((text, None), |(host, port)| (host, Some(port))))
 }
 
-/// A form that parses to the same address.
+/// Prints a form that parses to the same address.
 impl fmt::Display for SshAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let host = if self.host.contains(':') { format!("[{}]", self.host) } else { self.host.clone() };

@@ -1,4 +1,4 @@
-//! Faults that only SSH has, and what to do about them.
+//! Faults specific to SSH, with their remedies.
 //!
 //! Invariant: no text holds a private key or a passphrase. Fingerprints of public keys and host keys are shown for
 //! comparison.
@@ -9,19 +9,19 @@ use mainstay_object::failure::Class;
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SshFault {
-    /// An SSH address without a key.
+    /// An SSH address has no key.
     #[error(
         "an SSH address is opened with a key: name a Secret with the private key in the repository's `auth`, with the \
          type `key`"
     )]
     NoKey,
-    /// An SSH address with a user name and password.
+    /// An SSH address has a user name and password.
     #[error(
         "an SSH address is opened with a key, not with a user name and password: set the type of the repository's `auth` \
          to `key`, or give its https:// address"
     )]
     NotKey,
-    /// A key for an address that is not SSH.
+    /// Another address than an SSH address has a key.
     #[error(
         "a key opens SSH addresses only: give the repository's address as ssh://user@host/path or user@host:path, or set \
          the type of its `auth` to `basic`"
@@ -38,16 +38,16 @@ pub enum SshFault {
         /// The cause, and what to do.
         why: &'static str,
     },
-    /// What the Secret says of hosts' keys is not read in part.
+    /// The Secret's `known_hosts` is too long.
     #[error("known_hosts of the Secret is longer than 256 KiB; put only the lines of the repository's host there")]
     KnownHostsTooLong,
-    /// The private key is encrypted and there is no passphrase.
+    /// The private key is encrypted, and there is no passphrase.
     #[error("the private key is encrypted: put its passphrase into the Secret under password")]
     MissingPassphrase,
-    /// The passphrase does not fit.
+    /// The passphrase is wrong.
     #[error("the passphrase under password of the Secret does not open the private key")]
     WrongPassphrase,
-    /// The server does not accept the key.
+    /// The server rejects the key.
     #[error(
         "the server does not accept the key {key} for the user {user}: add its public half to the repository as a deploy \
          key, or correct the key in the Secret"
@@ -58,7 +58,7 @@ pub enum SshFault {
         /// Kind and fingerprint of the public key.
         key: String,
     },
-    /// The server takes the key, and wants more than that.
+    /// The server accepts the key, and requires further authentication.
     #[error(
         "the server accepts the key {key}, and wants one more proof besides ({methods}), which only a person could give: \
          let the key alone be enough for this repository"
@@ -66,19 +66,19 @@ pub enum SshFault {
     NotEnough {
         /// Kind and fingerprint of the public key.
         key: String,
-        /// The ways that are left, in the server's words.
+        /// The remaining authentication methods, as the server names them.
         methods: String,
     },
-    /// The server takes no key at all.
+    /// The server does not support key authentication.
     #[error(
         "the server asks for {wanted}, and Mainstay logs in with a key: let the server accept keys (PubkeyAuthentication), or \
          give the repository's https:// address, to which a password may be sent"
     )]
     TakesNoKey {
-        /// What it takes instead.
+        /// The methods that it supports.
         wanted: String,
     },
-    /// The server takes RSA keys only with SHA-1.
+    /// The server supports RSA keys only with SHA-1.
     #[error("the server takes RSA keys only with SHA-1 signatures, which are not made any more: use an ed25519 key")]
     OnlySha1,
     /// The host key is unknown.
@@ -106,12 +106,12 @@ pub enum SshFault {
         presented: String,
         /// Types and fingerprints of the known keys.
         known: String,
-        /// Where the known keys come from.
+        /// Origin of the known keys.
         whence: &'static str,
-        /// Where a new key belongs.
+        /// The place for a new key.
         place: &'static str,
     },
-    /// The host key is unknown and is to be pinned, which nobody here does.
+    /// The host key is unknown and must be pinned, but this process does not pin.
     #[error("the host key of {host} is not known and is to be pinned at first use: it presented {presented}")]
     HostKeyFirstUse {
         /// Host, with its port unless that is 22.
@@ -121,7 +121,7 @@ pub enum SshFault {
         /// Type and base64 text of the key.
         key: String,
     },
-    /// The host key was pinned just now.
+    /// The host key was just pinned.
     #[error(
         "the host key of {host} was pinned at first use: it presented {presented}; the next attempt relies on that"
     )]
@@ -131,7 +131,7 @@ pub enum SshFault {
         /// Kind and fingerprint of the key.
         presented: String,
     },
-    /// The host key is to be pinned, and that failed.
+    /// Pinning the host key failed.
     #[error(
         "the host key of {host} is to be pinned at first use (it presented {presented}), but the status of the \
          GitRepository was not written: {why}"
@@ -141,10 +141,10 @@ pub enum SshFault {
         host: String,
         /// Kind and fingerprint of the key.
         presented: String,
-        /// Why not.
+        /// The reason.
         why: String,
     },
-    /// The host key is not the one that was pinned.
+    /// The host key differs from the pinned one.
     #[error(
         "the host key of {host} has changed: it presented {presented}, known is {known} (pinned at first use, at {since}). \
          Somebody may be reading along, so nothing was sent; if its operator changed the key, put the new one into the Secret \
@@ -162,14 +162,14 @@ pub enum SshFault {
         /// The command that removes the pin.
         forget: String,
     },
-    /// The host's certificate is not valid for it.
+    /// The host's certificate is invalid.
     #[error("the certificate of {host} is not accepted: {why} (its key is {presented})")]
     HostCertificate {
         /// Host, with its port unless that is 22.
         host: String,
         /// Kind and fingerprint of the key.
         presented: String,
-        /// Why not.
+        /// The reason.
         why: &'static str,
     },
     /// The host key is revoked.
@@ -180,19 +180,19 @@ pub enum SshFault {
         /// Kind and fingerprint of the key.
         presented: String,
     },
-    /// The repository does not exist, or the key may not read it.
+    /// The repository does not exist, or the key has no read access.
     #[error("the server has no repository there ({text}); check the address, and that the key may read it")]
     NoRepository {
         /// The server's message, shortened and cleaned.
         text: String,
     },
-    /// There is no common algorithm.
+    /// Client and server have no common algorithm.
     #[error("the server offers no {what} that is still safe to use; it has to be updated")]
     NothingInCommon {
         /// The kind of algorithm.
         what: &'static str,
     },
-    /// The server does not run the command.
+    /// The server refuses to run the command.
     #[error("the server does not run git-upload-pack for this key{}", said(text))]
     NoCommand {
         /// The server's message, shortened and cleaned; may be empty.
@@ -205,7 +205,7 @@ fn said(text: &str) -> String {
 }
 
 impl SshFault {
-    /// The class of the failure.
+    /// Returns the class of the failure.
     pub(super) fn class(&self) -> Class {
         match self {
             Self::NoKey

@@ -1,11 +1,11 @@
-//! SSH keys: the `data` of a Secret becomes an [`SshIdentity`], and its text a private key.
+//! SSH keys: turns the `data` of a Secret into an [`SshIdentity`], and its text into a private key.
 //!
-//! Supported are the formats that `ssh-keygen` and `openssl` write: OpenSSH, PKCS#1 and SEC1 ("PEM"), and PKCS#8; the
-//! first and the last also with a passphrase.
+//! Supported formats are those of `ssh-keygen` and `openssl`: OpenSSH, PKCS#1 and SEC1 ("PEM"), and PKCS#8. OpenSSH
+//! and PKCS#8 keys can be encrypted.
 //!
-//! Invariant: no error and no `Debug` shows anything of the key or the passphrase.
+//! Invariant: no error and no `Debug` shows any part of the key or the passphrase.
 //! Invariant: the cost of decrypting a key is bounded.
-//! Invariant: the bytes that are checked are the bytes that are parsed: those of the text's only block, by its label.
+//! Invariant: the checked bytes are the parsed bytes: those of the text's only block, by its label.
 
 use std::collections::BTreeMap;
 
@@ -22,25 +22,25 @@ use super::pinning::Pinning;
 use super::ssh_fault::SshFault;
 use mainstay_object::Secret;
 
-/// Fields of a Secret that may hold the private key, in the order of preference: Kyma's name, Kubernetes' name for
+/// Fields of a Secret for the private key, in order of preference: Kyma's name, Kubernetes' name in
 /// `kubernetes.io/ssh-auth`, and Flux's name.
 pub(super) const FIELDS: [&str; 3] = ["key", "ssh-privatekey", "identity"];
-/// The passphrase of an encrypted key.
+/// Field for the passphrase of an encrypted key.
 const PASSPHRASE: &str = "password";
-/// The host keys.
+/// Field for the host keys.
 const KNOWN_HOSTS: &str = "known_hosts";
-/// All fields of a Secret that are read.
+/// The fields of a Secret that are read.
 pub(super) const KEY_FIELDS: [&str; 5] = [FIELDS[0], FIELDS[1], FIELDS[2], PASSPHRASE, KNOWN_HOSTS];
 
-/// Maximum bcrypt rounds of a key; `ssh-keygen` writes 16 or 24.
+/// Maximum bcrypt rounds of a key. `ssh-keygen` writes 16 or 24.
 const BCRYPT_ROUNDS: u32 = 512;
-/// Maximum PBKDF2 rounds of a key; `openssl` writes 2048.
+/// Maximum PBKDF2 rounds of a key. `openssl` writes 2048.
 const PBKDF2_ROUNDS: u32 = 2_000_000;
-/// Maximum scrypt memory of a key; `openssl` writes 16 MiB.
+/// Maximum scrypt memory of a key, in bytes. `openssl` needs 16 MiB.
 const SCRYPT_BYTES: u64 = 32 << 20;
-/// Allowed sizes of an RSA key in bits.
+/// Allowed sizes of an RSA key, in bits.
 const RSA_BITS: std::ops::RangeInclusive<usize> = 2048..=8192;
-/// Maximum bytes of a private key as text; an RSA key of 8192 bits has seven thousand.
+/// Maximum length of a private key's text, in bytes. An RSA key of 8192 bits has about 7000.
 const MAX_BYTES: usize = 16 << 10;
 
 /// A key with its passphrase and host keys.
@@ -52,7 +52,7 @@ pub struct SshIdentity {
     pub(super) passphrase: Option<Secret<String>>,
     /// The Secret's `known_hosts`, if there is one.
     pub(super) known_hosts: Option<String>,
-    /// What is pinned, if the repository pins host keys.
+    /// The pinning, if the repository pins host keys.
     pub(super) pinning: Option<Pinning>,
 }
 
@@ -81,12 +81,12 @@ impl SshIdentity {
         })
     }
 
-    /// What is pinned, if these host keys are stronger.
+    /// Returns the pinning if the Secret's host keys supersede it.
     pub(super) fn superseded(&self) -> Option<&Pinning> {
         self.pinning.as_ref().filter(|_| self.known_hosts.is_some())
     }
 
-    /// The parts that distinguish identities.
+    /// Returns the parts that distinguish identities.
     pub(super) fn parts(&self) -> Vec<&str> {
         let passphrase = self.passphrase.as_ref().map(|text| text.expose().as_str()).unwrap_or_default();
         let mut parts = vec![self.key.expose().as_str(), passphrase, self.known_hosts.as_deref().unwrap_or_default()];
@@ -94,7 +94,7 @@ impl SshIdentity {
         parts
     }
 
-    /// The private key. Decrypting one takes some tenths of a second.
+    /// Parses the private key. Decrypting one takes some tenths of a second.
     pub(super) fn private_key(&self) -> Result<PrivateKey, SshFault> {
         let key = decode(self.key.expose(), self.passphrase.as_ref().map(|text| text.expose().as_str()));
         let key = key.map_err(|problem| match problem {
@@ -145,7 +145,7 @@ fn decode(text: &str, passphrase: Option<&str>) -> Result<PrivateKey, Problem> {
         NoBlock::NotAlone => Problem::Unreadable(NOT_ALONE),
         NoBlock::Damaged => Problem::Unreadable(DAMAGED),
     })?;
-    // From here on only the bytes of the block are read, and each form by the reader of that form alone.
+    // From here on, only the bytes of the block are read, each format by its own parser.
     match (block.label, &*block.headers) {
         ("OPENSSH PRIVATE KEY", []) => {
             let key = PrivateKey::from_bytes(&block.der).map_err(|_| damaged)?;
@@ -159,7 +159,7 @@ fn decode(text: &str, passphrase: Option<&str>) -> Result<PrivateKey, Problem> {
             }
             key.decrypt(passphrase.ok_or(Problem::MissingPassphrase)?).map_err(|_| Problem::WrongPassphrase)
         }
-        // As `ssh-keygen -m PEM` writes RSA keys; its one round of MD5 is no work.
+        // `ssh-keygen -m PEM` writes this format. Its key derivation is one round of MD5, which needs no limit.
         ("RSA PRIVATE KEY", [("Proc-Type", "4,ENCRYPTED"), ("DEK-Info", info)]) => {
             let vector = info.strip_prefix("AES-128-CBC,").and_then(vector).ok_or(Problem::Unreadable(CONVERT))?;
             let passphrase = passphrase.ok_or(Problem::MissingPassphrase)?;
@@ -179,12 +179,12 @@ fn decode(text: &str, passphrase: Option<&str>) -> Result<PrivateKey, Problem> {
     }
 }
 
-/// The initialisation vector that is written as 32 hexadecimal digits.
+/// Parses an initialisation vector of 32 hexadecimal digits.
 fn vector(text: &str) -> Option<[u8; 16]> {
     hex::decode(text).ok()?.try_into().ok()
 }
 
-/// Refuses a PKCS#8 key whose decryption asks for too much work or memory, or for none.
+/// Refuses a PKCS#8 key whose key derivation needs too much work or memory, or none.
 fn check_work(der: &[u8]) -> Result<(), Problem> {
     let info = EncryptedPrivateKeyInfoOwned::from_der(der).map_err(|_| Problem::Unreadable(CONVERT))?;
     let kdf = &info.encryption_algorithm.pbes2().ok_or(Problem::Unreadable(CONVERT))?.kdf;

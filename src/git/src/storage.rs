@@ -1,8 +1,8 @@
-//! The directory of all mirrors: what of it this process has open, and what it occupies. Everything here blocks.
+//! The directory of all mirrors: which of them this process has open, and their sizes. Everything here blocks.
 //!
-//! Invariant: what is on the disk when the process starts counts, whoever made it.
-//! Invariant: a mirror is renamed, and a size is written down, under one lock: nothing that is gone counts.
-//! Deliberately not here: what goes when there is no room (`room`).
+//! Invariant: mirrors that exist at the start are counted, whichever process created them.
+//! Invariant: a mirror is renamed and its size recorded under one lock, so removed mirrors are not counted.
+//! Not here: which mirrors to evict (`room`).
 
 use std::collections::HashMap;
 use std::fs;
@@ -19,11 +19,11 @@ use super::fair_queue::Tenant;
 
 /// Extension of a mirror's directory.
 pub(super) const MIRROR: &str = "git";
-/// Name of the list of what a generation holds.
+/// Name of the list of complete commits and packs in a generation.
 pub(super) const HELD: &str = "held";
-/// Length of a mirror's name.
+/// Length of a mirror's name, in characters.
 const NAME_LETTERS: usize = 32;
-/// `st_blocks` counts these.
+/// Unit of `st_blocks`, in bytes.
 const BLOCK: u64 = 512;
 
 /// The directory of all mirrors. Cheap to clone.
@@ -33,28 +33,28 @@ pub(super) struct Storage(Arc<Shared>);
 #[derive(Debug)]
 struct Shared {
     inner: Mutex<Inner>,
-    /// Held while mirrors are removed, so that nobody counts or removes the same one meanwhile.
+    /// Locked while mirrors are removed, so that no other thread counts or removes them.
     removing: Mutex<()>,
 }
 
 #[derive(Debug)]
 struct Inner {
-    /// Generations that this process has open, with the number of their users: no other user may use or remove them. And
-    /// mirrors while they are looked for.
+    /// Open generations of this process, with the number of their users; others must not use or remove them. Also
+    /// contains mirrors while they are being opened.
     open: HashMap<PathBuf, usize>,
     budget: Budget,
-    /// Whether what was there at the start is in the budget.
+    /// Whether existing mirrors have been added to the budget.
     loaded: bool,
 }
 
 impl Storage {
-    /// Mirrors that may have this many bytes together.
+    /// Returns a storage with this budget in bytes.
     pub(super) fn new(budget: u64) -> Self {
         let inner = Inner { open: HashMap::new(), budget: Budget::new(budget), loaded: false };
         Self(Arc::new(Shared { inner: Mutex::new(inner), removing: Mutex::new(()) }))
     }
 
-    /// Adds the mirrors that are in `directory` already, once.
+    /// Adds the existing mirrors in `directory`. Later calls do nothing.
     pub(super) fn load(&self, directory: &Path) -> io::Result<()> {
         let mut inner = self.inner();
         if inner.loaded {
@@ -65,7 +65,7 @@ impl Storage {
                 let generation = entry.path();
                 inner.budget.set_size(&generation, size(&generation));
                 let held = fs::metadata(generation.join(HELD)).and_then(|held| held.modified());
-                // What is half removed, or never became a mirror, goes first.
+                // Mirrors without a recorded use, half removed or incomplete, are evicted first.
                 if let Ok(used) = held
                     && mirror.extension().is_some_and(|end| end == MIRROR)
                 {
@@ -95,33 +95,33 @@ impl Storage {
         self.inner().open.contains_key(generation)
     }
 
-    /// The highest number of a generation of the mirror that is open; 0 if there is none.
+    /// Returns the highest number of an open generation of the mirror; 0 if none is open.
     pub(super) fn highest_open(&self, mirror: &Path) -> u64 {
         let inner = self.inner();
         let number = |path: &PathBuf| path.strip_prefix(mirror).ok()?.to_str()?.parse().ok();
         inner.open.keys().filter_map(number).max().unwrap_or(0)
     }
 
-    /// Whether the mirror is looked for, or a generation of it is open, other than `own`.
+    /// Returns whether the mirror is being opened, or has an open generation other than `own`.
     pub(super) fn has_open(&self, mirror: &Path, own: Option<&Path>) -> bool {
         self.inner().has_open(mirror, own)
     }
 
-    /// Locked while mirrors are removed.
+    /// Locks the removal of mirrors.
     pub(super) fn removing(&self) -> MutexGuard<'_, ()> {
         self.0.removing.lock()
     }
 
-    /// Removes a generation. If that fails, the next process tries again.
+    /// Removes a generation. After a failure, the next process tries again.
     pub(super) fn remove(&self, generation: &Path) {
-        // First, so that what is left of it is not taken for a mirror.
+        // This file is removed first, so that an incomplete generation is not used.
         let _ = fs::remove_file(generation.join(HELD));
         let _ = fs::remove_dir_all(generation);
         self.measure_generation(generation);
     }
 
-    /// Renames a mirror, so that it is none any more, unless it is looked for or a generation other than `own` is open; it
-    /// is removed by [`Storage::remove_unread`].
+    /// Renames a mirror for removal by [`Storage::remove_unread`]. Returns `None` if it is being opened or has an
+    /// open generation other than `own`.
     pub(super) fn set_unread(&self, mirror: &Path, own: Option<&Path>) -> io::Result<Option<PathBuf>> {
         let unread = mirror.with_extension(UNREAD);
         let mut inner = self.inner();
@@ -140,14 +140,14 @@ impl Storage {
             other => other,
         };
         self.inner().budget.remove_mirror(unread);
-        // What is left of it.
+        // After a failure, the remains are measured.
         for generation in fs::read_dir(unread).into_iter().flatten().flatten() {
             self.measure_generation(&generation.path());
         }
         removed
     }
 
-    /// Measures a generation, which may be gone.
+    /// Measures a generation. It may be gone.
     pub(super) fn measure_generation(&self, generation: &Path) {
         let bytes = size(generation);
         let mut inner = self.inner();
@@ -159,27 +159,27 @@ impl Storage {
         }
     }
 
-    /// A generation has so many bytes more than when it was measured.
+    /// Adds bytes to the size of a generation since its measurement.
     pub(super) fn grow_generation(&self, generation: &Path, bytes: u64) {
         self.inner().budget.grow(generation, bytes);
     }
 
-    /// A mirror is used.
+    /// Records a use of a mirror.
     pub(super) fn set_used(&self, mirror: &Path, at: SystemTime) {
         self.inner().budget.set_used(mirror, at);
     }
 
-    /// The mirror counts for this namespace, unless it counts for another one.
+    /// Counts the mirror for this namespace, unless it counts for another one.
     pub(super) fn set_owner(&self, mirror: &Path, tenant: &Tenant) {
         self.inner().budget.set_owner(mirror, tenant);
     }
 
-    /// Reserves bytes if they fit into the budget.
+    /// Reserves bytes if they fit into the budget. Returns whether they fit.
     pub(super) fn reserve(&self, tenant: &Tenant, bytes: u64) -> bool {
         self.inner().budget.reserve(tenant, bytes)
     }
 
-    /// A reservation of this namespace failed.
+    /// Records that a reservation of this namespace failed.
     pub(super) fn set_refused(&self, tenant: &Tenant) {
         self.inner().budget.set_refused(tenant);
     }
@@ -188,7 +188,7 @@ impl Storage {
         self.inner().budget.release(tenant, bytes);
     }
 
-    /// The budget as it is now, to make plans.
+    /// Returns a copy of the budget for planning.
     pub(super) fn budget(&self) -> Budget {
         self.inner().budget.clone()
     }
@@ -204,7 +204,7 @@ impl Inner {
     }
 }
 
-/// The mirrors in a directory; first those whose removal was interrupted, so that their names are free.
+/// Returns the mirrors in a directory. Those with an interrupted removal come first, which frees their names.
 pub(super) fn mirrors(directory: &Path) -> io::Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     for entry in fs::read_dir(directory)? {
@@ -218,12 +218,12 @@ pub(super) fn mirrors(directory: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// Other files are not ours.
+/// Ignores other files.
 fn is_name(stem: &str) -> bool {
     stem.len() == NAME_LETTERS && stem.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
 }
 
-/// Bytes that a file or a directory occupies, with everything in it. What disappears meanwhile does not count.
+/// Returns the size of a file or directory with its content on disk. Files that disappear meanwhile do not count.
 fn size(path: &Path) -> u64 {
     let Ok(metadata) = fs::symlink_metadata(path) else { return 0 };
     let own = (metadata.blocks() * BLOCK).max(metadata.len());
@@ -236,7 +236,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_looked_for_or_read_is_not_renamed() {
+    fn a_mirror_that_is_resolved_or_read_is_not_renamed() {
         let directory = tempfile::tempdir().unwrap();
         let (mirror, storage) = (directory.path().join("a.git"), Storage::new(u64::MAX));
         let generation = mirror.join("1");
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_gone_does_not_count_and_may_be_removed_twice() {
+    fn a_removed_mirror_does_not_count_and_may_be_removed_twice() {
         let directory = tempfile::tempdir().unwrap();
         let (mirror, storage) = (directory.path().join("a.git"), Storage::new(u64::MAX));
         let generation = mirror.join("1");

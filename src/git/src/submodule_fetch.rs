@@ -1,10 +1,10 @@
-//! Fetches the submodules of a commit, and theirs.
+//! Fetches the submodules of a commit, recursively.
 //!
-//! Invariant: a submodule is a remote like any other, with its own mirror, limits and errors; only its commit comes from its
-//! parent. The mirror goes with the consumers of the outermost repository (`submodule_mirrors`).
-//! Invariant: all of them together are limited as one repository is.
-//! Invariant: a repository has a limited number of submodules, to a limited depth. (None contains itself: the id of a commit
-//! depends on those of the commits in it.)
+//! Invariant: a submodule is a normal remote with its own mirror, limits and errors; only its commit comes from its
+//! parent. Its mirror is removed with the consumers of the outermost repository (`submodule_mirrors`).
+//! Invariant: all submodules together have the limits of one repository.
+//! Invariant: the number and the depth of submodules are limited. (A repository cannot contain itself: a commit's id
+//! depends on the commits in it.)
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,22 +20,22 @@ use super::remotes::Source;
 use super::snapshot::{Snapshot, SubmoduleLink};
 use super::submodules;
 
-/// Submodules of a repository, with those of its submodules.
+/// Maximum number of submodules of a repository, counted recursively.
 const SUBMODULES: usize = 64;
-/// Submodules within submodules.
+/// Maximum depth of nested submodules.
 const DEPTH: usize = 4;
 
-/// What is known while the submodules of one repository are fetched.
+/// State while the submodules of one repository are fetched.
 struct Fetching<'f> {
     /// The outermost repository.
     root: Identity,
     allowance: &'f Allowance,
-    /// Submodules so far.
+    /// Number of submodules so far.
     count: usize,
 }
 
 impl Source {
-    /// The snapshot with the files of all submodules.
+    /// Returns the snapshot with the files of all submodules.
     pub(super) async fn with_submodules(
         &self,
         remote: &Remote,
@@ -50,7 +50,7 @@ impl Source {
         fetched
     }
 
-    /// The snapshot of a repository in so many others with its submodules.
+    /// Adds the submodules to the snapshot of a repository. `depth` is its nesting depth.
     fn fetch_below<'s>(
         &'s self,
         parent: Remote,
@@ -63,7 +63,7 @@ impl Source {
             if links.is_empty() {
                 return Ok(snapshot);
             }
-            // Before anything is fetched.
+            // The limits are checked before any fetch.
             fetching.count += links.len();
             if fetching.count > SUBMODULES {
                 return Err(too_large("the number of submodules", SUBMODULES));

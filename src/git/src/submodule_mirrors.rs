@@ -1,9 +1,9 @@
-//! Which mirrors are those of the submodules of a repository: they are kept as long as that has a consumer.
+//! Tracks the mirrors of a repository's submodules. They are kept while the repository has a consumer.
 //!
-//! Submodules are known only when a commit was read. So that the next process knows them before, their mirrors are listed
-//! beside the mirror of the repository: one file with a name in each line.
+//! Submodules are known only after a commit was read. For the next process, their mirrors are therefore listed in a
+//! file beside the repository's mirror, one name per line.
 //!
-//! Invariant: a list names mirrors only, and its loss costs nothing but a fetch.
+//! Invariant: a list contains only names of mirrors. Losing it costs only a fetch.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -17,11 +17,11 @@ use super::remotes::Source;
 
 /// Extension of a list.
 const LIST: &str = "submodules";
-/// Bytes of a list that is read.
+/// Maximum size of a list, in bytes.
 const LIST_BYTES: u64 = 64 << 10;
 
 impl Source {
-    /// The repository has this submodule. The state and the mirror of one that was used long ago make way.
+    /// Records a submodule of a repository. State and mirror of the least recently used one may be evicted.
     pub(super) fn use_submodule(&self, root: Identity, submodule: &Remote) {
         let mut consumers = self.inner.consumers.lock();
         if let Some(unused) = consumers.add_submodule(root, submodule.identity()) {
@@ -29,7 +29,7 @@ impl Source {
         }
     }
 
-    /// Writes down the mirrors of the submodules of a repository, for the next process.
+    /// Stores the list of a repository's submodule mirrors for the next process.
     pub(super) async fn note_submodules(&self, root: Identity) {
         let mut known = self.inner.consumers.lock().submodules(&root).to_vec();
         if known.is_empty() {
@@ -43,8 +43,8 @@ impl Source {
         }
     }
 
-    /// The mirrors of the submodules of all consumers' repositories, as an earlier process wrote them down. Lists of
-    /// repositories without a consumer are removed.
+    /// Returns the listed submodule mirrors of all repositories with a consumer. Lists of other repositories are
+    /// removed.
     pub(super) fn noted_submodules(&self) -> io::Result<BTreeSet<PathBuf>> {
         let directory = &self.inner.settings.directory;
         let salt = mirror::salt(directory)?;

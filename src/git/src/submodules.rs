@@ -1,10 +1,11 @@
-//! Which submodules `.gitmodules` names, and where their remotes are.
+//! The submodules in `.gitmodules`, and their remotes.
 //!
-//! Invariant: the address of a submodule keeps to the rules of any address; a relative one stays on the host of its parent.
-//! Invariant: credentials go to the scheme, host and port that they were given for, and nowhere else.
-//! Invariant: a committer of a repository on a public host names no host that is written as one of a private network.
-//! Deliberately not here: the syntax of the file (`gitmodules`), what the names of hosts resolve to, and fetching
-//! (`submodule_fetch`). Settings other than path and url mean nothing here.
+//! Invariant: the address of a submodule obeys the rules for all addresses. A relative one stays on the host of its
+//! parent.
+//! Invariant: credentials are sent only to their own scheme, host and port.
+//! Invariant: a commit in a repository on a public host cannot name a host of a private network.
+//! Not here: the syntax of the file (`gitmodules`), name resolution, and fetching (`submodule_fetch`). Settings other
+//! than path and url are ignored.
 
 use std::collections::BTreeMap;
 
@@ -12,18 +13,18 @@ use super::error::{Error, Fault};
 use super::remote::Remote;
 use super::{Connection, Credentials, RemoteUrl, gitmodules, private_host};
 
-/// What is read, in errors.
+/// The name of the input in errors.
 const WHAT: &str = "submodules of the commit";
 
-/// Bytes of a `.gitmodules`.
+/// Maximum size of `.gitmodules`, in bytes.
 pub(super) const FILE_BYTES: u64 = 1 << 20;
 /// Name of the file.
 pub(super) const FILE: &str = ".gitmodules";
 
-/// Submodules that the file may name.
+/// Maximum number of submodules in the file.
 const NAMED: usize = 256;
 
-/// The addresses of a commit's submodules, by their paths.
+/// Returns the addresses of a commit's submodules, by path.
 pub(super) fn read(text: &str) -> Result<BTreeMap<String, String>, Error> {
     let mut named: Vec<(String, [Option<String>; 2])> = Vec::new();
     for setting in gitmodules::Settings::of(text) {
@@ -63,7 +64,7 @@ pub(super) fn read(text: &str) -> Result<BTreeMap<String, String>, Error> {
     Ok(found)
 }
 
-/// The remote of a submodule of a commit of `parent`.
+/// Returns the remote of a submodule in a commit of `parent`.
 pub(super) fn remote(parent: &Remote, address: &str) -> Result<Remote, Error> {
     let url = if address.starts_with("./") || address.starts_with("../") {
         relative(&parent.url, address)?
@@ -87,11 +88,11 @@ pub(super) fn remote(parent: &Remote, address: &str) -> Result<Remote, Error> {
         let authorities = connection.authorities.clone();
         (Credentials::Anonymous, Connection { authorities, client: None, ..connection.clone() })
     };
-    // The commit of a submodule is what its parent says, whoever signed that.
+    // The parent's signed commit already determines the submodule's commit.
     Ok(Remote { url, credentials, connection, verification: None, submodules: parent.submodules, lfs: parent.lfs })
 }
 
-/// Whether what may be sent to one may be sent to the other.
+/// Returns whether both are the same server and user, so that one may receive the credentials of the other.
 pub(super) fn is_same_server(one: &RemoteUrl, other: &RemoteUrl) -> bool {
     let user = |url: &RemoteUrl| url.ssh().map(|address| address.user.clone());
     one.scheme() == other.scheme()
@@ -100,7 +101,7 @@ pub(super) fn is_same_server(one: &RemoteUrl, other: &RemoteUrl) -> bool {
         && user(one) == user(other)
 }
 
-/// As `git submodule` resolves it: each `../` takes off the last part of the parent's path.
+/// Resolves a relative address as `git submodule` does: each `../` removes the last part of the parent's path.
 fn relative(parent: &RemoteUrl, address: &str) -> Result<RemoteUrl, Error> {
     let above = || malformed("the address of a submodule leads above the host of its repository");
     let mut base = parent.to_string().trim_end_matches('/').to_owned();

@@ -1,10 +1,9 @@
-//! Removes the mirrors that lost their last consumer while no agent ran, once the remotes of all consumers are known, and
-//! those that a lowered budget has no room for.
+//! Removes mirrors that lost their last consumer while no agent ran, and mirrors above a lowered budget.
 //!
-//! Invariant: a mirror is removed only if all consumers have set their remotes and none uses it, nor has it as that of a
+//! Invariant: a mirror is removed only if all consumers have set their remotes, and none uses it, also not as a
 //! submodule.
-//! Invariant: a new consumer of the remote finds its mirror complete or not at all.
-//! Deliberately not here: mirrors that lose their last consumer while the agent runs; `remotes` removes them at once.
+//! Invariant: a new consumer of the remote finds its mirror either complete or absent.
+//! Not here: mirrors that lose their last consumer while the agent runs. `remotes` removes them at once.
 
 use std::io;
 use std::path::Path;
@@ -16,10 +15,10 @@ use super::remotes::Source;
 use super::storage::mirrors;
 
 impl Source {
-    /// Waits until the remotes of all consumers are known, and removes the mirrors that none of them uses, and
-    /// what is more than the budget. Returns how many it removed. If a removal fails, the next process tries again.
+    /// Waits until the remotes of all consumers are known, then removes unused mirrors and those above the budget.
+    /// Returns how many it removed. After a failure, the next process tries again.
     pub async fn sweep(&self) -> usize {
-        // The sender lives as long as the source.
+        // The sender lives as long as the source, so this cannot fail.
         let _ = self.inner.consumers_known.subscribe().wait_for(|known| *known).await;
         let directory = self.inner.settings.directory.clone();
         let Ok(Ok(mirrors)) = self.own().run(move || mirrors(&directory)).await else { return 0 };
@@ -42,11 +41,12 @@ impl Source {
         let mut leaving = mirror.to_owned();
         if mirror.extension().is_none_or(|end| end != UNREAD) {
             let salt = mirror::salt(&self.inner.settings.directory)?;
-            // Locked until it is renamed: a new consumer of the remote starts with an empty mirror.
+            // The locks are held until the mirror is renamed: a new consumer of the remote starts with an empty
+            // mirror.
             let consumers = self.inner.consumers.lock();
             let remotes = self.inner.remotes.lock();
             let is_this = |identity| mirror.ends_with(mirror::name(&salt, identity));
-            // One that is only looked up has no mirror.
+            // A remote that is only looked up has no mirror.
             let in_use = remotes.iter().filter(|(_, state)| state.root.get().is_some() || Arc::strong_count(state) > 1);
             if consumers.remotes().chain(in_use.map(|(remote, _)| remote)).any(is_this) {
                 return Ok(false);

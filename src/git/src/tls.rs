@@ -1,9 +1,9 @@
-//! The certificates in a Secret: whom a connection trusts ([`Authorities`]), and as whom it comes ([`ClientIdentity`]).
+//! The certificates in a Secret: trusted CAs ([`Authorities`]), and the client certificate ([`ClientIdentity`]).
 //!
-//! Invariant: a certificate or key that could not be used for a connection is refused here, by its field.
-//! Invariant: no error and no `Debug` shows anything of a private key.
+//! Invariant: unusable certificates and keys are refused here, with the name of their field.
+//! Invariant: no error and no `Debug` shows any part of a private key.
 //!
-//! Deliberately not here: what a server's certificate lacks (`transport::http_fault`).
+//! Not here: the diagnosis of a server's certificate (`transport::http_fault`).
 
 use std::collections::BTreeMap;
 
@@ -15,27 +15,27 @@ use rustls::{Error as TlsError, RootCertStore, sign::CertifiedKey};
 use super::access_fault::AccessFault;
 use mainstay_object::Secret;
 
-/// Fields with the certificates of CAs, in the order of preference: Kubernetes' name, and Flux's old one.
+/// Fields for CA certificates, in order of preference: Kubernetes' name, then Flux's old one.
 const AUTHORITIES: [&str; 2] = ["ca.crt", "caFile"];
-/// Fields with a client certificate and its private key, in the order of preference.
+/// Fields for a client certificate and its private key, in order of preference.
 const PAIRS: [[&str; 2]; 2] = [["tls.crt", "tls.key"], ["certFile", "keyFile"]];
-/// All fields of a Secret that are read.
+/// The fields of a Secret that are read.
 pub(super) const FIELDS: [&str; 6] =
     [AUTHORITIES[0], AUTHORITIES[1], PAIRS[0][0], PAIRS[0][1], PAIRS[1][0], PAIRS[1][1]];
 
-/// Maximum bytes of a field; the bundle of all public CAs has 220 kB.
+/// Maximum length of a field, in bytes. The bundle of all public CAs has 220 kB.
 const MAX_BYTES: usize = 512 << 10;
 
-/// Certificates of CAs as PEM. With them, no other CA is trusted, as with Git's `http.sslCAInfo`.
+/// CA certificates as PEM. They replace all other CAs, as with Git's `http.sslCAInfo`.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(super) struct Authorities(String);
 
-/// A client certificate with the certificates that lead to its CA, and its private key, as PEM.
+/// A client certificate with its chain and private key, as PEM.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(super) struct ClientIdentity(Secret<String>);
 
 impl Authorities {
-    /// Reads the data of a Secret; `None` if it has none.
+    /// Reads the data of a Secret; `None` without CA certificates.
     pub(super) fn read(data: &BTreeMap<String, ByteString>) -> Result<Option<Self>, AccessFault> {
         let Some((field, text)) = AUTHORITIES.into_iter().find_map(|field| Some((field, data.get(field)?))) else {
             return Ok(None);
@@ -54,7 +54,7 @@ impl Authorities {
 }
 
 impl ClientIdentity {
-    /// Reads the data of a Secret; `None` if it has none.
+    /// Reads the data of a Secret; `None` without a client certificate.
     pub(super) fn read(data: &BTreeMap<String, ByteString>) -> Result<Option<Self>, AccessFault> {
         let found = PAIRS.into_iter().find(|pair| pair.iter().any(|field| data.contains_key(*field)));
         let Some([certificate, key]) = found else { return Ok(None) };
@@ -96,7 +96,7 @@ fn pem_text<'d>(field: &'static str, value: &'d ByteString) -> Result<&'d str, A
     std::str::from_utf8(&value.0).map_err(|_| AccessFault::UnusableField { field, why: "it is not text in PEM form" })
 }
 
-/// The certificates of a text: at least one.
+/// Parses at least one certificate.
 fn certificates(field: &'static str, text: &str) -> Result<Vec<CertificateDer<'static>>, AccessFault> {
     let read: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(text.as_bytes()).collect();
     let certificates = read.map_err(|_| AccessFault::UnusableField { field, why: DAMAGED })?;

@@ -1,8 +1,8 @@
 //! Fetches commits into mirrors, and opens them there.
 //!
-//! Invariant: a mirror is changed under its lock; a commit that is in the mirror costs no request.
-//! Invariant: a damaged or too large mirror is replaced, never repaired; a remote that serves damage is not cloned for each
-//! attempt.
+//! Invariant: a mirror changes only under its lock. A commit in the mirror costs no request.
+//! Invariant: a damaged or too large mirror is replaced, never repaired. A remote that serves damaged data is not
+//! cloned again for each attempt.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -27,14 +27,14 @@ use super::snapshot::Snapshot;
 use super::spool::PackSpool;
 use super::transport::{self, Files, History, Negotiated, PackRequest};
 
-/// A pack for which more memory than this is needed is indexed alone, in bytes.
+/// Memory in bytes above which a pack is indexed alone.
 const LARGE: u64 = 4 << 20;
-/// Maximum number of branches that are requested together if a server does not send a commit by its id.
+/// Maximum number of branches to request together if a server does not send a commit by its id.
 const BRANCHES: usize = 1000;
 
 impl Source {
-    /// A snapshot of the commit that was found, from the mirror or fetched now. If the remote asks for signatures, it is
-    /// verified.
+    /// Returns a snapshot of the resolved commit, from the mirror or freshly fetched. The commit is verified if the
+    /// remote requires signatures.
     pub async fn fetch(&self, remote: &Remote, found: &ResolvedRef) -> Result<Snapshot, Error> {
         let deadline = self.inner.settings.deadlines.fetch;
         let until = Instant::now() + deadline;
@@ -52,7 +52,7 @@ impl Source {
         if !remote.submodules {
             return Ok(snapshot);
         }
-        // All submodules together are limited as their repository is, and end by the same time.
+        // The submodules share one repository's limits and this deadline.
         let allowance = Allowance::of_submodules(until, &self.inner.settings.limits);
         let fetched = tokio::time::timeout_at(until.into(), self.with_submodules(remote, snapshot, &allowance)).await;
         fetched.unwrap_or_else(|_| {
@@ -61,9 +61,9 @@ impl Source {
         })
     }
 
-    /// A snapshot of the commit, from the mirror or fetched now.
+    /// Returns a snapshot of the commit, from the mirror or freshly fetched.
     ///
-    /// What fetches is in a box, because many wait for the mirror, and what waits has the size of all that it may come to.
+    /// The fetching future is boxed: many callers wait here, and a pending future has the size of its largest state.
     pub(super) async fn snapshot(
         &self,
         remote: &Remote,
@@ -85,10 +85,10 @@ impl Source {
         let mut usable = self.usable(remote, mirror.current()).await?;
         if let Some(generation) = usable.as_ref().filter(|generation| generation.holds(found.commit)) {
             match self.read_from(remote, generation, found.commit).await {
-                // A tag that leads to a commit which came by another way may still be missing.
+                // The tag of a commit that arrived by another way may still be missing.
                 Ok(Some(snapshot)) if self.has_tag(remote, found, &snapshot).await? => return Ok(snapshot),
                 Ok(Some(_)) => {}
-                // It was read before it was recorded.
+                // The commit was complete when it was recorded.
                 Ok(None) => {
                     generation.mark_damaged();
                     report_damage(remote, &format!("commit {} is gone", found.commit));
@@ -97,7 +97,7 @@ impl Source {
                 Err(Fault::Corrupt { what }) => {
                     let looker = Arc::clone(generation);
                     let fault = self.shared(remote).run(move || looker.attribute(what)).await?;
-                    // Too few open files, or too little memory, damage nothing on the disk.
+                    // A lack of file descriptors or memory is not damage on disk.
                     if !generation.is_damaged() {
                         return Err(fault.into());
                     }
@@ -117,14 +117,14 @@ impl Source {
         let mut kept = None;
         if let Some(generation) = usable {
             match Box::pin(self.fetch_into(&state, remote, found, &generation, allowance)).await {
-                // A thin pack on damaged objects of ours looks damaged itself.
+                // A thin pack on damaged base objects appears damaged itself.
                 Err(fault @ (Fault::Pack { .. } | Fault::Corrupt { .. } | Fault::Incomplete)) => {
                     kept = self.renew(&state, remote, generation, fault).await?;
                 }
                 other => return other.map_err(Arc::new),
             }
         }
-        // What is damaged or too large leaves its room to the next one.
+        // Removing a damaged or too large generation makes space for the next one.
         if let Some(old) = mirror.take_unread() {
             self.shared(remote).run(move || drop(old)).await?;
         }
@@ -137,8 +137,8 @@ impl Source {
         Ok(snapshot)
     }
 
-    /// What came did not fit to the mirror: if that is as it was written, it is kept, and the remote may be asked for
-    /// everything unless that was tried lately.
+    /// Handles a pack that does not fit the mirror. An intact mirror is kept; the remote may be asked for everything
+    /// unless that was tried recently.
     async fn renew(
         &self,
         state: &State,
@@ -160,7 +160,7 @@ impl Source {
         Ok(Some(generation))
     }
 
-    /// Whether the snapshot has the tag object that is needed of the remote, if one is.
+    /// Returns whether the snapshot has the remote's tag object, if it is needed.
     async fn has_tag(&self, remote: &Remote, found: &ResolvedRef, snapshot: &Snapshot) -> Result<bool, Fault> {
         if !Self::needs_tag(remote, found) {
             return Ok(true);
@@ -169,7 +169,7 @@ impl Source {
         self.shared(remote).run(move || snapshot.raw_tag(tip).is_ok()).await
     }
 
-    /// Locks the remote's mirror, and finds it if that is the first use.
+    /// Locks the remote's mirror, and opens it at the first use.
     pub(super) async fn mirror<'s>(
         &self,
         state: &'s State,
@@ -188,13 +188,13 @@ impl Source {
         Ok(held)
     }
 
-    /// An empty generation, which is removed with its last user unless the mirror adopts it.
+    /// Returns an empty generation. It is removed with its last user unless the mirror adopts it.
     pub(super) async fn fresh(&self, remote: &Remote, mirror: &mut Mirror) -> Result<Arc<Generation>, Fault> {
         let next = mirror.next();
         Ok(Arc::new(self.shared(remote).run(move || Generation::create(next)).await??))
     }
 
-    /// The generation, unless it is damaged or too large.
+    /// Returns the generation unless it is damaged or too large.
     async fn usable(
         &self,
         remote: &Remote,
@@ -215,7 +215,7 @@ impl Source {
         if bytes > limit { Err(Fault::TooLarge { what: "the mirror in bytes", limit }) } else { Ok(()) }
     }
 
-    /// Fetches the commit into `generation`: by its id, or with all branches if the server does not send it by its id.
+    /// Fetches the commit into `generation` by its id, or with all branches if the server does not send it by its id.
     async fn fetch_into(
         &self,
         state: &State,
@@ -261,7 +261,7 @@ impl Source {
         let refs = self.list_refs(state, remote, &RefNames::branches()).await?;
         let ids: BTreeSet<_> = refs.0.values().map(|at| at.id).collect();
         let tips = Tips::of(&ids);
-        // The same branches have the same history: a commit that is not in it is not searched again.
+        // The same branches have the same history, so a missing commit is not searched again.
         if ids.is_empty() || state.in_vain.lock().lacks(commit, tips) {
             return Err(Fault::MissingCommit);
         }
@@ -304,7 +304,7 @@ impl Source {
         let (indexer, large) = (Arc::clone(generation), self.large());
         let index = move || {
             let is_large = indexer.working_bytes(delivered.pack.weight())? > LARGE;
-            // Whoever holds this permit has a thread, or two might wait for each other.
+            // This permit is requested only on a thread with a permit; otherwise a deadlock is possible.
             let _alone = if is_large { large.acquire_here()? } else { None };
             indexer.index(delivered.pack, until)
         };
@@ -312,7 +312,7 @@ impl Source {
         Ok(delivered.shallow)
     }
 
-    /// A snapshot of the commit in `generation`; `None` if it is not there.
+    /// Returns a snapshot of the commit in `generation`; `None` if the commit is missing.
     async fn read_from(
         &self,
         remote: &Remote,

@@ -1,7 +1,9 @@
-//! A commit of a remote with a [`Verification`](super::Verification) is fetched verified, or not at all.
+//! Verifies signatures: a commit of a remote with a [`Verification`](super::Verification) is fetched only if it is
+//! verified.
 //!
-//! Invariant: the object that is judged is the one that is read: both are taken from the mirror by the id that was looked up.
-//! Invariant: only a judgement in favour is remembered, only for the same object, commit, name and keys, and only as long as these are
+//! Invariant: the verified object is the one that is read. Both are taken from the mirror by the id that was looked
+//! up.
+//! Invariant: only successful checks are cached, per object, commit, name and keys, and only while these keys are
 //! valid.
 
 use std::sync::Arc;
@@ -16,11 +18,11 @@ use super::remotes::Source;
 use super::snapshot::Snapshot;
 use super::verify::{SignatureFault, Verification, earlier};
 
-/// Where tags are.
+/// Prefix of tags.
 const TAGS: &str = "refs/tags/";
 
 impl Source {
-    /// Whether the commit that was found is signed as the remote asks. It is fetched for that, unless it was found so before.
+    /// Verifies that the resolved commit is signed as the remote requires. Fetches it, unless a check is cached.
     pub async fn verify(&self, remote: &Remote, found: &ResolvedRef) -> Result<(), Error> {
         match &remote.verification {
             Some(keys) if !self.was_judged(remote, &judged(keys, found)) => self.fetch(remote, found).await.map(drop),
@@ -28,12 +30,12 @@ impl Source {
         }
     }
 
-    /// Whether the mirror needs the tag object that leads to the commit.
+    /// Returns whether the mirror needs the tag object that leads to the commit.
     pub(super) fn needs_tag(remote: &Remote, found: &ResolvedRef) -> bool {
         found.tip != found.commit.0 && remote.verification.as_ref().is_some_and(|keys| keys.asks_for_tag())
     }
 
-    /// Judges the commit of a snapshot, and the tag that led to it.
+    /// Verifies the commit of a snapshot, and the tag that led to it.
     pub(super) async fn judge(&self, remote: &Remote, found: &ResolvedRef, snapshot: &Snapshot) -> Result<(), Error> {
         let Some(keys) = &remote.verification else { return Ok(()) };
         let judged = judged(keys, found);
@@ -60,7 +62,7 @@ fn judged(keys: &Verification, found: &ResolvedRef) -> Judged {
     Judged { tip: found.tip, commit: found.commit, name: found.name.clone(), keys: keys.digest() }
 }
 
-/// Judges what must be signed; until when that holds. Blocks.
+/// Verifies the required signatures. Returns the time until which the result is valid. Blocks.
 fn judge(
     keys: &Verification,
     found: &ResolvedRef,

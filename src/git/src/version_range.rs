@@ -1,26 +1,26 @@
-//! A range of versions, such as `>=1.2 <2`, and the tag that it chooses: the highest version in it.
+//! A version range, such as `>=1.2 <2`, and the tag that it selects: the highest version in it.
 //!
-//! Ranges are written and read as by Flux, which reads them with Masterminds/semver: comparisons side by side, with spaces or
-//! commas between them, must all hold; of alternatives with `||` between them one must; `1.x`, `~1.2`, `^1.2` and
-//! `1.2 - 1.5` are ranges. A tag counts if it is a whole version, `1.2.3` or `v1.2.3`.
+//! The syntax is Flux's, which uses Masterminds/semver. Comparisons separated by spaces or commas must all hold; of
+//! alternatives separated by `||`, one must hold. `1.x`, `~1.2`, `^1.2` and `1.2 - 1.5` are ranges. A tag must be a
+//! whole version, `1.2.3` or `v1.2.3`.
 //!
-//! Invariant: a pre-release is chosen only where the range names one, as `>=1.2.0-0` does.
-//! Invariant: the choice depends on the tags alone, not on their order. Of tags with equal versions the one with the greater
-//! build metadata is chosen, and of those the one that comes later in the alphabet.
+//! Invariant: a pre-release is selected only if the range names one, as `>=1.2.0-0` does.
+//! Invariant: the selection depends on the set of tags, not on their order. Among equal versions, the greater build
+//! metadata wins, then the tag that sorts last.
 
 use std::fmt;
 use std::sync::Arc;
 
 use semver::{BuildMetadata, Prerelease, Version};
 
-/// Longest range, in bytes.
+/// Maximum length of a range, in bytes.
 const LONGEST: usize = 255;
 
 /// A range of versions.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct VersionRange {
     text: Arc<str>,
-    /// One of them must hold.
+    /// Alternatives, of which one must hold.
     alternatives: Arc<[Alternative]>,
 }
 
@@ -28,7 +28,7 @@ pub(super) struct VersionRange {
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct Alternative {
     comparisons: Vec<Comparison>,
-    /// Whether one of them names a pre-release.
+    /// Whether a comparison names a pre-release.
     pre_releases: bool,
 }
 
@@ -60,7 +60,7 @@ enum Given {
     Patch,
 }
 
-/// Longest first, so that none is taken for the beginning of another.
+/// Ordered so that no operator is a prefix of a later one.
 const OPERATORS: [(&str, Operator); 11] = [
     ("!=", Operator::NotEqual),
     (">=", Operator::GreaterOrEqual),
@@ -76,7 +76,7 @@ const OPERATORS: [(&str, Operator); 11] = [
 ];
 
 impl VersionRange {
-    /// Reads a range; the error is the rule that it breaks.
+    /// Parses a range. The error is the violated rule.
     pub(super) fn parse(text: &str) -> Result<Self, &'static str> {
         let text = text.trim();
         if text.is_empty() || text.len() > LONGEST {
@@ -86,13 +86,13 @@ impl VersionRange {
         Ok(Self { text: text.into(), alternatives })
     }
 
-    /// Whether a version is in the range.
+    /// Returns whether a version is in the range.
     pub(super) fn holds(&self, version: &Version) -> bool {
         self.alternatives.iter().any(|alternative| alternative.holds(version))
     }
 }
 
-/// The version that a tag is.
+/// Parses a tag as a version.
 pub(super) fn version(tag: &str) -> Option<Version> {
     Version::parse(tag.strip_prefix('v').unwrap_or(tag)).ok()
 }
@@ -118,7 +118,7 @@ impl Alternative {
         }
         while !rest.is_empty() {
             let (comparison, after) = Comparison::parse(rest)?;
-            // `1.2 - 1.5`: not less than the one, not greater than the other.
+            // `1.2 - 1.5` means at least the first and at most the second version.
             let spaced = after.starts_with(char::is_whitespace);
             match after.trim_start().strip_prefix('-').filter(|to| spaced && to.starts_with(char::is_whitespace)) {
                 Some(to) if comparison.operator == Operator::Equal => {
@@ -146,7 +146,7 @@ impl Alternative {
     }
 }
 
-/// What comes after the space or comma behind a comparison.
+/// Skips the space or comma after a comparison.
 fn separated(text: &str) -> Result<&str, &'static str> {
     let rest = text.trim_start();
     match rest.strip_prefix(',').map(str::trim_start) {
@@ -157,7 +157,7 @@ fn separated(text: &str) -> Result<&str, &'static str> {
 }
 
 impl Comparison {
-    /// The first comparison of the text, and what comes after it.
+    /// Parses the first comparison of the text. Returns it with the rest.
     fn parse(text: &str) -> Result<(Self, &str), &'static str> {
         let operator = OPERATORS.iter().find_map(|(word, operator)| Some((*operator, text.strip_prefix(word)?)));
         let (operator, rest) = operator.unwrap_or((Operator::Equal, text));
@@ -185,7 +185,7 @@ impl Comparison {
                     && match self.given {
                         Given::None => true,
                         Given::Major => same_major,
-                        // `~0.0.0` is everything for Masterminds/semver, by an accident that somebody may rely on.
+                        // `~0.0.0` matches everything in Masterminds/semver, by accident. Users may rely on it.
                         Given::Patch if (c.major, c.minor, c.patch) == (0, 0, 0) => true,
                         Given::Minor | Given::Patch => same_minor,
                     }
@@ -222,7 +222,7 @@ impl Comparison {
     }
 }
 
-/// A version of which the last numbers may be missing or `x`; what is missing is 0.
+/// Parses a version whose last numbers may be missing or `x`. Missing numbers are 0.
 fn partial(word: &str) -> Option<(Version, Given)> {
     let word = word.strip_prefix('v').unwrap_or(word);
     let end = word.find(['-', '+']).unwrap_or(word.len());
@@ -232,7 +232,7 @@ fn partial(word: &str) -> Option<(Version, Given)> {
         Some(pre) => Prerelease::new(pre).ok().filter(|pre| !pre.is_empty())?,
         None => Prerelease::EMPTY,
     };
-    // It is compared by nothing.
+    // Build metadata does not affect comparisons.
     if let Some(build) = build {
         BuildMetadata::new(build).ok().filter(|build| !build.is_empty())?;
     }
@@ -266,7 +266,7 @@ mod tests {
     use proptest::prelude::*;
 
     impl VersionRange {
-        /// The tag with the highest version in the range, as `ref_list` finds it.
+        /// Returns the tag with the highest version in the range, as `ref_list` selects it.
         fn choose<'a>(&self, tags: impl Iterator<Item = &'a str>) -> Option<&'a str> {
             let versions = tags.filter_map(|tag| Some((version(tag)?, tag)));
             versions.filter(|(version, _)| self.holds(version)).max().map(|(_, tag)| tag)
@@ -276,7 +276,7 @@ mod tests {
     const VERSIONS: &str = "0.0.0 0.0.3 0.1.0 0.2.3 1.0.0-alpha 1.0.0 1.1.0 1.2.0-rc.1 1.2.0 1.2.3 1.2.4-beta 1.3.0 1.5.9 \
                             1.6.0 2.0.0-rc.1 2.0.0 2.1.0 11.0.0 11.1.0";
 
-    /// What Masterminds/semver 3.5.0, which Flux uses, says of these ranges and versions.
+    /// Results of Masterminds/semver 3.5.0, which Flux uses, for these ranges and versions.
     #[rustfmt::skip]
     const JUDGED: [(&str, &str); 56] = [
         (">=1.2 <2", "1.2.0 1.2.3 1.3.0 1.5.9 1.6.0"),

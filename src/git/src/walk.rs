@@ -1,7 +1,7 @@
 //! Walks through the directories of a commit.
 //!
 //! Invariant: one directory is in memory at a time, and a walk ends at the limit of entries.
-//! Invariant: a directory that is skipped counts for the limits as if it were walked through.
+//! Invariant: a skipped directory counts for the limits like a visited one.
 
 use std::collections::HashSet;
 
@@ -13,36 +13,35 @@ use super::objects::{ItemKind, Objects, TreeItem, damaged};
 use super::path_flaw::{self, PathFlaw};
 use super::skipped_trees::{Extent, SkippedTrees};
 
-/// What is too large if there are too many long paths.
+/// The measured quantity if the total length of paths is too large.
 pub(super) const PATHS: &str = "all paths of files and directories together, in bytes,";
 const PATH_BYTES: usize = 4096;
 const DEPTH: usize = 100;
 
-/// A directory that is waiting.
+/// A directory to visit.
 struct Waiting {
     path: String,
     tree: Id,
     depth: usize,
     flaw_above: Option<PathFlaw>,
-    /// The directory that it is in, by its number; the first one is in none.
+    /// Index of its parent directory; `None` for the first one.
     parent: Option<usize>,
-    /// Bytes of its name.
+    /// Length of its name, in bytes.
     name: usize,
 }
 
-/// A directory that was walked through.
+/// A visited directory.
 struct Walked {
     tree: Id,
     parent: Option<usize>,
-    /// Bytes of its name.
+    /// Length of its name, in bytes.
     name: usize,
-    /// What is in it, once that is known of all that is in it; `None` if something in it is listed.
+    /// Its extent, once all its content is known; `None` if it contains a listed entry.
     unlisted: Option<Extent>,
 }
 
-/// Everything under the tree `root`, in the order of paths; `prefix` is the tree's own path. Files that are not read are left
-/// out, and nothing of them is looked at; without `skipped`, every file is read. `seen` counts what is there, with what was
-/// seen before.
+/// Lists all entries under the tree `root`, ordered by path; `prefix` is the tree's own path. With `skipped`, files
+/// that are not read are omitted and not accessed. `seen` counts all entries, including earlier ones.
 pub(super) fn walk(
     objects: &Objects,
     root: Id,
@@ -59,7 +58,7 @@ pub(super) fn walk(
         if depth > DEPTH {
             return Err(Fault::TooLarge { what: "the depth of directories", limit: DEPTH as u64 });
         }
-        // What is above a limit is walked through, to say which one.
+        // A directory above a limit is visited, so that the error names the limit.
         if let Some(extent) = skipped.and_then(|skipped| skipped.get(tree))
             && extent.entries as usize <= limits.entries.saturating_sub(*seen)
             && prefix.len() + 1 + extent.path_bytes as usize <= PATH_BYTES
@@ -122,7 +121,7 @@ pub(super) fn walk(
     Ok(entries)
 }
 
-/// Remembers the directories in which nothing is listed. What is in a directory was walked through after it.
+/// Caches the directories without listed entries. Children follow their parents in `walked`.
 fn remember(mut walked: Vec<Walked>, skipped: &SkippedTrees) {
     while let Some(Walked { tree, parent, name, unlisted }) = walked.pop() {
         if let Some(extent) = unlisted {

@@ -14,10 +14,10 @@ use super::error::{Error, Fault};
 use super::transport::local;
 
 const QUIET: Duration = Duration::from_millis(100);
-/// A repository that keeps changing causes notifications at this interval.
+/// Interval of notifications for a repository that changes continuously.
 const MAX_DELAY: Duration = Duration::from_secs(1);
 
-/// A running watch; dropping it ends it.
+/// A running watch. Dropping it stops it.
 pub struct LocalWatch {
     _watcher: notify::RecommendedWatcher,
 }
@@ -28,7 +28,7 @@ impl fmt::Debug for LocalWatch {
     }
 }
 
-/// Calls `notify` (on a thread of its own) whenever a reference of the repository at `path` may have changed.
+/// Calls `notify` on a separate thread whenever a reference of the repository at `path` may have changed.
 pub fn watch_local(path: &Path, notify: impl Fn() + Send + 'static) -> Result<LocalWatch, Error> {
     start(path, notify).map_err(|cause| Error::Watch { path: path.to_owned(), cause: Arc::new(cause) })
 }
@@ -62,7 +62,7 @@ fn start(path: &Path, notify: impl Fn() + Send + 'static) -> Result<LocalWatch, 
     Ok(LocalWatch { _watcher: watcher })
 }
 
-/// Whether an event can mean that a reference moved.
+/// Returns whether an event can mean that a reference moved.
 fn matters(event: &notify::Event) -> bool {
     if matches!(event.kind, EventKind::Access(_)) {
         return false;

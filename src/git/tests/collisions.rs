@@ -1,11 +1,13 @@
-//! Two files with the same SHA-1: libgit2, which computes the IDs of all objects and the sums of all packs, refuses them.
+//! Tests that libgit2 refuses two files with the same SHA-1. It computes the ids of all objects and the checksums of
+//! all packs.
 //!
-//! No pair of Git objects with the same ID is public: an object begins with its kind and its size, and the known pair does not. So
-//! the function that libgit2 hashes with is called with the pair itself.
+//! There is no public pair of Git objects with the same id: an object begins with its kind and its size, unlike the
+//! files of the known pair. So the tests call libgit2's hash function with these files.
 
 use std::ffi::{c_int, c_void};
 
-/// The first 320 bytes of the files that the SHAttered attack (2017) published; what follows them is the same in both.
+/// The first 320 bytes of a file that the SHAttered attack (2017) published. The following bytes are the same in both
+/// files.
 const FIRST: &str = "\
     255044462d312e330a25e2e3cfd30a0a0a312030206f626a0a3c3c2f57696474682032203020522f4865696768742033203020522f547970\
     652034203020522f537562747970652035203020522f46696c7465722036203020522f436f6c6f7253706163652037203020522f4c656e67\
@@ -13,7 +15,7 @@ const FIRST: &str = "\
     2121212121852fec092339759c39b1a1c63c4c97e1fffe017346dc9166b67e118f029ab621b2560ff9ca67cca8c7f85ba84c79030c2b3de2\
     18f86db3a90901d5df45c14f26fedfb3dc38e96ac22fe7bd728f0e45bce046d23c570feb141398bb552ef5a0a82be331fea48037b8b5d71f\
     0e332edf93ac3500eb4ddc0decc1a864790c782c76215660dd309791d06bd0af3f98cda4bc4629b1";
-/// The same of the other file.
+/// The first 320 bytes of the other file.
 const SECOND: &str = "\
     255044462d312e330a25e2e3cfd30a0a0a312030206f626a0a3c3c2f57696474682032203020522f4865696768742033203020522f547970\
     652034203020522f537562747970652035203020522f46696c7465722036203020522f436f6c6f7253706163652037203020522f4c656e67\
@@ -33,7 +35,7 @@ mod libgit2 {
         fn git_hash_buf(out: *mut u8, data: *const c_void, length: usize, algorithm: c_int) -> c_int;
     }
 
-    /// The SHA-1 of bytes, or libgit2's error.
+    /// Returns the SHA-1 of bytes, or libgit2's error.
     pub(super) fn sha1(bytes: &[u8]) -> Result<[u8; 20], git2::Error> {
         let mut out = [0; 20];
         // SAFETY: `out` has the 20 bytes of a SHA-1, and `bytes` is readable for its length.
@@ -44,7 +46,7 @@ mod libgit2 {
 
 #[test]
 fn a_sha1_collision_is_an_error_of_libgit2() {
-    // The first call of the library prepares it.
+    // The first call initialises the library.
     git2::Oid::hash_object(git2::ObjectType::Blob, b"").unwrap();
     let [first, second] = [FIRST, SECOND].map(|text| hex::decode(text).unwrap());
     assert_ne!(first, second);

@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_is_kept_by_whoever_lists_it_and_left_by_those_that_are_gone() {
+    fn an_object_is_kept_by_any_inventory_that_lists_it_and_freed_by_deleted_ones() {
         let applied = meta(json!({"managedFields": [{"manager": "kustomize-controller", "operation": "Apply"}]}));
         let released = meta(json!({"annotations": {
             "meta.helm.sh/release-name": "shop", "meta.helm.sh/release-namespace": "shop"}}));
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn who_may_not_be_read_keeps_an_object_that_is_a_sign_of_him() {
+    fn an_unreadable_git_sync_keeps_an_object_that_carries_its_label() {
         let unseen = Keepers { kustomizations: Found::Unknown("forbidden".to_owned()), ..Keepers::default() };
         let by_helm = meta(json!({"annotations": {
             "meta.helm.sh/release-name": "shop", "meta.helm.sh/release-namespace": "shop"}}));

@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_right_is_not_refused() {
+    fn valid_overlays_are_accepted() {
         check(
             json!({
                 "patches": [{"patch": "a: b"}], "images": [{"name": "a", "newName": "b", "newTag": "1"}],

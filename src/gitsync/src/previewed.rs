@@ -182,7 +182,7 @@ mod tests {
     use mainstay_cluster::Scope;
 
     #[test]
-    fn what_the_server_keeps_for_itself_is_no_difference() {
+    fn fields_that_the_server_manages_are_no_difference() {
         let kind = Kind::fixed("v1", "ConfigMap", "configmaps", Scope::Namespaced);
         let of = |version: &str, text: &str| {
             json!({"metadata": {"name": "a", "resourceVersion": version, "generation": 1, "managedFields": [version],

@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_refused_with_its_place() {
+    fn an_invalid_expression_is_refused_with_its_position() {
         let on = |exprs: &[&str]| {
             let on: Vec<_> = exprs.iter().map(|expr| json!({"name": "a", "readyExpr": expr})).collect();
             wrong(&sync(json!({"dependsOn": on}), "1").spec)

@@ -451,7 +451,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_reads_with_an_object_holds_it_unless_it_goes_too_or_is_a_tenant() {
+    fn a_git_sync_that_reads_with_an_object_holds_it_unless_it_is_deleted_too_or_a_tenant() {
         let secret = Key::new("", "Secret", Some("a"), "login");
         let own = Owner::git_sync("x", "own");
         let reader = |confined_to: Option<&str>, takes_objects| {
@@ -481,7 +481,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_taken_from_a_tenant_is_known_to_it_until_it_is_given_up() {
+    fn an_object_taken_from_a_tenant_stays_known_to_it_until_it_is_given_up() {
         let registry = Registry::default();
         let (platform, tenant) = (Owner::git_sync("x", "platform"), Owner::git_sync("a", "tenant"));
         registry.update(&tenant, |r| *r = Row { confined_to: Some("a".into()), ..row(&["a", "b"], &["a", "b"], "c2") });

@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn is_not_ready_while_something_cannot_be_put_back() {
+    fn is_not_ready_while_an_object_cannot_be_reverted() {
         let summary = Summary { not_put_back: vec![(key("web"), "spec.x: no".into())].into(), ..Summary::default() };
         assert_eq!(check(&applied(vec![]), &summary, 1), ("False RevertFailed".into(), "True False".into()));
         let (ready, message) = silent(3, &summary);

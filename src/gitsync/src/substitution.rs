@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn types_are_inferred_anew() {
+    fn types_are_inferred_again() {
         assert_eq!(
             check("spec: {a: \"${N}\", b: '${QUOTE}${N}${QUOTE}', c: \"${EMPTY}\"}"),
             r#"{"spec":{"a":1,"b":"1","c":null}}"#
@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_a_value_of_a_secret_is_confidential_and_it_stays_where_it_is_named() {
+    fn a_text_with_a_secret_value_is_confidential_and_the_variable_keeps_its_place() {
         assert_eq!(check("spec: {a: \"x-${S}\"}"), r#"{"spec":{"a":"x-hunter2"}} (confidential)"#);
         assert_eq!(check("spec: {a: \"${S} x: y\", b: [\"${SMAP}}\"]}"), format!("X a: {WITHHELD}"));
         assert_eq!(

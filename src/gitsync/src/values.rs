@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_that_is_wrong_with_sources_is_told_without_values() {
+    fn all_problems_of_sources_are_reported_without_values() {
         let wrong = [Known::Absent, known(&[("tls.crt", b"hunter2"), ("1a", b"hunter2"), ("A", b"1")])];
         let reported = check(&wrong).unwrap_err();
         assert_eq!(

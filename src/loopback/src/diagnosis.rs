@@ -1,7 +1,9 @@
-//! Asks the kernel for one TCP socket by its two addresses (`sock_diag(7)`): the cost does not grow with the machine's sockets, and
-//! no row is missed, as in a table that is read in parts.
+//! Asks the kernel for one TCP socket by its two addresses (`sock_diag(7)`).
 //!
-//! Deliberately absent: what to do where the kernel does not answer, such as in a sandbox without this protocol.
+//! The cost does not grow with the number of sockets. A table that is read in parts can miss a row; this request
+//! cannot.
+//!
+//! Not here: the fallback if the kernel does not answer, for example in a sandbox without this protocol.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -9,23 +11,23 @@ use std::net::{IpAddr, SocketAddr};
 use rustix::net::netlink::SOCK_DIAG;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socket_with};
 
-/// `SOCK_DIAG_BY_FAMILY`, the type of a request and of its answer.
+/// `SOCK_DIAG_BY_FAMILY`, the message type of request and answer.
 const BY_FAMILY: u16 = 20;
-/// `NLM_F_REQUEST`, without `NLM_F_DUMP`: one socket.
+/// `NLM_F_REQUEST` without `NLM_F_DUMP`: requests one socket.
 const ONE: u16 = 1;
 const TCP: u8 = 6;
-/// Bytes of the header of a message, of a request and of an answer.
+/// Sizes in bytes: the message header, a request and an answer.
 const HEADER: usize = 16;
 const REQUEST: usize = HEADER + 56;
 const ANSWER: usize = HEADER + 72;
-/// Where the user and the inode stand in an answer.
+/// Offsets of the user and the inode in an answer.
 const USER: usize = HEADER + 64;
 const INODE: usize = HEADER + 68;
 
-/// The user of the socket at `local` that is connected to `remote`; `None` if there is none, or no process holds it.
+/// Returns the user of the socket at `local` that is connected to `remote`; `None` if no process holds such a socket.
 ///
 /// # Errors
-/// The kernel does not speak this protocol, or not to this process.
+/// If the kernel does not support this protocol, or denies it to this process.
 pub(crate) fn user(local: SocketAddr, remote: SocketAddr) -> io::Result<Option<u32>> {
     let socket = socket_with(AddressFamily::NETLINK, SocketType::DGRAM, SocketFlags::CLOEXEC, Some(SOCK_DIAG))?;
     send(&socket, &request(local, remote), SendFlags::empty())?;
@@ -64,7 +66,7 @@ fn octets(address: IpAddr) -> [u8; 16] {
     all
 }
 
-/// The user in an answer; `None` if it is an error, or of a socket that no process holds.
+/// Returns the user in an answer; `None` for an error, or for a socket that no process holds.
 fn read_answer(bytes: &[u8]) -> Option<u32> {
     let word = |at: usize| Some(u32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?));
     let kind = u16::from_ne_bytes(bytes.get(4..6)?.try_into().ok()?);
@@ -77,7 +79,7 @@ mod tests {
 
     use super::*;
 
-    /// Whether this kernel answers; where it does not, the table is read.
+    /// Returns the kernel's answer. Without one, the production code reads the table.
     fn of(client: &TcpStream) -> io::Result<Option<u32>> {
         user(client.local_addr().unwrap(), client.peer_addr().unwrap())
     }
@@ -100,7 +102,7 @@ mod tests {
         }
     }
 
-    /// `struct inet_diag_req_v2` of `linux/inet_diag.h`, after a header.
+    /// The layout is a header, then `struct inet_diag_req_v2` of `linux/inet_diag.h`.
     #[test]
     fn a_request_names_both_ends_of_one_socket() {
         let bytes = request("127.0.0.1:4660".parse().unwrap(), "10.1.2.3:80".parse().unwrap());

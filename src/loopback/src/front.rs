@@ -1,7 +1,8 @@
-//! A TCP port before a server that listens on a Unix socket: no other user reaches the socket, whose directory is closed.
+//! A TCP port in front of a server on a Unix socket. Other users cannot open the socket, since its directory is
+//! closed to them.
 //!
-//! Invariant: each request is judged, also the second one of a connection, which a browser may share between pages.
-//! Invariant: while there is a server, so is the port of [`Front::following`]; when the server goes, the port does.
+//! Invariant: each request is checked, also later ones on a connection, which a browser may share between pages.
+//! Invariant: the port of [`Front::following`] is open only while the server listens.
 
 use std::convert::Infallible;
 use std::io;
@@ -27,18 +28,18 @@ use tokio::time::{Instant, sleep, timeout};
 use super::listener::{Listener, Reach};
 use super::web;
 
-/// How often a server is looked for.
+/// Interval between attempts to connect to the server.
 const LOOK: Duration = Duration::from_millis(10);
-/// How long a client waits for a server that is being started.
+/// Maximum wait of a client while the server starts.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How long the head of a request may take.
+/// Maximum time to receive the head of a request.
 const HEAD: Duration = Duration::from_secs(30);
 
-/// Whether a host that is not this machine is answered for.
+/// Returns whether requests for a host other than this machine are answered.
 type Known = dyn Fn(&str) -> bool + Send + Sync;
 type Body = UnsyncBoxBody<Bytes, hyper::Error>;
 
-/// A port that relays; it ends when this is dropped.
+/// A relaying port. It closes when this value is dropped.
 #[derive(Debug)]
 pub struct Front {
     task: JoinHandle<()>,
@@ -56,7 +57,7 @@ struct Shared {
 }
 
 impl Front {
-    /// Relays what comes to a listener. A request waits while no server listens on the socket.
+    /// Relays the connections of a listener. A request waits up to 10 s until a server listens on the socket.
     pub fn waiting(listener: Listener, socket: PathBuf) -> Self {
         web::begin();
         let shared = Arc::new(Shared { socket, is_known: Box::new(|_| false) });
@@ -71,8 +72,8 @@ impl Front {
         Self { task: tokio::spawn(task) }
     }
 
-    /// Listens on an address of this machine while a server listens on the socket. `is_known` says which hosts are answered
-    /// for besides this machine's.
+    /// Listens on an address of this machine while a server listens on the socket. Requests for hosts other than this
+    /// machine's are answered if `is_known` accepts the host.
     pub fn following(
         address: SocketAddr,
         socket: PathBuf,
@@ -95,7 +96,7 @@ impl Front {
     }
 }
 
-/// Relays until there is no server any more.
+/// Relays connections until the server has stopped.
 async fn follow(shared: &Arc<Shared>, listener: &Listener) {
     loop {
         match listener.accept().await {
@@ -115,7 +116,7 @@ async fn pause(error: &io::Error) {
     sleep(Duration::from_millis(50)).await;
 }
 
-/// Relays a connection, request by request, over a connection of its own.
+/// Relays a connection request by request, over one connection to the server.
 async fn relay(shared: Arc<Shared>, stream: TcpStream, patience: Duration) {
     let _ = stream.set_nodelay(true);
     let sender = Arc::new(Mutex::new(None));
@@ -125,7 +126,7 @@ async fn relay(shared: Arc<Shared>, stream: TcpStream, patience: Duration) {
     });
     let mut builder = Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(HEAD).half_close(true);
-    // However it ends, it is over.
+    // The connection is over, with or without an error.
     let _ = builder.serve_connection(TokioIo::new(stream), answering).await;
 }
 
@@ -164,7 +165,7 @@ async fn connect(shared: &Shared, patience: Duration) -> Option<SendRequest<Inco
     loop {
         if let Ok(stream) = UnixStream::connect(&shared.socket).await {
             let (sender, connection) = timeout(HEAD, handshake(TokioIo::new(stream))).await.ok()?.ok()?;
-            // It ends with the connection of the client.
+            // This task ends with the client's connection.
             tokio::spawn(connection);
             return Some(sender);
         }
@@ -189,7 +190,7 @@ mod tests {
 
     use super::*;
 
-    /// What comes back for a request, until the connection ends.
+    /// Returns the response to a request, read until the connection ends.
     async fn ask(address: SocketAddr, head: &str) -> Option<String> {
         let mut stream = TcpStream::connect(address).await.ok()?;
         stream.write_all(format!("{head}\r\nConnection: close\r\n\r\n").as_bytes()).await.ok()?;
@@ -198,7 +199,7 @@ mod tests {
         Some(text)
     }
 
-    /// A server that answers each connection with the head that it was sent.
+    /// Starts a server that answers each connection with the head that it received.
     fn echo(listener: UnixListener) -> JoinHandle<()> {
         tokio::spawn(async move {
             while let Ok((mut stream, _)) = listener.accept().await {
@@ -240,7 +241,7 @@ mod tests {
     async fn the_port_is_there_while_the_server_is() {
         let room = tempfile::tempdir().unwrap();
         let socket = room.path().join("s");
-        // A client would connect to itself sooner or later if the port were one that clients are given.
+        // With an ephemeral port, a client would sooner or later connect to itself.
         let [.., high, low] = std::process::id().to_be_bytes();
         let at = SocketAddr::from(([127, 253, high, low], 8080));
         let _front = Front::following(at, socket.clone(), |host| host == "shop");

@@ -1,13 +1,14 @@
-//! The listeners of every process of this repository: one type accepts connections, so one place decides who gets in.
+//! The listeners of every process of this repository. One type accepts connections, so access is decided in one
+//! place.
 //!
-//! A [`Listener`] with [`Reach::SameUser`] accepts connections of the user who started the process, and of root. [`web`]
-//! refuses requests that a page of a foreign site makes, and hosts that are not of this machine (DNS rebinding). A
-//! [`Front`] puts both before a server that listens on a Unix socket.
+//! A [`Listener`] with [`Reach::SameUser`] accepts connections of root and of the user who started the process.
+//! [`web`] refuses cross-site requests and hosts other than this machine (DNS rebinding). A [`Front`] applies both in
+//! front of a server that listens on a Unix socket.
 //!
 //! Invariant: outside of tests, no other code binds a TCP port.
 //!
-//! Deliberately absent: tokens. The kernel says whose connection it is on Linux; elsewhere [`Reach::SameUser`] lets every
-//! user of the machine in.
+//! Not here: tokens. On Linux the kernel names the user of a connection. On other systems [`Reach::SameUser`] accepts
+//! every user of the machine.
 
 mod diagnosis;
 mod front;

@@ -1,7 +1,7 @@
-//! A TCP listener that knows who may connect.
+//! A TCP listener that decides who may connect.
 //!
 //! Invariant: a connection of another user is closed before a byte of it is read.
-//! Invariant: the kernel is asked once a connection, not once a request.
+//! Invariant: the kernel is asked once per connection, not once per request.
 
 use std::io;
 use std::net::SocketAddr;
@@ -11,17 +11,17 @@ use tokio::net::{TcpListener, TcpStream};
 
 use super::peer::{Stranger, is_ours};
 
-/// Who may connect.
+/// The users who may connect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reach {
-    /// The user of this process, and root.
+    /// Root and the user of this process.
     SameUser,
-    /// Everybody who reaches the address: what answers there asks for a token, or is for everybody.
+    /// Every client. The server behind it checks a token, or is public.
     Anyone,
 }
 
 impl Reach {
-    /// The same user on an address of this machine alone; whoever listens on another one wants others to come.
+    /// Returns `SameUser` for a loopback address. Other addresses are bound to be reached by others.
     pub fn of(address: SocketAddr) -> Self {
         if address.ip().is_loopback() { Self::SameUser } else { Self::Anyone }
     }
@@ -32,12 +32,12 @@ impl Reach {
 pub struct Listener {
     inner: TcpListener,
     reach: Reach,
-    /// Whether a refusal has been logged.
+    /// Set once a refusal has been logged.
     is_reported: AtomicBool,
 }
 
 impl Listener {
-    /// Binds a port; port 0 takes a free one. Needs a runtime of tokio.
+    /// Binds a port; port 0 selects a free one. Needs a Tokio runtime.
     ///
     /// # Errors
     /// If the address cannot be bound.
@@ -45,23 +45,23 @@ impl Listener {
         Reserved::bind(address, reach)?.listen()
     }
 
-    /// The address that was bound.
+    /// Returns the bound address.
     ///
     /// # Errors
-    /// If the system does not say it.
+    /// If the system does not return it.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         self.inner.local_addr()
     }
 
-    /// Who may connect.
+    /// Returns who may connect.
     pub fn reach(&self) -> Reach {
         self.reach
     }
 
-    /// The next connection of somebody who may connect.
+    /// Returns the next allowed connection.
     ///
     /// # Errors
-    /// If the system has no connection to give, for example for want of file descriptors.
+    /// If the system cannot accept, for example because no file descriptor is free.
     pub async fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
         loop {
             let (stream, client) = self.inner.accept().await?;
@@ -77,7 +77,7 @@ impl Listener {
         }
     }
 
-    /// Logs the first refusal as a warning: a stranger must not fill the log.
+    /// Logs a refusal. Only the first one is a warning, so that strangers cannot fill the log.
     fn report(&self, at: SocketAddr, stranger: &Stranger) {
         match stranger {
             Stranger::Gone => tracing::debug!("a connection to {at} was closed before it was known whose it was"),
@@ -95,7 +95,7 @@ impl Listener {
     }
 }
 
-/// A port that nobody else can take. Until it is [listened on](Self::listen), connections to it are not answered.
+/// A bound port that does not accept yet: connections wait until [`listen`](Self::listen) is called.
 #[derive(Debug)]
 pub struct Reserved {
     inner: std::net::TcpListener,
@@ -103,7 +103,7 @@ pub struct Reserved {
 }
 
 impl Reserved {
-    /// Binds a port; port 0 takes a free one.
+    /// Binds a port; port 0 selects a free one.
     ///
     /// # Errors
     /// If the address cannot be bound.
@@ -113,18 +113,18 @@ impl Reserved {
         Ok(Self { inner, reach })
     }
 
-    /// The address that was bound.
+    /// Returns the bound address.
     ///
     /// # Errors
-    /// If the system does not say it.
+    /// If the system does not return it.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         self.inner.local_addr()
     }
 
-    /// Accepts connections there, as long as the listener lives. Needs a runtime of tokio.
+    /// Accepts connections while the returned listener lives. Needs a Tokio runtime.
     ///
     /// # Errors
-    /// If there are no more file descriptors.
+    /// If no file descriptor is free.
     pub fn listen(&self) -> io::Result<Listener> {
         let inner = TcpListener::from_std(self.inner.try_clone()?)?;
         Ok(Listener { inner, reach: self.reach, is_reported: AtomicBool::new(false) })

@@ -1,6 +1,6 @@
-//! Asks the kernel whose connection it is.
+//! Asks the kernel which user a connection belongs to.
 //!
-//! Deliberately absent: a kept answer. The port of a client that has gone may be another user's at once.
+//! Not here: a cache. Another user can take the port of a closed connection at once.
 
 use std::fs;
 use std::io;
@@ -8,12 +8,12 @@ use std::net::SocketAddr;
 
 use super::{diagnosis, table};
 
-/// The tables of this network namespace.
+/// TCP socket tables of this network namespace.
 const TABLES: [&str; 2] = ["/proc/self/net/tcp", "/proc/self/net/tcp6"];
-/// A table is read in parts, between which rows may move.
+/// Attempts to read the tables: a table is read in parts, and rows may move in between.
 const ATTEMPTS: usize = 3;
 
-/// Whether the client at `client` may use the port at `server`: this user, or root. Other systems than Linux do not say.
+/// Accepts a client of this user or of root. Systems other than Linux do not name the user; they accept every client.
 pub(crate) fn is_ours(client: SocketAddr, server: SocketAddr) -> Result<(), Stranger> {
     if !cfg!(target_os = "linux") {
         return Ok(());
@@ -27,7 +27,7 @@ pub(crate) fn is_ours(client: SocketAddr, server: SocketAddr) -> Result<(), Stra
     }
 }
 
-/// Who was refused.
+/// The reason for refusing a client.
 #[derive(Debug)]
 pub(crate) enum Stranger {
     User(u32),
@@ -37,7 +37,7 @@ pub(crate) enum Stranger {
 }
 
 pub(crate) fn user(client: SocketAddr, server: SocketAddr) -> io::Result<Option<u32>> {
-    // A kernel that does not answer, or not to this process, still has the tables.
+    // Without an answer from the kernel, the tables are read.
     if let Ok(Some(user)) = diagnosis::user(client, server) {
         return Ok(Some(user));
     }

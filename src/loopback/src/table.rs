@@ -1,10 +1,10 @@
-//! Finds a socket in the kernel's table of TCP sockets, `/proc/net/tcp` and `/proc/net/tcp6`.
+//! Finds a socket in the kernel's tables of TCP sockets, `/proc/net/tcp` and `/proc/net/tcp6`.
 //!
-//! Invariant: a socket that no process holds any more has no user: the kernel then writes user 0, which is not root.
+//! Invariant: a socket that no process holds has no user. The kernel writes user 0 for it, which is not root.
 
 use std::net::{IpAddr, SocketAddr};
 
-/// The user of the socket at `local` that is connected to `remote`; `None` if no process holds it.
+/// Returns the user of the socket at `local` that is connected to `remote`; `None` if no process holds it.
 pub(crate) fn user(table: &str, local: SocketAddr, remote: SocketAddr) -> Option<u32> {
     let forms = [forms(local), forms(remote)];
     table.lines().skip(1).find_map(|line| {
@@ -14,14 +14,14 @@ pub(crate) fn user(table: &str, local: SocketAddr, remote: SocketAddr) -> Option
         if !is_it(&forms[0], here) || !is_it(&forms[1], there) {
             return None;
         }
-        // State, queues, timer and retransmissions come before the user, and a timeout before the inode.
+        // The user follows state, queues, timer and retransmissions; the inode follows the timeout.
         let user = fields.nth(4)?.parse().ok()?;
         let inode = fields.nth(1)?;
         (inode != "0").then_some(user)
     })
 }
 
-/// An address as both tables write it: words of 32 bits in the order of this machine, in hexadecimal.
+/// Returns an address as each table writes it: 32-bit words in host byte order, in hexadecimal.
 fn forms(address: SocketAddr) -> [Option<String>; 2] {
     let words = |octets: &[u8]| -> String {
         let words = octets.chunks_exact(4).filter_map(|word| <[u8; 4]>::try_from(word).ok());
@@ -29,7 +29,7 @@ fn forms(address: SocketAddr) -> [Option<String>; 2] {
     };
     let with_port = |text: String| format!("{text}:{:04X}", address.port());
     match address.ip() {
-        // A socket of both families has it as an address of IPv6.
+        // A dual-stack socket has an IPv4-mapped IPv6 address.
         IpAddr::V4(ip) => [Some(with_port(words(&ip.octets()))), Some(with_port(words(&ip.to_ipv6_mapped().octets())))],
         IpAddr::V6(ip) => [Some(with_port(words(&ip.octets()))), None],
     }

@@ -1,9 +1,9 @@
-//! Refuses what a page of a foreign site makes a browser send to a port of this machine.
+//! Refuses cross-site requests of browsers to a port of this machine.
 //!
-//! A page may send simple requests anywhere (`Origin`, `Sec-Fetch-Site`), and a name of its own may lead to this machine
-//! (`Host`). Programs send neither header, and name this machine.
+//! A page can send simple requests to any address (`Origin`, `Sec-Fetch-Site`), and its own host name can resolve to
+//! this machine (`Host`). Other programs send no `Origin` or `Sec-Fetch-Site`, and name this machine as host.
 //!
-//! Invariant: a request with the [`mark`] of this process has been judged already.
+//! Invariant: a request with the [`mark`] of this process was already checked.
 
 use std::net::IpAddr;
 use std::sync::OnceLock;
@@ -11,19 +11,19 @@ use std::sync::OnceLock;
 use http::header::{HOST, HeaderName, HeaderValue, ORIGIN};
 use http::{HeaderMap, Method, Uri};
 
-/// Says that another listener of this process has judged a request.
+/// Header that marks a request as checked by another listener of this process.
 const MARK: HeaderName = HeaderName::from_static("x-loopback-judged");
-/// What the mark is; set once somebody reads it.
+/// Value of the mark. It is set once a listener reads marks.
 static SECRET: OnceLock<HeaderValue> = OnceLock::new();
 
-/// Why a request is refused, with the status 403.
+/// The reason for refusing a request with status 403.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// The host is no name of this machine.
+    /// The host is not a name of this machine.
     Host(String),
-    /// A page of this origin has made the request.
+    /// A page of this origin sent the request.
     Origin(String),
-    /// A page of another site has made it.
+    /// A page of another site sent the request.
     CrossSite,
 }
 
@@ -48,47 +48,47 @@ impl std::fmt::Display for Refusal {
     }
 }
 
-/// The host of a request, without its port, in lower case.
+/// Returns the host of a request, without its port, in lower case.
 pub fn host(headers: &HeaderMap, uri: &Uri) -> String {
     let named = headers.get(HOST).and_then(|host| host.to_str().ok());
     name_of(uri.authority().map(http::uri::Authority::as_str).or(named).unwrap_or_default())
 }
 
-/// Whether a host is a name or an address of this machine.
+/// Returns whether a host is a name or an address of this machine.
 pub fn is_this_machine(host: &str) -> bool {
     let host = host.trim_end_matches('.');
     let address = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(host);
     host == "localhost" || host.ends_with(".localhost") || address.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
 }
 
-/// Whether a host is a name of a Service as code in a cluster writes it: `shop`, `shop.team.svc`, `shop.team.svc.cluster.local`.
-/// The public DNS has no such names. `shop.team` looks like one of the public DNS.
+/// Returns whether a host is a Service name as used inside a cluster: `shop`, `shop.team.svc`,
+/// `shop.team.svc.cluster.local`. The public DNS has no such names. `shop.team` is not accepted: it could be public.
 pub fn is_in_cluster(host: &str) -> bool {
     let host = host.trim_end_matches('.');
     let ends = |end: &str| host.strip_suffix(end).is_some();
     !host.contains('.') || ends(".svc") || ends(".svc.cluster.local")
 }
 
-/// Why a request is refused. `is_known` says whether a host that is not this machine is answered for.
+/// Checks a request. Hosts other than this machine are allowed if `is_known` accepts them.
 ///
 /// # Errors
-/// The reason.
+/// The reason for the refusal.
 pub fn judge(method: &Method, uri: &Uri, headers: &HeaderMap, is_known: impl Fn(&str) -> bool) -> Result<(), Refusal> {
     if SECRET.get().is_some_and(|secret| headers.get(MARK) == Some(secret)) {
         return Ok(());
     }
     let host = host(headers, uri);
-    // A request of HTTP/1.0 may name none, and no browser sends one.
+    // An HTTP/1.0 request may lack a host; no browser sends one.
     if !host.is_empty() && !is_this_machine(&host) && !is_known(&host) {
         return Err(Refusal::Host(host));
     }
     judge_page(method, &host, headers)
 }
 
-/// Why a page may not make a request to this host.
+/// Checks whether the page that sent a request may send it to this host.
 ///
 /// # Errors
-/// The reason.
+/// The reason for the refusal.
 pub fn judge_page(method: &Method, host: &str, headers: &HeaderMap) -> Result<(), Refusal> {
     if let Some(origin) = headers.get(ORIGIN) {
         let origin = String::from_utf8_lossy(origin.as_bytes()).into_owned();
@@ -97,13 +97,13 @@ pub fn judge_page(method: &Method, host: &str, headers: &HeaderMap) -> Result<()
         return if is_ours { Ok(()) } else { Err(Refusal::Origin(origin)) };
     }
     let says = |name: &str, value: &str| headers.get(name).is_some_and(|header| header == value);
-    // A link that somebody follows, or the way back from a login: the answer is a page of its own, which nobody else reads.
+    // A followed link or the redirect after a login: the answer becomes its own page, and no other page can read it.
     let is_link = method == Method::GET && says("sec-fetch-mode", "navigate") && says("sec-fetch-dest", "document");
     if says("sec-fetch-site", "cross-site") && !is_link { Err(Refusal::CrossSite) } else { Ok(()) }
 }
 
-/// Marks a request that this process has judged and relays to one of its other listeners; without one that judges, nothing
-/// is marked.
+/// Marks a checked request that this process relays to another of its listeners. Without a listener that reads marks,
+/// this does nothing.
 pub fn mark(headers: &mut HeaderMap) {
     if let Some(secret) = SECRET.get() {
         headers.insert(MARK, secret.clone());
@@ -115,7 +115,7 @@ pub(crate) fn unmark(headers: &mut HeaderMap) {
     headers.remove(MARK);
 }
 
-/// Has requests marked from now on: a listener reads the mark.
+/// Turns on marking, for a listener that reads the mark.
 pub fn begin() {
     SECRET.get_or_init(|| {
         let text = format!("{:032x}{:032x}", fastrand::u128(..), fastrand::u128(..));
@@ -125,14 +125,14 @@ pub fn begin() {
     });
 }
 
-/// The name in `name:port`, in lower case.
+/// Returns the name in `name:port`, in lower case.
 fn name_of(authority: &str) -> String {
     let is_port = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
     let divided = match authority.strip_prefix('[') {
         Some(rest) => rest.split_once(']').map(|(name, port)| (name, port.strip_prefix(':').unwrap_or(port))),
         None => authority.split_once(':'),
     };
-    // What is not HOST or HOST:PORT is the name of nothing.
+    // Other text than HOST or HOST:PORT is returned whole; it matches no name.
     let name = divided.filter(|(_, port)| is_port(port)).map_or(authority, |(name, _)| name);
     name.trim_end_matches('.').to_ascii_lowercase()
 }

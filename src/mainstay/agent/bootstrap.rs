@@ -1,14 +1,14 @@
-//! Creates the GitRepository and the GitSyncs that `mainstay install` asks for.
+//! Creates the GitRepository and the GitSyncs that `mainstay install` specifies.
 //!
-//! `kubectl apply` refuses objects of kinds that it has just been told of, so they come in a ConfigMap of the agent's
-//! namespace, and the agent applies them once their kinds are served.
+//! `kubectl apply` refuses objects of kinds that it has just created. So the objects are in a ConfigMap of the
+//! agent's namespace, and the agent applies them once their kinds are served.
 //!
-//! Invariant: each object of each content of the ConfigMap is applied once, also if others are refused and tried again; what was
-//! deleted or changed afterwards stays so.
+//! Invariant: each object is applied once per content of the ConfigMap, also if others are refused and retried. Later
+//! deletions and changes are kept.
 //! Invariant: only GitRepositories and GitSyncs are applied, in the agent's own namespace, and no field is taken from
 //! another manager.
 //!
-//! Deliberately absent: SSH keys (`ssh_keys`).
+//! Not here: SSH keys (`ssh_keys`).
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -24,15 +24,15 @@ use mainstay_api::names::{BOOTSTRAP, BOOTSTRAP_KEY, BOOTSTRAPPED, BOOTSTRAPPING,
 use mainstay_cluster::{Apply, Cluster, Error, Kind, Part, Scope, Selection, WatchEvent};
 use mainstay_object::failure::{Backoff, Class, chain};
 
-/// Wait after objects could not be created: at first they only wait for their kinds, later for a person.
+/// Delay after objects could not be created. Early failures wait for kinds, later ones for the user.
 const AGAIN: Backoff = Backoff::new(Duration::from_secs(2), Duration::from_secs(120));
 /// Maximum number of objects in the ConfigMap.
 const MAX_OBJECTS: usize = 1000;
 
-/// Watches the ConfigMap until `stop`, and creates what it holds.
+/// Watches the ConfigMap until `stop`, and creates its objects.
 pub(super) async fn create(cluster: Cluster, namespace: String, stop: CancellationToken) {
     let kind = Arc::new(Kind::fixed("v1", "ConfigMap", "configmaps", Scope::Namespaced));
-    // In a row.
+    // Consecutive failures.
     let mut failures = 0;
     let mut progress = Progress::default();
     loop {
@@ -57,12 +57,12 @@ pub(super) async fn create(cluster: Cluster, namespace: String, stop: Cancellati
     }
 }
 
-/// Whether another attempt is of no use. A kind that is not served yet is not found.
+/// Returns whether a retry is useless. A kind that is not served yet gives "not found".
 fn is_final(error: &Error) -> bool {
     error.class() == Class::Invalid && !error.is_not_found()
 }
 
-/// Which objects of a content have been applied.
+/// The objects of a content that were applied.
 #[derive(Debug, Default)]
 struct Progress {
     /// Digest of the content.
@@ -72,7 +72,7 @@ struct Progress {
 }
 
 impl Progress {
-    /// What is known of the content with this digest, also from earlier agents.
+    /// Loads the progress for the content with this digest, also of earlier agents.
     fn read(&mut self, content: &str, annotation: Option<&str>) {
         if self.content != content {
             *self = Self { content: content.to_owned(), applied: BTreeSet::new() };
@@ -81,14 +81,15 @@ impl Progress {
         self.applied.extend(known.into_iter().flat_map(|known| known.split(',')).map(str::to_owned));
     }
 
-    /// As in the annotation.
+    /// Returns the value of the annotation.
     fn write(&self) -> String {
         let applied: Vec<_> = self.applied.iter().map(String::as_str).collect();
         format!("{}:{}", self.content, applied.join(","))
     }
 }
 
-/// Applies all objects that have not been applied; of the errors it is the first that another attempt may mend, or the first.
+/// Applies all objects that were not applied yet. Returns the first error that a retry may fix, or else the first
+/// error.
 async fn carry_out(
     cluster: &Cluster,
     maps: &Kind,
@@ -138,13 +139,13 @@ async fn carry_out(
     if !annotations.is_null() {
         let patch = json!({"metadata": {"annotations": annotations}});
         let written = cluster.patch_merge(maps, Some(namespace), BOOTSTRAP, Part::Main, &patch).await;
-        // What was refused is worth more words.
+        // A refusal is reported rather than a failed write of the progress.
         refused = refused.or(written.err());
     }
     refused.map_or(Ok(()), Err)
 }
 
-/// The objects, each with its kind and name; all of them, or why none.
+/// Parses the objects, each with its kind and name. An error refuses all of them.
 fn objects(text: &str, namespace: &str) -> Result<Vec<(Kind, String, Value)>, String> {
     let mut objects = Vec::new();
     for document in serde_yaml::Deserializer::from_str(text) {
@@ -193,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_applied_of_a_content_counts_for_that_content_and_for_later_agents() {
+    fn progress_counts_for_the_same_content_and_for_later_agents() {
         let mut progress = Progress::default();
         progress.read("c1", None);
         progress.applied.insert("a".to_owned());

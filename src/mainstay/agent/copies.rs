@@ -1,4 +1,4 @@
-//! Copies the logins of the agent's namespace, once it is known which namespaces get none.
+//! Copies the logins of the agent's namespace, once the excluded namespaces are known.
 
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -8,8 +8,8 @@ use mainstay_engine::apply::Writer;
 use mainstay_engine::propagation::{Propagated, run};
 use mainstay_function::registry::guard::of_namespace;
 
-/// Copies Secrets and ServiceAccounts of `home` until `stop`. Nothing is copied before `excluded` is known: the namespaces that
-/// get no copies.
+/// Copies Secrets and ServiceAccounts of `home` until `stop`. It starts once `excluded`, the namespaces without
+/// copies, is known.
 pub(super) async fn propagate(
     home: String,
     excluded: watch::Receiver<Option<Vec<String>>>,

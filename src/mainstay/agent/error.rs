@@ -7,7 +7,7 @@ use tokio::task::JoinError;
 
 use mainstay_engine::drift;
 
-/// Why the agent ended.
+/// The reason why the agent ended.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The listener for health and metrics could not be opened, or failed.
@@ -46,7 +46,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// Whether a defect of ours is the cause.
+    /// Returns whether a panic is the cause.
     pub(super) fn is_panic(&self) -> bool {
         match self {
             Self::Task(ended) | Self::Drift(drift::Error::Task(ended)) => ended.is_panic(),

@@ -24,10 +24,10 @@ use mainstay_object::{Owner, is_established};
 /// Name of the CustomResourceDefinition of Functions.
 const DEFINITION: &str = "functions.serverless.kyma-project.io";
 
-/// Memory of a Function with its task and what is known of its children.
+/// Memory of a Function with its task and the state of its children, in bytes.
 const EACH: usize = 16 << 10;
 
-/// There are no Functions, and nothing waits for them.
+/// Records that there are no Functions, so that no other part waits for them.
 pub(super) fn are_absent(context: &Context) {
     context.source.all_registered(ConsumerKind::Function);
     context.secrets.set_listed(Referrer::Function);
@@ -43,11 +43,11 @@ pub(super) async fn follow(
     mut excluded: watch::Receiver<Option<Vec<String>>>,
     stop: CancellationToken,
 ) -> Result<(), JoinError> {
-    // Without the definition there are no Functions.
+    // Without the definition, there are no Functions.
     if !is_defined(DEFINITION, &cluster, || are_absent(&context), &stop).await {
         return Ok(());
     }
-    // Every Function follows from the operator's settings, which are known together with this.
+    // Every Function depends on the operator's settings, which become known together with this value.
     let _ = stop.run_until_cancelled(excluded.wait_for(Option::is_some)).await;
     // A Git Function needs its GitRepository, but not every Function does.
     let known = tokio::time::timeout(REPOSITORIES_WITHIN, repositories.wait_for(|known| *known));
@@ -80,7 +80,7 @@ impl Work for Functions {
 
     const CONDITION: &str = "ConfigurationReady";
 
-    /// Its children take memory, too; its source counts by itself.
+    /// Its children take memory, too. Its source is counted separately.
     fn counted(&self, _: usize) -> usize {
         EACH
     }
@@ -117,7 +117,7 @@ impl Work for Functions {
     }
 }
 
-/// Waits until the cluster serves the kind of a CustomResourceDefinition; `absent` is called while that does not exist.
+/// Waits until the cluster serves the kind of a CustomResourceDefinition, and calls `absent` if it does not exist.
 /// Returns false if `stop` came first.
 pub(super) async fn is_defined(name: &str, cluster: &Cluster, absent: impl Fn(), stop: &CancellationToken) -> bool {
     let (version, kind) = ("apiextensions.k8s.io/v1", "CustomResourceDefinition");

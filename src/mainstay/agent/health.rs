@@ -2,7 +2,7 @@
 //!
 //! Invariant: it shows counts and reasons, never the content of an object.
 //!
-//! Deliberately absent: TLS and authentication; bind it to an address that only the cluster reaches.
+//! Not here: TLS and authentication. Bind it to an address that is reachable only in the cluster.
 
 use std::sync::Arc;
 
@@ -23,13 +23,13 @@ use mainstay_cluster::listener::{self, Limits};
 /// Content type of `/metrics`.
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// A check that answers at once: Ok, or the reason.
+/// A check that returns at once: Ok, or the reason.
 pub trait Ask: Fn() -> Result<(), String> + Clone + Send + Sync + 'static {}
 
 impl<F: Fn() -> Result<(), String> + Clone + Send + Sync + 'static> Ask for F {}
 
-/// Serves until `stop`. `ready` says why the agent is not ready, `alive` why only a restart helps. Unavailable servers
-/// are a reason for neither.
+/// Serves until `stop`. `ready` returns why the agent is not ready, `alive` why it must be restarted. Unavailable
+/// servers affect neither.
 pub async fn serve(
     listener: Listener,
     limits: Limits,
@@ -39,7 +39,7 @@ pub async fn serve(
     stop: CancellationToken,
 ) {
     let router = router(metrics, alive, ready);
-    // A router is always ready, and never fails.
+    // A router is always ready and never fails.
     let answer = move |request| router.clone().oneshot(request).map(|Ok(answer)| answer);
     listener::serve(listener, limits, answer, stop).await;
 }

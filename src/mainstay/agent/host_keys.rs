@@ -1,6 +1,6 @@
-//! Watches the ConfigMap with the SSH host keys that hold for all repositories.
+//! Watches the ConfigMap with the SSH host keys for all repositories.
 //!
-//! Invariant: while it cannot be read, the last known keys hold; before it was read, none does.
+//! Invariant: while it cannot be read, the last known keys apply. Before the first read, no key is known.
 
 use futures::StreamExt;
 use serde_json::Value;
@@ -37,7 +37,7 @@ pub(super) async fn follow(source: Source, cluster: Cluster, namespace: String, 
     }
 }
 
-/// The keys of a ConfigMap: none of them if it has no such key.
+/// Reads the keys of a ConfigMap. Without this field it has none.
 fn read(config_map: &Value) -> SharedHostKeys {
     let text = config_map["data"][KNOWN_HOSTS_KEY].as_str().unwrap_or_default();
     SharedHostKeys::Lines(text.into())

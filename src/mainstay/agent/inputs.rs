@@ -57,7 +57,7 @@ impl Work for Syncs {
         &self.context.writer
     }
 
-    /// Nobody knows what it wants: nothing is deleted that it may.
+    /// Its desired objects are unknown, so none that it may manage is deleted.
     fn set_refused(&self, owner: &Owner, (namespace, name): &Name, is_there: bool) {
         if is_there {
             self.context.refuse(owner, namespace, name);
@@ -66,7 +66,7 @@ impl Work for Syncs {
         }
     }
 
-    /// Expressions of dependants ask about them.
+    /// Expressions of dependants read the labels.
     const LABELS: Labels = Labels::Kept;
 
     fn see(&self, (namespace, name): &Name, sync: Option<&GitSync>) {
@@ -74,13 +74,13 @@ impl Work for Syncs {
         self.context.secrets.set_references(namespace, (Referrer::GitSync, name), references);
     }
 
-    /// Registered before any task begins.
+    /// Called before any task starts.
     fn enter(&self, owner: &Owner, (namespace, name): &Name) {
         self.context.enter(owner, namespace, name);
         self.context.source.register(&Consumer::new(ConsumerKind::GitSync, namespace, name));
     }
 
-    /// The last state with a deletionTimestamp and without finalizers.
+    /// Returns the last state with a deletionTimestamp and without finalizers.
     fn deleted(&self, mut last: GitSync) -> Option<GitSync> {
         last.metadata.deletion_timestamp.get_or_insert_with(|| Time(Timestamp::now()));
         last.metadata.finalizers = None;

@@ -1,12 +1,12 @@
-//! Looks up what the agent that runs here is made of, so that no commit deletes it unasked.
+//! Finds the objects that the running agent consists of, so that no commit deletes them accidentally.
 //!
-//! Invariant: an agent whose pod cannot be read knows its installation by its labels all the same.
+//! Invariant: if the agent's pod cannot be read, its installation is still found by labels.
 
 use mainstay_cluster::{Cluster, Kind, Scope};
 use mainstay_engine::managed::installation::Installation;
 use mainstay_object::failure::chain;
 
-/// What the agent in this namespace is made of, by the pod that it runs in, if it knows that.
+/// Returns the installation of the agent in this namespace, from its pod if the pod's name is known.
 pub(super) async fn find(cluster: &Cluster, namespace: &str, pod: Option<&str>) -> Installation {
     let Some(pod) = pod else { return Installation::in_namespace(namespace) };
     let kind = Kind::fixed("v1", "Pod", "pods", Scope::Namespaced);

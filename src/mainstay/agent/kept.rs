@@ -1,9 +1,9 @@
-//! What is kept in memory of the objects that people make for the agent: GitSyncs, GitRepositories, Functions, Receivers.
+//! The parts of GitSyncs, GitRepositories, Functions and Receivers that are kept in memory.
 //!
-//! Invariant: annotations, labels and owners that mean nothing here are not kept, nor `managedFields`; what is kept is counted for
-//! the namespace.
+//! Invariant: `managedFields` and irrelevant annotations, labels and owners are dropped. The rest is counted for the
+//! namespace.
 //!
-//! Deliberately absent: what becomes of an object for which there is no memory.
+//! Not here: the handling of objects without memory.
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
@@ -15,7 +15,7 @@ use mainstay_api::names::ANNOTATION_PREFIX;
 /// Namespace and name.
 pub(super) type Name = (String, String);
 
-/// What is kept of `metadata`, besides our annotations.
+/// Fields of `metadata` that are kept, besides Mainstay's annotations.
 const METADATA: [&str; 9] = [
     "name",
     "namespace",
@@ -28,19 +28,19 @@ const METADATA: [&str; 9] = [
     "annotations",
 ];
 
-/// Whether labels mean something.
+/// Whether labels are needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Labels {
-    /// They are kept.
+    /// Labels are kept.
     Kept,
-    /// They are not.
+    /// Labels are dropped.
     Dropped,
 }
 
-/// Counted in steps of so many bytes, so that a change of a status needs no memory of its own.
+/// Step of counted memory, in bytes, so that a change of a status rarely needs more.
 const STEP: usize = 4 << 10;
 
-/// Takes out of an object what nobody needs here.
+/// Removes unneeded fields from an object.
 pub(super) fn trim(object: &mut Value, labels: Labels) {
     let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) else { return };
     metadata.retain(|name, _| METADATA.contains(&name.as_str()) || labels == Labels::Kept && name == "labels");
@@ -49,7 +49,7 @@ pub(super) fn trim(object: &mut Value, labels: Labels) {
     }
 }
 
-/// Memory that an object takes, about, in bytes.
+/// Returns the approximate memory of an object, in bytes.
 pub(super) fn memory(value: &Value) -> usize {
     let own = match value {
         Value::String(text) => text.len(),
@@ -60,12 +60,12 @@ pub(super) fn memory(value: &Value) -> usize {
     own + size_of::<Value>()
 }
 
-/// What is counted for an object of this size that is kept so often, besides what each takes.
+/// Returns the counted memory: `each`, and `copies` of an object of this size.
 pub(super) fn counted(each: usize, copies: usize, bytes: usize) -> usize {
     (each + copies.saturating_mul(bytes)).next_multiple_of(STEP)
 }
 
-/// What is said where there is no memory for an object.
+/// Returns the message for an object without memory.
 pub(super) fn no_memory(bytes: usize) -> String {
     format!(
         "the agent has no memory left for this namespace to keep it ({} KiB); delete what the namespace does not need, make it \
@@ -74,7 +74,7 @@ pub(super) fn no_memory(bytes: usize) -> String {
     )
 }
 
-/// The status of an object with this condition, False for want of memory.
+/// Returns the status with this condition set to False, because there is no memory.
 pub(super) fn status_without_memory(live: &Value, condition: &str, bytes: usize, now: Timestamp) -> Value {
     let known = live.pointer("/status/conditions").cloned().unwrap_or_else(|| json!([]));
     let mut conditions: Vec<Condition> = serde_json::from_value(known).unwrap_or_default();
@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_means_nothing_here_takes_no_memory() {
+    fn irrelevant_fields_take_no_memory() {
         let fat = "x".repeat(200 << 10);
         let mut object = json!({
             "metadata": {

@@ -1,8 +1,9 @@
-//! Labels the pod of the agent that leads, so that the Service of Receivers leads to it and to no standby.
+//! Labels the pod of the leading agent, so that the Service of Receivers routes to it and not to a standby.
 //!
-//! Invariant: only the leader writes; it takes the label off all other pods, which an agent that ended may have left there.
-//! Invariant: its own pod comes first; that the label cannot be taken off another one keeps nothing else from being done.
-//! Invariant: while nothing changes, nothing is requested but the watch.
+//! Invariant: only the leader writes. It removes the label from all other pods, where an earlier leader may have left
+//! it.
+//! Invariant: its own pod comes first. A failure to remove another label does not block other work.
+//! Invariant: without changes, the watch is the only request.
 
 use std::time::Duration;
 
@@ -17,18 +18,18 @@ use mainstay_api::names::{LEADER, LEADS};
 use mainstay_cluster::{Cluster, Error, Kind, Part, Scope, Selection, WatchEvent};
 use mainstay_object::failure::{Backoff, chain};
 
-/// Wait after labels could not be written.
+/// Delay after labels could not be written.
 const AGAIN: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(60));
 
 /// Keeps the label on this pod, and off all others of the namespace, until `stop`.
 pub(super) async fn keep(cluster: Cluster, namespace: String, pod: String, stop: CancellationToken) {
     let kind = std::sync::Arc::new(Kind::fixed("v1", "Pod", "pods", Scope::Namespaced));
-    // In a row.
+    // Consecutive failures.
     let mut failures = 0;
     loop {
         let mut events = cluster.watch(&kind, Selection::labelled(LEADER, LEADS).within(&namespace));
         let mut listed = Listed::default();
-        // When labels that could not be written are tried again, with a new list.
+        // Time of the next attempt, with a new list, after labels could not be written.
         let mut again = None;
         while let Some(event) = next(&mut events, again, &stop).await {
             let is_list = matches!(event, WatchEvent::Synced(_));
@@ -58,7 +59,7 @@ pub(super) async fn keep(cluster: Cluster, namespace: String, pod: String, stop:
     }
 }
 
-/// The next event; `None` if the watch has ended, it is time to begin anew, or all ends.
+/// Returns the next event; `None` if the watch has ended, at the time of a retry, or at `stop`.
 async fn next(
     events: &mut BoxStream<'static, WatchEvent>,
     again: Option<Instant>,
@@ -73,17 +74,17 @@ async fn next(
     event.await.flatten()
 }
 
-/// What is known of the pods with the label.
+/// The pods with the label.
 #[derive(Debug, Default)]
 struct Listed {
     has_own: bool,
-    /// The others, until all are known.
+    /// The other pods, until the list is complete.
     others: Vec<Value>,
     is_complete: bool,
 }
 
 impl Listed {
-    /// The pods that get this label now, in this order.
+    /// Returns the pods to label now, in order, with the label's value.
     fn writes(&mut self, event: WatchEvent, namespace: &str, pod: &str) -> Vec<(Value, Value)> {
         let own = || (json!({"metadata": {"namespace": namespace, "name": pod}}), Value::from(LEADS));
         match event {
@@ -107,7 +108,7 @@ impl Listed {
     }
 }
 
-/// Whether a pod is the one with this name.
+/// Returns whether a pod is the one with this name.
 fn is_this(pod: &Value, name: &str) -> Option<bool> {
     name_of(pod).map(|(_, other)| other == name)
 }
@@ -117,7 +118,7 @@ async fn label(cluster: &Cluster, kind: &Kind, pod: &Value, value: Value) -> Res
     let patch = json!({"metadata": {"labels": {LEADER: value}}});
     match cluster.patch_merge(kind, Some(&namespace), &name, Part::Main, &patch).await {
         Ok(_) => Ok(()),
-        // A pod that is gone receives nothing.
+        // A deleted pod needs no label.
         Err(error) if error.is_not_found() => Ok(()),
         Err(error) => Err(error),
     }

@@ -1,6 +1,6 @@
-//! Where the agent listens for webhooks: those of Git hosts, and those of the API server.
+//! The listeners for webhooks of Git hosts, and for admission webhooks of the API server.
 //!
-//! Deliberately absent: health and metrics, which fail the agent only when it runs.
+//! Not here: health and metrics. Their failure ends the agent only while it runs.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -13,58 +13,58 @@ use mainstay_api::names::ADMISSION;
 use mainstay_cluster::certificate::Lifetimes;
 use mainstay_gitsync::receiver::BaseUrl;
 
-/// Where deliveries of webhooks come in.
+/// The listener for deliveries of webhooks.
 #[derive(Clone, Debug)]
 pub struct Receive {
     /// The listener.
     pub listener: Arc<Reserved>,
-    /// The address under which hosts reach it.
+    /// The address under which Git hosts reach it.
     pub base: BaseUrl,
 }
 
 impl Receive {
-    /// Listens on an address. Port 0 takes a free one.
+    /// Binds an address; port 0 selects a free one.
     ///
     /// # Errors
-    /// If the address cannot be listened on.
+    /// If the address cannot be bound.
     pub fn bind(address: SocketAddr, reach: Reach, base: BaseUrl) -> Result<Self, Error> {
         let listener = Reserved::bind(address, reach).map_err(|cause| Error::Receive { address, cause })?;
         Ok(Self { listener: Arc::new(listener), base })
     }
 
-    /// The address that is listened on.
+    /// Returns the bound address.
     pub fn address(&self) -> Option<SocketAddr> {
         self.listener.local_addr().ok()
     }
 }
 
-/// Where the API server asks about writes.
+/// The listener for admission requests of the API server.
 #[derive(Clone, Debug)]
 pub struct Admit {
     /// The listener.
     pub listener: Arc<Reserved>,
-    /// How long its certificates hold.
+    /// Lifetimes of its certificates.
     pub lifetimes: Lifetimes,
-    /// The authorities of the certificates that API servers show for admission; `None`: these show none.
+    /// CAs of the API server's client certificates for admission; `None` if it presents none.
     pub client_authorities: Option<Arc<RootCertStore>>,
 }
 
 impl Admit {
-    /// Listens on an address. Port 0 takes a free one.
+    /// Binds an address; port 0 selects a free one.
     ///
     /// # Errors
-    /// If the address cannot be listened on.
+    /// If the address cannot be bound.
     pub fn bind(address: SocketAddr, reach: Reach) -> Result<Self, Error> {
         let listener = Reserved::bind(address, reach).map_err(|cause| Error::Admit { address, cause })?;
         Ok(Self { listener: Arc::new(listener), lifetimes: Lifetimes::default(), client_authorities: None })
     }
 
-    /// The address that is listened on.
+    /// Returns the bound address.
     pub fn address(&self) -> Option<SocketAddr> {
         self.listener.local_addr().ok()
     }
 
-    /// What API servers call it: the Service, and the address if it is one.
+    /// Returns the names that API servers use: the Service, and the IP address if it is specific.
     pub(super) fn names(&self, namespace: &str) -> Vec<String> {
         let service = format!("{ADMISSION}.{namespace}.svc");
         let address = self.address().map(|address| address.ip()).filter(|ip| !ip.is_unspecified());

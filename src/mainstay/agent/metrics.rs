@@ -1,9 +1,9 @@
 //! Prometheus metrics: counters and histograms fed by messages, and gauges that are read at each scrape.
 //!
 //! Invariant: the number of time series is bounded by the number of GitSyncs, Functions and kinds, not of objects.
-//! Invariant: the series of a deleted GitSync or Function are dropped with the next scrape.
+//! Invariant: the series of a deleted GitSync or Function are dropped at the next scrape.
 //!
-//! Deliberately absent: rates and alerts, which belong in Prometheus.
+//! Not here: rates and alerts, which belong in Prometheus.
 
 use std::{collections::BTreeSet, fmt, sync::Arc};
 
@@ -33,17 +33,17 @@ use mainstay_gitsync::receiver::Count;
 use mainstay_object::Owner;
 use mainstay_object::failure::caught_now;
 
-/// Upper bounds of the revert latency's buckets, in seconds. Slowed reverts of contended objects reach minutes.
+/// Bucket bounds of the revert latency, in seconds. Reverts of contended objects are delayed up to minutes.
 const LATENCIES: [f64; 14] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0, 120.0, 300.0];
 
 type Labels = [(&'static str, String); 1];
 
-/// The values of the gauges at the moment of a scrape.
+/// The values of the gauges at a scrape.
 #[derive(Clone, Debug, Default)]
 pub struct Gauges {
     /// Whether this agent holds the Lease.
     pub leader: bool,
-    /// The GitSyncs and Functions that exist; `None` if this agent does not know them. The series of others are dropped.
+    /// The existing GitSyncs and Functions; `None` if this agent does not know them. Series of others are dropped.
     pub subjects: Option<BTreeSet<Owner>>,
     /// One row per GitSync.
     pub syncs: Vec<SyncGauges>,
@@ -53,17 +53,17 @@ pub struct Gauges {
     pub lookups: u64,
     /// Fetches from Git remotes since the start.
     pub fetches: u64,
-    /// Kustomizations that were built and charts that were rendered since the start.
+    /// Kustomizations built and charts rendered since the start.
     pub renders: u64,
     /// Reconciles of GitSyncs since the start.
     pub reconciles: u64,
     /// One row per Function.
     pub functions: Vec<mainstay_function::FunctionMetrics>,
-    /// Functions that were reconciled since the start.
+    /// Functions reconciled since the start.
     pub functions_processed: u64,
     /// Reconciles of Functions since the start.
     pub reconciliations: u64,
-    /// How long they took; `None` while no Function can be reconciled.
+    /// Durations of these reconciles; `None` while no Function can be reconciled.
     pub reconcile_times: Option<Histogram>,
     /// Builds whose pods run or may start.
     pub builds_running: u64,
@@ -73,9 +73,9 @@ pub struct Gauges {
     pub builds_waiting: u64,
     /// Deliveries to Receivers since the start, by type and outcome.
     pub deliveries: Vec<Count>,
-    /// Questions of the API server since the start, by webhook and outcome.
+    /// Admission requests since the start, by webhook and outcome.
     pub reviews: Vec<admission::Count>,
-    /// What became of images that nothing uses.
+    /// Metrics of the removal of unused images.
     pub retention: RetentionGauges,
     /// Audits of objects in this term, by outcome.
     pub audits: Vec<(&'static str, u64)>,
@@ -88,25 +88,25 @@ pub struct SyncGauges {
     pub sync: String,
     /// Managed objects.
     pub objects: u64,
-    /// Of them, so many that are healthy, progressing, failed and missing.
+    /// Of these, the numbers of healthy, progressing, failed and missing ones.
     pub health: [u64; 4],
-    /// Objects that differ from the repository and were not reverted.
+    /// Objects that drifted from the repository and were not reverted.
     pub drifted: u64,
     /// Whether the condition Ready is True.
     pub ready: bool,
     /// Whether it is suspended.
     pub suspended: bool,
-    /// When an attempt succeeded last, in seconds since 1970; `None` if none has since this agent leads.
+    /// Time of the last successful attempt, in seconds since 1970; `None` if there is none since this agent leads.
     pub last_success: Option<f64>,
-    /// Objects under break glass.
+    /// Paused objects.
     pub paused: u64,
-    /// Objects whose reverts are slowed down because another client keeps writing to them.
+    /// Objects whose reverts are delayed, because another client keeps writing to them.
     pub contended: u64,
-    /// Objects that were reverted lately.
+    /// Recently reverted objects.
     pub heated: u64,
     /// Objects whose last apply or deletion failed.
     pub failed: u64,
-    /// Seconds since the oldest commit was seen that is not applied in full; 0 if the newest is applied.
+    /// Seconds since the oldest commit was seen that is not fully applied; 0 if the newest one is applied.
     pub lag_seconds: f64,
 }
 
@@ -133,7 +133,7 @@ pub struct Metrics {
 type ReadGauges = dyn Fn() -> Gauges + Send + Sync;
 
 impl Metrics {
-    /// Metrics whose gauges come from `read`, which must not block.
+    /// Creates the metrics. Their gauges come from `read`, which must not block.
     pub fn new(read: impl Fn() -> Gauges + Send + Sync + 'static) -> Self {
         let mut all = Registry::default();
         let registry = all.sub_registry_with_prefix("mainstay");
@@ -251,7 +251,7 @@ impl Metrics {
         }
     }
 
-    /// Drops the series of GitSyncs and Functions that do not exist any more.
+    /// Drops the series of deleted GitSyncs and Functions.
     fn drop_deleted(&self) {
         let Some(subjects) = (self.read)().subjects else { return };
         self.known.lock().retain(|known| {
@@ -265,13 +265,13 @@ impl Metrics {
         });
     }
 
-    /// The families that have one series per GitSync or Function.
+    /// Returns the families with one series per GitSync or Function.
     fn per_subject(&self) -> [&Family<Labels, Counter>; 7] {
         let [reverts, drifts, missed] = [&self.reverts, &self.drifts, &self.missed_drifts];
         [&self.seen, &self.commits, &self.failures, reverts, drifts, missed, &self.replacements]
     }
 
-    /// The text of a scrape (OpenMetrics 1.0).
+    /// Returns the text of a scrape (OpenMetrics 1.0).
     pub fn text(&self) -> Result<String, fmt::Error> {
         self.drop_deleted();
         let mut text = String::new();
@@ -292,7 +292,7 @@ impl Metrics {
     }
 }
 
-/// The label that names a GitSync (`sync`), a Function (`function`), a Receiver (`receiver`), a GitRepository
+/// Returns the label for a GitSync (`sync`), a Function (`function`), a Receiver (`receiver`), a GitRepository
 /// (`repository`) or an APIRule (`apirule`).
 fn labels(subject: &Owner) -> Labels {
     match subject {
@@ -340,7 +340,7 @@ const PER_SYNC: [PerSync; 9] = [
     ("sync_lag_seconds", "Age of the oldest commit that is not applied; 0 when in sync", |gauges| gauges.lag_seconds),
 ];
 
-/// The healths by which objects are counted: the last one is of those that do not exist.
+/// The health states by which objects are counted. The last one is that of missing objects.
 const HEALTH: [&str; 4] = ["healthy", "progressing", "failed", "missing"];
 
 fn encode_syncs(encoder: &mut DescriptorEncoder<'_>, syncs: &[SyncGauges]) -> Result<(), fmt::Error> {
@@ -367,7 +367,7 @@ fn encode_syncs(encoder: &mut DescriptorEncoder<'_>, syncs: &[SyncGauges]) -> Re
     Ok(())
 }
 
-/// How long a new Function took, by condition.
+/// Durations until a new Function reached a condition.
 const PER_CONDITION: [(&str, &str); 3] = [
     ("configured", "From the creation of a Function until it was configured"),
     ("built", "From the creation of a Function until its image was built"),

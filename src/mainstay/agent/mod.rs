@@ -1,9 +1,9 @@
 //! The long-running process: its settings, wiring, health and metrics.
 //!
-//! Invariant: all long tasks are in one set; the end of any ends the process with its reason.
-//! Invariant: a panic in the work of the leader ends what it was doing, or at most begins all of that work anew; the process
-//! goes on and keeps the Lease.
-//! Invariant: only the holder of the Lease writes; all state is rebuilt for every term.
+//! Invariant: all long tasks are in one set. The end of any task ends the process with its reason.
+//! Invariant: a panic in the leader's work ends that task, or at most restarts all of the leader's work. The process
+//! continues and keeps the Lease.
+//! Invariant: only the holder of the Lease writes. All state is rebuilt for every term.
 
 mod api_rules;
 mod bootstrap;

@@ -1,8 +1,9 @@
 //! Watches the ConfigMap with the operator's settings for Functions.
 //!
-//! Invariant: Functions are not reconciled before it is known what it says: settings that are missing for a moment would roll
-//! every Function out twice.
-//! Invariant: a mistake changes nothing: what was valid last stays, also over a restart, because the ConfigMap remembers it.
+//! Invariant: Functions are not reconciled before the settings are known. Temporarily missing settings would roll out
+//! every Function twice.
+//! Invariant: an invalid value changes nothing. The last valid settings stay, also after a restart: the ConfigMap
+//! stores them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,16 +20,16 @@ use mainstay_function::{Context, InvalidVariable, Settings};
 use mainstay_object::failure::chain;
 use mainstay_object::printable;
 
-/// Longest text that is remembered of a ConfigMap, in bytes: an object has room for 256 KiB of annotations.
+/// Maximum size of the stored data, in bytes. An object may have 256 KiB of annotations.
 const REMEMBERED: usize = 64 << 10;
-/// Mistakes that an Event names.
+/// Maximum number of invalid values in an Event.
 const SHOWN: usize = 5;
 
-/// What a ConfigMap sets.
+/// The data of a ConfigMap.
 type Data = BTreeMap<String, String>;
 
-/// Watches the ConfigMap in this namespace until `stop`: what it says holds over the settings that the agent has. `excluded` is
-/// the part of the settings that others need, once they are known.
+/// Watches the ConfigMap in this namespace until `stop`. Its data override the agent's settings. `excluded` is set to
+/// the part of the settings that other tasks need, once they are known.
 pub(super) async fn follow(
     functions: Arc<Context>,
     excluded: watch::Sender<Option<Vec<String>>>,
@@ -59,7 +60,7 @@ pub(super) async fn follow(
     }
 }
 
-/// Watches the ConfigMap until `stop` for the webhooks, which every replica answers: `set` gets the settings that the leader has.
+/// Watches the ConfigMap until `stop` for the webhooks of every replica. `set` receives the leader's settings.
 pub(super) async fn follow_for_webhooks(
     base: Settings,
     set: impl Fn(Settings),
@@ -71,7 +72,7 @@ pub(super) async fn follow_for_webhooks(
     let mut events = cluster.watch(&kind, Selection::named(Some(&namespace), SETTINGS));
     let (mut listed, mut has_valid) = (None, false);
     while let Some(Some(event)) = stop.run_until_cancelled(events.next()).await {
-        // The leader tells of a ConfigMap that cannot be read.
+        // The leader reports an unreadable ConfigMap.
         let Some(found) = found(event, &mut listed) else { continue };
         let Some(map) = found else {
             has_valid = false;
@@ -90,8 +91,8 @@ pub(super) async fn follow_for_webhooks(
     }
 }
 
-/// The ConfigMap after an event of its watch, `None` inside if there is none; `None` as long as nothing new is known. `listed` is
-/// what the list has shown that is under way.
+/// Returns the ConfigMap after an event of its watch, with `None` inside if it does not exist; `None` without news.
+/// `listed` is the ConfigMap in the current list.
 fn found(event: WatchEvent, listed: &mut Option<Value>) -> Option<Option<Value>> {
     match event {
         WatchEvent::Begin => *listed = None,
@@ -104,7 +105,7 @@ fn found(event: WatchEvent, listed: &mut Option<Value>) -> Option<Option<Value>>
     None
 }
 
-/// What the ConfigMap remembers of when it was valid.
+/// Returns the last valid settings that the ConfigMap stores.
 fn last_valid(base: &Settings, map: &Value) -> Option<Settings> {
     let text = map["metadata"]["annotations"][LAST_VALID_SETTINGS].as_str()?;
     let data = serde_json::from_str::<Data>(text).ok()?;
@@ -117,14 +118,14 @@ struct Followed {
     kind: Arc<Kind>,
     namespace: String,
     notifier: Notifier,
-    /// What was read last; `None` inside while there is no ConfigMap.
+    /// The last data; `None` inside while the ConfigMap does not exist.
     seen: Option<Option<Data>>,
-    /// Valid settings have been set from a ConfigMap that is still there.
+    /// Whether valid settings of the existing ConfigMap are in effect.
     is_valid: bool,
 }
 
 impl Followed {
-    /// The settings that hold from now on; `None` if they are those that held before.
+    /// Returns the new settings; `None` if they are unchanged.
     async fn read(&mut self, map: Option<&Value>) -> Option<Settings> {
         let data = map.map(|map| serde_json::from_value::<Data>(map["data"].clone()).unwrap_or_default());
         if self.seen.as_ref() == Some(&data) {
@@ -161,7 +162,7 @@ impl Followed {
         }
     }
 
-    /// Tells of mistakes. What was valid last, if an earlier agent knew it.
+    /// Reports invalid values. Returns the last valid settings if only an earlier agent knew them.
     fn refuse(&self, map: &Value, mistakes: &[InvalidVariable]) -> Option<Settings> {
         for mistake in mistakes {
             tracing::warn!("{SETTINGS}: {}", printable(&mistake.to_string()));
@@ -178,7 +179,7 @@ impl Followed {
         before.map(|before| before.unwrap_or_else(|| self.base.clone()))
     }
 
-    /// Has the ConfigMap remember what is valid.
+    /// Stores the valid data in the ConfigMap.
     async fn remember(&self, map: &Value, data: &Data) {
         let text = json!(data).to_string();
         if text.len() > REMEMBERED || map["metadata"]["annotations"][LAST_VALID_SETTINGS] == *text {

@@ -1,6 +1,7 @@
-//! Writes host keys that are pinned at first use to the status of their GitRepositories, and removes them with the host.
+//! Writes host keys pinned at first use to the status of their GitRepositories, and removes stale ones.
 //!
-//! Invariant: a pin is written only if the GitRepository is still as it was read, so of two keys one is pinned.
+//! Invariant: a pin is written only if the GitRepository is unchanged since it was read, so only one of two keys is
+//! pinned.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,14 +19,14 @@ use mainstay_cluster::{Cluster, Error, Kind, Part};
 use mainstay_git::{FirstUse, PinRequest, Repositories, Source};
 use mainstay_object::failure::chain;
 
-/// Writes that others overtake before the connection has to be made once more.
+/// Maximum attempts to write a pin after conflicts. Then a new connection is needed.
 const ATTEMPTS: usize = 5;
-/// The longest that one pin is written.
+/// Maximum time to write a pin.
 const WITHIN: Duration = Duration::from_secs(10);
-/// Wait after a pin could not be removed.
+/// Delay after a pin could not be removed.
 const AGAIN: Duration = Duration::from_secs(30);
 
-/// Pins and forgets keys until `stop`.
+/// Adds and removes pins until `stop`.
 pub(super) async fn keep(
     mut requests: mpsc::UnboundedReceiver<PinRequest>,
     source: Source,
@@ -45,7 +46,7 @@ pub(super) async fn keep(
         tokio::select! {
             () = stop.cancelled() => return,
             Some(request) = requests.recv() => {
-                // Who asked has given up: what it was shown may be out of date.
+                // The requester has given up, so its key may be stale.
                 if request.answer.is_closed() {
                     continue;
                 }
@@ -56,7 +57,7 @@ pub(super) async fn keep(
                     Ok(()) => tracing::info!(repository = %format!("{namespace}/{name}"), host, fingerprint, "pinned a host key at first use"),
                     Err(why) => tracing::warn!(repository = %format!("{namespace}/{name}"), host, why, "a host key was not pinned"),
                 }
-                // Whoever asked may have gone.
+                // The requester may be gone.
                 let _ = request.answer.send(answer);
             }
             Ok(()) = changes.changed() => failed = forget().await,
@@ -67,7 +68,7 @@ pub(super) async fn keep(
     }
 }
 
-/// Writes one pin, unless another key is pinned.
+/// Writes a pin, unless another key is pinned.
 async fn write(cluster: &Cluster, kind: &Kind, request: &PinRequest) -> Result<(), String> {
     let first_use = &request.first_use;
     let FirstUse { namespace, name, .. } = first_use;
@@ -88,13 +89,13 @@ async fn write(cluster: &Cluster, kind: &Kind, request: &PinRequest) -> Result<(
     Err(last)
 }
 
-/// Removes what is no longer true. Returns whether that failed and is to be tried again.
+/// Removes stale pins. Returns whether a retry is needed.
 async fn forget(cluster: &Cluster, kind: &Kind, stale: Vec<(Arc<GitRepository>, GitRepositoryStatus)>) -> bool {
     let mut failed = false;
     for (repository, status) in stale {
         match patch(cluster, kind, &repository, &status).await {
             Ok(()) => {}
-            // The watch shows what has happened.
+            // The watch shows the change.
             Err(error) if error.is_conflict() || error.is_not_found() => {}
             Err(error) => {
                 let name = repository.metadata.name.as_deref().unwrap_or_default();

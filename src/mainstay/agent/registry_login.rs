@@ -1,13 +1,14 @@
-//! Makes the login and the certificate of the registry in the cluster for the Secret of the agent's namespace that asks for them
-//! by the label [`GENERATE`], and the Secret `serverless-registry-config-default` with the login and the authorities of the
-//! certificates, which is copied to all namespaces. The guard before the registry reads both again when they are replaced.
+//! Creates login and certificate of the in-cluster registry for the Secret of the agent's namespace with the label
+//! [`GENERATE`]. Also creates the Secret `serverless-registry-config-default` with the login and the CAs of the
+//! certificates, which is copied to all namespaces. The guard in front of the registry reloads both when they are
+//! replaced.
 //!
-//! Invariant: a login is only ever added to a Secret that holds none, and only if the Secret is still as it was read.
-//! Invariant: a certificate replaces another one only after builds have been told its authority for [`LIFETIMES`]`.announced`.
-//! Invariant: a default Secret that somebody else made is neither written to nor replaced.
-//! Invariant: nothing of a login or a key is logged.
+//! Invariant: a login is only added to a Secret without one, and only if the Secret is unchanged since it was read.
+//! Invariant: a certificate is replaced only after builds have had its CA for [`LIFETIMES`]`.announced`.
+//! Invariant: a default Secret of another owner is not changed.
+//! Invariant: no part of a login or a key is logged.
 //!
-//! Deliberately absent: the copies (`propagation`), and the registry itself, which is a Deployment of `mainstay install`.
+//! Not here: the copies (`propagation`), and the registry itself, which is a Deployment of `mainstay install`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -31,21 +32,21 @@ use mainstay_function::registry::{InternalRegistry, SEED_BYTES};
 use mainstay_object::Secret;
 use mainstay_object::failure::{Backoff, chain};
 
-/// Wait after a write: each may be refused, or undone by others.
+/// Delay after a write, which may be refused, or undone by another client.
 const AGAIN: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(300));
-/// Without a write for so long, nobody undoes any.
+/// Time without a write after which the delay is reset.
 const PEACE: Duration = Duration::from_secs(600);
-/// Longest wait for a certificate's end without a look, also where clocks are set.
+/// Maximum time between checks of a certificate's end, in case the clock is set.
 const LOOK_EVERY: Duration = Duration::from_secs(3600);
-/// A build that has begun knows only the authorities of then: it is over, or has reached its deadline, when the next certificate
-/// is served.
+/// A running build knows only the CAs from its start. It has ended, or reached its deadline, when the next
+/// certificate is served.
 const LIFETIMES: Lifetimes = Lifetimes {
     valid: Duration::from_secs(90 * 24 * 3600),
     renew_before: Duration::from_secs(30 * 24 * 3600),
     announced: Duration::from_secs(3600),
 };
 
-/// Watches the Secret that asks for a login, and the default Secret, until `stop`.
+/// Watches the Secret that requests a login, and the default Secret, until `stop`.
 pub(super) async fn make(cluster: Cluster, namespace: String, stop: CancellationToken) {
     let kind = Arc::new(Kind::fixed("v1", "Secret", "secrets", Scope::Namespaced));
     let asking = Selection::labelled(GENERATE, REGISTRY_LOGIN).within(&namespace);
@@ -54,7 +55,7 @@ pub(super) async fn make(cluster: Cluster, namespace: String, stop: Cancellation
     let asked = cluster.watch(&kind, asking).map(|event| (true, event));
     let made = cluster.watch(&kind, default).map(|event| (false, event));
     let mut events = select(asked, made);
-    // Writes in a row, and when the next one may be made: what is refused, or changed by others, waits ever longer.
+    // Consecutive writes, and the time of the last one. Writes that are refused or undone wait ever longer.
     let (mut writes, mut last) = (0, Instant::now());
     loop {
         let next = (writes > 0).then(|| last + AGAIN.delay(writes));
@@ -75,7 +76,7 @@ pub(super) async fn make(cluster: Cluster, namespace: String, stop: Cancellation
                 continue;
             }
             Ok(Performed::Written) => {}
-            // Somebody else has written: the watch shows what.
+            // Another client has written; the watch shows the change.
             Err(error) if error.is_conflict() || error.is_not_found() => {}
             Err(error) => {
                 tracing::warn!(why = chain(&error), "the login of the registry in the cluster could not be stored");
@@ -85,26 +86,26 @@ pub(super) async fn make(cluster: Cluster, namespace: String, stop: Cancellation
     }
 }
 
-/// Keys of the default Secret that it has only for some registries: plain HTTP or not, one login or one for each namespace.
+/// Optional keys of the default Secret, for registries with TLS, or with one login per namespace.
 const OPTIONAL: [&str; 2] = ["ca.crt", "namespaceKey"];
 
-/// What became of a look.
+/// The result of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Performed {
-    /// There was nothing to do.
+    /// No write was needed.
     Nothing,
-    /// Something was written.
+    /// An object was written.
     Written,
 }
 
 struct Maker<'a> {
     cluster: &'a Cluster,
     kind: &'a Arc<Kind>,
-    /// The Secret that asks.
+    /// The Secret that requests a login.
     asking: Option<Value>,
-    /// The default Secret, once its list is complete: `Some(None)` if there is none.
+    /// The default Secret, once listed; `Some(None)` if it does not exist.
     default: Option<Option<Value>>,
-    /// When the next certificate is made or served.
+    /// When the next certificate is created or served.
     due: Option<Timestamp>,
 }
 
@@ -174,7 +175,7 @@ impl Maker<'_> {
             return Ok(Performed::Nothing);
         }
         let namespace = wanted["metadata"]["namespace"].as_str();
-        // What is ours is reverted; what somebody has made since then is not merged into.
+        // An own Secret is reverted; a Secret that another client has created meanwhile is not changed.
         let how = if live.is_some() { Apply::forced(AGENT_MANAGER) } else { Apply::unforced(AGENT_MANAGER) };
         let stored = self.cluster.apply(self.kind, namespace, DEFAULT_REGISTRY_SECRET, &wanted, how).await?;
         self.default = Some(Some(stored));
@@ -182,17 +183,17 @@ impl Maker<'_> {
     }
 }
 
-/// What the Secret that asks is to be given.
+/// The changes for the Secret that requests a login.
 struct Lacking {
-    /// Its new data; null for what is to go.
+    /// Its new data. Null removes a key.
     data: BTreeMap<&'static str, Value>,
-    /// What builds are to trust, as PEM; `None` for plain HTTP.
+    /// The CAs for builds, as PEM; `None` for plain HTTP.
     authorities: Option<String>,
-    /// When there is more to do.
+    /// Time of the next change.
     due: Option<Timestamp>,
 }
 
-/// Makes what the Secret lacks that asks.
+/// Creates the missing data of the Secret.
 fn lacking(registry: &InternalRegistry, asking: &Value) -> Result<Lacking, String> {
     let mut seed = [0; SEED_BYTES];
     SystemRandom::new().fill(&mut seed).map_err(|_| "the system gives no random numbers".to_owned())?;
@@ -224,7 +225,7 @@ fn lacking(registry: &InternalRegistry, asking: &Value) -> Result<Lacking, Strin
     Ok(Lacking { data, authorities: Some(certificates.bundle(now)), due: Some(due) })
 }
 
-/// Whether an object has everything that is wanted of it.
+/// Returns whether an object has all wanted fields.
 fn holds(live: &Value, wanted: &Value) -> bool {
     match (live, wanted) {
         (Value::Object(live), Value::Object(wanted)) => {

@@ -1,6 +1,7 @@
-//! Watches GitRepositories, and keeps what is needed of them, as far as there is memory for it.
+//! Watches GitRepositories, and keeps the needed parts of them while there is memory.
 //!
-//! Invariant: one that is not kept is told in an Event on it, and in the conditions of those that name it.
+//! Invariant: a GitRepository without memory is reported by an Event on it, and in the conditions of the objects that
+//! name it.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -28,10 +29,11 @@ use mainstay_git::Repositories;
 use mainstay_object::Owner;
 use mainstay_object::failure::chain;
 
-/// Memory that what is known of a GitRepository takes besides itself, and how often there is one.
+/// Memory of a GitRepository's state besides the object, in bytes, and the number of copies of the object.
 const EACH: usize = 1 << 10;
 const COPIES: usize = 2;
-/// Each GitSync and Function that names one keeps parts of it: longest memory of a spec, and of all that is kept of one.
+/// Maximum memory of a spec and of a whole object, in bytes. Each GitSync and Function that names one keeps parts of
+/// it.
 const LONGEST_SPEC: usize = 2 << 10;
 const LONGEST: usize = 8 << 10;
 
@@ -40,13 +42,13 @@ const TOO_LARGE: &str = "it is larger than the agent keeps: the spec may take 2 
 const NO_MEMORY: &str = "the agent has no memory left for this namespace to keep it; delete what the namespace does not \
                          need, or give the agent more memory (limits.memory of its Deployment)";
 
-/// How often those are read again for which there was no memory, and how many at most.
+/// Interval for reading objects without memory again, and maximum number per interval.
 const AGAIN: Duration = Duration::from_secs(30);
 const AT_ONCE: usize = 16;
-/// The wait where there may be more of them.
+/// Delay if there are more of them.
 const SOON: Duration = Duration::from_secs(1);
 
-/// The kind of GitRepositories.
+/// Returns the kind of GitRepositories.
 pub(super) fn git_repositories() -> Kind {
     Kind::custom("serverless.kyma-project.io", "v1alpha1", "GitRepository", "gitrepositories", true, true)
 }
@@ -96,7 +98,7 @@ pub(super) async fn follow(mut kept: Kept, known: watch::Sender<bool>, stop: Can
                 let why = chain(&error);
                 tracing::warn!(why, "GitRepositories cannot be watched");
                 if !*known.borrow() {
-                    // The last known state is the best there is.
+                    // The last known state remains in use.
                     kept.repositories.set_unknown(why);
                 }
             }
@@ -105,7 +107,7 @@ pub(super) async fn follow(mut kept: Kept, known: watch::Sender<bool>, stop: Can
     }
 }
 
-/// What is kept of the GitRepositories.
+/// The kept GitRepositories.
 pub(super) struct Kept {
     kind: Arc<Kind>,
     repositories: Arc<Repositories>,
@@ -135,7 +137,7 @@ impl Kept {
     }
 
     fn set(&mut self, name: &Name, mut value: Value) {
-        // Also of one that is not kept. What cannot be read names what it named before.
+        // Also for a GitRepository that is not kept. An unreadable one keeps its former references.
         if let Ok(spec) = value.get("spec").map(GitRepositorySpec::deserialize).transpose() {
             let references = spec.map(|spec| spec.secret_references()).unwrap_or_default();
             self.secrets.set_references(&name.0, (Referrer::GitRepository, &name.1), references);
@@ -160,7 +162,7 @@ impl Kept {
         }
     }
 
-    /// One that cannot be read has no spec.
+    /// An unreadable one has no spec.
     fn set_unreadable(&mut self, name: &Name, value: &Value, cause: String) {
         self.count(name, 0);
         self.rereads.remove(name);
@@ -192,7 +194,7 @@ impl Kept {
         self.secrets.set_references(&name.0, (Referrer::GitRepository, &name.1), Vec::new());
     }
 
-    /// Reads some again for which there may be memory now. Whether there may be more of them.
+    /// Reads objects again for which there may be memory now. Returns whether there may be more.
     async fn reread(&mut self) -> bool {
         let writer = &self.writer;
         let may_keep = |name: &Name, bytes| writer.may_keep_in_memory(&owner(name), Part::Resource, counted(bytes));
@@ -200,7 +202,7 @@ impl Kept {
         for name in &names {
             match self.writer.cluster().get(&self.kind, Some(&name.0), &name.1).await {
                 Ok(Some(live)) => self.set(name, live),
-                // The watch shows that it is gone.
+                // The watch shows the deletion.
                 Ok(None) => {}
                 Err(error) => tracing::debug!(why = chain(&error), "not read again"),
             }
@@ -209,7 +211,7 @@ impl Kept {
     }
 }
 
-/// What a list that is under way has shown so far.
+/// The objects in the current list so far.
 #[derive(Debug, Default)]
 struct Listed(Option<HashSet<Name>>);
 
@@ -218,7 +220,7 @@ impl Listed {
         self.0 = Some(HashSet::new());
     }
 
-    /// What changes after the list counts for nothing.
+    /// Outside of a list, this does nothing.
     fn show(&mut self, name: &Name) {
         if let Some(shown) = &mut self.0 {
             shown.insert(name.clone());

@@ -1,9 +1,9 @@
-//! Objects for which there was no memory, in whole or in part: which of them are read again, and when.
+//! Objects without memory, in whole or in part: which of them are read again, and when.
 //!
-//! Invariant: so many at a time, the namespaces by turns, whoever has more of them; and only those for which there may be memory
-//! by now, or of which nothing has been said yet. While no memory becomes free, nothing is read.
+//! Invariant: at most a given number is read at a time, with namespaces taking turns. Only objects are read for which
+//! there may be memory now, or that were not reported yet. While no memory becomes free, no object is read.
 //!
-//! Deliberately absent: reading them.
+//! Not here: reading them.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -15,29 +15,30 @@ use super::kept::Name;
 #[derive(Debug, Default)]
 pub(super) struct Rereads {
     waiting: BTreeMap<String, Queue>,
-    /// The namespace whose turn it was last.
+    /// The namespace that was served last.
     last: String,
 }
 
-/// Those of one namespace.
+/// The objects of one namespace.
 #[derive(Debug, Default)]
 struct Queue {
     objects: BTreeMap<String, Withheld>,
-    /// The one whose turn it was last.
+    /// The object that was served last.
     last: String,
 }
 
-/// What is known of one.
+/// The state of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Withheld {
-    /// Memory that it takes, in bytes.
+    /// Its memory, in bytes.
     bytes: usize,
-    /// Its status says so.
+    /// Whether its status reports this.
     is_reported: bool,
 }
 
 impl Rereads {
-    /// There is no memory for this one, which takes so much; whether that is new. `is_reported`: nobody needs to say so.
+    /// Records an object without memory, with its size. Returns whether it is new. `is_reported` means that no report
+    /// is needed.
     pub(super) fn insert(&mut self, (namespace, name): &Name, bytes: usize, is_reported: bool) -> bool {
         let queue = self.waiting.entry(namespace.clone()).or_default();
         let is_new = !queue.objects.contains_key(name);
@@ -46,7 +47,7 @@ impl Rereads {
         is_new
     }
 
-    /// All of it is kept, or it is gone; whether it was one of them.
+    /// Removes an object that is fully kept or deleted. Returns whether it was recorded.
     pub(super) fn remove(&mut self, (namespace, name): &Name) -> bool {
         let Entry::Occupied(mut queue) = self.waiting.entry(namespace.clone()) else { return false };
         let was_there = queue.get_mut().objects.remove(name).is_some();
@@ -56,14 +57,14 @@ impl Rereads {
         was_there
     }
 
-    /// The status of this one says so.
+    /// Records that the object's status reports this.
     pub(super) fn reported(&mut self, (namespace, name): &Name) {
         if let Some(known) = self.waiting.get_mut(namespace).and_then(|queue| queue.objects.get_mut(name)) {
             known.is_reported = true;
         }
     }
 
-    /// All of them.
+    /// Returns the names of all objects.
     pub(super) fn names(&self) -> impl Iterator<Item = Name> {
         let names = |(namespace, queue): (&String, &Queue)| {
             queue.objects.keys().map(|name| (namespace.clone(), name.clone())).collect::<Vec<_>>()
@@ -71,7 +72,7 @@ impl Rereads {
         self.waiting.iter().flat_map(names)
     }
 
-    /// The next ones to read, at most so many. `may_keep` says whether there may be memory for one by now.
+    /// Returns the next objects to read, at most `most`. `may_keep` returns whether there may be memory for one now.
     pub(super) fn next(&mut self, most: usize, may_keep: impl Fn(&Name, usize) -> bool) -> Vec<Name> {
         let mut next = Vec::new();
         let mut namespaces: Vec<String> = after(&self.waiting, &self.last).cloned().collect();
@@ -94,7 +95,7 @@ impl Rereads {
     }
 }
 
-/// All keys, from the one after this on.
+/// Returns all keys in circular order, beginning after `last`.
 fn after<'a, T>(of: &'a BTreeMap<String, T>, last: &str) -> impl Iterator<Item = &'a String> {
     let later = of.range::<str, _>((Excluded(last), Unbounded));
     let earlier = of.range::<str, _>((Unbounded, std::ops::Bound::Included(last)));
@@ -127,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_read_while_no_memory_becomes_free() {
+    fn rereads_wait_until_memory_is_free() {
         let mut rereads = Rereads::default();
         for number in 0..3 {
             rereads.insert(&name("web", number), 100 * (number + 1), false);

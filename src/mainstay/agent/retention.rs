@@ -1,14 +1,14 @@
-//! Has images removed from the registry of the installation that nothing uses any more: lists what the cluster uses, writes it
-//! into the ConfigMap `mainstay-image-retention`, and has the registry's pod replaced, whose first containers do the rest.
+//! Removes unused images from the in-cluster registry. It lists the images in use, writes them into the ConfigMap
+//! `mainstay-image-retention`, and restarts the registry's pod, whose init containers remove the others.
 //!
-//! Invariant: without a complete list of what is in use, nothing is asked for. What a list has not shown by then was pushed, or
-//! found to be there, by a build since, and what is young stays; tags of build Jobs stay, however old.
-//! Invariant: the first look only takes note: what goes was out of use at two looks, one after the other.
-//! Invariant: the registry is restarted only if something has changed that lets images go, or if some are due.
-//! Invariant: nothing is requested between two looks, and a look without a registry in the cluster is one request.
+//! Invariant: without a complete list of images in use, no removal is requested. An image that a list misses was
+//! pushed or found by a later build, and young images stay. Tags of build Jobs stay at any age.
+//! Invariant: the first check only records. A removed image was unused at two consecutive checks.
+//! Invariant: the registry is restarted only if a relevant change occurred or removals are due.
+//! Invariant: between two checks there are no requests, and a check without an in-cluster registry is one request.
 //!
-//! Deliberately absent: what goes (`registry::retention`), and who removes it (`mainstay registry sweep`). The agent never
-//! talks to a registry, and of images that are the same byte for byte, only the storage knows the age.
+//! Not here: which images are removed (`registry::retention`), and the removal (`mainstay registry sweep`). The agent
+//! never connects to a registry; only its storage knows the age of identical images.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -36,19 +36,19 @@ use mainstay_object::failure::chain;
 /// Keys of the ConfigMap.
 const POLICY: &str = "policy.json";
 const REPORT: &str = "report.json";
-/// Containers of the registry's pod that come before it.
+/// Init containers of the registry's pod.
 const SWEEPS: &str = "sweep";
 const COLLECTS: &str = "collect";
-/// How long the registry's pod may take until its first containers are done.
+/// Maximum time until the init containers of the registry's pod are done.
 const REPORTED_WITHIN: Duration = Duration::from_secs(45 * 60);
-/// Longest wait without a look at the clock, which may be set.
+/// Maximum time between checks of the clock, which may be set.
 const LOOK_EVERY: Duration = Duration::from_secs(3600);
-/// Wait after a look that failed.
+/// Delay after a failed check.
 const AGAIN: Duration = Duration::from_secs(3600);
-/// Longest time that an Event's note has room for, in bytes.
+/// Maximum length of a problem in an Event's note, in bytes.
 const MAX_PROBLEM: usize = 600;
 
-/// Kinds of the objects that use images.
+/// Kinds of objects that use images.
 const USERS: [(&str, &str, &str); 8] = [
     ("apps/v1", "Deployment", "deployments"),
     ("apps/v1", "StatefulSet", "statefulsets"),
@@ -57,11 +57,11 @@ const USERS: [(&str, &str, &str); 8] = [
     ("v1", "ReplicationController", "replicationcontrollers"),
     ("batch/v1", "CronJob", "cronjobs"),
     ("batch/v1", "Job", "jobs"),
-    // Last: what the others have made by then is there.
+    // Last, so that pods created meanwhile are seen.
     ("v1", "Pod", "pods"),
 ];
 
-/// What became of it, since the agent began.
+/// Counters since the start of the agent.
 #[derive(Debug, Default)]
 pub(super) struct Counts {
     manifests: AtomicU64,
@@ -71,23 +71,23 @@ pub(super) struct Counts {
     last: Mutex<Option<Timestamp>>,
 }
 
-/// The metrics of it.
+/// The metrics of image removal.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Gauges {
-    /// Images that were removed since the start.
+    /// Images removed since the start.
     pub manifests: u64,
-    /// Bytes that this has freed, as far as it is known.
+    /// Freed bytes, as far as known.
     pub bytes: u64,
     /// Sweeps since the start.
     pub sweeps: u64,
-    /// Looks and sweeps that failed since the start.
+    /// Failed checks and sweeps since the start.
     pub failures: u64,
-    /// The last look that succeeded, in seconds since 1970.
+    /// Time of the last successful check, in seconds since 1970.
     pub last: Option<f64>,
 }
 
 impl Counts {
-    /// Their values now.
+    /// Returns the current values.
     pub(super) fn gauges(&self) -> Gauges {
         let value = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         Gauges {
@@ -123,17 +123,17 @@ enum Error {
     Reported(String),
 }
 
-/// What became of a look.
+/// The result of a check.
 enum Outcome {
-    /// There is no registry in the cluster, or it does not run.
+    /// There is no in-cluster registry, or it does not run.
     NoRegistry,
-    /// Nothing can go, or it was the first look.
+    /// No image can be removed, or it was the first check.
     Nothing,
     /// The registry was swept.
     Swept(Report),
 }
 
-/// Removes images by the operator's settings until `stop`. `known` tells when those are known.
+/// Removes images by the operator's settings until `stop`. `known` is set once the settings are known.
 pub(super) async fn keep(
     functions: Arc<Context>,
     mut known: watch::Receiver<Option<Vec<String>>>,
@@ -163,7 +163,7 @@ struct Keeper {
 
 impl Keeper {
     async fn follow(&self, mut settings: watch::Receiver<Arc<mainstay_function::Settings>>) {
-        // When it was looked last; until that is known, the ConfigMap is asked.
+        // Time of the last check. Until it is known, the ConfigMap is read.
         let mut last: Option<Timestamp> = None;
         loop {
             let retention = settings.borrow_and_update().retention.clone();
@@ -179,7 +179,7 @@ impl Keeper {
                 None => self.last_look().await,
             };
             let due = looked.map_or(Some(now), |last| schedule.next(last));
-            // A schedule has a next time.
+            // A schedule always has a next time.
             let wait = due.map_or(LOOK_EVERY, |due| Duration::try_from(due.duration_since(now)).unwrap_or_default());
             last = looked;
             if !wait.is_zero() {
@@ -198,7 +198,7 @@ impl Keeper {
         }
     }
 
-    /// When an earlier agent looked last and wrote it down.
+    /// Returns the recorded time of an earlier agent's last check.
     async fn last_look(&self) -> Option<Timestamp> {
         let map = self.map().await.ok().flatten()?;
         previous(&map).0.map(|policy| policy.at)
@@ -208,7 +208,7 @@ impl Keeper {
         self.cluster.get(&config_maps(), Some(&self.namespace), IMAGE_RETENTION).await
     }
 
-    /// Looks once; whether the schedule says when to do it next.
+    /// Checks once. Returns whether the schedule determines the next check.
     async fn look(&self, retention: &Retention) -> bool {
         let deployment = match self.cluster.get(&deployments(), Some(&self.namespace), INTERNAL_REGISTRY).await {
             Ok(Some(deployment)) => deployment,
@@ -260,7 +260,7 @@ impl Keeper {
             return Err(Error::NoContainer);
         }
         let (before, report) = self.map().await.map_err(Error::Observe)?.map(|map| previous(&map)).unwrap_or_default();
-        // The time before the first list: what is younger is kept.
+        // The time before the list: younger images are kept.
         let at = Timestamp::now();
         let observed = self.observe().await.map_err(Error::Observe)?;
         let rules = Rules { builds: retention.builds, grace: retention.grace };
@@ -289,7 +289,7 @@ impl Keeper {
         Ok(Outcome::Swept(report))
     }
 
-    /// The Functions that there are, and all images in use.
+    /// Returns the existing Functions, and all images in use.
     async fn observe(&self) -> Result<Observed, mainstay_cluster::Error> {
         let mut observed = Observed::default();
         let mut all = self.cluster.list(&Arc::new(mainstay_function::functions()), Selection::default());
@@ -325,7 +325,7 @@ impl Keeper {
         Ok(observed)
     }
 
-    /// Writes the ConfigMap, which goes with the registry.
+    /// Writes the ConfigMap. The registry's Deployment owns it.
     async fn write(
         &self,
         deployment: &Value,
@@ -347,7 +347,7 @@ impl Keeper {
         self.cluster.apply(&config_maps(), Some(&self.namespace), IMAGE_RETENTION, &map, how).await.map(drop)
     }
 
-    /// Waits until the first containers of the pod for this sweep are done.
+    /// Waits until the init containers of the sweep's pod are done.
     async fn report(&self, deployment: &Value, id: &str) -> Report {
         let labels = deployment["spec"]["selector"]["matchLabels"].as_object().into_iter().flatten();
         let labels = labels.filter_map(|(name, value)| Some(LabelSelector::equals(name, value.as_str()?)));
@@ -398,7 +398,8 @@ fn add(all: &mut [&mut Used], object: &Value, tag: Option<&str>) {
     }
 }
 
-/// Whether it is what the Deployment of a Function has left behind: nobody but the agent says which image that runs.
+/// Returns whether an object is an old ReplicaSet of a Function's Deployment. Only the agent sets the image of that
+/// Deployment.
 fn is_past(object: &Value) -> bool {
     let count = |pods: &Value| pods.as_i64().unwrap_or_default();
     object["kind"] == "ReplicaSet" && object["spec"]["replicas"] == 0 && count(&object["status"]["replicas"]) == 0
@@ -412,13 +413,13 @@ fn config_maps() -> Kind {
     Kind::fixed("v1", "ConfigMap", "configmaps", Scope::Namespaced)
 }
 
-/// What the ConfigMap says of the last look. What cannot be read counts as none: the next look only takes note.
+/// Reads the last check from the ConfigMap. Unreadable data count as none, so the next check only records.
 fn previous(map: &Value) -> (Option<Policy>, Option<Report>) {
     let text = |key: &str| map["data"][key].as_str().unwrap_or_default();
     (Policy::read(text(POLICY)).ok(), serde_json::from_str(text(REPORT)).ok())
 }
 
-/// What a pod of the registry says about a sweep; `None` as long as it is not done.
+/// Returns a pod's report of a sweep; `None` until it is done.
 fn reported(pod: &Value, id: &str) -> Option<Report> {
     if pod["metadata"]["annotations"][SWEEP] != *id {
         return None;
@@ -442,7 +443,7 @@ fn reported(pod: &Value, id: &str) -> Option<Report> {
     Some(report)
 }
 
-/// What was done, in a sentence.
+/// Returns a sentence about the result.
 fn removed(report: &Report) -> String {
     let bytes = report.bytes.map_or_else(String::new, |bytes| format!(", {} MiB", bytes >> 20));
     format!(

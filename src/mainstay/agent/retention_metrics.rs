@@ -1,4 +1,4 @@
-//! What the metrics say about images that nothing uses.
+//! Metrics of the removal of unused images.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ use prometheus_client::{
 
 use super::retention::Gauges;
 
-/// Encodes them.
+/// Encodes the metrics.
 pub(super) fn encode(encoder: &mut DescriptorEncoder<'_>, gauges: Gauges) -> Result<(), fmt::Error> {
     for (name, help, number) in [
         ("images_removed", "Images that nothing used and that were removed from the registry", gauges.manifests),

@@ -41,57 +41,58 @@ use mainstay_gitsync::{Begun, Context, Rights};
 use mainstay_manifest::render::{Helm, Kustomize, Words};
 use mainstay_object::failure::{Backoff, chain};
 
-/// Directory below that of the mirrors in which kustomizations are built and charts rendered.
+/// Directory for building kustomizations and rendering charts, below that of the mirrors.
 const RENDERED: &str = "render";
 
 /// The agent's settings.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// The agent's own namespace: its Lease, and the GitSyncs that may apply everything.
+    /// The agent's own namespace, with its Lease and the GitSyncs that may apply everything.
     pub namespace: String,
     /// Further namespaces whose GitSyncs may apply everything.
     pub allow_namespaces: Vec<String>,
-    /// Name of the ServiceAccount by whose rights GitSyncs of other namespaces act that name none; `None`: they are confined to
+    /// ServiceAccount to impersonate for GitSyncs of other namespaces that name none; `None`: they are confined to
     /// their own namespace.
     pub default_service_account: Option<String>,
     /// The agent's identity in the Lease.
     pub identity: String,
-    /// The pod that this is; labelled while it leads and receives deliveries.
+    /// The agent's own pod. It is labelled while it leads and receives deliveries.
     pub pod: Option<String>,
     /// Address for health and metrics.
     pub listen: Option<SocketAddr>,
-    /// Where deliveries of webhooks come in, if anywhere.
+    /// The listener for deliveries of webhooks, if any.
     pub receive: Option<Receive>,
-    /// Where the API server asks about writes, if anywhere.
+    /// The listener for admission requests, if any.
     pub admit: Option<Admit>,
     /// Limits for clients of health, metrics and webhooks.
     pub limits: Limits,
-    /// Git.
+    /// Settings for Git.
     pub source: mainstay_git::Settings,
-    /// Functions.
+    /// Settings for Functions.
     pub functions: mainstay_function::Settings,
     /// The parts that it runs.
     pub components: Components,
-    /// Whether it has rights of its own to apply objects.
+    /// Whether it has its own permissions to apply objects.
     pub profile: Profile,
-    /// Namespaces besides its own that it sees objects in; none: it sees all namespaces.
+    /// Namespaces besides its own in which it sees objects; empty means all namespaces.
     pub namespaces: Vec<String>,
-    /// The hosts of APIRules.
+    /// Settings for the hosts of APIRules.
     pub exposure: mainstay_exposure::Settings,
     /// Whether the agent must hold the Lease to act.
     pub elect: bool,
     /// How long a component may make no progress before `/healthz` fails:
     /// [`STUCK_AFTER`](mainstay_cluster::liveness::STUCK_AFTER), except in tests.
     pub stuck_after: Duration,
-    /// Memory that the process may have, in bytes: three tenths of it are for what is kept for GitSyncs and Functions.
+    /// Memory limit of the process, in bytes. Three tenths of it are for objects kept for GitSyncs and Functions.
     pub memory: usize,
     /// Makes the agent poll every remote at once.
     pub nudge: Nudge,
-    /// In which time each managed object is audited once; 0: none is.
+    /// Interval in which each managed object is audited once; 0 disables audits.
     pub audit: Duration,
-    /// The directory that is shared with the container in which kustomizations and charts are rendered; `None` renders them here.
+    /// The directory shared with the container that renders kustomizations and charts; `None` renders them in this
+    /// process's container.
     pub renderer: Option<PathBuf>,
-    /// How much of the words of kustomize and Helm statuses show.
+    /// How much of the messages of kustomize and Helm a status shows.
     pub words: Words,
 }
 
@@ -105,7 +106,7 @@ pub enum Profile {
     Restricted,
 }
 
-/// In which time each managed object is audited once, by default.
+/// Default interval in which each managed object is audited once.
 pub const AUDIT: Duration = Duration::from_secs(3600);
 
 /// Makes the agent poll every remote at once, because a local repository has a new commit.
@@ -119,23 +120,23 @@ impl Nudge {
     }
 }
 
-/// How long the work waits that panicked, before it begins anew.
+/// Delay before work that panicked is restarted.
 const PANICKED: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(120));
-/// Work that went on for so long begins anew as after its first panic.
+/// Runtime after which a panic counts as the first one again.
 const PANICKED_LATELY: Duration = Duration::from_secs(600);
 
-/// An address that is not known.
+/// An unknown address.
 const UNSPECIFIED: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED), 0);
 
 impl Settings {
-    /// The namespaces that the agent sees objects in; `None`: in all.
+    /// Returns the namespaces in which the agent sees objects; `None` for all.
     fn scope(&self) -> Option<Arc<[String]>> {
         let all: BTreeSet<String> = std::iter::once(&self.namespace).chain(&self.namespaces).cloned().collect();
         (!self.namespaces.is_empty()).then(|| all.into_iter().collect())
     }
 }
 
-/// How Git is read: whoever may write a repository's address in a confined namespace has the agent connect to it.
+/// Returns the settings for Git with egress rules: users of confined namespaces choose the addresses to connect to.
 fn confined(settings: &Settings) -> mainstay_git::Settings {
     let mut source = settings.source.clone();
     let trusted = std::iter::once(&settings.namespace).chain(&settings.allow_namespaces);
@@ -210,7 +211,7 @@ pub async fn run(settings: Settings, cluster: Cluster, emitter: Emitter, stop: C
     Ok(())
 }
 
-/// Answers the API server's questions, whether this agent leads or not.
+/// Serves admission requests, whether this agent leads or not.
 fn admit(
     settings: &Settings,
     cluster: &Cluster,
@@ -303,7 +304,7 @@ async fn lead_by_terms(
             if !error.is_panic() {
                 return Err(error);
             }
-            // All state is rebuilt from the cluster. Nobody else has to do that: they would meet the same defect.
+            // All state is rebuilt from the cluster. Another replica would not help: it has the same defect.
             panics = if began.elapsed() > PANICKED_LATELY { 1 } else { panics + 1 };
             tracing::error!(why = chain(&error), "the work begins anew");
             if end.run_until_cancelled(tokio::time::sleep(PANICKED.delay(panics))).await.is_none() {
@@ -350,7 +351,7 @@ async fn lead(
     let (writer, follow_ups) = Writer::new(cluster.clone(), liveness.component("reverting drift"), notify(notifier));
     writer.limit_memory(settings.memory / 10 * 3);
     let looking = installation::find(cluster, &settings.namespace, settings.pod.as_deref());
-    // Before anything can be deleted.
+    // The installation must be known before any deletion.
     let Some(installed) = stop.run_until_cancelled(looking).await else { return Ok(()) };
     writer.set_installation(installed);
     let drift = Drift::new(writer.clone());
@@ -481,7 +482,7 @@ async fn lead(
             Ok(())
         });
     } else if settings.receive.as_ref().is_some_and(|receive| receive.base.known().is_none()) {
-        // An agent that is told its URL may run outside of the cluster, where nothing leads through the Service.
+        // An agent with a configured URL may run outside of the cluster, where the Service does not route to it.
         tracing::warn!(
             "the name of this pod is not known, so it gets no label, and deliveries do not arrive through the Service; set \
              MAINSTAY_POD"
@@ -537,12 +538,12 @@ async fn lead(
     };
     shown.set(None);
     deliveries.set(None);
-    // Running tasks are cancelled: every write can be repeated, and none may follow the end of a term.
+    // Running tasks are cancelled. Every write can be repeated, but none may follow the end of a term.
     tasks.shutdown().await;
     result
 }
 
-/// What writes to another cluster and follows drift there, for as long as it is used.
+/// Creates writers and drift detection for remote clusters, while they are used.
 fn other_clusters(
     writer: Writer,
     notifier: Notifier,
@@ -553,7 +554,7 @@ fn other_clusters(
     move |cluster| {
         let component = liveness.component("reverting drift in another cluster");
         let notifier = notifier.clone();
-        // Events about its objects would be Events about objects that this cluster does not have.
+        // Events about its objects would refer to objects that this cluster does not have.
         let notify = move |said: &Announcement<'_>| notifier.notify(&Announcement { object: None, ..*said });
         let (writer, follow_ups) = writer.beside(cluster, component, notify);
         let (drift, over, end) = (Drift::new(writer.clone()), CancellationToken::new(), stop.clone());
@@ -595,7 +596,7 @@ async fn pass_on(
     Ok(())
 }
 
-/// What builds kustomizations and what renders charts: in the renderer, or as they are found on the PATH.
+/// Returns the tools for kustomizations and charts: in the renderer, or found on the PATH.
 fn renderers(settings: &Settings) -> (Kustomize, Helm) {
     let path = std::env::var_os("PATH");
     let kustomize = match &settings.renderer {

@@ -1,4 +1,4 @@
-//! Wires what serves Functions, where the agent has them: their watch, their settings, registries, logins and bindings.
+//! Wires the component for Functions: their watch, settings, registries, logins and bindings.
 
 use std::sync::Arc;
 
@@ -17,9 +17,9 @@ use mainstay_engine::drift::Drift;
 use mainstay_function::Context;
 use mainstay_function::bindings::{self, Bindings};
 
-/// What its tasks share.
+/// Shared parts of its tasks.
 pub(super) struct Serverless<'a> {
-    /// The agent's own.
+    /// The agent's own namespace.
     pub(super) namespace: &'a str,
     pub(super) cluster: &'a Cluster,
     pub(super) notifier: &'a Notifier,

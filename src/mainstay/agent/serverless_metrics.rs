@@ -1,6 +1,6 @@
-//! What Kyma Serverless measured, under its names, beside our own: dashboards and alerts that were made for it go on.
+//! Metrics with the names of Kyma Serverless, beside Mainstay's own, for existing dashboards and alerts.
 //!
-//! Invariant: the series of a deleted Function are gone with the next scrape.
+//! Invariant: the series of a deleted Function are dropped at the next scrape.
 
 use std::fmt;
 
@@ -12,23 +12,23 @@ use prometheus_client::{
 
 use mainstay_function::FunctionMetrics;
 
-/// The conditions in the order of a Function's metrics, as the names of Kyma 2 and the labels of Kyma's module have them.
+/// The conditions in the order of a Function's metrics: the names in Kyma 2, and the labels of Kyma's module.
 const CONDITIONS: [(&str, &str); 3] =
     [("configured", "ConfigurationReady"), ("built", "BuildReady"), ("running", "Running")];
 
-/// Their values at the moment of a scrape.
+/// The values at a scrape.
 pub(super) struct Values {
     /// One row per Function.
     pub(super) functions: Vec<FunctionMetrics>,
-    /// Functions that were reconciled since the start.
+    /// Functions reconciled since the start.
     pub(super) processed: u64,
     /// Reconciles of Functions since the start.
     pub(super) reconciliations: u64,
-    /// How long each of them took, if there were any.
+    /// Durations of reconciles, if there were any.
     pub(super) reconcile_times: Option<Histogram>,
 }
 
-/// Encodes them at each scrape.
+/// Encodes the metrics at each scrape.
 pub(super) struct ServerlessMetrics(pub(super) Box<dyn Fn() -> Values + Send + Sync>);
 
 impl fmt::Debug for ServerlessMetrics {
@@ -68,7 +68,7 @@ impl Collector for ServerlessMetrics {
     }
 }
 
-/// The labels of a Function's metrics.
+/// Returns the labels of a Function's metrics.
 fn labels(function: &FunctionMetrics) -> [(&'static str, &str); 4] {
     [
         ("name", &function.name),
@@ -78,7 +78,7 @@ fn labels(function: &FunctionMetrics) -> [(&'static str, &str); 4] {
     ]
 }
 
-/// Encodes a gauge of each Function that has a value.
+/// Encodes a gauge with a row for each Function that has a value.
 pub(super) fn encode_gauge(
     encoder: &mut DescriptorEncoder<'_>,
     (name, help): (&str, &str),
@@ -93,7 +93,7 @@ pub(super) fn encode_gauge(
     Ok(())
 }
 
-/// The gauges of Kyma 2: one family for each condition, in milliseconds.
+/// Encodes the gauges of Kyma 2: one family per condition, in milliseconds.
 fn milliseconds(encoder: &mut DescriptorEncoder<'_>, functions: &[FunctionMetrics]) -> Result<(), fmt::Error> {
     for (at, (word, _)) in CONDITIONS.into_iter().enumerate() {
         let name = format!("function_{word}_status_duration_millisecond");

@@ -1,4 +1,4 @@
-//! What the metrics show of the current term.
+//! The state of the current term that metrics show.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ type Contexts = (Arc<Context>, Arc<mainstay_function::Context>);
 #[derive(Clone, Default)]
 pub(super) struct Shown {
     contexts: Arc<Mutex<Option<Contexts>>>,
-    /// What became of images that nothing uses.
+    /// Counters of the removal of unused images.
     pub(super) retention: Arc<Counts>,
 }
 
@@ -33,7 +33,7 @@ impl Shown {
     }
 }
 
-/// What the metrics say now.
+/// Returns the current values of the gauges.
 pub(super) fn gauges(
     shown: &Shown,
     cluster: &Cluster,

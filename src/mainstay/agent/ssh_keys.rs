@@ -1,10 +1,10 @@
-//! Makes the SSH keys that Secrets of the agent's namespace ask for by the label [`GENERATE`].
+//! Creates SSH keys for Secrets of the agent's namespace with the label [`GENERATE`].
 //!
-//! Invariant: a key is only ever added to a Secret that holds none, and only if the Secret is still as it was read: of
-//! two agents one makes the key, and a key that somebody stored is never replaced.
-//! Invariant: nothing of a key is logged but its public fingerprint.
+//! Invariant: a key is only added to a Secret without one, and only if the Secret is unchanged since it was read. So
+//! of two agents, only one creates the key, and a user's key is never replaced.
+//! Invariant: only the public fingerprint of a key is logged.
 //!
-//! Deliberately absent: Secrets of other namespaces. Users who may read a tenant's Secrets must not be able to read a key of
+//! Not here: Secrets of other namespaces. A user with access to a tenant's Secrets must not be able to read a key of
 //! the agent.
 
 use std::collections::BTreeMap;
@@ -25,10 +25,10 @@ use mainstay_git::{PRIVATE_FIELD, PUBLIC_FIELD};
 use mainstay_object::Secret;
 use mainstay_object::failure::chain;
 
-/// Wait after a key could not be stored.
+/// Delay after a key could not be stored.
 const AGAIN: Duration = Duration::from_secs(5);
 
-/// Watches the Secrets that ask for a key until `stop`, and makes it.
+/// Watches the Secrets that request a key until `stop`, and creates it.
 pub(super) async fn make(cluster: Cluster, namespace: String, stop: CancellationToken) {
     let kind = Arc::new(Kind::fixed("v1", "Secret", "secrets", Scope::Namespaced));
     let selection = Selection::labelled(GENERATE, SSH_KEY).within(&namespace);
@@ -41,7 +41,7 @@ pub(super) async fn make(cluster: Cluster, namespace: String, stop: Cancellation
                 Ok(Some(public)) => {
                     tracing::info!(key = public.shown, "made an SSH key: `mainstay identity` prints its public half");
                 }
-                // Somebody else has written: the watch shows what.
+                // Another client has written; the watch shows the change.
                 Err(error) if error.is_conflict() || error.is_not_found() => {}
                 Err(error) => {
                     tracing::warn!(why = chain(&error), "a new SSH key could not be stored");
@@ -55,7 +55,7 @@ pub(super) async fn make(cluster: Cluster, namespace: String, stop: Cancellation
     }
 }
 
-/// Stores a new key in a Secret that holds none.
+/// Stores a new key in a Secret without one.
 async fn store(cluster: &Cluster, kind: &Kind, secret: &Value) -> Result<Option<mainstay_git::PublicHalf>, Error> {
     let (Some((namespace, name)), Some(data)) = (name_of(secret), data_of(secret)) else { return Ok(None) };
     if mainstay_git::holds_key(&data) || !secret["metadata"]["deletionTimestamp"].is_null() {
@@ -80,7 +80,7 @@ async fn store(cluster: &Cluster, kind: &Kind, secret: &Value) -> Result<Option<
     Ok(data_of(&stored).and_then(|data| mainstay_git::public_half(&data).ok()))
 }
 
-/// The data of a Secret; `None` if it cannot be read, so that nothing is taken for missing.
+/// Returns the data of a Secret; `None` if unreadable, so that an existing key is not overlooked.
 fn data_of(secret: &Value) -> Option<BTreeMap<String, ByteString>> {
     match &secret["data"] {
         Value::Null => Some(BTreeMap::new()),

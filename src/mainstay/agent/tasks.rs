@@ -1,10 +1,10 @@
-//! Runs a task for every object of a kind: a watch feeds it, and it ends with its object.
+//! Runs a task for every object of a kind. A watch feeds it, and it ends with its object.
 //!
-//! Invariant: if an object is deleted and created again, the old task ends before the new one begins.
-//! Invariant: an object that there is no memory for has no task, and what has become of one that has a task is not taken in. Both
-//! are reported, and looked at again when there is memory.
+//! Invariant: if an object is deleted and created again, the old task ends before the new one starts.
+//! Invariant: an object without memory has no task. If an object with a task grows beyond its memory, the task keeps
+//! the last state. Both cases are reported, and retried when there is memory.
 //!
-//! Deliberately absent: what the tasks do. That is a [`Work`].
+//! Not here: the work of the tasks. That is a [`Work`].
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -30,17 +30,17 @@ use mainstay_engine::notification::Message;
 use mainstay_object::Owner;
 use mainstay_object::failure::chain;
 
-/// How often objects are read again for which there was no memory, and how many at most.
+/// Interval for reading objects without memory again, and maximum number per interval.
 const AGAIN: Duration = Duration::from_secs(30);
 const AT_ONCE: usize = 16;
-/// The wait where there may be more of them.
+/// Delay if there are more of them.
 const SOON: Duration = Duration::from_secs(1);
 
-/// Memory of a task, and how often it has its object and parts of that, at most.
+/// Memory of a task, in bytes, and maximum number of copies of its object, including partial ones.
 const EACH: usize = 8 << 10;
 const COPIES: usize = 3;
 
-/// The newest state of an object; `None` once it is gone.
+/// The newest state of an object; `None` once it is deleted.
 pub(super) type Input<T> = watch::Receiver<Option<Arc<T>>>;
 
 /// The work for the objects of one kind.
@@ -51,44 +51,45 @@ pub(super) trait Work {
     /// The kind.
     fn kind(&self) -> Kind;
 
-    /// The owner of what the object manages, as in messages.
+    /// Returns the owner of the managed objects, as in messages.
     fn owner(&self, name: &Name) -> Owner;
 
-    /// Counts what is kept in memory.
+    /// Returns the writer, which counts memory.
     fn writer(&self) -> &Writer;
 
-    /// Labels of an object.
+    /// Whether the labels of an object are kept.
     const LABELS: Labels = Labels::Dropped;
 
-    /// The condition that says that there is no memory for an object.
+    /// The condition that reports an object without memory.
     const CONDITION: &str = "Ready";
 
-    /// Memory that an object of so many bytes takes with its task, but for what [`keep`](Self::keep) counts.
+    /// Returns the memory of an object of this size with its task, except for the part that [`keep`](Self::keep)
+    /// counts.
     fn counted(&self, bytes: usize) -> usize {
         kept::counted(EACH, COPIES, bytes)
     }
 
-    /// Takes out of an object, which takes so many bytes of memory, what there is none for; whether all of it is kept. It is
-    /// asked again when there may be memory.
+    /// Removes the parts of an object for which there is no memory. `bytes` is its size. Returns whether all of it is
+    /// kept. It is called again when there may be memory.
     fn keep(&self, _owner: &Owner, _object: &mut Self::Object, _bytes: usize) -> bool {
         true
     }
 
-    /// Whether all of it might be kept now.
+    /// Returns whether the whole object might fit now.
     fn may_keep(&self, _owner: &Owner, _bytes: usize) -> bool {
         true
     }
 
-    /// Called for an object that gets no task, because there is no memory for it, and once it is gone.
+    /// Called for an object that gets no task because there is no memory, and again once it is deleted.
     fn set_refused(&self, _owner: &Owner, _name: &Name, _is_there: bool) {}
 
-    /// What an object says, before its task hears of it, and whether it gets one; `None` once it is gone.
+    /// Called with the object before its task sees it, also if it gets no task; `None` once it is deleted.
     fn see(&self, _name: &Name, _object: Option<&Self::Object>) {}
 
-    /// Called for a new object before its task begins.
+    /// Called for a new object before its task starts.
     fn enter(&self, _owner: &Owner, _name: &Name) {}
 
-    /// The last state that the task of a deleted object sees; `None` if it only learns that the object is gone.
+    /// Returns the last state for the task of a deleted object; `None` if the task only sees the deletion.
     fn deleted(&self, _last: Self::Object) -> Option<Self::Object> {
         None
     }
@@ -96,7 +97,7 @@ pub(super) trait Work {
     /// Called when all existing objects have a task.
     fn complete(&self) {}
 
-    /// The task of one object, until the object is gone or `stop`.
+    /// Runs the task of one object, until the object is deleted or `stop`.
     fn run(
         &self,
         name: Name,
@@ -119,18 +120,18 @@ pub(super) struct Tasks<W: Work> {
     kind: Arc<Kind>,
     notifier: Notifier,
     running: HashMap<Name, Running<W::Object>>,
-    /// Ending tasks; a new object with the same name waits for them.
+    /// Ending tasks. A new object with the same name waits for them.
     ended: HashMap<Name, CancellationToken>,
-    /// Objects for which there was no memory, in whole or in part.
+    /// Objects without memory, in whole or in part.
     rereads: Rereads,
-    /// When they are looked at.
+    /// When they are retried.
     look: Instant,
     all: JoinSet<()>,
     stop: CancellationToken,
 }
 
 impl<W: Work> Tasks<W> {
-    /// Runs `others` besides the tasks.
+    /// Returns an instance that also runs `others`.
     pub(super) fn new(work: W, notifier: Notifier, others: JoinSet<()>, stop: CancellationToken) -> Self {
         let kind = Arc::new(work.kind());
         Self {
@@ -179,7 +180,7 @@ impl<W: Work> Tasks<W> {
                     }
                 }
                 Some(WatchEvent::Unreadable(value, error)) => {
-                    // Its task goes on with what was read last.
+                    // Its task continues with the last readable state.
                     let Some(name) = name_of(&value) else { continue };
                     missing.remove(&name);
                     self.announce_unreadable(&name, &value, error.cause_text());
@@ -210,19 +211,19 @@ impl<W: Work> Tasks<W> {
         Ok(())
     }
 
-    /// Tells of an object that cannot be read, where people look who wonder why nothing is done about it.
+    /// Reports an unreadable object by an Event on the object, where its user looks.
     fn announce_unreadable(&self, name: &Name, value: &Value, cause: String) {
         let uid = value.pointer("/metadata/uid").and_then(Value::as_str).map(str::to_owned);
         let key = self.kind.key(Some(&name.0), &name.1);
         let owner = self.work.owner(name);
         let subject = Regarding { key, api_version: self.kind.api_version(), uid };
-        // One with a task is known already.
+        // An object with a task is already known.
         let object = (!self.running.contains_key(name)).then_some(subject);
         let message = Message::Unreadable { subject: owner.clone(), object: None, cause };
         self.notifier.notify(&Announcement { owner: &owner, object, message: &message });
     }
 
-    /// Reads some objects again for which there was no memory: there may be now. Whether there may be more of them.
+    /// Reads objects again for which there may be memory now. Returns whether there may be more.
     async fn reread(&mut self, cluster: &Cluster) -> bool {
         let may_keep = |name: &Name, bytes| {
             let owner = self.work.owner(name);
@@ -231,7 +232,7 @@ impl<W: Work> Tasks<W> {
         };
         let names = self.rereads.next(AT_ONCE, may_keep);
         for name in &names {
-            // What the watch has seen meanwhile comes next, or has ended it.
+            // The watch may have delivered or deleted it meanwhile.
             let live = cluster.get(&self.kind, Some(&name.0), &name.1).await;
             let Ok(live) = live.inspect_err(|error| tracing::debug!(why = chain(error), "not read again")) else {
                 continue;
@@ -265,7 +266,7 @@ impl<W: Work> Tasks<W> {
         let owner = self.work.owner(&name);
         let uid = object.meta().uid.clone();
         let counted = self.work.counted(bytes);
-        // What is being deleted needs its task for that.
+        // A deletion needs the existing task.
         let is_kept = self.work.writer().keep_in_memory(&owner, Part::Resource, counted);
         if !is_kept && (object.meta().deletion_timestamp.is_none() || !self.running.contains_key(&name)) {
             return self.refuse(name, &owner, uid, bytes);
@@ -273,7 +274,7 @@ impl<W: Work> Tasks<W> {
         if self.work.keep(&owner, &mut object, bytes) {
             self.rereads.remove(&name);
         } else {
-            // Its task says so.
+            // Its task reports it.
             self.rereads.insert(&name, bytes, true);
         }
         if let Some(running) = self.running.get(&name) {
@@ -281,7 +282,7 @@ impl<W: Work> Tasks<W> {
                 running.feed.send_replace(Some(Arc::new(object)));
                 return;
             }
-            // The object was deleted and created again: the old task ends before the new one begins.
+            // The object was deleted and created again: the old task ends before the new one starts.
             self.end_task(&name, None);
         }
         let key = self.kind.key(Some(&name.0), &name.1);
@@ -296,10 +297,10 @@ impl<W: Work> Tasks<W> {
         self.running.insert(name, Running { feed, uid, over });
     }
 
-    /// There is no memory for an object, or for what it has become: the task that it has goes on with what it was.
+    /// Handles an object, or a change of one, without memory. An existing task keeps the last state.
     fn refuse(&mut self, name: Name, owner: &Owner, uid: Option<String>, bytes: usize) {
         if self.running.get(&name).is_some_and(|running| running.uid != uid) {
-            // Seen is what came in its place.
+            // The watch already shows its successor.
             self.end_task(&name, None);
             for part in [Part::Resource, Part::Source] {
                 self.work.writer().keep_in_memory(owner, part, 0);
@@ -320,7 +321,7 @@ impl<W: Work> Tasks<W> {
         self.notifier.notify(&Announcement { owner, object, message: &message });
     }
 
-    /// An object is gone.
+    /// Handles a deleted object.
     fn end(&mut self, name: &Name, last: Option<W::Object>) {
         self.work.see(name, None);
         let owner = self.work.owner(name);
@@ -350,7 +351,7 @@ fn after<T: Future<Output = ()>>(old: Option<CancellationToken>, task: T) -> imp
             old.cancelled().await;
         }
     };
-    // An `async` block would hold the task twice: as what it was given, and as what it awaits.
+    // An `async` block would hold the task twice: as captured variable and as awaited future.
     ended.then(move |()| task)
 }
 
@@ -359,13 +360,13 @@ pub(super) fn name_of(value: &Value) -> Option<Name> {
     Some((text("/metadata/namespace")?, text("/metadata/name")?))
 }
 
-/// What is needed of an object to tell of it.
+/// Returns the parts of an object that are needed to report it.
 pub(super) fn identity_of(value: &Value) -> Value {
     let uid = value.pointer("/metadata/uid").cloned().unwrap_or_default();
     serde_json::json!({ "metadata": { "uid": uid } })
 }
 
-/// Parses one of our resources, without its `managedFields`; or why it cannot be. Its schema prevents that, unless another
+/// Parses a resource of Mainstay, without its `managedFields`. An error is possible only if another version of the
 /// definition is installed.
 pub(super) fn read<T: DeserializeOwned>(mut value: Value) -> Result<T, String> {
     if let Some(metadata) = value.get_mut("metadata").and_then(Value::as_object_mut) {
@@ -388,7 +389,7 @@ mod tests {
     use super::*;
     use mainstay_gitsync::receiver;
 
-    /// Bytes of the task of one object while it waits.
+    /// Returns the size of a waiting task, in bytes.
     fn waiting<A, B, C, D, E, F: Future<Output = ()>>(_: impl Fn(A, B, C, D, E) -> F) -> usize {
         size_of_result(after::<F>)
     }
@@ -405,7 +406,7 @@ mod tests {
             waiting(receiver::run),
             waiting(mainstay_exposure::run),
         ];
-        // Of the eight KiB that each counts as.
+        // Each task counts as 8 KiB.
         assert!(sizes.iter().all(|size| *size <= 6 * 1024 + 512), "{sizes:?} bytes");
     }
 }

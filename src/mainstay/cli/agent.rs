@@ -1,4 +1,4 @@
-//! `mainstay agent`: the agent itself, in a cluster or beside one, until a signal or a failure ends it.
+//! `mainstay agent`: runs the agent, in a cluster or outside of one, until a signal or a failure.
 
 use std::{
     net::SocketAddr,
@@ -26,7 +26,7 @@ use mainstay_gitsync::receiver::BaseUrl;
 use mainstay_manifest::render::Words;
 use mainstay_object::names::DomainName;
 
-/// Shortest and longest time in which everything is audited: a shorter one is a load without use, in a longer one nobody waits.
+/// Minimum and maximum audit interval. A shorter one causes useless load, a longer one finds drift too late.
 const LEAST_INTERVAL: Duration = Duration::from_secs(60);
 const MOST_INTERVAL: Duration = Duration::from_secs(168 * 3600);
 
@@ -117,7 +117,7 @@ pub(super) struct Arguments {
 pub(super) async fn run(arguments: Arguments) -> Result<Exit, Error> {
     logs::start(arguments.log_format, "info");
     local_directory::check(&arguments.data)?;
-    // Invalid variables are reported before anything starts.
+    // Invalid variables are reported before any part starts.
     let base = arguments.receiver_url.unwrap_or(BaseUrl::Unknown);
     let receive = arguments.receive.map(|address| agent::Receive::bind(address, Reach::Anyone, base)).transpose()?;
     let bind = |address| agent::Admit::bind(address, Reach::Anyone);
@@ -164,7 +164,7 @@ pub(super) async fn run(arguments: Arguments) -> Result<Exit, Error> {
     Ok(Exit::Fine)
 }
 
-/// The chosen parts; all of them if none is named.
+/// Returns the chosen components; all of them if none is named.
 pub(super) fn components(chosen: &[Component]) -> Result<Components, Error> {
     if chosen.is_empty() {
         return Ok(Components::default());
@@ -172,7 +172,7 @@ pub(super) fn components(chosen: &[Component]) -> Result<Components, Error> {
     Components::of(chosen).map_err(Error::Components)
 }
 
-/// The certificates in a PEM file; at least one.
+/// Reads at least one certificate from a PEM file.
 fn authorities(file: &Path) -> Result<Arc<RootCertStore>, Error> {
     let failed = |cause: std::io::Error| Error::ClientAuthorities { path: file.to_owned(), cause };
     let wrong = |why: String| failed(std::io::Error::new(std::io::ErrorKind::InvalidData, why));
@@ -188,13 +188,13 @@ fn authorities(file: &Path) -> Result<Arc<RootCertStore>, Error> {
     Ok(Arc::new(authorities))
 }
 
-/// The name of a ServiceAccount.
+/// Parses the name of a ServiceAccount.
 fn service_account(text: &str) -> Result<String, String> {
     let is_name = ServiceAccount::new("default", text).is_some();
     if is_name { Ok(text.to_owned()) } else { Err("write lower case letters, digits, - and .".to_owned()) }
 }
 
-/// A time such as `1h`, or `0`.
+/// Parses a duration such as `1h`, or `0`.
 fn audit_interval(text: &str) -> Result<Duration, String> {
     let read = if text == "0" { Ok(Duration::ZERO) } else { text.parse::<Span>().map(|span| span.0) };
     match read {
@@ -204,7 +204,7 @@ fn audit_interval(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// Bytes, such as `900Mi` or `5Gi`.
+/// Parses a size such as `900Mi` or `5Gi`, in bytes.
 pub(super) fn bytes(text: &str) -> Result<u64, String> {
     let units = [("Ki", 10), ("Mi", 20), ("Gi", 30), ("Ti", 40)];
     let read = units.iter().find_map(|(unit, bits)| {
@@ -214,13 +214,13 @@ pub(super) fn bytes(text: &str) -> Result<u64, String> {
     read.filter(|bytes| *bytes > 0).ok_or_else(|| "write a size such as 900Mi or 5Gi".to_owned())
 }
 
-/// The same, or a number of bytes, as Kubernetes tells a container.
+/// Parses such a size, or a number of bytes, as in a container's resource fields.
 fn memory(text: &str) -> Result<usize, String> {
     let read = text.parse().or_else(|_| bytes(text))?;
     usize::try_from(read).map_err(|_| "write a size such as 160Mi".to_owned())
 }
 
-/// The environment. Variables that are not UTF-8 are converted lossily: no setting accepts them, and none is ignored.
+/// Returns the environment. Variables that are not UTF-8 are converted lossily, so they are reported, not ignored.
 fn variables() -> impl Iterator<Item = (String, String)> {
     let text = |word: std::ffi::OsString| word.to_string_lossy().into_owned();
     std::env::vars_os().map(move |(name, value)| (text(name), text(value)))

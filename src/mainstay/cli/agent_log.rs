@@ -1,6 +1,6 @@
-//! `mainstay logs`: the log of the agent, or its lines about one object.
+//! `mainstay logs`: prints the agent's log, or its lines about one object.
 //!
-//! Deliberately absent: the logs of what GitSyncs manage, which `kubectl logs` prints.
+//! Not here: the logs of managed objects, which `kubectl logs` prints.
 
 use std::{collections::VecDeque, time::Duration};
 
@@ -40,7 +40,7 @@ pub(super) struct Arguments {
     connection: Connection,
 }
 
-/// The container of the agent in its pod.
+/// The agent's container in its pod.
 const CONTAINER: &str = "mainstay";
 
 pub(super) async fn run(arguments: &Arguments) -> Result<Exit, Error> {
@@ -55,7 +55,7 @@ pub(super) async fn run(arguments: &Arguments) -> Result<Exit, Error> {
     let options = LogOptions {
         container: Some(CONTAINER.to_owned()),
         follow: arguments.follow,
-        // Of one object the last lines are counted here.
+        // For one object, the last lines are counted after filtering.
         tail: arguments.tail.filter(|_| about.is_none()).map(|lines| u32::try_from(lines).unwrap_or(u32::MAX)),
         since_seconds: arguments.since.map(|Span(since)| seconds(since)),
     };
@@ -95,12 +95,12 @@ pub(super) async fn run(arguments: &Arguments) -> Result<Exit, Error> {
     Ok(Exit::Fine)
 }
 
-/// In whole seconds, and not fewer.
+/// Returns the duration in whole seconds, rounded up.
 fn seconds(since: Duration) -> u64 {
     since.as_secs() + u64::from(since.subsec_nanos() > 0)
 }
 
-/// The object that lines are about.
+/// Returns the object to filter by.
 async fn about(arguments: &Arguments, cluster: &Cluster) -> Result<Option<Key>, Error> {
     let namespace = arguments.connection.namespace(cluster);
     Ok(match chosen(&arguments.words)? {
@@ -113,7 +113,7 @@ async fn about(arguments: &Arguments, cluster: &Cluster) -> Result<Option<Key>, 
     })
 }
 
-/// The pods of the agent.
+/// Returns the pods of the agent.
 async fn pods(cluster: &Cluster, namespace: &str) -> Result<Vec<String>, Error> {
     let pods = cluster.kind("v1", "Pod").await?.ok_or_else(|| Error::UnknownKind("Pod".to_owned()))?;
     let selection = Selection::labelled("app.kubernetes.io/name", names::LEASE).within(namespace);
@@ -123,11 +123,11 @@ async fn pods(cluster: &Cluster, namespace: &str) -> Result<Vec<String>, Error> 
     Ok(names.collect())
 }
 
-/// Which lines are shown.
+/// Selects the lines to print.
 #[derive(Default)]
 struct Filter {
     about: Option<Key>,
-    /// Whether the last line was shown: lines that are indented belong to it.
+    /// Whether the last line was printed. Indented lines belong to it.
     is_shown: bool,
 }
 
@@ -141,7 +141,7 @@ impl Filter {
     }
 }
 
-/// Whether a line names the object: by its kind, or in a field of its own.
+/// Returns whether a line names the object, by its kind or in a separate field.
 fn is_about(line: &str, key: &Key) -> bool {
     let place = key.namespace.as_deref().map_or_else(|| key.name.to_string(), |place| format!("{place}/{}", key.name));
     let is_part = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '/' | '_');

@@ -1,6 +1,6 @@
-//! `mainstay bench`: what the agent costs, as one Markdown table.
+//! `mainstay bench`: prints the agent's resource usage as one Markdown table.
 //!
-//! Deliberately absent: the measurement, which knows the agent only from outside (the crate `mainstay-bench`).
+//! Not here: the measurement, which only sees the agent from outside (the crate `mainstay-bench`).
 
 use std::path::PathBuf;
 

@@ -123,7 +123,7 @@ async fn fetch(arguments: Fetch) -> Result<(), BuildFailure> {
         (digest, true) => format!("the dependencies {digest} of the previous image"),
         (digest, false) => format!("the dependencies {digest} to install"),
     };
-    // The log is informational: if it cannot be written, that is no failure.
+    // The log is informational, so a failure to write it is ignored.
     let _ = output::print(&format!("{} files{from}; {dependencies}\n", fetched.files));
     report(&FetchReport { dependencies: fetched.dependencies, reused: fetched.reused });
     Ok(())
@@ -147,7 +147,7 @@ fn request(arguments: Fetch) -> Result<fetch::Request, BuildFailure> {
 }
 
 fn in_git(arguments: &Fetch) -> Result<InGit, mainstay_git::Error> {
-    // A missing value is an empty text, which does not parse; the argument parser has checked it.
+    // A missing value is an empty text, which fails to parse. The argument parser has already checked it.
     let text = |argument: &Option<String>| argument.clone().unwrap_or_default();
     Ok(InGit {
         url: text(&arguments.url).parse()?,
@@ -177,7 +177,7 @@ fn internal(message: &str) -> BuildFailure {
     }
 }
 
-/// Writes the termination message; skipped on machines without its directory.
+/// Writes the termination message. Machines without its directory skip it.
 fn report(message: &impl Serialize) {
     let named = env::var_os(TERMINATION_LOG_ENV);
     let path = named.as_ref().map_or(Path::new(TERMINATION_LOG), Path::new);

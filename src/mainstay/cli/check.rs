@@ -1,7 +1,8 @@
-//! `mainstay check`: tries the cluster, the agent's permissions and the repositories as the agent would, and says what is
-//! wrong.
+//! `mainstay check`: tests the cluster, the agent's permissions and the repositories as the agent would, and reports
+//! problems.
 //!
-//! Repositories are asked from where the command runs: a network policy or a proxy of the cluster is not tried.
+//! Repositories are accessed from the machine of the command, so network policies and proxies of the cluster are not
+//! tested.
 //!
 //! Invariant: nothing is written. Invariant: no value of a Secret is printed.
 
@@ -33,9 +34,9 @@ use mainstay_object::printable;
 const ROLES: &str = include_str!("../../../manifests/rbac.yaml");
 /// The agent's ServiceAccount.
 const ACCOUNT: &str = "mainstay";
-/// Reviews that are in flight at the same time.
+/// Maximum number of concurrent reviews.
 const AT_ONCE: usize = 8;
-/// Lacking permissions that one line names.
+/// Maximum number of missing permissions in one line.
 const SHOWN: usize = 5;
 
 /// Arguments of `check`.
@@ -74,11 +75,11 @@ fn verify_mode(text: &str) -> Result<VerifyMode, String> {
     serde_json::from_value(json!(text)).map_err(|_| "it is HEAD, Tag or TagAndHEAD".to_owned())
 }
 
-/// Prints findings, and remembers whether one was bad.
+/// Prints findings, and records whether one is a problem.
 struct Report {
     exit: Exit,
     output: OutputArgument,
-    /// What is printed at the end, unless people read it.
+    /// The items to print at the end, for machine-readable output.
     items: Vec<Value>,
     progress: Progress,
 }
@@ -104,7 +105,7 @@ impl Report {
         }
     }
 
-    /// The exit code, once everything is printed.
+    /// Returns the exit code, once everything is printed.
     fn finish(self) -> Result<Exit, Error> {
         drop(self.progress);
         if !self.output.is_text() {
@@ -179,7 +180,7 @@ pub(super) async fn run(arguments: Arguments) -> Result<Exit, Error> {
     report.finish()
 }
 
-/// What the ConfigMap of the operator's settings says, if there is one.
+/// Returns the findings about the operator's settings, if their ConfigMap exists.
 async fn settings(cluster: &Cluster, namespace: &str) -> Result<Vec<Finding>, Error> {
     let maps = Kind::fixed("v1", "ConfigMap", "configmaps", Scope::Namespaced);
     let Some(mut map) = cluster.get(&maps, Some(namespace), names::SETTINGS).await? else { return Ok(Vec::new()) };
@@ -202,7 +203,7 @@ async fn settings(cluster: &Cluster, namespace: &str) -> Result<Vec<Finding>, Er
     })
 }
 
-/// Whether an agent leads.
+/// Returns whether an agent leads.
 fn agent(lease: &Lease) -> Finding {
     let namespace = &lease.namespace;
     match &lease.holder {
@@ -214,7 +215,7 @@ fn agent(lease: &Lease) -> Finding {
     }
 }
 
-/// How much was installed, by the arguments of the agent.
+/// The installed parts, by the arguments of the agent.
 #[derive(Clone, Copy, Debug)]
 struct Installed {
     functions: bool,
@@ -222,7 +223,7 @@ struct Installed {
 }
 
 impl Installed {
-    /// As its Deployment says; as usual, without one.
+    /// Reads the agent's Deployment. Without one, the defaults apply.
     async fn find(cluster: &Cluster, namespace: &str) -> Result<Self, Error> {
         let deployments = Kind::fixed("apps/v1", "Deployment", "deployments", Scope::Namespaced);
         let found = cluster.get(&deployments, Some(namespace), ACCOUNT).await?.unwrap_or_default();
@@ -236,7 +237,7 @@ impl Installed {
     }
 }
 
-/// Whether the agent's ServiceAccount may do what its roles in `manifests/` say.
+/// Checks whether the agent's ServiceAccount has the permissions of its roles in `manifests/`.
 async fn permissions(cluster: &Cluster, lease: &Lease, installed: Installed) -> Result<Finding, Error> {
     let namespace = lease.namespace.as_str();
     let accounts = Kind::fixed("v1", "ServiceAccount", "serviceaccounts", Scope::Namespaced);
@@ -285,14 +286,15 @@ async fn permissions(cluster: &Cluster, lease: &Lease, installed: Installed) -> 
     })
 }
 
-/// What the agent's roles allow, as words and as attributes of a review.
+/// Returns the permissions of the agent's roles, as text and as attributes of a review.
 fn needed(namespace: &str, installed: Installed) -> Result<Vec<(String, Value)>, Error> {
     let mut needed = Vec::new();
     for document in serde_yaml::Deserializer::from_str(ROLES) {
         let role = Value::deserialize(document).map_err(Error::WriteYaml)?;
         let (kind, name) = (role["kind"].as_str(), role["metadata"]["name"].as_str());
         let within = match (kind, name) {
-            // With `--profile restricted`, it depends on the flags of the installation what it needs in other namespaces.
+            // With `--profile restricted`, the needed permissions in other namespaces depend on the flags of the
+            // installation.
             (Some("ClusterRole"), Some("mainstay-agent")) if !installed.restricted => None,
             (Some("ClusterRole"), Some("mainstay-functions")) if installed.functions => None,
             (Some("Role"), _) => Some(namespace),

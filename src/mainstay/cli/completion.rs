@@ -1,8 +1,8 @@
-//! `mainstay completion`: what a shell needs to complete our commands, and the names that it completes from the cluster.
+//! `mainstay completion`: prints the completion script of a shell, and completes names from the cluster.
 //!
-//! The script asks this program again at each completion ([`answer`]).
+//! The script calls this program at each completion ([`answer`]).
 //!
-//! Invariant: a completion takes at most two seconds, and says nothing where the cluster cannot be asked.
+//! Invariant: a completion takes at most two seconds, and is empty if the cluster cannot be reached.
 
 use std::{ffi::OsStr, sync::OnceLock, time::Duration};
 
@@ -18,11 +18,11 @@ use super::{
 };
 use mainstay_cluster::{Cluster, Selection};
 
-/// The variable by which a script asks.
+/// Environment variable that the script sets.
 const VARIABLE: &str = "COMPLETE";
-/// How long a completion may take.
+/// Maximum time of a completion.
 const WITHIN: Duration = Duration::from_secs(2);
-/// Names that are completed, at most.
+/// Maximum number of completed names.
 const MOST: usize = 500;
 
 /// Arguments of `completion`.
@@ -32,15 +32,15 @@ pub(super) struct Arguments {
     shell: Shell,
 }
 
-/// What makes the commands.
+/// Creates the commands.
 type Factory = fn() -> clap::Command;
 
-/// The commands that are completed, for the completion of names.
+/// The completed commands, needed to complete names.
 static COMMANDS: OnceLock<Factory> = OnceLock::new();
 
-/// Answers a script of a shell, if one asks, and ends the process.
+/// Answers a shell's completion script and ends the process, if a script has called it.
 pub(super) fn answer(commands: Factory) {
-    // A process answers once.
+    // A process answers only once.
     let _ = COMMANDS.set(commands);
     CompleteEnv::with_factory(commands).var(VARIABLE).complete();
 }
@@ -48,7 +48,7 @@ pub(super) fn answer(commands: Factory) {
 /// Prints the script for a shell.
 pub(super) fn run(arguments: &Arguments) -> Result<Exit, Error> {
     let program = std::env::args().next().unwrap_or_default();
-    // Beside the PATH, the script names this very program.
+    // If the program is not on the PATH, the script uses its full path.
     let program = if program.contains('/') {
         std::path::absolute(&program).map_or(program, |path| path.to_string_lossy().into_owned())
     } else {
@@ -63,17 +63,17 @@ pub(super) fn run(arguments: &Arguments) -> Result<Exit, Error> {
     Ok(Exit::Fine)
 }
 
-/// The names of GitSyncs.
+/// Completes names of GitSyncs.
 pub(super) fn git_syncs(current: &OsStr) -> Vec<CompletionCandidate> {
     names(GIT_SYNCS, current)
 }
 
-/// The kinds that `get` prints.
+/// Completes the kinds of `get`.
 pub(super) fn kinds(current: &OsStr) -> Vec<CompletionCandidate> {
     beginning(resource::words().map(str::to_owned), current)
 }
 
-/// The names of the kind that `get` is asked for.
+/// Completes names of the kind in the `get` command.
 pub(super) fn names_of_kind(current: &OsStr) -> Vec<CompletionCandidate> {
     let kinds = words().and_then(|words| words.try_get_one::<resource::Asked>("asked").ok().flatten().cloned());
     match kinds.as_ref().map(|asked| &asked.resources[..]) {
@@ -87,7 +87,7 @@ fn beginning(words: impl Iterator<Item = String>, current: &OsStr) -> Vec<Comple
     words.filter(|word| word.starts_with(&*current)).map(CompletionCandidate::new).collect()
 }
 
-/// The words of the line so far, as the command that they name reads them.
+/// Parses the words of the line so far, with the command that they name.
 fn words() -> Option<ArgMatches> {
     let words = std::env::args_os().skip_while(|word| word != "--").skip(1);
     let mut matches = COMMANDS.get()?().ignore_errors(true).try_get_matches_from(words).ok()?;
@@ -97,7 +97,7 @@ fn words() -> Option<ArgMatches> {
     Some(matches)
 }
 
-/// The names of a kind in the cluster and the namespace of the line.
+/// Completes names of a kind, in the cluster and the namespace of the line.
 fn names(resource: Resource, current: &OsStr) -> Vec<CompletionCandidate> {
     let Some(words) = words() else { return Vec::new() };
     let namespace = words.try_get_one::<String>("namespace").ok().flatten().cloned();

@@ -6,9 +6,9 @@ use super::Error;
 use mainstay_api::Span;
 use mainstay_cluster::{Cluster, Kind, Origin, Selection};
 
-/// Where `mainstay install` puts the agent unless told otherwise.
+/// Default namespace of `mainstay install`.
 pub(super) const DEFAULT_NAMESPACE: &str = "mainstay-system";
-/// The heading of the flags that choose a cluster, in the help of commands.
+/// Heading of the flags that select a cluster, in the help of commands.
 pub(super) const HEADING: &str = "Cluster";
 
 /// Flags that choose the cluster and the user, as kubectl has them. They may stand before the command, too.
@@ -37,7 +37,7 @@ pub(super) struct ClusterArguments {
     request_timeout: Option<Duration>,
 }
 
-/// A time such as `5s`, or seconds; nothing is no timeout.
+/// Parses a duration such as `5s`, or a number of seconds. Zero means no timeout.
 fn timeout(text: &str) -> Result<Duration, String> {
     if let Ok(seconds) = text.parse::<u32>() {
         return Ok(Duration::from_secs(seconds.into()));
@@ -46,7 +46,7 @@ fn timeout(text: &str) -> Result<Duration, String> {
 }
 
 impl ClusterArguments {
-    /// The configuration that they choose.
+    /// Returns the origin of the configuration that the flags select.
     pub(super) fn origin(&self) -> Origin {
         Origin {
             kubeconfig: self.kubeconfig.clone(),
@@ -59,7 +59,7 @@ impl ClusterArguments {
         }
     }
 
-    /// Reads the configuration; sends no request yet.
+    /// Reads the configuration. It sends no request yet.
     pub(super) async fn connect(&self) -> Result<Cluster, Error> {
         Ok(Cluster::from_origin(&self.origin()).await?)
     }
@@ -86,7 +86,7 @@ pub(super) struct WideConnection {
 }
 
 impl WideConnection {
-    /// The GitSync of this name, or all of the namespace or the cluster.
+    /// Returns the selection of one GitSync by name, or of all in the namespace or the cluster.
     pub(super) fn selection(&self, cluster: &Cluster, name: Option<&str>) -> Selection {
         if self.all_namespaces {
             return Selection::default();
@@ -110,24 +110,25 @@ pub(super) struct HomeConnection {
 }
 
 impl HomeConnection {
-    /// Reads the configuration; sends no request yet.
+    /// Reads the configuration. It sends no request yet.
     pub(super) async fn connect(&self) -> Result<Cluster, Error> {
         self.cluster.connect().await
     }
 }
 
 impl Connection {
-    /// Reads the configuration; sends no request yet.
+    /// Reads the configuration. It sends no request yet.
     pub(super) async fn connect(&self) -> Result<Cluster, Error> {
         self.cluster.connect().await
     }
 
-    /// The namespace of the flag.
+    /// Returns the namespace of the flag.
     pub(super) fn given_namespace(&self) -> Option<&str> {
         self.namespace.as_deref()
     }
 
-    /// The namespace of a command that needs no cluster: `default` where no kubeconfig can be used, unless a flag names one.
+    /// Returns the namespace of a command that needs no cluster: that of the flag or kubeconfig, or `default` without
+    /// a usable kubeconfig.
     pub(super) async fn namespace_without_cluster(&self) -> Result<String, Error> {
         if let Some(namespace) = &self.namespace {
             return Ok(namespace.clone());
@@ -139,13 +140,13 @@ impl Connection {
         }
     }
 
-    /// The namespace of the command.
+    /// Returns the namespace of the command.
     pub(super) fn namespace(&self, cluster: &Cluster) -> String {
         self.namespace.clone().unwrap_or_else(|| cluster.default_namespace())
     }
 }
 
-/// The served kind of one of Mainstay's resources.
+/// Returns the served kind of one of Mainstay's resources.
 pub(super) async fn own_kind<R>(cluster: &Cluster) -> Result<Arc<Kind>, Error>
 where
     R: kube::Resource<DynamicType = ()>,

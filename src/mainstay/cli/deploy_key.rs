@@ -1,22 +1,22 @@
-//! The page of a repository at its Git host where a deploy key is added.
+//! The page of a Git host for adding a deploy key to a repository.
 
 use mainstay_git::RemoteUrl;
 
-/// The page of a repository's deploy keys, and what to know about it.
+/// The page for a repository's deploy keys, with advice.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Page {
     /// Its address; `None` if the host is unknown.
     pub(super) url: Option<String>,
-    /// What to do there.
+    /// The instructions for the page.
     pub(super) advice: &'static str,
 }
 
-/// Whether the host takes RSA keys only, which the agent does not make.
+/// Returns whether the host accepts only RSA keys, which the agent does not create.
 pub(super) fn takes_only_rsa(repository: &RemoteUrl) -> bool {
     matches!(repository.host().unwrap_or_default(), "ssh.dev.azure.com" | "vs-ssh.visualstudio.com")
 }
 
-/// The page for a repository.
+/// Returns the page for a repository.
 pub(super) fn page(repository: &RemoteUrl) -> Page {
     let path = repository.repository_path().unwrap_or_default();
     let first_two = || {

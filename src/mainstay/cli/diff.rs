@@ -1,8 +1,8 @@
-//! `mainstay diff`: what differs from the repository and was not reverted, field by field; or what a work tree or a revision
-//! would change (`preview`).
+//! `mainstay diff`: prints unreverted drift field by field; or the changes that a work tree or a revision would make
+//! (`preview`).
 //!
-//! Deliberately absent: a comparison of its own of what was applied. What differs is what the agent has found, and says in the status: the first
-//! objects of each GitSync, the first fields of each object, and no value of a Secret.
+//! Not here: a comparison with the cluster. The command prints the drift in the status, as found by the agent: the
+//! first objects of each GitSync, the first fields of each object, and no value of a Secret.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -55,7 +55,7 @@ fn is_known_to_be_equal(sync: &GitSync) -> bool {
     sync.status.as_ref().is_some_and(|status| unknown(status).is_none() && status.drifted_objects == 0)
 }
 
-/// Why nobody knows whether anything differs, if so.
+/// Returns why the drift is unknown, if it is.
 fn unknown(status: &GitSyncStatus) -> Option<&str> {
     match conditions::status(&status.conditions, conditions::Type::Drifted) {
         Some(condition) if condition.status == "Unknown" => Some(&condition.message),
@@ -93,7 +93,7 @@ fn text(sync: &GitSync, now: Timestamp) -> String {
     text
 }
 
-/// One object: `-` is in the cluster, `+` in the repository, as `kubectl diff` has it.
+/// Returns one object: `-` is in the cluster, `+` in the repository, as in `kubectl diff`.
 fn hunk(drifted: &Drifted, now: Timestamp) -> String {
     let mut lines = vec![format!("{}, {}", drifted.object, drift::circumstances(drifted, now))];
     if drifted.is_absent() {
@@ -109,7 +109,7 @@ fn hunk(drifted: &Drifted, now: Timestamp) -> String {
     let is_listed = |field: &&String| drifted.changes.iter().any(|change| change.field == **field);
     let without_values = drifted.fields.iter().filter(|field| !drifted.is_absent() && !is_listed(field));
     lines.extend(without_values.map(|field| format!("  {field} (values are not shown)")));
-    // A field's name and a value may hold anything, also the end of a line.
+    // Names of fields and values may contain line breaks.
     lines.iter().map(|line| format!("  {}\n", printable(line))).collect::<Vec<_>>().concat()
 }
 

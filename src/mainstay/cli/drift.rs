@@ -1,4 +1,4 @@
-//! Remaining drift as commands show it.
+//! Formats remaining drift for commands.
 
 use jiff::Timestamp;
 
@@ -7,12 +7,12 @@ use mainstay_api::GitSyncStatus;
 use mainstay_api::git_sync::{DriftReason, Drifted, UNKNOWN};
 use mainstay_object::printable;
 
-/// How many objects differ, beside the other counts.
+/// Returns the number of drifted objects, to follow other counts.
 pub(super) fn count(status: &GitSyncStatus) -> String {
     if status.drifted_objects == 0 { String::new() } else { format!(", {} drifted", status.drifted_objects) }
 }
 
-/// What differs in an object, for how long, and why it was not reverted, in several lines.
+/// Returns the drift of an object in several lines: fields, duration, and why it was not reverted.
 pub(super) fn row(drifted: &Drifted, now: Timestamp) -> String {
     let what = match drifted.fields.as_slice() {
         _ if drifted.is_absent() => " does not exist".to_owned(),
@@ -22,12 +22,12 @@ pub(super) fn row(drifted: &Drifted, now: Timestamp) -> String {
     let text = format!("{}{what}, {}", drifted.object, circumstances(drifted, now));
     let changes = drifted.changes.iter();
     let changes = changes.map(|change| format!("{}: {} → {}", change.field, change.found, change.restored));
-    // A field's name may hold anything, also the end of a line.
+    // Names of fields may contain line breaks.
     let lines = std::iter::once(text).chain(changes).map(|line| printable(&line).into_owned());
     lines.collect::<Vec<_>>().join("\n      ")
 }
 
-/// For how long an object differs, by whom, why it was not reverted, and when that is tried again.
+/// Returns how long an object has drifted, its author, why it was not reverted, and the next attempt.
 pub(super) fn circumstances(drifted: &Drifted, now: Timestamp) -> String {
     let since = ago(now.duration_since(drifted.since.0).as_secs());
     let who = if drifted.who == UNKNOWN { String::new() } else { format!(", by {}", drifted.who) };
@@ -43,7 +43,7 @@ pub(super) fn circumstances(drifted: &Drifted, now: Timestamp) -> String {
     text
 }
 
-/// Why an object was not reverted.
+/// Returns why an object was not reverted.
 fn why(reason: DriftReason) -> &'static str {
     match reason {
         DriftReason::Report => "spec.drift is Report",

@@ -1,4 +1,4 @@
-//! Failures of commands.
+//! Errors of commands.
 
 use std::{io, path::PathBuf};
 
@@ -71,7 +71,7 @@ pub(super) enum Error {
     Settings(Vec<mainstay_function::InvalidVariable>),
     #[error("these {what} cannot be used:\n{}", .problems.iter().map(|wrong| format!("  {wrong}")).collect::<Vec<_>>().join("\n"))]
     Install {
-        /// Flags, or values where there are files of them.
+        /// The source of the problems: flags or values files.
         what: &'static str,
         problems: Vec<String>,
     },
@@ -146,7 +146,7 @@ pub(super) enum Error {
 }
 
 impl Error {
-    /// The hint.
+    /// Returns the hint.
     pub(super) fn hint(&self) -> Option<String> {
         match self {
             Self::LocalDirectory(error) => error.hint(),

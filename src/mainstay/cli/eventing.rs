@@ -1,4 +1,4 @@
-//! `mainstay eventing`: the process that accepts and delivers events, and what it could not deliver.
+//! `mainstay eventing`: the process that accepts and delivers events, and the list of undeliverable ones.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;

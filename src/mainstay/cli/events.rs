@@ -1,6 +1,6 @@
-//! `mainstay events`: the Events of GitSyncs and of the objects that they manage, newest last.
+//! `mainstay events`: prints the Events of GitSyncs and their managed objects, newest last.
 //!
-//! Deliberately absent: the Events of what those objects have for children, which `kubectl events` shows.
+//! Not here: the Events of children of these objects, which `kubectl events` shows.
 
 mod event;
 
@@ -34,11 +34,11 @@ use mainstay_gitsync::Listing;
 use mainstay_object::Key;
 use mainstay_object::failure::chain;
 
-/// Events that are read from one namespace, at most.
+/// Maximum number of Events that are read per namespace.
 const MOST: usize = 5000;
-/// Namespaces that are asked one by one. Where there are more, all are asked at once.
+/// Maximum number of namespaces that are read one by one. Beyond it, all namespaces are read at once.
 const NAMESPACES: usize = 5;
-/// Least time between two looks at what is managed.
+/// Minimum time between reads of the managed objects.
 const REFRESH: Duration = Duration::from_secs(5);
 
 /// Arguments of `events`.
@@ -93,7 +93,7 @@ pub(super) async fn run(arguments: &Arguments) -> Result<Exit, Error> {
     Ok(Exit::Fine)
 }
 
-/// The kind of Events, as the server has it.
+/// Returns the served kind of Events.
 async fn event_kind(cluster: &Cluster) -> Result<Arc<Kind>, Error> {
     match cluster.kind("v1", "Event").await? {
         Some(kind) => Ok(kind),
@@ -101,12 +101,12 @@ async fn event_kind(cluster: &Cluster) -> Result<Arc<Kind>, Error> {
     }
 }
 
-/// Which of the Events are printed.
+/// Selects the Events to print.
 #[derive(Debug, Default)]
 struct Wanted {
-    /// The object that they are about, in any namespace; `None` for any object.
+    /// The object of the Events, in any namespace; `None` for any object.
     about: Option<Key>,
-    /// In lower case; none for all.
+    /// Types in lower case; empty for all.
     types: Vec<String>,
 }
 
@@ -136,16 +136,16 @@ impl Wanted {
     }
 }
 
-/// Whether an object has the kind and the name that were asked for.
+/// Returns whether an object has the requested kind and name.
 fn is_named(asked: &Key, object: &Key) -> bool {
     (&asked.group, &asked.kind, &asked.name) == (&object.group, &object.kind, &object.name)
 }
 
-/// What Events are asked for.
+/// The objects whose Events are read.
 struct Subjects {
     kind: Arc<Kind>,
     selection: Selection,
-    /// The GitSyncs and what they manage.
+    /// The GitSyncs and their managed objects.
     keys: HashSet<Key>,
     read_at: Instant,
 }
@@ -162,7 +162,7 @@ impl Subjects {
         Ok(Self { kind, selection, keys, read_at: Instant::now() })
     }
 
-    /// Where their Events are: those about cluster-wide objects are in the namespace `default`.
+    /// Returns the namespaces of their Events. Events about cluster-scoped objects are in `default`.
     fn namespaces(&self) -> Vec<Selection> {
         let of = |key: &Key| key.namespace.as_deref().unwrap_or("default").to_owned();
         let names: BTreeSet<String> = self.keys.iter().map(of).collect();
@@ -172,13 +172,13 @@ impl Subjects {
         names.iter().map(|name| Selection::default().within(name)).collect()
     }
 
-    /// The same, if an Event about a GitSync says that it may manage something else now.
+    /// Reads the managed objects again, if an Event about a GitSync indicates that they may have changed.
     async fn after(self, cluster: &Cluster, event: &SeenEvent) -> Result<Self, Error> {
         if !event.object.is("mainstay.dev", "GitSync") || self.read_at.elapsed() < REFRESH {
             return Ok(self);
         }
         match Self::read(cluster, Arc::clone(&self.kind), self.selection.clone()).await {
-            // It was deleted; its last Events are still to come.
+            // It was deleted; its last Events may still arrive.
             Err(Error::NoSync { .. } | Error::Missing { .. }) => Ok(self),
             read => read,
         }
@@ -197,7 +197,7 @@ async fn watch(
     let within = if within.len() == 1 { within.remove(0) } else { Selection::default() };
     let mut stream = cluster.watch(kind, within);
     let mut listed = Vec::new();
-    // What was printed before a lost connection is not printed again.
+    // Events printed before a lost connection are not repeated.
     let mut printed: Option<Timestamp> = None;
     loop {
         let event = tokio::select! {

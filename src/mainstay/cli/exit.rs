@@ -7,14 +7,14 @@ use super::{
     style::{Style, paint},
 };
 
-/// The exit code of a command that could be carried out.
+/// The exit code of a command that was carried out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Exit {
     /// No differences.
     Fine = 0,
-    /// There are differences, or something is not in sync.
+    /// There are differences, or an object is not in sync.
     Differs = 1,
-    /// Something that was checked does not work.
+    /// A checked part does not work.
     Failed = 2,
 }
 
@@ -24,7 +24,7 @@ impl From<Exit> for ExitCode {
     }
 }
 
-/// Prints a failure on standard error: the attempt, its causes indented, then the hint. Exit code 2.
+/// Prints a failure on standard error: the attempt, its indented causes, then the hint. The exit code is 2.
 pub(super) fn report(error: &Error) -> ExitCode {
     output::note(&text(error));
     ExitCode::from(2)

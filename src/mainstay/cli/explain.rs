@@ -1,4 +1,4 @@
-//! `mainstay explain`: what the reason of a condition means, and what to do about it.
+//! `mainstay explain`: prints the meaning and the remedy of a condition's reason.
 
 use serde_json::{Value, json};
 
@@ -22,10 +22,10 @@ pub(super) struct Arguments {
 /// A reason of a condition.
 struct Explanation {
     reason: String,
-    /// Kinds whose conditions have it.
+    /// Kinds whose conditions have this reason.
     of: &'static str,
     meaning: &'static str,
-    /// Empty if nothing has to be done.
+    /// Empty if nothing needs to be done.
     remedy: &'static str,
 }
 
@@ -48,7 +48,7 @@ fn all() -> Vec<Explanation> {
     others.chain(functions).collect()
 }
 
-/// A reason that exists, in any case.
+/// Parses an existing reason, ignoring case.
 fn known(text: &str) -> Result<String, String> {
     let found = all().into_iter().find(|one| one.reason.eq_ignore_ascii_case(text));
     found

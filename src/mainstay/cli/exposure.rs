@@ -1,4 +1,4 @@
-//! What APIRules may name: the arguments that `agent` and `dev` share.
+//! Arguments for APIRules that `agent` and `dev` share.
 
 use mainstay_exposure::{IssuerOrigin, Settings};
 use mainstay_object::names::{DomainName, GatewayRef};
@@ -19,13 +19,13 @@ pub(super) struct Exposure {
 }
 
 impl Exposure {
-    /// The issuers, as URLs.
+    /// Returns the issuers as URLs.
     #[cfg(feature = "dev")]
     pub(super) fn issuers(&self) -> Vec<String> {
         self.issuers.iter().map(ToString::to_string).collect()
     }
 
-    /// The settings of the controller of APIRules.
+    /// Returns the settings of the controller of APIRules.
     pub(super) fn settings(self, default_domain: Option<DomainName>) -> Settings {
         Settings {
             default_domain,

@@ -1,6 +1,6 @@
-//! `--watch`: GitSyncs as they are, again whenever one of them changes.
+//! `--watch`: prints GitSyncs, and again whenever one of them changes.
 //!
-//! Invariant: a state is shown only when it is whole; a lost connection shows nothing until everything was read again.
+//! Invariant: only complete states are printed. After a lost connection, the next output follows a complete list.
 
 use std::{collections::BTreeMap, ops::ControlFlow, sync::Arc};
 
@@ -14,10 +14,10 @@ use mainstay_api::GitSync;
 use mainstay_cluster::{Cluster, Kind, Selection, WatchEvent};
 use mainstay_object::failure::chain;
 
-/// What is watched, by namespace and name.
+/// The watched GitSyncs, by namespace and name.
 pub(super) type Syncs = BTreeMap<String, GitSync>;
 
-/// Calls `changed` with the GitSyncs of the selection, and again after each change of one of them, until Ctrl-C or until it
+/// Calls `changed` with the GitSyncs of the selection, and again after each change of one, until Ctrl-C or until it
 /// breaks.
 pub(super) async fn follow(
     cluster: &Cluster,
@@ -43,18 +43,18 @@ pub(super) async fn follow(
     }
 }
 
-/// The GitSyncs as far as they have been seen.
+/// The GitSyncs seen so far.
 #[derive(Default)]
 struct State {
     known: Syncs,
-    /// The list that is being read.
+    /// The list being read.
     listed: Option<Syncs>,
-    /// Something was shown.
+    /// Whether a state was printed.
     is_shown: bool,
 }
 
 impl State {
-    /// Whether the event makes a whole state that differs from the one before.
+    /// Applies an event. Returns whether the state is complete and differs from the last one.
     fn takes(&mut self, event: WatchEvent) -> Result<bool, Error> {
         match event {
             WatchEvent::Begin => {
@@ -91,7 +91,7 @@ fn differ(before: &Syncs, after: &Syncs) -> bool {
         || after.iter().any(|(name, sync)| before.get(name).is_none_or(|old| differs(old, sync)))
 }
 
-/// Whether more has changed than who wrote what and when.
+/// Returns whether relevant fields differ, not only versions and managers.
 fn differs(before: &GitSync, after: &GitSync) -> bool {
     before.spec != after.spec
         || before.status != after.status

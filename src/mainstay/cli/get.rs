@@ -1,8 +1,8 @@
-//! `mainstay get`: Mainstay's resources, as `kubectl get` prints them.
+//! `mainstay get`: prints Mainstay's resources like `kubectl get`.
 //!
-//! The tables are those of the API server, so that both programs show the same columns.
+//! The tables are those of the API server, so that both programs print the same columns.
 //!
-//! Deliberately absent: other kinds, `jsonpath` and templates, which `kubectl get` has.
+//! Not here: other kinds, `jsonpath` and templates, which `kubectl get` supports.
 
 mod query;
 pub(super) mod resource;
@@ -84,7 +84,7 @@ pub(super) async fn run(arguments: &Arguments) -> Result<Exit, Error> {
     missing.map_or(Ok(Exit::Fine), |what| Err(Error::Missing { what }))
 }
 
-/// Prints tables or names. What does not exist, if anything.
+/// Prints tables or names. Returns an object that does not exist, if any.
 async fn tables(queries: &[Query<'_>], layout: Layout) -> Result<Option<String>, Error> {
     let (mut texts, mut missing) = (Vec::new(), None);
     for query in queries {
@@ -104,7 +104,7 @@ async fn tables(queries: &[Query<'_>], layout: Layout) -> Result<Option<String>,
     Ok(missing)
 }
 
-/// Prints whole objects: one that is named, or a List. What does not exist, if anything.
+/// Prints whole objects: a named one, or a List. Returns an object that does not exist, if any.
 async fn documents(queries: &[Query<'_>], format: Format) -> Result<Option<String>, Error> {
     let (mut items, mut missing) = (Vec::new(), None);
     for query in queries {

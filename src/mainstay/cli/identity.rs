@@ -1,8 +1,9 @@
-//! `mainstay identity`: the public half of the SSH key of a GitRepository, and where to add it.
+//! `mainstay identity`: prints the public half of a GitRepository's SSH key, and where to add it.
 //!
-//! Invariant: nothing of the private half is printed. The public half is computed from it, so it belongs to the key in use.
+//! Invariant: no part of the private half is printed. The public half is computed from it, so it belongs to the key
+//! in use.
 //!
-//! Deliberately absent: making keys. The agent does that, in a Secret that holds none.
+//! Not here: creating keys. The agent does that, in a Secret without a key.
 
 use std::{
     collections::BTreeMap,
@@ -26,7 +27,7 @@ use mainstay_api::{GitRepository, Span, git_repository::AuthType, names};
 use mainstay_cluster::{Cluster, Kind, Part, Scope, Selection};
 use mainstay_git::{PublicHalf, RemoteUrl};
 
-/// How often the Secret is read until the agent has put a key into it.
+/// Interval for reading the Secret until the agent has added a key.
 const POLL_INTERVAL: Duration = Duration::from_millis(300);
 
 /// Arguments of `identity`.
@@ -52,7 +53,7 @@ pub(super) struct Arguments {
     connection: HomeConnection,
 }
 
-/// A GitRepository that is opened with a key, and its Secret.
+/// A GitRepository with a key, and its Secret.
 struct KeyedRepository {
     repository: String,
     url: String,
@@ -96,10 +97,10 @@ struct FoundKey {
 }
 
 impl Search<'_> {
-    /// Waits for a key other than `old`, at most as long as `--wait` says.
+    /// Waits for a key other than `old`, at most for the time of `--wait`.
     async fn wait_for_key(&self, old: Option<&str>) -> Result<FoundKey, Error> {
         let wait = self.arguments.wait.0;
-        // On a timeout, the error names what was missing last.
+        // After a timeout, the error names the last missing part.
         let mut missing = String::new();
         let progress = Progress::begin();
         progress.say("waiting for the agent to make the key");
@@ -131,7 +132,8 @@ impl Search<'_> {
         }
     }
 
-    /// Removes the key from the Secret, so that the agent makes another one; returns the public half of the old key.
+    /// Removes the key from the Secret, so that the agent creates another one. Returns the public half of the old
+    /// key.
     async fn replace(&self, found: &FoundKey) -> Result<String, Error> {
         let FoundKey { keyed, secret, half } = found;
         let namespace = &self.arguments.connection.namespace;
@@ -151,7 +153,7 @@ impl Search<'_> {
     }
 }
 
-/// The GitRepository, or a text that says what is missing.
+/// Returns the GitRepository, or a text about the missing part.
 async fn find_repository(
     cluster: &Cluster,
     namespace: &str,

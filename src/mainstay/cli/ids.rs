@@ -1,19 +1,19 @@
-//! Ids of commits and trees in texts for people: cut to as many digits as Git hosts show.
+//! Shortens ids of commits and trees in texts for users, to the length that Git hosts show.
 
-/// Digits of an id that are shown.
+/// Number of displayed digits of an id.
 pub(super) const ID: usize = 12;
 
-/// Whether this is the whole id of a Git object.
+/// Returns whether a text is the whole id of a Git object.
 pub(super) fn is_id(text: &str) -> bool {
     matches!(text.len(), 40 | 64) && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }
 
-/// The first digits of a commit id.
+/// Returns the first digits of a commit id.
 pub(super) fn short(id: &str) -> String {
     id.chars().take(ID).collect()
 }
 
-/// The text with every id in it cut, but those behind a `=`: they are values in a command to copy.
+/// Shortens every id in the text, except after `=`: those are values in a command to copy.
 pub(super) fn shortened(text: &str) -> String {
     let mut shortened = String::with_capacity(text.len());
     for word in text.split_inclusive(|c: char| !c.is_ascii_alphanumeric()) {
@@ -26,7 +26,7 @@ pub(super) fn shortened(text: &str) -> String {
     shortened
 }
 
-/// The message `applied commit …` without a commit that is said elsewhere. Other messages need theirs.
+/// Removes a commit from the message `applied commit …` if it is shown elsewhere. Other messages keep theirs.
 pub(super) fn without(text: &str, commit: &str) -> String {
     let rest = text.strip_prefix("applied commit ").and_then(|rest| rest.strip_prefix(commit));
     rest.map_or_else(|| text.to_owned(), |rest| format!("applied{rest}"))

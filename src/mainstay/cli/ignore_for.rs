@@ -1,7 +1,7 @@
-//! `mainstay ignore-for`: the rule of `spec.ignore` that leaves to others what they have changed in an object.
+//! `mainstay ignore-for`: prints the rule of `spec.ignore` that keeps changes of other clients to an object.
 //!
-//! What was changed is what the agent has seen and says in the status of the GitSync: drift that remains, and the last reverts.
-//! The rules that are there come before the new one, so that the result can be given to `kubectl patch --type merge` as it is.
+//! The changes are those in the status of the GitSync: remaining drift, and the last reverts. Existing rules precede
+//! the new one, so the output can be passed to `kubectl patch --type merge` unchanged.
 //!
 //! Invariant: no value of the object is printed; it may be a Secret.
 
@@ -14,20 +14,20 @@ use mainstay_api::{GitSync, git_sync::UNKNOWN, ignore::IgnoreRule, overlay::Patc
 use mainstay_engine::managed::{IgnoreRules, Ignored};
 use mainstay_object::{Key, Object, Place, Pointer, printable};
 
-/// A field of which a change was seen.
+/// A changed field.
 #[derive(Debug)]
 struct Change {
     field: String,
-    /// By whom, and what became of it.
+    /// The author and the outcome.
     how: String,
 }
 
-/// What is printed.
+/// The output.
 #[derive(Debug, Default)]
 struct Suggestion {
     /// The new rule; `None` if there is nothing to ignore.
     rule: Option<IgnoreRule>,
-    /// What was seen, and what cannot be ignored, a line each.
+    /// Observed changes, and fields that cannot be ignored, one per line.
     notes: Vec<String>,
 }
 
@@ -55,7 +55,7 @@ pub(super) async fn run(arguments: &ObjectArguments) -> Result<Exit, Error> {
     Ok(if changes.is_empty() { Exit::Fine } else { Exit::Differs })
 }
 
-/// What was seen to be changed in an object, each field once, the latest first.
+/// Returns the observed changes of an object, each field once, the latest first.
 fn changes(sync: &GitSync, key: &Key) -> Vec<Change> {
     let (status, object) = (sync.status.clone().unwrap_or_default(), key.to_string());
     let by = |who: &str| if who == UNKNOWN { String::new() } else { format!("changed by {who}, ") };
@@ -78,7 +78,7 @@ fn changes(sync: &GitSync, key: &Key) -> Vec<Change> {
     all
 }
 
-/// The rule that ignores these changes, and what is to be said about them.
+/// Returns the rule that ignores these changes, with notes.
 fn suggest(sync: &GitSync, key: &Key, live: Option<&Value>, changes: &[Change]) -> Suggestion {
     let mut suggestion = Suggestion::default();
     let known = live.and_then(|live| Object::from_value(live, Place::file("")).ok());
@@ -110,12 +110,12 @@ fn covers(ignored: &Ignored, pointer: &Pointer) -> bool {
 
 fn allowed(pointer: &Pointer) -> Result<(), String> {
     let rule = IgnoreRule { paths: vec![pointer.to_string()], target: None };
-    // Without the place: nobody has written this rule yet.
+    // The message omits the place, because this rule is in no file yet.
     let why = |wrong: String| wrong.split_once("): ").map_or(wrong.clone(), |(_, why)| why.to_owned());
     IgnoreRules::parse(&[rule]).map(drop).map_err(|wrong| format!("it cannot be ignored: {}", why(wrong)))
 }
 
-/// The object, and no other.
+/// Returns a target that selects only the object.
 fn target(key: &Key) -> PatchTarget {
     PatchTarget {
         group: Some(exactly(&key.group)).filter(|group| !group.is_empty()),
@@ -126,7 +126,7 @@ fn target(key: &Key) -> PatchTarget {
     }
 }
 
-/// A regular expression for just this text; most names are one.
+/// Returns a regular expression that matches exactly this text. Most names need no escaping.
 fn exactly(text: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | ':');
     text.chars().map(|c| if is_plain(c) || !c.is_ascii() { c.to_string() } else { format!("\\{c}") }).collect()
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_ignored_already_is_not_ignored_again() {
+    fn ignored_fields_are_not_added_again() {
         let rules = json!([{ "paths": ["/spec", "/metadata/annotations/a.b~1c"], "target": { "name": "web.*" } }]);
         let mut status = status();
         status["lastReverts"] = json!([]);

@@ -1,4 +1,4 @@
-//! The Lease of the agent: who leads, and where.
+//! The agent's Lease: the leader, and its namespace.
 
 use jiff::Timestamp;
 use serde_json::Value;
@@ -7,25 +7,25 @@ use super::{Error, connection::DEFAULT_NAMESPACE, lease_identity};
 use mainstay_api::names;
 use mainstay_cluster::{Cluster, Kind, Scope};
 
-/// The kind of Leases.
+/// Returns the kind of Leases.
 pub(super) fn kind() -> Kind {
     Kind::fixed("coordination.k8s.io/v1", "Lease", "leases", Scope::Namespaced)
 }
 
-/// The Lease of the agent.
+/// The agent's Lease.
 #[derive(Debug)]
 pub(super) struct Lease {
     /// Its namespace.
     pub(super) namespace: String,
-    /// The agent that leads, if one does.
+    /// The leading agent, if any.
     pub(super) holder: Option<String>,
-    /// The version of that agent, if it says so.
+    /// The version of that agent, if known.
     pub(super) version: Option<String>,
 }
 
 impl Lease {
-    /// The one in the namespace `named`. If no agent leads there and it is the default namespace: the one in the kubeconfig's
-    /// namespace, where `mainstay dev` has it.
+    /// Finds the Lease in the namespace `named`. If no agent leads in the default namespace, uses the kubeconfig's
+    /// namespace, as `mainstay dev` does.
     pub(super) async fn find(cluster: &Cluster, named: &str) -> Result<Self, Error> {
         let own = cluster.default_namespace();
         let others = (named == DEFAULT_NAMESPACE && own != named).then_some(own);
@@ -43,13 +43,13 @@ impl Lease {
         Ok(Self { namespace: named.to_owned(), holder: None, version: None })
     }
 
-    /// Whether the agent is part of a running `mainstay dev`, and has no pod.
+    /// Returns whether the agent is part of a running `mainstay dev`, and has no pod.
     pub(super) fn is_of_dev(&self) -> bool {
         self.holder.as_deref() == Some(lease_identity::DEV)
     }
 }
 
-/// Whether the `spec` of a Lease has a holder and has not expired.
+/// Returns whether the `spec` of a Lease has a holder and has not expired.
 pub(super) fn is_held(spec: &Value, now: Timestamp) -> bool {
     let holder = spec["holderIdentity"].as_str().unwrap_or_default();
     let renewed = spec["renewTime"].as_str().and_then(|time| time.parse::<Timestamp>().ok());

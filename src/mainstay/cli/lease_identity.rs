@@ -1,11 +1,11 @@
-//! The identity of this process in the Lease if none is configured: stable across restarts, so that a restarted agent
+//! The default identity of this process in the Lease. It is stable across restarts, so that a restarted agent
 //! continues at once, and unique among running processes.
 //!
-//! The identity is stored in the data directory, in a file that is locked as long as the process lives. A process that
+//! The identity is stored in the data directory, in a file that is locked while the process lives. A process that
 //! cannot get the lock, or has no such file, uses a random identity.
 //!
-//! Invariant: no two running processes have the same identity: the operating system grants the lock to one of them, and
-//! releases it at its end.
+//! Invariant: no two running processes have the same identity: the operating system grants the lock to one of them,
+//! and releases it at its end.
 
 use std::{
     fs::{self, File},
@@ -13,15 +13,15 @@ use std::{
     path::Path,
 };
 
-/// Who holds the Lease of the cluster of `mainstay dev`.
+/// Identity of the agent of `mainstay dev`.
 pub(super) const DEV: &str = "mainstay-dev";
 
 /// File in the data directory with the identity.
 const FILE: &str = "identity";
-/// Maximum length of a stored identity.
+/// Maximum length of a stored identity, in bytes.
 const LONGEST: u64 = 200;
 
-/// An identity, reserved as long as this is held.
+/// An identity, reserved while this is held.
 #[derive(Debug)]
 pub(super) struct LeaseIdentity {
     name: String,
@@ -29,12 +29,12 @@ pub(super) struct LeaseIdentity {
 }
 
 impl LeaseIdentity {
-    /// A configured identity, such as the pod's uid, which must be unique.
+    /// Uses a configured identity, such as the pod's uid, which must be unique.
     pub(super) fn given(name: String) -> Self {
         Self { name, _lock: None }
     }
 
-    /// The identity stored in this data directory, or a random one.
+    /// Returns the identity in this data directory, or a random one.
     pub(super) fn of(data: &Path) -> Self {
         let random = random_identity();
         match stored(data, &random) {
@@ -50,20 +50,20 @@ impl LeaseIdentity {
         }
     }
 
-    /// The identity.
+    /// Returns the identity.
     pub(super) fn name(&self) -> &str {
         &self.name
     }
 }
 
-/// The host's name and a random part, because a host may run several agents.
+/// Returns the host's name with a random part, because a host may run several agents.
 fn random_identity() -> String {
     let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let host = host.trim();
     format!("{}_{:08x}", if host.is_empty() { "mainstay" } else { host }, fastrand::u32(..))
 }
 
-/// The identity stored in the directory (`new` if there is none), and the lock on it.
+/// Returns the identity in the directory (`new` if there is none), and its lock.
 fn stored(data: &Path, new: &str) -> io::Result<(String, File)> {
     fs::create_dir_all(data)?;
     let mut file = File::options().read(true).write(true).create(true).truncate(false).open(data.join(FILE))?;

@@ -1,4 +1,4 @@
-//! How long a pause or a suspension lasts, and when it ends.
+//! The length and the end of a pause or a suspension.
 
 use std::time::Duration;
 
@@ -6,13 +6,13 @@ use jiff::Timestamp;
 
 use mainstay_api::{NotADuration, Span};
 
-/// An end that is over before anybody can see it is a mistake.
+/// Parses a length. A shorter one would end before it has an effect.
 pub(super) fn at_least_a_second(text: &str) -> Result<Span, String> {
     let span: Span = text.parse().map_err(|error: NotADuration| error.to_string())?;
     if span.0 < Duration::from_secs(1) { Err("at least 1s".to_owned()) } else { Ok(span) }
 }
 
-/// When a length of time is over, in whole seconds and not sooner.
+/// Returns the end of a length of time, rounded up to whole seconds.
 pub(super) fn end(now: Timestamp, length: Duration) -> String {
     let end = now.saturating_add(length).and_then(|end| end.saturating_add(Duration::from_nanos(999_999_999)));
     end.unwrap_or(Timestamp::MAX).strftime("%Y-%m-%dT%H:%M:%SZ").to_string()

@@ -1,13 +1,13 @@
-//! `.mainstay`, the directory of local work in the current directory, and what is beneath it.
+//! `.mainstay`, the directory for local work in the current directory, and its content.
 //!
-//! A checkout or an archive may bring such a directory. Links in it would lead what is written and removed elsewhere, and
-//! files in it would be believed, so directories are opened beneath each other without following links.
+//! A checkout or an archive may contain such a directory. Links in it could redirect writes and removals, and files
+//! in it would be trusted. So directories are opened one below the other without following links.
 //!
-//! Invariant: a link, a directory of another user and what Git tracks are refused before anything is written.
-//! Invariant: no other file names the directory, so every command gets in here.
+//! Invariant: a link, a directory of another user and files tracked by Git are refused before anything is written.
+//! Invariant: no other file names the directory, so every command opens it here.
 //!
-//! Deliberately absent: libraries that work beneath a descriptor. libgit2 and the embedded cluster take paths; while the
-//! directories belong to this user alone, nobody else exchanges what was opened.
+//! Not here: access relative to a descriptor in libraries. libgit2 and the embedded cluster use paths. Since the
+//! directories belong to this user, other users cannot replace them.
 
 use std::{
     fs::{self, File, TryLockError},
@@ -19,17 +19,17 @@ use std::{
 use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, fchmod, fstat, mkdirat, openat, statat};
 use rustix::io::Errno;
 
-/// The directory.
+/// Name of the directory.
 const NAME: &str = ".mainstay";
-/// The kubeconfig of the embedded cluster.
+/// Kubeconfig of the embedded cluster.
 pub(super) const KUBECONFIG: &str = ".mainstay/kubeconfig";
-/// The demonstration repository of `mainstay dev`.
+/// Demonstration repository of `mainstay dev`.
 pub(super) const DEMONSTRATION: &str = ".mainstay/demo";
-/// The data of `mainstay agent` and of `mainstay eventing` outside of a cluster.
+/// Data of `mainstay agent` and of `mainstay eventing` outside of a cluster.
 pub(super) const AGENT: &str = ".mainstay/agent";
 pub(super) const EVENTING: &str = ".mainstay/eventing";
 
-/// Why it is not used.
+/// Why the directory is refused.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Error {
     #[error("{path} is a symbolic link, which is not followed", path = .0.display())]
@@ -45,7 +45,7 @@ pub(super) enum Error {
 }
 
 impl Error {
-    /// The hint.
+    /// Returns the hint.
     pub(super) fn hint(&self) -> Option<String> {
         match self {
             Self::Link(path) | Self::Special(path) => {
@@ -61,7 +61,7 @@ impl Error {
     }
 }
 
-/// A directory that was opened without following a link: `.mainstay`, or one beneath it.
+/// A directory opened without following a link: `.mainstay`, or one below it.
 #[derive(Debug)]
 pub(super) struct LocalDirectory {
     path: PathBuf,
@@ -69,12 +69,12 @@ pub(super) struct LocalDirectory {
 }
 
 impl LocalDirectory {
-    /// Opens `.mainstay` of the current directory, or creates it.
+    /// Opens or creates `.mainstay` in the current directory.
     pub(super) fn open() -> Result<Self, Error> {
         Self::open_in(Path::new(""))
     }
 
-    /// The same in another directory.
+    /// Opens or creates `.mainstay` in another directory.
     pub(super) fn open_in(parent: &Path) -> Result<Self, Error> {
         let path = parent.join(NAME);
         refuse_tracked(parent, &path)?;
@@ -82,30 +82,30 @@ impl LocalDirectory {
         let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
         let open = openat(CWD, folder, flags, Mode::empty()).map_err(|error| used(&path, error))?;
         let opened = enter(&open, NAME, path)?;
-        // Pods have Secrets and tokens in files there, and Git must not see them.
+        // Pods have files with Secrets and tokens there, which Git must not track.
         opened.write(".gitignore", "*\n")?;
         Ok(opened)
     }
 
-    /// Its path.
+    /// Returns its path.
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// A directory beneath it, which is created if it is missing.
+    /// Opens or creates a directory below it.
     pub(super) fn directory(&self, name: &str) -> Result<Self, Error> {
         enter(&self.open, name, self.path.join(name))
     }
 
-    /// The same, without anything in it.
+    /// Opens a directory below it, and empties it.
     pub(super) fn empty_directory(&self, name: &str) -> Result<Self, Error> {
         let old = self.directory(name)?;
-        // It follows no link beneath.
+        // This does not follow links below it.
         fs::remove_dir_all(old.path()).map_err(|cause| Error::Use(old.path, cause))?;
         self.directory(name)
     }
 
-    /// The same as [`Self::directory`]; without a link anywhere beneath it.
+    /// Opens a directory like [`Self::directory`], without links anywhere below it.
     pub(super) fn plain_directory(&self, name: &str) -> Result<Self, Error> {
         let found = self.directory(name)?;
         let own = found.open.try_clone().map_err(|cause| Error::Use(found.path.clone(), cause))?;
@@ -113,7 +113,7 @@ impl LocalDirectory {
         Ok(found)
     }
 
-    /// The path of a file in it, which is a file if it is there.
+    /// Returns the path of a file in it. An existing entry must be a regular file.
     pub(super) fn file(&self, name: &str) -> Result<PathBuf, Error> {
         let path = self.path.join(name);
         match self.kind(name, &path)? {
@@ -129,7 +129,7 @@ impl LocalDirectory {
         file.write_all(text.as_bytes()).map_err(|cause| Error::Use(path, cause))
     }
 
-    /// The lock of this directory, unless another process has it.
+    /// Locks the directory; `None` if another process holds the lock.
     pub(super) fn lock(&self) -> Result<Option<File>, Error> {
         let (file, path) = self.create("lock", OFlags::empty())?;
         match file.try_lock() {
@@ -151,8 +151,8 @@ impl LocalDirectory {
     }
 }
 
-/// Judges a path that a command is given: where it leads through `.mainstay`, no link does, and Git does not track it. Nothing
-/// is created.
+/// Checks a path argument. If it contains `.mainstay`, no link and no file tracked by Git may be involved. Nothing is
+/// created.
 pub(super) fn check(path: &Path) -> Result<(), Error> {
     let all: Vec<Component<'_>> = path.components().collect();
     let Some(at) = all.iter().position(|part| part.as_os_str() == NAME) else { return Ok(()) };
@@ -178,7 +178,7 @@ fn used(path: &Path, error: Errno) -> Error {
     Error::Use(path.to_owned(), error.into())
 }
 
-/// What a name is, without following it; `None` if there is nothing.
+/// Returns the type of an entry, without following it; `None` if it does not exist.
 fn kind(folder: &OwnedFd, name: &str) -> Result<Option<FileType>, Errno> {
     match statat(folder, name, AtFlags::SYMLINK_NOFOLLOW) {
         Ok(found) => Ok(Some(FileType::from_raw_mode(found.st_mode))),
@@ -187,7 +187,7 @@ fn kind(folder: &OwnedFd, name: &str) -> Result<Option<FileType>, Errno> {
     }
 }
 
-/// Opens a directory of this user, or creates it, for nobody else to read.
+/// Opens or creates a directory of this user, without access for others.
 fn enter(folder: &OwnedFd, name: &str, path: PathBuf) -> Result<LocalDirectory, Error> {
     let failed = |error| used(&path, error);
     match kind(folder, name).map_err(failed)? {
@@ -209,7 +209,7 @@ fn enter(folder: &OwnedFd, name: &str, path: PathBuf) -> Result<LocalDirectory, 
     Ok(LocalDirectory { path, open })
 }
 
-/// Refuses a directory with a link anywhere beneath it.
+/// Refuses a directory with a link anywhere below it.
 fn refuse_links(folder: OwnedFd, path: &Path) -> Result<(), Error> {
     let mut left = vec![(folder, path.to_owned())];
     while let Some((folder, path)) = left.pop() {
@@ -221,7 +221,7 @@ fn refuse_links(folder: OwnedFd, path: &Path) -> Result<(), Error> {
                 continue;
             }
             let below = path.join(name.to_string_lossy().as_ref());
-            // Not every file system says it in the entry.
+            // Some file systems do not report the type in the entry.
             let found = statat(&folder, name, AtFlags::SYMLINK_NOFOLLOW).map_err(|error| used(&below, error))?;
             match FileType::from_raw_mode(found.st_mode) {
                 FileType::Symlink => return Err(Error::Link(below)),
@@ -237,8 +237,8 @@ fn refuse_links(folder: OwnedFd, path: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-/// Refuses a directory that is in the index of the repository around it. A repository that libgit2 does not open, for example
-/// because it is another user's, says nothing; links are refused all the same.
+/// Refuses a directory in the index of the surrounding repository. A repository that libgit2 cannot open, for example
+/// another user's, is ignored; links are still refused.
 fn refuse_tracked(parent: &Path, path: &Path) -> Result<(), Error> {
     let folder = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
     let Ok(repository) = git2::Repository::discover(folder) else { return Ok(()) };
@@ -246,7 +246,7 @@ fn refuse_tracked(parent: &Path, path: &Path) -> Result<(), Error> {
     let Ok(folder) = fs::canonicalize(folder) else { return Ok(()) };
     let Ok(inside) = folder.strip_prefix(&root) else { return Ok(()) };
     let Ok(index) = repository.index() else { return Ok(()) };
-    // File systems may not tell upper from lower case.
+    // File systems may ignore case.
     let wanted = inside.join(NAME).as_os_str().as_encoded_bytes().to_ascii_lowercase();
     let is_it = |entry: git2::IndexEntry| {
         let name = entry.path.to_ascii_lowercase();
@@ -274,7 +274,7 @@ mod tests {
         assert_eq!(fs::read_dir(room.empty_directory("cluster").unwrap().path()).unwrap().count(), 0);
     }
 
-    /// Each way in which a checkout may lead out of the directory.
+    /// Tests each way in which a checkout could lead outside of the directory.
     #[test]
     fn links_are_refused_and_what_they_lead_to_stays() {
         type Way = fn(&LocalDirectory) -> Result<(), Error>;
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn what_git_tracks_is_refused_also_in_a_directory_below_and_in_capitals() {
+    fn tracked_files_are_refused_in_subdirectories_and_in_capitals() {
         for (tracked, at) in
             [(".mainstay/lock", ""), (".mainstay", ""), ("apps/.mainstay/2/x", "apps"), (".MAINSTAY/lock", "")]
         {

@@ -1,8 +1,8 @@
-//! Logs: to standard error, filtered by `RUST_LOG`.
+//! Logs: written to standard error, filtered by `RUST_LOG`.
 //!
-//! Invariant: the target of the Kubernetes client stays at ERROR, because below it logs whole answers, which may be
-//! Secrets. Its messages about failed requests are filtered out because callers report failures. So are messages of the
-//! SSH client, which contain texts of servers.
+//! Invariant: the Kubernetes client logs only at ERROR, because lower levels contain whole responses, which may be
+//! Secrets. Its messages about failed requests are dropped, because callers report failures. Messages of the SSH
+//! client, which contain text of servers, are dropped, too.
 
 use std::io::IsTerminal as _;
 
@@ -19,7 +19,7 @@ pub(super) enum Format {
     Json,
 }
 
-/// Starts logging; `default` is the filter when `RUST_LOG` is not set.
+/// Starts logging. `default` is the filter if `RUST_LOG` is not set.
 pub(super) fn start(format: Format, default: &str) {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(default));
     let safe = filter_fn(|metadata| match metadata.target() {
@@ -33,6 +33,6 @@ pub(super) fn start(format: Format, default: &str) {
         Format::Text => lines.with_ansi(std::io::stderr().is_terminal()).boxed(),
         Format::Json => lines.json().boxed(),
     };
-    // Fails only if logging was started before, which then continues.
+    // Fails only if logging was started before; it then continues.
     let _ = tracing_subscriber::registry().with(lines.with_filter(safe)).with(filter).try_init();
 }

@@ -1,4 +1,4 @@
-//! `mainstay manifests`: what the agent would read of a directory on disk, and what not and why.
+//! `mainstay manifests`: prints which files of a directory the agent would read, and why not the others.
 
 use std::fs;
 use std::io;
@@ -31,7 +31,7 @@ enum Form {
     Json,
 }
 
-/// Prints what becomes of each file. Exit code 1 if one of them has a problem.
+/// Prints the use of each file. The exit code is 1 if one has a problem.
 pub(super) fn run(arguments: &Arguments) -> Result<Exit, Error> {
     let reports = reports(&arguments.path)?;
     let has_problems = reports.iter().any(|report| matches!(report.state, FileState::Problems(_)));
@@ -51,14 +51,14 @@ fn unread(path: &Path) -> impl FnOnce(io::Error) -> Error {
     move |cause| Error::ReadFile { path, cause }
 }
 
-/// The root of the repository that a directory is in, or the directory itself, and the directory.
+/// Returns the root of the repository around a directory, or the directory itself; and the directory.
 fn root_of(path: &Path) -> Result<(PathBuf, PathBuf), Error> {
     let directory = fs::canonicalize(path).map_err(unread(path))?;
     let root = directory.ancestors().find(|above| above.join(".git").exists()).unwrap_or(&directory).to_owned();
     Ok((root, directory))
 }
 
-/// A base and its overlays that would be built beside each other.
+/// Returns a base and its overlays that would be built side by side.
 fn overlays(path: &Path, reports: &[FileReport]) -> Result<Option<Overlays>, Error> {
     let (root, directory) = root_of(path)?;
     let built = reports.iter().filter(|report| matches!(report.state, FileState::Built));
@@ -103,13 +103,13 @@ fn reports(path: &Path) -> Result<Vec<FileReport>, Error> {
     failed.map_or(Ok(reports), Err)
 }
 
-/// The path below the root of the repository, as Git writes it.
+/// Returns the path below the root of the repository, as Git writes it.
 fn relative(root: &Path, path: &Path) -> String {
     let below = path.strip_prefix(root).unwrap_or(path);
     below.components().map(|part| part.as_os_str().to_string_lossy()).collect::<Vec<_>>().join("/")
 }
 
-/// What a listing says of a file or a link; `None` for a directory and for what is not there.
+/// Returns the listing entry of a file or a link; `None` for a directory and for a missing path.
 fn entry(root: &Path, path: &Path) -> io::Result<Option<Entry>> {
     let metadata = match fs::symlink_metadata(path) {
         Ok(metadata) => metadata,
@@ -124,7 +124,7 @@ fn entry(root: &Path, path: &Path) -> io::Result<Option<Entry>> {
         return Ok(None);
     };
     let path = relative(root, path);
-    // Nothing is cached by it.
+    // The id is not used for caching.
     let id: BlobId = "0".repeat(40).parse().expect("40 digits are an id");
     Ok(Some(Entry { path, id, size: metadata.len(), kind, executable: false, flaw: None }))
 }

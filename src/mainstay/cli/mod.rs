@@ -1,8 +1,8 @@
-//! The command line: one file per command, each from its arguments to an exit code.
+//! The command line: one file per command, from arguments to exit code.
 //!
 //! Invariant: standard output contains only the result; everything else is written to standard error.
 //!
-//! Deliberately absent: how syncing works. Commands use the API server; only `agent` and `dev` start the agent itself.
+//! Not here: syncing. Commands use the API server; only `agent` and `dev` run the agent itself.
 
 mod agent;
 mod agent_log;
@@ -177,8 +177,8 @@ const CLUSTER_FLAGS: &str = "\
 Commands that connect to a cluster accept these flags of kubectl, before or after the command: --kubeconfig, --context,
 --cluster, --user, --as, --as-group, --request-timeout, --namespace.";
 
-/// Size of the pool for blocking calls: at least twice what all remotes together may occupy, so that files, packs and the
-/// name lookup of the API server always get a thread. Idle threads end.
+/// Size of the pool for blocking calls: at least twice the maximum for all remotes. So files, packs and the name
+/// lookup of the API server always get a thread. Idle threads end.
 const BLOCKING_THREADS: usize = 128;
 const _: () = assert!(BLOCKING_THREADS >= 2 * mainstay_git::MAX_THREADS);
 
@@ -204,7 +204,7 @@ pub fn run() -> ExitCode {
     }
 }
 
-/// The commands. The flags of a cluster are in the help of those that speak to one: what clap hands down to the others is hidden.
+/// Returns the commands. Cluster flags that clap passes on to other commands are hidden in their help.
 fn command_line() -> clap::Command {
     Arguments::command().mut_args(|flag| {
         let is_of_cluster = flag.get_help_heading() == Some(connection::HEADING);
@@ -218,7 +218,7 @@ fn parse_words(words: &[OsString]) -> Result<Arguments, clap::Error> {
     Arguments::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut command))
 }
 
-/// Commands of other tools, and what does the same here.
+/// Commands of other tools, with their equivalents.
 const COUNTERPARTS: [(&str, &str); 8] = [
     ("reconcile", "mainstay sync"),
     ("bootstrap", "mainstay install"),
@@ -230,7 +230,7 @@ const COUNTERPARTS: [(&str, &str); 8] = [
     ("rollback", "git revert, and mainstay sync"),
 ];
 
-/// Says in the error which command does what an unknown one does elsewhere.
+/// Adds the equivalent of another tool's command to the error.
 fn with_counterpart(mut error: clap::Error) -> clap::Error {
     let unknown = match error.get(ContextKind::InvalidSubcommand) {
         Some(ContextValue::String(word)) => word.as_str(),
@@ -244,7 +244,7 @@ fn with_counterpart(mut error: clap::Error) -> clap::Error {
     error
 }
 
-/// What the words mean. `sync function` alone is about the GitSync of that name.
+/// Parses the arguments. `sync function` alone is about the GitSync of that name.
 fn parse(words: &[OsString]) -> Result<Arguments, clap::Error> {
     let Some(in_order) = function::words::in_order(words) else { return parse_words(words) };
     let meant = parse_words(&in_order);
@@ -296,7 +296,7 @@ mod tests {
     use super::*;
     use mainstay_function::Settings;
 
-    /// Whether a line is about a Function; `None` if it is refused.
+    /// Returns whether a line is about a Function; `None` if it is refused.
     fn is_about_a_function(line: &str) -> Option<bool> {
         let words: Vec<_> = line.split(' ').map(OsString::from).collect();
         parse(&words).ok().map(|arguments| matches!(arguments.command, Command::Function(_)))
@@ -328,7 +328,7 @@ mod tests {
         assert!(COUNTERPARTS.iter().all(|(word, _)| Arguments::command().find_subcommand(word).is_none()));
     }
 
-    /// Names of the environment variables that a command or one of its own commands reads.
+    /// Returns the names of the environment variables that a command or its subcommands read.
     fn variables(command: &clap::Command) -> Vec<String> {
         let own = command.get_arguments().filter_map(|argument| argument.get_env()?.to_str().map(str::to_owned));
         own.chain(command.get_subcommands().flat_map(variables)).collect()

@@ -1,4 +1,4 @@
-//! The object that a command is about, as kubectl takes it: `deploy/web` or `deploy web`.
+//! The object argument of a command, in kubectl's notation: `deploy/web` or `deploy web`.
 
 use serde_json::{Value, json};
 
@@ -19,19 +19,19 @@ pub(super) struct ObjectArguments {
 }
 
 impl ObjectArguments {
-    /// Kind and name.
+    /// Returns kind and name.
     pub(super) fn kind_and_name(&self) -> Result<(&str, &str), Error> {
         let both = kind_and_name(&self.kind, self.name.as_deref());
         both.ok_or_else(|| Error::NotAnObject { kind: self.kind.clone(), name: self.name.clone() })
     }
 }
 
-/// The identity of an object in JSON and YAML.
+/// Returns the identity of an object for JSON and YAML.
 pub(super) fn facts(key: &Key) -> Value {
     json!({ "group": &*key.group, "kind": &*key.kind, "namespace": key.namespace.as_deref(), "name": &*key.name })
 }
 
-/// Kind and name in `deploy/web` or `deploy web`.
+/// Parses kind and name in `deploy/web` or `deploy web`.
 pub(super) fn kind_and_name<'a>(kind: &'a str, name: Option<&'a str>) -> Option<(&'a str, &'a str)> {
     let (kind, name) = match name {
         None => kind.split_once('/')?,

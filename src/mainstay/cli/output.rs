@@ -1,7 +1,7 @@
-//! Standard output: text for people, and the same facts as JSON or YAML.
+//! Standard output: text for users, and the same content as JSON or YAML.
 //!
-//! Invariant: texts from repositories and servers cannot control the terminal: what controls it is escaped, in JSON and YAML
-//! in a way that readers of those undo.
+//! Invariant: texts from repositories and servers cannot control the terminal. Control characters are escaped; in
+//! JSON and YAML, the escapes are those of the format.
 
 use std::{
     io::{self, Write},
@@ -47,7 +47,7 @@ pub(super) struct OutputArgument {
 }
 
 impl OutputArgument {
-    /// Writes one result: `text`, or the facts in the format that was asked for.
+    /// Writes one result: `text`, or `facts` in the requested format.
     pub(super) fn print(self, facts: &impl Serialize, text: impl FnOnce() -> String) -> Result<(), Error> {
         print(&self.render(Position::Only, facts, text)?)
     }
@@ -61,7 +61,7 @@ impl OutputArgument {
         write(&self.render(Position::InStream, facts, text)?)
     }
 
-    /// Whether people read it.
+    /// Returns whether the format is for users.
     pub(super) fn is_text(self) -> bool {
         matches!(self.output, Format::Text | Format::Wide)
     }
@@ -93,7 +93,8 @@ enum Position {
     InStream,
 }
 
-/// YAML has no escapes outside of double quotes; where one is needed, the document is JSON, which is YAML too.
+/// Returns YAML. It supports escapes only in double quotes; if one is needed, the document is JSON, which is valid
+/// YAML.
 pub(super) fn yaml(facts: &impl Serialize) -> Result<String, Error> {
     let text = serde_yaml::to_string(facts).map_err(Error::WriteYaml)?;
     if !text.contains(|c| is_unprintable(c) && c != '\n') {
@@ -102,19 +103,19 @@ pub(super) fn yaml(facts: &impl Serialize) -> Result<String, Error> {
     Ok(escaped(&serde_json::to_string_pretty(facts).map_err(Error::WriteJson)?, Escape::Yaml))
 }
 
-/// JSON over several lines, for programs.
+/// Returns multi-line JSON.
 pub(super) fn json(facts: &impl Serialize) -> Result<String, Error> {
     Ok(escaped(&serde_json::to_string_pretty(facts).map_err(Error::WriteJson)?, Escape::Json))
 }
 
-/// How a character beyond the first 65 536 is escaped: JSON takes two halves, which YAML does not.
+/// How a character above U+FFFF is escaped: JSON uses surrogate pairs, which YAML does not support.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Escape {
     Json,
     Yaml,
 }
 
-/// JSON and a line feed. What is not printable is within strings and becomes `\uXXXX`.
+/// Returns JSON with a line feed. Unprintable characters occur only in strings and become `\uXXXX`.
 fn escaped(json: &str, escape: Escape) -> String {
     let mut text = String::with_capacity(json.len() + 1);
     for c in json.chars() {
@@ -138,12 +139,12 @@ pub(super) fn print(text: &str) -> Result<(), Error> {
     write(text).map(drop)
 }
 
-/// Writes a line of a stream; breaks when nobody reads it any more.
+/// Writes a line of a stream. Breaks if the pipe is closed.
 pub(super) fn print_line(line: &str) -> Result<ControlFlow<()>, Error> {
     write(&format!("{line}\n"))
 }
 
-/// Writes `text`; breaks when nobody reads it any more.
+/// Writes `text`. Breaks if the pipe is closed.
 pub(super) fn write(text: &str) -> Result<ControlFlow<()>, Error> {
     let mut out = io::stdout().lock();
     let text = written(text, style::is_on(Stream::Out), escape);
@@ -154,7 +155,7 @@ pub(super) fn write(text: &str) -> Result<ControlFlow<()>, Error> {
     }
 }
 
-/// Writes `text` to standard error, for people. A failure to write is ignored.
+/// Writes `text` to standard error, for users. A failure is ignored.
 pub(super) fn note(text: &str) {
     let text = written(text, style::is_on(Stream::Error), escape);
     let _ = io::stderr().lock().write_all(text.as_bytes());

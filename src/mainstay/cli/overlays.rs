@@ -1,6 +1,6 @@
-//! A base and its overlays below one directory: all of them would be built, and have the same objects.
+//! Detects a base and its overlays below one directory. All of them would be built, with the same objects.
 //!
-//! Deliberately absent: directories that are named by a link or lead to another repository.
+//! Not here: directories that are named by a link or are in another repository.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -12,17 +12,17 @@ use serde_json::Value;
 
 use mainstay_object::printable;
 
-/// Directories that a message lists.
+/// Maximum number of directories in a message.
 const SHOWN: usize = 20;
-/// Names of the file that makes a directory a kustomization.
+/// File names of kustomizations.
 const NAMES: [&str; 3] = ["kustomization.yaml", "kustomization.yml", "Kustomization"];
 
-/// Whether the file of a path makes its directory a kustomization.
+/// Returns whether the file of a path defines a kustomization.
 pub(super) fn is_kustomization(path: &str) -> bool {
     NAMES.contains(&path.rsplit('/').next().unwrap_or_default())
 }
 
-/// The directories to choose from: first those that no other one builds on.
+/// The directories to choose from. Those on which no other one is built come first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Overlays {
     base_dir: String,
@@ -30,7 +30,7 @@ pub(super) struct Overlays {
 }
 
 impl Overlays {
-    /// How to choose without a terminal.
+    /// Returns how to choose without a terminal.
     pub(super) fn hint(&self) -> String {
         let first = self.choices.first().map(String::as_str).unwrap_or_default();
         format!("--base-dir {first} follows this one; --base-dir {} follows all of them", self.base_dir)
@@ -51,8 +51,8 @@ impl fmt::Display for Overlays {
     }
 }
 
-/// The choices, where kustomizations below a directory build on one another; `None` where all of them can be built beside each
-/// other, or the directory is a kustomization itself. They are given as the paths of their files with their contents.
+/// Returns the choices if kustomizations below a directory build on one another; `None` if all can be built side by
+/// side, or if the directory itself is a kustomization. `files` has the kustomization files by path.
 pub(super) fn among(base_dir: &str, files: &BTreeMap<String, Vec<u8>>) -> Option<Overlays> {
     let directories: BTreeMap<&str, Value> = files
         .iter()
@@ -66,7 +66,7 @@ pub(super) fn among(base_dir: &str, files: &BTreeMap<String, Vec<u8>>) -> Option
     if directories.contains_key(base) {
         return None;
     }
-    // What lies below another kustomization is not built by itself.
+    // A kustomization below another one is not built separately.
     let is_below = |inner: &str, outer: &str| inner.strip_prefix(outer).is_some_and(|rest| rest.starts_with('/'));
     let is_outermost = |directory: &str| !directories.keys().any(|outer| is_below(directory, outer));
     let built = || directories.iter().filter(|(directory, _)| is_outermost(directory));
@@ -81,13 +81,13 @@ pub(super) fn among(base_dir: &str, files: &BTreeMap<String, Vec<u8>>) -> Option
     Some(Overlays { base_dir: base_dir.to_owned(), choices: first.chain(last).collect() })
 }
 
-/// The directories that a kustomization builds on.
+/// Returns the directories that a kustomization builds on.
 fn named(directory: &str, fields: &Value) -> Vec<String> {
     let lists = ["resources", "bases", "components"].into_iter().filter_map(|list| fields[list].as_array());
     lists.flatten().filter_map(Value::as_str).filter_map(|path| resolved(directory, path)).collect()
 }
 
-/// A path from a directory; `None` where it leads out of the repository.
+/// Resolves a path relative to a directory; `None` if it is outside of the repository.
 fn resolved(directory: &str, path: &str) -> Option<String> {
     let mut parts: Vec<&str> = directory.split('/').filter(|part| !part.is_empty()).collect();
     for part in path.split('/') {
@@ -102,7 +102,7 @@ fn resolved(directory: &str, path: &str) -> Option<String> {
     Some(parts.join("/"))
 }
 
-/// Asks on the terminal; `None` without one, or without an answer.
+/// Asks on the terminal; `None` without a terminal or an answer.
 pub(super) fn ask(overlays: &Overlays) -> Option<String> {
     if !std::io::stdin().is_terminal() || !std::io::stderr().is_terminal() {
         return None;
@@ -119,7 +119,7 @@ pub(super) fn ask(overlays: &Overlays) -> Option<String> {
     chosen(overlays, answer.trim())
 }
 
-/// What an answer means: a number of the list, or one of its directories.
+/// Interprets an answer: a number of the list, or one of its directories.
 fn chosen(overlays: &Overlays, answer: &str) -> Option<String> {
     let by_number = answer.parse::<usize>().ok().and_then(|number| overlays.choices.get(number.checked_sub(1)?));
     let by_name = || overlays.choices.iter().find(|choice| choice.trim_matches('/') == answer.trim_matches('/'));

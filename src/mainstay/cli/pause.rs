@@ -1,6 +1,6 @@
-//! `mainstay pause` and `mainstay resume`: break glass on one live object.
+//! `mainstay pause` and `mainstay resume`: pause reconciliation of one live object.
 //!
-//! Invariant: only the two break-glass annotations are written, by a merge patch of the metadata.
+//! Invariant: only the two pause annotations are written, by a merge patch of the metadata.
 
 use std::sync::Arc;
 
@@ -93,13 +93,13 @@ impl FoundObject {
         self.kind.key(Some(&self.namespace), &self.name)
     }
 
-    /// The arguments that name it.
+    /// Returns the arguments that name the object.
     fn command_arguments(&self) -> String {
         let namespace = if self.kind.namespaced { format!(" -n {}", self.namespace) } else { String::new() };
         format!("{} {}{namespace}", self.kind.resource, self.name)
     }
 
-    /// Sets or, with `None`, removes the two annotations; returns the live object.
+    /// Sets or, with `None`, removes the two annotations. Returns the live object.
     async fn annotate(&self, reconcile: Option<&str>, until: Option<&str>) -> Result<Value, Error> {
         let patch = json!({ "metadata": { "annotations": { names::RECONCILE: reconcile, names::UNTIL: until } } });
         let answer = self.cluster.patch_merge(&self.kind, Some(&self.namespace), &self.name, Part::Main, &patch).await;

@@ -1,6 +1,6 @@
-//! One line on a terminal that says what a command waits for. Nothing where standard error is no terminal.
+//! Shows on one line of a terminal what a command waits for. Prints nothing if standard error is no terminal.
 //!
-//! Invariant: the line is gone before anything else is printed, and when the command ends.
+//! Invariant: the line is erased before any other output, and when the command ends.
 
 use std::{
     io::{self, IsTerminal as _, Write as _},
@@ -13,12 +13,12 @@ use parking_lot::Mutex;
 use super::table::{cut, width_of_notes};
 use mainstay_object::printable;
 
-/// How often the line says how long it has been there.
+/// Interval for updating the elapsed time.
 const TICK: Duration = Duration::from_secs(1);
-/// Back to the start of the line, which is erased.
+/// Moves to the start of the line and erases it.
 const ERASE: &str = "\r\u{1b}[K";
 
-/// What is waited for.
+/// The line; `None` without a terminal.
 #[derive(Clone)]
 pub(super) struct Progress(Option<Arc<Line>>);
 
@@ -28,7 +28,7 @@ struct Line {
 }
 
 impl Progress {
-    /// A line from now on, if somebody sees it.
+    /// Begins a line, if standard error is a terminal.
     pub(super) fn begin() -> Self {
         if !io::stderr().is_terminal() {
             return Self(None);
@@ -45,14 +45,14 @@ impl Progress {
         Self(Some(line))
     }
 
-    /// This is waited for now.
+    /// Shows what the command waits for now.
     pub(super) fn say(&self, text: &str) {
         let Some(line) = &self.0 else { return };
         *line.text.lock() = printable(text).into_owned();
         line.draw();
     }
 
-    /// Something else is printed next.
+    /// Erases the line before other output.
     pub(super) fn clear(&self) {
         let Some(line) = &self.0 else { return };
         line.text.lock().clear();
@@ -65,7 +65,7 @@ impl Line {
         let text = self.text.lock();
         if !text.is_empty() {
             let text = format!("{} s  {text}", self.began.elapsed().as_secs());
-            // One that fills the line would begin another one on some terminals.
+            // Some terminals wrap a line that fills the width.
             let width = width_of_notes().map_or(79, |width| width.saturating_sub(1));
             write(&format!("{ERASE}{}", cut(&text, width)));
         }
@@ -78,7 +78,7 @@ impl Drop for Line {
     }
 }
 
-/// A failure to write is ignored.
+/// Write errors are ignored.
 fn write(text: &str) {
     let mut error = io::stderr().lock();
     let _ = error.write_all(text.as_bytes()).and_then(|()| error.flush());

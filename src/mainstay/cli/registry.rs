@@ -1,9 +1,9 @@
-//! `mainstay registry`: what containers of the registry's pod run. `sweep` is the first one, before the registry serves; `guard`
-//! is beside it.
+//! `mainstay registry`: commands for containers of the registry's pod. `sweep` runs as an init container, `guard`
+//! beside the registry.
 //!
-//! Invariant: `sweep` exits with 0 whatever happens, because the registry begins after it; what went wrong is in its report.
-//! Invariant: without a policy that was made for this pod, just now, nothing is touched.
-//! Invariant: a sweep is begun once. A pod that replaces one that was deleted may begin while that still serves.
+//! Invariant: `sweep` always exits with 0, because the registry starts after it. Problems are in its report.
+//! Invariant: without a fresh policy for this pod, `sweep` deletes nothing.
+//! Invariant: a sweep begins at most once. The successor of a deleted pod may start while that pod still serves.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -19,9 +19,9 @@ use mainstay_function::registry::storage::Storage;
 use mainstay_object::failure::chain;
 use mainstay_object::printable;
 
-/// File in the storage with the sweep that was begun last.
+/// The file in the storage that names the last sweep.
 const BEGUN: &str = ".mainstay-sweep";
-/// Bytes that a kubelet takes of a report, less what is around the problem.
+/// Maximum length of a problem in bytes, so that the whole report fits into a termination message.
 const MAX_PROBLEM: usize = 2000;
 
 #[derive(Args, Debug)]
@@ -107,7 +107,7 @@ async fn sweep(sweep: Sweep) -> Result<Exit, Error> {
         );
         *problem = text;
     }
-    // What an earlier sweep has left is freed, too.
+    // The garbage collection also frees blobs of earlier sweeps.
     if (report.manifests > 0 || report.bytes.is_some_and(|bytes| bytes > 0))
         && let Err(cause) = std::fs::write(&marker, "")
     {
@@ -116,13 +116,13 @@ async fn sweep(sweep: Sweep) -> Result<Exit, Error> {
             .get_or_insert(format!("the blobs stay, because {} cannot be written: {cause}", marker.display()));
     }
     let text = serde_json::to_string(&report).map_err(Error::WriteJson)?;
-    // The registry begins anyway.
+    // The registry starts even if the report cannot be written.
     let _ = output::print(&format!("{text}\n"));
     let _ = std::fs::write(&to, text);
     Ok(Exit::Fine)
 }
 
-/// Sweeps; `None` if nobody has asked for it.
+/// Sweeps. Returns `None` if no sweep was requested.
 fn perform(sweep: &Sweep) -> Option<Report> {
     let failed =
         |refusal: String| Some(Report { policy: sweep.id.clone(), problem: Some(refusal), ..Report::default() });
@@ -143,7 +143,7 @@ fn perform(sweep: &Sweep) -> Option<Report> {
         return failed("it was begun before, by an earlier pod".to_owned());
     }
     match std::fs::write(&begun, &sweep.id) {
-        // Nobody pushes to a volume without room, and it has to be made somehow.
+        // A full volume accepts no pushes, so the sweep is safe and has to free space.
         Err(cause) if cause.kind() != std::io::ErrorKind::StorageFull => {
             failed(format!("{} cannot be written: {cause}", begun.display()))
         }
@@ -154,7 +154,7 @@ fn perform(sweep: &Sweep) -> Option<Report> {
 fn read(path: &Path) -> std::io::Result<String> {
     use std::io::Read as _;
     let mut text = String::new();
-    // A ConfigMap is not larger.
+    // The limit is above the maximum size of a ConfigMap.
     std::fs::File::open(path)?.take(2 << 20).read_to_string(&mut text)?;
     Ok(text)
 }

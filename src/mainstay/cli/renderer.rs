@@ -1,4 +1,4 @@
-//! `mainstay renderer`: the container of the agent's pod in which kustomizations and charts are rendered.
+//! `mainstay renderer`: the container of the agent's pod that renders kustomizations and charts.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! `mainstay runtimes`: the packages of the runtime servers, fetched before anything needs them.
+//! `mainstay runtimes`: fetches the packages of the runtime servers in advance.
 
 use std::path::PathBuf;
 

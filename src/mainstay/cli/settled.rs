@@ -1,7 +1,7 @@
-//! How a requested sync has ended, as the status of the GitSync says: the decision that `mainstay sync` waits for.
+//! Decides from the status of a GitSync whether a requested sync has ended. `mainstay sync` waits for this decision.
 //!
-//! Invariant: a sync has succeeded only if Ready is True, about this generation and about the commit that was read last.
-//! What is only kept applied while the repository cannot be reached is no success.
+//! Invariant: a sync succeeded only if Ready is True for the current generation and for the last commit read. An old
+//! commit that stays applied while the repository is unreachable is no success.
 
 use jiff::Timestamp;
 
@@ -13,26 +13,26 @@ use mainstay_api::{
 /// Whether a command waits until the objects are healthy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wait {
-    /// It does.
+    /// Waits until the objects are healthy.
     UntilHealthy,
-    /// It ends when the commit was applied, whatever becomes of the objects.
+    /// Waits until the commit is applied, with any health of the objects.
     UntilApplied,
 }
 
-/// How far a requested sync is.
+/// The progress of a requested sync.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Settled {
     /// The agent has not answered the request yet.
     Unanswered,
-    /// It has, and what it says may become Ready by itself.
+    /// The agent has answered, and the GitSync may still become Ready.
     Waiting,
-    /// The commit is applied and Ready, or (without waiting) on its way to be.
+    /// The commit is applied and Ready. With `UntilApplied`, Progressing is enough.
     Succeeded,
-    /// It is not, and waiting does not help.
+    /// The sync failed, and waiting does not help.
     Failed,
 }
 
-/// How far the sync that was requested with `token` is.
+/// Returns the progress of the sync that was requested with `token`.
 pub(super) fn settled(sync: &GitSync, token: &str, wait: Wait, now: Timestamp) -> Settled {
     if sync.spec.suspended(now).is_some() {
         return Settled::Failed;
@@ -45,7 +45,7 @@ pub(super) fn settled(sync: &GitSync, token: &str, wait: Wait, now: Timestamp) -
         return Settled::Waiting;
     }
     if status.frozen.is_some() {
-        // Whatever becomes of the commit before, this one waits for a window.
+        // This commit waits for a window, independently of the previous commit.
         return Settled::Failed;
     }
     let Some(ready) = conditions::status(&status.conditions, Type::Ready) else { return Settled::Waiting };
@@ -53,20 +53,20 @@ pub(super) fn settled(sync: &GitSync, token: &str, wait: Wait, now: Timestamp) -
     match ready.status.as_str() {
         "True" if is_current && !is_out_of_reach(status) => Settled::Succeeded,
         "True" | "False" => Settled::Failed,
-        // Unknown also says that the repository has been silent for long.
+        // Unknown can also mean that the repository has not answered for long.
         _ if ready.reason != Reason::Progressing.as_str() => Settled::Failed,
         _ if wait == Wait::UntilApplied => Settled::Succeeded,
         _ => Settled::Waiting,
     }
 }
 
-/// Whether a request that was handled answers the one with `token`: it is that, or one that came later.
+/// Returns whether a handled request answers the request with `token`: it is the same or a later one.
 fn answers(handled: &str, token: &str) -> bool {
     let time = |text: &str| text.parse::<Timestamp>().ok();
     handled == token || time(handled).zip(time(token)).is_some_and(|(handled, token)| handled > token)
 }
 
-/// Whether Ready only says what was applied before, because nothing could be read now.
+/// Returns whether Ready describes an earlier commit, because the last read failed.
 fn is_out_of_reach(status: &GitSyncStatus) -> bool {
     let reconciling = conditions::status(&status.conditions, Type::Reconciling);
     reconciling.is_some_and(|condition| condition.status == "True" && condition.reason != Reason::Applied.as_str())
@@ -79,7 +79,7 @@ mod tests {
 
     const TOKEN: &str = "2030-01-01T00:00:00Z";
 
-    /// A GitSync whose request was answered, Ready at its commit; `change` is merged over it.
+    /// A GitSync with an answered request, Ready at its commit; `change` is merged over it.
     fn check(change: Value, wait: Wait, expected: &Settled) {
         let mut sync = json!({
             "apiVersion": "mainstay.dev/v1alpha1", "kind": "GitSync",
@@ -119,14 +119,14 @@ mod tests {
         let mut held = with("Unknown", "Progressing", "True", "Progressing");
         held["status"]["frozen"] = json!({ "commit": "c3", "by": "a window" });
         check(held, Wait::UntilApplied, &Settled::Failed);
-        // Somebody else asked meanwhile.
+        // Another client requested a sync meanwhile.
         check(json!({ "status": { "lastHandledRequest": "2030-01-01T00:00:00.5Z" } }), wait, &Settled::Succeeded);
         check(json!({ "status": { "lastHandledRequest": "2029-12-31T23:59:59Z" } }), wait, &Settled::Unanswered);
         check(json!({ "spec": { "suspend": true } }), wait, &Settled::Failed);
     }
 
     #[test]
-    fn waits_for_health_unless_told_not_to() {
+    fn waits_for_health_unless_switched_off() {
         let progressing = with("Unknown", "Progressing", "True", "Progressing");
         check(progressing.clone(), Wait::UntilHealthy, &Settled::Waiting);
         check(progressing, Wait::UntilApplied, &Settled::Succeeded);

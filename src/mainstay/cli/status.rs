@@ -1,4 +1,4 @@
-//! `mainstay status`: repository, commits, failures, reverts and pauses of a GitSync; of several, a table.
+//! `mainstay status`: repository, commits, failures, reverts and pauses of a GitSync; several GitSyncs as a table.
 
 mod overview;
 
@@ -61,14 +61,14 @@ pub(super) async fn run(arguments: &Arguments) -> Result<Exit, Error> {
     Ok(exit)
 }
 
-/// The command, with what it asks.
+/// The command with its arguments and its cluster.
 struct StatusCommand<'a> {
     arguments: &'a Arguments,
     cluster: &'a Cluster,
     repositories: Arc<Kind>,
 }
 
-/// What is printed, and the exit code.
+/// The output and the exit code.
 struct Shown {
     facts: serde_json::Value,
     text: String,
@@ -88,7 +88,7 @@ impl StatusCommand<'_> {
         for sync in syncs {
             items.push(overview::facts(sync, of(sync), is_in_sync(sync, now), now)?);
         }
-        // A name has one answer; anything else a list, however many there are.
+        // With a name, the result is one object; otherwise a list of any length.
         let facts = match &items[..] {
             [one] if self.arguments.name.is_some() => one.clone(),
             _ => overview::list(items),
@@ -101,7 +101,7 @@ impl StatusCommand<'_> {
         Ok(Shown { facts, text, exit: if is_fine { Exit::Fine } else { Exit::Differs } })
     }
 
-    /// The GitRepositories of the GitSyncs, by namespace and name.
+    /// Reads the GitRepositories of the GitSyncs, by namespace and name.
     async fn repositories(&self, syncs: &[&GitSync]) -> Result<BTreeMap<(String, String), GitRepository>, Error> {
         let mut found = BTreeMap::new();
         for sync in syncs {
@@ -127,7 +127,7 @@ fn is_in_sync(sync: &GitSync, now: jiff::Timestamp) -> bool {
         && status.is_none_or(|status| status.frozen.is_none() && status.drifted_objects == 0)
 }
 
-/// The report about one GitSync.
+/// Returns the report about one GitSync.
 fn describe(
     sync: &GitSync,
     repository: Option<&GitRepository>,
@@ -166,8 +166,8 @@ fn describe(
     }
     let ready = conditions::status(&status.conditions, conditions::Type::Ready).map(|ready| ready.message.clone());
     for condition in &status.conditions {
-        // A condition with the same message as Ready is not repeated.
-        // Prevention is said only of who asks for it, and whoever does has to know that there is none.
+        // A condition with the same message as Ready is not repeated. Prevented exists only if the spec enables
+        // prevention. False matters, too, because manual changes are not refused then.
         let is_telling = if condition.type_ == "Prevented" {
             condition.status != "Unknown"
         } else {
@@ -204,10 +204,10 @@ fn describe(
     text
 }
 
-/// The newest commit of the branch, if it is not the one that was applied.
+/// Returns the newest commit of the branch, if it is not applied.
 fn waiting<'a>(sync: &GitSync, repository: Option<&'a GitRepository>) -> Option<&'a str> {
     let revision = repository?.status.as_ref()?.revision.as_deref()?;
-    // Only the branch of HEAD is known.
+    // The status only has the branch of HEAD.
     let (branch, commit) = revision.rsplit_once("@sha1:")?;
     let applied = sync.status.as_ref().and_then(|status| status.applied_commit.as_deref());
     (branch == sync.spec.followed_reference() && applied != Some(commit)).then_some(commit)
@@ -235,7 +235,7 @@ fn commits(status: &GitSyncStatus, output: OutputArgument) -> String {
 }
 
 fn failures(status: &GitSyncStatus) -> String {
-    // What does not exist is listed as drift.
+    // Absent objects are listed as drift.
     let absent = status.drifted.iter().filter(|drifted| drifted.is_absent()).count();
     let count = status.failed + (status.objects - status.healthy) - i64::try_from(absent).unwrap_or(0);
     section("Failing", count, status.failures.iter().map(|f| format!("{}: {}: {}", f.object, f.reason, f.message)))
@@ -262,7 +262,7 @@ fn reverts(status: &GitSyncStatus, now: jiff::Timestamp) -> String {
     )
 }
 
-/// A list of which the status names the first, with how many there are.
+/// Formats a list and its total count. The status lists only the first items.
 fn section(title: &str, count: i64, rows: impl Iterator<Item = String>) -> String {
     let rows: Vec<String> = rows.map(|row| format!("    {row}\n")).collect();
     let shown = i64::try_from(rows.len()).unwrap_or(i64::MAX);

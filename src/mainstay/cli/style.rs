@@ -1,8 +1,9 @@
-//! Colours of what people read: whether there are any, and where they begin and end.
+//! Colours in output for people: whether to use them, and where they begin and end.
 //!
-//! A painted text holds marks, which become escape sequences when it is written. Only then other texts are escaped.
+//! A painted text contains marks. `written` replaces them with escape sequences, and escapes all other text.
 //!
-//! Invariant: no text of a repository or a server makes a mark: it would have to guess the number of this process.
+//! Invariant: text from a repository or a server cannot forge a mark, because it would have to guess the number of
+//! this process.
 
 use std::{
     io::{self, IsTerminal as _},
@@ -21,29 +22,29 @@ pub(super) enum Color {
     Never,
 }
 
-/// What a text says by its colour.
+/// The meaning of a colour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Style {
-    /// It is as it should be.
+    /// Good.
     Good,
-    /// It is wrong.
+    /// Wrong.
     Bad,
-    /// It may need a look.
+    /// Needs a look.
     Doubtful,
-    /// It titles others.
+    /// A heading.
     Title,
 }
 
-/// Where text is written.
+/// The output stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stream {
     Out,
     Error,
 }
 
-/// What the command line says.
+/// The choice of the command line.
 static CHOSEN: OnceLock<Color> = OnceLock::new();
-/// What marks begin with.
+/// The beginning of every mark.
 static MARK: OnceLock<String> = OnceLock::new();
 const PLAIN: char = '0';
 
@@ -69,13 +70,13 @@ impl Style {
     }
 }
 
-/// Decides once for the process.
+/// Sets the choice for the process.
 pub(super) fn choose(color: Color) {
-    // The command line is read once.
+    // The command line is parsed only once.
     let _ = CHOSEN.set(color);
 }
 
-/// What the words of the command line say, before they are parsed: errors and help have colours, too.
+/// Reads `--color` before the command line is parsed, since errors and help have colours, too.
 pub(super) fn given<'a>(words: impl Iterator<Item = &'a str>) -> Color {
     let mut color = Color::default();
     let mut is_next = false;
@@ -93,7 +94,7 @@ pub(super) fn given<'a>(words: impl Iterator<Item = &'a str>) -> Color {
 }
 
 impl Color {
-    /// As the parser of the command line knows it.
+    /// Returns the choice for clap.
     pub(super) fn of_clap(self) -> clap::ColorChoice {
         match self {
             Self::Auto => clap::ColorChoice::Auto,
@@ -102,7 +103,7 @@ impl Color {
         }
     }
 
-    /// Whether output has colours, on a terminal or not, with these variables.
+    /// Returns whether output has colours, given a terminal or not and these environment variables.
     fn is_on(self, is_terminal: bool, no_color: Option<&str>, term: Option<&str>) -> bool {
         match self {
             Self::Always => true,
@@ -112,7 +113,7 @@ impl Color {
     }
 }
 
-/// Whether this stream has colours.
+/// Returns whether this stream has colours.
 pub(super) fn is_on(stream: Stream) -> bool {
     let is_terminal = match stream {
         Stream::Out => io::stdout().is_terminal(),
@@ -127,13 +128,13 @@ fn mark() -> &'static str {
     MARK.get_or_init(|| format!("\u{1}{:016x}", fastrand::u64(..)))
 }
 
-/// This text in a colour.
+/// Paints a text.
 pub(super) fn paint(style: Style, text: &str) -> String {
     let mark = mark();
     format!("{mark}{}{text}{mark}{PLAIN}", style.letter())
 }
 
-/// The text as it is written: everything but the marks is escaped, and they become sequences or go.
+/// Escapes a text, and replaces its marks with escape sequences or removes them.
 pub(super) fn written(text: &str, with_colors: bool, escape: impl Fn(&str) -> String) -> String {
     let mut parts = text.split(mark());
     let mut written = escape(parts.next().unwrap_or_default());

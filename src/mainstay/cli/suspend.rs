@@ -1,7 +1,7 @@
-//! `mainstay suspend` and the end of that by `mainstay resume`: a GitSync, or several.
+//! `mainstay suspend` and `mainstay resume` for one or several GitSyncs.
 //!
-//! Invariant: only `spec.suspend` and `spec.suspendUntil` are written, by a merge patch. The agent resumes at the time that
-//! `spec.suspendUntil` says.
+//! Invariant: only `spec.suspend` and `spec.suspendUntil` are written, by a merge patch. The agent resumes at
+//! `spec.suspendUntil`.
 
 use std::sync::Arc;
 
@@ -45,7 +45,7 @@ pub(super) struct Choice {
     all: bool,
 }
 
-/// What the words mean.
+/// The object or objects that the arguments name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Chosen<'a> {
     /// The GitSync with this name.
@@ -57,13 +57,13 @@ pub(super) enum Chosen<'a> {
 }
 
 impl Choice {
-    /// What they mean.
+    /// Parses the arguments.
     pub(super) fn chosen(&self) -> Result<Chosen<'_>, Error> {
         chosen(&self.words)
     }
 }
 
-/// What words mean: nothing, `shop`, `gitsync/shop`, `gitsync shop`, `deploy/web`, or `deploy web`.
+/// Parses arguments: nothing, `shop`, `gitsync/shop`, `gitsync shop`, `deploy/web`, or `deploy web`.
 pub(super) fn chosen(words: &[String]) -> Result<Chosen<'_>, Error> {
     let (first, second) = match words {
         [] => return Ok(Chosen::All),
@@ -76,7 +76,7 @@ pub(super) fn chosen(words: &[String]) -> Result<Chosen<'_>, Error> {
     Ok(if is_git_sync { Chosen::GitSync(name) } else { Chosen::Object(kind, name) })
 }
 
-/// The name of a GitSync in `shop`, `gitsync/shop` or `gs/shop`, for commands that take no other kind.
+/// Parses the name of a GitSync from `shop`, `gitsync/shop` or `gs/shop`, for commands that accept no other kind.
 pub(super) fn git_sync_name(text: &str) -> Result<String, String> {
     match chosen(&[text.to_owned()]) {
         Ok(Chosen::GitSync(name)) if !name.is_empty() => Ok(name.to_owned()),
@@ -94,7 +94,7 @@ pub(super) async fn run(arguments: &Arguments) -> Result<Exit, Error> {
     })
 }
 
-/// Ends the suspension of GitSyncs, and the break glass on them.
+/// Ends the suspension and the pause of GitSyncs.
 pub(super) async fn resume(
     connection: &WideConnection,
     chosen: Chosen<'_>,
@@ -109,7 +109,7 @@ pub(super) async fn resume(
     })
 }
 
-/// Patches the GitSyncs, every one of which has to exist.
+/// Patches the GitSyncs. All of them must exist.
 async fn change(connection: &WideConnection, chosen: Chosen<'_>, patch: &Value) -> Result<Vec<GitSync>, Error> {
     let cluster = connection.connection.connect().await?;
     let kind = own_kind::<GitSync>(&cluster).await?;
@@ -144,7 +144,7 @@ async fn write(
     }
 }
 
-/// Prints a line for each, or the facts.
+/// Prints a line per GitSync, or the facts.
 fn report(
     output: OutputArgument,
     changed: &[GitSync],

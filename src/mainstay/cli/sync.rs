@@ -1,8 +1,9 @@
 //! `mainstay sync`: requests a sync, waits until its objects are healthy, and prints the result.
 //!
-//! Invariant: every GitSync is asked before any of them is waited for.
+//! Invariant: the command sends all requests before it waits for a GitSync.
 //!
-//! Deliberately absent: any syncing. The annotation requests it, the status shows the result; how that ends is `settled`'s.
+//! Not here: the sync itself. An annotation requests it and the status has the result; `settled` decides about its
+//! end.
 
 use std::{
     fmt::Write as _,
@@ -32,7 +33,7 @@ use mainstay_api::{GitSync, Span, conditions, names};
 use mainstay_cluster::{Cluster, Kind, Part, Selection, WatchEvent};
 use mainstay_object::counted;
 
-/// What a longer timeout comes to.
+/// The limit of a longer timeout.
 const FOR_EVER: Duration = Duration::from_secs(10 * 365 * 86_400);
 
 /// Arguments of `sync`.
@@ -96,13 +97,13 @@ pub(super) async fn run(arguments: &Arguments) -> Result<Exit, Error> {
                     print(before, &after, end)?;
                 }
             }
-            // What became of the others is printed all the same.
+            // The results of the other GitSyncs are printed all the same.
             Err(error) => failed = failed.or(Some(error)),
         }
     }
     progress.clear();
     if !arguments.output.is_text() {
-        // A name has one answer; anything else a list, however many there are.
+        // With a name, the result is one object; otherwise a list of any length.
         let facts = match &items[..] {
             [one] if arguments.name.is_some() => one.clone(),
             _ => json!({ "items": items }),
@@ -112,11 +113,11 @@ pub(super) async fn run(arguments: &Arguments) -> Result<Exit, Error> {
     failed.map_or(Ok(exit), Err)
 }
 
-/// What is said at once where nobody answers yet.
+/// The note if no agent holds a Lease.
 const NO_AGENT: &str =
     "no agent is at work in this cluster: a sync is answered once one is; `mainstay check` says what it lacks\n";
 
-/// Whether an agent holds its Lease. Who may not read Leases is told nothing.
+/// Returns whether an agent holds its Lease. Without permission to read Leases, this is true, so no note is printed.
 async fn an_agent_works(cluster: &Cluster) -> bool {
     let leases = Arc::new(lease::kind());
     let found: Result<Vec<Value>, _> = cluster.list(&leases, Selection::named(None, names::LEASE)).try_collect().await;
@@ -124,7 +125,7 @@ async fn an_agent_works(cluster: &Cluster) -> bool {
     found.map_or(true, |leases| leases.iter().any(|lease| is_held(&lease["spec"], now)))
 }
 
-/// Shows what a sync of each of them would do.
+/// Previews a sync of each GitSync.
 async fn dry_run(arguments: &Arguments, cluster: &Cluster, all: Vec<GitSync>) -> Result<Exit, Error> {
     let mut reports = Vec::with_capacity(all.len());
     for sync in all {
@@ -138,18 +139,18 @@ async fn dry_run(arguments: &Arguments, cluster: &Cluster, all: Vec<GitSync>) ->
     Ok(reports.iter().map(preview::Report::exit).max().unwrap_or(Exit::Fine))
 }
 
-/// How a sync ended.
+/// The end of a sync.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
-    /// As it was asked for.
+    /// The sync succeeded.
     Succeeded,
-    /// Not, and waiting for longer does not help.
+    /// The sync failed, and waiting does not help.
     Failed,
-    /// The agent has answered, and the objects were not healthy in time.
+    /// The agent has answered, but the objects were not healthy in time.
     TimedOut(Duration),
 }
 
-/// What every request of the command shares.
+/// Values that all requests of the command share.
 struct Asked<'a> {
     arguments: &'a Arguments,
     cluster: &'a Cluster,
@@ -175,12 +176,12 @@ impl Asked<'_> {
     }
 }
 
-/// Who overrides a window for a commit. Without a name, what was said of an earlier override goes.
+/// The annotation that overrides a window for a commit. Without a user, an earlier annotation is removed.
 fn override_by(commit: &str, user: Option<String>) -> Value {
     user.map_or(Value::Null, |user| json!(format!("{commit} {user}")))
 }
 
-/// A request for a sync, and the GitSync as it is seen from then on.
+/// A request for a sync, and a watch of its GitSync.
 struct Request {
     what: String,
     token: String,
@@ -213,7 +214,7 @@ impl Request {
         Ok(Self { what: syncs::name(before), token, events: Box::pin(events), last: None, progress: progress.clone() })
     }
 
-    /// Waits until the sync has ended, or until `deadline`, which is after `timeout`.
+    /// Waits until the sync has ended, or until `deadline`. The error names `timeout`.
     async fn end(&mut self, wait: Wait, deadline: Instant, timeout: Duration) -> Result<(GitSync, End), Error> {
         if let Ok(ended) = tokio::time::timeout_at(deadline.into(), self.settled(wait)).await {
             return ended;
@@ -236,8 +237,8 @@ impl Request {
                     }
                 }
                 WatchEvent::Deleted(_) => return Err(Error::Missing { what: self.what.clone() }),
-                // The watch retries by itself; the caller sets a deadline.
                 WatchEvent::Unreadable(_, error) => return Err(error.into()),
+                // The watch retries by itself; the caller sets a deadline.
                 WatchEvent::Begin | WatchEvent::Synced(_) | WatchEvent::Failed(_) | WatchEvent::Resumed => {}
             }
         }
@@ -245,7 +246,7 @@ impl Request {
     }
 }
 
-/// How far a sync is.
+/// Describes the progress of a sync.
 fn waiting(sync: &GitSync) -> String {
     let status = sync.status.clone().unwrap_or_default();
     let reconciling = conditions::status(&status.conditions, conditions::Type::Reconciling);
@@ -255,7 +256,7 @@ fn waiting(sync: &GitSync) -> String {
     format!("{}: {objects}, {healthy} healthy, {failed} failed; {why}", syncs::name(sync))
 }
 
-/// How a sync ended, in JSON and YAML.
+/// Returns the result of a sync for JSON and YAML.
 fn facts(before: &GitSync, after: &GitSync, end: End) -> Result<Value, Error> {
     let status = serde_json::to_value(&after.status).map_err(Error::WriteJson)?;
     let result = match end {
@@ -271,7 +272,7 @@ fn facts(before: &GitSync, after: &GitSync, end: End) -> Result<Value, Error> {
     }))
 }
 
-/// Prints how a sync ended: the result on standard output, and what is wrong on standard error.
+/// Prints the result of a sync on standard output, and problems on standard error.
 fn print(before: &GitSync, after: &GitSync, end: End) -> Result<(), Error> {
     let (result, wrong) = texts(before, after, end);
     output::print(&result)?;
@@ -279,7 +280,7 @@ fn print(before: &GitSync, after: &GitSync, end: End) -> Result<(), Error> {
     Ok(())
 }
 
-/// The result of the sync, and what is wrong.
+/// Returns the result of the sync, and the problems.
 fn texts(before: &GitSync, after: &GitSync, end: End) -> (String, String) {
     let name = syncs::name(after);
     if after.spec.suspended(jiff::Timestamp::now()).is_some() {
@@ -313,7 +314,7 @@ fn texts(before: &GitSync, after: &GitSync, end: End) -> (String, String) {
     let shown = if end == End::Succeeded { &mut result } else { &mut wrong };
     let condition = |kind| conditions::status(&status.conditions, kind);
     let ready = condition(conditions::Type::Ready);
-    // Ready may only say what was applied before.
+    // Ready may describe an earlier commit.
     let reconciling = condition(conditions::Type::Reconciling).filter(|condition| condition.status == "True");
     let reconciling = reconciling.filter(|_| end != End::Succeeded);
     let reconciling = reconciling.filter(|other| ready.is_none_or(|ready| ready.message != other.message));
@@ -325,7 +326,7 @@ fn texts(before: &GitSync, after: &GitSync, end: End) -> (String, String) {
     for failure in &status.failures {
         let _ = writeln!(shown, "  {}: {}: {}", failure.object, failure.reason, failure.message);
     }
-    // The status names a few of them; the counts are of all.
+    // The status lists only some failures, but counts all.
     let unnamed =
         status.failed + (status.objects - status.healthy) - i64::try_from(status.failures.len()).unwrap_or(i64::MAX);
     if unnamed > 0 && !status.failures.is_empty() {

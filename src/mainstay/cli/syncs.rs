@@ -1,4 +1,4 @@
-//! How commands read GitSyncs.
+//! Functions of commands for GitSyncs.
 
 use std::sync::Arc;
 
@@ -13,7 +13,10 @@ use mainstay_engine::managed::health_rules::HealthRules;
 use mainstay_git::RemoteUrl;
 use mainstay_object::Key;
 
-/// Those of the selection; at least one.
+/// Reads the GitSyncs of a selection.
+///
+/// # Errors
+/// If there are none.
 pub(super) async fn select(cluster: &Cluster, kind: &Arc<Kind>, selection: &Selection) -> Result<Vec<GitSync>, Error> {
     let values: Vec<Value> = cluster.list(kind, selection.clone()).try_collect().await?;
     if values.is_empty() {
@@ -22,12 +25,13 @@ pub(super) async fn select(cluster: &Cluster, kind: &Arc<Kind>, selection: &Sele
     values.into_iter().map(understand).collect()
 }
 
-/// How to tell whether its objects are healthy. While that cannot be read, the agent goes on with what it had.
+/// Returns the health rules of a GitSync, or none if they are invalid. The agent goes on with its last valid rules
+/// then.
 pub(super) fn health_rules(sync: &GitSync) -> HealthRules {
     HealthRules::parse(&sync.spec.health_check_exprs).unwrap_or_default()
 }
 
-/// There is none of the selection.
+/// Returns the error about an empty selection.
 fn none(selection: &Selection) -> Error {
     match (selection.namespace(), selection.name()) {
         (Some(namespace), Some(name)) => Error::Missing { what: format!("GitSync {namespace}/{name}") },
@@ -35,20 +39,20 @@ fn none(selection: &Selection) -> Error {
     }
 }
 
-/// The GitSync of this name.
+/// Reads the GitSync with this name.
 pub(super) async fn read(cluster: &Cluster, kind: &Arc<Kind>, namespace: &str, name: &str) -> Result<GitSync, Error> {
     let found = cluster.get(kind, Some(namespace), name).await?;
     understand(found.ok_or_else(|| Error::Missing { what: format!("GitSync {namespace}/{name}") })?)
 }
 
-/// What the message of a condition says besides the commit and the failures, which have lines of their own; `None` if that is
-/// nothing. Ids are cut.
+/// Returns a condition's message without the commit and the failures, which have their own lines, and with short IDs.
+/// `None` if the rest is empty.
 pub(super) fn rest(message: &str, status: &GitSyncStatus) -> Option<String> {
     let first = status.failures.iter().filter_map(|failure| message.find(&failure.object)).min();
     let said = match first.map(|first| &message[..first]) {
         None => message,
         Some(before) if before.trim_end().ends_with(':') => before,
-        // What is said of these objects alone is in their lines.
+        // The lines of the objects have the text about them.
         Some(before) => before.rfind(';').map_or("", |end| &before[..end]),
     };
     let said = said.trim_end_matches([' ', ':', ';']);
@@ -57,30 +61,30 @@ pub(super) fn rest(message: &str, status: &GitSyncStatus) -> Option<String> {
     (!said.is_empty() && said != "applied").then_some(said)
 }
 
-/// The typed object in a response of the API server.
+/// Deserializes an object of the API server.
 pub(super) fn understand<T: DeserializeOwned>(value: Value) -> Result<T, Error> {
     let what = format!("{} {}", value["kind"], value["metadata"]["name"]).replace('"', "");
     serde_json::from_value(value).map_err(|cause| Error::Understand { what, cause })
 }
 
-/// Its identity.
+/// Returns the key of a GitSync.
 pub(super) fn key(sync: &GitSync) -> Key {
     let name = sync.metadata.name.as_deref().unwrap_or_default();
     Key::new("mainstay.dev", "GitSync", sync.metadata.namespace.as_deref(), name)
 }
 
-/// `GitSync namespace/name`.
+/// Returns `GitSync namespace/name`.
 pub(super) fn name(sync: &GitSync) -> String {
     let part = |text: &Option<String>| text.clone().unwrap_or_default();
     format!("GitSync {}/{}", part(&sync.metadata.namespace), part(&sync.metadata.name))
 }
 
-/// Where a repository is. An address may contain a password; a parsed one is shown without it.
+/// Returns the address of a repository. An address may contain a password, which a parsed address omits.
 pub(super) fn address(repository: &GitRepository) -> Option<String> {
     RemoteUrl::parse(&repository.spec.url).ok().map(|url| url.to_string())
 }
 
-/// A duration for people.
+/// Formats a duration for people.
 pub(super) fn ago(seconds: i64) -> String {
     match seconds.max(0) {
         s @ 0..=119 => format!("{s} s"),

@@ -1,6 +1,6 @@
 //! Tables for people: columns as wide as their longest cell, within the width of the terminal.
 //!
-//! Invariant: nothing is cut where no terminal is, because a program may read it.
+//! Invariant: without a terminal no cell is cut, because a program may read the output.
 
 use std::io;
 
@@ -8,21 +8,21 @@ use rustix::termios::tcgetwinsize;
 
 use super::style::{Style, paint};
 
-/// Width of a terminal that does not say how wide it is.
+/// Width of a terminal with unknown width.
 const WIDTH: usize = 80;
-/// Blanks between two columns, as in kubectl.
+/// Spaces between two columns, as in kubectl.
 const GAP: usize = 3;
-/// Widest column that is not the last one, where something has to be cut.
+/// Maximum width of a column other than the last if cells have to be cut.
 const WIDEST: usize = 40;
-/// Narrowest column.
+/// Minimum width of a column.
 const NARROWEST: usize = 4;
 
-/// Width of the terminal that standard output is; `None` if it is none.
+/// Returns the terminal width of standard output; `None` without a terminal.
 pub(super) fn width() -> Option<usize> {
     columns(io::stdout())
 }
 
-/// Width of the terminal that standard error is; `None` if it is none.
+/// Returns the terminal width of standard error; `None` without a terminal.
 pub(super) fn width_of_notes() -> Option<usize> {
     columns(io::stderr())
 }
@@ -41,17 +41,17 @@ pub(super) struct Table {
 }
 
 impl Table {
-    /// A table with these columns.
+    /// Creates a table with these columns.
     pub(super) fn new(heading: &[&str]) -> Self {
         Self { rows: vec![heading.iter().map(|&title| title.to_owned()).collect()] }
     }
 
-    /// Adds a row with as many cells as there are columns. Only the first line of a cell is shown.
+    /// Adds a row with a cell per column. Only the first line of a cell is shown.
     pub(super) fn row(&mut self, cells: Vec<String>) {
         self.rows.push(cells.iter().map(|cell| mainstay_object::printable(&first_line(cell)).into_owned()).collect());
     }
 
-    /// The lines; with `width`, cells are cut so that none is longer, if that is possible.
+    /// Returns the lines. With `width`, cells are cut until the lines fit, if possible.
     pub(super) fn render(&self, width: Option<usize>) -> String {
         let titles = self.rows.first().map(Vec::as_slice).unwrap_or_default();
         let columns = titles.len();
@@ -65,7 +65,8 @@ impl Table {
             for other in &mut *others {
                 *other = (*other).min(WIDEST);
             }
-            // The last column has what the others leave; where that is too little, the widest of them give way, and names last.
+            // The last column has the remaining width. If that is too little, the widest other columns shrink; names
+            // shrink last.
             let least = (*last).min(WIDEST / 2);
             let names = usize::from(titles.first().is_some_and(|title| title == "NAMESPACE")) + 1;
             for kept in [names, 0] {
@@ -96,7 +97,7 @@ impl Table {
     }
 }
 
-/// The colour of a cell, by the title of its column.
+/// Returns the colour of a cell, by the title of its column.
 fn style(title: &str, cell: &str) -> Option<Style> {
     match (title, cell) {
         _ if title == cell => Some(Style::Title),
@@ -107,7 +108,7 @@ fn style(title: &str, cell: &str) -> Option<Style> {
     }
 }
 
-/// The first line; `…` says that there are more.
+/// Returns the first line; `…` stands for the others.
 fn first_line(text: &str) -> String {
     match text.split_once('\n') {
         Some((first, rest)) if !rest.trim().is_empty() => format!("{first}…"),
@@ -116,7 +117,7 @@ fn first_line(text: &str) -> String {
     }
 }
 
-/// The text in at most `width` characters.
+/// Cuts a text to at most `width` characters.
 pub(super) fn cut(text: &str, width: usize) -> String {
     if text.chars().count() <= width {
         return text.to_owned();

@@ -1,7 +1,8 @@
-//! `mainstay trace`: where an object comes from, how it is, and what the agent will do about it next; of a Function also how long
-//! each step of its newest build and rollout took.
+//! `mainstay trace`: the source of an object, its state, and the agent's next action. For a Function, also the
+//! duration of each step of its newest build and rollout.
 //!
-//! Everything is read from the cluster: the object, the inventories and the status of its GitSync. The agent is not asked.
+//! The command reads only the cluster: the object, the inventories and the status of its GitSync. It does not contact
+//! the agent.
 //!
 //! Invariant: no value of the object is printed; it may be a Secret.
 

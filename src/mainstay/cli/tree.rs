@@ -1,8 +1,8 @@
-//! `mainstay tree`: GitSyncs, the objects that they manage, and the children of those, each with its health.
+//! `mainstay tree`: GitSyncs, their managed objects, and the children of those, each with its health.
 //!
-//! Invariant: what is read is bounded, and what was not read is said.
+//! Invariant: the number of objects to read is limited, and a note names the omitted ones.
 //!
-//! Deliberately absent: children of kinds other than those that the cluster's controllers and our own make.
+//! Not here: children of kinds that neither Kubernetes' controllers nor the agent create.
 
 mod objects;
 mod render;

@@ -1,12 +1,14 @@
 //! `mainstay uninstall`: removes the agent from a cluster; the objects that it has applied stay.
 //!
-//! Invariant: no object that came from a repository is deleted, and nothing waits for an agent that is gone: finalizers are
-//! removed with the GitSyncs, no policy is left that refuses changes, and a namespace or definition that is still in use is kept and named.
+//! Invariant: no object from a repository is deleted.
+//! Invariant: no object waits for the deleted agent. Finalizers are removed with the GitSyncs, and no policy keeps
+//! refusing changes.
+//! Invariant: a namespace or a definition that is still in use stays, and a message names it.
 //!
-//! The order matters: GitSyncs are deleted while an agent can still remove label and ownership from their objects; then
-//! the agent is stopped; then its roles, its definitions and its namespace are deleted.
+//! The order matters. GitSyncs are deleted while an agent can still remove labels and ownership from their objects.
+//! Then the agent is stopped. Its roles, definitions and namespace are last.
 //!
-//! Deliberately absent: Functions. They serve without an agent, and their definition stays for as long as there are any.
+//! Not here: Functions. They serve without an agent, and their definition stays as long as there are any.
 
 mod conversion;
 mod namespace;
@@ -28,15 +30,16 @@ use super::{Error, Exit, connection::HomeConnection, identity::confirm, lease, o
 use mainstay_api::{Span, names};
 use mainstay_cluster::{Cluster, Guard, Kind, Part, Propagation, Removal, Scope, Selection};
 
-/// How often a deletion is checked.
+/// Interval for checking a deletion.
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
-/// How often a busy server is asked for one list.
+/// Maximum number of requests to a busy server for one list.
 const TRIES: usize = 20;
-/// How often an object is looked at again that changed between the look and its deletion.
+/// Maximum number of further reads of an object that changes between the read and its deletion.
 const LOOKS_AGAIN: usize = 5;
-/// Label on everything that `mainstay install` prints.
+/// The label on all objects that `mainstay install` prints.
 const LABEL: (&str, &str) = ("app.kubernetes.io/name", "mainstay");
-/// Kinds and names of the installed cluster-wide objects. The webhooks come first: nobody answers them any more.
+/// Kinds and names of the installed cluster-wide objects. The webhooks come first, because they no longer have an
+/// endpoint.
 const CLUSTER_OBJECTS: &[(&str, &str, &str, &str)] = &[
     (WEBHOOKS, "ValidatingWebhookConfiguration", "validatingwebhookconfigurations", names::ADMISSION),
     (WEBHOOKS, "MutatingWebhookConfiguration", "mutatingwebhookconfigurations", names::ADMISSION),
@@ -60,7 +63,7 @@ const CLUSTER_OBJECTS: &[(&str, &str, &str, &str)] = &[
 ];
 const WEBHOOKS: &str = "admissionregistration.k8s.io/v1";
 const RBAC: &str = "rbac.authorization.k8s.io/v1";
-/// Kinds and names of the objects in the namespace that are installed or created by the agent for itself.
+/// Kinds and names of the namespaced objects that `mainstay install` or the agent created.
 const NAMESPACED_OBJECTS: &[(&str, &str, &str, &str)] = &[
     (RBAC, "RoleBinding", "rolebindings", "mainstay-lease"),
     (RBAC, "Role", "roles", "mainstay-lease"),
@@ -92,16 +95,16 @@ pub(super) struct Arguments {
     connection: HomeConnection,
 }
 
-/// The relevant part of the cluster.
+/// The relevant state of the cluster.
 struct Installed {
     syncs: Vec<ObjectMeta>,
     /// Whether an agent holds its Lease.
     is_led: bool,
-    /// How many Functions there are.
+    /// The number of Functions.
     functions: usize,
 }
 
-/// What an uninstallation deletes, and what stays.
+/// Describes what an uninstallation deletes and keeps.
 fn plan(namespace: &str, installed: &Installed) -> String {
     let mut text = String::new();
     for sync in &installed.syncs {
@@ -121,7 +124,7 @@ fn plan(namespace: &str, installed: &Installed) -> String {
     text
 }
 
-/// Says that the registry is kept for this many Functions.
+/// Returns the message that the registry stays for this many Functions.
 fn stays(functions: usize) -> String {
     format!(
         "logins of registries, and the registry {} if there is one, stay: Functions exist ({functions}) whose images may be in it\n",
@@ -129,7 +132,7 @@ fn stays(functions: usize) -> String {
     )
 }
 
-/// The work, one step after the other.
+/// The steps of an uninstallation.
 struct Uninstall<'a> {
     cluster: Cluster,
     namespace: &'a str,
@@ -153,7 +156,10 @@ pub(super) async fn run(arguments: Arguments) -> Result<Exit, Error> {
 }
 
 impl Uninstall<'_> {
-    /// Errors when the agent is installed, but in another namespace: it would go on there without its roles.
+    /// Checks that the agent is installed in this namespace.
+    ///
+    /// # Errors
+    /// If it is installed in another one, where it would go on without its roles.
     async fn check_namespace(&self) -> Result<(), Error> {
         let deployments = Arc::new(Kind::fixed("apps/v1", "Deployment", "deployments", Scope::Namespaced));
         let ours = Selection::labelled(LABEL.0, LABEL.1);
@@ -179,14 +185,14 @@ impl Uninstall<'_> {
         self.delete_syncs(installed.is_led).await?;
         self.end_conversion().await?;
         self.stop_agent().await?;
-        // From here on, no agent removes finalizers, nor makes policies anew.
+        // From here on, no agent removes finalizers or creates policies.
         self.delete_policies().await?;
         self.delete_syncs(false).await?;
         self.delete_keys_and_repositories().await?;
         self.delete_registry(installed.functions).await?;
         for (api_version, kind, plural, name) in NAMESPACED_OBJECTS {
             let kind = Kind::fixed(api_version, kind, plural, Scope::Namespaced);
-            // The agent makes its Lease without our label.
+            // The agent creates its Lease without our label.
             let may_go = |meta: &ObjectMeta| is_ours(meta) || *name == names::LEASE;
             self.delete(&kind, Some(self.namespace), name, may_go).await?;
         }
@@ -199,7 +205,8 @@ impl Uninstall<'_> {
         self.delete_namespace().await
     }
 
-    /// The metadata of the selected objects. A server that is busy, or has just been told another definition, is asked again.
+    /// Lists the metadata of the selected objects. Retries if the server is busy; a server answers with 429 after a
+    /// change of a definition, too.
     async fn list(&self, kind: &Arc<Kind>, selection: Selection) -> Result<Vec<ObjectMeta>, Error> {
         let mut left = TRIES;
         loop {
@@ -216,13 +223,13 @@ impl Uninstall<'_> {
         }
     }
 
-    /// The GitSyncs of all namespaces; none if the kind is not served.
+    /// Lists the GitSyncs of all namespaces; none if the kind is not served.
     async fn syncs(&self) -> Result<Vec<ObjectMeta>, Error> {
         let Some(kind) = self.cluster.kind("mainstay.dev/v1alpha1", "GitSync").await? else { return Ok(Vec::new()) };
         self.list(&kind, Selection::default()).await
     }
 
-    /// Deletes all GitSyncs, whose objects stay. With an agent, waits until it has released them.
+    /// Deletes all GitSyncs and keeps their objects. With an agent, waits until it has released them.
     async fn delete_syncs(&self, is_led: bool) -> Result<(), Error> {
         let Some(kind) = self.cluster.kind("mainstay.dev/v1alpha1", "GitSync").await? else { return Ok(()) };
         let labels: BTreeSet<Arc<str>> = self.syncs().await?.iter().map(label).collect();
@@ -256,7 +263,7 @@ impl Uninstall<'_> {
     async fn delete_sync(&self, kind: &Kind, sync: &ObjectMeta, without_agent: bool) -> Result<(), Error> {
         let (namespace, name) = (sync.namespace.as_deref(), sync.name.as_deref().unwrap_or_default());
         if is_protected(sync) {
-            // One that a GitSync manages may be protected from whoever deletes it, unless it is under break glass.
+            // A managed GitSync may be protected from deletion. A pause lifts the protection.
             let glass = json!({"metadata": {"annotations": {names::RECONCILE: names::DISABLED}}});
             match self.cluster.patch_merge(kind, namespace, name, Part::Main, &glass).await {
                 Err(error) if error.is_not_found() => return Ok(()),
@@ -276,7 +283,7 @@ impl Uninstall<'_> {
         }
         let uid = sync.uid.as_deref();
         if metadata != json!({}) {
-            // Another one of the same name has another UID, which cannot be changed.
+            // Another GitSync of the same name has another UID, and the API server refuses to change a UID.
             metadata["uid"] = json!(uid);
             let patched =
                 self.cluster.patch_merge(kind, namespace, name, Part::Main, &json!({"metadata": metadata})).await;
@@ -286,14 +293,14 @@ impl Uninstall<'_> {
             }
         }
         if sync.deletion_timestamp.is_none() {
-            // Whoever annotates it in between is asked again: its objects would be deleted, too.
+            // A GitSync with this annotation is not deleted: its objects would be deleted, too.
             let may_go = |meta: &ObjectMeta| meta.uid.as_deref() == uid && !prunes_on_deletion(meta);
             self.delete(kind, namespace, name, may_go).await?;
         }
         Ok(())
     }
 
-    /// The kinds that have objects with one of these labels.
+    /// Returns the kinds of objects with one of these labels.
     async fn kinds_held(&self, labels: &BTreeSet<Arc<str>>) -> Result<Vec<Arc<Kind>>, Error> {
         let mut held = Vec::new();
         for kind in self.cluster.kinds().await? {
@@ -304,8 +311,8 @@ impl Uninstall<'_> {
         Ok(held)
     }
 
-    /// Whether an object of these kinds has one of these labels. Objects with a controller do not count: controllers copy
-    /// labels.
+    /// Returns whether an object of these kinds has one of these labels. Objects with a controller do not count,
+    /// because controllers copy labels.
     async fn holds_any(&self, kinds: &[Arc<Kind>], labels: &BTreeSet<Arc<str>>) -> Result<bool, Error> {
         for kind in kinds {
             let all = self.cluster.list_metadata(kind, Selection::with_label(names::SYNC_LABEL));
@@ -350,8 +357,8 @@ impl Uninstall<'_> {
         Ok(())
     }
 
-    /// Deletes the keys that the agent has made, and the GitRepositories of `mainstay install`. Keeps both while there are
-    /// Functions in the namespace, which may be built from them.
+    /// Deletes the generated keys, and the GitRepositories of `mainstay install`. Keeps both if there are Functions
+    /// in the namespace, since these may use them.
     async fn delete_keys_and_repositories(&self) -> Result<(), Error> {
         let group = "serverless.kyma-project.io/v1alpha1";
         if let Some(functions) = self.cluster.kind(group, "Function").await? {
@@ -382,7 +389,7 @@ impl Uninstall<'_> {
         Ok(())
     }
 
-    /// Deletes the policies by which hand edits were refused that the agent has left behind, and their bindings first.
+    /// Deletes the agent's policies against manual changes, and their bindings first.
     async fn delete_policies(&self) -> Result<(), Error> {
         for kind in ["ValidatingAdmissionPolicyBinding", "ValidatingAdmissionPolicy"] {
             let Some(kind) = self.cluster.kind(WEBHOOKS, kind).await? else { continue };
@@ -394,7 +401,7 @@ impl Uninstall<'_> {
         Ok(())
     }
 
-    /// Deletes our definitions that have no objects.
+    /// Deletes our definitions without objects.
     async fn delete_definitions(&self) -> Result<(), Error> {
         let (version, kind) = ("apiextensions.k8s.io/v1", "CustomResourceDefinition");
         let definitions = Kind::fixed(version, kind, "customresourcedefinitions", Scope::Cluster);
@@ -428,8 +435,8 @@ impl Uninstall<'_> {
         Ok(())
     }
 
-    /// Deletes an object if it exists and may go as it is found, and prints that. One that somebody changes meanwhile is
-    /// looked at again.
+    /// Deletes an object if it exists and `may_go` accepts it, and prints a message. Reads the object again if it
+    /// changes meanwhile.
     async fn delete(
         &self,
         kind: &Kind,
@@ -454,7 +461,7 @@ impl Uninstall<'_> {
     }
 }
 
-/// The label of the objects of a GitSync.
+/// Returns the label of the objects of a GitSync.
 fn label(sync: &ObjectMeta) -> Arc<str> {
     mainstay_gitsync::label(sync.namespace.as_deref().unwrap_or_default(), sync.name.as_deref().unwrap_or_default())
 }
@@ -468,7 +475,7 @@ fn is_ours(meta: &ObjectMeta) -> bool {
     meta.labels.iter().flatten().any(|(key, value)| (key.as_str(), value.as_str()) == LABEL)
 }
 
-/// Whether a GitSync manages it, and it is not under break glass.
+/// Returns whether a GitSync manages the object, and it is not paused.
 fn is_protected(meta: &ObjectMeta) -> bool {
     let is_managed = meta.labels.iter().flatten().any(|(key, _)| key == names::SYNC_LABEL);
     let mut annotations = meta.annotations.iter().flatten();
@@ -483,7 +490,7 @@ fn was_written_by(meta: &ObjectMeta, manager: &str) -> bool {
     meta.managed_fields.iter().flatten().any(|entry| entry.manager.as_deref() == Some(manager))
 }
 
-/// Whether the agent wrote an inventory: a label alone is easily copied.
+/// Returns whether the agent wrote an inventory. A label alone is easily copied.
 fn is_inventory(meta: &ObjectMeta) -> bool {
     let is_labelled = meta.labels.iter().flatten().any(|(key, _)| key == names::INVENTORY_LABEL);
     is_labelled && was_written_by(meta, names::AGENT_MANAGER)
@@ -518,7 +525,8 @@ mod tests {
         );
     }
 
-    /// What a server has that answers every deletion with a conflict, and then with what somebody made of the object.
+    /// Deletes an object of a fake server. Each deletion except the last is a conflict, and the object then has its
+    /// next state in `found`. Returns the success and the preconditions of all deletions.
     async fn deletions(found: &[Value], may_go: fn(&ObjectMeta) -> bool) -> (bool, Vec<Value>) {
         let asked = Arc::new(Mutex::new((0, Vec::new())));
         let (received, found) = (Arc::clone(&asked), found.to_vec());
@@ -557,16 +565,16 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_somebody_changes_meanwhile_is_looked_at_again() {
+    async fn objects_that_change_meanwhile_are_examined_again() {
         let ours = json!({LABEL.0: LABEL.1});
         let preconditions = |uid: &str, version: &str| json!({"uid": uid, "resourceVersion": version});
         let (first, touched) = (found("1", "1", ours.clone()), found("1", "2", ours));
         let both = vec![preconditions("1", "1"), preconditions("1", "2")];
         assert_eq!(deletions(&[first.clone(), touched], is_ours).await, (true, both));
-        // Deleted and made again by somebody.
+        // Another client deleted it and created it again.
         let theirs = found("2", "2", json!({}));
         assert_eq!(deletions(&[first.clone(), theirs], is_ours).await, (true, vec![preconditions("1", "1")]));
-        // It ends.
+        // The retries are limited.
         let (is_done, asked) = deletions(&vec![first; 20], is_ours).await;
         assert_eq!((is_done, asked.len()), (false, LOOKS_AGAIN + 1));
     }

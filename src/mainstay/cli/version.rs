@@ -1,4 +1,4 @@
-//! `mainstay version`: of this program, and of the agent that leads.
+//! `mainstay version`: the version of this program, and of the leading agent.
 //!
 //! The agent writes its version to an annotation of its Lease.
 

@@ -1,9 +1,9 @@
-//! A work tree as a repository: what is saved is a commit of a private repository.
+//! Commits a work tree, as it is saved, to a private repository.
 //!
-//! Invariant: nothing is written to the user's repository, neither objects nor index nor references, nor to the work tree.
-//! What Git ignores is left out.
+//! Invariant: nothing is written to the user's work tree or repository: no object, no index, no reference.
+//! Invariant: files that Git ignores are not committed.
 //!
-//! Deliberately absent: the filters of `.gitattributes` that are programs (a file in Git LFS is the file itself).
+//! Not here: filters of `.gitattributes` that are programs. A file in Git LFS is the file itself.
 
 use std::{
     collections::BTreeSet,
@@ -13,12 +13,12 @@ use std::{
 
 use git2::{IndexAddOption, Oid, Repository};
 
-/// Larger files are left out, as the agent would refuse them. In bytes.
+/// Maximum size of a file in bytes. The agent refuses larger objects, so larger files are left out.
 const LARGEST: u64 = 64 << 20;
-/// The branch where the user's repository has no commit, or there is none.
+/// The branch if the user has no repository, or its HEAD is a commit.
 const BRANCH: &str = "refs/heads/main";
 
-/// Why the work tree could not be made a commit.
+/// The reason for a failed commit of the work tree.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Error {
     #[error("could not write {path}", path = .0.display())]
@@ -31,13 +31,13 @@ pub(super) enum Error {
 pub(super) struct WorkTree {
     pub(super) root: PathBuf,
     pub(super) repository: Repository,
-    /// Files that were left out for their size, and are told once.
+    /// Files over the size limit. One warning is logged for each.
     too_large: BTreeSet<Vec<u8>>,
 }
 
 impl WorkTree {
-    /// A new repository at `directory` with the branches and tags of the user's, if there is one at `root`, and with the work
-    /// tree as it is now on the branch that is checked out. What an earlier run left at `directory` goes.
+    /// Creates a repository at `directory`, and commits the work tree to the current branch. If there is a repository
+    /// at `root`, its branches and tags are copied first. Replaces the directory of an earlier run.
     pub(super) fn new(root: &Path, directory: &Path) -> Result<Self, Error> {
         let write = |cause| Error::Write(directory.to_owned(), cause);
         match fs::remove_dir_all(directory) {
@@ -53,12 +53,12 @@ impl WorkTree {
             share(theirs, directory).map_err(write)?;
         }
         let repository = Repository::open(directory).map_err(read)?;
-        // For this process alone: a configured one would want a `.git` in the work tree.
+        // `set_workdir` only changes this process. A configured work tree would need a `.git` file.
         repository.set_workdir(root, false).map_err(read)?;
         let branch = theirs.as_ref().map_or_else(|| Ok(BRANCH.to_owned()), |theirs| copy(theirs, &repository));
         repository.set_head(&branch.map_err(read)?).map_err(read)?;
         if let Ok(head) = repository.head().and_then(|head| head.peel_to_tree()) {
-            // Files that Git follows although it would ignore them.
+            // The index starts with HEAD, because Git tracks some files that its rules ignore.
             let read_tree =
                 repository.index().and_then(|mut index| index.read_tree(&head).and_then(|()| index.write()));
             read_tree.map_err(read)?;
@@ -68,7 +68,7 @@ impl WorkTree {
         Ok(tree)
     }
 
-    /// Makes a commit of what is there now, unless the last one has the same.
+    /// Commits the work tree, unless it is unchanged.
     pub(super) fn commit(&mut self) -> Result<Option<Oid>, Error> {
         let (root, too_large) = (&self.root, &mut self.too_large);
         let read = |cause| Error::Read(root.clone(), cause);
@@ -83,7 +83,7 @@ impl WorkTree {
             i32::from(is_large)
         };
         index.add_all(["*"], IndexAddOption::DEFAULT, Some(&mut fits)).map_err(read)?;
-        // What is gone.
+        // Removes deleted files from the index.
         index.update_all(["*"], Some(&mut fits)).map_err(read)?;
         index.write().map_err(read)?;
         let tree = repository.find_tree(index.write_tree().map_err(read)?).map_err(read)?;
@@ -97,14 +97,14 @@ impl WorkTree {
         commit.map(Some).map_err(read)
     }
 
-    /// The full name of the branch that has the commit.
+    /// Returns the full name of the branch with the commit.
     pub(super) fn branch(&self) -> String {
         let head = self.repository.head().ok();
         head.and_then(|head| head.name().ok().map(str::to_owned)).unwrap_or_else(|| BRANCH.to_owned())
     }
 }
 
-/// Lets the repository at `directory` use the objects of another one, and ignore what that ignores.
+/// Makes the repository at `directory` use another repository's objects and its ignore rules.
 fn share(theirs: &Repository, directory: &Path) -> io::Result<()> {
     let common = theirs.commondir();
     let objects = fs::canonicalize(common.join("objects"))?;
@@ -121,7 +121,7 @@ fn share(theirs: &Repository, directory: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Copies branches and tags; the branch that is checked out, or, if none is, one that leads to the same commit.
+/// Copies branches and tags. Returns the current branch, or a new one for a detached HEAD.
 fn copy(theirs: &Repository, ours: &Repository) -> Result<String, git2::Error> {
     for reference in theirs.references()?.flatten() {
         let (Ok(name), Some(target)) = (reference.name(), reference.target()) else { continue };

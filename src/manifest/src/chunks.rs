@@ -1,16 +1,16 @@
-//! The text of a YAML file becomes the texts of its documents.
+//! Splits the text of a YAML file into its documents.
 //!
-//! Documents are separated as in `kubectl`, by lines that begin with `---`.
+//! As in `kubectl`, lines that begin with `---` separate documents.
 
 use super::tokens::Mark;
 
 /// The text between two separators.
 pub(super) struct Chunk<'t> {
     pub(super) text: &'t str,
-    /// From 1.
+    /// Number of the document, from 1.
     pub(super) number: usize,
     pub(super) lines_before: u32,
-    /// The position of text behind the separator; such a chunk is not read.
+    /// The position of text after the separator. Such a chunk is not read.
     pub(super) bad_separator: Option<Mark>,
 }
 
@@ -46,13 +46,13 @@ pub(super) fn chunks(text: &str) -> impl Iterator<Item = Chunk<'_>> {
     })
 }
 
-/// Whether nothing is in a line but a comment, or the version of YAML, which changes nothing.
+/// Returns whether a line contains only a comment or the YAML version, which has no effect.
 fn is_blank(line: &str) -> bool {
     let line = line.trim_start();
     line.is_empty() || line.starts_with('#') || line.starts_with("%YAML 1.")
 }
 
-/// A document without the version of the next one, which follows its end (`...`).
+/// Removes the version of the next document, which follows the end (`...`) of this one.
 fn without_version(text: &str) -> &str {
     if !text.contains("\n%YAML 1.") {
         return text;

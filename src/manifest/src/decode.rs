@@ -1,10 +1,10 @@
-//! Decodes the files of a commit: a listing becomes desired objects and problems.
+//! Decodes the files of a commit into desired objects and problems.
 //!
-//! Invariant: objects are in the order of paths, documents and items, so equal trees give equal results.
-//! Invariant: all problems are found, up to a limit on their number; a problem never hides an object of another file.
-//! Only a commit that takes too long is not read to its end.
+//! Invariant: objects are ordered by path, document and item, so equal trees give equal results.
+//! Invariant: all problems are reported, up to a limit; a problem never hides an object of another file. Only a
+//! commit that takes too long is not read to its end.
 //!
-//! Blocks while it reads; one document at a time is in memory.
+//! Blocks while it reads. One document at a time is in memory.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry as Slot;
@@ -18,6 +18,7 @@ use super::kustomize;
 use super::limits::{Deadline, Kept, larger_than};
 use super::other_files;
 use super::render::Origins;
+use super::single::read_fields;
 use super::verified::verified;
 use super::{DecodeCache, Limits, Problem, file, links, recognise};
 use crate::sops::Sealed;
@@ -25,31 +26,32 @@ use mainstay_api::names;
 use mainstay_git::{Entry, EntryKind, PathFlaw};
 use mainstay_object::{Key, Names, Object, Place, printable};
 
-/// Bytes of a file that is looked at to find out whether it makes its directory a Helm chart.
+/// Maximum size of a `Chart.yaml` that is checked for a Helm chart, in bytes.
 const MAX_CHART: u64 = 64 * 1024;
 
 /// The decoded content of a commit.
 #[derive(Debug, Default)]
 pub struct Decoded {
-    /// The desired objects, normalised unless they are encrypted; not to be used if there is any problem.
+    /// The desired objects, normalised unless they are encrypted. Not to be used if there is a problem.
     pub objects: Vec<Arc<Object>>,
-    /// What decrypts them, by the files that they are from.
+    /// Their encrypted files, needed for decryption.
     pub sealed: Vec<Arc<Sealed>>,
     /// All problems.
     pub problems: Vec<Problem>,
-    /// The files that make their directories kustomizations, which are not read but built.
+    /// Files of kustomizations. Their directories are built, not read.
     pub kustomizations: Vec<String>,
-    /// The files that make their directories Helm charts, which are not read but rendered.
+    /// Files of Helm charts. Their directories are rendered, not read.
     pub charts: Vec<String>,
-    /// What leaves out manifests, if nothing else is there: `12 files are left out, apps/a.yaml by the rule "*"
+    /// If all manifests are ignored, the reason: `12 files are left out, apps/a.yaml by the rule "*"
     /// (.mainstayignore:1)`.
     pub left_out: Option<String>,
 }
 
-/// Decodes a listing, whose paths are relative to the repository's root and below the base directory, except those of ignore
-/// files above it.
+/// Decodes a listing. Its paths are relative to the repository's root, and below the base directory except for ignore
+/// files.
 ///
-/// Fails only if a file cannot be read; invalid content is a problem.
+/// # Errors
+/// If a file cannot be read. Invalid content is a problem.
 pub fn decode<C: AsRef<[u8]>>(
     listing: &[Entry],
     base_dir: &str,
@@ -60,7 +62,7 @@ pub fn decode<C: AsRef<[u8]>>(
     let mut decoded = Decoded::default();
     let deadline = Deadline::new(limits);
     let mut ignored = ignore_rules(listing, base_dir, read, deadline, &mut decoded.problems)?;
-    // `.git` and `..` are no hidden directories but names that nobody may write, which only a rule leaves out.
+    // `.git` and `..` are not hidden but invalid names, which only a rule can ignore.
     let mut leaves_out = |entry: &Entry| match entry.flaw {
         Some(PathFlaw::Reserved) => matches!(ignored.why(&entry.path), Some(Why::Rule { .. })),
         _ => ignored.leaves_out(&entry.path),
@@ -72,8 +74,8 @@ pub fn decode<C: AsRef<[u8]>>(
     }
     entries.sort_by(|a, b| a.path.cmp(&b.path));
     let kustomizations = kustomize::among(entries.iter().map(|entry| &*entry.path));
-    let charts = charts(&entries, &kustomizations, read, deadline)?;
-    // What lies in a chart is the chart's.
+    let charts = charts(&entries, &kustomizations, read, deadline, limits)?;
+    // A kustomization inside a chart belongs to the chart.
     let is_own = |file: &&str| !charts.contains(file);
     decoded.kustomizations = kustomizations.files().filter(is_own).map(str::to_owned).collect();
     decoded.charts = charts.files().map(str::to_owned).collect();
@@ -164,7 +166,7 @@ pub fn decode<C: AsRef<[u8]>>(
     Ok(decoded)
 }
 
-/// What leaves out the manifests of a listing that has no others; `None` if it has none at all.
+/// Returns why all manifests of a listing are ignored; `None` if it has no manifests.
 fn left_out(listing: &[Entry], ignored: &Ignored) -> Option<String> {
     let manifests = listing.iter().filter(|entry| reads(&entry.path) && !is_ignore_file(&entry.path));
     let mut by_rules = manifests.filter_map(|entry| match ignored.why(&entry.path)? {
@@ -179,7 +181,7 @@ fn left_out(listing: &[Entry], ignored: &Ignored) -> Option<String> {
     })
 }
 
-/// Verifies a file that holds encrypted objects; what decrypts them. What is wrong with it joins its problems.
+/// Verifies a file with encrypted objects, and returns it for decryption. Its flaws are added to the file's problems.
 fn sealed(path: &Arc<str>, content: &[u8], found: &mut file::Read, limits: &Limits) -> Vec<Arc<Sealed>> {
     let Some(keys) = limits.decryption.keys() else { return Vec::new() };
     if !found.problems.is_empty() || !found.objects.iter().any(|object| encrypted_content(object).is_some()) {
@@ -191,37 +193,37 @@ fn sealed(path: &Arc<str>, content: &[u8], found: &mut file::Read, limits: &Limi
     })
 }
 
-/// Reads what a kustomization was built to: each object is at the place of the file that held it.
+/// Decodes the output of a kustomization. Each object gets the place of its original file.
 pub fn decode_rendered(origins: &Origins, documents: &[u8], limits: &Limits) -> Decoded {
     let file::Read { objects, problems, .. } = file::read_printed(origins, documents, limits);
     Decoded { objects, problems, ..Decoded::default() }
 }
 
-/// Reads what a chart was rendered to: no template, whatever it looks like. Its places are those of the text.
+/// Decodes the output of a chart. Templates are not recognised in it. Places are positions in the output.
 pub(crate) fn decode_manifests(file: &str, documents: &[u8], limits: &Limits) -> Decoded {
     let file::Read { objects, problems, .. } =
         file::read_manifests(&file.into(), documents, limits.documents, limits, &mut Names::default());
     Decoded { objects, problems, ..Decoded::default() }
 }
 
-/// The files that [`decode`] reads.
+/// Returns the files that [`decode`] reads.
 ///
 /// # Errors
-/// A file with rules cannot be read.
+/// If an ignore file cannot be read.
 pub fn not_ignored<C: AsRef<[u8]>>(
     mut listing: Vec<Entry>,
     base_dir: &str,
     read: &mut dyn FnMut(&Entry) -> Result<C, mainstay_git::Error>,
     limits: &Limits,
 ) -> Result<Vec<Entry>, mainstay_git::Error> {
-    // The problems of the rules are those of decoding.
+    // Decoding reports the problems of the rules.
     let mut ignored = ignore_rules(&listing, base_dir, read, Deadline::new(limits), &mut Vec::new())?;
-    // Files with rules are read whether or not rules leave them out.
+    // Ignore files are always read.
     listing.retain(|entry| is_ignore_file(&entry.path) || !ignored.leaves_out(&entry.path));
     Ok(listing)
 }
 
-/// A problem for every object that is defined twice; it names both places.
+/// Returns a problem for every object that is defined twice. It names both places.
 pub fn duplicates<'o>(objects: impl Iterator<Item = (&'o Key, &'o Object)>) -> Vec<Problem> {
     let mut first: HashMap<&Key, &Object> = HashMap::new();
     let mut problems = Vec::new();
@@ -273,12 +275,26 @@ pub(super) fn ignore_rules<C: AsRef<[u8]>>(
     Ok(ignored)
 }
 
-/// The directories that are Helm charts, and lie in no kustomization. A kustomization within one is a part of it.
+/// Returns whether the content of a `Chart.yaml` makes its directory a chart. A file with a fault is judged by its lines, so
+/// that Helm reports the fault.
+fn is_chart(content: &[u8], limits: &Limits) -> bool {
+    let Ok(text) = std::str::from_utf8(content) else { return false };
+    let has_line =
+        |key: &str| text.lines().any(|line| line.strip_prefix(key).is_some_and(|rest| rest.starts_with(':')));
+    match read_fields(text, limits) {
+        Ok(fields) => recognise::is_chart(|key| fields.contains_key(key)),
+        Err(_) => recognise::is_chart(has_line),
+    }
+}
+
+/// Returns the directories that are Helm charts outside of kustomizations. A kustomization in a chart belongs to the
+/// chart.
 fn charts<C: AsRef<[u8]>>(
     entries: &[&Entry],
     kustomizations: &Directories,
     read: &mut dyn FnMut(&Entry) -> Result<C, mainstay_git::Error>,
     deadline: Deadline<'_>,
+    limits: &Limits,
 ) -> Result<Directories, mainstay_git::Error> {
     let mut found = Vec::new();
     for entry in entries {
@@ -288,7 +304,7 @@ fn charts<C: AsRef<[u8]>>(
             && is_free
             && entry.size <= MAX_CHART
             && !deadline.is_over()
-            && recognise::is_chart(read(entry)?.as_ref())
+            && is_chart(read(entry)?.as_ref(), limits)
         {
             found.push(&*entry.path);
         }
@@ -296,7 +312,7 @@ fn charts<C: AsRef<[u8]>>(
     Ok(Directories::of(found.into_iter()))
 }
 
-/// The problem that the objects up to this file take more memory than they may.
+/// Returns the problem that the objects up to this file exceed their memory.
 pub fn too_many(path: &Arc<str>, bytes: usize) -> Problem {
     let what = format!(
         "the objects up to this file take {} MiB of memory, more than the agent has left for this namespace",
@@ -311,7 +327,7 @@ fn takes_too_long(entry: &Entry) -> Problem {
     Problem::new(Place::file(&*entry.path), "timed out while reading the files, at this one", Some(hint))
 }
 
-/// What is wrong with what is no file, and what to do; `None` if it is nothing to read.
+/// Returns the problem and remedy for an entry that is not a file; `None` if it is not relevant.
 fn not_a_file<C: AsRef<[u8]>>(
     entry: &Entry,
     listing: &[&Entry],
@@ -329,7 +345,7 @@ fn not_a_file<C: AsRef<[u8]>>(
     })
 }
 
-/// Whether it matters that there is a file with this path.
+/// Returns whether a file with this path is relevant for decoding.
 pub fn reads(path: &str) -> bool {
     let name = path.rsplit('/').next().unwrap_or_default();
     is_manifest(path) || name == names::IGNORE_FILE || kustomize::NAMES.contains(&name)
@@ -339,7 +355,7 @@ pub(super) fn is_ignore_file(path: &str) -> bool {
     path.rsplit('/').next() == Some(names::IGNORE_FILE)
 }
 
-/// By its extension, in either case.
+/// Checks the extension, ignoring case.
 fn is_manifest(path: &str) -> bool {
     let extension = path.rsplit_once('.').map_or("", |(_, extension)| extension);
     ["yaml", "yml", "json"].iter().any(|known| known.eq_ignore_ascii_case(extension))

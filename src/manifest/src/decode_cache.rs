@@ -1,7 +1,7 @@
 //! A cache of decoded files, by path, blob id and form.
 //!
-//! Invariant: an encrypted file is found by nobody who has not the keys that it was verified with.
-//! Invariant: it keeps no object alive. A file is cached as long as its objects are used elsewhere.
+//! Invariant: an encrypted file is returned only for the keys that it was verified with.
+//! Invariant: the cache keeps no object alive. A file is cached while its objects are used elsewhere.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -15,14 +15,14 @@ use mainstay_object::Object;
 
 type Files = HashMap<(BlobId, Arc<str>, Form, Reading), Cached>;
 
-/// How a file was read. What one GitSync has the keys for is nothing to those who have not.
+/// How a file was read. Encrypted files are cached per set of keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Reading {
-    /// Nothing in it may be encrypted: it is the same to everybody.
+    /// Not encrypted: the result is the same for all consumers.
     Plain,
-    /// As it is, although SOPS may have encrypted something in it.
+    /// Unverified, although it may be encrypted with SOPS.
     Unverified,
-    /// Verified with these keys, if there was anything to verify.
+    /// Verified with these keys, if it is encrypted.
     Verified(KeyId),
 }
 
@@ -32,7 +32,7 @@ struct Cached {
     sealed: Vec<Arc<Sealed>>,
 }
 
-/// The objects of a file, and what decrypts them if they are encrypted.
+/// The objects of a file, and the encrypted file for decrypting them.
 pub(super) type Found = (Vec<Arc<Object>>, Vec<Arc<Sealed>>);
 
 /// The cache, shared by all GitSyncs.
@@ -40,7 +40,7 @@ pub(super) type Found = (Vec<Arc<Object>>, Vec<Arc<Sealed>>);
 pub struct DecodeCache(Mutex<Files>);
 
 impl DecodeCache {
-    /// What is known of the file at this path, if all of its objects still exist; for whoever has these keys, or none.
+    /// Returns the file at this path for a consumer with these keys, if all of its objects still exist.
     pub(super) fn get(&self, id: BlobId, path: &Arc<str>, form: Form, keys: Option<KeyId>) -> Option<Found> {
         let files = self.0.lock();
         let own = keys.map_or(Reading::Unverified, Reading::Verified);
@@ -54,20 +54,20 @@ impl DecodeCache {
     pub(super) fn insert(&self, id: BlobId, path: &Arc<str>, form: Form, reading: Reading, found: Found) {
         let (objects, sealed) = found;
         if objects.is_empty() {
-            return; // Without objects it would never be dropped, and it is cheap to decode.
+            return; // Without objects it would never be dropped; and it is cheap to decode.
         }
         let objects = objects.iter().map(Arc::downgrade).collect();
         self.0.lock().insert((id, Arc::clone(path), form, reading), Cached { objects, sealed });
     }
 
-    /// Drops files whose objects do not exist any more.
+    /// Drops files whose objects no longer exist.
     pub(super) fn drop_unused(&self) {
         let mut files = self.0.lock();
         files.retain(|_, cached| cached.objects.iter().all(|object| object.strong_count() > 0));
         files.shrink_to_fit();
     }
 
-    /// Number of cached files.
+    /// Returns the number of cached files.
     pub fn files(&self) -> usize {
         self.0.lock().len()
     }

@@ -1,8 +1,8 @@
-//! Objects that SOPS has encrypted become what they were, in memory, once nothing else changes them.
+//! Decrypts SOPS-encrypted objects in memory, after all other changes.
 //!
-//! Invariant: an object is decrypted only with what a verified file of the commit was encrypted with, and only if it is of a
-//! kind that the file holds: no tool can carry a value of a Secret into an object that is shown.
-//! Invariant: what was decrypted is confidential, whatever its kind.
+//! Invariant: an object is decrypted only with the data key of a verified file of the commit, and only if that file
+//! contains its kind. So no tool can move a value of a Secret into an object that is shown.
+//! Invariant: decrypted objects are confidential, whatever their kind.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -21,15 +21,15 @@ use mainstay_object::{Flaw, Names, Object, path_text};
 /// The objects of a commit, decrypted.
 #[derive(Debug, Default)]
 pub struct Decrypted {
-    /// All of them, in their order.
+    /// All objects, in order.
     pub objects: Vec<Arc<Object>>,
-    /// What is wrong with those that cannot be decrypted.
+    /// Problems of objects that cannot be decrypted.
     pub problems: Vec<Problem>,
-    /// Those that were encrypted, as they were.
+    /// The encrypted objects in encrypted form.
     pub encrypted: Vec<Arc<Object>>,
 }
 
-/// Decrypts objects with the files that they are from.
+/// Decrypts objects with the files that they come from.
 pub fn decrypted(all: Vec<Arc<Object>>, files: &[Arc<Sealed>], limits: &Limits) -> Decrypted {
     let by_mac: HashMap<&str, &Sealed> = files.iter().map(|file| (file.mac(), &**file)).collect();
     let (mut found, deadline) = (Decrypted::default(), Deadline::new(limits));
@@ -66,7 +66,7 @@ fn problem(object: &Object, Flaw { path, what, hint }: Flaw) -> Problem {
     Problem::new(object.place.clone(), format!("{}: {at}{what}", object.key), hint)
 }
 
-/// What an object was; `None` if it is left out.
+/// Decrypts an object; empty if it is ignored.
 fn one(
     object: &Object,
     map: Map<String, Value>,
@@ -85,7 +85,7 @@ fn one(
         return flaw(what, "encrypt the manifest of the object itself");
     }
     let mut value = Value::Object(map);
-    // Patches have put values of other files into it.
+    // Patches may have added values of other files.
     let others = files
         .iter()
         .map(|other| &**other)

@@ -1,26 +1,26 @@
-//! What is done about documents that SOPS has encrypted.
+//! How documents that are encrypted with SOPS are handled.
 //!
-//! Deliberately absent: doing it (`verified`, `decrypted`).
+//! Not here: verification and decryption (`verified`, `decrypted`).
 
 use std::sync::Arc;
 
 use crate::sops::{KeyId, Keys};
 
-/// What is done about documents that SOPS has encrypted.
+/// How documents that are encrypted with SOPS are handled.
 #[derive(Clone, Debug, Default)]
 pub enum Decryption {
     /// They are problems.
     #[default]
     NotConfigured,
-    /// Their files are verified with these keys, and they become objects as they stand, to be decrypted once nothing else
-    /// changes them.
+    /// Their files are verified with these keys. They become encrypted objects, and are decrypted after all other
+    /// changes.
     Keys(Arc<Keys>),
-    /// A chart was rendered to them, and they are problems for that.
+    /// They are part of a chart's output, and therefore problems.
     InChart,
 }
 
 impl Decryption {
-    /// The keys, if there are any.
+    /// Returns the keys, if any.
     pub fn keys(&self) -> Option<&Arc<Keys>> {
         match self {
             Self::Keys(keys) => Some(keys),
@@ -28,7 +28,7 @@ impl Decryption {
         }
     }
 
-    /// The same for what a chart was rendered to.
+    /// Returns the handling for the output of a chart.
     #[must_use]
     pub fn in_chart(&self) -> Self {
         match self {
@@ -37,7 +37,7 @@ impl Decryption {
         }
     }
 
-    /// Tells the keys from other ones, if there are any.
+    /// Returns an id that distinguishes the keys, if any.
     pub fn key_id(&self) -> Option<KeyId> {
         self.keys().map(|keys| keys.id())
     }

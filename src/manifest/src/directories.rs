@@ -1,10 +1,10 @@
-//! Directories that are one thing as a whole: a kustomization, a Helm chart.
+//! Directories that are used as a whole: kustomizations and Helm charts.
 
 use std::collections::HashSet;
 
 use super::ignore::parent;
 
-/// Such directories, each by the file in it that makes it one.
+/// Such directories, each with its defining file.
 #[derive(Default)]
 pub(super) struct Directories {
     files: Vec<String>,
@@ -12,7 +12,7 @@ pub(super) struct Directories {
 }
 
 impl Directories {
-    /// The outermost directories of these files.
+    /// Returns the outermost directories of these files.
     pub(super) fn of<'p>(files: impl Iterator<Item = &'p str>) -> Self {
         let mut all: Vec<&str> = files.collect();
         all.sort_unstable_by_key(|path| parent(path));
@@ -26,7 +26,7 @@ impl Directories {
         outermost
     }
 
-    /// Whether a path is in or below one of them.
+    /// Returns whether a path is in or below one of them.
     pub(super) fn contains(&self, path: &str) -> bool {
         let mut directory = parent(path);
         loop {
@@ -40,7 +40,7 @@ impl Directories {
         }
     }
 
-    /// The files that make them what they are.
+    /// Returns their defining files.
     pub(super) fn files(&self) -> impl Iterator<Item = &str> {
         self.files.iter().map(String::as_str)
     }

@@ -1,5 +1,5 @@
-//! The value of a document becomes objects: lists are unpacked, ignored objects are left out, the rest is normalised
-//! and validated.
+//! Converts the value of a document into objects: unpacks lists, skips ignored objects, and normalises and validates
+//! the rest.
 
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ pub(super) struct At<'d> {
     pub(super) items: &'d [Mark],
     pub(super) form: Form,
     pub(super) decryption: &'d Decryption,
-    /// Where the objects are from that a tool has printed: its lines are those of no file.
+    /// The origins of objects in a tool's output, whose lines are not those of a file.
     pub(super) origins: Option<&'d Origins>,
 }
 
@@ -41,7 +41,7 @@ pub(super) struct DocumentContent {
     pub(super) objects: Vec<Arc<Object>>,
     /// The flaws, by path in the document.
     pub(super) flaws: Vec<Flaw>,
-    /// Of what was printed: the place of the object that the flaws are of, and what it is called.
+    /// For a tool's output: place and name of the object with the flaws.
     pub(super) printed: Option<(Place, Option<String>)>,
 }
 
@@ -53,7 +53,7 @@ impl DocumentContent {
     }
 }
 
-/// The objects of a document.
+/// Returns the objects of a document.
 pub(super) fn objects(value: Value, at: &At<'_>, names: &mut Names) -> DocumentContent {
     let mut found = DocumentContent::default();
     match value {
@@ -101,11 +101,11 @@ fn add(
     object(map, at, mark, Reading::Normalised, path, names, found);
 }
 
-/// Whether an object is what it is going to be.
+/// Whether an object has its final form.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Reading {
     Normalised,
-    /// It is encrypted. Folding `stringData` would hide what is to be decrypted.
+    /// Encrypted. Folding `stringData` would hide the encrypted values.
     AsItStands,
 }
 
@@ -147,7 +147,7 @@ fn object(
     }
 }
 
-/// Whether there is a `$` in any of its strings and keys.
+/// Returns whether any of its strings or keys contains a `$`.
 pub(super) fn holds_expressions(value: &Value) -> bool {
     match value {
         Value::String(text) => text.contains('$'),
@@ -157,14 +157,14 @@ pub(super) fn holds_expressions(value: &Value) -> bool {
     }
 }
 
-/// Whether Flux's annotation leaves it out.
+/// Returns whether Flux's annotation excludes it.
 fn left_out(map: &Map<String, Value>) -> bool {
     let annotations = map.get("metadata").and_then(|metadata| metadata.get("annotations"));
     annotations.and_then(|annotations| annotations.get(names::FLUX_IGNORE)).and_then(Value::as_str) == Some("true")
 }
 
-/// Whether it is a Secret of `mainstay install` that asks the agent for what it is to hold. It is under break glass where it is
-/// live, and so in what `mainstay install` prints; it is the agent's, whatever repository that is in.
+/// Returns whether it is a Secret of `mainstay install` whose content the agent generates. The live Secret and the
+/// output of `mainstay install` are exempt from reconciliation; the agent owns it even if a repository contains it.
 fn asks_for_contents(map: &Map<String, Value>) -> bool {
     let inside = |field: &str, name: &str| map.get("metadata")?.get(field)?.get(name)?.as_str();
     let is_secret =
@@ -174,7 +174,7 @@ fn asks_for_contents(map: &Map<String, Value>) -> bool {
     is_secret && holds_nothing && is_kept && inside("labels", names::GENERATE).is_some()
 }
 
-/// The items if it is a list: its kind ends in `List`, and it has `items` and no name.
+/// Returns the items of a list: its kind ends in `List`, and it has `items` and no name.
 fn take_items(map: &mut Map<String, Value>) -> Option<Vec<Value>> {
     let kind = map.get("kind")?.as_str()?;
     if !kind.ends_with("List") || map.get("metadata").is_some_and(|metadata| metadata.get("name").is_some()) {

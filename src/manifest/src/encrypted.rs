@@ -1,8 +1,8 @@
-//! How a document looks that SOPS has encrypted, and what keeps it from being decrypted.
+//! Recognizes documents that are encrypted with SOPS, and reasons why one cannot be decrypted.
 //!
-//! Invariant: no encrypted value becomes one of an object that is applied, because nobody who reads it could use it.
+//! Invariant: no encrypted value reaches an applied object, because it would be useless there.
 //!
-//! Deliberately absent: whether it is as SOPS wrote it (`verified`), and what it holds (`decrypted`).
+//! Not here: verification (`verified`) and decryption (`decrypted`).
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -13,34 +13,34 @@ use crate::sops::MARKER;
 use mainstay_api::names::FLUX_DECRYPT;
 use mainstay_object::{Flaw, Object, Step, path_text, split_api_version};
 
-/// What is said of a document that SOPS has encrypted, where `spec.decryption` is not set.
+/// The problem of a document that is encrypted with SOPS if `spec.decryption` is not set.
 pub(super) const SOPS: &str = "it is encrypted with SOPS, and spec.decryption is not set";
 const SOPS_HINT: &str =
     "name a Secret with the private key in the GitSync: spec.decryption: {provider: sops, secretRef: {name: …}}";
 const IN_CHART: &str = "it is encrypted with SOPS, which is not decrypted in charts";
 const IN_CHART_HINT: &str = "take it out of the chart: encrypted manifests and kustomizations are decrypted";
-/// How files are encrypted so that it can be said what they are.
+/// How to encrypt so that the identity stays readable.
 const SELECT: &str = "encrypt with --encrypted-regex '^(data|stringData)$', or with that encrypted_regex in .sops.yaml";
 const WHOLE_FILE: &str = "encrypt the manifest of the object itself, and name it among the resources";
-/// The fields by which an object is known.
+/// The fields that identify an object.
 const IDENTITY: [(&str, &[&str]); 4] =
     [("apiVersion", &[]), ("kind", &[]), ("metadata", &["name"]), ("metadata", &["namespace"])];
 
-/// What a document is to whoever decrypts.
+/// The encryption state of a document.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum State {
-    /// Nothing of it is encrypted.
+    /// No part is encrypted.
     Plain,
-    /// It is encrypted, and is kept as it is until it is decrypted.
+    /// Encrypted. It is kept in this form until decryption.
     Encrypted,
 }
 
-/// What a document is, or what is wrong with it.
+/// Returns the state of a document, or its flaw.
 pub(super) fn state(map: &Map<String, Value>, decryption: &Decryption) -> Result<State, Flaw> {
     let flaw = |what: &str, hint| Err(Flaw::new(vec![], what, Some(hint)));
     let api_version = map.get("apiVersion").and_then(Value::as_str);
     let is_sealed = mac_in(map).is_some();
-    // Others may have a place for what SOPS adds to them, and somebody in the cluster who decrypts it.
+    // Other kinds may have a field for the SOPS metadata, and a controller that decrypts them.
     let is_refused_by_the_server = is_sealed && api_version.is_none_or(is_of_kubernetes);
     match decryption {
         Decryption::NotConfigured if is_refused_by_the_server => flaw(SOPS, SOPS_HINT),
@@ -62,7 +62,7 @@ pub(super) fn state(map: &Map<String, Value>, decryption: &Decryption) -> Result
     }
 }
 
-/// Whether SOPS may have encrypted something in a file.
+/// Returns whether a file may be encrypted with SOPS.
 pub(super) fn may_be_encrypted(content: &[u8]) -> bool {
     match std::str::from_utf8(content) {
         Ok(text) => text.contains(MARKER),
@@ -70,7 +70,7 @@ pub(super) fn may_be_encrypted(content: &[u8]) -> bool {
     }
 }
 
-/// The content of an object that has the metadata of SOPS.
+/// Returns the content of an object with SOPS metadata.
 pub(super) fn sealed_content(object: &Object) -> Option<Map<String, Value>> {
     if !may_be_encrypted(object.json()) {
         return None;
@@ -79,17 +79,17 @@ pub(super) fn sealed_content(object: &Object) -> Option<Map<String, Value>> {
     mac_in(&map).is_some().then_some(map)
 }
 
-/// The content of an object that is kept as SOPS encrypted it.
+/// Returns the content of an object that is kept in encrypted form.
 pub(super) fn encrypted_content(object: &Object) -> Option<Map<String, Value>> {
     sealed_content(object).filter(|map| !is_disabled(map))
 }
 
-/// The MAC of the file that an encrypted object is from; `None` if it is not encrypted.
+/// Returns the MAC of an encrypted object's file; `None` if the object is not encrypted.
 pub fn mac(object: &Object) -> Option<String> {
     mac_in(&encrypted_content(object)?).map(str::to_owned)
 }
 
-/// The encrypted values of an object, which may be from several files: patches bring their own.
+/// Returns the encrypted values of an object. Patches may have added values from other files.
 pub fn encrypted_values(object: &Object) -> Vec<String> {
     let mut values = Vec::new();
     let content = encrypted_content(object).into_iter().flatten().filter(|(key, _)| key != "sops");
@@ -105,7 +105,7 @@ pub fn encrypted_values(object: &Object) -> Vec<String> {
     values
 }
 
-/// Whether one of these encrypted values is in a file.
+/// Returns whether a file contains a wanted encrypted value.
 pub fn holds_any<'t>(file: &'t str, is_wanted: impl Fn(&'t str) -> bool) -> bool {
     file.match_indices(MARKER).any(|(at, _)| {
         let rest = &file[at..];
@@ -113,25 +113,26 @@ pub fn holds_any<'t>(file: &'t str, is_wanted: impl Fn(&'t str) -> bool) -> bool
     })
 }
 
-/// The MAC of the file that a document is of.
+/// Returns the MAC of a document's file.
 pub(super) fn mac_in(map: &Map<String, Value>) -> Option<&str> {
     map.get("sops")?.get("mac")?.as_str()
 }
 
-/// Whether objects of this apiVersion are defined by Kubernetes itself, without a place for what SOPS adds to them. Others,
-/// such as `SopsSecret`, may have one.
+/// Returns whether Kubernetes defines this apiVersion. Its objects have no field for the SOPS metadata; others, such
+/// as `SopsSecret`, may have one.
 fn is_of_kubernetes(api_version: &str) -> bool {
     let (group, _) = split_api_version(api_version);
     !group.contains('.') || group.ends_with(".k8s.io")
 }
 
-/// Whether Flux's label or annotation leaves it as it is.
+/// Returns whether Flux's label or annotation disables decryption.
 fn is_disabled(map: &Map<String, Value>) -> bool {
     let in_metadata = |field: &str| map.get("metadata")?.get(field)?.get(FLUX_DECRYPT)?.as_str();
     ["labels", "annotations"].iter().any(|field| in_metadata(field).is_some_and(|v| v.eq_ignore_ascii_case("disabled")))
 }
 
-/// Whether an encrypted document says what it is. Names are shown everywhere, so there is no use in encrypting them.
+/// Checks that the identity of an encrypted document is readable. Names are shown everywhere, so encrypting them is
+/// useless.
 fn can_be_kept(map: &Map<String, Value>) -> Result<(), Flaw> {
     for fields in IDENTITY {
         let (first, rest) = fields;
@@ -155,7 +156,7 @@ fn can_be_kept(map: &Map<String, Value>) -> Result<(), Flaw> {
     Ok(())
 }
 
-/// What was encrypted in a document that has no MAC to verify it by.
+/// Returns the flaw of encrypted values in a document without a MAC, which cannot be verified.
 fn unsealed(map: &Map<String, Value>) -> Option<Flaw> {
     if let Some(path) = first_value(map) {
         let what = if map.get("sops").is_some() {
@@ -172,7 +173,7 @@ fn unsealed(map: &Map<String, Value>) -> Option<Flaw> {
     Some(Flaw::new(path, what, Some(WHOLE_FILE)))
 }
 
-/// The path of the first value that only SOPS writes.
+/// Returns the path of the first SOPS-encrypted value.
 fn first_value(map: &Map<String, Value>) -> Option<Vec<Step>> {
     let mut own = map.iter().filter(|(key, _)| *key != "sops");
     own.find_map(|(key, value)| found_in(value, Step::Key(key.clone()))).map(|mut path| {
@@ -181,7 +182,7 @@ fn first_value(map: &Map<String, Value>) -> Option<Vec<Step>> {
     })
 }
 
-/// The path to the first such value, from its end.
+/// Returns the path to the first such value, in reverse.
 fn found_in(value: &Value, step: Step) -> Option<Vec<Step>> {
     let mut path = match value {
         Value::String(text) => text.starts_with(MARKER).then(Vec::new),
@@ -193,7 +194,7 @@ fn found_in(value: &Value, step: Step) -> Option<Vec<Step>> {
     Some(path)
 }
 
-/// The key of a Secret whose value is a whole encrypted file, as generators of kustomizations make it.
+/// Returns the key of a Secret whose value is a whole encrypted file, as generators of kustomizations create it.
 fn whole_file(map: &Map<String, Value>) -> Option<String> {
     let text = |key: &str| map.get(key).and_then(Value::as_str).unwrap_or_default();
     if text("kind") != "Secret" || !split_api_version(text("apiVersion")).0.is_empty() {

@@ -1,10 +1,10 @@
-//! The bytes of a file become objects and problems, with one document at a time in memory.
+//! Reads the bytes of a file into objects and problems, with one document at a time in memory.
 //!
-//! Invariant: a broken document does not hide problems of other documents; a file that is broken as a whole (too large,
-//! not UTF-8) is one problem.
+//! Invariant: a broken document does not hide problems of other documents. A file that is broken as a whole (too
+//! large, not UTF-8) is one problem.
 //!
-//! Documents are separated as in `kubectl`, by lines that begin with `---`. A file that begins with `{` is a sequence
-//! of JSON documents, or else YAML.
+//! As in `kubectl`, lines that begin with `---` separate documents. A file that begins with `{` is a sequence of JSON
+//! documents, or else YAML.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use super::render::Origins;
 use super::tokens::{Fault, Mark, Yaml};
 use mainstay_object::{Flaw, Names, Object, Place, Step};
 
-/// Flaws of one document whose exact position is looked up.
+/// Maximum number of flaws per document whose exact position is looked up.
 const MAX_LOOKUPS: usize = 50;
 
 /// The content of a file.
@@ -31,7 +31,7 @@ pub(super) struct Read {
     pub(super) documents: usize,
 }
 
-/// Reads a file. At most `documents` documents are read.
+/// Reads a file, at most `documents` documents of it.
 pub(super) fn read(path: &Arc<str>, bytes: &[u8], documents: usize, limits: &Limits, names: &mut Names) -> Read {
     let mut read = read_manifests(path, bytes, documents, limits, names);
     if !read.problems.is_empty()
@@ -42,7 +42,7 @@ pub(super) fn read(path: &Arc<str>, bytes: &[u8], documents: usize, limits: &Lim
     read
 }
 
-/// The same without a guess at what a file is that is no manifest.
+/// Reads a file without guessing what a file is that is not a manifest.
 pub(super) fn read_manifests(
     path: &Arc<str>,
     bytes: &[u8],
@@ -53,7 +53,7 @@ pub(super) fn read_manifests(
     read_text(path, bytes, documents, limits, names, None)
 }
 
-/// The same of what a tool has printed. Its lines are those of no file, so the files are named that it read.
+/// Reads the output of a tool. Its lines are not those of a file, so problems name the input files.
 pub(super) fn read_printed(origins: &Origins, bytes: &[u8], limits: &Limits) -> Read {
     let names = &mut Names::default();
     read_text(origins.shown(), bytes, limits.documents, limits, names, Some(origins))
@@ -191,7 +191,7 @@ impl Reader<'_> {
         self.document(loaded, &here, |path| locate(&mut tokens(), path))
     }
 
-    /// Reads the text as JSON documents; false if it is not JSON and may be YAML.
+    /// Reads the text as JSON documents. Returns false if it is not JSON and may be YAML.
     fn json(&mut self, text: &str, only: bool) -> bool {
         let mut tokens = Json::new(text, self.limits.document);
         let mut number = 0;
@@ -220,7 +220,7 @@ impl Reader<'_> {
         true
     }
 
-    /// Takes the objects from a loaded document.
+    /// Extracts the objects of a loaded document.
     fn document(&mut self, loaded: Loaded, here: &Here, locate: impl Fn(&[Step]) -> Option<Mark>) -> Next {
         let Loaded { value, mark, items, faults, cost, aliased, cut_short, out_of_time } = loaded;
         if faults.is_empty() && value.is_null() {
@@ -232,7 +232,7 @@ impl Reader<'_> {
         for fault in faults {
             self.problem(here.number, here.lines_before, fault);
         }
-        // The JSON of the objects is created while the value still exists.
+        // Memory is reserved because the objects' JSON exists together with the value.
         let reserve = cost.min(3 * here.bytes + aliased);
         let mut found = DocumentContent::default();
         if !cut_short && self.budget.take(reserve).is_ok() {
@@ -252,7 +252,7 @@ impl Reader<'_> {
             Some((place, name)) => self.flaws_of_printed(std::mem::take(&mut found.flaws), &place, name.as_deref()),
             None => self.flaws(std::mem::take(&mut found.flaws), here, mark, &items, locate),
         }
-        // An item of a list counts as a document.
+        // Each item of a list counts as a document.
         self.read.documents += found.objects.len().saturating_sub(1);
         if self.read.documents > self.documents {
             self.read.problems.push(too_many_documents(self.path, self.limits.documents));
@@ -269,7 +269,7 @@ impl Reader<'_> {
     }
 
     /// Reports the flaws of a document's value. Locating a path reads the document again, so only the first flaws are
-    /// located; the others point at their list's item, or at the document.
+    /// located; the others point to the item of the list, or to the document.
     fn flaws(
         &mut self,
         flaws: Vec<Flaw>,
@@ -290,7 +290,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Reports the flaws of an object that a tool has printed: each names its field.
+    /// Reports the flaws of an object in a tool's output. Each one names its field.
     fn flaws_of_printed(&mut self, flaws: Vec<Flaw>, place: &Place, name: Option<&str>) {
         for Flaw { what, hint, .. } in flaws {
             let what = name.map_or_else(|| what.clone(), |name| format!("{name}: {what}"));
@@ -309,7 +309,7 @@ impl Reader<'_> {
     }
 }
 
-/// The problem that the files up to this one have more documents than are read.
+/// Returns the problem that the files up to this one exceed the number of documents.
 pub(super) fn too_many_documents(path: &Arc<str>, most: usize) -> Problem {
     let what = format!("there are more than {most} documents");
     Problem::new(Place::file(Arc::clone(path)), what, Some("split the repository"))
@@ -322,7 +322,7 @@ struct Here {
     bytes: usize,
 }
 
-/// The first character that YAML does not allow.
+/// Returns the first character that YAML does not allow.
 pub(super) fn control_character(text: &str) -> Option<Fault> {
     let forbidden = |c: char| matches!(c, '\0'..='\x08' | '\x0b' | '\x0c' | '\x0e'..='\x1f' | '\x7f'..='\u{84}' | '\u{86}'..='\u{9f}' | '\u{feff}' | '\u{fffe}' | '\u{ffff}');
     let at = text.find(forbidden)?;

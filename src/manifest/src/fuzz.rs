@@ -1,4 +1,5 @@
-//! Readers of hostile input, for a fuzzer: each takes any bytes, ends soon, does not panic, and keeps its promise.
+//! Fuzz targets for parsers of untrusted input. Each accepts any bytes, ends soon, does not panic, and checks an
+//! invariant.
 
 use std::slice;
 use std::sync::Arc;
@@ -11,15 +12,15 @@ use super::{DecodeCache, decode, report};
 use mainstay_git::{BlobId, Entry, EntryKind};
 use mainstay_object::{Names, Object, is_unprintable};
 
-/// Documents that are read of one file.
+/// Maximum number of documents per file.
 const DOCUMENTS: usize = 100;
-/// Directories above a file, at most: deeper ones are not listed.
+/// Maximum depth of directories. Deeper files are not listed.
 const DEPTH: usize = 100;
-/// What begins a line that ends a file and names the next one.
+/// Prefix of a line that ends a file and names the next one.
 const FILE: &str = "#file:";
 
-/// A file of a repository, as YAML and as JSON: what is wrong with it can be shown, it has no more documents than are read, and
-/// each object is the one that its own JSON describes. The same bytes as several files of a repository.
+/// Reads a file as YAML and as JSON. Its problems can be displayed, the number of documents is bounded, and each
+/// object equals the one that its own JSON describes. The same bytes are read as several files of a repository.
 pub fn manifest(bytes: &[u8]) {
     for path in ["a.yaml", "a.json"] {
         let read =
@@ -36,7 +37,7 @@ pub fn manifest(bytes: &[u8]) {
     repository(bytes);
 }
 
-/// Files are read alike whether or not they were read before, and each is told about.
+/// Checks that cached and fresh files decode alike, and that each file is reported at most once.
 fn repository(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     if !text.contains(FILE) {
@@ -52,7 +53,7 @@ fn repository(bytes: &[u8]) {
     };
     let (cache, limits) = (DecodeCache::default(), Limits { documents: DOCUMENTS, ..Limits::new(|| Duration::ZERO) });
     let Ok(fresh) = decode(&entries, "", &mut read, &DecodeCache::default(), &limits) else { return };
-    // Others read one of the files each.
+    // Fills the cache from single files.
     let alone: Vec<_> =
         entries.iter().filter_map(|one| decode(slice::from_ref(one), "", &mut read, &cache, &limits).ok()).collect();
     let Ok(cached) = decode(&entries, "", &mut read, &cache, &limits) else { return };
@@ -64,7 +65,7 @@ fn repository(bytes: &[u8]) {
     assert!(reports.is_ok_and(|reports| reports.len() <= entries.len()), "a file is told about once");
 }
 
-/// A file whose id is its number.
+/// Returns a file whose id is its number.
 fn entry(number: usize, path: &str, text: &str) -> Option<Entry> {
     let parts = path.trim().split('/').filter(|part| !matches!(*part, "" | "." | "..")).take(DEPTH);
     let path = parts.collect::<Vec<_>>().join("/");
@@ -73,7 +74,7 @@ fn entry(number: usize, path: &str, text: &str) -> Option<Entry> {
     is_text.then_some(Entry { path, id, size: text.len() as u64, kind: EntryKind::File, executable: false, flaw: None })
 }
 
-/// A `.mainstayignore`, after a line with a path: whether that is left out is what is said of it.
+/// Parses a `.mainstayignore`, after a line with a path. Both answers about this path must agree.
 pub fn ignore(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     let (path, rules) = text.split_once('\n').unwrap_or(("apps/web.yaml", &text));

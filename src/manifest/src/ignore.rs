@@ -1,5 +1,5 @@
-//! Applies `.mainstayignore` files, with the syntax and rules of gitignore, and leaves out what is hidden: names that begin
-//! with a dot, unless a rule includes them (`!.deploy/`).
+//! Applies `.mainstayignore` files, with the syntax and rules of gitignore. Hidden files and directories (names that
+//! begin with a dot) are ignored, unless a rule includes them (`!.deploy/`).
 //!
 //! Invariant: a file in a deeper directory takes precedence, but nothing inside an ignored directory can be included
 //! again.
@@ -15,29 +15,29 @@ use super::Problem;
 use mainstay_api::names;
 use mainstay_object::{Place, printable};
 
-/// Maximum bytes and lines of one ignore file; patterns are compiled, so they cost more than their text.
+/// Maximum bytes and lines of one ignore file. Patterns are compiled, so they cost more than their text.
 const MAX_BYTES: usize = 24 * 1024;
 const MAX_LINES: usize = 2000;
-/// Memory that compiled patterns take for each byte of theirs, and each file with any, about, at most, in bytes.
+/// Approximate maximum memory of a compiled pattern, per byte, and of a file with patterns, in bytes.
 const PATTERN_BYTES: usize = 256;
 const FILE_BYTES: usize = 8 << 10;
-/// Memory that the rules of all ignore files of a commit may take, in bytes: the same file may be in thousands of directories.
+/// Maximum memory of all rules of a commit, in bytes. The same file may be in thousands of directories.
 const MEMORY: usize = 8 << 20;
 
-/// What is left out: what the ignore files name, and what is hidden.
+/// The rules of ignore files, and hidden names.
 #[derive(Default)]
 pub(super) struct Ignored {
-    /// By directory, as `apps/web`; the root is empty.
+    /// Rules by directory, such as `apps/web`; the root is empty.
     rules: HashMap<String, Gitignore>,
-    /// Directories that were checked before.
+    /// Cached results for directories.
     directories: HashMap<String, bool>,
-    /// The directory that is read: what is hidden above it does not hide it.
+    /// The base directory. Hidden names above it have no effect.
     base_dir: String,
-    /// Memory that the rules take, about, in bytes.
+    /// Approximate memory of the rules, in bytes.
     memory: usize,
 }
 
-/// Why a file is left out.
+/// Why a file is ignored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Why {
     /// A rule, with its file and line.
@@ -47,12 +47,12 @@ pub(super) enum Why {
 }
 
 impl Ignored {
-    /// Without any rules, for a directory that is read.
+    /// Returns an instance without rules, for a base directory.
     pub(super) fn new(base_dir: &str) -> Self {
         Self { base_dir: base_dir.to_owned(), ..Self::default() }
     }
 
-    /// Adds the rules of one file; returns its problems.
+    /// Adds the rules of one file. Returns its problems.
     pub(super) fn add(&mut self, path: &str, bytes: &[u8]) -> Vec<Problem> {
         let problem = |line: usize, what: &str| {
             let line = u32::try_from(line).unwrap_or(u32::MAX);
@@ -64,7 +64,7 @@ impl Ignored {
         }
         let patterns = text.lines().filter(|line| !line.trim().is_empty() && !line.starts_with('#'));
         if self.memory > MEMORY {
-            return Vec::new(); // It has been said.
+            return Vec::new(); // The problem was already reported.
         }
         self.memory += FILE_BYTES + PATTERN_BYTES * patterns.map(str::len).sum::<usize>();
         if self.memory > MEMORY {
@@ -90,13 +90,13 @@ impl Ignored {
         problems
     }
 
-    /// Whether a file is ignored, by itself or with one of its directories.
+    /// Returns whether a file or one of its directories is ignored.
     pub(super) fn leaves_out(&mut self, path: &str) -> bool {
         let may_be = !self.rules.is_empty() || path.starts_with('.') || path.contains("/.");
         may_be && (self.leaves_out_directory(parent(path)) || self.decided(path, false).is_some())
     }
 
-    /// Why a file is left out; `None` if it is not.
+    /// Returns why a file is ignored; `None` if it is not.
     pub(super) fn why(&self, path: &str) -> Option<Why> {
         let directories = path.match_indices('/').map(|(end, _)| (&path[..end], true));
         directories.chain([(path, false)]).find_map(|(path, directory)| self.decided(path, directory))
@@ -109,7 +109,7 @@ impl Ignored {
         if let Some(known) = self.directories.get(path) {
             return *known;
         }
-        // Top down and not recursive: a path can have thousands of directories.
+        // Iterates top down without recursion: a path can have thousands of directories.
         let mut out = false;
         for (end, _) in path.match_indices('/').chain([(path.len(), "")]) {
             let directory = &path[..end];
@@ -122,7 +122,7 @@ impl Ignored {
         out
     }
 
-    /// Why the path itself is left out: the nearest rule that matches it decides, and if there is none, its name.
+    /// Returns why the path itself is ignored. The nearest matching rule decides, or else its name.
     fn decided(&self, path: &str, directory: bool) -> Option<Why> {
         let mut above = path;
         while !above.is_empty() {
@@ -144,7 +144,7 @@ impl Ignored {
     }
 }
 
-/// As in `the rule "*.tpl.yaml" (apps/.mainstayignore:3)`.
+/// Example: `the rule "*.tpl.yaml" (apps/.mainstayignore:3)`.
 impl fmt::Display for Why {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -154,7 +154,7 @@ impl fmt::Display for Why {
     }
 }
 
-/// The directory of a path; empty at the root.
+/// Returns the directory of a path; empty at the root.
 pub(super) fn parent(path: &str) -> &str {
     path.rsplit_once('/').map_or("", |(directory, _)| directory)
 }
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_hidden_is_left_out_below_the_directory_that_is_read() {
+    fn hidden_files_below_the_directory_are_left_out() {
         let left_out = |base_dir: &str, rules: &str, path: &str| {
             let mut ignored = Ignored::new(base_dir);
             ignored.add(".mainstayignore", rules.as_bytes());

@@ -1,6 +1,6 @@
-//! The tokens of a sequence of JSON documents.
+//! Tokens of a sequence of JSON documents.
 //!
-//! Invariant: positions count bytes of the line, from 1.
+//! Invariant: columns count bytes of the line, from 1.
 
 use std::borrow::Cow;
 
@@ -11,26 +11,26 @@ use super::tokens::{Fault, Mark, Token, Tokens};
 /// Prefix of every syntax error.
 pub(super) const INVALID: &str = "invalid JSON: ";
 
-/// Whether a file holds JSON, by its extension.
+/// Returns whether a file contains JSON, by its extension.
 pub(super) fn is_json(path: &str) -> bool {
     path.rsplit_once('.').is_some_and(|(_, extension)| extension.eq_ignore_ascii_case("json"))
 }
 
-/// What may follow.
+/// The allowed next tokens.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Expect {
     Value,
-    /// A value or the end of an empty list.
+    /// A value, or the end of an empty list.
     FirstItem,
     Key,
-    /// A key or the end of an empty map.
+    /// A key, or the end of an empty map.
     FirstKey,
     Colon,
-    /// A comma or the end of the open list or map.
+    /// A comma, or the end of the open list or map.
     More,
 }
 
-/// Reads JSON documents from a text.
+/// A tokenizer for JSON documents.
 pub(super) struct Json<'t> {
     text: &'t str,
     at: usize,
@@ -39,13 +39,13 @@ pub(super) struct Json<'t> {
     start: usize,
     longest: usize,
     expect: Expect,
-    /// For each open list or map: whether it is a map.
+    /// For each open list or map: true for a map.
     open: Vec<bool>,
     begun: bool,
 }
 
 impl<'t> Json<'t> {
-    /// A reader for documents of at most `longest` bytes.
+    /// Returns a tokenizer for documents of at most `longest` bytes.
     pub(super) fn new(text: &'t str, longest: usize) -> Self {
         Self {
             text,
@@ -70,7 +70,7 @@ impl<'t> Json<'t> {
         self.at < self.text.len()
     }
 
-    /// The current byte and position.
+    /// Returns the current byte offset and position.
     pub(super) fn here(&self) -> (usize, Mark) {
         (self.at, self.mark())
     }
@@ -105,7 +105,7 @@ impl<'t> Json<'t> {
         Fault::new(self.mark(), format!("{INVALID}{what}"))
     }
 
-    /// The string that begins here.
+    /// Reads the string that begins here.
     fn string(&mut self) -> Result<Cow<'t, str>, Fault> {
         let bytes = self.text.as_bytes();
         let mut end = self.at + 1;

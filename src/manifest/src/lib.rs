@@ -1,19 +1,18 @@
-//! The files of a Git commit become desired objects, each with its file, document and line.
+//! Decodes the files of a Git commit into desired objects, each with its file, document and line.
 //!
-//! [`decode`] reads YAML and JSON manifests as `kubectl` does, leaves out what `.mainstayignore` names, what is hidden
-//! and the files of other tools, and returns all problems at once. [`DecodeCache`] caches decoded files by their blob id;
-//! [`report()`] says what becomes of each file.
+//! [`decode`] reads YAML and JSON manifests as `kubectl` does. It skips files matched by `.mainstayignore`, hidden
+//! files and files of other tools, and returns all problems at once. [`DecodeCache`] caches decoded files by their
+//! blob id. [`report()`] tells how each file is used.
 //!
-//! [`render`] builds kustomizations and renders charts, by the official tools; [`sops`] decrypts files.
+//! [`render`] builds kustomizations and renders charts with the official tools. [`sops`] decrypts files.
 //!
 //! Invariant: no input causes a panic or exceeds the [`Limits`].
 //! Invariant: no problem quotes a value, only keys and positions, because any file may contain a Secret.
 //!
-//! What SOPS has encrypted is verified where the [`Limits`] hold keys, and stays encrypted until nothing else changes it
-//! ([`decrypted()`]).
+//! SOPS-encrypted files are verified if the [`Limits`] contain keys, and stay encrypted until all other changes are
+//! made ([`decrypted()`]).
 //!
-//! Deliberately absent: whether a kind exists (the plan asks the server), and building a kustomization or rendering a chart
-//! (`render`).
+//! Not here: whether a kind exists (the plan asks the server), and building kustomizations and charts (`render`).
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods))]
 
 mod chunks;

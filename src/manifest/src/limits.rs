@@ -1,4 +1,4 @@
-//! Limits on decoding one commit.
+//! Limits for decoding one commit.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,46 +9,46 @@ use mainstay_object::Object;
 /// How objects are decoded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Form {
-    /// As they are applied.
+    /// In the form in which they are applied.
     #[default]
     Final,
-    /// Those that may hold expressions as they stand in the file: they are decoded again once the expressions have values.
+    /// Objects with expressions keep the form of the file. They are decoded again after substitution.
     WithExpressions,
 }
 
 /// The limits. A commit that exceeds one gets a problem that names it.
 #[derive(Clone)]
 pub struct Limits {
-    /// Bytes of a document.
+    /// Maximum size of a document, in bytes.
     pub document: usize,
-    /// Bytes of a file.
+    /// Maximum size of a file, in bytes.
     pub file: u64,
-    /// How deeply maps and lists may be nested in a document.
+    /// Maximum nesting depth of maps and lists in a document.
     pub depth: usize,
-    /// Documents in all files together.
+    /// Maximum number of documents in all files.
     pub documents: usize,
-    /// Time for all files, because they occupy a thread.
+    /// Maximum time for all files, because they occupy a thread.
     pub time: Duration,
-    /// Time for one file, as the clock counts it.
+    /// Maximum time for one file, as measured by `clock`.
     pub file_time: Duration,
-    /// Memory for one file: its text, its objects, and the current document.
+    /// Maximum memory for one file, in bytes: its text, its objects, and the current document.
     pub file_memory: usize,
-    /// Problems that are listed; further ones are counted.
+    /// Maximum number of listed problems. Further ones are only counted.
     pub problems: usize,
-    /// Whether the objects of all files together may take so many bytes of memory; asked as they become more.
+    /// Returns whether all objects may take this many bytes of memory. Called as they grow.
     pub admit: Arc<dyn Fn(usize) -> bool + Send + Sync>,
-    /// The time that the current thread has computed since a fixed moment: how busy the machine is has nothing to do with a
-    /// file. An argument, because deciding code has no clock.
+    /// Returns the CPU time of the current thread, so that a busy machine does not affect the result. It is a
+    /// parameter because deciding code has no clock.
     pub clock: Arc<dyn Fn() -> Duration + Send + Sync>,
     /// How objects are decoded.
     pub form: Form,
-    /// What is done about documents that SOPS has encrypted; by default they are problems.
+    /// How SOPS-encrypted documents are handled. By default, they are problems.
     pub decryption: Decryption,
 }
 
 impl Limits {
-    /// The agent's limits: 3 MiB per document, 16 MiB per file, depth 100, 100 000 documents, 5 min for all files, 2 s
-    /// and 40 MiB for one file.
+    /// Returns the agent's limits: 3 MiB per document, 16 MiB per file, depth 100, 100 000 documents, 5 min for all
+    /// files, 2 s and 40 MiB for one file.
     pub fn new(clock: impl Fn() -> Duration + Send + Sync + 'static) -> Self {
         Self {
             document: 3 << 20,
@@ -82,9 +82,9 @@ impl std::fmt::Debug for Limits {
     }
 }
 
-/// Memory that an object takes beside its content, with what is known of it once it is applied, about, in bytes.
+/// Approximate memory of an object besides its content, including its state after an apply, in bytes.
 const OBJECT_BYTES: usize = 1024;
-/// How often it is asked whether there may be more objects, in bytes.
+/// Interval, in bytes, between calls of `admit`.
 const ADMITTED: usize = 256 << 10;
 
 /// The memory of all objects of a commit.
@@ -99,7 +99,7 @@ impl<'l> Kept<'l> {
         Self { limits, bytes: 0, admitted: 0 }
     }
 
-    /// Objects are kept, too; whether they may be.
+    /// Adds objects. Returns whether they are admitted.
     pub(super) fn add(&mut self, objects: &[Arc<Object>]) -> bool {
         self.bytes += memory(objects);
         if self.bytes > self.admitted {
@@ -109,18 +109,18 @@ impl<'l> Kept<'l> {
         true
     }
 
-    /// Bytes of all of them.
+    /// Returns the bytes of all objects.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
 }
 
-/// The memory that objects take, about, in bytes.
+/// Returns the approximate memory of objects, in bytes.
 pub fn memory(objects: &[Arc<Object>]) -> usize {
     objects.iter().map(|object| object.json().len() + OBJECT_BYTES).sum()
 }
 
-/// The time for all files of a commit.
+/// The deadline for all files of a commit.
 #[derive(Clone, Copy)]
 pub(super) struct Deadline<'l> {
     limits: &'l Limits,
@@ -128,7 +128,7 @@ pub(super) struct Deadline<'l> {
 }
 
 impl<'l> Deadline<'l> {
-    /// Begins now.
+    /// Starts the time now.
     pub(super) fn new(limits: &'l Limits) -> Self {
         Self { limits, until: (limits.clock)().saturating_add(limits.time) }
     }
@@ -138,7 +138,7 @@ impl<'l> Deadline<'l> {
     }
 }
 
-/// A size limit as text: `larger than 3 MiB`.
+/// Formats a size limit: `larger than 3 MiB`.
 pub(super) fn larger_than(bytes: usize) -> String {
     match bytes >> 20 {
         0 => format!("larger than {bytes} bytes"),
@@ -171,7 +171,7 @@ impl Spent {
 }
 
 impl<'l> Budget<'l> {
-    /// A fresh budget for a file of this many bytes.
+    /// Returns a new budget for a file of this many bytes.
     pub(super) fn new(limits: &'l Limits, file: usize) -> Self {
         let until = (limits.clock)().saturating_add(limits.file_time);
         Self { limits, until, memory: limits.file_memory.saturating_sub(file), steps: 0 }
@@ -181,7 +181,7 @@ impl<'l> Budget<'l> {
         self.limits
     }
 
-    /// Counts a small step; the clock is read every few hundred steps.
+    /// Counts a small step. The clock is read every few hundred steps.
     pub(super) fn step(&mut self) -> Result<(), Spent> {
         self.steps = self.steps.wrapping_add(1);
         if self.steps.is_multiple_of(256) { self.look_at_clock() } else { Ok(()) }
@@ -191,7 +191,7 @@ impl<'l> Budget<'l> {
         if (self.limits.clock)() > self.until { Err(Spent::Time) } else { Ok(()) }
     }
 
-    /// Takes memory, which [`Budget::give_back`] returns.
+    /// Takes memory; [`Budget::give_back`] returns it.
     pub(super) fn take(&mut self, bytes: usize) -> Result<(), Spent> {
         self.memory = self.memory.checked_sub(bytes).ok_or(Spent::Memory)?;
         Ok(())

@@ -1,34 +1,35 @@
-//! Symbolic links among the files of a commit: they are not followed, and those that would be read as manifests are problems.
+//! Symbolic links among the files of a commit. They are not followed, and those that would be read as manifests are
+//! problems.
 //!
-//! Invariant: no link hides a manifest. One whose target cannot be told from a directory is a problem.
+//! Invariant: no link hides a manifest. A link that may lead to a directory is a problem.
 //!
-//! Deliberately absent: links in kustomizations and charts, which their closures judge.
+//! Not here: links in kustomizations and charts. Their closures check them.
 
 use mainstay_git::Entry;
 
 use super::ignore::parent;
 
-/// Bytes of a link's target, at most.
+/// Maximum length of a link's target, in bytes.
 pub(super) const LONGEST: u64 = 4096;
 
-/// What is said of a link, and what to do.
+/// The problem of a link, and its remedy.
 pub(super) const NOT_FOLLOWED: (&str, &str) =
     ("symbolic links are not followed", "put the files themselves there, or name it in .mainstayignore");
 
-/// What is wrong with a link that is not named like a manifest, and what to do; `None` if no manifest is behind it.
+/// Returns the problem and remedy of a link without a manifest's name; `None` if no manifest is behind it.
 pub(super) fn flaw(path: &str, target: &[u8], listing: &[&Entry]) -> Option<(&'static str, &'static str)> {
     let Ok(target) = std::str::from_utf8(target) else { return Some(NOT_FOLLOWED) };
     let Some(target) = resolved(parent(path), target) else { return Some(NOT_FOLLOWED) };
     let is_file = listing.iter().any(|entry| entry.path == target);
     let below = format!("{target}/");
     let is_directory = target.is_empty() || listing.iter().any(|entry| entry.path.starts_with(&below));
-    // What lies outside of the listing is a file if it is named like one.
+    // A target outside of the listing counts as a file if it has a file's name.
     let is_named_like_a_file = target.rsplit('/').next().is_some_and(|name| name.trim_start_matches('.').contains('.'));
     let is_harmless = !is_directory && (is_file || is_named_like_a_file);
     (!is_harmless).then_some(NOT_FOLLOWED)
 }
 
-/// The path that a link in a directory leads to, from the root of the repository; `None` if it leads out of it.
+/// Returns the path of a link's target, from the root of the repository; `None` if it is outside of the repository.
 fn resolved(directory: &str, target: &str) -> Option<String> {
     if target.starts_with('/') {
         return None;

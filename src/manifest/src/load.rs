@@ -1,8 +1,8 @@
-//! The tokens of a document become a value, and a path in it becomes a position.
+//! Builds values from the tokens of documents, and finds the positions of paths in them.
 //!
-//! Invariant: depth, time and memory stay within the budget; an alias counts like the value that it refers to.
+//! Invariant: depth, time and memory stay within the budget. An alias counts like the value that it refers to.
 //! Invariant: a merge (`<<`) takes effect at its position, as in `kubectl`: it overrides keys above it and is
-//! overridden by keys below it; of several sources the first wins.
+//! overridden by keys below it. Among several sources, the first wins.
 
 use std::collections::HashMap;
 use std::mem;
@@ -13,14 +13,14 @@ use super::limits::{Budget, Spent};
 use super::tokens::{Fault, Mark, Token, Tokens};
 use mainstay_object::Step;
 
-/// Memory of a value, including what a growing list reserves for it.
+/// Memory of a value, including the spare capacity of a growing list.
 const VALUE: usize = 3 * size_of::<Value>();
 /// Memory of an anchor, here and in the parser, besides its value.
 const ANCHOR: usize = 256;
 /// Memory of a map with a few entries, and of each further entry.
 const MAP: usize = 640;
 const ENTRY: usize = 64;
-/// Maximum number of faults of one document that do not end its reading.
+/// Maximum number of faults of one document before reading stops.
 const MAX_FAULTS: usize = 50;
 
 /// A loaded document, as far as it could be read.
@@ -34,11 +34,11 @@ pub(super) struct Loaded {
     pub(super) items: Vec<Mark>,
     /// All faults.
     pub(super) faults: Vec<Fault>,
-    /// The memory that it took, to be returned when the value is dropped.
+    /// Its memory, to be returned when the value is dropped.
     pub(super) cost: usize,
-    /// The part of it that aliases took.
+    /// The part of the memory that aliases take.
     pub(super) aliased: usize,
-    /// Whether it was not read to its end.
+    /// Whether reading stopped before its end.
     pub(super) cut_short: bool,
     /// Whether the file's time is exhausted.
     pub(super) out_of_time: bool,
@@ -55,12 +55,12 @@ struct Loader<'b, 'l, T> {
     budget: &'b mut Budget<'l>,
     anchors: HashMap<usize, Anchored>,
     loaded: Loaded,
-    /// Tokens read so far, which number the maps for finding a key's first position.
+    /// Number of tokens so far. It identifies maps when the first position of a key is looked up.
     read: usize,
     duplicates: Vec<(usize, String, Mark)>,
 }
 
-/// Loads one document. `again` restarts its tokens and is called only if there is a fault.
+/// Loads one document. `again` restarts its tokens; it is called only after a fault.
 pub(super) fn load<'t, T: Tokens<'t>>(tokens: &mut T, again: impl Fn() -> T, budget: &mut Budget<'_>) -> Loaded {
     let before = budget.left();
     let mut loader =
@@ -84,7 +84,7 @@ pub(super) fn load<'t, T: Tokens<'t>>(tokens: &mut T, again: impl Fn() -> T, bud
     loaded
 }
 
-/// A key in quotes, shortened.
+/// Returns a key in quotes, shortened.
 fn shown(key: &str) -> String {
     format!("{:?}", key.chars().take(100).collect::<String>())
 }
@@ -129,7 +129,7 @@ impl<'t, T: Tokens<'t>> Loader<'_, '_, T> {
         }
     }
 
-    /// The value that begins with this token, its memory, and its depth.
+    /// Returns the value that begins with this token, its memory, and its depth.
     fn node(&mut self, token: Token<'t>, mark: Mark, depth: usize) -> Result<Node, Fault> {
         self.budget.step().map_err(|spent| self.spent(spent, mark))?;
         let (node, anchor) = match token {
@@ -199,7 +199,7 @@ impl<'t, T: Tokens<'t>> Loader<'_, '_, T> {
         self.spend(MAP, mark)?;
         let number = self.read;
         let (mut map, mut cost, mut height) = (Map::new(), MAP, 0);
-        // Keys that came from a merge and so may be defined again.
+        // Keys from a merge, which may be defined again.
         let mut merged: Option<Vec<String>> = None;
         loop {
             let (token, mark) = self.next()?;
@@ -233,7 +233,7 @@ impl<'t, T: Tokens<'t>> Loader<'_, '_, T> {
         }
     }
 
-    /// The text of a key; `None` after a fault.
+    /// Returns the text of a key; `None` after a fault.
     fn key(&mut self, token: Token<'t>, mark: Mark, depth: usize) -> Result<Option<String>, Fault> {
         let key = match token {
             Token::Scalar { value: Ok(scalar), anchor, .. } => {
@@ -269,7 +269,7 @@ impl<'t, T: Tokens<'t>> Loader<'_, '_, T> {
             Value::Array(sources) => sources,
             source => vec![source],
         };
-        // The first source wins over later ones, and all win over keys above.
+        // The first source takes precedence over later ones, and all over keys above.
         for source in sources.into_iter().rev() {
             let Value::Object(mut source) = source else {
                 self.note(Fault::new(mark, "a merge (`<<`) needs a map, or a list of maps"));
@@ -288,7 +288,7 @@ impl<'t, T: Tokens<'t>> Loader<'_, '_, T> {
     }
 }
 
-/// The position of a path: of its last key or item, or of the nearest parent that is in the text.
+/// Returns the position of a path: that of its last key or item, or of the nearest parent in the text.
 pub(super) fn locate<'t>(tokens: &mut impl Tokens<'t>, path: &[Step]) -> Option<Mark> {
     let (mut token, mut best) = tokens.next().ok()??;
     for step in path {
@@ -333,7 +333,7 @@ fn find_item<'t>(tokens: &mut impl Tokens<'t>, wanted: usize) -> Option<(Token<'
     tokens.next().ok()?.filter(|(token, _)| *token != Token::End)
 }
 
-/// Reads to the end of the value that begins with this token.
+/// Skips to the end of the value that begins with this token.
 fn skip<'t>(tokens: &mut impl Tokens<'t>, token: &Token<'t>) -> Option<()> {
     let mut open = usize::from(matches!(token, Token::List { .. } | Token::Map { .. }));
     while open > 0 {
@@ -346,7 +346,7 @@ fn skip<'t>(tokens: &mut impl Tokens<'t>, token: &Token<'t>) -> Option<()> {
     Some(())
 }
 
-/// The first position of a key in the map that begins with token number `map`.
+/// Returns the first position of a key in the map that begins with token number `map`.
 fn first_key<'t>(tokens: &mut impl Tokens<'t>, map: usize, wanted: &str) -> Option<Mark> {
     for _ in 0..=map {
         tokens.next().ok()??;

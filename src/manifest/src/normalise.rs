@@ -1,9 +1,9 @@
-//! Normalises a document, so that every field of it can be owned and compared with the live object.
+//! Normalises a document, so that every field can be owned and compared with the live object.
 //!
-//! Secret `stringData` is folded into `data`; fields that the server sets are removed; so are empty placeholders of
-//! fields that the cluster fills in. What cannot be normalised is a flaw that names the field, not its value.
+//! Secret `stringData` is folded into `data`. Fields that the server sets are removed, and so are empty placeholders
+//! of fields that the cluster fills in. If this is impossible, the flaw names the field, not its value.
 //!
-//! Deliberately absent: `status`, whose removal needs discovery ([`mainstay_object::strip_status`]).
+//! Not here: `status`, whose removal needs discovery ([`mainstay_object::strip_status`]).
 
 use base64::Engine as _;
 use base64::alphabet::STANDARD;
@@ -21,7 +21,7 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
         .with_decode_padding_mode(DecodePaddingMode::RequireCanonical),
 );
 
-/// Maximum number of entries of one map that are reported.
+/// Maximum number of reported entries of one map.
 const MAX_ENTRIES: usize = 50;
 
 /// Metadata that the server sets.
@@ -36,11 +36,11 @@ const SERVER_METADATA: &[&str] = &[
     "selfLink",
 ];
 
-/// Fields that contain metadata of other objects, in which generators leave `creationTimestamp: null`.
+/// Fields with metadata of other objects. Generators leave `creationTimestamp: null` in them.
 const TEMPLATES: &[&str] =
     &["/spec/template/metadata", "/spec/jobTemplate/metadata", "/spec/jobTemplate/spec/template/metadata"];
 
-/// Changes the object in place and returns its flaws.
+/// Normalises the object in place. Returns its flaws.
 pub(super) fn normalise(object: &mut Map<String, Value>) -> Vec<Flaw> {
     let mut flaws = Vec::new();
     let text = |field: &str| object.get(field).and_then(Value::as_str).unwrap_or_default().to_owned();
@@ -82,7 +82,7 @@ fn metadata(object: &mut Map<String, Value>, flaws: &mut Vec<Flaw>) {
             metadata.remove(field);
         }
     }
-    // The agent sets the first itself, and trusts the second.
+    // The agent sets the first label itself and relies on the second one.
     if let Some(Value::Object(labels)) = metadata.get_mut("labels") {
         labels.remove(names::SYNC_LABEL);
         if labels.contains_key(names::INVENTORY_LABEL) {
@@ -97,7 +97,7 @@ fn metadata(object: &mut Map<String, Value>, flaws: &mut Vec<Flaw>) {
                 flaws.push(reserved("annotations", name, hint));
             }
         }
-        // A value that is no string is reported for that.
+        // A value that is not a string is reported elsewhere.
         let replace = annotations.get(names::REPLACE).and_then(Value::as_str);
         if replace.is_some_and(|value| ![names::ENABLED, names::DISABLED].contains(&value)) {
             let path = ["metadata", "annotations", names::REPLACE].map(|step| Step::Key(step.into())).to_vec();
@@ -126,7 +126,7 @@ fn templates(object: &mut Map<String, Value>) {
     }
 }
 
-/// Removes fields that hold only a placeholder.
+/// Removes fields that contain only a placeholder.
 fn strip(map: Option<&mut Value>, fields: &[&str]) {
     let Some(Value::Object(map)) = map else { return };
     for field in fields {

@@ -1,8 +1,8 @@
-//! YAML and JSON files of other tools, by their names, which are left out wherever they are.
+//! Recognizes YAML and JSON files of other tools by name. They are skipped in any directory.
 //!
-//! Invariant: one that may be a manifest is read: it says apiVersion and kind somewhere.
+//! Invariant: a file that may be a manifest, because it contains apiVersion and kind, is read.
 
-/// Names in lower case.
+/// File names in lower case.
 const NAMES: &[&str] = &[
     "angular.json",
     "app.json",
@@ -63,7 +63,7 @@ const NAMES: &[&str] = &[
     "vercel.json",
     "wrangler.json",
 ];
-/// Beginnings and ends of names: `tsconfig.build.json`, `docker-compose.prod.yml`.
+/// Prefixes and suffixes of names: `tsconfig.build.json`, `docker-compose.prod.yml`.
 const PATTERNS: &[(&str, &str)] = &[
     ("tsconfig.", ".json"),
     ("docker-compose.", ".yml"),
@@ -74,13 +74,13 @@ const PATTERNS: &[(&str, &str)] = &[
     ("taskfile.", ".yml"),
 ];
 
-/// Whether a file is one of another tool, by its name.
+/// Returns whether a file belongs to another tool, by its name.
 pub(super) fn is_of_another_tool(path: &str) -> bool {
     let name = path.rsplit('/').next().unwrap_or_default().to_ascii_lowercase();
     NAMES.contains(&&*name) || PATTERNS.iter().any(|(begin, end)| name.starts_with(begin) && name.ends_with(end))
 }
 
-/// Whether a file with such a name is a manifest for all that, as far as its content shows without being decoded.
+/// Returns whether a file with such a name may still be a manifest, without decoding it.
 pub(super) fn may_be_manifest(content: &[u8]) -> bool {
     let has = |word: &[u8]| content.windows(word.len()).any(|bytes| bytes == word);
     has(b"apiVersion") && has(b"kind")

@@ -4,25 +4,25 @@ use std::fmt;
 
 use mainstay_object::Place;
 
-/// A problem that the user has to fix in the repository.
+/// A problem that the user must fix in the repository.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
     /// The place.
     pub place: Place,
-    /// The problem; quotes keys, never values.
+    /// The problem. It quotes keys, never values.
     pub what: String,
-    /// What to do about it.
+    /// The remedy.
     pub hint: Option<String>,
 }
 
 impl Problem {
-    /// A problem at a place.
+    /// Returns a problem at a place.
     pub fn new(place: Place, what: impl Into<String>, hint: Option<&str>) -> Self {
         Self { place, what: what.into(), hint: hint.map(str::to_owned) }
     }
 }
 
-/// One line: `apps/web.yaml, document 2, line 14, column 3: kind is missing (…)`.
+/// Prints one line: `apps/web.yaml, document 2, line 14, column 3: kind is missing (…)`.
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.place, self.what)?;

@@ -1,7 +1,9 @@
-//! What a file is that is no manifest, and what to do about it: one problem in place of many with the wrong advice.
+//! Recognizes files that are not manifests, and gives one problem with the right remedy instead of many misleading
+//! ones.
 //!
-//! Invariant: a file without problems is never refused here. Conflict markers and templates may be the data of a ConfigMap.
-//! Invariant: nothing of a file's content is shown.
+//! Invariant: a file without problems is never refused here. Conflict markers and templates may be data of a
+//! ConfigMap.
+//! Invariant: no content of a file is shown.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -13,24 +15,24 @@ use super::encrypted::SOPS;
 use super::ignore::parent;
 use mainstay_object::{Flaw, Place};
 
-/// The name of the file that makes a directory a Helm chart.
+/// File name of a Helm chart.
 const CHART: &str = "Chart.yaml";
-/// How files begin whose content is in Git LFS, or was in what came before it.
+/// First lines of pointers to Git LFS, or to its predecessors.
 const POINTERS: [&[u8]; 3] = [
     b"version https://git-lfs.github.com/spec/v1",
     b"version https://hawser.github.com/spec/v1",
     b"version http://git-media.io/v/2",
 ];
-/// A pointer is no longer than this.
+/// Maximum size of a pointer, in bytes.
 const POINTER_BYTES: usize = 1024;
-/// What is said of a document that does not say what it is.
+/// The problem of a document without identification.
 pub(super) const NEITHER: &str = "the document has neither apiVersion nor kind";
 const LEAVE_OUT: &str = "name it in .mainstayignore";
 const KEPT_OUT: &str = "take it out of the repository: it may hold credentials";
-/// What only templates of Helm say.
+/// Words that occur only in Helm templates.
 const HELM_WORDS: [&str; 7] = [".Values", ".Release.", ".Chart.", ".Capabilities.", "include \"", "define \"", "tpl ("];
 
-/// How a file begins that is something else, what it is, and what to do.
+/// Prefixes of other file formats, with the format and the remedy.
 const BEGINNINGS: &[(&[u8], &str, &str)] = &[
     (b"\xff\xfe", "it is UTF-16 text", "save it as UTF-8"),
     (b"\xfe\xff", "it is UTF-16 text", "save it as UTF-8"),
@@ -51,14 +53,14 @@ const BEGINNINGS: &[(&[u8], &str, &str)] = &[
     (b"%PDF-", "it is a PDF document", LEAVE_OUT),
 ];
 
-/// Begin of an HTML page or of XML, in lower case.
+/// Prefixes of HTML and XML, in lower case.
 const MARKUP: &[(&str, &str, &str)] = &[
     ("<!doctype html", "it is an HTML page", "download the manifest again: this may be the page of an error"),
     ("<html", "it is an HTML page", "download the manifest again: this may be the page of an error"),
     ("<?xml", "it is XML", LEAVE_OUT),
 ];
 
-/// The keys of documents that are no manifests.
+/// Keys of documents that are not manifests.
 const DOCUMENTS: &[(&[&str], &str)] = &[
     (&["openapi", "paths"], "an OpenAPI description"),
     (&["swagger", "paths"], "an OpenAPI description"),
@@ -70,7 +72,7 @@ const DOCUMENTS: &[(&[&str], &str)] = &[
     (&["releases", "repositories"], "a helmfile"),
 ];
 
-/// Configuration of tools that looks like an object and has no name.
+/// Groups of tool configurations that look like objects but have no name.
 const TOOLS: &[(&str, &str)] = &[
     ("kind.x-k8s.io", "the configuration of kind"),
     ("k3d.io", "the configuration of k3d"),
@@ -82,24 +84,23 @@ const TOOLS: &[(&str, &str)] = &[
     ("kustomize.config.k8s.io", "a kustomization, which has another name: kustomization.yaml"),
 ];
 
-/// Whether a file is the one that makes its directory a Helm chart, by its path.
+/// Returns whether a path is that of a `Chart.yaml`.
 pub(super) fn may_be_chart(path: &str) -> bool {
     path.rsplit('/').next() == Some(CHART)
 }
 
-/// Whether a file with that name makes its directory a Helm chart: it is no manifest, which would have a kind.
-pub(super) fn is_chart(content: &[u8]) -> bool {
-    let Ok(text) = std::str::from_utf8(content) else { return false };
-    let has = |key: &str| text.lines().any(|line| line.strip_prefix(key).is_some_and(|rest| rest.starts_with(':')));
+/// Returns whether a file with that name makes its directory a Helm chart, by the keys that it `has`. A manifest, which has a
+/// kind, does not.
+pub(super) fn is_chart(has: impl Fn(&str) -> bool) -> bool {
     has("name") && has("version") && !has("kind")
 }
 
-/// Whether a file is the pointer to content that is in Git LFS.
+/// Returns whether a file is a pointer to content in Git LFS.
 pub(crate) fn is_in_lfs(content: &[u8]) -> bool {
     pointer(content).is_some()
 }
 
-/// What to do about a file whose content is in Git LFS; `None` if it is another one.
+/// Returns the remedy for a pointer to Git LFS; `None` for another file.
 pub(super) fn pointer(content: &[u8]) -> Option<&'static str> {
     if content.len() > POINTER_BYTES || !POINTERS.iter().any(|version| content.starts_with(version)) {
         return None;
@@ -114,8 +115,7 @@ pub(super) fn pointer(content: &[u8]) -> Option<&'static str> {
     })
 }
 
-/// What a document is that has neither apiVersion nor kind, or has both and cannot be applied for all that; `None` if it may
-/// be a manifest.
+/// Recognizes a document without apiVersion or kind, or with both but not applicable; `None` if it may be a manifest.
 pub(super) fn document(map: &Map<String, Value>) -> Option<Flaw> {
     let flaw = |what: String, hint| Some(Flaw::new(vec![], what, Some(hint)));
     let text = |key| map.get(key).and_then(Value::as_str);
@@ -148,7 +148,7 @@ fn without_kind(map: &Map<String, Value>) -> Option<&'static str> {
     schema.contains("//json-schema.org/").then_some("a JSON Schema")
 }
 
-/// What a file with these problems is, if it is nothing that can be corrected as a manifest.
+/// Recognizes a file with these problems, if it cannot be corrected as a manifest.
 pub(super) fn file(path: &Arc<str>, bytes: &[u8], problems: &[Problem]) -> Option<Problem> {
     let whole = |what: &str, hint: &str| Some(Problem::new(Place::file(Arc::clone(path)), what, Some(hint)));
     if let Some((_, what, hint)) = BEGINNINGS.iter().find(|(beginning, ..)| bytes.starts_with(beginning)) {
@@ -189,7 +189,8 @@ pub(super) fn file(path: &Arc<str>, bytes: &[u8], problems: &[Problem]) -> Optio
         .then(|| Problem::new(Place::file(Arc::clone(path)), "it is the values of a Helm chart", Some(LEAVE_OUT)))
 }
 
-/// The line of the first conflict marker. At the start of a line one is no YAML; the whole of a conflict must be there.
+/// Returns the line of the first conflict marker. The whole conflict must be present; a marker at the start of a line
+/// is not YAML.
 fn conflict(text: &str) -> Option<u32> {
     let numbered = || text.lines().zip(1u32..);
     let (_, line) = numbered().find(|(line, _)| line.starts_with("<<<<<<< "))?;
@@ -197,19 +198,19 @@ fn conflict(text: &str) -> Option<u32> {
     (after.any(|text| text == "=======") && after.any(|text| text.starts_with(">>>>>>> "))).then_some(line)
 }
 
-/// The first line in which a problem is because of a template.
+/// Returns the first line in which a template causes a problem.
 fn template(path: &str, text: &str, problems: &[Problem]) -> Option<u32> {
     let opens = |line: &str| line.contains("{{") || line.contains("{%");
     if !opens(text) || text.trim_start().starts_with("{\"") {
         return None;
     }
     let is_helm = HELM_WORDS.iter().any(|word| text.contains(word));
-    // The parser may notice in the next line.
+    // The parser may report the next line.
     let lines: HashSet<u32> = problems.iter().flat_map(|p| [p.place.line, p.place.line.saturating_sub(1)]).collect();
     let mut numbered = text.lines().zip(1u32..);
     let found =
         numbered.find(|(line, number)| lines.contains(number) && opens(line) && (is_helm || is_instruction(line)));
-    // Or a value is wrong of which the template is a part.
+    // Otherwise, the template may be part of an invalid value.
     found
         .or_else(|| {
             let is_below = is_helm && parent(path).split('/').any(|directory| directory == "templates");
@@ -218,14 +219,14 @@ fn template(path: &str, text: &str, problems: &[Problem]) -> Option<u32> {
         .map(|(_, number)| number)
 }
 
-/// Whether a line is, or has as its value, what a template is rendered with; in quotes it would be data.
+/// Returns whether a line, or its value, is a template action. In quotes it would be data.
 fn is_instruction(line: &str) -> bool {
     let line = line.trim_start().trim_start_matches("- ");
     let value = line.split_once(": ").map_or("", |(_, value)| value.trim_start());
     [line, value].iter().any(|text| text.starts_with("{{") || text.starts_with("{%"))
 }
 
-/// Whether files of this name hold the values of a Helm chart.
+/// Returns whether files with this name contain values of a Helm chart.
 fn is_values(path: &str) -> bool {
     let name = path.rsplit('/').next().unwrap_or_default();
     let stem = name.rsplit_once('.').map_or(name, |(stem, _)| stem);

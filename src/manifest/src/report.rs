@@ -1,4 +1,4 @@
-//! What becomes of each file of a listing, for people: whether it is read, and if not, why.
+//! Reports how each file of a listing is used, or why it is not.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -8,34 +8,34 @@ use super::limits::Deadline;
 use super::{DecodeCache, Limits, Problem, decode as decoding, other_files};
 use mainstay_git::{Entry, EntryKind};
 
-/// A file, and what becomes of it.
+/// A file and its use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileReport {
     /// Its path from the root of the repository.
     pub path: String,
-    /// What becomes of it.
+    /// Its use.
     pub state: FileState,
 }
 
-/// What becomes of a file.
+/// The use of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FileState {
-    /// It is read, and holds so many objects.
+    /// It is decoded into this many objects.
     Read(usize),
-    /// It makes its directory a kustomization, which is built.
+    /// It defines a kustomization, which is built.
     Built,
-    /// It makes its directory a Helm chart, which is rendered.
+    /// It defines a Helm chart, which is rendered.
     Rendered,
-    /// It is left out, for a reason.
+    /// It is ignored, with the reason.
     LeftOut(String),
-    /// It cannot be read: nothing of the commit is applied.
+    /// It is invalid, and so the commit is not applied.
     Problems(Vec<Problem>),
 }
 
-/// Reports on the files of a listing that may matter, in the order of their paths.
+/// Reports the relevant files of a listing, ordered by path.
 ///
 /// # Errors
-/// A file cannot be read.
+/// If a file cannot be read.
 pub fn report<C: AsRef<[u8]>>(
     listing: &[Entry],
     base_dir: &str,
@@ -90,7 +90,7 @@ pub fn report<C: AsRef<[u8]>>(
     Ok(reports)
 }
 
-/// Whether a file makes the directory of another one a whole.
+/// Returns whether a path is in the directory of a kustomization or chart that `file` defines.
 fn is_within(path: &str, file: &str) -> bool {
     let directory = parent(file);
     let is_below = directory.is_empty() || path.strip_prefix(directory).is_some_and(|rest| rest.starts_with('/'));

@@ -1,7 +1,7 @@
-//! The meaning of a YAML scalar, as a value or as a key.
+//! Resolves YAML scalars, as values or as keys.
 //!
-//! Invariant: the meaning is that of `kubectl` (YAML 1.1 with Go's numbers), not that of YAML 1.2: `on` is true, `0777`
-//! is 511, `1_000` is 1000, `12e34567` is a string. The table in the tests is compared with `kubectl` itself.
+//! Invariant: scalars are resolved as in `kubectl` (YAML 1.1 with Go's numbers), not as in YAML 1.2: `on` is true,
+//! `0777` is 511, `1_000` is 1000, `12e34567` is a string. A test compares the table with `kubectl` itself.
 
 use std::borrow::Cow;
 
@@ -22,11 +22,11 @@ pub(super) enum Scalar<'a> {
 /// Why a scalar is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Unusable {
-    /// Infinite or not a number, which JSON does not have.
+    /// Infinite or not a number, which JSON does not support.
     NotFinite,
-    /// The text does not fit its tag.
+    /// The text does not match its tag.
     Tag,
-    /// Not a JSON key.
+    /// Not a valid JSON key.
     Key,
 }
 
@@ -40,7 +40,7 @@ impl Unusable {
     }
 }
 
-/// The meaning of a scalar. `tag` is the suffix of a `tag:yaml.org,2002:` tag; `foreign` if it has another one.
+/// Resolves a scalar. `tag` is the suffix of a `tag:yaml.org,2002:` tag; `foreign` marks any other tag.
 pub(super) fn resolve<'a>(
     text: Cow<'a, str>,
     plain: bool,
@@ -84,12 +84,12 @@ fn resolve_plain(text: Cow<'_, str>) -> Scalar<'_> {
         ".nan" | ".NaN" | ".NAN" => return Scalar::Float(f64::NAN),
         _ => {}
     }
-    // A text that is longer than any useful float is a string; the limit keeps parsing linear.
+    // A text longer than any useful float is a string. The limit keeps parsing linear.
     if text.len() > 512 || !text.starts_with(|c: char| c.is_ascii_digit() || matches!(c, '+' | '-' | '.')) {
         return Scalar::Text(text);
     }
     let compact: Cow<'_, str> = if text.contains('_') { text.replace('_', "").into() } else { Cow::Borrowed(&*text) };
-    // A leading dot is parsed with its underscores, which must be between digits.
+    // With a leading dot, underscores are allowed only between digits.
     let misplaced = text.starts_with('.') && !underscores_between_digits(&text);
     if !misplaced {
         if let Some(number) = whole(&compact) {
@@ -111,7 +111,7 @@ fn underscores_between_digits(text: &str) -> bool {
     bytes.iter().enumerate().filter(|(_, b)| **b == b'_').all(|(at, _)| digit(at.checked_sub(1)) && digit(Some(at + 1)))
 }
 
-/// Go's `ParseInt` with base 0, then `ParseUint`.
+/// Parses an integer like Go's `ParseInt` with base 0, then `ParseUint`.
 fn whole(text: &str) -> Option<Scalar<'static>> {
     let (sign, rest) = match text.as_bytes().first()? {
         b'-' => (Some(b'-'), &text[1..]),
@@ -138,7 +138,7 @@ fn whole(text: &str) -> Option<Scalar<'static>> {
     }
 }
 
-/// `[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?`
+/// Matches `[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?`.
 fn is_float(text: &str) -> bool {
     let digits = |text: &str| text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
     let text = text.strip_prefix(['+', '-']).unwrap_or(text);
@@ -163,8 +163,8 @@ fn is_float(text: &str) -> bool {
 }
 
 impl Scalar<'_> {
-    /// The scalar as a value: a whole number that fits is an integer however it was written, because Kubernetes' integer
-    /// fields refuse `1000.0`.
+    /// Converts the scalar to a value. A whole number that fits becomes an integer in any notation, because
+    /// Kubernetes' integer fields refuse `1000.0`.
     pub(super) fn into_value(self) -> Result<Value, Unusable> {
         Ok(match self {
             Self::Null => Value::Null,
@@ -176,7 +176,7 @@ impl Scalar<'_> {
         })
     }
 
-    /// The scalar as a key.
+    /// Converts the scalar to a key.
     pub(super) fn into_key(self) -> Result<String, Unusable> {
         match self {
             Self::Text(text) => Ok(text.into_owned()),
@@ -198,7 +198,7 @@ fn float_value(float: f64) -> Result<Value, Unusable> {
     Number::from_f64(float).map(Value::Number).ok_or(Unusable::NotFinite)
 }
 
-/// Go's `FormatFloat(float, 'g', -1, 32)`, which names float keys.
+/// Formats a float key like Go's `FormatFloat(float, 'g', -1, 32)`.
 fn go_general(float: f64) -> Option<String> {
     #[expect(clippy::cast_possible_truncation, reason = "the name of the key has single precision")]
     let float = float as f32;

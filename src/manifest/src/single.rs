@@ -1,4 +1,4 @@
-//! The documents of a text that is no manifest become values, as `kubectl` reads them: within the limits, and strictly.
+//! Reads the documents of other texts than manifests into values, as `kubectl` does: within the limits, and strictly.
 
 use serde_json::{Map, Value};
 
@@ -8,13 +8,13 @@ use super::limits::{Budget, Limits, larger_than};
 use super::load::load;
 use super::tokens::Yaml;
 
-/// What is wrong with a text, which may quote keys, and the line, from 1; 0 if none is known.
+/// The line, from 1, or 0 if unknown, and the fault of a text. It may quote keys.
 pub(crate) type TextFault = (u32, String);
 
-/// The values of all documents with content.
+/// Returns the values of all documents with content.
 ///
 /// # Errors
-/// The first thing that is wrong.
+/// The first fault.
 pub(crate) fn read_documents(text: &str, limits: &Limits) -> Result<Vec<Value>, TextFault> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let mut budget = Budget::new(limits, text.len());
@@ -40,10 +40,10 @@ pub(crate) fn read_documents(text: &str, limits: &Limits) -> Result<Vec<Value>, 
     Ok(all)
 }
 
-/// The fields of the only document; none if there is none.
+/// Returns the fields of the only document; empty without a document.
 ///
 /// # Errors
-/// The first thing that is wrong.
+/// The first fault.
 pub(crate) fn read_fields(text: &str, limits: &Limits) -> Result<Map<String, Value>, TextFault> {
     let mut documents = read_documents(text, limits)?.into_iter().filter(|document| !document.is_null());
     match (documents.next(), documents.next()) {
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_has_its_line() {
+    fn a_problem_has_its_line() {
         let wrong = |text: &str| fields(text).unwrap_err();
         assert_eq!(wrong("a: 1\n---\nb: 1\n"), (0, "it has more than one document".to_owned()));
         assert_eq!(wrong("- a\n"), (0, "it is no map".to_owned()));

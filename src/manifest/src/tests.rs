@@ -1,4 +1,4 @@
-//! What files decode to, and what is said about them when they do not.
+//! Tests of decoded objects and of problems.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,7 +13,7 @@ mod encrypted;
 mod left_out;
 mod recognise;
 
-/// Limits with a clock that stands still: a slow machine must not change what a test says.
+/// Limits with a stopped clock: a slow machine must not affect the results.
 fn limits() -> Limits {
     Limits::new(|| Duration::ZERO)
 }
@@ -46,7 +46,7 @@ fn decode_files(files: &[(&str, &str)]) -> Decoded {
     decode_bytes(&files, &DecodeCache::default(), &limits())
 }
 
-/// Objects with their places, then problems, one to a line.
+/// Returns objects with their places, then problems, one per line.
 fn shown(decoded: &Decoded) -> String {
     let objects = decoded.objects.iter().map(|object| format!("{} @ {}", object.key, object.place));
     objects.chain(decoded.problems.iter().map(ToString::to_string)).collect::<Vec<_>>().join("\n")
@@ -69,7 +69,7 @@ fn rules_that_are_not_fetched_are_a_problem() {
     assert!(problems[0].contains(".mainstayignore") && problems[0].contains("Git LFS"), "{problems:?}");
 }
 
-/// The one object that a document decodes to.
+/// Returns the only object of a document.
 fn value_of(text: &str) -> Value {
     let decoded = decode_files(&[("a.yaml", text)]);
     assert_eq!(decoded.problems, [], "{text}");
@@ -155,7 +155,7 @@ ConfigMap b @ a.yaml, document 1, line 7, column 3
 Secret c @ b.json, document 1, line 2, column 1
 Secret d @ b.json, document 2, line 3, column 1",
     );
-    // A kind that ends in List and has a name is an object of its own.
+    // A kind that ends in List and has a name is a normal object.
     check(
         &[("a.yaml", "apiVersion: x/v1\nkind: AllowList\nmetadata: {name: a}\nitems: [1]\n")],
         "AllowList.x a @ a.yaml, document 1, line 1, column 1",
@@ -418,7 +418,7 @@ fn files_too_large_are_not_even_read() {
 }
 
 #[test]
-fn reads_only_files_whose_content_nobody_holds() {
+fn reads_only_files_that_are_not_cached() {
     let cache = DecodeCache::default();
     let (a, b, c) = (config_map("a"), config_map("b"), config_map("c"));
     let first: Vec<(&str, &[u8])> = vec![("a.yaml", a.as_bytes()), ("b.yaml", b.as_bytes())];
@@ -445,7 +445,7 @@ fn reads_only_files_whose_content_nobody_holds() {
 
 #[test]
 fn means_what_yaml_means_to_kubectl() {
-    // The same inputs go through kubectl itself in the integration tests.
+    // The integration tests pass the same inputs to kubectl itself.
     let value = value_of(
         "apiVersion: x/v1\nkind: X\nmetadata: {name: a}\nspec:\n  a: 0777\n  b: on\n  c: 12e34567\n  d: 1_000\n  <<: {a: 1, z: 2}\n  d2: 1e3\n",
     );

@@ -1,6 +1,6 @@
-//! A document as a row of tokens, the same for YAML and JSON.
+//! A document as a sequence of tokens, the same for YAML and JSON.
 //!
-//! Invariant: no text of a fault comes from the document; a fault says what is wrong and where.
+//! Invariant: no text of a fault comes from the document. A fault states the problem and its position.
 
 use std::borrow::Cow;
 
@@ -8,14 +8,14 @@ use granit_parser::{ErrorKind, Event, Options, Parser, ScalarStyle, StrInput, Ta
 
 use super::scalar::{Scalar, Unusable, resolve};
 
-/// A position in a document: line from 1, column from 1.
+/// A position in a document: line and column, from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub(super) struct Mark {
     pub(super) line: u32,
     pub(super) column: u32,
 }
 
-/// What is wrong at a position.
+/// A fault at a position.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Fault {
     pub(super) mark: Mark,
@@ -33,14 +33,14 @@ impl Fault {
     }
 }
 
-/// One token of a document. `anchor` numbers what an alias can refer to, 0 is none.
+/// A token of a document. `anchor` is the number to which an alias refers; 0 means none.
 #[derive(Debug, PartialEq)]
 pub(super) enum Token<'t> {
-    /// A scalar, or why it has no meaning.
+    /// A scalar, or why it is invalid.
     Scalar {
         value: Result<Scalar<'t>, Unusable>,
         anchor: usize,
-        /// It is `<<` and asks for a merge when it is a key.
+        /// Whether it is `<<`, which requests a merge if it is a key.
         merge: bool,
     },
     List {
@@ -69,7 +69,7 @@ impl<'t> Yaml<'t> {
     pub(super) fn new(text: &'t str, depth: usize) -> Self {
         let mut options = Options::default();
         options.set_emit_comments(false);
-        // Our own limit, which knows what it is called, comes first.
+        // The limit of `Loader` is lower, and its message names the limit.
         options.flow_nesting_limit = depth + 10;
         options.block_nesting_limit = depth + 10;
         Self { parser: Parser::new_from_str_with_options(text, options), ended: false }
@@ -133,7 +133,7 @@ fn scan_fault(kind: &ErrorKind, mark: Mark) -> Fault {
         ErrorKind::RecursionLimitExceeded => Fault::new(mark, "the document is nested too deeply"),
         ErrorKind::ExpectedDocumentStart => Fault::new(mark, "invalid YAML: there is no document after a directive")
             .with_hint("remove the line that begins with `%`"),
-        // The only texts of the parser that repeat a piece of the document.
+        // Only these messages of the parser repeat a part of the document.
         ErrorKind::UnexpectedCharacter { .. } => Fault::new(mark, "invalid YAML: unexpected character"),
         ErrorKind::Custom(_) | ErrorKind::InputIo { .. } | ErrorKind::InputDecoding { .. } => {
             Fault::new(mark, "invalid YAML")

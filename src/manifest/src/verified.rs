@@ -1,6 +1,6 @@
-//! The text of a file that SOPS has encrypted becomes what decrypts its documents, if it is as SOPS wrote it.
+//! Verifies a SOPS-encrypted file, for decrypting its documents.
 //!
-//! Invariant: of a file that is not as SOPS wrote it, nothing is decrypted.
+//! Invariant: no part of a changed file is decrypted.
 
 use std::sync::Arc;
 
@@ -14,10 +14,10 @@ use super::tokens::{Mark, Yaml};
 use crate::sops::{self, Fault, Format, Keys, Sealed};
 use mainstay_object::{Place, Step};
 
-/// Verifies a file; nothing if SOPS has not encrypted it.
+/// Verifies a file. The result is empty if the file is not encrypted.
 ///
 /// # Errors
-/// What is wrong with it, and where.
+/// The problems with their places.
 pub fn verified(
     path: &Arc<str>,
     content: &[u8],

@@ -1,14 +1,14 @@
-//! Whether a value in a server's message may be a secret, by the path of its field and by its form.
+//! Decides whether a value in a server's message may be a secret, by the path of its field and by its form.
 //!
-//! Invariant: what cannot be judged, because it is long or of many fields, may be one.
+//! Invariant: long or multi-field values, which cannot be classified, count as secret.
 //!
-//! Deliberately absent: Secrets themselves, of which nothing is shown.
+//! Not here: Secrets themselves. No value of a Secret is shown.
 
-/// Bytes of a value that is shown.
+/// Maximum length of a shown value, in bytes.
 const MAX_VALUE: usize = 120;
-/// Letters and digits in a row that make a key or a token rather than a name.
+/// Minimum length of a run of letters and digits that counts as a key or token rather than a name.
 const RUN: usize = 20;
-/// Parts of a field's name that say that what is in it is secret.
+/// Words in a field's name, or a parent's, that mark its content as secret.
 const WORDS: &[&str] = &[
     "password",
     "passwd",
@@ -25,13 +25,13 @@ const WORDS: &[&str] = &[
     "access-key",
     "bearer",
 ];
-/// The same, for the field itself and for the names of environment variables.
+/// Words that mark only the field itself, or the name of an environment variable.
 const LAST_WORDS: &[&str] = &["secret", "token", "auth", "dsn", "cert", "pem", "signature", "connectionstring"];
-/// How tokens begin.
+/// Prefixes of tokens.
 const TOKENS: &[&str] =
     &["ghp_", "gho_", "ghs_", "github_pat_", "glpat-", "xox", "eyj", "sk-", "akia", "hvs.", "basic ", "bearer "];
 
-/// Whether a value, as a server writes it, may be a secret in the field with this path.
+/// Returns whether a value, as a server writes it, may be a secret in the field with this path.
 pub(super) fn may_be_secret(path: &str, value: &str) -> bool {
     let value = value.trim();
     if value.is_empty() || value.len() > MAX_VALUE {
@@ -43,11 +43,11 @@ pub(super) fn may_be_secret(path: &str, value: &str) -> bool {
 fn is_secret_field(path: &str) -> bool {
     let path = path.to_ascii_lowercase();
     let steps: Vec<&str> = path.split(['.', '[', ']', '"', '=', '/']).filter(|step| !step.is_empty()).collect();
-    // The names of Secrets are no secrets.
+    // Names of Secrets are not secret.
     let is_name = |step: &str| step.ends_with("name") || step.ends_with("ref") || step.ends_with("secrets");
     let has = |step: &str, words: &[&str]| !is_name(step) && words.iter().any(|word| step.contains(word));
     let last = steps.iter().rfind(|step| !step.bytes().all(|byte| byte.is_ascii_digit())).copied().unwrap_or_default();
-    // Of `env[name="DB_TOKEN"].value` the name decides.
+    // In `env[name="DB_TOKEN"].value`, the variable's name decides.
     let is_of_variable = path.contains("env[name=");
     let is_unnamed = last == "value" && path.contains("env[") && !is_of_variable;
     is_unnamed
@@ -55,7 +55,7 @@ fn is_secret_field(path: &str) -> bool {
         || steps.iter().any(|step| has(step, WORDS) || is_of_variable && has_variable_word(step))
 }
 
-/// Whether a part of a path is the name of an environment variable with a secret.
+/// Returns whether a path step is the name of an environment variable with a secret.
 fn has_variable_word(step: &str) -> bool {
     LAST_WORDS.iter().chain(&["key", "pass", "pw", "url", "uri"]).any(|word| step.contains(word))
 }
@@ -72,7 +72,7 @@ fn is_secret_value(value: &str) -> bool {
         || value.split(|c: char| !c.is_ascii_alphanumeric() && !matches!(c, '+' | '/' | '_')).any(is_random)
 }
 
-/// Whether a run of letters and digits is no word: long, with letters of both cases and digits.
+/// Returns whether a run is random: long, with letters of both cases and digits.
 fn is_random(run: &str) -> bool {
     let has = |is: fn(&u8) -> bool| run.as_bytes().iter().any(is);
     run.len() >= RUN && has(u8::is_ascii_lowercase) && has(u8::is_ascii_uppercase) && has(u8::is_ascii_digit)

@@ -1,6 +1,6 @@
-//! Numbers of things, as sentences say them.
+//! Formats counts for messages.
 
-/// `1 object`, `2 objects`: the number and the noun, which takes an `s` unless there is one.
+/// Returns the count and the noun, with an `s` unless the count is 1: `1 object`, `2 objects`.
 pub fn counted(count: impl TryInto<u64>, noun: &str) -> String {
     let count = count.try_into().unwrap_or_default();
     format!("{count} {noun}{}", if count == 1 { "" } else { "s" })

@@ -1,12 +1,12 @@
-//! Standard cron expressions: five fields in a time zone become instants.
+//! Standard cron expressions: computes times from five fields in a time zone.
 //!
-//! The fields mean what they mean to Vixie's cron and to a CronJob: Sunday is 0 or 7, and when both the day of the month
-//! and the day of the week are restricted, a day that matches either counts. The `cron` crate has six fields, counts
-//! days of the week from 1 and wants both to match; it is asked here in its own terms, for times of a clock without a
-//! zone. A time that the clock skips in spring counts as the time by which it was moved forward (02:30 becomes 03:30);
-//! one that comes twice in autumn counts the first time.
+//! The fields have the meaning of Vixie's cron and of CronJobs. Sunday is 0 or 7. If both the day of the month and
+//! the day of the week are restricted, a day that matches either counts. The `cron` crate differs: six fields, days
+//! of the week from 1, and both must match. It is used here for local times without a zone. A time that the clock
+//! skips in spring moves forward by the skipped time (02:30 becomes 03:30). A time that occurs twice in autumn counts
+//! the first time.
 //!
-//! Deliberately absent: seconds, years, `L`, `W`, `#`, `?`, `@every` and `TZ=` prefixes.
+//! Not here: seconds, years, `L`, `W`, `#`, `?`, `@every` and `TZ=` prefixes.
 
 use std::collections::BTreeSet;
 use std::str::FromStr;
@@ -15,12 +15,12 @@ use jiff::civil;
 use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp, Unit};
 
-/// Longest expression that is read, in bytes.
+/// Maximum length of an expression, in bytes.
 const LONGEST: usize = 200;
 const MONTHS: [&str; 12] = ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"];
 const DAYS: [&str; 7] = ["sun", "mon", "tue", "wed", "thu", "fri", "sat"];
 
-/// One field: its name, its range, and the names of its values.
+/// A field: its name, its range, and the names of its values.
 struct Field {
     name: &'static str,
     first: u8,
@@ -37,16 +37,16 @@ const WEEKDAY: Field = Field { name: "day of the week", first: 0, last: 7, names
 /// A cron expression in a time zone.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Cron {
-    /// One schedule, or two of which either counts.
+    /// One schedule, or two, of which either counts.
     schedules: Vec<cron::Schedule>,
     zone: TimeZone,
 }
 
 impl Cron {
-    /// Reads five fields, or one of `@hourly`, `@daily`, `@midnight`, `@weekly`, `@monthly`, `@yearly`, `@annually`.
+    /// Parses five fields, or one of `@hourly`, `@daily`, `@midnight`, `@weekly`, `@monthly`, `@yearly`, `@annually`.
     ///
     /// # Errors
-    /// What is wrong with which field, and what is allowed.
+    /// The invalid field, and the allowed values.
     pub fn parse(expression: &str, zone: TimeZone) -> Result<Self, String> {
         if expression.len() > LONGEST {
             return Err(format!("it has {} bytes; at most {LONGEST} are read", expression.len()));
@@ -75,7 +75,7 @@ impl Cron {
         };
         let (minutes, hours) = (MINUTE.values(minute)?, HOUR.values(hour)?);
         let (days, months) = (DAY.values(day)?, MONTH.values(month)?);
-        // The crate counts from Sunday = 1.
+        // The crate numbers days from Sunday = 1.
         let weekdays = WEEKDAY.values(weekday)?.into_iter().map(|day| day % 7 + 1).collect::<BTreeSet<_>>();
         let schedule = |days: &str, weekdays: &str| {
             let text = format!("0 {} {} {days} {} {weekdays}", list(&minutes), list(&hours), list(&months));
@@ -93,7 +93,7 @@ impl Cron {
         Ok(cron)
     }
 
-    /// The first time after `now`.
+    /// Returns the first time after `now`.
     pub fn next(&self, now: Timestamp) -> Option<Timestamp> {
         let begin = self.clock(now - self.slack(now));
         let of = |schedule: &cron::Schedule| {
@@ -102,7 +102,7 @@ impl Cron {
         self.schedules.iter().filter_map(of).min()
     }
 
-    /// The last time at or before `now`.
+    /// Returns the last time at or before `now`.
     pub fn previous(&self, now: Timestamp) -> Option<Timestamp> {
         let begin = self.clock(now + self.slack(now) + SignedDuration::from_secs(1));
         let of = |schedule: &cron::Schedule| {
@@ -111,8 +111,8 @@ impl Cron {
         self.schedules.iter().filter_map(of).max()
     }
 
-    /// How far around an instant the clock may show its times in another order: a skipped hour makes two of them one
-    /// instant, and a repeated one goes back. Nothing while the clock is not changed.
+    /// Returns how far from `now` local times may be out of order: a skipped hour maps two local times to one
+    /// instant, and a repeated hour goes back. Zero unless the offset changes.
     fn slack(&self, now: Timestamp) -> SignedDuration {
         let around = SignedDuration::from_hours(3);
         let offset = |at: Timestamp| self.zone.to_offset(at);
@@ -120,7 +120,7 @@ impl Cron {
         if changes { around } else { SignedDuration::ZERO }
     }
 
-    /// What the clock shows at an instant, as the crate wants it: as if it were UTC.
+    /// Returns the local time of an instant, as the crate expects it: as if it were UTC.
     fn clock(&self, at: Timestamp) -> chrono::DateTime<chrono::Utc> {
         let shown = self.zone.to_datetime(at).to_zoned(TimeZone::UTC);
         let seconds = shown.map_or(at, |shown| shown.timestamp()).as_second();
@@ -135,7 +135,7 @@ impl Cron {
 }
 
 impl Field {
-    /// The values that a field names.
+    /// Parses the values of a field.
     fn values(&self, text: &str) -> Result<BTreeSet<u8>, String> {
         let mut values = BTreeSet::new();
         for part in text.split(',') {
@@ -193,7 +193,7 @@ mod tests {
         Cron::parse(expression, TimeZone::get(zone).unwrap()).unwrap()
     }
 
-    /// The next `count` times after `from`, in the zone.
+    /// Returns the next `count` times after `from`, in the zone.
     fn after(expression: &str, zone: &str, from: &str, count: usize) -> Vec<String> {
         let (cron, mut at) = (cron(expression, zone), from.parse::<Timestamp>().unwrap());
         let mut all = Vec::new();
@@ -227,7 +227,7 @@ mod tests {
             either.iter().map(|day| &day[..14]).collect::<Vec<_>>(),
             ["Mon 2026-11-30", "Tue 2026-12-01", "Mon 2026-12-07"]
         );
-        // A star with a step leaves both to hold, as in Vixie's cron.
+        // With a step on the star, both fields must match, as in Vixie's cron.
         let both = after("0 0 */2 * mon", "UTC", "2026-11-01T00:00:00Z", 2);
         assert_eq!(both, ["Mon 2026-11-09 00:00:00 +0000", "Mon 2026-11-23 00:00:00 +0000"]);
     }
@@ -247,7 +247,7 @@ mod tests {
 
     #[test]
     fn a_time_that_the_clock_skips_comes_an_hour_later() {
-        // Berlin goes from 02:00 to 03:00 on 2027-03-28.
+        // Berlin skips 02:00 to 03:00 on 2027-03-28.
         let times = after("30 2 * * *", "Europe/Berlin", "2027-03-27T00:00:00Z", 3);
         let expected =
             ["Sat 2027-03-27 02:30:00 +0100", "Sun 2027-03-28 03:30:00 +0200", "Mon 2027-03-29 02:30:00 +0200"];
@@ -258,7 +258,7 @@ mod tests {
 
     #[test]
     fn a_time_that_the_clock_shows_twice_comes_once() {
-        // Berlin goes from 03:00 back to 02:00 on 2026-10-25.
+        // Berlin repeats 02:00 to 03:00 on 2026-10-25.
         let times = after("30 2 * * *", "Europe/Berlin", "2026-10-24T12:00:00Z", 2);
         assert_eq!(times, ["Sun 2026-10-25 02:30:00 +0200", "Mon 2026-10-26 02:30:00 +0100"]);
         let hours = after("0 * * * *", "Europe/Berlin", "2026-10-24T23:30:00Z", 3);
@@ -300,7 +300,7 @@ mod tests {
         }
     }
 
-    /// A field of an expression: mostly a right one.
+    /// Generates a field of an expression, mostly a valid one.
     fn field() -> impl Strategy<Value = String> {
         let part = "(\\*|[0-9]{1,2}|[0-9]{1,2}-[0-9]{1,2})(/[0-9]{1,2})?|[A-Za-z]{3}|[#-/:-@]";
         proptest::collection::vec(part, 1..4).prop_map(|parts| parts.join(","))

@@ -1,10 +1,12 @@
-//! A desired object as in its manifest.
+//! A desired object, as in its manifest.
 //!
-//! Invariant: an [`Object`] is a JSON object with a well-formed `apiVersion`, `kind` and `metadata.name`, nested at
-//! most [`DEPTH`] deep, whose labels and annotations are maps of strings. No other code has to check that.
-//! Invariant: the content is stored once, as compact JSON with sorted keys, and the digest is that of those bytes.
+//! Invariant: an [`Object`] is a JSON object with a well-formed `apiVersion`, `kind` and `metadata.name`. It is
+//! nested at most [`DEPTH`] deep, and its labels and annotations are maps of strings. No other code needs to check
+//! this.
+//! Invariant: the content is stored once, as compact JSON with sorted keys, and the digest is computed from those
+//! bytes.
 //!
-//! Deliberately absent: changes of the content; `manifest` normalises it before it creates an object.
+//! Not here: changes of the content. `manifest` normalises it before it creates an object.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -14,83 +16,83 @@ use serde_json::{Map, Value};
 use super::key::{Identity, Names, split_api_version};
 use super::{Digest, Key, Place, Retyped};
 
-/// How deeply an object may be nested.
+/// Maximum nesting depth of an object.
 const DEPTH: usize = 110;
 
 /// A desired object.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Object {
-    /// Its key; the namespace as in the manifest, `None` if it has none.
+    /// Its key. The namespace is that of the manifest; `None` if it has none.
     pub key: Key,
-    /// `apiVersion`, as `apps/v1`.
+    /// `apiVersion`, such as `apps/v1`.
     pub api_version: Arc<str>,
     /// Its place in the repository.
     pub place: Place,
     /// Digest of the content.
     pub digest: Digest,
-    /// Whether values of a Secret are in it, or what was encrypted. Of a Secret itself nobody has to say that.
+    /// Whether it contains values of a Secret, or decrypted values. Not needed for Secrets themselves.
     from_secret: bool,
-    /// Its strings that variables have made something else of.
+    /// Strings whose type changed by substituting variables.
     retyped: Option<Arc<[Retyped]>>,
     json: Box<[u8]>,
 }
 
-/// What is in the fields that say what an object is and how it is called.
+/// The allowed content of the identifying fields.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Identifiers {
-    /// What they are.
+    /// Final values.
     Final,
-    /// Maybe expressions that become that.
+    /// Final values or expressions.
     WithExpressions,
 }
 
-/// A step from a value to one inside it.
+/// A step from a value to one inside of it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Step {
     /// The value of a key.
     Key(String),
-    /// An item of a list, from 0.
+    /// The item of a list at this index, from 0.
     Item(usize),
 }
 
-/// Why a value is not a valid object. Names fields, never values.
+/// Why a value is not a valid object. It names fields, never values.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{what}")]
 pub struct Flaw {
-    /// Path in the value.
+    /// Path of the invalid value.
     pub path: Vec<Step>,
     /// The problem.
     pub what: String,
-    /// What to do about it.
+    /// The remedy.
     pub hint: Option<&'static str>,
 }
 
 impl Flaw {
-    /// A flaw at a path.
+    /// Returns a flaw at a path.
     pub fn new(path: Vec<Step>, what: impl Into<String>, hint: Option<&'static str>) -> Self {
         Self { path, what: what.into(), hint }
     }
 }
 
-/// Maximum number of entries of one map that are reported.
+/// Maximum number of reported entries of one map.
 const MAX_ENTRIES: usize = 50;
 
 const QUOTE: Option<&str> = Some("put the value in quotes");
 const ADD_FIELD: Option<&str> = Some("every manifest needs apiVersion, kind and metadata.name");
 
 impl Object {
-    /// The object in a value, or all of its flaws.
+    /// Parses the object in a value. The error lists all of its flaws.
     pub fn from_value(value: &Value, place: Place) -> Result<Self, Vec<Flaw>> {
         Self::sharing_names(value, place, &mut Names::default())
     }
 
-    /// As [`Object::from_value`], sharing the strings of the key with other objects.
+    /// Parses like [`Object::from_value`], and shares the strings of the key with other objects.
     pub fn sharing_names(value: &Value, place: Place, names: &mut Names) -> Result<Self, Vec<Flaw>> {
         Self::read(value, place, names, Identifiers::Final)
     }
 
-    /// As [`Object::sharing_names`], of an object that may hold expressions, also in `apiVersion`, `kind`, name and
-    /// namespace. It is no object to apply.
+    /// Parses like [`Object::sharing_names`], but allows expressions, also in `apiVersion`, `kind`, name and
+    /// namespace. The result must not be applied.
     pub fn with_expressions(value: &Value, place: Place, names: &mut Names) -> Result<Self, Vec<Flaw>> {
         Self::read(value, place, names, Identifiers::WithExpressions)
     }
@@ -126,64 +128,64 @@ impl Object {
         })
     }
 
-    /// The same object, of which it is known that values of a Secret, or such that were encrypted, are in it.
+    /// Marks that the object contains values of a Secret, or decrypted values.
     #[must_use]
     pub fn from_secret(self) -> Self {
         Self { from_secret: true, ..self }
     }
 
-    /// The same object, of which it is known what variables have made of its strings.
+    /// Adds the strings whose type changed by substituting variables.
     #[must_use]
     pub fn with_retyped(self, retyped: Vec<Retyped>) -> Self {
         Self { retyped: (!retyped.is_empty()).then(|| retyped.into()), ..self }
     }
 
-    /// What to do where a message about the object says that a string is wanted, if variables have made something else of one.
+    /// Returns a remedy for a message that requires a string, if the type of a string changed.
     pub fn quoting_hint(&self, message: &str) -> Option<String> {
         Retyped::hint(self.retyped.as_deref()?, message)
     }
 
-    /// Whether somebody said so.
+    /// Returns whether the object was marked with `from_secret`.
     pub fn is_from_secret(&self) -> bool {
         self.from_secret
     }
 
-    /// Whether nothing of its content may be shown: it is a Secret, or has values of one.
+    /// Returns whether its content must not be shown: it is a Secret, or contains values of one.
     pub fn is_confidential(&self) -> bool {
         self.from_secret || self.key.is("", "Secret")
     }
 
-    /// The content, parsed.
+    /// Parses the content.
     pub fn value(&self) -> Value {
         serde_json::from_slice(&self.json).expect("the bytes were written from a value of bounded depth")
     }
 
-    /// The content as compact JSON.
+    /// Returns the content as compact JSON.
     pub fn json(&self) -> &[u8] {
         &self.json
     }
 
-    /// The version, as `v1`.
+    /// Returns the version, such as `v1`.
     pub fn version(&self) -> &str {
         split_api_version(&self.api_version).1
     }
 }
 
-/// Shows key and place only, because the content may be that of a Secret.
+/// Shows only key and place, because the content may be secret.
 impl std::fmt::Debug for Object {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Object({} at {}, {})", self.key, self.place, self.digest)
     }
 }
 
-/// Removes `status` from a value, for kinds with a status subresource, which an apply ignores.
+/// Removes `status` from a value, for kinds with a status subresource. An apply ignores it.
 pub fn strip_status(value: &mut Value) {
     if let Value::Object(map) = value {
         map.remove("status");
     }
 }
 
-/// A path as users write it: `metadata.labels["app/x"]`, `items[3].kind`.
+/// Returns a path in the users' notation: `metadata.labels["app/x"]`, `items[3].kind`.
 pub fn path_text(path: &[Step]) -> String {
     let mut text = String::new();
     for step in path {
@@ -205,7 +207,7 @@ fn path(parents: &[&str], key: &str) -> Vec<Step> {
     parents.iter().chain([&key]).map(|step| Step::Key((*step).to_owned())).collect()
 }
 
-/// A required, non-empty string with a given form.
+/// Reads a required, non-empty string of a given form.
 fn required<'v>(
     map: &'v Map<String, Value>,
     field: &str,
@@ -229,7 +231,7 @@ fn required<'v>(
     None
 }
 
-/// Name and namespace, after checking the types of the metadata.
+/// Returns name and namespace, after checking the types of the metadata.
 fn metadata<'v>(
     map: &'v Map<String, Value>,
     identifiers: Identifiers,
@@ -305,7 +307,7 @@ fn type_name(value: &Value) -> &'static str {
     }
 }
 
-/// Whether it is `group/version` or `version` with the characters of DNS names, because it becomes part of a URL.
+/// Returns whether the text is `group/version` or `version` with characters of DNS names. It becomes part of a URL.
 fn well_formed_api_version(text: &str) -> bool {
     let word = |text: &str| {
         !text.is_empty()
@@ -325,7 +327,7 @@ fn well_formed_kind(text: &str) -> bool {
     text.len() <= 253 && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-')
 }
 
-/// Kubernetes' minimum rule for names: one segment of a URL's path.
+/// Applies Kubernetes' minimum rule for names: one segment of a URL's path.
 fn path_segment(text: &str) -> bool {
     text != "." && text != ".." && text.len() <= 253 && !text.contains(['/', '%']) && !text.contains(char::is_control)
 }

@@ -5,8 +5,8 @@ use std::str::FromStr;
 
 use sha2::{Digest as _, Sha256};
 
-/// The first half of a SHA-256: enough to make accidental collisions impossible, and half the size in an inventory.
-/// Shown and parsed as 32 hexadecimal digits.
+/// The first half of a SHA-256. It excludes accidental collisions, and halves the size in an inventory. Shown and
+/// parsed as 32 hexadecimal digits.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Digest([u8; 16]);
 
@@ -16,7 +16,7 @@ pub struct Digest([u8; 16]);
 pub struct ParseDigestError;
 
 impl Digest {
-    /// The digest of some bytes.
+    /// Returns the digest of some bytes.
     pub fn of(bytes: &[u8]) -> Self {
         let full = Sha256::digest(bytes);
         let mut half = [0; 16];
@@ -24,12 +24,12 @@ impl Digest {
         Self(half)
     }
 
-    /// The digest from its bytes, as an inventory stores it.
+    /// Builds a digest from its bytes, as an inventory stores them.
     pub fn from_bytes(bytes: [u8; 16]) -> Self {
         Self(bytes)
     }
 
-    /// The bytes of the digest.
+    /// Returns the bytes of the digest.
     pub fn as_bytes(&self) -> &[u8; 16] {
         &self.0
     }

@@ -1,6 +1,6 @@
-//! Whether a live object has come to its end: a Job that finished, a Pod that ended.
+//! Determines whether a live object has ended: a finished Job, or a terminated Pod.
 //!
-//! Deliberately absent: what follows from it. Whoever collects such an object takes nothing away that has to be reverted.
+//! Not here: the consequences. A garbage collector may delete such an object without causing drift.
 
 use serde_json::Value;
 
@@ -9,18 +9,18 @@ use super::Key;
 /// How an object ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ended {
-    /// It did what it was for.
+    /// It succeeded.
     Succeeded,
-    /// It failed, and is not tried again.
+    /// It failed and is not retried.
     Failed,
 }
 
-/// Whether objects of this kind come to an end.
+/// Returns whether objects of this kind can end.
 pub fn can_end(key: &Key) -> bool {
     key.is("batch", "Job") || key.is("", "Pod")
 }
 
-/// How a live object ended, if it did. A Pod that is being deleted comes to an end by that.
+/// Returns how a live object ended, if it did. A Pod that is being deleted has not ended by itself.
 pub fn ended(key: &Key, live: &Value) -> Option<Ended> {
     if key.is("batch", "Job") {
         let conditions = live.pointer("/status/conditions").and_then(Value::as_array);
@@ -31,7 +31,7 @@ pub fn ended(key: &Key, live: &Value) -> Option<Ended> {
             (false, false) => None,
         };
     }
-    // One that is to run always was evicted, or lost its node, and has to be reverted.
+    // A Pod that restarts always but ended was evicted or lost its node. It must be reverted.
     let policy = live.pointer("/spec/restartPolicy").and_then(Value::as_str);
     let is_to_end = matches!(policy, Some("Never" | "OnFailure"));
     if !key.is("", "Pod") || !is_to_end || live.pointer("/metadata/deletionTimestamp").is_some() {

@@ -1,13 +1,14 @@
-//! Readers of hostile input, for a fuzzer: each takes any bytes, ends soon, does not panic, and keeps its promise.
+//! Fuzz targets for parsers of untrusted input. Each accepts any bytes, ends soon, does not panic, and checks an
+//! invariant.
 
 use jiff::{Timestamp, tz::TimeZone};
 
 use crate::cron::Cron;
 
-/// The moments around which times are asked for, in seconds since 1970.
+/// Times around which schedules are checked, in seconds since 1970.
 const MOMENTS: [i64; 3] = [0, 951_782_400, 4_102_444_799];
 
-/// Reads a cron expression in UTC: its times are in order.
+/// Parses a cron expression in UTC, and checks that its times are in order.
 pub fn cron(bytes: &[u8]) {
     let Ok(cron) = Cron::parse(&String::from_utf8_lossy(bytes), TimeZone::UTC) else { return };
     for now in MOMENTS.into_iter().filter_map(|second| Timestamp::from_second(second).ok()) {

@@ -7,7 +7,7 @@ use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 
-/// The identity of an object. Pointer-sized, because it is in many tables as long as the object is managed.
+/// The identity of an object. Pointer-sized, because many tables hold it while the object is managed.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key(Arc<Identity>);
 
@@ -16,16 +16,16 @@ pub struct Key(Arc<Identity>);
 pub struct Identity {
     /// API group; empty for the core group.
     pub group: Arc<str>,
-    /// Kind, as `Deployment`.
+    /// Kind, such as `Deployment`.
     pub kind: Arc<str>,
-    /// Namespace; `None` for cluster-scoped objects, and if none is written.
+    /// Namespace; `None` for cluster-scoped objects and for manifests without a namespace.
     pub namespace: Option<Arc<str>>,
     /// Name.
     pub name: Arc<str>,
 }
 
 impl Key {
-    /// A key from its parts; an empty namespace is `None`.
+    /// Builds a key from its parts. An empty namespace is `None`.
     pub fn new(
         group: impl Into<Arc<str>>,
         kind: impl Into<Arc<str>>,
@@ -36,7 +36,7 @@ impl Key {
         Identity { group: group.into(), kind: kind.into(), namespace, name: name.into() }.into()
     }
 
-    /// The key with this namespace.
+    /// Returns the key with this namespace.
     #[must_use]
     pub fn in_namespace(&self, namespace: Option<Arc<str>>) -> Self {
         if self.namespace == namespace {
@@ -45,7 +45,7 @@ impl Key {
         Identity { namespace, ..Identity::clone(self) }.into()
     }
 
-    /// Whether it has this group and kind.
+    /// Returns whether it has this group and kind.
     pub fn is(&self, group: &str, kind: &str) -> bool {
         &*self.kind == kind && &*self.group == group
     }
@@ -80,17 +80,17 @@ impl fmt::Display for Key {
     }
 }
 
-/// Group and version of an `apiVersion`: `("apps", "v1")`, and `("", "v1")` for the core group.
+/// Splits an `apiVersion` into group and version: `("apps", "v1")`, or `("", "v1")` for the core group.
 pub fn split_api_version(api_version: &str) -> (&str, &str) {
     api_version.rsplit_once('/').unwrap_or(("", api_version))
 }
 
-/// Strings that many objects share (groups, kinds, namespaces), each stored once.
+/// Interned strings that many objects share (groups, kinds, namespaces).
 #[derive(Debug, Default)]
 pub struct Names(HashSet<Arc<str>>);
 
 impl Names {
-    /// The shared copy of a string.
+    /// Returns the shared copy of a string.
     pub fn intern(&mut self, word: &str) -> Arc<str> {
         if let Some(known) = self.0.get(word) {
             return Arc::clone(known);

@@ -1,26 +1,25 @@
 //! Types for any Kubernetes object: identity, place in the repository, content, order and health.
 //!
-//! - [`Key`]: identity, without a version: two versions of one kind are one object
-//! - [`Owner`]: for whom it is managed
+//! - [`Key`]: identity without a version: two versions of one kind are one object
+//! - [`Owner`]: the resource for which an object is managed
 //! - [`Place`]: file, document, line and column
-//! - [`printable`]: a name or path as it is shown; [`counted`]: a number of things
+//! - [`printable`]: the displayed form of a name or path; [`counted`]: a count with its noun
 //! - [`Object`]: a desired object, stored once as compact JSON
 //! - [`Digest`]: half a SHA-256
 //! - [`stage`]: the order of applying and pruning
-//! - [`health`]: the health of a live object; [`ended`]: whether it has come to its end
+//! - [`health`]: the health of a live object; [`ended`]: whether it has ended
 //! - [`Secret`]: a value that is not shown
 //! - [`names`]: names that may become part of a URL or a host
 //! - [`syntax`]: the syntax of names and labels; [`Selector`]: a label selector
 //! - [`Pointer`]: a JSON pointer, the place of a field
-//! - [`Mask`]: what of two states of an object may be shown
+//! - [`Mask`]: hides secret values in two states of an object
 //! - [`redact_server_text`]: removes values from a server's message
-//!
 //! - [`expression`]: expressions (CEL) that users write for health and dependencies, at a bounded cost
 //! - [`egress`]: the addresses that a target taken from an object may lead to
 //! - [`failure`]: the class of a failure, and the backoff of retries
-//! - [`cron`](mod@cron): cron expressions in a time zone become instants
+//! - [`cron`](mod@cron): cron expressions in a time zone
 //!
-//! Deliberately absent: what only the server knows (plural names, scope, schemas); that is `cluster`.
+//! Not here: data from the API server (plural names, scope, schemas), which is in `cluster`.
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods))]
 
 mod confidential;

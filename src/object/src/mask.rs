@@ -1,29 +1,30 @@
-//! Two states of an object as they may be shown beside each other: that a secret value changes is seen, the value is not.
+//! Hides secret values in two states of an object for display. A change of a secret is visible, its value is not.
 //!
-//! Invariant: of an object of which nothing may be shown, no value remains but what it is, how it is called and its `type`.
-//! Invariant: of any other object, no value remains that is or holds a known value of a Secret, nor the copy that
-//! `kubectl apply` keeps of the whole object in an annotation.
-//! Invariant: what replaces a value says nothing of it but whether it is the same on both sides.
+//! Invariant: a confidential object keeps only `apiVersion`, `kind`, `type`, name and namespace.
+//! Invariant: any other object loses every value that is or contains a known value of a Secret. It also loses the
+//! annotation in which `kubectl apply` keeps a copy of the object.
+//! Invariant: a replacement reveals only whether the value is the same on both sides.
 //!
-//! Deliberately absent: which objects those are, and where known values come from.
+//! Not here: which objects are confidential, and the origin of known values.
 
 use std::collections::BTreeSet;
 
 use serde_json::{Map, Value};
 
-/// The annotation in which `kubectl apply` keeps what it applied.
+/// The annotation with the copy that `kubectl apply` keeps.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
-/// A known value of this length, in bytes, is found also within others; a shorter one would be found everywhere.
+/// Minimum length, in bytes, of a known value that is also found within other values. A shorter one would match
+/// everywhere.
 const FOUND_WITHIN: usize = 4;
-/// What replaces a value, where it is the only one or the same on both sides, and where it is not.
+/// Replacements: for a single or unchanged value, and for the two sides of a changed one.
 const MASKED: &str = "(masked)";
 const BEFORE: &str = "(masked, as it is)";
 const AFTER: &str = "(masked, as it becomes)";
 
-/// What must not be shown.
+/// The values to hide.
 #[derive(Clone, Copy, Debug)]
 pub struct Mask<'m> {
-    /// Nothing of the content may be.
+    /// Whether the whole content is confidential.
     pub is_confidential: bool,
     /// Known values of Secrets.
     pub secrets: &'m [String],
@@ -32,12 +33,12 @@ pub struct Mask<'m> {
 type Pair = (Option<Value>, Option<Value>);
 
 impl Mask<'_> {
-    /// Two states of an object, of which one may not be known, as they may be shown.
+    /// Returns the displayable form of two states of an object. One of them may be missing.
     pub fn apply(&self, before: Option<&Value>, after: Option<&Value>) -> Pair {
         self.pair(&mut Vec::new(), before, after)
     }
 
-    /// A text without known values of Secrets.
+    /// Returns a text without known values of Secrets.
     pub fn text(&self, text: &str) -> String {
         let mut shown = text.to_owned();
         for secret in self.secrets.iter().filter(|secret| secret.len() >= FOUND_WITHIN) {
@@ -114,7 +115,7 @@ impl Mask<'_> {
         (one(before, BEFORE), one(after, AFTER))
     }
 
-    /// Whether nothing at this path may be shown, whatever it is.
+    /// Returns whether every value at this path is hidden.
     fn hides(&self, path: &[&str]) -> bool {
         match path {
             ["metadata", "annotations", LAST_APPLIED] => true,
@@ -148,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_secret_only_what_changed_is_seen() {
+    fn a_masked_secret_shows_only_that_a_value_changed() {
         let secret = |data: Value| {
             json!({"apiVersion": "v1", "kind": "Secret", "type": "Opaque", "metadata": {"name": "s", "labels": {"a": "b"}},
                 "data": data})
@@ -167,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn of_others_known_values_and_what_kubectl_keeps_are_not_seen() {
+    fn other_objects_hide_known_values_and_the_annotation_of_kubectl() {
         let of = |a: Value| json!({"metadata": {"annotations": {LAST_APPLIED: a}}, "spec": {"list": [{"a": a}, 1]}});
         let (before, after) = check(false, of(json!("x-hunter2-y")), of(json!("plain")));
         assert_eq!(before["spec"]["list"], json!([{"a": BEFORE}, 1]));

@@ -6,18 +6,18 @@ use std::cmp::Reverse;
 
 use super::Key;
 
-/// A position in the order of applying: stages one after the other, and within a stage the lower ranks first. Objects
+/// A position in the order of applying. Stages follow each other; within a stage, lower ranks come first. Objects
 /// with equal stage and rank do not depend on each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Stage {
     /// 1 Namespaces and CustomResourceDefinitions; 2 cluster-scoped definitions; 3 configuration, identity and limits;
     /// 4 workloads and custom resources; 5 webhook configurations, admission policies, APIServices.
     pub number: u8,
-    /// 0, or 1 for objects that are refused unless an object of rank 0 that they name exists (bindings).
+    /// 0, or 1 for objects that need an object of rank 0 which they name (bindings).
     pub rank: u8,
 }
 
-/// All kinds but workloads and custom resources: group, kind, stage, rank.
+/// All kinds except workloads and custom resources: group, kind, stage, rank.
 const ORDER: &[(&str, &str, u8, u8)] = &[
     ("", "Namespace", 1, 0),
     ("apiextensions.k8s.io", "CustomResourceDefinition", 1, 0),
@@ -54,7 +54,7 @@ const ORDER: &[(&str, &str, u8, u8)] = &[
     ("apiregistration.k8s.io", "APIService", 5, 0),
 ];
 
-/// Stage in which an object is applied.
+/// Returns the stage in which an object is applied.
 pub fn stage(key: &Key) -> Stage {
     ORDER
         .iter()
@@ -62,7 +62,7 @@ pub fn stage(key: &Key) -> Stage {
         .map_or(Stage { number: 4, rank: 0 }, |&(_, _, number, rank)| Stage { number, rank })
 }
 
-/// Sort key of pruning: what was applied last is pruned first.
+/// Returns the sort key of pruning: the objects applied last are pruned first.
 pub fn prune_order(key: &Key) -> Reverse<Stage> {
     Reverse(stage(key))
 }

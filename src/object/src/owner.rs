@@ -1,4 +1,4 @@
-//! For whom an object is managed.
+//! The resource for which an object is managed.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,43 +11,43 @@ use super::Key;
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NamespacedName(Arc<str>);
 
-/// The resource for which objects are managed, and that messages are about.
+/// The resource for which objects are managed, and that messages concern.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub enum Owner {
-    /// A GitSync: the objects of its commit.
+    /// A GitSync. It manages the objects of its commit.
     #[serde(rename = "sync")]
     GitSync(NamespacedName),
-    /// A Function: its children.
+    /// A Function. It manages its children.
     #[serde(rename = "function")]
     Function(NamespacedName),
-    /// A Receiver, for which nothing is managed.
+    /// A Receiver. It manages no objects.
     #[serde(rename = "receiver")]
     Receiver(NamespacedName),
-    /// A GitRepository, for which nothing is managed.
+    /// A GitRepository. It manages no objects.
     #[serde(rename = "repository")]
     GitRepository(NamespacedName),
-    /// An APIRule: its routes, which are in no store.
+    /// An APIRule. Its routes are in no store.
     #[serde(rename = "apirule")]
     ApiRule(NamespacedName),
 }
 
 impl NamespacedName {
-    /// From its parts, neither of which contains a `/`.
+    /// Builds a name from its parts. Neither contains a `/`.
     pub fn new(namespace: &str, name: &str) -> Self {
         Self(format!("{namespace}/{name}").into())
     }
 
-    /// The namespace.
+    /// Returns the namespace.
     pub fn namespace(&self) -> &str {
         self.parts().0
     }
 
-    /// The name.
+    /// Returns the name.
     pub fn name(&self) -> &str {
         self.parts().1
     }
 
-    /// `namespace/name`.
+    /// Returns `namespace/name`.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -58,32 +58,32 @@ impl NamespacedName {
 }
 
 impl Owner {
-    /// A GitSync.
+    /// Returns a GitSync.
     pub fn git_sync(namespace: &str, name: &str) -> Self {
         Self::GitSync(NamespacedName::new(namespace, name))
     }
 
-    /// A Function.
+    /// Returns a Function.
     pub fn function(namespace: &str, name: &str) -> Self {
         Self::Function(NamespacedName::new(namespace, name))
     }
 
-    /// A Receiver.
+    /// Returns a Receiver.
     pub fn receiver(namespace: &str, name: &str) -> Self {
         Self::Receiver(NamespacedName::new(namespace, name))
     }
 
-    /// A GitRepository.
+    /// Returns a GitRepository.
     pub fn git_repository(namespace: &str, name: &str) -> Self {
         Self::GitRepository(NamespacedName::new(namespace, name))
     }
 
-    /// An APIRule.
+    /// Returns an APIRule.
     pub fn api_rule(namespace: &str, name: &str) -> Self {
         Self::ApiRule(NamespacedName::new(namespace, name))
     }
 
-    /// Its namespace and name.
+    /// Returns its namespace and name.
     pub fn resource(&self) -> &NamespacedName {
         match self {
             Self::GitSync(name)
@@ -94,7 +94,7 @@ impl Owner {
         }
     }
 
-    /// The identity of the resource itself.
+    /// Returns the key of the resource itself.
     pub fn key(&self) -> Key {
         let (group, kind) = match self {
             Self::GitSync(_) => ("mainstay.dev", "GitSync"),
@@ -120,7 +120,7 @@ impl Serialize for NamespacedName {
 }
 
 impl fmt::Display for Owner {
-    /// `namespace/name` of a GitSync; of others with what they are, as in `function namespace/name`.
+    /// Writes `namespace/name` for a GitSync, and the kind before it for others, as in `function namespace/name`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::GitSync(name) => write!(f, "{name}"),

@@ -16,27 +16,27 @@ pub struct Place {
     pub line: u32,
     /// Column in characters, from 1; 0 for the whole line.
     pub column: u32,
-    /// File by which a tool built the object from `file`, where that is another one: its fields may be of either.
+    /// The other file whose tool built the object from `file`, if any. Fields may come from either file.
     pub built_by: Option<Arc<str>>,
 }
 
 impl Place {
-    /// The whole file.
+    /// Returns the place of a whole file.
     pub fn file(file: impl Into<Arc<str>>) -> Self {
         Self { file: file.into(), document: 0, line: 0, column: 0, built_by: None }
     }
 
-    /// The line, if there is one.
+    /// Returns the line, if known.
     pub fn known_line(&self) -> Option<u32> {
         Some(self.line).filter(|line| *line > 0)
     }
 
-    /// The number of the document, if there is one.
+    /// Returns the number of the document, if known.
     pub fn known_document(&self) -> Option<u32> {
         Some(self.document).filter(|document| *document > 0)
     }
 
-    /// As in a list of places: `apps/web.yaml:14 (document 2)`.
+    /// Returns the form for lists of places: `apps/web.yaml:14 (document 2)`.
     pub fn short(&self) -> String {
         let mut text = printable(&self.file).into_owned();
         if self.line > 0 {
@@ -47,7 +47,7 @@ impl Place {
 }
 
 impl Place {
-    /// `, built by FILE` where a tool built the object; nothing else.
+    /// Returns `, built by FILE` if a tool built the object; otherwise an empty text.
     pub fn builder(&self) -> String {
         self.built_by.as_ref().map(|builder| format!(", built by {}", printable(builder))).unwrap_or_default()
     }

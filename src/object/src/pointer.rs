@@ -1,24 +1,24 @@
 //! JSON pointers (RFC 6901): the place of a field in a document.
 //!
-//! Invariant: no pointer makes anything here panic, whatever the document is.
+//! Invariant: no combination of pointer and document causes a panic.
 
 use std::cmp::Ordering;
 use std::fmt;
 
 use serde_json::Value;
 
-/// Longest pointer, in bytes.
+/// Maximum length of a pointer, in bytes.
 const LONGEST: usize = 1024;
 
-/// A pointer to something in a document, not to the whole of it.
+/// A pointer to a part of a document, not to the whole document.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pointer(Box<[Box<str>]>);
 
 impl Pointer {
-    /// Reads a pointer.
+    /// Parses a pointer.
     ///
     /// # Errors
-    /// What is wrong with it, and what is allowed.
+    /// The violated rule.
     pub fn parse(text: &str) -> Result<Self, &'static str> {
         if text.len() > LONGEST {
             return Err("it is longer than 1024 bytes");
@@ -34,23 +34,23 @@ impl Pointer {
         )
     }
 
-    /// Of these names of fields and positions in lists; `None` if there are none.
+    /// Builds a pointer from names of fields and list indexes; `None` if there are none.
     pub fn of(tokens: impl IntoIterator<Item = impl Into<Box<str>>>) -> Option<Self> {
         let tokens = tokens.into_iter().map(Into::into).collect::<Box<[_]>>();
         (!tokens.is_empty()).then_some(Self(tokens))
     }
 
-    /// The names of fields and the positions in lists.
+    /// Returns the names of fields and the list indexes.
     pub fn tokens(&self) -> &[Box<str>] {
         &self.0
     }
 
-    /// Whether it names the field at this path or something around it.
+    /// Returns whether it points to the field at this path or to a parent of it.
     pub fn covers(&self, path: &[&str]) -> bool {
         self.0.len() <= path.len() && self.0.iter().zip(path).all(|(own, other)| **own == **other)
     }
 
-    /// By place in a document: what is inside of something comes after it, and what is further back in a list later.
+    /// Compares by position in a document: parents precede their content, and lower list indexes come first.
     pub fn by_place(&self, other: &Self) -> Ordering {
         let number = |token: &str| index(token, usize::MAX);
         let one_by_one = self.0.iter().zip(&*other.0).map(|(own, other)| match (number(own), number(other)) {
@@ -82,14 +82,14 @@ fn unescaped(token: &str) -> Option<Box<str>> {
     Some(plain.into())
 }
 
-/// The position that a token names in a list of this length.
+/// Parses a token as an index into a list of this length.
 pub fn index(token: &str, length: usize) -> Option<usize> {
     let is_number = !token.is_empty() && token.bytes().all(|byte| byte.is_ascii_digit());
     let is_plain = is_number && (token == "0" || !token.starts_with('0'));
     token.parse().ok().filter(|index| is_plain && *index < length)
 }
 
-/// What a token names in a value.
+/// Returns the child of a value that a token names.
 pub fn child<'v>(value: &'v Value, token: &str) -> Option<&'v Value> {
     match value {
         Value::Object(fields) => fields.get(token),
@@ -98,7 +98,7 @@ pub fn child<'v>(value: &'v Value, token: &str) -> Option<&'v Value> {
     }
 }
 
-/// The same, to be changed.
+/// Returns the child mutably.
 pub fn child_mut<'v>(value: &'v mut Value, token: &str) -> Option<&'v mut Value> {
     match value {
         Value::Object(fields) => fields.get_mut(token),
@@ -110,12 +110,12 @@ pub fn child_mut<'v>(value: &'v mut Value, token: &str) -> Option<&'v mut Value>
     }
 }
 
-/// What is at this place.
+/// Returns the value at this place.
 pub fn find<'v>(value: &'v Value, tokens: &[Box<str>]) -> Option<&'v Value> {
     tokens.iter().try_fold(value, |value, token| child(value, token))
 }
 
-/// Takes out what is at this place.
+/// Removes and returns the value at this place.
 pub fn take(value: &mut Value, tokens: &[Box<str>]) -> Option<Value> {
     let (last, before) = tokens.split_last()?;
     match before.iter().try_fold(value, |value, token| child_mut(value, token))? {
@@ -125,7 +125,8 @@ pub fn take(value: &mut Value, tokens: &[Box<str>]) -> Option<Value> {
     }
 }
 
-/// Makes what is at this place what it is in another value: also absent, where what is around it is there.
+/// Sets the value at this place to that of `other`. If it is absent there, it is removed; missing parents change
+/// nothing.
 pub fn follow(value: &mut Value, other: &Value, tokens: &[Box<str>]) {
     let Some((first, inside)) = tokens.split_first() else { return };
     if !inside.is_empty() {
@@ -233,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_panics_whatever_the_pointer_and_the_document_are() {
+    fn any_pointer_into_any_document_is_read_without_a_panic() {
         let mut random = fastrand::Rng::with_seed(14);
         let tokens = ["a", "0", "1", "~0", "~1", "-", "", "ä", "99999999999999999999"];
         for _ in 0..20_000 {

@@ -1,9 +1,9 @@
-//! Names and paths from repositories, written so that they stay within their line and show what they are.
+//! Escapes names and paths from repositories, so that they stay on their line and cannot deceive.
 
 use std::borrow::Cow;
 
-/// The text with everything escaped that would end the line, change the direction of what follows, control a terminal or
-/// not be seen: `a\nb`, `\u{202e}lmay.bew`. For every name or path that somebody else has chosen.
+/// Escapes characters that end the line, change the text direction, control a terminal or are invisible: `a\nb`,
+/// `\u{202e}lmay.bew`. Use it for every name or path from untrusted input.
 pub fn printable(text: &str) -> Cow<'_, str> {
     if !text.contains(is_unprintable) {
         return text.into();
@@ -15,7 +15,7 @@ pub fn printable(text: &str) -> Cow<'_, str> {
     shown.into()
 }
 
-/// The same for a text of several lines: line feeds and tabs stay.
+/// Escapes a text of several lines. Line feeds and tabs are kept.
 pub fn printable_lines(text: &str) -> Cow<'_, str> {
     if !text.contains(|c: char| is_unprintable(c) && c != '\n' && c != '\t') {
         return text.into();
@@ -27,8 +27,8 @@ pub fn printable_lines(text: &str) -> Cow<'_, str> {
     parts.collect::<String>().into()
 }
 
-/// Whether a character is a control character, a line separator, a direction mark, or never seen. Joiners are not: names
-/// in many scripts need them.
+/// Returns whether a character is a control character, a line separator, a direction mark, or invisible. Joiners are
+/// printable: names in many scripts need them.
 pub fn is_unprintable(c: char) -> bool {
     c.is_control()
         || matches!(
@@ -75,7 +75,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nothing_unprintable_is_left(text: String) {
+        fn unprintable_characters_are_removed(text: String) {
             prop_assert!(!printable(&text).contains(is_unprintable));
         }
     }

@@ -1,26 +1,27 @@
-//! Removes from a server's message what may be a secret.
+//! Removes possible secrets from a server's message.
 //!
-//! Invariant: no text about a Secret is passed on, except the names of fields that it cannot have. From any other text each
-//! value is removed that [may be secret](super::confidential), and at most [`MAX_SHOWN`] bytes of one line remain.
-//! Invariant: what an admission webhook or policy says in its own words is not passed on: they may be values of the object in any
-//! form. Whose words they are is. The words of our own webhooks are passed on: they are those of conditions.
+//! Invariant: no text about a Secret is passed on, except for names of unknown fields. From other texts, each value
+//! that [may be secret](super::confidential) is removed, and at most [`MAX_SHOWN`] bytes in one line remain.
+//! Invariant: the message of an admission webhook or policy is withheld, because it may contain values of the object
+//! in any form. Its name is passed on. Messages of Mainstay's own webhooks are passed on; they are the same as in
+//! conditions.
 
 use super::Key;
 use super::confidential::may_be_secret;
 use super::is_unprintable;
 
-/// Bytes of a server's message that remain.
+/// Maximum bytes of a server's message that remain.
 const MAX_SHOWN: usize = 512;
-/// Bytes of a server's message that are scanned: the values in it can be whole pod templates.
+/// Maximum bytes of a server's message that are scanned: its values can be whole pod templates.
 const MAX_SCANNED: usize = 64 * 1024;
 /// Replaces a text about a Secret.
 const WITHHELD: &str = "(the server's text is withheld: it may quote the Secret)";
-/// Replaces the words of an admission webhook or policy.
+/// Replaces the message of an admission webhook or policy.
 const ADMISSION_WITHHELD: &str = "(its text is withheld: it may quote values of the object)";
-/// What API servers write between the name of an admission webhook or policy and its words.
+/// Separators of API servers around the name of an admission webhook or policy and its message.
 const ADMISSION: &[(&str, &str)] =
     &[("admission webhook \"", " denied the request: "), ("AdmissionPolicy '", " denied request: ")];
-/// Our own webhooks, and the group of what they judge.
+/// Mainstay's own webhooks, and the group of their objects.
 const OWN_WEBHOOKS: [&str; 2] = [
     "\"validation.webhook.serverless.kyma-project.io\" denied the request:",
     "\"gitrepository.validation.webhook.serverless.kyma-project.io\" denied the request:",
@@ -28,16 +29,17 @@ const OWN_WEBHOOKS: [&str; 2] = [
 const OWN_GROUP: &str = "serverless.kyma-project.io";
 /// Replaces a value.
 const CUT: &str = "…";
-/// Texts that API servers write before a value.
+/// Texts of API servers before a value.
 const MARKERS: &[&str] =
     &["Invalid value: ", "Unsupported value: ", "Duplicate value: ", "Not found: ", "{Value:", "Value:\""];
 
-/// A server's message about an object, without what may be secret, and without its name at the beginning.
+/// Returns a server's message about an object, without possible secrets and without the object's name at the
+/// beginning.
 pub fn redact_server_text(key: &Key, text: &str) -> String {
     redact_field_text(key, "", text)
 }
 
-/// The same of a message about a field of the object, which the server names beside it.
+/// Returns the same for a message about one field, which the server names separately.
 pub fn redact_field_text(key: &Key, field: &str, text: &str) -> String {
     let text = truncated(text, MAX_SCANNED);
     if key.is("", "Secret") {
@@ -52,18 +54,19 @@ pub fn redact_field_text(key: &Key, field: &str, text: &str) -> String {
     }
 }
 
-/// A server's message about an object of which nothing may be shown, although it is no Secret.
+/// Returns the replacement of a server's message about a confidential object that is not a Secret.
 pub fn withhold_server_text(text: &str) -> &'static str {
     if text.is_empty() { "" } else { WITHHELD }
 }
 
-/// The path of a field without what is in its brackets, but for numbers: the items of a list are called by values of theirs.
+/// Returns a field's path without the content of its brackets, except for indexes. List items are named by their
+/// values.
 pub fn without_item_names(path: &str) -> String {
     let mut shown = String::with_capacity(path.len());
     let mut rest = path;
     while let Some(at) = rest.find('[') {
         shown.push_str(&rest[..at]);
-        // A key in quotes may hold brackets, too; what has no end takes everything.
+        // A quoted key may contain brackets. An unclosed one takes the rest of the text.
         let (item, after) = rest[at + 1..].split_at(value_length(&rest[at + 1..], Some(']')));
         let is_number = item.strip_suffix(']').is_some_and(|item| item.bytes().all(|byte| byte.is_ascii_digit()));
         shown.push('[');
@@ -74,55 +77,55 @@ pub fn without_item_names(path: &str) -> String {
     shown
 }
 
-/// What an API server says about who denied a request, up to the words of an admission webhook or policy; `None` if it says
-/// something else.
+/// Returns the beginning of a denial, with the name of the admission webhook or policy and without its message;
+/// `None` if the text is not a denial.
 pub fn admission(text: &str) -> Option<&str> {
     ADMISSION.iter().find_map(|(who, denied)| {
         let named = text.find(who)? + who.len();
-        // Its name is one, so that nobody's words are taken for it.
+        // The length limit keeps other text from being taken for a name.
         let end = named + text[named..].find(denied)?;
         (end - named <= MAX_SHOWN).then_some(text[..end + denied.len()].trim_end())
     })
 }
 
-/// The same text with how its reader sees what is withheld of the words of an admission webhook or policy.
+/// Adds to a withheld admission message how its reader can see it; `None` if nothing is withheld.
 pub fn with_remedy(text: &str, remedy: &str) -> Option<String> {
     let shown = text.strip_suffix(ADMISSION_WITHHELD)?;
     Some(format!("{shown}{}; {remedy})", ADMISSION_WITHHELD.trim_end_matches(')')))
 }
 
-/// Whether it is our own webhook that denied a request about an object.
+/// Returns whether Mainstay's own webhook denied the request.
 fn is_own(key: &Key, who: &str) -> bool {
     &*key.group == OWN_GROUP && OWN_WEBHOOKS.iter().any(|name| who.ends_with(name))
 }
 
-/// One line of it, shortened.
+/// Returns the text in one line, shortened.
 fn line(text: &str) -> String {
     let line: String = text.chars().map(|c| if is_unprintable(c) { ' ' } else { c }).collect();
     let short = truncated(&line, MAX_SHOWN - CUT.len());
     if short.len() < line.len() { format!("{short}{CUT}") } else { line }
 }
 
-/// What is wrong with the fields of an applied document, one after the other; `None` if the message says something else.
+/// Splits the errors for fields of an applied document; `None` if the message has another form.
 fn typed_errors(text: &str) -> Option<impl Iterator<Item = &str>> {
     let (_, errors) = text.strip_prefix("failed to create typed ")?.split_once("): ")?;
     let errors = errors.strip_prefix("errors:\n").unwrap_or(errors);
     Some(errors.trim_start().trim_start_matches('.').split("\n  ."))
 }
 
-/// One of them: `data.n: expected string, got 5`.
+/// Redacts one of these errors: `data.n: expected string, got 5`.
 fn typed_error(key: &Key, error: &str) -> String {
     let Some((before, value)) = error.split_once(", got &").filter(|(before, _)| before.contains(": expected ")) else {
         return with_values(key, "", error);
     };
     let value = value.trim_end();
-    // What follows the first bracket, to the last one.
+    // The text between the first and the last bracket.
     let value = value.split_once('{').and_then(|(_, value)| value.strip_suffix('}')).unwrap_or(value);
     let value = value.strip_prefix("Value:").unwrap_or(value);
     format!("{before}, got {}", go_value(key, before, value))
 }
 
-/// A value as Go writes it.
+/// Describes a value in Go's notation.
 fn go_value<'v>(key: &Key, path: &str, value: &'v str) -> &'v str {
     match value {
         _ if value.starts_with("map[") => "a map",
@@ -133,14 +136,14 @@ fn go_value<'v>(key: &Key, path: &str, value: &'v str) -> &'v str {
     }
 }
 
-/// A value, or what replaces it.
+/// Returns a value, or its replacement.
 fn shown<'v>(key: &Key, path: &str, value: &'v str) -> &'v str {
     let is_secret_kind = key.kind.to_ascii_lowercase().contains("secret");
     let is_of_go = value.contains('{') && !value.starts_with(['{', '[', '"']);
     if is_secret_kind || is_of_go || may_be_secret(path, value) { CUT } else { value }
 }
 
-/// The names of the fields of a Secret that it cannot have, if that is all that is wrong with it: a field is no value.
+/// Returns the unknown fields of a Secret, if the message has no other errors. Field names are not confidential.
 fn unknown_fields(text: &str) -> Option<String> {
     let is_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-' | '[' | ']');
     let errors: Vec<&str> = typed_errors(text)?.collect();
@@ -150,7 +153,7 @@ fn unknown_fields(text: &str) -> Option<String> {
     errors.iter().all(is_unknown).then(|| errors.join("; "))
 }
 
-/// The message without the name of its object, which is named beside it: `Deployment.apps "web" is invalid: [a, b]` becomes
+/// Removes the object's name, which is shown beside the message: `Deployment.apps "web" is invalid: [a, b]` becomes
 /// `a, b`.
 fn without_name<'t>(key: &Key, text: &'t str) -> &'t str {
     let beginning = truncated(text, MAX_SHOWN);
@@ -172,12 +175,12 @@ fn without_name<'t>(key: &Key, text: &'t str) -> &'t str {
     }
 }
 
-/// The message with those of its values that may be shown.
+/// Returns the message with only those values that may be shown.
 fn with_values(key: &Key, field: &str, text: &str) -> String {
     let mut kept = String::new();
     let mut rest = text;
     while let Some((at, marker)) = next_marker(rest) {
-        // Its path is in what the message says since the value before.
+        // The path of the value is in the text since the previous value.
         let path = format!("{field}.{}", rest[..at].trim_end_matches([' ', ':']));
         kept.push_str(&rest[..at + marker.len()]);
         rest = &rest[at + marker.len()..];
@@ -206,7 +209,7 @@ fn truncated(text: &str, most: usize) -> &str {
     &text[..end]
 }
 
-/// The first marker; of two at one position the longer.
+/// Finds the first marker; the longer one wins at the same position.
 fn next_marker(text: &str) -> Option<(usize, &'static &'static str)> {
     MARKERS
         .iter()
@@ -214,8 +217,8 @@ fn next_marker(text: &str) -> Option<(usize, &'static &'static str)> {
         .min_by_key(|(at, marker)| (*at, usize::MAX - marker.len()))
 }
 
-/// The length of the value at the start of `text`: to its closing quote, its last closing bracket, or the `: ` or `, `
-/// after a bare word. A value without an end takes everything.
+/// Returns the length of the value at the start of `text`: to its closing quote, its last closing bracket, or the `:
+/// ` or `, ` after a bare word. A value without an end takes everything.
 fn value_length(text: &str, open: Option<char>) -> usize {
     let mut closers: Vec<char> = Vec::new();
     let mut quote = None;
@@ -259,7 +262,7 @@ fn value_length(text: &str, open: Option<char>) -> usize {
     text.len()
 }
 
-/// Whether the rest after a closed value is not part of it.
+/// Returns whether the text after a closed value is not part of it.
 fn ends_value(rest: &str) -> bool {
     rest.is_empty() || rest.starts_with([':', ',', ']', '\n', ' '])
 }

@@ -1,28 +1,28 @@
-//! Strings with variables that became a value of another type, as YAML reads what they were replaced by: `"${SHA:0:6}"` becomes the
-//! number 8.3e202.
+//! Strings whose type changed because YAML parses the substituted text differently: `"${SHA:0:6}"` becomes the number
+//! 8.3e202.
 //!
-//! Invariant: names of variables are shown, and no values.
+//! Invariant: names of variables are shown, values are not.
 
 use super::printable;
 
-/// Fields that a hint names.
+/// Maximum number of fields in a hint.
 const NAMED: usize = 3;
-/// What API servers and our own reader say where they want a string.
+/// Texts by which API servers and the manifest parser require a string.
 const WANTED: [&str; 4] = ["expected string", "of type string", "be a string", "not a string"];
 
 /// A string that became a value of another type.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Retyped {
-    /// Path of the field, as `metadata.labels.sha`.
+    /// Path of the field, such as `metadata.labels.sha`.
     pub field: String,
-    /// The string as it stands in the manifest, such as `${SHA:0:6}`.
+    /// The string in the manifest, such as `${SHA:0:6}`.
     pub written: String,
-    /// What it is now: `a number`.
+    /// Its current type, such as `a number`.
     pub is_now: &'static str,
 }
 
 impl Retyped {
-    /// What to do where a message says that a string is wanted, if one of these strings is none any more.
+    /// Returns a remedy for a message that requires a string, if it concerns one of these fields.
     pub fn hint(all: &[Self], message: &str) -> Option<String> {
         if all.is_empty() || !WANTED.iter().any(|wanted| message.contains(wanted)) {
             return None;

@@ -1,6 +1,6 @@
 //! Values that must not be shown.
 //!
-//! Invariant: a [`Secret`] shows nothing of itself in `Debug` or `Display`; reading it takes the word `expose`.
+//! Invariant: `Debug` and `Display` of a [`Secret`] show nothing of it. Reading it requires `expose`.
 
 use std::fmt;
 
@@ -14,7 +14,7 @@ impl<T> Secret<T> {
         Self(value)
     }
 
-    /// The value itself, for the one place that sends it.
+    /// Returns the value, for the code that sends it.
     pub fn expose(&self) -> &T {
         &self.0
     }

@@ -1,13 +1,13 @@
-//! Label selectors as `kubectl -l` takes them, also over annotations.
+//! Label selectors in the syntax of `kubectl -l`, also for annotations.
 
 use serde_json::{Map, Value};
 
 use super::syntax;
 
-/// Longest selector, in bytes.
+/// Maximum length of a selector, in bytes.
 const LONGEST: usize = 4096;
 
-/// A selector; an empty one selects everything.
+/// A selector. An empty one selects everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Selector(Vec<Requirement>);
 
@@ -26,10 +26,10 @@ enum Test {
 }
 
 impl Selector {
-    /// Reads `a=b`, `a==b`, `a!=b`, `a in (b, c)`, `a notin (b, c)`, `a` and `!a`, separated by commas.
+    /// Parses `a=b`, `a==b`, `a!=b`, `a in (b, c)`, `a notin (b, c)`, `a` and `!a`, separated by commas.
     ///
     /// # Errors
-    /// What is wrong, and what is allowed.
+    /// The problem, and the allowed syntax.
     pub fn parse(text: &str) -> Result<Self, String> {
         if text.len() > LONGEST {
             return Err("it is longer than 4096 bytes".to_owned());
@@ -40,7 +40,7 @@ impl Selector {
         parts(text)?.into_iter().map(|part| requirement(part.trim())).collect::<Result<_, _>>().map(Self)
     }
 
-    /// Whether it selects an object with these labels.
+    /// Returns whether it selects an object with these labels.
     pub fn selects(&self, labels: Option<&Map<String, Value>>) -> bool {
         self.0.iter().all(|requirement| {
             let value = labels.and_then(|labels| labels.get(&requirement.key)).and_then(Value::as_str);
@@ -53,13 +53,13 @@ impl Selector {
         })
     }
 
-    /// Whether it selects everything.
+    /// Returns whether it selects everything.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 }
 
-/// What is between the commas that are in no brackets.
+/// Splits the text at commas outside of brackets.
 fn parts(text: &str) -> Result<Vec<&str>, String> {
     let (mut parts, mut begin, mut is_inside) = (Vec::new(), 0, false);
     for (at, byte) in text.bytes().enumerate() {
@@ -88,7 +88,7 @@ fn requirement(text: &str) -> Result<Requirement, String> {
             Test::In(values) | Test::NotIn(values) => values.as_slice(),
             Test::Exists | Test::Absent => &[],
         };
-        // The keys of annotations may have upper case letters in their prefix.
+        // Keys of annotations may have upper case letters in their prefix.
         let wrong = std::iter::once("").chain(values.iter().map(String::as_str));
         match wrong.flat_map(|value| syntax::label(&key.to_lowercase(), value)).next() {
             Some(wrong) => Err(wrong),

@@ -1,6 +1,6 @@
 //! The syntax of names, labels and variables in the API, with the API's own error messages.
 //!
-//! So a violation reads the same wherever it is found.
+//! A violation thus has the same message in every check.
 
 use super::is_unprintable;
 use mainstay_api::conditions::cut;
@@ -26,14 +26,14 @@ const ENV: &str = "a valid environment variable name must consist of alphabetic 
 /// Maximum length of a name, a label value, and the name part of a label key.
 const MAX_LENGTH: usize = 63;
 
-/// The part of a user's text that a message repeats.
+/// Returns the part of a user's text that a message repeats.
 pub fn shown(text: &str) -> String {
     let short = cut(text, SHOWN);
     let clean: String = short.chars().map(|c| if is_unprintable(c) { '\u{fffd}' } else { c }).collect();
     if short.len() < text.len() { clean + "…" } else { clean }
 }
 
-/// The errors of a name that must be an RFC 1035 DNS label, as for a Service.
+/// Returns the errors of a name that must be an RFC 1035 DNS label, such as that of a Service.
 pub fn dns_label(name: &str) -> Vec<String> {
     let mut wrong = Vec::new();
     if name.len() > MAX_LENGTH {
@@ -46,14 +46,14 @@ pub fn dns_label(name: &str) -> Vec<String> {
     wrong
 }
 
-/// The error of an object name, such as that of a GitRepository.
+/// Returns the error of an object name, such as that of a GitRepository.
 pub fn subdomain(name: &str) -> Option<&'static str> {
     let part =
         |part: &str| !part.is_empty() && part.bytes().all(is_dns) && !part.starts_with('-') && !part.ends_with('-');
     (name.len() > 253 || !name.split('.').all(part)).then_some(SUBDOMAIN)
 }
 
-/// The errors of a label's key and value.
+/// Returns the errors of a label's key and value.
 pub fn label(key: &str, value: &str) -> Vec<String> {
     let mut wrong = Vec::new();
     for words in label_key(key) {
@@ -97,7 +97,7 @@ fn label_key(key: &str) -> Vec<String> {
     wrong
 }
 
-/// The errors of an environment variable's name.
+/// Returns the errors of an environment variable's name.
 pub fn env_name(name: &str) -> Vec<String> {
     let mut wrong = Vec::new();
     let digit = name.bytes().next().is_none_or(|b| b.is_ascii_digit());

@@ -1,4 +1,4 @@
-//! The agent's admission webhooks, as they are installed, but by address: an API server outside of the cluster reaches no Service.
+//! The agent's admission webhooks by address, because an API server outside of the cluster reaches no Service.
 
 use std::{net::SocketAddr, sync::Arc};
 
@@ -22,10 +22,10 @@ use super::tls::Pair;
 use super::world::{NAMESPACE, World};
 
 const GROUP: &str = "admissionregistration.k8s.io/v1";
-/// Name of everything about the webhooks.
+/// Name of the webhooks' objects.
 pub const NAME: &str = "mainstay-admission";
 
-/// The configurations of `manifests/`, whose webhooks are at this address.
+/// Returns the configurations of `manifests/` with webhooks at this address.
 pub fn configurations(address: SocketAddr) -> Vec<Value> {
     let text = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../manifests/webhooks.yaml")).unwrap();
     let all = serde_yaml::Deserializer::from_str(&text).map(|document| Value::deserialize(document).unwrap());
@@ -41,7 +41,7 @@ fn resource(object: &Value) -> String {
     format!("{}s", object["kind"].as_str().unwrap().to_lowercase())
 }
 
-/// A client of the webhooks, which trusts what API servers are told to trust.
+/// A client of the webhooks. It trusts the CA bundle that API servers get.
 #[derive(Clone, Debug)]
 pub struct WebhookClient {
     address: SocketAddr,
@@ -49,14 +49,14 @@ pub struct WebhookClient {
 }
 
 impl WebhookClient {
-    /// With this certificate, if any; `None` as long as the configurations have no authority.
+    /// Returns a client with this certificate, if any; `None` while the configurations have no CA bundle.
     pub fn new(world: &World, address: SocketAddr, certificate: Option<&Pair>) -> Option<Self> {
         let all = world.webhook_configurations();
         let bundle = all.first()?["webhooks"][0]["clientConfig"]["caBundle"].as_str()?;
         let pem = BASE64_STANDARD.decode(bundle).unwrap();
         let mut roots = RootCertStore::empty();
         roots.add_parsable_certificates(CertificateDer::pem_slice_iter(&pem).map(Result::unwrap));
-        // Fails only if a provider is installed already.
+        // An error means that a provider is installed already.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let config = ClientConfig::builder().with_root_certificates(roots);
         let config = match certificate.map(Pair::der) {
@@ -66,14 +66,14 @@ impl WebhookClient {
         Some(Self { address, config: Arc::new(config) })
     }
 
-    /// A connection, if the handshake succeeds.
+    /// Connects. Returns `None` if the handshake fails.
     pub async fn connect(&self) -> Option<TlsStream<TcpStream>> {
         let stream = TcpStream::connect(self.address).await.ok()?;
         let connector = TlsConnector::from(Arc::clone(&self.config));
         connector.connect(self.address.ip().into(), stream).await.ok()
     }
 
-    /// Sends something; status and text of the answer, which is empty if there is none.
+    /// Sends a request. Returns status and text of the response; empty if there is none.
     pub async fn send(&self, method: &str, path: &str, head: &str, body: &[u8]) -> String {
         let Some(mut stream) = self.connect().await else { return String::new() };
         let request = format!("{method} {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n{head}\r\n");
@@ -95,14 +95,14 @@ impl WebhookClient {
 }
 
 impl World {
-    /// Lets the agent that is started next answer the API server.
+    /// Enables the webhooks of the next agent.
     pub fn admit(&mut self) {
         let admit = Admit::bind("127.0.0.1:0".parse().unwrap(), loopback::Reach::SameUser).unwrap();
         self.configure_webhooks(admit.address().unwrap());
         self.admit = Some(admit);
     }
 
-    /// Creates the configurations of webhooks at this address.
+    /// Creates webhook configurations for this address.
     pub fn configure_webhooks(&self, address: SocketAddr) {
         for mut configuration in configurations(address) {
             configuration["metadata"]["labels"][SCAFFOLDING] = "true".into();
@@ -110,7 +110,7 @@ impl World {
         }
     }
 
-    /// Makes the webhook at this address convert Functions, or nobody.
+    /// Sets the conversion webhook of Functions; `None` removes it.
     pub fn convert_at(&self, url: Option<String>) {
         let conversion = url.map_or(json!({"strategy": "None", "webhook": null}), |url| {
             json!({"strategy": "Webhook", "webhook": {"conversionReviewVersions": ["v1"], "clientConfig": {"url": url}}})
@@ -124,14 +124,14 @@ impl World {
         self.try_as("test", devcluster::Call::new(definitions.0, definitions.1, "", name, action)).unwrap();
     }
 
-    /// The live configurations.
+    /// Returns the current configurations.
     pub fn webhook_configurations(&self) -> Vec<Value> {
         let kinds = ["mutatingwebhookconfigurations", "validatingwebhookconfigurations"];
         let all = kinds.into_iter().filter_map(|kind| self.server.object(GROUP, kind, "", NAME));
         all.map(|object| (*object).clone()).collect()
     }
 
-    /// Waits until API servers trust the webhooks, and these answer.
+    /// Waits until API servers trust the webhooks and get answers.
     pub async fn admitting(&self) {
         let trusted = |w: &Self| {
             let all = w.webhook_configurations();
@@ -139,7 +139,7 @@ impl World {
             webhooks.all(|webhook| webhook["clientConfig"]["caBundle"].as_str().is_some_and(|pem| !pem.is_empty()))
         };
         self.until_or("the webhooks are trusted", trusted, || format!("{:#?}", self.webhook_configurations())).await;
-        // A real server learns of it a little later, and the agent of its certificate.
+        // A real server reads the configuration a little later, and the agent its certificate.
         let invalid = json!({
             "apiVersion": API, "kind": "Function",
             "metadata": {"name": "probe", "namespace": NAMESPACE}, "spec": {"source": " "},
@@ -154,7 +154,7 @@ impl World {
         self.until("the webhooks answer", denies).await;
     }
 
-    /// Creates a Function as `test`, or says why not.
+    /// Creates a Function as `test`, or returns the refusal.
     pub fn try_create_function(&self, function: Value) -> Result<Value, devcluster::status::Status> {
         let action = devcluster::Action::Create(function);
         self.try_as("test", devcluster::Call::new(API, "functions", NAMESPACE, "", action))

@@ -1,4 +1,4 @@
-//! The containers of a build Job, run as processes of this machine over directories of a test.
+//! Runs the containers of a build Job as local processes in temporary directories.
 
 use std::{
     collections::BTreeMap,
@@ -55,7 +55,7 @@ impl Job {
             .env("HOME", self.path("tmp"))
             .env("MAINSTAY_PACKAGE_REGISTRY", self.path("package-registry"))
             .env("MAINSTAY_TERMINATION_LOG", self.path("message"))
-            // Where a proxy looks into TLS, its authority is named in these.
+            // These variables name the CA of a proxy that intercepts TLS.
             .envs(
                 ["NODE_EXTRA_CA_CERTS", "PIP_CERT"]
                     .into_iter()
@@ -65,12 +65,12 @@ impl Job {
         command
     }
 
-    /// Runs a container of the program; its termination message, and what it printed.
+    /// Runs a container of the program. Returns its termination message and its output.
     pub async fn run(&self, step: &str, runtime: &str, arguments: &[String]) -> (String, Output) {
         self.run_with(step, runtime, arguments, &[]).await
     }
 
-    /// The same with these environment variables.
+    /// Runs a container with these environment variables.
     pub async fn run_with(
         &self,
         step: &str,
@@ -85,21 +85,21 @@ impl Job {
         (fs::read_to_string(self.path("message")).unwrap_or_default(), output)
     }
 
-    /// Runs the container `fetch`, which succeeds.
+    /// Runs the container `fetch`, which must succeed.
     pub async fn fetch(&self, runtime: &str, arguments: &[String]) -> FetchReport {
         let (message, output) = self.run("fetch", runtime, arguments).await;
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         serde_json::from_str(&message).unwrap()
     }
 
-    /// Runs the container `push`, which succeeds.
+    /// Runs the container `push`, which must succeed.
     pub async fn push(&self, runtime: &str, arguments: &[String]) -> BuildReport {
         let (message, output) = self.run("push", runtime, arguments).await;
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         serde_json::from_str(&message).unwrap()
     }
 
-    /// Runs a container that fails.
+    /// Runs a container that must fail.
     pub async fn failure(&self, step: &str, runtime: &str, arguments: &[String]) -> BuildFailure {
         let (message, output) = self.run(step, runtime, arguments).await;
         assert_eq!(output.status.code(), Some(2));
@@ -133,7 +133,7 @@ impl Job {
         text
     }
 
-    /// Everything below a directory: kinds, modes, contents.
+    /// Lists everything below a directory: kinds, modes, contents.
     pub fn listing(&self, name: &str) -> BTreeMap<String, String> {
         let mut found = BTreeMap::new();
         let root = self.path(name);
@@ -162,7 +162,7 @@ impl Job {
     }
 }
 
-/// A repository with a server, and what was resolved in it.
+/// A repository with a server.
 pub struct Origin {
     pub remote: Remote,
     pub server: GitServer,
@@ -177,7 +177,7 @@ impl Origin {
         Self { remote, server }
     }
 
-    /// What the agent would pass on for the branch as it is now.
+    /// Returns the agent's arguments for the current state of the branch.
     pub fn resolved(&self, base_dir: &str) -> Vec<String> {
         let commit = self.remote.head();
         let object = format!("{commit}:{}", base_dir.trim_matches('/'));
@@ -196,7 +196,7 @@ impl Origin {
     }
 }
 
-/// A wheel, as Python's own tools would make it.
+/// Returns a wheel, as Python's own tools build it.
 pub fn wheel(name: &str, requires: &str) -> Vec<u8> {
     let room = tempfile::tempdir().unwrap();
     let script = r#"

@@ -1,14 +1,14 @@
-//! Secrets that must be shown nowhere.
+//! Checks that secrets are not shown anywhere.
 
 use super::{listener::metrics, logs, world::World};
 
 const SERVERLESS: &str = "serverless.kyma-project.io/v1alpha1";
 
-/// Nothing of these words stands in what the agent writes, says, asks for, measures, or (from [`logs::keep`] on) logs, or in
-/// what panics say. A world of secrets has `listen`, or its metrics would not be looked through.
+/// Checks that none of these words appears in objects, messages, requests, metrics, or (after [`logs::keep`]) logs and
+/// panics of the agent. A world with secrets needs `listen`, or its metrics are not checked.
 #[expect(clippy::print_stderr, reason = "what a panic says is looked through by other canaries")]
 pub async fn nothing_is_shown(world: &mut World, words: &[&str]) {
-    // Events are written when there is nothing else to write.
+    // The agent writes Events last.
     world.until("there are Events to look through", |w| !w.server.objects("v1", "events", None).is_empty()).await;
     let mut shown: Vec<String> = world.requests().into_iter().map(|(asked, _)| asked).collect();
     let kinds = [

@@ -1,36 +1,36 @@
-//! A limit of processor time for a process, as its container has it: a cgroup, where this machine lets us make one.
+//! Limits the CPU time of a process with a cgroup, like a container's limit, if this machine allows it.
 
 use std::{
     fs, io,
     path::{Path, PathBuf},
 };
 
-/// Where cgroups of version 1 are that limit it.
+/// Directory of the CPU controller of cgroup version 1.
 const FIRST: &str = "/sys/fs/cgroup/cpu";
-/// Microseconds in which the limit holds.
+/// Period of the limit in microseconds.
 const PERIOD: u64 = 100_000;
 
-/// A process that has such a limit; it ends with this.
+/// A process with a CPU limit. The limit ends when this is dropped.
 #[derive(Debug)]
 pub(crate) struct CpuLimit {
     process: u32,
-    /// The cgroup that was made for it; `None` if it has one already.
+    /// The cgroup that was created for it; `None` if it already had one.
     made: Option<PathBuf>,
 }
 
 impl CpuLimit {
-    /// Limits a process from now on; `None` if this machine does not let us.
+    /// Limits a process from now on; `None` if this machine does not allow it.
     pub(crate) fn set(process: u32, millicores: u64) -> Option<Self> {
         let quota = PERIOD * millicores / 1000;
         Self::in_its_cgroup(process, quota).or_else(|| Self::in_a_new_one(process, quota).ok())
     }
 
-    /// Version 2: a process is in one cgroup, which may have been made to limit its memory.
+    /// Uses version 2. A process is in one cgroup there, which may already limit its memory.
     fn in_its_cgroup(process: u32, quota: u64) -> Option<Self> {
         let cgroups = fs::read_to_string(format!("/proc/{process}/cgroup")).ok()?;
         let path = cgroups.lines().find_map(|line| line.strip_prefix("0::/"))?;
         let name = format!("-{process}");
-        // No other than one of our own.
+        // Changes only a cgroup that the tests created.
         let limit = Path::new("/sys/fs/cgroup").join(path).join("cpu.max");
         if !path.ends_with(&name) || fs::metadata(&limit).is_err() {
             return None;
@@ -53,7 +53,7 @@ impl CpuLimit {
 impl Drop for CpuLimit {
     fn drop(&mut self) {
         if let Some(directory) = &self.made {
-            // A process that has ended is in none.
+            // The write fails if the process has ended.
             let _ = fs::write(Path::new(FIRST).join("cgroup.procs"), self.process.to_string());
             let _ = fs::remove_dir(directory);
         }

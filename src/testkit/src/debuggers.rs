@@ -1,4 +1,4 @@
-//! The clients of debuggers, as little of them as sets a breakpoint: the inspector of Node.js and the debug adapter protocol.
+//! Minimal clients of debuggers that can set a breakpoint: the inspector of Node.js and the debug adapter protocol.
 
 use std::{
     fs::File,
@@ -10,19 +10,19 @@ use std::{
 
 use serde_json::{Value, json};
 
-/// How long anything may take that has to happen.
+/// Timeout of each step.
 const PATIENCE: Duration = Duration::from_mins(1);
 
-/// Debuggers have one port for all of this machine: the holder of this has it.
+/// Locks the debuggers' ports, which all tests on this machine share.
 pub fn ports() -> File {
     let path = std::env::temp_dir().join("mainstay-tests-debug-ports");
-    // That of another user can be read, and so be locked.
+    // Another user's file cannot be written, but it can be opened and locked.
     let file = File::open(&path).or_else(|_| File::create(&path)).unwrap();
     file.lock().unwrap();
     file
 }
 
-/// A connection to who listens at an address, soon.
+/// Connects to an address, with retries until a server listens.
 fn connect(address: &str) -> BufReader<TcpStream> {
     let end = Instant::now() + PATIENCE;
     let stream = loop {
@@ -36,7 +36,7 @@ fn connect(address: &str) -> BufReader<TcpStream> {
     BufReader::new(stream)
 }
 
-/// The head of a message, as text.
+/// Reads the head of a message as text.
 fn head(stream: &mut BufReader<TcpStream>) -> String {
     let mut text = String::new();
     while !text.ends_with("\r\n\r\n") {
@@ -57,14 +57,14 @@ fn json_of(stream: &mut BufReader<TcpStream>, length: usize) -> Value {
     serde_json::from_slice(&text).unwrap()
 }
 
-/// A debugger that is attached to Node.js.
+/// A debugger attached to Node.js.
 pub struct Inspector {
     stream: BufReader<TcpStream>,
     last: u64,
 }
 
 impl Inspector {
-    /// Attaches to the first program that is offered at an address, which must be at `place`.
+    /// Attaches to the first program at an address. It must be stopped at `place`.
     pub fn attach(address: &str, place: &Path) -> Self {
         let mut stream = connect(address);
         let ask = |path: &str| format!("GET {path} HTTP/1.1\r\nHost: {address}\r\n");
@@ -81,12 +81,12 @@ impl Inspector {
         Self { stream, last: 0 }
     }
 
-    /// The result of a method.
+    /// Calls a method and returns its result.
     pub fn call(&mut self, method: &str, params: Value) -> Value {
         self.last += 1;
         let text = json!({"id": self.last, "method": method, "params": params}).to_string();
         let length = u16::try_from(text.len()).unwrap();
-        // One text frame with two bytes of length and a mask of zeros, which leaves the text as it is.
+        // One text frame with two bytes of length. The mask of zeros leaves the text unchanged.
         let mut frame = vec![0x81, 0xfe];
         frame.extend(length.to_be_bytes());
         frame.extend([0; 4]);
@@ -98,7 +98,7 @@ impl Inspector {
         answer["result"].clone()
     }
 
-    /// The next event of this name.
+    /// Returns the next event of this name.
     pub fn event(&mut self, name: &str) -> Value {
         self.until(|message| message["method"] == name)["params"].take()
     }
@@ -124,7 +124,7 @@ impl Inspector {
     }
 }
 
-/// A debugger that is attached to a debug adapter.
+/// A debugger attached to a debug adapter.
 pub struct Adapter {
     stream: BufReader<TcpStream>,
     last: u64,
@@ -135,7 +135,7 @@ impl Adapter {
         Self { stream: connect(address), last: 0 }
     }
 
-    /// Sends a request; its number.
+    /// Sends a request and returns its number.
     pub fn send(&mut self, command: &str, arguments: Value) -> u64 {
         self.last += 1;
         let text = json!({"seq": self.last, "type": "request", "command": command, "arguments": arguments}).to_string();
@@ -143,7 +143,7 @@ impl Adapter {
         self.last
     }
 
-    /// The body of the answer to a request.
+    /// Returns the body of the response to a request.
     pub fn answer(&mut self, request: u64) -> Value {
         let mut answer = self.until(|message| message["type"] == "response" && message["request_seq"] == request);
         assert_eq!(answer["success"], true, "{answer}");
@@ -155,7 +155,7 @@ impl Adapter {
         self.answer(request)
     }
 
-    /// The next event of this name.
+    /// Returns the next event of this name.
     pub fn event(&mut self, name: &str) -> Value {
         self.until(|message| message["type"] == "event" && message["event"] == name)["body"].take()
     }

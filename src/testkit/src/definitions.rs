@@ -1,5 +1,5 @@
-//! Definitions of other projects' kinds: on another cluster those that `.ci/real` has taken from the projects' Go modules,
-//! on the embedded one those that come with it.
+//! CRDs of other projects. An external cluster gets those that `.ci/real` extracted from the projects' Go modules, the
+//! embedded one its built-in ones.
 
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
@@ -13,18 +13,18 @@ use super::external::External;
 use super::server::TestServer;
 use super::world::World;
 
-/// Names the directory with the definitions of the projects, as files of YAML documents.
+/// Environment variable with the directory of the projects' CRDs, as YAML files.
 const DIRECTORY: &str = "MAINSTAY_TEST_DEFINITIONS";
 const DEFINITIONS: (&str, &str) = ("apiextensions.k8s.io/v1", "customresourcedefinitions");
 
-/// A definition by its name, from a stream of documents.
+/// Returns a definition by its name from a stream of documents.
 pub fn of_stream(name: &str, documents: &str) -> Value {
     let all = serde_yaml::Deserializer::from_str(documents).map(|one| Value::deserialize(one).unwrap());
     let found = all.into_iter().find(|one| one["metadata"]["name"] == name);
     found.unwrap_or_else(|| panic!("there is no definition {name}"))
 }
 
-/// The definition of a project, whatever the cluster is; `None` if no module of a project has it, or `.ci/real` did not run.
+/// Returns the CRD of a project for any cluster; `None` if no module has it, or `.ci/real` did not run.
 pub fn of_project(name: &str) -> Option<Value> {
     static ALL: OnceLock<BTreeMap<String, Value>> = OnceLock::new();
     ALL.get_or_init(read).get(name).cloned()
@@ -45,14 +45,14 @@ fn read() -> BTreeMap<String, Value> {
     all
 }
 
-/// The project's own definition on another cluster, and that of these documents on the embedded one.
+/// Returns the project's own CRD for an external cluster, or the one in these documents for the embedded cluster.
 pub fn definition(name: &str, embedded: &str) -> Value {
     let own = if External::is_named() { of_project(name) } else { None };
     own.unwrap_or_else(|| of_stream(name, embedded))
 }
 
 impl World {
-    /// Lets a kind be served.
+    /// Creates a definition.
     pub fn define(&self, definition: Value) {
         match &self.server {
             TestServer::External(external) => external.define(definition),
@@ -60,7 +60,7 @@ impl World {
         }
     }
 
-    /// Lets a kind be served no longer.
+    /// Deletes a definition.
     pub fn undefine(&self, name: &str) {
         match &self.server {
             TestServer::External(external) => external.undefine(name),
@@ -71,7 +71,7 @@ impl World {
         }
     }
 
-    /// Lets these kinds be served, and no others that tests have defined before.
+    /// Creates these definitions, and deletes others from earlier tests.
     pub fn define_only(&self, definitions: Vec<Value>) {
         if let TestServer::External(external) = &self.server {
             let names: Vec<&str> = definitions.iter().map(|one| one["metadata"]["name"].as_str().unwrap()).collect();

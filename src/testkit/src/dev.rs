@@ -13,25 +13,25 @@ use serde_json::Value;
 
 use super::{limited_agent, memory_limit::MemoryLimit};
 
-/// How long anything may take.
+/// Timeout of each step.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A running `mainstay dev --output json` in a directory of its own.
+/// A running `mainstay dev --output json` in its own directory.
 pub struct Dev {
     child: Child,
     limit: Option<MemoryLimit>,
     lines: Receiver<String>,
     pub home: PathBuf,
     pub kubeconfig: String,
-    /// Where its gateway is.
+    /// Address of its gateway.
     pub gateway: String,
-    /// The directory of its files, if it is not the usual one.
+    /// Directory of its files, if it is not the default.
     pub directory: Option<String>,
 }
 
 impl Drop for Dev {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // The process may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -50,7 +50,7 @@ impl Dev {
             .unwrap();
         let out = BufReader::new(child.stdout.take().unwrap());
         let (sender, lines) = channel();
-        // Ends with the child, or when nobody wants more lines.
+        // The thread ends with the child, or when the receiver is dropped.
         std::thread::spawn(move || out.lines().map_while(Result::ok).try_for_each(|line| sender.send(line)));
         let mut dev = Self {
             child,
@@ -68,23 +68,23 @@ impl Dev {
         dev
     }
 
-    /// From now on it has no more memory than this; whether the kernel holds it to that.
+    /// Limits its memory. Returns whether the kernel enforces the limit.
     pub fn limit_memory(&mut self, mib: u64) -> bool {
         self.limit = MemoryLimit::set(self.child.id(), mib);
         self.limit.is_some()
     }
 
-    /// Most memory that was resident at once since it started, in MiB, with the program as it is released.
+    /// Returns its peak resident memory in MiB, corrected to the size of the release program.
     pub fn peak_mib(&self) -> u64 {
         limited_agent::peak_mib(self.child.id())
     }
 
-    /// How it has ended, if it has.
+    /// Returns how it ended, if it has.
     pub fn ended(&mut self) -> Option<ExitStatus> {
         self.child.try_wait().unwrap()
     }
 
-    /// The next message of this sort; what comes before it is passed over.
+    /// Returns the next message of this sort. Skips earlier ones.
     pub fn event(&self, event: &str) -> Value {
         loop {
             let line = self.lines.recv_timeout(PATIENCE).unwrap_or_else(|error| panic!("no `{event}`: {error}"));
@@ -95,12 +95,12 @@ impl Dev {
         }
     }
 
-    /// Runs kubectl; it must succeed.
+    /// Runs kubectl, which must succeed.
     pub fn kubectl(&self, arguments: &[&str]) -> String {
         self.try_kubectl(arguments).unwrap_or_else(|error| panic!("kubectl {arguments:?}: {error}"))
     }
 
-    /// Runs kubectl; what it prints, or what it complains about.
+    /// Runs kubectl. Returns its output, or its error output.
     pub fn try_kubectl(&self, arguments: &[&str]) -> Result<String, String> {
         let output = crate::isolated("kubectl")
             .args(arguments)
@@ -115,7 +115,7 @@ impl Dev {
         Ok(text(&output.stdout))
     }
 
-    /// Runs another command of ours against the cluster.
+    /// Runs another mainstay command against the cluster.
     pub fn mainstay(&self, arguments: &[&str]) -> Output {
         crate::isolated(crate::program::executable())
             .args(arguments)
@@ -125,7 +125,7 @@ impl Dev {
             .unwrap()
     }
 
-    /// Ctrl-C; how it ended.
+    /// Sends Ctrl-C and returns how it ended.
     pub fn interrupt(mut self) -> ExitStatus {
         let id = self.child.id().to_string();
         assert!(crate::isolated("kill").args(["-INT", &id]).status().unwrap().success());
@@ -133,7 +133,7 @@ impl Dev {
     }
 }
 
-/// Runs git as a person in a directory; it must succeed.
+/// Runs git in a directory as a user. It must succeed.
 pub fn git(directory: &Path, arguments: &[&str]) {
     let status = crate::isolated("git")
         .args(["-c", "user.name=A Person", "-c", "user.email=person@example.org"])
@@ -154,7 +154,7 @@ pub fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// Waits until `holds`.
+/// Waits until `holds` returns true.
 pub fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
     let end = Instant::now() + PATIENCE;
     while !holds() {

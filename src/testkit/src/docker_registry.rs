@@ -1,4 +1,4 @@
-//! Docker's registry as a process: with TLS and a password, on a volume that is full, or killed at any moment.
+//! Docker's registry as a process. It can use TLS and a password, have a full volume, or be killed.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -8,30 +8,31 @@ use std::time::Duration;
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::Child;
 
-/// User name and password that registries with authentication let in.
+/// User name and password of registries with authentication.
 pub const USER: &str = "builder";
 pub const PASSWORD: &str = "sesame-5f2";
-/// The same for Apache's password file: bcrypt, of few rounds.
+/// The same in Apache's password file format: bcrypt with few rounds.
 const HTPASSWD: &str = "builder:$2b$04$tSTRDEot/N2HJd5rGnQqiuTsd0I4HEZw35z8aANhHsJYkuEdLKbMu\n";
-/// Mounts a file system of `$1` bytes at `$2`, which nobody else sees and which goes with the process, and runs the rest there.
+/// Mounts a private file system of `$1` bytes at `$2`, which ends with the process, and runs the remaining arguments
+/// there.
 const ON_VOLUME: &str = "mount -t tmpfs -o size=$1 tmpfs \"$2\" && shift 2 && exec \"$@\"";
 
-/// How Docker's registry is to be served.
+/// How the registry is served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Served {
-    /// Over plain HTTP, for everyone.
+    /// Over plain HTTP, without authentication.
     Plainly,
-    /// With a certificate of a private authority, for [`USER`].
+    /// Over TLS with a private CA, for [`USER`].
     Safely,
 }
 
-/// Docker's registry; it ends when it is dropped.
+/// Docker's registry. It ends when this is dropped.
 pub struct DockerRegistry {
     address: SocketAddr,
-    /// PEM of the authority of its certificate.
+    /// Its CA certificate in PEM format.
     authority: String,
     directory: tempfile::TempDir,
-    /// The size of its volume in bytes, if that is a file system of its own.
+    /// The size of its own volume in bytes, if it has one.
     volume: Option<u64>,
     process: Child,
 }
@@ -42,12 +43,12 @@ impl DockerRegistry {
         Self::listening(served, htpasswd, SocketAddr::from(([127, 0, 0, 1], 0)), None, true).await
     }
 
-    /// Over plain HTTP for everyone; requests delete images if `deletes`.
+    /// Serves plain HTTP without authentication. `deletes` allows requests that delete images.
     pub async fn deleting(deletes: bool) -> Self {
         Self::listening(Served::Plainly, None, SocketAddr::from(([127, 0, 0, 1], 0)), None, deletes).await
     }
 
-    /// Over plain HTTP for everyone, with its images on a file system of so many bytes.
+    /// Serves plain HTTP without authentication, with its images on a file system of this size in bytes.
     pub async fn on_volume(bytes: u64) -> Self {
         Self::listening(Served::Plainly, None, SocketAddr::from(([127, 0, 0, 1], 0)), Some(bytes), true).await
     }
@@ -81,32 +82,32 @@ impl DockerRegistry {
         Self { address, authority, directory, volume, process }
     }
 
-    /// `127.0.0.1:PORT`, as in names of images.
+    /// Returns `127.0.0.1:PORT`, as in image names.
     pub fn host(&self) -> String {
         self.address.to_string()
     }
 
-    /// PEM of the authority.
+    /// Returns the CA certificate in PEM format.
     pub fn authority(&self) -> &str {
         &self.authority
     }
 
-    /// A directory with the authority, as skopeo wants it.
+    /// Returns the directory with the CA certificate, in the format of skopeo.
     pub fn certificates(&self) -> String {
         self.directory.path().join("authorities").display().to_string()
     }
 
-    /// The directory of its images.
+    /// Returns the directory of its images.
     pub fn images(&self) -> PathBuf {
         let images = self.directory.path().join("images");
         match self.process.id().filter(|_| self.volume.is_some()) {
-            // Its file system is its own.
+            // Its mount is visible only in its own namespace.
             Some(id) => PathBuf::from(format!("/proc/{id}/root{}", images.display())),
             None => images,
         }
     }
 
-    /// Leaves so many bytes of its volume, which is its own.
+    /// Fills its own volume so that this many bytes remain.
     pub fn leave(&self, bytes: u64) {
         use std::io::Write as _;
         let ballast = self.images().join("ballast");
@@ -123,23 +124,23 @@ impl DockerRegistry {
         file.set_len(written.saturating_sub(bytes)).unwrap();
     }
 
-    /// Gives the room back.
+    /// Frees the space again.
     pub fn make_room(&self) {
         std::fs::remove_file(self.images().join("ballast")).unwrap();
     }
 
-    /// Ends it as `kill -9` does.
+    /// Kills it with SIGKILL.
     pub async fn kill(&mut self) {
         self.process.kill().await.unwrap();
     }
 
-    /// Starts it again after [`kill`](Self::kill), at the same address and with the same images.
+    /// Starts it again after [`kill`](Self::kill), with the same address and images.
     pub async fn restart(&mut self) {
         (self.process, _) = serve(self.directory.path(), self.address, self.volume).await;
     }
 }
 
-/// Runs the registry whose configuration is in a directory, and waits until it listens.
+/// Runs the registry with the configuration of a directory, and waits until it listens.
 async fn serve(directory: &Path, address: SocketAddr, volume: Option<u64>) -> (Child, SocketAddr) {
     let path = |name: &str| directory.join(name).display().to_string();
     let configuration = std::fs::read_to_string(path("config.yml")).unwrap();
@@ -173,12 +174,12 @@ async fn serve(directory: &Path, address: SocketAddr, volume: Option<u64>) -> (C
         panic!("docker-registry ended (a volume of its own needs user namespaces): {said:#?}");
     };
     let address = tokio::time::timeout(Duration::from_secs(60), listening).await.expect("it listens in time");
-    // It must not block on a full pipe.
+    // Reads on, so that the process does not block on a full pipe.
     tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
     (process, address)
 }
 
-/// Writes a key and a certificate for 127.0.0.1, and gives the PEM of the authority that signed it.
+/// Writes a key and a certificate for 127.0.0.1, and returns the CA certificate in PEM format.
 fn certificates(directory: &Path) -> String {
     let mut parameters = rcgen::CertificateParams::new(Vec::new()).unwrap();
     parameters.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);

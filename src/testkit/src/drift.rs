@@ -8,10 +8,10 @@ use serde_json::{Value, json};
 
 use super::world::{NAMESPACE, World, config_map};
 
-/// A commit with these files, applied by a GitSync `demo`.
+/// Returns a world with a commit of these files, applied by a GitSync `demo`.
 pub async fn synced(files: &[(&str, String)]) -> World {
     let mut world = World::new().await;
-    // Changed by `fence` to wait until all earlier events were handled.
+    // `fence` changes this object, to wait until all earlier events are handled.
     world.remote.file("fence.yaml", config_map("fence", "1"));
     for (path, content) in files {
         world.remote.file(path, content);
@@ -21,7 +21,7 @@ pub async fn synced(files: &[(&str, String)]) -> World {
     world
 }
 
-/// The next message about a revert of an object; skips others.
+/// Returns the next message about a revert of an object. Skips others.
 pub async fn next_revert(world: &mut World, name: &str) -> Message {
     let revert = async {
         loop {
@@ -37,7 +37,7 @@ pub async fn next_revert(world: &mut World, name: &str) -> Message {
     message.unwrap_or_else(|_| panic!("no revert of {name}"))
 }
 
-/// The field manager and the fields of the next revert of an object.
+/// Returns the field manager and the fields of the next revert of an object.
 pub async fn revert_of(world: &mut World, name: &str) -> (String, Vec<String>) {
     match next_revert(world, name).await {
         Message::Reverted { who, fields, .. } => (who, fields),
@@ -45,7 +45,7 @@ pub async fn revert_of(world: &mut World, name: &str) -> (String, Vec<String>) {
     }
 }
 
-/// Waits until all earlier events of ConfigMaps were handled.
+/// Waits until all earlier events of ConfigMaps are handled.
 pub async fn fence(world: &World) {
     for _ in 0..2 {
         let edited = world.edit("v1", "configmaps", "fence", json!({"data": {"key": "changed"}}));
@@ -58,7 +58,7 @@ pub fn version(object: &Value) -> String {
     object["metadata"]["resourceVersion"].as_str().unwrap().to_owned()
 }
 
-/// Patches an object of the namespace as a manager.
+/// Patches an object of the namespace as a field manager.
 #[track_caller]
 pub fn patch_as(world: &World, manager: &str, of: (&str, &str, &str), form: Form, patch: Value) -> Value {
     world.write_as(manager, Call::new(of.0, of.1, NAMESPACE, of.2, Action::Patch(form, patch)))

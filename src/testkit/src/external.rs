@@ -1,10 +1,10 @@
-//! A cluster that is not ours: a real API server, under the names and namespaces of the tests alone.
+//! An external cluster: a real API server. The tests use only their own names and namespaces there.
 //!
-//! Invariant: nothing is deleted that the tests did not make. What they make lies in namespaces whose names begin with
-//! [`NAMESPACE`], or has such a name or API group itself; a cluster on which somebody uses Mainstay is refused.
-//! Invariant: one world at a time, because an agent watches the whole cluster.
+//! Invariant: only objects that the tests created are deleted. These objects are in namespaces with the prefix
+//! [`NAMESPACE`], or have such a name or API group themselves. A cluster on which Mainstay is in use is refused.
+//! Invariant: one world exists at a time, because an agent watches the whole cluster.
 //!
-//! What stays for the next run has the label [`SCAFFOLDING`]: our definitions, those of other projects' kinds, the agent's
+//! Objects that stay for the next run have the label [`SCAFFOLDING`]: Mainstay's and other projects' CRDs, the agent's
 //! ServiceAccount with its roles, and the two namespaces.
 
 use std::{
@@ -34,46 +34,46 @@ use tokio::{
 
 use super::world::NAMESPACE;
 
-/// Names another cluster for these tests.
+/// Environment variable with the kubeconfig of the external cluster.
 pub const KUBECONFIG: &str = "MAINSTAY_TEST_KUBECONFIG";
-/// Where the agent's ServiceAccount is, as in `manifests/`.
+/// Namespace of the agent's ServiceAccount, as in `manifests/`.
 const AGENT_NAMESPACE: &str = "mainstay-system";
-/// Label of what stays for the next run.
+/// Label of objects that stay for the next run.
 pub const SCAFFOLDING: &str = "mainstay.dev/tests";
-/// The label of the definitions of other projects' kinds.
+/// Label value of other projects' CRDs.
 const FOREIGN: &str = "foreign";
-/// What such a definition was made from.
+/// Annotation with the digest of a CRD's source.
 const SOURCE: &str = "mainstay.dev/tests-source";
-/// The rights of the agent and of its components.
+/// The permissions of the agent and its components.
 const RIGHTS: [&str; 4] = [
     include_str!("../../../manifests/rbac.yaml"),
     include_str!("../../../manifests/exposure/rbac.yaml"),
     include_str!("../../../manifests/bindings/rbac.yaml"),
     include_str!("../../../manifests/knative/rbac.yaml"),
 ];
-/// API group of the definitions that tests make, and which they may therefore delete.
+/// API groups of CRDs that tests create and may delete.
 const TEST_GROUPS: [&str; 2] = ["mainstay-tests.example.org", "mainstay-tests.example.com"];
-/// ConfigMap in `kube-system` that tells the stand-in of a kubelet how containers end.
+/// ConfigMap in `kube-system` with the simulated outcomes of containers.
 const OUTCOMES: &str = "mainstay-tests-outcomes";
-/// How long the cluster may take to become what a test begins with.
+/// Timeout for a change of the cluster.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Between two looks.
+/// Polling interval.
 const LOOK_EVERY: Duration = Duration::from_millis(25);
-/// How often an API server looks at what policies there are (`policyRefreshInterval` of k8s.io/apiserver); one that has
-/// been deleted refuses until then.
+/// Interval at which an API server refreshes its policies (`policyRefreshInterval` of k8s.io/apiserver). A deleted
+/// policy stays in effect until then.
 const POLICIES_ARE_READ_EVERY: Duration = Duration::from_secs(1);
 
 const DEFINITIONS: (&str, &str) = ("apiextensions.k8s.io/v1", "customresourcedefinitions");
 
-/// Holds the one place for a world.
+/// The permit for the only world.
 pub type Turn = OwnedSemaphorePermit;
 
-/// The other cluster.
+/// The external cluster.
 #[derive(Clone, Copy)]
 pub struct External(&'static Connection);
 
 struct Connection {
-    /// Synchronous calls of a test are carried out here, whatever the test's own runtime does.
+    /// A runtime for synchronous calls of a test, independent of the test's own runtime.
     runtime: Runtime,
     admin: Api,
     config: Config,
@@ -82,7 +82,7 @@ struct Connection {
 }
 
 impl External {
-    /// The cluster of `MAINSTAY_TEST_KUBECONFIG` as a test finds it, once no other test uses it; `None` without that variable.
+    /// Returns the cluster of `MAINSTAY_TEST_KUBECONFIG`, once no other test uses it; `None` without that variable.
     pub async fn from_environment() -> Option<(Self, Turn)> {
         static CONNECTION: OnceLock<Connection> = OnceLock::new();
         let path = std::env::var_os(KUBECONFIG)?;
@@ -93,27 +93,27 @@ impl External {
         Some((external, turn))
     }
 
-    /// Whether there is one.
+    /// Whether the variable is set.
     pub fn is_named() -> bool {
         std::env::var_os(KUBECONFIG).is_some()
     }
 
-    /// A client for an agent: with its ServiceAccount's token.
+    /// Returns a client with the token of the agent's ServiceAccount.
     pub fn agent_client(self) -> kube::Client {
         client(self.0.agent.clone())
     }
 
-    /// Deletes what tests have made. Their agents must have ended.
+    /// Deletes all objects of tests. Their agents must have ended.
     pub fn clean(self) {
         self.wait(async |api| api.clean().await);
     }
 
-    /// Does something as a field manager.
+    /// Sends a request as a field manager.
     pub fn call(self, manager: &str, call: Call) -> Result<Value, Status> {
         self.wait(async |api| api.call(manager, call).await)
     }
 
-    /// Does something as a user who may do everything.
+    /// Sends a request as a user with all permissions.
     pub fn call_as(self, user: &str, manager: &str, call: Call) -> Result<Value, Status> {
         let mut config = self.0.config.clone();
         config.auth_info.impersonate = Some(user.to_owned());
@@ -121,13 +121,13 @@ impl External {
         self.wait(async |_| Api(client(config)).call(manager, call).await)
     }
 
-    /// The objects of a kind; none of a kind that is not served.
+    /// Returns the objects of a kind; empty if the kind is not served.
     pub fn objects(self, api_version: &str, resource: &str, namespace: Option<&str>) -> Vec<Arc<Value>> {
         let path = path_of(api_version, resource, namespace.unwrap_or_default(), "", "");
         self.wait(async |api| api.list(&path, api_version).await).into_iter().map(Arc::new).collect()
     }
 
-    /// Every state of the objects of a kind from now on.
+    /// Returns every later state of the objects of a kind.
     pub fn changes(self, api_version: &str, resource: &str) -> UnboundedReceiver<Value> {
         let path = path_of(api_version, resource, "", "", "");
         let (send, receive) = unbounded_channel();
@@ -147,7 +147,7 @@ impl External {
         receive
     }
 
-    /// Makes containers of an image end in a certain way, where the cluster's kubelet is the stand-in of `tests/real`.
+    /// Simulates how containers of an image end, if the simulated kubelet of `tests/real` runs.
     pub fn simulate(self, image: &str, container: &str, simulation: &devcluster::Simulation) {
         let entry = json!({
             "namespace": NAMESPACE, "image": image, "container": container, "exitCode": simulation.exit_code,
@@ -158,26 +158,26 @@ impl External {
             "apiVersion": "v1", "kind": "ConfigMap", "data": {container: entry.to_string()},
             "metadata": {"name": OUTCOMES, "namespace": "kube-system", "labels": {"devcluster.dev/outcomes": ""}},
         });
-        // One manager for each container, so that the entries of the others stay.
+        // Each container has its own manager, so the entries of others stay.
         let apply = Call::new("v1", "configmaps", "kube-system", OUTCOMES, Action::Patch(Form::Apply, map));
         let applied = self.call(&format!("test-{container}"), apply);
         applied.unwrap_or_else(|status| panic!("apply configmaps kube-system/{OUTCOMES}: {status:?}"));
     }
 
-    /// Lets a kind be served in all its versions, as its definition says; one that is there already is replaced if it is
-    /// another one.
+    /// Creates or replaces a CRD. All of its versions are served as the definition says.
     ///
-    /// It stays, also for other tests: the garbage collector of a real cluster learns of a kind within half a minute.
+    /// It stays for other tests, because the garbage collector of a real cluster discovers a kind only within half a
+    /// minute.
     pub fn define(self, definition: Value) {
         self.wait(async move |api| api.define_foreign(definition).await);
     }
 
-    /// Lets a kind that tests have defined be served no longer, and waits until that is so.
+    /// Deletes a CRD of tests, and waits until it is not served any more.
     pub fn undefine(self, name: &str) {
         self.wait(async |api| api.undefine_foreign(&[name.to_owned()]).await);
     }
 
-    /// Lets no kind be served that tests have defined, but these.
+    /// Deletes all CRDs of tests except these.
     pub fn keep_defined(self, names: &[&str]) {
         self.wait(async |api| {
             let all = api.list(&path_of(DEFINITIONS.0, DEFINITIONS.1, "", "", ""), DEFINITIONS.0).await;
@@ -193,7 +193,7 @@ impl External {
         self.wait(async |api| api.scaffold_all(manifest).await);
     }
 
-    /// A kubeconfig for whoever has this token.
+    /// Returns a kubeconfig with this token.
     pub fn kubeconfig(token: &str) -> String {
         let text = std::fs::read_to_string(std::env::var_os(KUBECONFIG).unwrap()).unwrap();
         let mut config: Value = serde_yaml::from_str(&text).unwrap();
@@ -203,7 +203,7 @@ impl External {
         config.to_string()
     }
 
-    /// Waits for work on the connection's own runtime.
+    /// Runs work on the connection's own runtime and waits for it.
     fn wait<T: Send>(self, work: impl AsyncFnOnce(&Api) -> T + Send) -> T {
         on(&self.0.runtime, || work(&self.0.admin))
     }
@@ -227,7 +227,7 @@ impl Connection {
     }
 }
 
-/// Waits for work on a runtime, on a thread of its own: the caller may be on a runtime, which must not wait for another.
+/// Runs work on a runtime in a separate thread, because a thread of a runtime must not block on another one.
 fn on<T: Send, F: Future<Output = T>>(runtime: &Runtime, work: impl FnOnce() -> F + Send) -> T {
     let done = std::thread::scope(|scope| scope.spawn(|| runtime.block_on(work())).join());
     done.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
@@ -237,7 +237,7 @@ fn client(config: Config) -> kube::Client {
     ClientBuilder::try_from(config).unwrap().build()
 }
 
-/// Requests to the other cluster.
+/// Requests to the external cluster.
 #[derive(Clone)]
 struct Api(kube::Client);
 
@@ -246,7 +246,7 @@ impl Api {
         let began = Instant::now();
         loop {
             let answer = self.ask_once(method.clone(), path, kind, body.clone()).await;
-            // A kind that was defined just now, or a server that has much to do.
+            // The kind was defined recently, or the server is overloaded.
             let later = matches!(&answer, Err(status) if status.code == 429);
             if !later || began.elapsed() > PATIENCE {
                 return answer;
@@ -315,7 +315,7 @@ impl Api {
         }
     }
 
-    /// The objects of a collection as a GET would show each.
+    /// Returns the objects of a collection, in the form of a GET.
     async fn list(&self, path: &str, version: &str) -> Vec<Value> {
         let Some(mut list) = self.get(path).await else { return Vec::new() };
         let kind = list["kind"].as_str().and_then(|kind| kind.strip_suffix("List")).unwrap_or_default().to_owned();
@@ -327,7 +327,7 @@ impl Api {
         items
     }
 
-    /// Watches a collection from what it is now.
+    /// Watches a collection from its current version.
     async fn watch(&self, path: &str) -> Body {
         let list = self.get(path).await.expect("a kind that is watched is served");
         let version = list["metadata"]["resourceVersion"].as_str().unwrap();
@@ -337,7 +337,7 @@ impl Api {
         answer.into_body()
     }
 
-    /// Waits until something is as wanted.
+    /// Waits until a condition holds.
     async fn until(&self, what: &str, mut wanted: impl AsyncFnMut() -> bool) {
         let began = Instant::now();
         while !wanted().await {
@@ -346,8 +346,8 @@ impl Api {
         }
     }
 
-    /// Makes the namespaces and the agent's ServiceAccount with its roles, and refuses a cluster that somebody uses; its
-    /// token.
+    /// Creates the namespaces and the agent's ServiceAccount with its roles, and returns its token. Refuses a cluster
+    /// in use.
     async fn prepare(&self) -> String {
         for definition in mainstay_api::definitions() {
             let name = definition.metadata.name.clone().unwrap();
@@ -389,7 +389,7 @@ impl Api {
 
     async fn define_foreign(&self, mut definition: Value) {
         let name = definition["metadata"]["name"].as_str().unwrap().to_owned();
-        // Whoever would convert is not there.
+        // The conversion webhook does not exist here.
         definition["spec"].as_object_mut().unwrap().remove("conversion");
         let source = Digest::of(definition["spec"].to_string().as_bytes()).to_string();
         let path = path_of(DEFINITIONS.0, DEFINITIONS.1, "", &name, "");
@@ -414,7 +414,7 @@ impl Api {
         }
     }
 
-    /// Deletes definitions of other projects' kinds, and waits until nothing of them is served.
+    /// Deletes other projects' CRDs, and waits until their kinds are not served any more.
     async fn undefine_foreign(&self, names: &[String]) {
         let paths: Vec<String> = names.iter().map(|name| path_of(DEFINITIONS.0, DEFINITIONS.1, "", name, "")).collect();
         for path in &paths {
@@ -425,7 +425,7 @@ impl Api {
         }
     }
 
-    /// Makes an object that stays for the next run, unless somebody else has made it.
+    /// Creates an object that stays for the next run, unless an object of another owner exists.
     async fn scaffold(&self, resource: &str, mut object: Value) {
         object["metadata"]["labels"][SCAFFOLDING] = json!("scaffolding");
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
@@ -442,7 +442,7 @@ impl Api {
         applied.unwrap_or_else(|status| panic!("apply {resource} {namespace}/{name}: {status:?}"));
     }
 
-    /// Makes our definitions, if they are not there, and waits until they are served.
+    /// Creates Mainstay's CRDs if they are missing, and waits until they are served.
     async fn define(&self) {
         for definition in mainstay_api::definitions() {
             let (name, spec) = (definition.metadata.name.clone().unwrap(), definition.spec.clone());
@@ -457,16 +457,16 @@ impl Api {
         }
     }
 
-    /// Deletes what tests have made.
+    /// Deletes the objects of tests.
     async fn clean(&self) {
-        // Webhooks of an agent that is gone; only those of a test have the label.
+        // Webhooks of an ended agent. Only those of tests have the label.
         for resource in ["mutatingwebhookconfigurations", "validatingwebhookconfigurations"] {
             let path = path_of("admissionregistration.k8s.io/v1", resource, "", super::admission::NAME, "");
             if self.get(&path).await.is_some_and(|live| !live["metadata"]["labels"][SCAFFOLDING].is_null()) {
                 let _ = self.ask(Method::DELETE, &path, "application/json", Vec::new()).await;
             }
         }
-        // Policies of GitSyncs of these tests: they would refuse the deletion of what those have applied.
+        // Policies of the tests' GitSyncs. They would refuse the deletion of the applied objects.
         let mut refuses = false;
         for resource in ["validatingadmissionpolicybindings", "validatingadmissionpolicies"] {
             let collection = path_of("admissionregistration.k8s.io/v1", resource, "", "", "");
@@ -480,7 +480,7 @@ impl Api {
             }
         }
         if refuses {
-            // They have the names of those of the next test, which must not take them for its own.
+            // The next test's policies have the same names, and the old ones must not be in effect any more.
             tokio::time::sleep(2 * POLICIES_ARE_READ_EVERY).await;
         }
         for resource in ["clusterrolebindings", "clusterroles"] {
@@ -515,7 +515,7 @@ impl Api {
         }
     }
 
-    /// API version and resource of everything that can be deleted in a namespace.
+    /// Returns API version and resource of all namespaced kinds that can be deleted.
     async fn namespaced_kinds(&self) -> Vec<(String, String)> {
         let mut kinds = Vec::new();
         for root in ["/api", "/apis"] {
@@ -530,7 +530,7 @@ impl Api {
                 for resource in version["resources"].as_array().unwrap() {
                     let verbs = resource["verbs"].as_array().cloned().unwrap_or_default();
                     let can = |verb: &str| verbs.iter().any(|known| known == verb);
-                    // Events are served twice, and are the same.
+                    // Events are served in two groups with the same objects.
                     let doubled = name == "events.k8s.io";
                     if resource["scope"] == "Namespaced" && can("list") && can("deletecollection") && !doubled {
                         kinds.push((api_version.clone(), resource["resource"].as_str().unwrap().to_owned()));
@@ -541,7 +541,7 @@ impl Api {
         kinds
     }
 
-    /// Deletes everything in a namespace, whatever wants to be asked before.
+    /// Deletes everything in a namespace, including objects with finalizers.
     async fn empty(&self, namespace: &str, kinds: &[(String, String)]) {
         let began = Instant::now();
         loop {
@@ -555,11 +555,11 @@ impl Api {
         }
     }
 
-    /// Deletes the objects of a kind; those that were there.
+    /// Deletes the objects of a kind, and returns those that existed.
     async fn discard(&self, namespace: &str, version: &str, resource: &str) -> Vec<String> {
         let collection = path_of(version, resource, namespace, "", "");
         let mut found = self.list(&collection, version).await;
-        // Every namespace has these, and gets them again.
+        // The cluster creates these again in every namespace.
         found.retain(|object| {
             let name = object["metadata"]["name"].as_str().unwrap();
             !matches!((resource, name), ("configmaps", "kube-root-ca.crt") | ("serviceaccounts", "default"))
@@ -567,7 +567,7 @@ impl Api {
         let mut left = Vec::new();
         for object in found {
             let path = format!("{collection}/{}", object["metadata"]["name"].as_str().unwrap());
-            // Conflicts and what has gone meanwhile show in the next round.
+            // The next round handles conflicts and objects that are gone.
             if object["metadata"]["finalizers"].is_array() {
                 let patch = json!({"metadata": {"finalizers": null}}).to_string();
                 let _ = self.ask(Method::PATCH, &path, "application/merge-patch+json", patch.into()).await;
@@ -581,14 +581,14 @@ impl Api {
         left
     }
 
-    /// Deletes a namespace that is empty, except the one that all tests have in common.
+    /// Deletes an empty namespace, except the one that all tests share.
     async fn remove(&self, namespace: &str) {
         if namespace == NAMESPACE {
             return;
         }
         let path = path_of("v1", "namespaces", "", namespace, "");
         let _ = self.ask(Method::DELETE, &path, "application/json", Vec::new()).await;
-        // The controller looks after 5 s; there is nothing in it that it would have to wait for.
+        // The namespace controller would wait 5 s. The namespace is empty, so it is finalized here.
         let whole = json!({
             "apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}, "spec": {"finalizers": []},
         });
@@ -597,24 +597,24 @@ impl Api {
     }
 }
 
-/// The object of a line of a watch.
+/// Returns the object in a line of a watch.
 fn state(line: &[u8]) -> Value {
     let mut event: Value = serde_json::from_slice(line).unwrap();
     assert_ne!(event["type"], "ERROR", "the watch ended: {event}");
     event["object"].take()
 }
 
-/// Whether a namespace is one that tests made.
+/// Whether tests created a namespace.
 fn is_test_name(namespace: &str) -> bool {
     namespace.strip_prefix(NAMESPACE).is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
 }
 
-/// Whether an object was made to stay for the next run.
+/// Whether an object stays for the next run.
 fn is_ours(object: &Value) -> bool {
     object["metadata"]["labels"][SCAFFOLDING].is_string()
 }
 
-/// Path of a collection, an object or a subresource.
+/// Returns the path of a collection, an object or a subresource.
 fn path_of(api_version: &str, resource: &str, namespace: &str, name: &str, subresource: &str) -> String {
     let mut path = format!("/{}/{api_version}", if api_version.contains('/') { "apis" } else { "api" });
     if !namespace.is_empty() {

@@ -1,8 +1,8 @@
-//! Directories of files that tests bring along.
+//! Directories of test files.
 
 use std::path::Path;
 
-/// The files of a directory, relative to it.
+/// Returns the files of a directory, with relative paths.
 pub fn files_below(directory: &Path) -> Vec<(String, Vec<u8>)> {
     let mut found = Vec::new();
     let mut open = vec![directory.to_owned()];

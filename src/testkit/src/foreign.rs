@@ -1,4 +1,4 @@
-//! What other GitOps tools have in a cluster: their kinds, and objects of these that list objects of others.
+//! Objects of other GitOps tools: their kinds, and objects that list the objects that they manage.
 
 use devcluster::verbs::delete::DeleteOptions;
 use devcluster::{Action, Call, verbs::patch::Form};
@@ -10,14 +10,14 @@ const FLUX: &str = "kustomize.toolkit.fluxcd.io/v1";
 const ARGO: &str = "argoproj.io/v1alpha1";
 const HELM: &str = "helm.toolkit.fluxcd.io/v2";
 
-/// The kinds, in which any field is taken.
+/// The kinds. They accept any fields.
 const KINDS: [(&str, &str, &str); 3] = [
     (FLUX, "Kustomization", "kustomizations"),
     (ARGO, "Application", "applications"),
     (HELM, "HelmRelease", "helmreleases"),
 ];
 
-/// Serves the kinds of Flux and Argo CD.
+/// Creates the CRDs of Flux and Argo CD.
 pub fn define(world: &World) {
     for (api_version, kind, plural) in KINDS {
         let (group, version) = api_version.split_once('/').unwrap();
@@ -51,12 +51,12 @@ fn listing(name: &str, ids: &[String]) -> Value {
            "spec": {"prune": true, "interval": "10m"}, "status": {"inventory": {"entries": entries}}})
 }
 
-/// A Kustomization with these ids in its inventory.
+/// Creates a Kustomization with these IDs in its inventory.
 pub fn kustomization(world: &World, name: &str, ids: &[String]) {
     world.write_as("flux", calls("flux", "", Action::Create(listing(name, ids))));
 }
 
-/// Waits until a Kustomization is being deleted, and lets it go, if it is suspended, as its controller does.
+/// Waits until a Kustomization is being deleted. Removes the finalizer of a suspended one, like its controller.
 pub async fn suspended_goes(world: &World, name: &str) {
     let live = |w: &World| w.get(FLUX, "kustomizations", name);
     let is_deleted = |w: &World| live(w).is_none_or(|live| live["metadata"]["deletionTimestamp"].is_string());
@@ -89,17 +89,17 @@ fn object(tool: &str, name: &str, lists: &[&str]) -> Value {
     }
 }
 
-/// Where Helm keeps the record of a release.
+/// Returns the name of Helm's Secret for a release.
 fn secret(name: &str) -> String {
     format!("sh.helm.release.v1.{name}.v1")
 }
 
-/// Lets an object of a tool list ConfigMaps: `flux`, `argo`, `helm-release` or `helm`.
+/// Creates an object of a tool that lists ConfigMaps: `flux`, `argo`, `helm-release` or `helm`.
 pub fn keeper(world: &World, tool: &str, name: &str, lists: &[&str]) {
     world.write_as(tool, calls(tool, "", Action::Create(object(tool, name, lists))));
 }
 
-/// Deletes it without what it lists, as its controller does for what is suspended.
+/// Removes the finalizers of such an object, like the controller of a suspended one.
 pub fn without_finalizers(world: &World, tool: &str, name: &str) {
     let name = if tool == "helm" { secret(name) } else { name.to_owned() };
     let free = Action::Patch(Form::Merge, json!({"metadata": {"finalizers": null}}));

@@ -1,4 +1,4 @@
-//! Functions in a [`World`]: registries, simulated builds, and what is said of them.
+//! Functions in a [`World`]: registries, simulated builds, and helpers for statuses.
 
 use std::{
     collections::BTreeMap,
@@ -27,10 +27,10 @@ pub const API: &str = "serverless.kyma-project.io/v1alpha1";
 /// Label with the name of the Function on its children.
 const NAME: &str = "serverless.kyma-project.io/function-name";
 
-/// Reasons of a Function that awaits what others do.
+/// Reasons of a Function that waits for other controllers.
 const AWAITED: [&str; 3] = ["JobRunning", "DeploymentWaiting", "ServiceWaiting"];
 
-/// A kind of children, as the server knows it.
+/// API version and resource of a kind of children.
 pub type Kind = (&'static str, &'static str);
 
 pub const CONFIG_MAPS: Kind = ("v1", "configmaps");
@@ -40,12 +40,12 @@ pub const DEPLOYMENTS: Kind = ("apps/v1", "deployments");
 pub const SERVICES: Kind = ("v1", "services");
 pub const AUTOSCALERS: Kind = ("autoscaling/v1", "horizontalpodautoscalers");
 
-/// The spec of an inline Function for Node.js with one pod.
+/// Returns the spec of an inline Function for Node.js with one pod.
 pub fn inline(source: &str) -> Value {
     json!({"runtime": "nodejs22", "source": source, "minReplicas": 1, "maxReplicas": 1})
 }
 
-/// The same with up to three pods, which an autoscaler counts.
+/// Returns the same spec with up to three pods and an autoscaler.
 pub fn scaled(source: &str) -> Value {
     let mut spec = inline(source);
     spec["maxReplicas"] = json!(3);
@@ -53,7 +53,7 @@ pub fn scaled(source: &str) -> Value {
 }
 
 impl World {
-    /// Such a world in which the agent has brought the Function `hello` to run.
+    /// Returns a world in which the Function `hello` is running.
     pub async fn running(spec: Value) -> Self {
         let mut world = Self::with_functions().await;
         world.start();
@@ -62,12 +62,12 @@ impl World {
         world
     }
 
-    /// A world whose builds succeed at once, with a registry for its namespace, and an agent that is not running yet.
+    /// Returns a world whose builds succeed at once, with a registry for its namespace. The agent does not run yet.
     pub async fn with_functions() -> Self {
         Self::new().await.for_functions()
     }
 
-    /// The same on an embedded cluster of one's own.
+    /// Returns such a world on its own embedded cluster.
     pub fn with_functions_on(options: Options) -> Self {
         Self::of(EmbeddedCluster::new(options)).for_functions()
     }
@@ -78,28 +78,28 @@ impl World {
         self
     }
 
-    /// Builds end at once with a digest that follows from what they were told to push.
+    /// Makes builds succeed at once, with a digest that depends on their inputs.
     pub fn builds_succeed(&self) {
         self.builds_end("push", 0, r#"{"digest":"{digest}","reused":false,"seconds":0.1}"#, Duration::ZERO);
     }
 
-    /// Builds do not come to an end, until they are told to.
+    /// Makes builds wait until they are changed.
     pub fn builds_wait(&self) {
         self.builds_end("push", 0, "", Duration::from_secs(86_400));
     }
 
-    /// A container of builds ends so.
+    /// Sets how a container of builds ends.
     pub fn builds_end(&self, container: &str, exit_code: i32, message: &str, after: Duration) {
         let simulation = Simulation { exit_code, termination_message: Some(message.to_owned()), after };
         self.server.simulate(&self.functions.builder_image, container, simulation);
     }
 
-    /// Says where images of a namespace are kept.
+    /// Sets the registry of a namespace.
     pub fn registry(&self, namespace: &str, address: &str) {
         self.registry_for(namespace, address, "u", "p");
     }
 
-    /// The same with a user name and a password of one's own.
+    /// Sets the registry of a namespace with a user name and a password.
     pub fn registry_for(&self, namespace: &str, address: &str, username: &str, password: &str) {
         let data = json!({
             "registryAddress": address, "serverAddress": address, "isInternal": "false", "username": username,
@@ -126,7 +126,7 @@ impl World {
         self.create(API, "functions", namespace, function)
     }
 
-    /// Changes a Function as a person does; `patch` is a merge patch.
+    /// Changes a Function as a user; `patch` is a merge patch.
     #[track_caller]
     pub fn edit_function(&self, name: &str, patch: Value) -> Value {
         self.edit(API, "functions", name, patch)
@@ -137,33 +137,33 @@ impl World {
         self.delete(API, "functions", name);
     }
 
-    /// The Function.
+    /// Returns the Function.
     pub fn function_now(&self, name: &str) -> Option<Arc<Value>> {
         self.get(API, "functions", name)
     }
 
-    /// The status of a Function; null if it has none.
+    /// Returns the status of a Function; null without a status.
     pub fn function_status(&self, name: &str) -> Value {
         self.function_now(name).map(|function| function["status"].clone()).unwrap_or_default()
     }
 
-    /// `<status> <reason>: <message>` of a condition of a Function; "absent" without it.
+    /// Returns `<status> <reason>: <message>` of a Function's condition; `absent` without it.
     pub fn said(&self, name: &str, condition: &str) -> String {
         condition_of(&self.function_status(name), condition)
     }
 
-    /// Waits until a condition of a Function begins with a text.
+    /// Waits until a Function's condition begins with a text.
     pub async fn says(&self, name: &str, condition: &str, beginning: &str) {
         let what = format!("{condition} of {name} to begin with {beginning:?}");
         self.until_function(&what, |w| w.said(name, condition).starts_with(beginning)).await;
     }
 
-    /// Waits until a Function runs what its newest generation says.
+    /// Waits until a Function runs its newest generation.
     pub async fn runs(&self, name: &str) {
         self.until_function(&format!("{name} to run"), |w| w.is_running(name)).await;
     }
 
-    /// Whether a Function runs what its newest generation says, and no rollout is under way.
+    /// Whether a Function runs its newest generation, and no rollout is in progress.
     pub fn is_running(&self, name: &str) -> bool {
         let Some(function) = self.function_now(name) else { return false };
         let generation = &function["metadata"]["generation"];
@@ -173,7 +173,7 @@ impl World {
         all.len() == 3 && all.iter().all(is_done)
     }
 
-    /// Waits until the cluster is as wanted; shows the Functions when it is not.
+    /// Waits until a condition holds. Shows the Functions if it fails.
     pub async fn until_function(&self, what: &str, wanted: impl Fn(&Self) -> bool) {
         let shown = || {
             let functions = self.server.objects(API, "functions", None);
@@ -182,13 +182,13 @@ impl World {
         self.until_or(what, wanted, || shown().join("\n")).await;
     }
 
-    /// The children of a kind of a Function, by name.
+    /// Returns a Function's children of a kind, by name.
     pub fn children(&self, function: &str, (version, resource): Kind) -> Vec<Arc<Value>> {
         let all = self.server.objects(version, resource, Some(NAMESPACE));
         all.into_iter().filter(|object| object["metadata"]["labels"][NAME] == function).collect()
     }
 
-    /// The one child of a kind.
+    /// Returns the only child of a kind.
     #[track_caller]
     pub fn child(&self, function: &str, kind: Kind) -> Arc<Value> {
         let mut all = self.children(function, kind);
@@ -196,15 +196,16 @@ impl World {
         all.remove(0)
     }
 
-    /// Name of the one child of a kind.
+    /// Returns the name of the only child of a kind.
     #[track_caller]
     pub fn child_name(&self, function: &str, kind: Kind) -> String {
         self.child(function, kind)["metadata"]["name"].as_str().unwrap().to_owned()
     }
 
-    /// Waits until this has been told of a Function since the last time that was asked: the reasons, in order.
+    /// Waits for these reasons in a Function's messages since the last call, in order.
     ///
-    /// The controllers of a cluster that is not embedded may be done before the agent looks: there a reason that says only
+    /// On an external cluster, controllers may be done before the agent sees the waiting state. There, a reason that
+    /// only reports waiting may be missing.
     /// that something is awaited may be missing.
     pub async fn told(&mut self, function: &str, expected: &[&str]) {
         let owner = Owner::function(NAMESPACE, function);
@@ -225,7 +226,7 @@ impl World {
         assert_eq!(reasons, expected, "{:#}", self.function_status(function));
     }
 
-    /// The smallest number of pods that a Function's Deployment asked for from now on.
+    /// Tracks the lowest number of replicas of a Function's Deployment from now on.
     pub fn lowest_replicas(&self, function: &str) -> impl Fn() -> i64 + use<> {
         let (lowest, name) = (Arc::new(AtomicI64::new(i64::MAX)), self.child_name(function, DEPLOYMENTS));
         let (mut changes, seen) = (self.server.changes(DEPLOYMENTS.0, DEPLOYMENTS.1), Arc::clone(&lowest));
@@ -241,8 +242,8 @@ impl World {
         move || lowest.load(Ordering::Relaxed)
     }
 
-    /// Waits until nothing has been asked of the server for a while, in which this thread got its turns: on a machine that
-    /// has too much to do, time alone says nothing. A turn that comes late does not count, for a while.
+    /// Waits until the server received no requests for a while in which this thread was scheduled. On an overloaded
+    /// machine, elapsed time alone proves nothing. Late wake-ups do not count, within limits.
     pub async fn quiet(&self) {
         const TURNS: u32 = 6;
         const TURN: Duration = Duration::from_millis(50);
@@ -262,8 +263,9 @@ impl World {
         }
     }
 
-    /// Once nothing was asked of the server for two seconds, nothing but the Lease is, and no watch begins, while this goes on and
-    /// for three seconds after it. `counted` are the requests: those of this world's agent, or those of all processes.
+    /// Checks that no requests except the Lease's are sent and no watch starts during `traffic` and three seconds after
+    /// it. First waits for two seconds without requests. `counted` are the requests of this world's agent, or of all
+    /// processes.
     pub async fn is_silent_while(&self, counted: &FaultInjection, traffic: impl AsyncFnOnce()) {
         let asked = || -> Vec<(String, u64)> {
             let counts = counted.counts().into_iter().filter(|count| !count.resource.starts_with("leases"));
@@ -289,7 +291,7 @@ impl World {
         assert_eq!(asked(), before);
     }
 
-    /// Whether the pods of a Function are those that its Deployment is to have.
+    /// Whether a Function has the pods that its Deployment specifies.
     pub fn is_rolled_out(&self, function: &str) -> bool {
         self.children(function, DEPLOYMENTS).iter().all(|deployment| {
             let (spec, status) = (&deployment["spec"], &deployment["status"]);
@@ -301,7 +303,7 @@ impl World {
         })
     }
 
-    /// What builds there are from now on.
+    /// Records builds from now on.
     pub fn builds(&self) -> Builds {
         let builds = Builds::default();
         let (mut events, seen, server) = (self.server.embedded().subscribe(), builds.clone(), self.server.clone());
@@ -321,12 +323,12 @@ impl World {
         builds
     }
 
-    /// Adds a Git Function of a directory of the world's repository.
+    /// Creates a Git Function of a directory in the world's repository.
     pub fn git_function(&self, name: &str, base_dir: &str) {
         self.git_function_of("repo", name, base_dir);
     }
 
-    /// Adds a Git Function of a directory of another GitRepository.
+    /// Creates a Git Function of a directory in another GitRepository.
     pub fn git_function_of(&self, repository: &str, name: &str, base_dir: &str) {
         self.function(
             name,
@@ -338,7 +340,7 @@ impl World {
     }
 }
 
-/// Whether an object of the tests' namespace has a name.
+/// Whether an object in the tests' namespace has this name.
 fn is_named(object: &Value, name: &str) -> bool {
     object["metadata"]["namespace"] == NAMESPACE && object["metadata"]["name"] == name
 }
@@ -351,13 +353,13 @@ fn is_unfinished(job: &Value) -> bool {
             .any(|c| matches!(c["type"].as_str(), Some("Complete" | "Failed")) && c["status"] == "True")
 }
 
-/// What builds there were.
+/// The recorded builds.
 #[derive(Clone, Default)]
 pub struct Builds(Arc<Mutex<Seen>>);
 
 #[derive(Default)]
 struct Seen {
-    /// Images that were built, with every Job for them.
+    /// Images that were built, with all Jobs for each.
     jobs: BTreeMap<String, Vec<String>>,
     most: usize,
 }
@@ -370,12 +372,12 @@ impl Builds {
         self.0.lock().jobs.entry(image.to_owned()).or_default().push(name);
     }
 
-    /// How many builds ran at the same time at most.
+    /// Returns the maximum number of concurrent builds.
     pub fn most(&self) -> usize {
         self.0.lock().most
     }
 
-    /// Every image with the Jobs that were made for it.
+    /// Returns all images with their Jobs.
     pub fn all(&self) -> BTreeMap<String, Vec<String>> {
         self.0.lock().jobs.clone()
     }

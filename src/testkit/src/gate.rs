@@ -1,5 +1,5 @@
-//! Stands between an agent and its cluster, whichever that is: counts what the agent asks, lets requests fail or wait,
-//! and after so many writes lets nothing through any more, as if the agent had been killed right then.
+//! A gate between an agent and its cluster. It counts requests, fails or delays them, and can stop all traffic after a
+//! number of writes, as if the agent were killed at that point.
 
 use std::{
     fmt,
@@ -23,32 +23,32 @@ use tower::Service;
 
 use super::external::External;
 
-/// Body of an answer.
+/// Body of a response.
 type Answer = UnsyncBoxBody<Bytes, kube::Error>;
 
-/// What happens to the requests of the agents of one world.
+/// The settings for requests of a world's agents.
 #[derive(Clone, Debug)]
 pub struct Gate {
-    /// How many writes still get through; `None`: all.
+    /// Remaining writes before the gate closes; `None`: no limit.
     left: Arc<Mutex<Option<u64>>>,
     shut: Arc<watch::Sender<bool>>,
-    /// What went through, if that is recorded.
+    /// The recorded requests, if recording is on.
     heard: Arc<Mutex<Option<Vec<Heard>>>>,
     levers: Arc<FaultInjection>,
-    /// The token that every request bears; none: the administrator asks.
+    /// The token that every request uses; `None`: the administrator's.
     token: Arc<Mutex<Option<String>>>,
-    /// A text in answers, and what stands in its place.
+    /// A text in responses, and its replacement.
     replaced: Arc<Mutex<Option<(String, String)>>>,
     /// Requests that were answered with 401 or 403.
     forbidden: Arc<Mutex<Vec<String>>>,
-    /// Verb, resource and name (empty: any) of requests at which whoever waits for the answer panics, once each.
+    /// Verb, resource and name of requests at which the caller panics, once each. An empty name matches all.
     panics: Arc<Mutex<Vec<[String; 3]>>>,
     interferences: Arc<Mutex<Vec<Interference>>>,
 }
 
-/// What somebody else does right before a request is carried out.
+/// An action of someone else immediately before a request.
 struct Interference {
-    /// Verb, resource and name (empty: any).
+    /// Verb, resource and name. An empty name matches all.
     asked: [String; 3],
     act: Arc<dyn Fn() + Send + Sync>,
     times: u32,
@@ -60,10 +60,10 @@ impl fmt::Debug for Interference {
     }
 }
 
-/// A request that went through, and as much of its answer as has come.
+/// A request, and the received part of its response.
 #[derive(Clone, Debug)]
 pub struct Heard {
-    /// `GET /api/v1/pods?watch=true`.
+    /// For example `GET /api/v1/pods?watch=true`.
     pub asked: String,
     /// The body of the request.
     pub sent: Bytes,
@@ -71,7 +71,7 @@ pub struct Heard {
 }
 
 impl Heard {
-    /// The body of the answer.
+    /// Returns the body of the response.
     pub fn answer(&self) -> String {
         String::from_utf8_lossy(&self.answer.lock()).into_owned()
     }
@@ -94,41 +94,41 @@ impl Default for Gate {
 }
 
 impl Gate {
-    /// Lets so many writes be carried out; the answer to the last of them is lost.
+    /// Closes the gate after this many writes. The response to the last one is lost.
     pub fn shut_after(&self, writes: u64) {
         *self.left.lock() = Some(writes);
         self.shut.send_replace(false);
     }
 
-    /// Lets everything through again.
+    /// Opens the gate.
     pub fn open(&self) {
         *self.left.lock() = None;
         self.shut.send_replace(false);
     }
 
-    /// Waits until it is shut.
+    /// Waits until the gate is closed.
     pub async fn shut(&self) {
         self.shut.subscribe().wait_for(|shut| *shut).await.unwrap();
     }
 
-    /// Faults for the agents' requests, and counts of them.
+    /// Returns the fault injection and the counts for the agents' requests.
     pub fn levers(&self) -> &FaultInjection {
         &self.levers
     }
 
-    /// Makes every request bear a token.
+    /// Makes every request use a token.
     pub fn bear(&self, token: &str) {
         *self.token.lock() = Some(token.to_owned());
     }
 
-    /// In answers that begin from now on, where a value is this text, there are 200 levels instead: deeper than parsers go, and far
-    /// from as deep as servers allow.
+    /// In later responses, replaces this text as a value by 200 nested levels. Parsers refuse this depth, servers allow
+    /// it.
     pub fn deepen(&self, text: &str) {
         let deep = format!("{}1{}", "{\"a\":".repeat(200), "}".repeat(200));
         *self.replaced.lock() = Some((format!("\"{text}\""), deep));
     }
 
-    /// In answers that begin from now on, where a value is this text, there is another one: the agent never sees it.
+    /// In later responses, replaces this text as a value by another one, so that the agent never sees it.
     pub fn hide(&self, text: &str) {
         *self.replaced.lock() = Some((format!("\"{text}\""), "\"Hidden\"".to_owned()));
     }
@@ -142,7 +142,7 @@ impl Gate {
         answer.map(|body| body.map_frame(move |frame| frame.map_data(&replace)).boxed_unsync())
     }
 
-    /// Makes the task panic that asks this next. An empty name is any.
+    /// Makes the task panic that sends the next such request. An empty name matches all.
     pub fn panic_at(&self, verb: &str, resource: &str, name: &str) {
         self.panics.lock().push([verb, resource, name].map(str::to_owned));
     }
@@ -152,14 +152,14 @@ impl Gate {
         self.panics.lock().is_empty()
     }
 
-    /// Does something right before requests like this are carried out, so often: between what the agent has read and what it
-    /// does about that. An empty name is any.
+    /// Runs an action immediately before such requests, this many times: after the agent read the state and before it
+    /// acts. An empty name matches all.
     pub fn before(&self, [verb, resource, name]: [&str; 3], times: u32, act: impl Fn() + Send + Sync + 'static) {
         let asked = [verb, resource, name].map(str::to_owned);
         self.interferences.lock().push(Interference { asked, act: Arc::new(act), times });
     }
 
-    /// How often something is still to be done before requests.
+    /// Returns how many actions before requests remain.
     pub fn interferences_left(&self) -> u32 {
         self.interferences.lock().iter().map(|one| one.times).sum()
     }
@@ -182,7 +182,7 @@ impl Gate {
         panic!("injected at {} {resource}", asked.verb);
     }
 
-    /// What was answered with 401 or 403.
+    /// Returns the requests that were answered with 401 or 403.
     pub fn forbidden(&self) -> Vec<String> {
         self.forbidden.lock().clone()
     }
@@ -193,12 +193,12 @@ impl Gate {
         }
     }
 
-    /// Records from now on what is asked and answered.
+    /// Records requests and responses from now on.
     pub fn record(&self) {
         *self.heard.lock() = Some(Vec::new());
     }
 
-    /// What was recorded.
+    /// Returns the recorded requests.
     pub fn heard(&self) -> Vec<Heard> {
         self.heard.lock().clone().unwrap_or_default()
     }
@@ -207,7 +207,7 @@ impl Gate {
         self.heard.lock().is_some()
     }
 
-    /// Where the answer to a request with this body is to be recorded.
+    /// Returns the buffer for recording the response to a request with this body.
     fn hear(&self, request: &Request<Body>, sent: Bytes) -> Option<Arc<Mutex<Vec<u8>>>> {
         let mut heard = self.heard.lock();
         let asked = format!("{} {}", request.method(), request.uri().path_and_query()?);
@@ -217,7 +217,7 @@ impl Gate {
         Some(answer)
     }
 
-    /// Whether a request gets an answer; counts the writes. `None`: it is not even carried out.
+    /// Whether a request gets a response. Counts writes. `None`: the request is not executed.
     fn pass(&self, writes: bool) -> Option<bool> {
         let mut left = self.left.lock();
         match left.as_mut() {
@@ -231,7 +231,7 @@ impl Gate {
     }
 }
 
-/// Shuts a gate when the last write that may pass has been carried out, or its caller waits no longer.
+/// Closes a gate when the last allowed write is done, or its caller stops waiting.
 struct Shuts(Gate);
 
 impl Drop for Shuts {
@@ -240,7 +240,7 @@ impl Drop for Shuts {
     }
 }
 
-/// A client's way to the cluster through a gate.
+/// A client's connection to the cluster through a gate.
 #[derive(Clone)]
 pub struct Gated {
     cluster: kube::Client,
@@ -248,13 +248,13 @@ pub struct Gated {
 }
 
 impl Gated {
-    /// A client that goes through a gate. Needs a runtime.
+    /// Returns a client that uses a gate. Needs a runtime.
     pub fn client(cluster: kube::Client, gate: &Gate) -> kube::Client {
         let namespace = cluster.default_namespace().to_owned();
         kube::Client::new(Self { cluster, gate: gate.clone() }, namespace)
     }
 
-    /// Counts a request, and meets the fault that it is to meet, or carries it out.
+    /// Counts a request, and executes it or applies its fault.
     async fn ask(&self, request: Request<Body>) -> Result<Response<Answer>, kube::Error> {
         let Route::Resource(address) = route(request.uri().path()) else {
             self.gate.levers.count("get", request.uri().path(), "");
@@ -278,7 +278,7 @@ impl Gated {
         tokio::time::sleep(met.delay()).await;
         let Fault { code: 1.., after, .. } = met else { return self.perform(request).await };
         if after {
-            // The request counts, only its answer is lost.
+            // The request takes effect, only its response is lost.
             self.perform(request).await?;
         }
         Ok(fault::answer(&asked, &met).map(|body| body.map_err(|never| match never {}).boxed_unsync()))
@@ -289,12 +289,12 @@ impl Gated {
     }
 }
 
-/// Whether a request has this verb, resource and name; an empty name is any.
+/// Whether a request has this verb, resource and name. An empty name matches all.
 fn is_asked([verb, resource, name]: &[String; 3], asked: &Asked<'_>) -> bool {
     verb == asked.verb && *resource == resource_name(asked) && (name.is_empty() || name == asked.name)
 }
 
-/// Plural name, qualified with its group, with its subresource.
+/// Returns the plural name with its group and subresource.
 fn resource_name(asked: &Asked<'_>) -> String {
     let mut name = asked.resource.to_owned();
     for (sign, part) in [('.', asked.group), ('/', asked.subresource)] {
@@ -359,13 +359,13 @@ impl Service<Request<Body>> for Gated {
     }
 }
 
-/// Scenarios that run at the same time, where each has a cluster of its own.
+/// Number of concurrent scenarios, each on its own cluster.
 const TOGETHER: u64 = 8;
 
-/// Writes from one scenario to the next on another cluster, where they run one after the other and each takes seconds.
+/// Number of writes between scenarios on an external cluster, where they run in sequence and take seconds.
 const STRIDE: u64 = 4;
 
-/// Runs a scenario that is cut off after the first write, the second, and so on until it ends before it is cut off.
+/// Runs a scenario that is cut off after the first write, the second, and so on, until it completes.
 pub async fn after_every_write<F: Future<Output = bool>>(scenario: impl Fn(u64) -> F, at_least: u64) {
     let (together, stride) = if External::is_named() { (1, STRIDE) } else { (TOGETHER, 1) };
     let mut writes = 1;

@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// A running daemon; it ends when it is dropped.
+/// A running daemon. It ends when this is dropped.
 pub struct GitDaemon {
     process: Child,
     port: u16,
@@ -15,7 +15,7 @@ pub struct GitDaemon {
 
 impl Drop for GitDaemon {
     fn drop(&mut self) {
-        // Fails only for one that has ended.
+        // An error means that the process has ended.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
@@ -25,7 +25,7 @@ impl GitDaemon {
     /// Serves the repositories in `root`.
     pub fn start(root: &Path) -> Self {
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        // The program itself, which `git daemon` would run beside it.
+        // Runs the program directly, because `git daemon` would start it as a child.
         let output = crate::isolated("git").arg("--exec-path").output().unwrap();
         let path = Path::new(String::from_utf8(output.stdout).unwrap().trim()).join("git-daemon");
         let mut command = crate::isolated(path);

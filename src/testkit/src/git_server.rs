@@ -1,4 +1,4 @@
-//! A Git server over HTTP on loopback: `git http-backend` as CGI, with levers for everything that a server can do wrong.
+//! A Git server over HTTP on loopback: `git http-backend` as CGI, with fault injection.
 
 use std::{
     convert::Infallible,
@@ -21,54 +21,54 @@ use tokio::io::AsyncWriteExt as _;
 
 use super::{large_files, tls::TlsListener};
 
-/// What the server does instead of answering well.
+/// A fault of the server.
 #[derive(Clone, Debug)]
 pub enum Fault {
     /// Never answers.
     Stall,
-    /// Answers the headers at once, then one byte of the true body each interval.
+    /// Answers the headers at once, then one byte of the real body per interval.
     Drip(Duration),
     /// Answers this status, with the request's credentials in the body.
     Status(u16),
-    /// Answers 429 and wants to be left alone for so many seconds.
+    /// Answers 429 with this `Retry-After` in seconds.
     RetryAfter(u64),
-    /// Redirects to the same path under this address, unless that is where the request came.
+    /// Redirects to the same path under this address, unless the request came there.
     Redirect(String),
-    /// Answers a web page.
+    /// Answers with a web page.
     Html,
-    /// Answers this body, with the content type that the client expects.
+    /// Answers with this body and the expected content type.
     Answer(Vec<u8>),
-    /// Answers this, and then the second part again and again until the client has had enough.
+    /// Answers with the first part, then repeats the second part until the client stops.
     Endless(Vec<u8>, Vec<u8>),
-    /// Cuts the true answer after so many bytes, as if that were all.
+    /// Ends the real response after this many bytes.
     Truncate(usize),
-    /// Changes some bytes of the true answer; which ones follows from the seed.
+    /// Changes some bytes of the real response. The seed determines which.
     Scramble(u64),
 }
 
-/// For which requests a [`Fault`] holds.
+/// The requests for a [`Fault`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum On {
-    /// All of them.
+    /// All requests.
     Everything,
-    /// What the server can do (`info/refs`).
+    /// Requests for the capabilities (`info/refs`).
     Advertisement,
-    /// References of version 2.
+    /// Requests for references in protocol version 2.
     References,
-    /// Packs.
+    /// Requests for packs.
     Packs,
 }
 
-/// What went over the wire.
+/// Counts of the traffic.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Requests.
     pub requests: usize,
-    /// Requests that carried credentials.
+    /// Requests with credentials.
     pub with_credentials: usize,
-    /// Bytes of bodies that came in.
+    /// Bytes of received bodies.
     pub bytes_in: usize,
-    /// Bytes of bodies that went out.
+    /// Bytes of sent bodies.
     pub bytes_out: usize,
     /// Requests for packs.
     pub packs: usize,
@@ -76,7 +76,7 @@ pub struct Counts {
 
 #[derive(Default)]
 struct Levers {
-    /// What requests must carry to be let in.
+    /// Accepted values of `Authorization`; `None`: all.
     authorization: Option<Vec<String>>,
     faults: Vec<(On, Fault)>,
     only_version_zero: bool,
@@ -90,7 +90,7 @@ struct Shared {
     levers: Mutex<Levers>,
 }
 
-/// A running server; it ends when it is dropped.
+/// A running server. It ends when this is dropped.
 pub struct GitServer {
     scheme: &'static str,
     address: SocketAddr,
@@ -134,79 +134,79 @@ impl GitServer {
         format!("{}://{}", self.scheme, self.address)
     }
 
-    /// Address of a repository under the root.
+    /// Returns the address of a repository in the root.
     pub fn url(&self, name: &str) -> String {
         format!("{}/{name}", self.base())
     }
 
-    /// From now on only this user and password are let in.
+    /// Requires this user and password from now on.
     pub fn require(&self, username: &str, password: &str) {
         self.require_authorization(&format!("Basic {}", BASE64_STANDARD.encode(format!("{username}:{password}"))));
     }
 
-    /// From now on only requests with this `Authorization` are let in.
+    /// Requires this `Authorization` from now on.
     pub fn require_authorization(&self, value: &str) {
         self.require_any(&[value]);
     }
 
-    /// From now on only requests with one of these values of `Authorization` are let in.
+    /// Requires one of these values of `Authorization` from now on.
     pub fn require_any(&self, values: &[&str]) {
         self.levers().authorization = Some(values.iter().map(|value| (*value).to_owned()).collect());
     }
 
-    /// From now on everyone is let in.
+    /// Requires no authorization any more.
     pub fn let_everyone_in(&self) {
         self.levers().authorization = None;
     }
 
-    /// From now on the server misbehaves in this way for these requests, beside what it does wrong for others.
+    /// Adds a fault for these requests, besides those for others.
     pub fn fail(&self, on: On, fault: Fault) {
         let mut levers = self.levers();
         levers.faults.retain(|(faulty, _)| *faulty != on);
         levers.faults.push((on, fault));
     }
 
-    /// From now on the server behaves.
+    /// Removes all faults.
     pub fn heal(&self) {
         self.levers().faults.clear();
     }
 
-    /// From now on the server knows version 0 of the protocol only.
+    /// Limits the server to version 0 of the protocol.
     pub fn speak_version_zero(&self) {
         self.levers().only_version_zero = true;
     }
 
-    /// What went over the wire since the last call.
+    /// Returns the counts since the last call.
     pub fn take_counts(&self) -> Counts {
         std::mem::take(&mut self.levers().counts)
     }
 
-    /// When requests came since the last [`GitServer::forget_arrivals`].
+    /// Returns the times of requests since the last [`GitServer::forget_arrivals`].
     pub fn arrivals(&self) -> Vec<Instant> {
         self.levers().arrivals.clone()
     }
 
-    /// Keeps a file in Git LFS under this SHA-256.
+    /// Stores a file in Git LFS under this SHA-256.
     pub fn keep(&self, oid: &str, content: &[u8]) {
         self.levers().large.files.insert(oid.to_owned(), content.to_vec());
     }
 
-    /// Files in Git LFS are downloaded from below this address.
+    /// Sets the base address for downloads of Git LFS.
     pub fn keep_at(&self, base: &str) {
         self.levers().large.elsewhere = Some(base.to_owned());
     }
 
-    /// Batches and downloads of Git LFS since the last time.
+    /// Returns the numbers of batches and downloads of Git LFS since the last call.
     pub fn take_large_requests(&self) -> (usize, usize) {
         std::mem::take(&mut self.levers().large.requests)
     }
 
-    /// From now on the LFS server misbehaves in this way, or not at all.
+    /// Sets or removes the fault of the LFS server.
     pub fn fail_large(&self, fault: impl Into<Option<large_files::Fault>>) {
         self.levers().large.fault = fault.into();
     }
 
-    /// Counts [`GitServer::arrivals`] from here.
+    /// Resets [`GitServer::arrivals`].
     pub fn forget_arrivals(&self) {
         self.levers().arrivals.clear();
     }
@@ -366,7 +366,7 @@ async fn backend(
     let mut child = command.spawn().expect("`git` is installed (apt-get install git)");
     let mut stdin = child.stdin.take().unwrap();
     let write = async move {
-        // A server that refuses early does not read what it was sent.
+        // A server that refuses early does not read its input.
         let _ = stdin.write_all(&body).await;
         drop(stdin);
     };

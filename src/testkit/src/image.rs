@@ -1,4 +1,4 @@
-//! What a build leaves for its last container, and the programs that look at images.
+//! The inputs of the container `push`, and programs that inspect images.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -10,13 +10,13 @@ use mainstay_function::registry::Deadlines;
 
 use super::registry::{PASSWORD, USER};
 
-/// A workspace and a registry Secret, as they are mounted.
+/// A workspace and a registry Secret, as mounted.
 pub struct Build {
     pub directory: tempfile::TempDir,
 }
 
 impl Build {
-    /// A function with one dependency.
+    /// Returns a function with one dependency.
     pub fn new() -> Self {
         let build = Self { directory: tempfile::tempdir().unwrap() };
         build.write("workspace/src/handler.js", "module.exports = { main: () => 'hello' }");
@@ -28,7 +28,7 @@ impl Build {
         build
     }
 
-    /// Its Secret names a registry, with user name and password.
+    /// Sets the Secret's registry, with user name and password.
     pub fn registry(self, host: &str) -> Self {
         self.write("registry/registryAddress", host);
         self.write("registry/username", USER);
@@ -70,7 +70,7 @@ impl Build {
     }
 }
 
-/// How a push ended: `digest`, `digest reused`, or the reason and what the message says.
+/// Returns the outcome of a push: `digest`, `digest reused`, or the reason and the message.
 pub async fn outcome(request: &Request) -> String {
     match push(request).await {
         Ok(report) if report.reused => format!("{} reused", report.digest),
@@ -87,7 +87,7 @@ fn refused(error: &Error) -> String {
     format!("{:?}{}: {}", failure.reason, if failure.retry { ", again" } else { "" }, failure.message)
 }
 
-/// Runs a program that is not ours.
+/// Runs an external program.
 pub async fn run(program: &str, arguments: &[&str]) -> String {
     let output = crate::isolated_async(program).args(arguments).stdin(Stdio::null()).kill_on_drop(true).output();
     let output = tokio::time::timeout(Duration::from_secs(60), output).await.expect("it ends in time");

@@ -1,8 +1,9 @@
-//! What of Knative Serving a Function depends on: its definitions, and what its controllers write. On another cluster the
-//! definitions are Knative's own, and where it runs, its controllers are, too ([`RUNS`]).
+//! The parts of Knative Serving that Functions depend on: its CRDs, and simulated controllers. An external cluster has
+//! Knative's own CRDs, and with [`RUNS`] its own controllers.
 //!
-//! The schemas here have no more than tests need, and the defaults that Knative's admission sets. Of the controllers there are the states
-//! of a Knative Service in their order, one write each; its Configuration, Revisions and Route; and the Service that has the address.
+//! The schemas here contain only the fields for tests, with the defaults of Knative's admission. The simulated
+//! controllers write the states of a Knative Service in order, its Configuration, Revisions and Route, and the Service
+//! with the address.
 
 use std::collections::HashMap;
 
@@ -23,9 +24,9 @@ const CONFIGURATIONS: (&str, &str) = ("serving.knative.dev/v1", "configurations"
 /// Knative's Revisions.
 pub const REVISIONS: (&str, &str) = ("serving.knative.dev/v1", "revisions");
 const SERVICES: (&str, &str) = ("v1", "services");
-/// Says that Knative's webhook and controllers run in the cluster that is named.
+/// Environment variable: Knative's webhook and controllers run in the external cluster.
 const RUNS: &str = "MAINSTAY_TEST_KNATIVE";
-/// The variable of a Function whose Revision fails.
+/// Environment variable of a Function whose Revision fails.
 pub const BREAKS: &str = "BREAKS";
 
 fn definition(kind: &str, plural: &str) -> Value {
@@ -52,13 +53,13 @@ fn definition(kind: &str, plural: &str) -> Value {
     })
 }
 
-/// Whether Knative itself runs, and nothing stands for it.
+/// Whether Knative itself runs instead of the simulation.
 pub fn is_real() -> bool {
     std::env::var_os(RUNS).is_some()
 }
 
 impl World {
-    /// A world with Functions in which nothing of Knative is installed.
+    /// Returns a world with Functions and without Knative.
     pub async fn without_knative() -> Self {
         let world = Self::with_functions().await;
         if !is_real() {
@@ -67,7 +68,7 @@ impl World {
         world
     }
 
-    /// Installs Knative's definitions.
+    /// Installs Knative's CRDs.
     pub fn knative_is_installed(&self) {
         if is_real() {
             return;
@@ -79,7 +80,7 @@ impl World {
         }
     }
 
-    /// Runs Knative's controllers from now on; what is there already, too.
+    /// Runs Knative's controllers from now on. They also handle existing objects.
     pub fn knative_runs(&self) {
         if is_real() {
             return;
@@ -94,7 +95,7 @@ impl World {
         }
         tokio::spawn(async move {
             loop {
-                // Of other objects, only those that are Knative's own are looked at.
+                // Other objects matter only if Knative owns them.
                 let mut changed = tokio::select! {
                     services = of_knative.next() => services,
                     routes = routes.next() => routes,
@@ -115,12 +116,12 @@ fn is_of_route(service: &Value) -> bool {
 
 struct Controller {
     server: TestServer,
-    /// By UID: the template, and its number.
+    /// By UID: the template and its number.
     revisions: HashMap<String, (Value, u32)>,
 }
 
 impl Controller {
-    /// Brings the Knative Service one state further.
+    /// Moves the Knative Service to its next state.
     fn reconcile(&mut self, seen: &Value) {
         let name = seen["metadata"]["name"].as_str().unwrap();
         let Some(live) = self.server.object(KNATIVE.0, KNATIVE.1, NAMESPACE, name) else { return };
@@ -198,14 +199,14 @@ impl Controller {
         status
     }
 
-    /// The Configuration, with this template.
+    /// Writes the Configuration with this template.
     fn configuration(&self, live: &Value, name: &str, template: &Value) -> Value {
         let metadata = owned_by(name, live);
         let spec = json!({"template": template});
         self.put(CONFIGURATIONS, json!({"kind": "Configuration", "metadata": metadata, "spec": spec}))
     }
 
-    /// The Revision of this name.
+    /// Writes the Revision of this name.
     fn revision(&self, configuration: &Value, name: &str, number: u32) {
         let mut metadata = owned_by(name, configuration);
         metadata["labels"] = json!({
@@ -217,7 +218,7 @@ impl Controller {
         }
     }
 
-    /// The Route, if it is of this Knative Service.
+    /// Writes the Route, unless another Knative Service owns it.
     fn route(&self, live: &Value, name: &str) -> Option<Value> {
         let there = self.server.object(ROUTES.0, ROUTES.1, NAMESPACE, name);
         if there.is_some_and(|route| route["metadata"]["ownerReferences"][0]["uid"] != live["metadata"]["uid"]) {
@@ -229,7 +230,7 @@ impl Controller {
         Some(self.put(ROUTES, route))
     }
 
-    /// Creates an object, or gives it this spec.
+    /// Creates an object, or updates its spec.
     fn put(&self, (version, resource): (&str, &str), mut object: Value) -> Value {
         let name = object["metadata"]["name"].as_str().unwrap().to_owned();
         let call = match self.server.object(version, resource, NAMESPACE, &name) {
@@ -246,7 +247,7 @@ impl Controller {
         self.call(call)
     }
 
-    /// Says of an object that follows from a Knative Service what the status of that says.
+    /// Copies the status of a Knative Service to one of its objects.
     fn follow(&self, (version, resource): (&str, &str), object: &Value, of_service: &Value) {
         let mut status = json!({"observedGeneration": object["metadata"]["generation"]});
         for field in ["latestReadyRevisionName", "latestCreatedRevisionName", "traffic"] {
@@ -265,7 +266,7 @@ impl Controller {
         self.call(Call::new(version, resource, NAMESPACE, name, patch).on("status"));
     }
 
-    /// Whether the Service of this name is the Route's, which creates it if there is none.
+    /// Whether the Route owns the Service of this name. Creates the Service if it is missing.
     fn has_address(&self, live: &Value, name: &str, route: &Value) -> bool {
         let uid = &route["metadata"]["uid"];
         if let Some(service) = self.server.object(SERVICES.0, SERVICES.1, NAMESPACE, name) {
@@ -280,13 +281,13 @@ impl Controller {
         true
     }
 
-    /// A write; one that comes too late is none.
+    /// Sends a write. Ignores conflicts.
     fn call(&self, call: Call) -> Value {
         self.server.call(&Caller::new("knative"), call).unwrap_or_default()
     }
 }
 
-/// The metadata of an object of this name that follows from another one.
+/// Returns the metadata of an object with this name and owner.
 fn owned_by(name: &str, owner: &Value) -> Value {
     json!({"name": name, "namespace": NAMESPACE, "ownerReferences": [{
         "apiVersion": owner["apiVersion"], "kind": owner["kind"], "name": owner["metadata"]["name"],
@@ -294,16 +295,16 @@ fn owned_by(name: &str, owner: &Value) -> Value {
     }]})
 }
 
-/// What is said of the routes that serve.
+/// Returns the condition of routes that serve.
 fn routes(status: &Value) -> Option<(&'static str, &'static str, &'static str)> {
     let all = status["conditions"].as_array()?;
     all.iter().any(|c| c["type"] == "RoutesReady" && c["status"] == "True").then_some(("True", "", ""))
 }
 
-/// Sets ConfigurationsReady and RoutesReady, and Ready by the worse of them.
+/// Sets ConfigurationsReady and RoutesReady, and Ready to the worse of them.
 fn set(status: &mut Value, configurations: (&str, &str, &str), routes: (&str, &str, &str)) {
     let rank = |(status, ..): &(&str, &str, &str)| ["False", "Unknown", "True"].iter().position(|s| s == status);
-    // The routes are said last.
+    // With equal rank, the condition of the routes counts.
     let ready = if rank(&configurations) < rank(&routes) { configurations } else { routes };
     let all = [("ConfigurationsReady", configurations), ("Ready", ready), ("RoutesReady", routes)];
     let all = all.map(|(kind, (status, reason, message))| {

@@ -9,13 +9,13 @@ use devcluster::{Cluster as EmbeddedCluster, Serving};
 
 use super::{external::KUBECONFIG, server::TestServer};
 
-/// `kubectl` against a cluster, in one namespace of it: a client that nobody here wrote.
+/// `kubectl` against a cluster, in one namespace, as an independent client.
 pub struct Kubectl {
     _serving: Option<Serving>,
     home: tempfile::TempDir,
     kubeconfig: PathBuf,
     namespace: &'static str,
-    /// As whom, if not as the administrator.
+    /// The user, if it is not the administrator.
     user: Option<&'static str>,
 }
 
@@ -28,7 +28,7 @@ impl Kubectl {
         Self { _serving: Some(serving), home, kubeconfig, namespace, user: None }
     }
 
-    /// Against the cluster of a world, as a user who may do everything, and is not the agent.
+    /// Returns kubectl for the cluster of a world, as a user with all permissions who is not the agent.
     pub async fn of_user(server: &TestServer, namespace: &'static str, user: &'static str) -> Self {
         let own = match server {
             TestServer::Embedded(server) => Self::of(server, namespace).await,
@@ -40,47 +40,47 @@ impl Kubectl {
         Self { user: Some(user), ..own }
     }
 
-    /// A file with this content.
+    /// Creates a file with this content.
     pub fn file(&self, name: &str, content: &str) -> String {
         let path = self.home.path().join(name);
         fs::write(&path, content).unwrap();
         path.display().to_string()
     }
 
-    /// Runs it; it must succeed.
+    /// Runs it. It must succeed.
     pub async fn run(&self, arguments: &[&str]) -> String {
         self.edit(arguments, "true").await
     }
 
-    /// Runs it; it must fail. What it complains about.
+    /// Runs it. It must fail. Returns its error output.
     pub async fn refused(&self, arguments: &[&str]) -> String {
         let (succeeded, _, error) = self.output(arguments, "true").await;
         assert!(!succeeded, "kubectl {arguments:?}");
         error
     }
 
-    /// Runs it; it must find differences.
+    /// Runs it. It must find differences.
     pub async fn differences(&self, arguments: &[&str]) -> String {
         let (succeeded, text, error) = self.output(arguments, "true").await;
         assert!(!succeeded && !text.is_empty(), "kubectl {arguments:?}: {error}");
         text
     }
 
-    /// Runs it with an editor.
+    /// Runs it with an editor. It must succeed.
     pub async fn edit(&self, arguments: &[&str], editor: &str) -> String {
         let (succeeded, text, error) = self.output(arguments, editor).await;
         assert!(succeeded, "kubectl {arguments:?}: {error}");
         text
     }
 
-    /// Runs it with an editor; it must fail. What it complains about.
+    /// Runs it with an editor. It must fail. Returns its error output.
     pub async fn edit_refused(&self, arguments: &[&str], editor: &str) -> String {
         let (succeeded, _, error) = self.output(arguments, editor).await;
         assert!(!succeeded, "kubectl {arguments:?}");
         error
     }
 
-    /// Exit code and output of a line of a shell that has `mainstay` as well.
+    /// Returns exit code and output of a shell command that can use `mainstay` too.
     pub async fn shell(&self, line: &str, directory: &Path) -> (i32, String) {
         let program = crate::program::executable().parent().unwrap();
         let path = std::env::var_os("PATH").unwrap_or_default();

@@ -1,5 +1,5 @@
-//! Files in Git LFS: the pointers that git-lfs makes, and a server that speaks what
-//! <https://github.com/git-lfs/git-lfs/blob/main/docs/api/batch.md> says, with what it can do wrong.
+//! Files in Git LFS: pointers as git-lfs writes them, and a server with fault injection. It implements
+//! <https://github.com/git-lfs/git-lfs/blob/main/docs/api/batch.md>.
 
 use std::{collections::HashMap, convert::Infallible};
 
@@ -12,9 +12,9 @@ use serde_json::{Value, json};
 
 /// A file in Git LFS.
 pub struct LargeFile {
-    /// What stands in the commit.
+    /// The content in the commit.
     pub pointer: String,
-    /// SHA-256 of its content, by which a server has it.
+    /// SHA-256 of its content, the server's key.
     pub oid: String,
 }
 
@@ -30,31 +30,31 @@ impl LargeFile {
     }
 }
 
-/// What the server does instead of answering well.
+/// A fault of the server.
 #[derive(Clone, Debug)]
 pub enum Fault {
-    /// Answers this to each batch.
+    /// Answers each batch with this.
     Batch(Value),
-    /// Answers batches without an end.
+    /// Answers endless batches.
     EndlessBatch,
-    /// Sends files without an end.
+    /// Sends endless files.
     EndlessFile,
-    /// Says nothing when a file is asked for.
+    /// Does not answer requests for files.
     StalledFile,
-    /// Answers this status, and a text, when a file is asked for.
+    /// Answers requests for files with this status and a text.
     FileStatus(u16),
-    /// Redirects who asks for a file.
+    /// Redirects requests for files.
     FileRedirect(String),
 }
 
-/// What the server has. A download needs a header that only the batch tells.
+/// The files of the server. A download needs a header from the batch response.
 #[derive(Default)]
 pub struct Store {
-    /// By their SHA-256.
+    /// The files by their SHA-256.
     pub files: HashMap<String, Vec<u8>>,
-    /// Batches, and downloads.
+    /// Numbers of batches and downloads.
     pub requests: (usize, usize),
-    /// Where they are downloaded from, if not here.
+    /// Base address of downloads, if another server has them.
     pub elsewhere: Option<String>,
     pub fault: Option<Fault>,
 }
@@ -62,7 +62,7 @@ pub struct Store {
 const JSON: &str = "application/vnd.git-lfs+json";
 
 impl Store {
-    /// `None`: never.
+    /// Answers a request; `None`: never.
     pub fn answer(&mut self, head: &Parts, body: &[u8]) -> Option<Response<Body>> {
         let Some((repository, oid)) = head.uri.path().split_once("/info/lfs/objects/") else {
             return Some(reply(404, "text/plain", Vec::new()));

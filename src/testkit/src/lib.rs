@@ -1,5 +1,5 @@
-//! What several integration tests need: a Git server over HTTP, repositories to serve, image registries, and a whole world,
-//! on the embedded cluster or on another one.
+//! Helpers for integration tests: a Git server over HTTP, repositories, image registries, and a whole world on the
+//! embedded or an external cluster.
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::new_without_default, clippy::return_self_not_must_use)]
 #![expect(missing_docs, reason = "most helpers say by their name what they do")]

@@ -1,4 +1,4 @@
-//! The agent as a process of its own, beside a world, with as much memory as its container has.
+//! The agent as a separate process beside a world, with the memory limit of its container.
 
 use std::{
     fs::{self, File},
@@ -13,31 +13,31 @@ use super::{
     world::{NAMESPACE, World, free_address},
 };
 
-/// What `manifests/deployment.yaml` gives the agent, in MiB.
+/// The agent's memory limit in `manifests/deployment.yaml`, in MiB.
 pub const POD_MIB: u64 = 160;
 
-/// Memory of the program itself, as it is released, in MiB: what tests run is larger, and holds more of it.
+/// Resident memory of the release program's own code, in MiB. The test program is larger.
 const PROGRAM_MIB: u64 = 24;
 
-/// A running agent. The process ends when this is dropped.
+/// A running agent. It ends when this is dropped.
 pub struct LimitedAgent {
     child: Child,
-    /// `None` where this machine lets us make no cgroup.
+    /// `None` if this machine allows no cgroup.
     limit: Option<MemoryLimit>,
     cpu: Option<CpuLimit>,
     directory: tempfile::TempDir,
-    /// Where it serves its health and metrics.
+    /// Address of its health and metrics endpoints.
     pub listen: SocketAddr,
     _serving: devcluster::Serving,
 }
 
 impl LimitedAgent {
-    /// Starts it with the environment of the Deployment. GitSyncs of these namespaces may touch everything.
+    /// Starts it with the environment of the Deployment. GitSyncs of these namespaces have all permissions.
     pub async fn start(world: &World, trusted: &[&str]) -> Self {
         Self::start_with(world, trusted, &[]).await
     }
 
-    /// The same with further arguments.
+    /// Starts it with further arguments.
     pub async fn start_with(world: &World, trusted: &[&str], arguments: &[String]) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let server = world.server.embedded();
@@ -65,7 +65,7 @@ impl LimitedAgent {
     }
 
     async fn until_ready(&self) {
-        // Fails only if a provider is installed already.
+        // An error means that a provider is installed already.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let client = reqwest::Client::builder().no_proxy().build().unwrap();
         let ready = async {
@@ -77,57 +77,57 @@ impl LimitedAgent {
         tokio::time::timeout(Duration::from_secs(60), ready).await.unwrap_or_else(|_| panic!("{}", self.log()));
     }
 
-    /// Whether the kernel kills it when it needs more.
+    /// Whether the kernel enforces its memory limit.
     pub fn is_limited(&self) -> bool {
         self.limit.is_some()
     }
 
-    /// From now on it has no more of a processor; whether this machine lets us make a cgroup.
+    /// Limits its CPU. Returns whether this machine allows it.
     pub fn limit_cpu(&mut self, millicores: u64) -> bool {
         self.cpu = CpuLimit::set(self.child.id(), millicores);
         self.cpu.is_some()
     }
 
-    /// How long it has computed.
+    /// Returns its CPU time.
     pub fn cpu_time(&self) -> Duration {
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.child.id())).unwrap_or_default();
         let after_name = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
         let ticks = after_name.split_whitespace().skip(11).take(2).filter_map(|ticks| ticks.parse::<u64>().ok());
-        // A hundred a second.
+        // Linux reports 100 ticks per second.
         Duration::from_millis(ticks.sum::<u64>() * 10)
     }
 
-    /// It must be running.
+    /// Checks that it is running.
     pub fn assert_alive(&mut self, during: &str) {
         if let Some(ended) = self.child.try_wait().unwrap() {
             panic!("the agent ended ({ended}) during: {during}\n{}", self.log());
         }
     }
 
-    /// What it has logged, at most the end of it.
+    /// Returns the end of its log.
     pub fn log(&self) -> String {
         let log = fs::read(self.directory.path().join("log")).unwrap_or_default();
         String::from_utf8_lossy(&log[log.len().saturating_sub(8000)..]).into_owned()
     }
 
-    /// Whether it has logged this since it started.
+    /// Whether it has logged this text since its start.
     pub fn has_logged(&self, text: &str) -> bool {
         let log = fs::read(self.directory.path().join("log")).unwrap_or_default();
         String::from_utf8_lossy(&log).contains(text)
     }
 
-    /// Most memory that was resident at once since it started, in MiB, with the program as it is released.
+    /// Returns its peak resident memory in MiB, corrected to the size of the release program.
     pub fn peak_mib(&self) -> u64 {
         peak_mib(self.child.id())
     }
 
-    /// The memory that only swap could take from it now, in MiB.
+    /// Returns its anonymous memory in MiB, which can only be swapped out.
     pub fn own_mib(&self) -> u64 {
         status(self.child.id(), "RssAnon:")
     }
 }
 
-/// Most memory that was resident at once since a process of ours started, in MiB, with the program as it is released.
+/// Returns the peak resident memory of a process in MiB, corrected to the size of the release program.
 pub(super) fn peak_mib(process: u32) -> u64 {
     status(process, "VmHWM:").saturating_sub(status(process, "RssFile:")) + PROGRAM_MIB
 }
@@ -140,7 +140,7 @@ fn status(process: u32, name: &str) -> u64 {
 
 impl Drop for LimitedAgent {
     fn drop(&mut self) {
-        // It may have ended.
+        // The process may have ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

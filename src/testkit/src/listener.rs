@@ -4,16 +4,16 @@ use std::time::Duration;
 
 use super::world::World;
 
-/// Status and body of a path of the listener, or why there is no answer.
+/// Returns status and body of a path of the listener, or the error.
 pub async fn page(world: &World, path: &str) -> Result<(u16, String), reqwest::Error> {
-    // Fails only if a provider is installed already.
+    // An error means that a provider is installed already.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let client = reqwest::Client::builder().no_proxy().build().unwrap();
     let answer = client.get(format!("http://{}{path}", world.listen.unwrap())).send().await?;
     Ok((answer.status().as_u16(), answer.text().await?))
 }
 
-/// The metrics; empty while the agent does not listen.
+/// Returns the metrics; empty while the agent does not listen.
 pub async fn metrics(world: &World) -> String {
     page(world, "/metrics").await.map(|(_, text)| text).unwrap_or_default()
 }

@@ -1,4 +1,4 @@
-//! Everything that was logged in this process, at every level, and everything that panics said.
+//! Records all logs and panic messages of this process, at every level.
 
 use std::{io, sync::OnceLock};
 
@@ -20,7 +20,7 @@ impl io::Write for Sink {
     }
 }
 
-/// Keeps what is logged from now on, and what panics say.
+/// Records logs and panic messages from now on.
 pub fn keep() {
     SUBSCRIBED.get_or_init(|| {
         let before = std::panic::take_hook();
@@ -33,7 +33,7 @@ pub fn keep() {
     });
 }
 
-/// What was logged so far.
+/// Returns the recorded text.
 pub fn text() -> String {
     String::from_utf8_lossy(&LOGGED.lock()).into_owned()
 }

@@ -1,4 +1,4 @@
-//! Functions in a [`World`] that are built by real processes, kept in a real registry and answer over HTTP.
+//! Functions in a [`World`] that real processes build and serve, with a real registry.
 
 use std::{io::Read as _, path::Path, time::Duration};
 
@@ -15,47 +15,47 @@ use super::{
     world::{NAMESPACE, World},
 };
 
-/// Image whose programs are those of this machine, and the program under test.
+/// Image with the programs of this machine and the program under test.
 const BUILDER: &str = "builder:tests";
 /// Password of the embedded registry.
 pub const REGISTRY_PASSWORD: &str = "open-sesame-of-the-registry";
-/// How long builds may take on a machine that does much else.
+/// Timeout of builds on a busy machine.
 const PATIENCE: Duration = Duration::from_mins(4);
-/// How long a Function may take to answer.
+/// Timeout of a Function's answer.
 const ANSWER: Duration = Duration::from_secs(10);
-/// Between two looks at what makes no event.
+/// Polling interval for changes without events.
 const LOOK_EVERY: Duration = Duration::from_millis(25);
 
-/// What real pods run on.
+/// The node and registry of real pods.
 pub struct Machine {
     serving: Serving,
     directory: TempDir,
 }
 
 impl Machine {
-    /// Where the node keeps what its pods have.
+    /// Returns the directory of the node's data.
     pub fn node(&self) -> std::path::PathBuf {
         self.directory.path().join("node")
     }
 
-    /// Where the registry keeps images.
+    /// Returns the directory of the registry's images.
     pub fn images(&self) -> std::path::PathBuf {
         self.directory.path().join("images")
     }
 
-    /// `127.0.0.1:PORT` of the registry, as in names of images.
+    /// Returns `127.0.0.1:PORT` of the registry, as in image names.
     pub fn registry(&self) -> String {
         self.serving.address().to_string()
     }
 
-    /// Processes that were started on it and live.
+    /// Returns the running processes of its pods.
     pub fn processes(&self) -> Vec<String> {
         let node = self.node();
         carriers(&node)
     }
 }
 
-/// Command lines of the processes that have a path in their environment.
+/// Returns the command lines of processes with a path in their environment.
 fn carriers(path: &Path) -> Vec<String> {
     let (own, text) = (std::process::id().to_string(), path.to_str().unwrap());
     let entries = std::fs::read_dir("/proc").unwrap().flatten().filter(|entry| entry.file_name() != *own);
@@ -67,17 +67,17 @@ fn carriers(path: &Path) -> Vec<String> {
 }
 
 impl World {
-    /// A world whose Functions are built and run as processes, with a registry for its namespace.
+    /// Returns a world whose Functions are built and run as processes, with a registry for its namespace.
     pub async fn with_processes() -> Self {
         Self::with_node(|_| {}).await
     }
 
-    /// The same with other options of the node.
+    /// Returns such a world with other node options.
     pub async fn with_node(change: impl FnOnce(&mut NodeOptions)) -> Self {
         Self::with_node_and(change, |_| {}).await
     }
 
-    /// The same with other options of the cluster, too.
+    /// Returns such a world with other options of node and cluster.
     pub async fn with_node_and(
         change: impl FnOnce(&mut NodeOptions),
         change_cluster: impl FnOnce(&mut Options),
@@ -108,22 +108,22 @@ impl World {
         world
     }
 
-    /// What its pods run on.
+    /// Returns the node and registry of its pods.
     pub fn machine(&self) -> &Machine {
         self.machine.as_ref().unwrap()
     }
 
-    /// What a Function answers: the status and the body; why not, when it does not.
+    /// Calls a Function. Returns status and body, or the error.
     pub async fn call(&self, name: &str) -> String {
         self.call_in(NAMESPACE, name).await
     }
 
-    /// What a Function of another namespace answers; `name` may have a path behind it.
+    /// Calls a Function in another namespace. `name` may end with a path.
     pub async fn call_in(&self, namespace: &str, name: &str) -> String {
         self.call_in_within(namespace, name, ANSWER).await
     }
 
-    /// What a Function answers that may take its time.
+    /// Calls a Function with this timeout.
     pub async fn call_within(&self, name: &str, patience: Duration) -> String {
         self.call_in_within(NAMESPACE, name, patience).await
     }
@@ -133,7 +133,7 @@ impl World {
         let urls = self.server.embedded().service_urls(namespace, name);
         let Some(url) = urls.first() else { return "there is no Service".to_owned() };
         let url = format!("{}/{path}", url.trim_end_matches('/'));
-        // Fails only when a provider is installed already.
+        // An error means that a provider is installed already.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let client = reqwest::Client::builder().no_proxy().timeout(patience).build().unwrap();
         match client.get(url).send().await {
@@ -145,12 +145,12 @@ impl World {
         }
     }
 
-    /// Waits until a Function answers this, status and body.
+    /// Waits until a Function answers with this status and body.
     pub async fn answers(&self, name: &str, expected: &str) {
         self.answers_in(NAMESPACE, name, expected).await;
     }
 
-    /// Waits until a Function of another namespace answers this, status and body.
+    /// Waits until a Function in another namespace answers with this status and body.
     pub async fn answers_in(&self, namespace: &str, name: &str, expected: &str) {
         let mut last = String::new();
         let answered = async {
@@ -166,15 +166,15 @@ impl World {
         assert!(outcome.is_ok(), "{name} answers {last:?} and not {expected:?}");
     }
 
-    /// Has a Secret of the namespace, with these entries.
+    /// Creates a Secret in the namespace with these entries.
     pub fn secret(&self, name: &str, data: Value) {
         let metadata = json!({"name": name, "namespace": NAMESPACE});
         let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "stringData": data});
         self.create("v1", "secrets", NAMESPACE, secret);
     }
 
-    /// Where a text is that nobody may see: in objects that are no Secrets, in what was logged since [`logs::keep`], in
-    /// what pods left behind, and in images.
+    /// Returns where a secret text appears: in objects that are not Secrets, in logs since [`logs::keep`], in files of
+    /// pods, and in images.
     pub fn whereabouts(&self, text: &str) -> Vec<String> {
         let words = [text.to_owned(), BASE64_STANDARD.encode(text)];
         let has = |bytes: &[u8]| {
@@ -206,7 +206,7 @@ impl World {
                 } else if kind.is_file() {
                     let bytes = std::fs::read(entry.path()).unwrap_or_default();
                     let mut plain = Vec::new();
-                    // What is not compressed has been read already.
+                    // Uncompressed files fail here. Their bytes were searched already.
                     let _ = flate2::read::MultiGzDecoder::new(&*bytes).read_to_end(&mut plain);
                     if has(&bytes) || has(&plain) {
                         found.push(entry.path().display().to_string());
@@ -217,7 +217,7 @@ impl World {
         found
     }
 
-    /// Names of objects of Functions that have no Function any more, and of those that there are twice.
+    /// Returns the names of children without a Function, and of duplicate children.
     pub fn strays(&self) -> Vec<String> {
         let uid = |object: &Value| object["metadata"]["uid"].clone();
         let functions = self.server.objects("serverless.kyma-project.io/v1alpha1", "functions", None);

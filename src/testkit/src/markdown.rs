@@ -1,4 +1,4 @@
-//! The fenced blocks of a Markdown file, and the commands of those marked `sh`.
+//! Parses the fenced blocks of a Markdown file, and the commands of `sh` blocks.
 
 /// A block between fences.
 #[derive(Debug)]
@@ -8,7 +8,7 @@ pub struct Block {
     pub text: String,
 }
 
-/// The blocks in their order.
+/// Returns the blocks in order.
 pub fn blocks(markdown: &str) -> Vec<Block> {
     let mut all = Vec::new();
     let mut open: Option<Block> = None;
@@ -24,7 +24,8 @@ pub fn blocks(markdown: &str) -> Vec<Block> {
     all
 }
 
-/// Splits lines into commands: quotes, a line that ends with `\`, `|` or `&&`, and here-documents go on over lines. Comments go.
+/// Splits lines into commands without comments. Quotes, lines that end with `\`, `|` or `&&`, and here-documents
+/// continue a command.
 pub fn commands(lines: &str) -> Vec<String> {
     let mut commands = Vec::new();
     let mut command = String::new();
@@ -54,17 +55,17 @@ fn goes_on(command: &str) -> bool {
     command.ends_with(['\\', '|']) || command.ends_with("&&")
 }
 
-/// The line that ends the here-document which begins on this one: `<<EOF` or `<<'EOF'`.
+/// Returns the end marker of a here-document that begins on this line: `<<EOF` or `<<'EOF'`.
 fn document_of(line: &str) -> Option<&str> {
     let rest = line.split("<<").nth(1)?;
     if let Some(quoted) = rest.strip_prefix('\'') {
         return quoted.split('\'').next();
     }
-    // `<<< 'text'` is none.
+    // `<<< 'text'` is not a here-document.
     rest.split(|letter: char| !letter.is_ascii_alphanumeric()).next().filter(|word| !word.is_empty())
 }
 
-/// The line up to its comment; `quote` is the quote that is open before and after it.
+/// Returns the line up to its comment. `quote` is the open quote before and after the line.
 fn without_comment<'a>(line: &'a str, quote: &mut Option<char>) -> &'a str {
     let mut before = ' ';
     for (at, letter) in line.char_indices() {

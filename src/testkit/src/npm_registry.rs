@@ -1,10 +1,10 @@
-//! A private registry of npm that has one package.
+//! A private npm registry with one package.
 
 use std::fs;
 
 use axum::{Router, body::Body, extract::Request, http::Response};
 
-/// Serves `@our/thing` 1.2.0 until the test ends, to those with the token; the address.
+/// Serves `@our/thing` 1.2.0 to clients with the token, until the test ends. Returns the address.
 pub async fn serve(token: &'static str) -> String {
     let room = tempfile::tempdir().unwrap();
     fs::create_dir(room.path().join("package")).unwrap();

@@ -10,7 +10,7 @@ pub fn label_of(world: &World, name: &str) -> Value {
     world.get("v1", "configmaps", name).unwrap()["metadata"]["labels"][LABEL].clone()
 }
 
-/// The inventories' ConfigMaps of the namespace.
+/// Returns the names of the inventories' ConfigMaps in the namespace.
 pub fn inventories(world: &World) -> Vec<String> {
     let all = world.server.objects("v1", "configmaps", Some(NAMESPACE));
     let names = all.iter().map(|map| map["metadata"]["name"].as_str().unwrap().to_owned());
@@ -21,7 +21,7 @@ pub fn delete_sync(world: &World, name: &str) {
     world.delete("mainstay.dev/v1alpha1", "gitsyncs", name);
 }
 
-/// Asks that the objects of a GitSync go with it, and waits until that is sure.
+/// Sets a GitSync to prune its objects on deletion, and waits for its finalizer.
 pub async fn prune_on_delete(world: &World, name: &str) {
     world.annotate_sync(name, "mainstay.dev/on-delete", "prune");
     world
@@ -36,7 +36,7 @@ pub async fn sync_is_gone(world: &World, name: &str) {
     world.until("the GitSync is gone", |w| w.get("mainstay.dev/v1alpha1", "gitsyncs", name).is_none()).await;
 }
 
-/// Two directories, a GitSync for each, with one object each.
+/// Returns a world with two directories and a GitSync for each, with one object each.
 pub async fn two_directories() -> World {
     let mut world = World::new().await;
     world.remote.file("left/l.yaml", config_map("l", "1")).file("right/r.yaml", config_map("r", "1"));
@@ -49,7 +49,7 @@ pub async fn two_directories() -> World {
     world
 }
 
-/// Waits until nothing carries our label any more.
+/// Waits until no object has Mainstay's label any more.
 pub async fn are_released(world: &World) {
     let labelled = |w: &World| {
         let kinds = [("v1", "configmaps"), ("apps/v1", "deployments"), ("v1", "namespaces")];

@@ -1,6 +1,6 @@
 //! The Pod Security standard `restricted`, field by field, as the Kubernetes documentation lists it (v1.34).
 //!
-//! What a pod breaks is named by its control. Windows is not looked at, beyond that no host process is asked for.
+//! A violation has the name of its control. For Windows, only host processes are checked.
 
 use serde_json::Value;
 
@@ -19,7 +19,7 @@ const SYSCTLS: [&str; 8] = [
 ];
 const SELINUX_TYPES: [&str; 5] = ["", "container_t", "container_init_t", "container_kvm_t", "container_engine_t"];
 
-/// Every control that the pod breaks; none when it may run in a restricted namespace.
+/// Returns all controls that the pod violates; empty if it may run in a restricted namespace.
 pub fn broken_controls(metadata: &Value, spec: &Value) -> Vec<String> {
     let mut broken = Vec::new();
     let mut wrong = |control: &str, bad: bool| {
@@ -64,7 +64,7 @@ pub fn broken_controls(metadata: &Value, spec: &Value) -> Vec<String> {
         for hook in ["postStart", "preStop"].map(|hook| &container["lifecycle"][hook]) {
             wrong("probe hosts", host(hook));
         }
-        // The container's word counts before the pod's.
+        // The container's field overrides the pod's.
         let first = |field: &str| if own[field].is_null() { pod[field].clone() } else { own[field].clone() };
         wrong("run as non-root", first("runAsNonRoot") != true);
         let profile = first("seccompProfile")["type"].as_str().map(str::to_owned);
@@ -73,7 +73,7 @@ pub fn broken_controls(metadata: &Value, spec: &Value) -> Vec<String> {
     broken
 }
 
-/// What pods and containers may both get wrong.
+/// Checks the fields that pods and containers share.
 fn shared(context: &Value, wrong: &mut impl FnMut(&str, bool)) {
     wrong("host process", context["windowsOptions"]["hostProcess"] == true);
     wrong("run as non-root user", context["runAsUser"] == 0);
@@ -91,7 +91,7 @@ fn host(hook: &Value) -> bool {
     ["httpGet", "tcpSocket"].iter().any(|kind| !hook[kind]["host"].as_str().unwrap_or_default().is_empty())
 }
 
-/// Containers of all three sorts.
+/// Returns containers of all three sorts.
 pub fn containers(spec: &Value) -> impl Iterator<Item = &Value> {
     ["initContainers", "containers", "ephemeralContainers"]
         .into_iter()

@@ -1,7 +1,7 @@
-//! Child processes of tests. They read nothing of the machine but its programs: no user's home or configuration, no locale,
-//! no time zone, no proxy, no kubeconfig.
+//! Child processes of tests. They read only programs from this machine: no user's home or configuration, no locale, no
+//! time zone, no proxy, no kubeconfig.
 //!
-//! Invariant: every child process of a test begins here; `tests/tidy` checks that.
+//! Invariant: every child process of a test starts here; `tests/tidy` checks that.
 
 use std::{
     ffi::OsStr,
@@ -11,10 +11,10 @@ use std::{
     sync::LazyLock,
 };
 
-/// The home of child processes, and what keeps it.
+/// The home of child processes, and the pipe that keeps it.
 static HOME: LazyLock<(PathBuf, ChildStdin)> = LazyLock::new(|| {
     let home = tempfile::Builder::new().prefix("mainstay-tests-home-").tempdir().unwrap().keep();
-    // Statics are never dropped: a shell removes the directory when the pipe from this process closes.
+    // Statics are not dropped, so a shell removes the directory when this process closes the pipe.
     let mut remover = Command::new("sh");
     remover.args(["-c", "read -r _; rm -rf \"$0\""]).arg(&home).process_group(0);
     let remover = remover.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
@@ -22,19 +22,20 @@ static HOME: LazyLock<(PathBuf, ChildStdin)> = LazyLock::new(|| {
     (home, pipe)
 });
 
-/// Variables that are passed on: where programs are, and where temporary files go.
+/// Variables that are passed on.
 const PASSED_ON: [&str; 2] = ["PATH", "TMPDIR"];
 
-/// Turns off the configuration of the machine that Git reads besides its user's own. Those of npm and pip stay: they say where the
-/// machine gets packages from, and whom it trusts for that.
+/// Disables the machine's Git configuration. Configuration of npm and pip stays, because it names package mirrors and
+/// CAs.
 const NO_CONFIGURATION: [(&str, &str); 2] = [("GIT_CONFIG_NOSYSTEM", "1"), ("GIT_ATTR_NOSYSTEM", "1")];
 
-/// A home without configuration. All child processes of this test process share it.
+/// Returns a home without configuration. All child processes of this test process share it.
 pub fn home() -> &'static Path {
     &HOME.0
 }
 
-/// A command in an environment of its own: [`PASSED_ON`], an empty home, [`NO_CONFIGURATION`], the locale `C`, UTC.
+/// Returns a command in an isolated environment: [`PASSED_ON`], an empty home, [`NO_CONFIGURATION`], the locale `C`,
+/// UTC.
 pub fn isolated(program: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new(program);
     command.env_clear().envs(PASSED_ON.iter().filter_map(|name| Some((name, std::env::var_os(name)?))));
@@ -42,7 +43,7 @@ pub fn isolated(program: impl AsRef<OsStr>) -> Command {
     command
 }
 
-/// The same for a runtime.
+/// Returns such a command for an async runtime.
 pub fn isolated_async(program: impl AsRef<OsStr>) -> tokio::process::Command {
     isolated(program).into()
 }

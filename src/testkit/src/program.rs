@@ -1,4 +1,4 @@
-//! The program itself, beside a world.
+//! The program under test, beside a world.
 
 use std::{
     fs,
@@ -12,11 +12,11 @@ use serde_json::Value;
 
 use super::world::{NAMESPACE, World};
 
-/// Path of the program under test: Cargo names it when it runs tests; otherwise it stands beside their folder.
+/// Returns the path of the program under test. Cargo names it for tests; otherwise it is beside their directory.
 ///
 /// # Panics
 ///
-/// If there is no program: build it with `cargo build`.
+/// Panics without a program: build it with `cargo build`.
 pub fn executable() -> &'static Path {
     static PATH: LazyLock<PathBuf> = LazyLock::new(|| {
         let named = std::env::var_os("CARGO_BIN_EXE_mainstay").map(PathBuf::from);
@@ -30,7 +30,7 @@ pub fn executable() -> &'static Path {
     &PATH
 }
 
-/// A way for the program to the cluster of a world, as the administrator. The server ends when this is dropped.
+/// Access of the program to the cluster of a world, as the administrator. The server ends when this is dropped.
 pub struct Program {
     home: tempfile::TempDir,
     _serving: Option<devcluster::Serving>,
@@ -56,7 +56,7 @@ impl Program {
         command
     }
 
-    /// Exit code, standard output and standard error of a command.
+    /// Returns exit code, standard output and standard error of a command.
     pub async fn run(&self, arguments: &[&str]) -> (i32, String, String) {
         let mut command = self.command(arguments);
         let output = tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap();
@@ -64,7 +64,7 @@ impl Program {
         (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
     }
 
-    /// What a command writes to a terminal of its own.
+    /// Returns the output of a command on its own terminal.
     pub async fn run_on_terminal(&self, arguments: &[&str]) -> String {
         let plain = self.command(arguments);
         let quote = |part: &std::ffi::OsStr| format!("'{}'", part.to_str().unwrap());
@@ -76,14 +76,14 @@ impl Program {
         String::from_utf8(output.stdout).unwrap()
     }
 
-    /// What a command prints as JSON; it must succeed.
+    /// Returns the JSON output of a command, which must succeed.
     pub async fn json(&self, arguments: &[&str]) -> Value {
         let (code, out, error) = self.run(&[arguments, &["-o", "json"]].concat()).await;
         assert_eq!(code, 0, "{out}{error}");
         serde_json::from_str(&out).unwrap()
     }
 
-    /// A command that goes on until it is interrupted.
+    /// Starts a command that runs until it is interrupted.
     pub fn start(&self, arguments: &[&str]) -> Running {
         let mut child = self.command(arguments).stdout(Stdio::piped()).spawn().unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap());
@@ -98,7 +98,7 @@ pub struct Running {
 }
 
 impl Running {
-    /// The next line that contains this text.
+    /// Returns the next line that contains this text.
     pub async fn line(&mut self, text: &str) -> String {
         let (mut lines, text) = (self.lines.take().unwrap(), text.to_owned());
         let (lines, line) = tokio::task::spawn_blocking(move || {
@@ -115,7 +115,7 @@ impl Running {
         line
     }
 
-    /// Its exit code after Ctrl-C.
+    /// Returns its exit code after Ctrl-C.
     pub async fn interrupt(mut self) -> i32 {
         crate::isolated("kill").args(["-INT", &self.child.id().to_string()]).status().unwrap();
         let ended = tokio::task::spawn_blocking(move || self.child.wait().unwrap());
@@ -125,13 +125,13 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // It may have ended.
+        // The process may have ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// Exit code and output of a command of `mainstay`, in the namespace of the tests and as the administrator.
+/// Returns exit code and output of a `mainstay` command, in the tests' namespace and as the administrator.
 pub async fn mainstay(world: &World, arguments: &[&str]) -> (i32, String) {
     let (code, out, error) = Program::of(world).await.run(&[arguments, &["-n", NAMESPACE]].concat()).await;
     (code, out + &error)

@@ -8,7 +8,7 @@ use std::{
 
 use tempfile::TempDir;
 
-/// A running proxy; it ends when it is dropped.
+/// A running proxy. It ends when this is dropped.
 pub struct Proxy {
     process: Child,
     address: String,
@@ -22,13 +22,13 @@ impl Drop for Proxy {
     }
 }
 
-/// A port of loopback that was free a moment ago.
+/// Returns a port of loopback that was free just now.
 fn port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
 impl Proxy {
-    /// An HTTP proxy that lets in whoever has this user name and password.
+    /// Starts an HTTP proxy with this user name and password.
     pub fn http(username: &str, password: &str) -> Self {
         let (room, port) = (tempfile::tempdir().unwrap(), port());
         let config = room.path().join("config");
@@ -43,7 +43,7 @@ impl Proxy {
         Self::start(command, format!("http://127.0.0.1:{port}"), port, room)
     }
 
-    /// A SOCKS proxy that lets in whoever has this user name and password.
+    /// Starts a SOCKS proxy with this user name and password.
     pub fn socks(username: &str, password: &str) -> Self {
         let (room, port) = (tempfile::tempdir().unwrap(), port());
         let mut command = crate::isolated("microsocks");
@@ -62,13 +62,13 @@ impl Proxy {
         Self { process, address, room }
     }
 
-    /// As in a Secret.
+    /// Returns its address, as in a Secret.
     pub fn address(&self) -> &str {
         &self.address
     }
 
     pub fn stop(&mut self) {
-        // Fails only for one that has ended.
+        // An error means that the process has ended.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }

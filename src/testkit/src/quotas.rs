@@ -8,7 +8,7 @@ use super::world::{NAMESPACE, World};
 
 pub const QUOTAS: (&str, &str) = ("v1", "resourcequotas");
 
-/// A world in which a ResourceQuota has no room for Jobs, and a Function that is not to be tried for an hour.
+/// Returns a world with a ResourceQuota that allows no Jobs, and a Function whose retry is an hour away.
 pub async fn refused(mut world: World) -> World {
     let metadata = json!({"name": "small", "namespace": NAMESPACE});
     let quota = json!({"metadata": metadata, "spec": {"hard": {"count/jobs.batch": "0"}}});
@@ -24,7 +24,7 @@ pub async fn refused(mut world: World) -> World {
     world
 }
 
-/// Jobs are refused as a used up quota refuses them.
+/// Refuses Jobs like an exhausted quota.
 pub fn refuse(world: &World, retry_after: Option<u32>) {
     world.levers().fail_next(Fault {
         verb: "apply".into(),

@@ -1,4 +1,4 @@
-//! A server in front of a registry that misbehaves on demand.
+//! A server in front of a registry, with fault injection.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 
 pub use super::docker_registry::{DockerRegistry, PASSWORD, Served, USER};
 
-/// What the server in front does instead of asking the registry.
+/// A fault of the server, instead of forwarding to the registry.
 #[derive(Clone, Debug)]
 pub enum Fault {
     /// Answers this status, with the request's credentials in the body.
@@ -29,15 +29,15 @@ pub enum Fault {
     OtherBytes,
     /// Names another digest.
     OtherDigest,
-    /// Asks for a token of this token server.
+    /// Requires a token from this token server.
     TokenFrom(String),
-    /// Sends a byte of the true answer after each of these times.
+    /// Sends one byte of the real response per interval.
     Drip(Duration),
     /// Never answers.
     Stall,
 }
 
-/// A request that came in.
+/// A received request.
 #[derive(Clone, Debug)]
 pub struct Seen {
     pub line: String,
@@ -46,7 +46,7 @@ pub struct Seen {
 
 #[derive(Default)]
 struct Levers {
-    /// Method, part of the path, fault, times.
+    /// Method, part of the path, fault, remaining times.
     faults: Vec<(Method, &'static str, Fault, usize)>,
     bearer: bool,
     seen: Vec<Seen>,
@@ -58,7 +58,7 @@ struct Shared {
     client: reqwest::Client,
 }
 
-/// A server in front of a registry; it ends when it is dropped.
+/// A server in front of a registry. It ends when this is dropped.
 pub struct Front {
     address: SocketAddr,
     shared: Arc<Shared>,
@@ -71,12 +71,12 @@ impl Drop for Front {
     }
 }
 
-/// The token that the token server gives.
+/// The token that the token server issues.
 const TOKEN: &str = "token-of-this-test";
 
 impl Front {
     pub async fn of(registry: &DockerRegistry) -> Self {
-        // Fails only when a provider is installed already.
+        // An error means that a provider is installed already.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let client = reqwest::Client::builder().no_proxy().redirect(reqwest::redirect::Policy::none()).build().unwrap();
         let backend = format!("http://{}", registry.host());
@@ -88,27 +88,27 @@ impl Front {
         Self { address, shared, serving }
     }
 
-    /// `127.0.0.1:PORT`, as in names of images.
+    /// Returns `127.0.0.1:PORT`, as in image names.
     pub fn host(&self) -> String {
         self.address.to_string()
     }
 
-    /// From now on requests need a token of this server, which needs user name and password.
+    /// Requires tokens of this server from now on. They need user name and password.
     pub fn want_tokens(&self) {
         self.levers().bearer = true;
     }
 
-    /// The next requests with this method and with `part` in their path go wrong.
+    /// Fails the next requests with this method and `part` in their path.
     pub fn fail(&self, method: Method, part: &'static str, fault: Fault, times: usize) {
         self.levers().faults.push((method, part, fault, times));
     }
 
-    /// From now on nothing goes wrong.
+    /// Removes all faults.
     pub fn heal(&self) {
         self.levers().faults.clear();
     }
 
-    /// What came in since the last call.
+    /// Returns the requests since the last call.
     pub fn take_seen(&self) -> Vec<Seen> {
         std::mem::take(&mut self.levers().seen)
     }

@@ -18,7 +18,7 @@ use tempfile::TempDir;
 /// Name of the repository's directory under [`Remote::root`].
 pub const NAME: &str = "repo.git";
 
-/// A repository and what the next commit on the current branch will hold.
+/// A repository, and the files of the next commit on the current branch.
 pub struct Remote {
     directory: TempDir,
     repository: Repository,
@@ -34,56 +34,56 @@ impl Default for Remote {
 }
 
 impl Remote {
-    /// An empty repository whose default branch is `main`.
+    /// Returns an empty repository with the default branch `main`.
     pub fn new() -> Self {
         let directory = tempfile::tempdir().unwrap();
         let mut options = git2::RepositoryInitOptions::new();
-        // Without the template that the machine's user may have configured.
+        // Without the template in the user's configuration.
         options.bare(true).initial_head("main").external_template(false);
         let repository = Repository::init_opts(directory.path().join(NAME), &options).unwrap();
         Self { directory, repository, branch: "main".into(), files: BTreeMap::new(), commits: 0 }
     }
 
-    /// Directory that holds the repository.
+    /// Returns the directory that contains the repository.
     pub fn root(&self) -> &Path {
         self.directory.path()
     }
 
-    /// The repository's own directory.
+    /// Returns the repository's own directory.
     pub fn path(&self) -> PathBuf {
         self.directory.path().join(NAME)
     }
 
-    /// The newest commit of the current branch.
+    /// Returns the newest commit of the current branch.
     pub fn head(&self) -> String {
         let reference = self.repository.find_reference(&format!("refs/heads/{}", self.branch)).unwrap();
         reference.peel_to_commit().unwrap().id().to_string()
     }
 
-    /// Writes a file into the next commit.
+    /// Adds a file to the next commit.
     pub fn file(&mut self, path: &str, content: impl AsRef<[u8]>) -> &mut Self {
         self.entry(path, 0o100_644, content.as_ref())
     }
 
-    /// Writes a symbolic link into the next commit.
+    /// Adds a symbolic link to the next commit.
     pub fn symlink(&mut self, path: &str, target: &str) -> &mut Self {
         self.entry(path, 0o120_000, target.as_bytes())
     }
 
-    /// Writes a submodule into the next commit.
+    /// Adds a submodule to the next commit.
     pub fn submodule(&mut self, path: &str) -> &mut Self {
         let id = Oid::from_bytes(&[7; 20]).unwrap();
         self.files.insert(path.to_owned(), (0o160_000, id));
         self
     }
 
-    /// The same at this commit.
+    /// Adds a submodule at this commit.
     pub fn submodule_at(&mut self, path: &str, commit: &str) -> &mut Self {
         self.files.insert(path.to_owned(), (0o160_000, Oid::from_str(commit).unwrap()));
         self
     }
 
-    /// Writes a file that is in the repository already into the next commit.
+    /// Adds an existing object of the repository as a file to the next commit.
     pub fn object(&mut self, path: &str, id: &str) -> &mut Self {
         self.files.insert(path.to_owned(), (0o100_644, Oid::from_str(id).unwrap()));
         self
@@ -95,26 +95,26 @@ impl Remote {
         self
     }
 
-    /// Takes a file out of the next commit, or a directory with all that is in it.
+    /// Removes a file or directory from the next commit.
     pub fn remove(&mut self, path: &str) -> &mut Self {
         let under = format!("{path}/");
         self.files.retain(|name, _| name != path && !name.starts_with(&under));
         self
     }
 
-    /// Takes everything out of the next commit.
+    /// Removes everything from the next commit.
     pub fn clear(&mut self) -> &mut Self {
         self.files.clear();
         self
     }
 
-    /// Commits to the current branch and returns the commit's id.
+    /// Commits to the current branch and returns the commit ID.
     pub fn commit(&mut self, message: &str) -> String {
         let parent = self.tip();
         self.write(message, parent)
     }
 
-    /// Replaces the current branch by a single commit without a parent, as after a force push.
+    /// Replaces the current branch with a single commit without a parent, like a force push.
     pub fn orphan(&mut self, message: &str) -> String {
         self.write(message, None)
     }
@@ -150,7 +150,7 @@ impl Remote {
         id.to_string()
     }
 
-    /// Commits to the current branch, signed by what `sign` answers to the commit's bytes.
+    /// Commits to the current branch, with the signature that `sign` returns for the commit's bytes.
     pub fn signed(&mut self, message: &str, sign: impl FnOnce(&str) -> String) -> String {
         let unsigned = self.commit(message);
         let raw = self.raw(&unsigned);
@@ -159,28 +159,28 @@ impl Remote {
         self.stored(&format!("{headers}\ngpgsig {signature}\n\n{body}"))
     }
 
-    /// An object as it is stored.
+    /// Returns an object as it is stored.
     pub fn raw(&self, id: &str) -> String {
         let database = self.repository.odb().unwrap();
         let object = database.read(Oid::from_str(id).unwrap()).unwrap();
         String::from_utf8(object.data().to_vec()).unwrap()
     }
 
-    /// Points the current branch to a commit of these bytes.
+    /// Points the current branch to a commit with these bytes.
     pub fn stored(&mut self, raw: &str) -> String {
         let id = self.repository.odb().unwrap().write(ObjectType::Commit, raw.as_bytes()).unwrap();
         self.repository.reference(&self.full_name(), id, true, "stored").unwrap();
         id.to_string()
     }
 
-    /// Points a tag to what another one points to.
+    /// Points a tag to the target of another one.
     pub fn copy_tag(&mut self, from: &str, to: &str) -> &mut Self {
         let target = self.repository.find_reference(&format!("refs/tags/{from}")).unwrap().target().unwrap();
         self.repository.reference(&format!("refs/tags/{to}"), target, true, "tag").unwrap();
         self
     }
 
-    /// An annotated tag on the current branch's commit, signed by what `sign` answers to the tag's bytes.
+    /// Adds an annotated tag on the current commit, with the signature that `sign` returns for the tag's bytes.
     pub fn signed_tag(&mut self, name: &str, sign: impl FnOnce(&str) -> String) -> &mut Self {
         let (commit, person) = (self.head(), "Somebody <somebody@example.org> 1700000000 +0000");
         let raw = format!("object {commit}\ntype commit\ntag {name}\ntagger {person}\n\n{name}\n");
@@ -190,7 +190,7 @@ impl Remote {
         self
     }
 
-    /// Points the current branch to another commit, as a force push does; files follow.
+    /// Points the current branch to another commit, like a force push. The files follow.
     pub fn force(&mut self, commit: &str) -> &mut Self {
         let id = Oid::from_str(commit).unwrap();
         self.repository.reference(&self.full_name(), id, true, "force").unwrap();
@@ -198,7 +198,7 @@ impl Remote {
         self
     }
 
-    /// Continues on another branch: an existing one, or a new one from here.
+    /// Switches to another branch: an existing one, or a new one from here.
     pub fn branch(&mut self, name: &str) -> &mut Self {
         let here = self.tip();
         name.clone_into(&mut self.branch);
@@ -212,7 +212,7 @@ impl Remote {
         self
     }
 
-    /// Packed tags on the current branch's commit, `tag-00000` and so on.
+    /// Adds packed tags on the current commit: `tag-00000` and so on.
     pub fn packed_tags(&self, count: usize) {
         let head = self.head();
         let mut lines = vec!["# pack-refs with: peeled fully-peeled sorted ".to_owned()];
@@ -238,13 +238,13 @@ impl Remote {
         self
     }
 
-    /// A lightweight tag on the current branch's commit.
+    /// Adds a lightweight tag on the current commit.
     pub fn tag(&mut self, name: &str) -> &mut Self {
         self.repository.reference(&format!("refs/tags/{name}"), self.tip().unwrap(), true, "tag").unwrap();
         self
     }
 
-    /// An annotated tag on the current branch's commit.
+    /// Adds an annotated tag on the current commit.
     pub fn annotated_tag(&mut self, name: &str) -> &mut Self {
         let target = self.repository.find_object(self.tip().unwrap(), Some(ObjectType::Commit)).unwrap();
         self.repository.tag(name, &target, &person(0), "annotated", true).unwrap();
@@ -252,13 +252,13 @@ impl Remote {
         self
     }
 
-    /// A lightweight tag on a file instead of a commit.
+    /// Adds a lightweight tag on a file instead of a commit.
     pub fn tag_file(&mut self, name: &str, path: &str) -> &mut Self {
         self.repository.reference(&format!("refs/tags/{name}"), self.files[path].1, true, "tag").unwrap();
         self
     }
 
-    /// A pack of the files that the next commit would hold.
+    /// Returns a pack of the files for the next commit.
     pub fn pack(&self) -> Vec<u8> {
         let mut builder = self.repository.packbuilder().unwrap();
         for (_, id) in self.files.values() {
@@ -269,7 +269,7 @@ impl Remote {
         pack.to_vec()
     }
 
-    /// A pack of the newest commit and its files, all in the root, without the file at `path`.
+    /// Returns a pack of the newest commit and its files, all in the root, without the file at `path`.
     pub fn pack_without(&self, path: &str) -> Vec<u8> {
         let commit = self.repository.find_commit(self.tip().unwrap()).unwrap();
         let files = self.files.iter().filter(|(name, _)| *name != path).map(|(_, (_, id))| *id);
@@ -288,19 +288,19 @@ impl Remote {
         self
     }
 
-    /// Commits what no client would: the next commit's files, and beside them in the root one more entry of this name,
-    /// written without any check. Returns the commit's id.
+    /// Commits the next commit's files and one more entry of this name in the root, without any check. No client would
+    /// write such a commit. Returns the commit ID.
     pub fn forged(&mut self, name: impl AsRef<[u8]>) -> String {
         self.forged_as("100644", name)
     }
 
-    /// The same with an entry of this mode.
+    /// Commits a forged entry with this mode.
     pub fn forged_as(&mut self, mode: &str, name: impl AsRef<[u8]>) -> String {
         let forged = self.repository.blob(b"forged").unwrap();
         self.forged_of(&[(mode, name.as_ref(), forged)])
     }
 
-    /// The same with entries of these modes, names, and ids, in this order.
+    /// Commits forged entries with these modes, names and IDs, in this order.
     pub fn forged_of(&mut self, entries: &[(&str, &[u8], Oid)]) -> String {
         let honest = self.commit("honest");
         let tree = self.repository.find_commit(Oid::from_str(&honest).unwrap()).unwrap().tree_id();
@@ -315,7 +315,7 @@ impl Remote {
         self.repository.odb().unwrap().write(ObjectType::Tree, &tree_items(entries)).unwrap()
     }
 
-    /// Writes a file.
+    /// Writes a file and returns its ID.
     pub fn blob(&self, content: &[u8]) -> Oid {
         self.repository.blob(content).unwrap()
     }
@@ -327,7 +327,7 @@ impl Remote {
         self.stored(&format!("tree {tree}\n{parent}author {person}\ncommitter {person}\n\nforged\n"))
     }
 
-    /// Writes a file of an object that is not what its id says.
+    /// Writes an object file whose content does not match its ID.
     pub fn lie(&self, id: Oid, kind: &str, content: &[u8]) {
         let id = id.to_string();
         let path = self.path().join("objects").join(&id[..2]).join(&id[2..]);
@@ -338,7 +338,7 @@ impl Remote {
         std::fs::write(path, packed.finish().unwrap()).unwrap();
     }
 
-    /// A pack of these objects.
+    /// Returns a pack of these objects.
     pub fn pack_of(&self, ids: &[Oid]) -> Vec<u8> {
         let mut builder = self.repository.packbuilder().unwrap();
         for id in ids {
@@ -349,12 +349,13 @@ impl Remote {
         pack.to_vec()
     }
 
-    /// Points a reference to an object, whatever was there.
+    /// Points a reference to an object, whatever it pointed to.
     pub fn refer(&self, name: &str, id: Oid) {
         self.repository.reference(name, id, true, "refer").unwrap();
     }
 
-    /// A commit and an object of a kind whose ids begin with the same seven digits; nothing refers to them yet.
+    /// Returns a commit and an object of a kind whose IDs have the same first seven digits. No reference points to them
+    /// yet.
     pub fn twins(&self, kind: ObjectType) -> (Oid, Oid) {
         let parent = self.repository.find_commit(self.tip().unwrap()).unwrap();
         let person = "Somebody <somebody@example.org> 1700000000 +0000";
@@ -406,13 +407,13 @@ impl Remote {
     }
 }
 
-/// Commits are told apart by their times, so that equal files make different commits.
-/// The items of a tree as Git stores them.
+/// Returns the entries of a tree as Git stores them.
 fn tree_items(entries: &[(&str, &[u8], Oid)]) -> Vec<u8> {
     let item = |(mode, name, id): &(&str, &[u8], Oid)| [mode.as_bytes(), b" ", *name, b"\0", id.as_bytes()].concat();
     entries.iter().flat_map(item).collect()
 }
 
+/// Returns a signature. Different times give commits with equal files different IDs.
 fn person(seconds: i64) -> Signature<'static> {
     Signature::new("Somebody", "somebody@example.org", &Time::new(1_700_000_000 + seconds, 0)).unwrap()
 }

@@ -1,5 +1,5 @@
-//! The cluster of a world: embedded in this process, or another one that `MAINSTAY_TEST_KUBECONFIG` names. Tests say
-//! what they want of it in the same words.
+//! The cluster of a world: embedded in this process, or the external one of `MAINSTAY_TEST_KUBECONFIG`. Both have the
+//! same interface.
 
 use std::sync::Arc;
 
@@ -12,22 +12,23 @@ use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::external::External;
 
-/// Most tries of a write while others write the same object.
+/// Maximum number of attempts of a write that meets conflicts.
 const TRIES: usize = 100;
 
-/// A cluster; clones are the same cluster.
+/// A cluster. Clones are the same cluster.
 #[derive(Clone)]
 pub enum TestServer {
-    /// In this process.
+    /// Embedded in this process.
     Embedded(EmbeddedCluster),
-    /// Anywhere.
+    /// A real API server.
     External(External),
 }
 
 impl TestServer {
-    /// The embedded cluster, for what only that can do: to forget its history, to end watches, to run processes.
+    /// Returns the embedded cluster, for its special features: forgetting its history, ending watches, running
+    /// processes.
     ///
-    /// A test that calls this belongs into a module that `.ci/real` does not name.
+    /// A test that calls this belongs to a module that `.ci/real` does not run.
     #[track_caller]
     pub fn embedded(&self) -> &EmbeddedCluster {
         match self {
@@ -38,7 +39,8 @@ impl TestServer {
         }
     }
 
-    /// A client with all permissions for an agent on the embedded cluster; elsewhere with those of its manifest.
+    /// Returns a client for an agent: with all permissions on the embedded cluster, with the manifest's permissions
+    /// elsewhere.
     pub fn agent_client(&self, namespace: &str) -> kube::Client {
         match self {
             Self::Embedded(server) => kube::Client::new(server.client_service(), namespace),
@@ -46,7 +48,7 @@ impl TestServer {
         }
     }
 
-    /// Makes containers of an image end in a certain way; elsewhere those of the tests' namespace.
+    /// Simulates how containers of an image end. On an external cluster, this applies only to the tests' namespace.
     pub fn simulate(&self, image: &str, container: &str, simulation: Simulation) {
         match self {
             Self::Embedded(server) => server.simulate_container(image, container, simulation),
@@ -54,7 +56,7 @@ impl TestServer {
         }
     }
 
-    /// Does something as a field manager. Retries a conflict with another write, unless the call names a version.
+    /// Sends a request as a field manager. Retries after a conflict with another write, unless the call has a version.
     pub fn call(&self, who: &Caller, call: Call) -> Result<Value, Status> {
         retried(call, |call| match self {
             Self::Embedded(server) => server.call(who, call),
@@ -62,7 +64,7 @@ impl TestServer {
         })
     }
 
-    /// The same as a user who may do everything, and is not the agent.
+    /// Sends a request as a user with all permissions who is not the agent.
     pub fn call_as(&self, user: &str, manager: &str, call: Call) -> Result<Value, Status> {
         retried(call, |call| match self {
             Self::Embedded(server) => {
@@ -74,14 +76,14 @@ impl TestServer {
         })
     }
 
-    /// Does something as a field manager, which must succeed.
+    /// Sends a request as a field manager. It must succeed.
     #[track_caller]
     pub fn must_call(&self, manager: &str, call: Call) -> Value {
         let what = described(&call);
         self.call(&Caller::new(manager), call).unwrap_or_else(|status| panic!("{what}: {}", answered(&status)))
     }
 
-    /// Reads an object, changes it and replaces it; reads it again when another write came first.
+    /// Reads an object, changes it and replaces it. Starts again after a conflict.
     #[track_caller]
     pub fn rewrite(
         &self,
@@ -104,7 +106,7 @@ impl TestServer {
         panic!("replace {resource} {namespace}/{name}: {TRIES} conflicts with other writes");
     }
 
-    /// An object.
+    /// Returns an object.
     pub fn object(&self, api_version: &str, resource: &str, namespace: &str, name: &str) -> Option<Arc<Value>> {
         match self {
             Self::Embedded(server) => server.object(api_version, resource, namespace, name),
@@ -119,7 +121,7 @@ impl TestServer {
         }
     }
 
-    /// The objects of a kind in one namespace or in all, ordered by namespace and name; none of a kind that is not served.
+    /// Returns the objects of a kind in one or all namespaces, by namespace and name; empty if the kind is not served.
     pub fn objects(&self, api_version: &str, resource: &str, namespace: Option<&str>) -> Vec<Arc<Value>> {
         match self {
             Self::Embedded(server) => server.objects(api_version, resource, namespace),
@@ -133,8 +135,8 @@ fn is_conflict(status: &Status) -> bool {
     status.code == 409 && status.reason == "Conflict"
 }
 
-/// Sends a call until it meets no conflict. A call that names a version or a field manager's claim is sent once: its
-/// conflict is the answer.
+/// Sends a call until there is no conflict. A call with a version, and an apply, are sent once: their conflict is the
+/// result.
 fn retried(call: Call, send: impl Fn(Call) -> Result<Value, Status>) -> Result<Value, Status> {
     let names_a_version = match &call.action {
         Action::Get | Action::Patch(Form::Apply, _) => true,
@@ -153,7 +155,7 @@ fn retried(call: Call, send: impl Fn(Call) -> Result<Value, Status>) -> Result<V
     send(call)
 }
 
-/// `patch configmaps mainstay-tests/a`
+/// Returns for example `patch configmaps mainstay-tests/a`.
 fn described(call: &Call) -> String {
     let (verb, name) = match &call.action {
         Action::Get => ("get", &*call.name),
@@ -166,13 +168,13 @@ fn described(call: &Call) -> String {
     format!("{verb} {}{slash}{} {}/{name}", call.resource, call.subresource, call.namespace)
 }
 
-/// `409 Conflict: <message>`
+/// Returns `409 Conflict: <message>`.
 fn answered(status: &Status) -> String {
     format!("{} {}: {}", status.code, status.reason, status.message)
 }
 
 impl TestServer {
-    /// Every state of the objects of a kind from now on, in all namespaces.
+    /// Returns every later state of the objects of a kind, in all namespaces.
     pub fn changes(&self, api_version: &str, resource: &str) -> Changes {
         match self {
             Self::Embedded(server) => {
@@ -184,7 +186,7 @@ impl TestServer {
     }
 }
 
-/// The states that the objects of a kind come to; the last one of an object that is gone.
+/// The later states of the objects of a kind. For a deleted object, the last state.
 pub enum Changes {
     /// From the event log.
     Embedded { events: Subscription, storage: String },
@@ -193,7 +195,7 @@ pub enum Changes {
 }
 
 impl Changes {
-    /// Waits for what happens next.
+    /// Waits for the next states.
     pub async fn next(&mut self) -> Vec<Value> {
         match self {
             Self::Embedded { events, storage } => {

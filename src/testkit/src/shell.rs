@@ -1,4 +1,4 @@
-//! A shell beside a cluster, as an administrator has it: `mainstay`, `kubectl` and the programs of this machine.
+//! A shell for a cluster, as an administrator uses it: with `mainstay`, `kubectl` and the programs of this machine.
 
 use std::{
     ffi::OsString,
@@ -12,10 +12,10 @@ use devcluster::{Cluster as EmbeddedCluster, Options, Serving, Simulation};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 
-/// Longest wait for anything.
+/// Timeout of each step.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What a command printed.
+/// The output of a command.
 #[derive(Debug)]
 pub struct Said {
     pub out: String,
@@ -23,19 +23,19 @@ pub struct Said {
     pub code: i32,
 }
 
-/// A shell with a directory of its own and the kubeconfig of a cluster.
+/// A shell with its own directory and the kubeconfig of a cluster.
 pub struct Shell {
     room: tempfile::TempDir,
-    /// The embedded cluster, if it is that, for as long as it is needed.
+    /// The embedded cluster, if one is used.
     cluster: Option<(EmbeddedCluster, Serving)>,
     /// Namespace of the agent.
     home: &'static str,
-    /// Namespaces that the test makes besides.
+    /// Further namespaces that the test creates.
     others: &'static [&'static str],
 }
 
 impl Shell {
-    /// Beside the embedded cluster, or the one that `MAINSTAY_TEST_KUBECONFIG` names.
+    /// Returns a shell for the embedded cluster, or the one of `MAINSTAY_TEST_KUBECONFIG`.
     pub async fn new(home: &'static str, others: &'static [&'static str]) -> Self {
         let Some(path) = std::env::var_os("MAINSTAY_TEST_KUBECONFIG") else {
             return Self::embedded(home).await;
@@ -45,14 +45,14 @@ impl Shell {
         let shell = Self { room, cluster: None, home, others };
         let found = shell.command("mainstay crd | kubectl get --ignore-not-found -o name -f -").output().unwrap();
         if !found.status.success() || !found.stdout.is_empty() {
-            // Nothing of it is this test's.
+            // This cluster's objects do not belong to the test, so `drop` must not delete them.
             std::mem::forget(shell);
             panic!("this cluster has Mainstay already, or does not answer: the tests want one without");
         }
         shell
     }
 
-    /// Beside an embedded cluster.
+    /// Returns a shell for an embedded cluster.
     pub async fn embedded(home: &'static str) -> Self {
         let room = tempfile::tempdir().unwrap();
         let server = EmbeddedCluster::new(Options { rbac: true, ..Options::default() });
@@ -72,7 +72,7 @@ impl Shell {
         command
     }
 
-    /// A session in this shell's directory.
+    /// Starts a session in this shell's directory.
     pub async fn session(&self) -> Session {
         let mut session = Session::start(self.room.path());
         let kubeconfig = self.path("kubeconfig");
@@ -80,7 +80,7 @@ impl Shell {
         session
     }
 
-    /// Runs a line of a shell.
+    /// Runs a shell command.
     pub async fn try_run(&self, script: &str) -> Said {
         let mut command = self.command(script);
         let output = tokio::task::spawn_blocking(move || command.stdin(Stdio::null()).output()).await.unwrap().unwrap();
@@ -88,7 +88,7 @@ impl Shell {
         Said { out: text(output.stdout), err: text(output.stderr), code: output.status.code().unwrap() }
     }
 
-    /// Runs a line of a shell, which must succeed.
+    /// Runs a shell command, which must succeed.
     pub async fn run(&self, script: &str) -> Said {
         let said = self.try_run(script).await;
         if said.code != 0 {
@@ -98,7 +98,7 @@ impl Shell {
         said
     }
 
-    /// Runs a line again and again until it succeeds.
+    /// Repeats a command until it succeeds.
     pub async fn until(&self, script: &str) -> Said {
         match self.try_until(script).await {
             Ok(said) => said,
@@ -106,7 +106,7 @@ impl Shell {
         }
     }
 
-    /// Runs a line again and again until it succeeds; what it printed last.
+    /// Repeats a command until it succeeds. Fails with its last output.
     pub async fn try_until(&self, script: &str) -> Result<Said, Said> {
         let began = Instant::now();
         loop {
@@ -120,7 +120,7 @@ impl Shell {
         }
     }
 
-    /// Builds of Functions end at once with a digest that follows from what they were told to push.
+    /// Makes builds of Functions succeed at once, with a digest that depends on their inputs.
     pub async fn builds_succeed(&self) {
         let deployment = self.object(&format!("deployment mainstay -n {}", self.home)).await;
         let image = deployment["spec"]["template"]["spec"]["containers"][0]["image"].as_str().unwrap();
@@ -143,7 +143,7 @@ impl Shell {
         serde_json::from_str(&self.run(&format!("kubectl get {what} -o json")).await.out).unwrap()
     }
 
-    /// A kubeconfig with the token of a ServiceAccount instead of the administrator's credentials.
+    /// Returns a kubeconfig with the token of a ServiceAccount instead of the administrator's credentials.
     async fn kubeconfig_of(&self, account: &str) -> PathBuf {
         let token = self.run(&format!("kubectl create token {account} -n {}", self.home)).await.out;
         let config = self.run("kubectl config view --raw --minify -o json").await.out;
@@ -160,7 +160,7 @@ impl Shell {
         let deployment = self.object(&format!("deployment mainstay -n {}", self.home)).await;
         let container = &deployment["spec"]["template"]["spec"]["containers"][0];
         let mut arguments: Vec<String> = serde_json::from_value(container["args"].clone()).unwrap();
-        // A pod has these for itself.
+        // These arguments apply only inside of a pod.
         let own = ["--listen", "--receive", "--admit", "--data"];
         arguments.retain(|argument| !own.iter().any(|flag| argument.starts_with(flag)));
         let mut command = crate::isolated(crate::program::executable());
@@ -170,7 +170,7 @@ impl Shell {
             .arg(self.path(name))
             .env_clear()
             .env("HOME", self.room.path());
-        // What is written there, and not what a pod's own are.
+        // Only literal values are passed on, because others refer to the pod.
         let variables = container["env"].as_array().unwrap().iter();
         command.envs(variables.filter_map(|variable| Some((variable["name"].as_str()?, variable["value"].as_str()?))));
         let log = fs::File::create(self.path(&format!("{name}.log"))).unwrap();
@@ -178,7 +178,7 @@ impl Shell {
     }
 }
 
-/// Leaves a cluster that outlives the test as it was found.
+/// Restores a cluster that outlives the test.
 impl Drop for Shell {
     fn drop(&mut self) {
         if self.cluster.is_some() {
@@ -199,7 +199,7 @@ impl Drop for Shell {
     }
 }
 
-/// `bash` with an environment of its own, in which `mainstay` is the program under test.
+/// Returns `bash` with its own environment, in which `mainstay` is the program under test.
 fn bash(room: &Path) -> Command {
     let program = Path::new(crate::program::executable()).parent().unwrap();
     let mut path = OsString::from(program);
@@ -210,18 +210,18 @@ fn bash(room: &Path) -> Command {
     command
 }
 
-/// A running agent; killed when dropped.
+/// A running agent. It is killed when this is dropped.
 pub struct Agent(Child);
 
 impl Drop for Agent {
     fn drop(&mut self) {
-        // It may have ended.
+        // The process may have ended.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-/// A terminal's shell: what a command exports, or where it goes, holds for the next one. With it ends what it started.
+/// A session of a shell: exports and the working directory last for later commands. Its children end with it.
 pub struct Session {
     child: tokio::process::Child,
     codes: tokio::io::Lines<BufReader<tokio::process::ChildStdout>>,
@@ -229,7 +229,7 @@ pub struct Session {
 }
 
 impl Session {
-    /// A session that begins in `room`, without a kubeconfig.
+    /// Starts a session in `room` without a kubeconfig.
     pub fn start(room: &Path) -> Self {
         let mut command = tokio::process::Command::from(bash(room));
         command.args(["--noprofile", "--norc"]).stdin(Stdio::piped()).stdout(Stdio::piped()).process_group(0);
@@ -265,7 +265,7 @@ impl Session {
 impl Drop for Session {
     fn drop(&mut self) {
         if let Some(id) = self.child.id() {
-            // The group: what runs in the background, too.
+            // Kills the process group, including background processes.
             let _ = crate::isolated("kill").args(["-TERM", "--", &format!("-{id}")]).status();
         }
     }

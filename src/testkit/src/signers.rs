@@ -1,4 +1,4 @@
-//! Keys that sign commits: those of `ssh-keygen` and of `gpg`, which are the judges of what is a signature.
+//! Keys for signing commits with `ssh-keygen` and `gpg`, whose signatures are the reference.
 
 use std::{
     fs,
@@ -10,13 +10,13 @@ use std::{
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use tempfile::TempDir;
 
-/// A key of SSH.
+/// An SSH key.
 pub struct SshKey {
     room: TempDir,
 }
 
 impl SshKey {
-    /// A new key of this type, such as `ed25519` or `rsa`.
+    /// Creates a key of this type, for example `ed25519` or `rsa`.
     pub fn new(kind: &str) -> Self {
         let room = tempfile::tempdir().unwrap();
         let mut command = crate::isolated("ssh-keygen");
@@ -32,23 +32,23 @@ impl SshKey {
         self.room.path().join("key")
     }
 
-    /// The line of its public half.
+    /// Returns the line with its public key.
     pub fn public(&self) -> String {
         fs::read_to_string(self.path().with_extension("pub")).unwrap().trim().to_owned()
     }
 
-    /// Its fingerprint, `SHA256:…`.
+    /// Returns its fingerprint, `SHA256:…`.
     pub fn fingerprint(&self) -> String {
         let shown = run(crate::isolated("ssh-keygen").args(["-l", "-E", "sha256", "-f"]).arg(self.path()), b"");
         shown.split(' ').nth(1).unwrap().to_owned()
     }
 
-    /// Its signature for Git.
+    /// Returns its signature for Git.
     pub fn sign(&self, payload: &str) -> String {
         self.sign_for("git", payload)
     }
 
-    /// Its signature for some purpose.
+    /// Returns its signature for this namespace.
     pub fn sign_for(&self, namespace: &str, payload: &str) -> String {
         let mut command = crate::isolated("ssh-keygen");
         command.args(["-q", "-Y", "sign", "-n", namespace, "-f"]).arg(self.path());
@@ -56,27 +56,27 @@ impl SshKey {
     }
 }
 
-/// A home of `gpg` with one key.
+/// A `gpg` home with one key.
 pub struct Gpg {
     home: TempDir,
 }
 
 impl Drop for Gpg {
     fn drop(&mut self) {
-        // The agent that gpg has started.
+        // Ends the agent that gpg started.
         let _ = crate::isolated("gpgconf").arg("--homedir").arg(self.home.path()).args(["--kill", "all"]).status();
     }
 }
 
 impl Gpg {
-    /// A new key of this algorithm, for this long.
+    /// Creates a key with this algorithm and lifetime.
     pub fn new(algorithm: &str, expire: &str) -> Self {
         let gpg = Self { home: tempfile::tempdir().unwrap() };
         gpg.run(&["--quick-generate-key", "Alice <alice@example.com>", algorithm, "sign,cert", expire], b"");
         gpg
     }
 
-    /// A key that was made at a time, such as `20200101T000000`, for this long.
+    /// Creates a key with this creation time, for example `20200101T000000`, and lifetime.
     pub fn past(time: &str, expire: &str) -> Self {
         let gpg = Self { home: tempfile::tempdir().unwrap() };
         let person = "Alice <alice@example.com>";
@@ -85,7 +85,7 @@ impl Gpg {
         gpg
     }
 
-    /// A detached signature without armour.
+    /// Returns a detached signature without armour.
     pub fn binary_signature(&self, payload: &str) -> Vec<u8> {
         let armored = self.sign(payload);
         let lines = armored.lines().skip_while(|line| !line.is_empty()).skip(1);
@@ -93,7 +93,7 @@ impl Gpg {
         BASE64_STANDARD.decode(lines.collect::<String>()).unwrap()
     }
 
-    /// Packets in the armour of a signature, without a checksum.
+    /// Returns packets in the armour of a signature, without a checksum.
     pub fn armored(packets: &[u8]) -> String {
         let encoded = BASE64_STANDARD.encode(packets);
         let lines: Vec<_> = encoded.as_bytes().chunks(64).map(|line| std::str::from_utf8(line).unwrap()).collect();
@@ -108,24 +108,24 @@ impl Gpg {
         run(command.args(arguments), input)
     }
 
-    /// Fingerprints of its keys, the primary one first.
+    /// Returns the fingerprints of its keys, the primary one first.
     pub fn fingerprints(&self) -> Vec<String> {
         let listed = self.run(&["--with-colons", "--list-keys"], b"");
         let lines = listed.lines().filter_map(|line| line.strip_prefix("fpr:")?.split(':').nth(8));
         lines.map(str::to_owned).collect()
     }
 
-    /// The public half.
+    /// Returns the public key.
     pub fn public(&self) -> String {
         self.run(&["--armor", "--export"], b"")
     }
 
-    /// A detached signature.
+    /// Returns a detached signature.
     pub fn sign(&self, payload: &str) -> String {
         self.sign_with(&[], payload)
     }
 
-    /// A detached signature made with these options.
+    /// Returns a detached signature with these options.
     pub fn sign_with(&self, options: &[&str], payload: &str) -> String {
         let sign = ["--armor", "--detach-sign"];
         self.run(&[options, &sign[..]].concat(), payload.as_bytes())
@@ -138,11 +138,11 @@ impl Gpg {
         self.fingerprints().pop().unwrap()
     }
 
-    /// Revokes the key with this certificate.
+    /// Revokes the key and returns the revocation certificate.
     pub fn revoke(&self) -> String {
         let primary = self.fingerprints().remove(0);
         let path = self.home.path().join("openpgp-revocs.d").join(format!("{primary}.rev"));
-        // gpg puts a colon before the armour, so that nobody revokes by mistake.
+        // gpg puts a colon before the armour, to prevent an accidental revocation.
         let revocation = fs::read_to_string(path).unwrap().replace(":-----BEGIN", "-----BEGIN");
         self.run(&["--import"], revocation.as_bytes());
         revocation[revocation.find("-----BEGIN").unwrap()..].to_owned()

@@ -1,16 +1,16 @@
-//! The official `sops`, with keys of age and of OpenPGP: it encrypts, and is the judge of what is decrypted.
+//! The official `sops` with age and OpenPGP keys. It encrypts, and its decryption is the reference.
 
 use std::{fs, path::Path, process::Command};
 
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// A room in which `sops` finds its own keys and nobody else's.
+/// A directory in which `sops` finds only its own keys.
 pub struct Sops {
     room: TempDir,
 }
 
-/// A key of age.
+/// An age key.
 #[derive(Clone)]
 pub struct AgeKey {
     pub identity: String,
@@ -18,7 +18,7 @@ pub struct AgeKey {
 }
 
 impl AgeKey {
-    /// A new one.
+    /// Creates a key.
     pub fn new() -> Self {
         let output = crate::isolated("age-keygen").output().expect("install age (apt-get install age)");
         let text = String::from_utf8(output.stdout).unwrap();
@@ -47,7 +47,7 @@ impl Sops {
         command
     }
 
-    /// What a program prints, which succeeds.
+    /// Returns the output of a program, which must succeed.
     pub fn run(&self, program: &str, arguments: &[&str]) -> String {
         let output = self.command(program).args(arguments).output();
         let output = output.unwrap_or_else(|error| panic!("{program}: {error}; .ci/test installs it"));
@@ -55,13 +55,13 @@ impl Sops {
         String::from_utf8(output.stdout).unwrap()
     }
 
-    /// Encrypts a text as the file of that name.
+    /// Encrypts a text as a file of that name.
     pub fn encrypt(&self, name: &str, text: &str, arguments: &[&str]) -> String {
         fs::write(self.room.path().join(name), text).unwrap();
         self.run("sops", &[&["--encrypt"], arguments, &[name]].concat())
     }
 
-    /// What `sops` decrypts a file to, with this identity.
+    /// Decrypts a file with `sops` and these identities.
     pub fn decrypt(&self, name: &str, text: &str, keys: &[&AgeKey]) -> Result<String, i32> {
         fs::write(self.room.path().join(name), text).unwrap();
         let keys: Vec<&str> = keys.iter().map(|key| key.identity.as_str()).collect();
@@ -73,13 +73,13 @@ impl Sops {
         }
     }
 
-    /// The same as documents.
+    /// Decrypts a file to documents.
     pub fn documents(&self, name: &str, text: &str, keys: &[&AgeKey]) -> Vec<Value> {
         let plain = self.decrypt(name, text, keys).unwrap();
         plain.split("\n---\n").map(|document| serde_yaml::from_str(document).unwrap()).collect()
     }
 
-    /// A new key of OpenPGP: its fingerprint, and the private key, without a passphrase.
+    /// Creates an OpenPGP key. Returns its fingerprint, and the private key without a passphrase.
     pub fn gpg_key(&self, algorithm: &str) -> (String, String) {
         let home = self.room.path().join("home/gnupg");
         fs::create_dir_all(&home).unwrap();
@@ -104,7 +104,7 @@ impl Sops {
 
 impl Drop for Sops {
     fn drop(&mut self) {
-        // The agent that gpg has started.
+        // Ends the agent that gpg started.
         let _ = self.command("gpgconf").args(["--kill", "all"]).status();
     }
 }

@@ -1,8 +1,8 @@
-//! A Git server over SSH on loopback: OpenSSH's own `sshd`, one process for each connection, run as the current user; with
-//! what a server can do wrong on the way there.
+//! A Git server over SSH on loopback: OpenSSH's `sshd`, one process per connection, as the current user, with fault
+//! injection.
 //!
-//! Invariant: users and groups are those of the server's own files, through `nss_wrapper`. The machine's do not count: one of
-//! them may be called `git`, or have another shell.
+//! Invariant: users and groups come from the server's own files, through `nss_wrapper`. The machine may have a user
+//! `git`, or another shell.
 
 use std::{
     fs::{self, File},
@@ -20,14 +20,14 @@ use tokio::{
     net::{TcpListener, TcpStream},
 };
 
-/// What the server does instead of answering well.
+/// A fault of the server.
 #[derive(Clone, Debug)]
 pub enum Fault {
-    /// Ends the connection after so many bytes.
+    /// Ends the connection after this many bytes.
     CutAfter(usize),
-    /// Says no more after so many bytes, and keeps the connection.
+    /// Sends nothing more after this many bytes, and keeps the connection.
     StallAfter(usize),
-    /// Says this, whatever it is asked, and keeps the connection.
+    /// Sends this without reading, and keeps the connection.
     Say(Vec<u8>),
 }
 
@@ -45,7 +45,7 @@ struct Shared {
     restarts: tokio::sync::watch::Sender<usize>,
 }
 
-/// A running server; it ends when it is dropped.
+/// A running server. It ends when this is dropped.
 pub struct SshServer {
     address: SocketAddr,
     root: PathBuf,
@@ -65,7 +65,7 @@ impl SshServer {
         Self::on(root, "127.0.0.1:0").await
     }
 
-    /// Serves on SSH's own port, at an address of loopback that nobody else has.
+    /// Serves on port 22, at an unused address of loopback.
     pub async fn start_on_port_22(root: &Path) -> Self {
         let unique = std::process::id() % 250;
         for last in 1..250 {
@@ -83,12 +83,12 @@ impl SshServer {
         );
     }
 
-    /// From now on there is a user `git`.
+    /// Adds a user `git`.
     pub fn add_git(&self) {
         self.write_users(&[USER, "git"]);
     }
 
-    /// Writes the users that `sshd` knows. Those who log in are other names of the one that runs this test.
+    /// Writes the users for `sshd`. All users who can log in are aliases of the current user.
     fn write_users(&self, names: &[&str]) {
         let room = fs::metadata(self.shared.room.path()).unwrap();
         let mut users = "root:x:0:0::/:/bin/sh\nsshd:x:65534:65534::/run/sshd:/bin/false\n".to_owned();
@@ -99,7 +99,7 @@ impl SshServer {
         fs::write(self.path("group"), format!("root:x:0:\nsshd:x:65534:\n{USER}:x:{}:\n", room.gid())).unwrap();
     }
 
-    /// The address of loopback that it listens on.
+    /// Returns its address of loopback.
     pub fn ip(&self) -> std::net::IpAddr {
         self.address.ip()
     }
@@ -110,7 +110,7 @@ impl SshServer {
 
     fn serve(root: &Path, listener: TcpListener) -> Self {
         check_nss_wrapper();
-        // Run by root, sshd insists on it.
+        // `sshd` requires this directory if it runs as root.
         let _ = fs::create_dir_all("/run/sshd");
         let address = listener.local_addr().unwrap();
         let shared = Arc::new(Shared {
@@ -136,7 +136,7 @@ impl SshServer {
         self.shared.room.path().join(name)
     }
 
-    /// Ends all connections, as when the machine starts anew.
+    /// Ends all connections, like a restart of the machine.
     pub fn restart(&self) {
         self.shared.restarts.send_modify(|count| *count += 1);
     }
@@ -144,7 +144,7 @@ impl SshServer {
     fn configure(&self, more: &str) {
         self.restart();
         let room = self.shared.room.path().display();
-        // A home without configuration of Git or of the shell.
+        // A home without configuration for Git or the shell.
         let config = format!(
             "SetEnv HOME={room} GIT_CONFIG_NOSYSTEM=1\nUsePAM no\nStrictModes no\nAuthorizedKeysFile {room}/authorized_keys\nPasswordAuthentication no\n\
              KbdInteractiveAuthentication no\nPermitRootLogin yes\nLogLevel VERBOSE\n{more}\n"
@@ -152,12 +152,12 @@ impl SshServer {
         fs::write(self.path("config"), config).unwrap();
     }
 
-    /// From now on the server knows version 0 of the protocol only.
+    /// Limits the server to version 0 of the protocol.
     pub fn speak_version_zero(&self) {
         self.configure("");
     }
 
-    /// From now on the server has new host keys of these kinds.
+    /// Replaces the host keys of these kinds.
     pub fn rotate(&self, kinds: &[&str]) {
         self.restart();
         for kind in ["ed25519", "ecdsa", "rsa"] {
@@ -170,8 +170,7 @@ impl SshServer {
         }
     }
 
-    /// From now on the host presents a certificate of its ed25519 key that this CA has signed, with these options of
-    /// `ssh-keygen`.
+    /// Makes the host present a certificate of its ed25519 key from this CA, with these options of `ssh-keygen`.
     pub fn certify(&self, ca: &Path, options: &[&str]) {
         let key = self.path("host_ed25519.pub");
         let mut command = crate::isolated("ssh-keygen");
@@ -181,17 +180,17 @@ impl SshServer {
         self.configure(&format!("AcceptEnv GIT_PROTOCOL\nHostCertificate {}", certificate.display()));
     }
 
-    /// The host's public key of a kind.
+    /// Returns the host's public key of a kind.
     pub fn host_key(&self, kind: &str) -> String {
         fs::read_to_string(self.path(&format!("host_{kind}.pub"))).unwrap().trim().to_owned()
     }
 
-    /// What `ssh-keygen -l` calls the fingerprint of the host's key of a kind.
+    /// Returns the fingerprint of the host's key of a kind, as in `ssh-keygen -l`.
     pub fn fingerprint(&self, kind: &str) -> String {
         fingerprint(&self.path(&format!("host_{kind}.pub")))
     }
 
-    /// The server's name in `known_hosts`.
+    /// Returns the server's name in `known_hosts`.
     pub fn name(&self) -> String {
         match self.address.port() {
             22 => self.address.ip().to_string(),
@@ -199,18 +198,18 @@ impl SshServer {
         }
     }
 
-    /// What `ssh-keyscan` would print for these kinds of keys.
+    /// Returns the output of `ssh-keyscan` for these kinds of keys.
     pub fn known_hosts(&self, kinds: &[&str]) -> String {
         let line = |kind: &&str| format!("{} {}\n", self.name(), self.host_key(kind));
         kinds.iter().map(line).collect::<Vec<_>>().concat()
     }
 
-    /// From now on a key alone is not enough.
+    /// Requires two keys from now on.
     pub fn want_two_keys(&self) {
         self.configure("AuthenticationMethods publickey,publickey");
     }
 
-    /// From now on a password lets in, and nothing else.
+    /// Accepts only a password from now on.
     pub fn want_a_password(&self) {
         // The first value of a setting counts.
         self.restart();
@@ -219,17 +218,17 @@ impl SshServer {
         fs::write(self.path("config"), config).unwrap();
     }
 
-    /// From now on a connection carries so many channels.
+    /// Limits the number of channels of a connection.
     pub fn allow_channels(&self, most: usize) {
         self.configure(&format!("AcceptEnv GIT_PROTOCOL\nMaxSessions {most}"));
     }
 
-    /// From now on this public key lets in, to nothing but Git.
+    /// Accepts this public key, only for Git.
     pub fn authorize(&self, public: &str) {
         self.authorize_for(public, "exec git-shell -c \\\"$SSH_ORIGINAL_COMMAND\\\"");
     }
 
-    /// From now on this public key lets in, to nothing but this command in the directory of the repositories.
+    /// Accepts this public key, only for this command in the directory of the repositories.
     pub fn authorize_for(&self, public: &str, command: &str) {
         let command = format!("cd '{}' && {command}", self.root.display());
         let mut lines = fs::read_to_string(self.path("authorized_keys")).unwrap_or_default();
@@ -237,69 +236,69 @@ impl SshServer {
         fs::write(self.path("authorized_keys"), lines).unwrap();
     }
 
-    /// From now on no key lets in.
+    /// Accepts no key any more.
     pub fn authorize_nobody(&self) {
         self.restart();
         fs::write(self.path("authorized_keys"), "").unwrap();
     }
 
-    /// `ssh://<user>@127.0.0.1:<port>/<directory>/<name>`
+    /// Returns `ssh://<user>@127.0.0.1:<port>/<directory>/<name>`.
     pub fn url(&self, name: &str) -> String {
         format!("ssh://{USER}@{}{}/{name}", self.address, self.root.display())
     }
 
-    /// `<user>@127.….…:<name>`
+    /// Returns `<user>@127.….…:<name>`.
     pub fn scp(&self, name: &str) -> String {
         assert_eq!(self.address.port(), 22);
         format!("{USER}@{}:{name}", self.address.ip())
     }
 
-    /// The port that it listens on.
+    /// Returns its port.
     pub fn port(&self) -> u16 {
         self.address.port()
     }
 
-    /// From now on connections go wrong in this way, or not at all.
+    /// Sets or removes the fault of connections.
     pub fn fail(&self, fault: impl Into<Option<Fault>>) {
         self.restart();
         self.shared.levers.lock().fault = fault.into();
     }
 
-    /// Connections since the last call.
+    /// Returns the number of connections since the last call.
     pub fn take_connections(&self) -> usize {
         std::mem::take(&mut self.shared.levers.lock().connections)
     }
 
-    /// Connections that have ended.
+    /// Returns the number of ended connections.
     pub fn ended(&self) -> usize {
         self.shared.levers.lock().ended
     }
 
-    /// What `sshd` has logged.
+    /// Returns the log of `sshd`.
     pub fn log(&self) -> String {
         fs::read_to_string(self.path("log")).unwrap_or_default()
     }
 
-    /// Bytes that went to clients since the last call, as they were on the wire.
+    /// Returns the bytes sent to clients since the last call, as on the wire.
     pub fn take_bytes(&self) -> usize {
         std::mem::take(&mut self.shared.levers.lock().bytes_out)
     }
 }
 
-/// The name under which the one that runs this test logs in.
+/// The user name for logins as the current user.
 pub const USER: &str = "tester";
 
-/// Debian's package libnss-wrapper.
+/// The library of Debian's package libnss-wrapper.
 const NSS_WRAPPER: &str = "libnss_wrapper.so";
 
-/// Fails where the library is missing: the linker would only warn, and `sshd` would know the machine's users.
+/// Fails if the library is missing. The linker would only warn, and `sshd` would use the machine's users.
 fn check_nss_wrapper() {
     let said = crate::isolated("sh").args(["-c", ":"]).env("LD_PRELOAD", NSS_WRAPPER).output().unwrap().stderr;
     let said = String::from_utf8_lossy(&said);
     assert!(said.is_empty(), "`nss_wrapper` is installed (apt-get install libnss-wrapper): {said}");
 }
 
-/// Makes a key pair with `ssh-keygen`; the files are `path` and `path` with `.pub`.
+/// Creates a key pair with `ssh-keygen` in the files `path` and `path` with `.pub`.
 pub fn generate(path: &Path, kind: &str, more: &[&str]) {
     let mut command = crate::isolated("ssh-keygen");
     command.args(["-q", "-t", kind, "-C", "test", "-f"]).arg(path).args(more);
@@ -310,7 +309,7 @@ pub fn generate(path: &Path, kind: &str, more: &[&str]) {
     assert!(made.expect("`ssh-keygen` is installed (apt-get install openssh-client)").success());
 }
 
-/// The fingerprint of a public key in a file, as `ssh-keygen -l` prints it.
+/// Returns the fingerprint of a public key file, as `ssh-keygen -l` prints it.
 pub fn fingerprint(path: &Path) -> String {
     let output = crate::isolated("ssh-keygen").arg("-lf").arg(path).output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
@@ -336,7 +335,7 @@ async fn serve(shared: &Shared, mut stream: TcpStream) {
     };
     if let Some(Fault::Say(words)) = &fault {
         let _ = stream.write_all(words).await;
-        // Until the client has had enough.
+        // Keeps the connection until the client closes it.
         let _ = tokio::io::copy(&mut stream, &mut tokio::io::sink()).await;
         return;
     }
@@ -360,7 +359,7 @@ async fn serve(shared: &Shared, mut stream: TcpStream) {
     drop(command);
     let (mut from_sshd, mut to_sshd) = mine.into_split();
     let (mut from_client, mut to_client) = stream.into_split();
-    // Ends with the connection.
+    // The tasks end with the connection.
     let mut forward = tokio::task::JoinSet::new();
     forward.spawn(async move {
         let _ = tokio::io::copy(&mut from_client, &mut to_sshd).await;
@@ -389,7 +388,7 @@ async fn serve(shared: &Shared, mut stream: TcpStream) {
     let _ = child.wait().await;
 }
 
-/// Sockets of the runtime do not block, and sshd expects one that does.
+/// Makes a socket blocking, as `sshd` expects. Sockets of the runtime are non-blocking.
 fn set_blocking(socket: &OwnedFd) {
     std::os::unix::net::UnixStream::from(socket.try_clone().unwrap()).set_nonblocking(false).unwrap();
 }

@@ -1,4 +1,4 @@
-//! A private CA, and a listener with TLS on loopback.
+//! A private CA, and a TLS listener on loopback.
 
 use std::{net::SocketAddr, sync::Arc};
 
@@ -6,7 +6,7 @@ use rustls::{RootCertStore, ServerConfig, pki_types::PrivateKeyDer, server::WebP
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::{TlsAcceptor, server::TlsStream};
 
-/// A certificate and its private key as PEM.
+/// A certificate and its private key in PEM format.
 pub struct Pair {
     pub certificate: String,
     pub key: String,
@@ -20,7 +20,7 @@ pub struct PrivateCa {
 
 impl PrivateCa {
     pub fn new() -> Self {
-        // Fails only if a provider is installed already.
+        // An error means that a provider is installed already.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let mut parameters = rcgen::CertificateParams::new(Vec::new()).unwrap();
         parameters.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
@@ -30,24 +30,24 @@ impl PrivateCa {
         Self { issuer: rcgen::Issuer::new(parameters, key), certificate }
     }
 
-    /// Its certificate as PEM.
+    /// Returns its certificate in PEM format.
     pub fn pem(&self) -> String {
         self.certificate.pem()
     }
 
-    /// A store that trusts it.
+    /// Returns a store that trusts it.
     pub fn store(&self) -> RootCertStore {
         let mut store = RootCertStore::empty();
         store.add(self.certificate.der().clone()).unwrap();
         store
     }
 
-    /// A certificate for a name, for a server or a client.
+    /// Issues a certificate for a name, for a server or a client.
     pub fn issue(&self, name: &str) -> Pair {
         self.issue_with(name, |_| {})
     }
 
-    /// A certificate that is changed before it is signed.
+    /// Issues a certificate after `change` has modified it.
     pub fn issue_with(&self, name: &str, change: impl FnOnce(&mut rcgen::CertificateParams)) -> Pair {
         let mut parameters = rcgen::CertificateParams::new(vec![name.to_owned()]).unwrap();
         change(&mut parameters);
@@ -56,18 +56,18 @@ impl PrivateCa {
         Pair { certificate: certificate.pem(), key: key.serialize_pem() }
     }
 
-    /// A server with a certificate for a name.
+    /// Returns the configuration of a server with a certificate for a name.
     pub fn server(&self, name: &str) -> ServerConfig {
         Self::server_with(&self.issue(name))
     }
 
-    /// A server with this certificate.
+    /// Returns the configuration of a server with this certificate.
     pub fn server_with(pair: &Pair) -> ServerConfig {
         let (certificates, key) = pair.der();
         ServerConfig::builder().with_no_client_auth().with_single_cert(certificates, key).unwrap()
     }
 
-    /// A server that lets in only clients with a certificate of this CA.
+    /// Returns the configuration of a server that requires client certificates of this CA.
     pub fn server_for_clients(&self, name: &str) -> ServerConfig {
         let verifier = WebPkiClientVerifier::builder(Arc::new(self.store())).build().unwrap();
         let (certificates, key) = self.issue(name).der();

@@ -1,4 +1,4 @@
-//! A world to test the agent in: a cluster, a Git repository, and the real agent between them.
+//! A world for tests of the agent: a cluster, a Git repository, and the real agent.
 //!
 //! ```ignore
 //! let mut world = World::new().await;
@@ -10,8 +10,8 @@
 //! world.until("reverted", |w| w.data("a") == "1").await;
 //! ```
 //!
-//! The cluster is embedded in this process, unless `MAINSTAY_TEST_KUBECONFIG` names another one. States are awaited: on
-//! the embedded cluster through its own event log, elsewhere by looking again and again.
+//! The cluster is embedded in this process, or the external one of `MAINSTAY_TEST_KUBECONFIG`. Waiting uses the event
+//! log of the embedded cluster, and polling elsewhere.
 
 use std::{
     net::SocketAddr,
@@ -44,72 +44,72 @@ use super::{
     server::TestServer,
 };
 
-/// Namespace of the GitSyncs and of what they apply. Whatever else tests make that lies in no namespace of theirs has a
-/// name or an API group that begins like this, so that they can delete it on a cluster that is not theirs.
+/// Namespace of the GitSyncs and their objects. All other objects of tests have a name or API group with this prefix,
+/// so that they can be deleted from an external cluster.
 pub const NAMESPACE: &str = "mainstay-tests";
-/// Longest wait for anything.
+/// Default timeout of waits.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// How often a condition is looked at that no event of the cluster announces.
+/// Polling interval for conditions without an event of the cluster.
 const LOOK_EVERY: Duration = Duration::from_millis(25);
 
 /// A cluster, a repository and an agent.
 pub struct World {
     /// The cluster.
     pub server: TestServer,
-    /// Nobody else uses the cluster meanwhile, where it is not this world's own.
+    /// The exclusive use of an external cluster.
     turn: Option<Turn>,
     /// The repository.
     pub remote: Remote,
-    /// What the agent tells, from the beginning.
+    /// The agent's messages from its start.
     pub messages: broadcast::Receiver<Message>,
     emitter: Emitter,
     nudge: Nudge,
-    /// In which time the agent audits each object once; by default never.
+    /// Interval in which the agent audits each object once; by default never.
     pub audit: Duration,
-    /// The directory that is shared with a renderer; by default there is none.
+    /// The directory shared with a renderer; by default none.
     pub renderer: Option<std::path::PathBuf>,
     mirrors: tempfile::TempDir,
     agent: Option<Agent>,
-    /// How long the agent waits for Git.
+    /// The agent's deadlines for Git.
     pub deadlines: mainstay_git::Deadlines,
-    /// Hosts whose addresses the agent knows without asking anybody.
+    /// Hosts that the agent resolves without DNS.
     pub hosts: std::collections::HashMap<String, std::net::IpAddr>,
-    /// What repositories of other namespaces than the agent's may be in; by default everything.
+    /// Networks allowed for repositories outside of the agent's namespace; by default all.
     pub allow_networks: Vec<mainstay_object::egress::Network>,
-    /// Whose rights GitSyncs of other namespaces than the agent's have that name nobody.
+    /// Default ServiceAccount of GitSyncs outside of the agent's namespace.
     pub default_service_account: Option<String>,
-    /// How much the agent takes from Git.
+    /// The agent's limits for Git.
     pub limits: mainstay_git::Limits,
-    /// What the operator of the agent decides about Functions.
+    /// The operator's settings for Functions.
     pub functions: mainstay_function::Settings,
-    /// The hosts of APIRules.
+    /// The operator's settings for APIRules.
     pub exposure: mainstay_exposure::Settings,
-    /// Parts that the agent runs.
+    /// The components that the agent runs.
     pub components: mainstay::Components,
-    /// How long the agent's work may stand still.
+    /// How long the agent's work may make no progress.
     pub stuck_after: Duration,
-    /// Where the agent serves its health.
+    /// The address of the agent's health endpoint.
     pub listen: Option<SocketAddr>,
-    /// Where the agent receives webhooks.
+    /// The agent's listener for webhooks.
     pub receive: Option<agent::Receive>,
-    /// Where the agent answers the API server.
+    /// The agent's admission webhooks.
     pub admit: Option<agent::Admit>,
-    /// Whether agents know a pod of theirs, which has the name of their identity.
+    /// Whether agents run in pods that are named like their identity.
     pub in_pods: bool,
-    /// What clients of the agent may cost.
+    /// Limits for clients of the agent.
     pub clients: Limits,
-    /// Through which the agent's requests go.
+    /// The gate for the agent's requests.
     pub gate: Gate,
-    /// What stands between the gate and the cluster.
+    /// Replaces the client between the gate and the cluster.
     pub wire: Option<Wire>,
-    /// Longest wait for anything.
+    /// Timeout of waits.
     pub patience: Duration,
-    /// What its pods run on, where they are more than simulated.
+    /// The node of its pods, if they are real processes.
     pub machine: Option<Machine>,
     asked: AtomicU64,
 }
 
-/// Makes a client's way to the cluster another one.
+/// Wraps a client of the cluster.
 pub type Wire = Arc<dyn Fn(kube::Client) -> kube::Client + Send + Sync>;
 
 /// A running agent.
@@ -119,10 +119,10 @@ pub struct Agent {
 }
 
 impl Agent {
-    /// Kills it between two of its steps, as `kill -9` would.
+    /// Kills it between two of its steps, like SIGKILL.
     pub async fn kill(self) {
         self.task.abort();
-        // Cancelled, or already broken: either way it is gone.
+        // The task may have failed before; it has ended in either case.
         let _ = self.task.await;
     }
 }
@@ -144,7 +144,7 @@ impl Drop for World {
     }
 }
 
-/// Converts Functions where their definition says so, as the agent's webhook does on other clusters.
+/// Converts Functions between their versions, like the agent's webhook on other clusters.
 fn converted(object: &mut Value, to: &str) {
     if let Some(version) = mainstay_function::admission::Version::of(to) {
         mainstay_function::admission::convert(object, version);
@@ -152,7 +152,7 @@ fn converted(object: &mut Value, to: &str) {
 }
 
 impl World {
-    /// A cluster with our definitions and a GitRepository `repo`; the agent is not running yet.
+    /// Returns a cluster with Mainstay's CRDs and a GitRepository `repo`. The agent does not run yet.
     pub async fn new() -> Self {
         match External::from_environment().await {
             None => Self::of(EmbeddedCluster::new(Options { converter: Some(converted), ..Options::default() })),
@@ -165,7 +165,7 @@ impl World {
         }
     }
 
-    /// The same with an embedded cluster of one's own. Needs a runtime for its controllers.
+    /// Returns a world on its own embedded cluster. Needs a runtime for its controllers.
     pub fn of(server: EmbeddedCluster) -> Self {
         server.start_controllers();
         let world = Self::over(TestServer::Embedded(server));
@@ -220,7 +220,7 @@ impl World {
         }
     }
 
-    /// Adds a GitRepository without credentials.
+    /// Creates a GitRepository without credentials.
     pub fn repository(&self, name: &str, url: &str) {
         self.create(
             "serverless.kyma-project.io/v1alpha1",
@@ -233,7 +233,7 @@ impl World {
         );
     }
 
-    /// Adds a GitSync of the repository; `spec` is merged over the defaults.
+    /// Creates a GitSync of the repository; `spec` is merged over the defaults.
     pub fn sync(&self, name: &str, spec: Value) {
         let mut whole = json!({"gitRepository": "repo", "interval": "1h"});
         json_patch::merge(&mut whole, &spec);
@@ -248,7 +248,7 @@ impl World {
         );
     }
 
-    /// Starts the agent, without election.
+    /// Starts the agent without leader election.
     pub fn start(&mut self) {
         self.start_as("agent", false);
     }
@@ -296,27 +296,26 @@ impl World {
         self.agent = Some(Agent { stop, task: tokio::spawn(running) });
     }
 
-    /// Where agents keep what they keep on the disk.
+    /// Returns the directory of the agents' data.
     pub fn disk(&self) -> &std::path::Path {
         self.mirrors.path()
     }
 
-    /// How many mirrors the agents have on the disk.
+    /// Returns the number of the agents' mirrors on disk.
     pub fn mirrors(&self) -> usize {
         let agents = std::fs::read_dir(self.mirrors.path()).unwrap();
         let mirrors = agents.flat_map(|agent| std::fs::read_dir(agent.unwrap().path()).unwrap());
         mirrors.filter(|mirror| mirror.as_ref().unwrap().path().extension().is_some_and(|end| end == "git")).count()
     }
 
-    /// Adds the GitSync `demo`, starts the agent, and waits until it is ready at the newest commit.
+    /// Creates the GitSync `demo`, starts the agent, and waits until it is ready at the newest commit.
     pub async fn synced(&mut self, spec: Value) {
         self.sync("demo", spec);
         self.start();
         self.ready("demo").await;
     }
 
-    /// Waits for something. Where the gate shuts before that, the agent is killed there and another one goes on. Whether
-    /// it was.
+    /// Waits for a condition. If the gate closes first, kills the agent and starts another one. Returns whether it did.
     pub async fn cut_off_or(&mut self, wait: impl AsyncFn(&Self)) -> bool {
         let gate = self.gate.clone();
         let shut = tokio::select! {
@@ -332,17 +331,17 @@ impl World {
         shut
     }
 
-    /// Lets the agent run on by itself, so that another one can be started beside it.
+    /// Detaches the running agent, so that another one can be started beside it.
     pub fn detach(&mut self) -> Agent {
         self.agent.take().unwrap()
     }
 
-    /// Whether the agent runs, and has not ended by itself.
+    /// Whether the agent is running.
     pub fn agent_runs(&self) -> bool {
         self.agent.as_ref().is_some_and(|agent| !agent.task.is_finished())
     }
 
-    /// Kills the agent between two of its steps, as `kill -9` would.
+    /// Kills the agent between two of its steps, like SIGKILL.
     pub async fn kill(&mut self) {
         if let Some(agent) = self.agent.take() {
             agent.kill().await;
@@ -356,23 +355,23 @@ impl World {
         agent.task.await.unwrap().unwrap();
     }
 
-    /// Makes the agent look at the remotes now, as `mainstay dev` does when a local repository changes.
+    /// Makes the agent poll the remotes now, as `mainstay dev` does when a local repository changes.
     pub fn look(&self) {
         self.nudge.look_now();
     }
 
-    /// Does something in the cluster as a field manager.
+    /// Sends a request as a field manager.
     pub fn try_as(&self, manager: &str, call: Call) -> Result<Value, Status> {
         self.server.call(&Caller::new(manager), call)
     }
 
-    /// Does something in the cluster as a field manager, which must succeed.
+    /// Sends a request as a field manager. It must succeed.
     #[track_caller]
     pub fn write_as(&self, manager: &str, call: Call) -> Value {
         self.server.must_call(manager, call)
     }
 
-    /// The Lease of an agent is held, as it is in a cluster: the agents of worlds have none unless a test gives them one.
+    /// Creates the Lease of an agent, as in a cluster. Agents of worlds have none otherwise.
     pub fn hold_lease(&self) {
         let spec = json!({
             "holderIdentity": "one", "leaseDurationSeconds": 3600, "renewTime": "2099-01-01T00:00:00.000000Z",
@@ -387,7 +386,7 @@ impl World {
         self.write_as("test", Call::new(api_version, resource, namespace, "", Action::Create(object)))
     }
 
-    /// Merge-patches an object of the namespace as a person with `kubectl edit` does.
+    /// Merge-patches an object of the namespace, as a user does with `kubectl edit`.
     #[track_caller]
     pub fn edit(&self, api_version: &str, resource: &str, name: &str, patch: Value) -> Value {
         let action = Action::Patch(Form::Merge, patch);
@@ -400,7 +399,7 @@ impl World {
         let mut object = json!({"apiVersion": "v1", "kind": kind, "metadata": {"name": name, "namespace": NAMESPACE}});
         json_patch::merge(&mut object, &patch);
         let call = |name, action| Call::new("v1", resource, NAMESPACE, name, action);
-        // Others may create or delete it between the two requests.
+        // Another client may create or delete it between the two requests.
         loop {
             match self.try_as("kubectl-edit", call(name, Action::Patch(Form::Merge, patch.clone()))) {
                 Ok(_) => return,
@@ -415,7 +414,7 @@ impl World {
         }
     }
 
-    /// Sets these keys of a Secret of the namespace, which is created if it is missing.
+    /// Sets these keys of a Secret in the namespace. Creates it if it is missing.
     #[track_caller]
     pub fn set_secret(&self, name: &str, data: Value) {
         self.edit_or_create("secrets", "Secret", name, json!({"stringData": data}));
@@ -428,12 +427,12 @@ impl World {
         self.write_as("kubectl", Call::new(api_version, resource, NAMESPACE, name, action));
     }
 
-    /// An object of the namespace.
+    /// Returns an object of the namespace.
     pub fn get(&self, api_version: &str, resource: &str, name: &str) -> Option<Arc<Value>> {
         self.server.object(api_version, resource, NAMESPACE, name)
     }
 
-    /// `data.key` of a ConfigMap of the namespace, or "absent".
+    /// Returns `data.key` of a ConfigMap in the namespace, or `absent`.
     pub fn data(&self, name: &str) -> String {
         let map = self.get("v1", "configmaps", name);
         map.and_then(|map| map["data"]["key"].as_str().map(str::to_owned)).unwrap_or_else(|| "absent".to_owned())
@@ -445,17 +444,17 @@ impl World {
         self.edit("mainstay.dev/v1alpha1", "gitsyncs", name, json!({"metadata": {"annotations": {annotation: value}}}));
     }
 
-    /// The status of a GitSync; null if it has none.
+    /// Returns the status of a GitSync; null without a status.
     pub fn status(&self, sync: &str) -> Value {
         self.get("mainstay.dev/v1alpha1", "gitsyncs", sync).map(|sync| sync["status"].clone()).unwrap_or_default()
     }
 
-    /// `<status> <reason>: <message>` of a condition; "absent" without it.
+    /// Returns `<status> <reason>: <message>` of a condition; `absent` without it.
     pub fn condition(&self, sync: &str, kind: &str) -> String {
         condition_of(&self.status(sync), kind)
     }
 
-    /// Waits until the cluster is as wanted.
+    /// Waits until a condition holds.
     pub async fn until(&self, what: &str, wanted: impl Fn(&Self) -> bool) {
         let statuses = || {
             let syncs = self.server.objects("mainstay.dev/v1alpha1", "gitsyncs", None);
@@ -464,7 +463,7 @@ impl World {
         self.until_or(what, wanted, statuses).await;
     }
 
-    /// Waits until the cluster is as wanted; shows something when it is not.
+    /// Waits until a condition holds. Prints `shown` if it fails.
     pub async fn until_or(&self, what: &str, wanted: impl Fn(&Self) -> bool, shown: impl Fn() -> String) {
         let mut events = match &self.server {
             TestServer::Embedded(server) => Some(server.subscribe()),
@@ -473,7 +472,7 @@ impl World {
         let reached = async {
             while !wanted(self) {
                 match &mut events {
-                    // Most of what is awaited is an event of the cluster; what is not is looked at now and then.
+                    // Most conditions follow from an event of the cluster. Others are polled.
                     Some(events) => drop(tokio::time::timeout(LOOK_EVERY, events.next()).await),
                     None => tokio::time::sleep(LOOK_EVERY).await,
                 }
@@ -496,40 +495,40 @@ impl World {
         .await;
     }
 
-    /// Commits what was staged, asks for a sync, and waits until it is applied.
+    /// Commits the staged files, requests a sync, and waits until it is applied.
     pub async fn commit(&mut self, sync: &str, message: &str) {
         self.remote.commit(message);
         self.ask(sync).await;
         self.ready(sync).await;
     }
 
-    /// Commits what was staged, asks for a sync, and waits for the answer, whatever it is.
+    /// Commits the staged files, requests a sync, and waits until it is handled. Returns the commit.
     pub async fn try_commit(&mut self, sync: &str, message: &str) -> String {
         let commit = self.remote.commit(message);
         self.ask(sync).await;
         commit
     }
 
-    /// Asks for a sync as `mainstay sync` does, and waits until the status answers.
+    /// Requests a sync like `mainstay sync`, and waits until the status acknowledges it.
     pub async fn ask(&self, sync: &str) {
         let request = self.request(sync);
         self.until(&format!("{sync} to answer {request}"), |w| w.status(sync)["lastHandledRequest"] == *request).await;
     }
 
-    /// Asks for a sync as `mainstay sync` does, and waits for nothing.
+    /// Requests a sync like `mainstay sync`, without waiting.
     pub fn request(&self, sync: &str) -> String {
         let request = format!("request {}", self.asked.fetch_add(1, Ordering::Relaxed));
         self.annotate_sync(sync, "mainstay.dev/requestedAt", &request);
         request
     }
 
-    /// Lifts the guards of pruning for a commit and waits for what follows.
+    /// Allows a commit to exceed the prune guards, and waits for the result.
     pub async fn allow_prune(&self, sync: &str, commit: &str) {
         self.annotate_sync(sync, "mainstay.dev/allow-prune", commit);
         self.ask(sync).await;
     }
 
-    /// Changes the spec of a GitSync and waits until the change was acted on.
+    /// Changes the spec of a GitSync and waits until the change is handled.
     pub async fn change(&self, sync: &str, spec: Value) {
         let changed = self.edit("mainstay.dev/v1alpha1", "gitsyncs", sync, json!({"spec": spec}));
         let generation = changed["metadata"]["generation"].clone();
@@ -537,7 +536,7 @@ impl World {
         self.until("the change is acted on", |w| w.status(sync)["observedGeneration"] == generation).await;
     }
 
-    /// What the status says of a failed object; "" when it does not name it.
+    /// Returns the failure of an object in the status; empty if it is not listed.
     pub fn failure(&self, sync: &str, object: &str) -> String {
         let status = self.status(sync);
         let all = status["failures"].as_array().cloned().unwrap_or_default();
@@ -547,13 +546,13 @@ impl World {
         })
     }
 
-    /// The UID of an object of the namespace.
+    /// Returns the UID of an object in the namespace.
     #[track_caller]
     pub fn uid(&self, api_version: &str, resource: &str, name: &str) -> String {
         self.get(api_version, resource, name).unwrap()["metadata"]["uid"].as_str().unwrap().to_owned()
     }
 
-    /// Names of the ConfigMaps of the namespace, without the inventories and what every namespace has.
+    /// Returns the names of ConfigMaps in the namespace, without inventories and the cluster's own.
     pub fn config_maps(&self) -> Vec<String> {
         let all = self.server.objects("v1", "configmaps", Some(NAMESPACE));
         let names = all.iter().map(|map| map["metadata"]["name"].as_str().unwrap().to_owned());
@@ -566,7 +565,7 @@ impl World {
         self.until(&what, |w| w.condition(sync, kind).starts_with(beginning)).await;
     }
 
-    /// Makes the next matching request fail: `verb` and `resource` as [`Fault`] has them, empty for any.
+    /// Makes the next matching requests fail. `verb` and `resource` are as in [`Fault`]; empty matches all.
     pub fn fail_next(&self, verb: &str, resource: &str, name: &str, code: u16, times: u32) {
         self.levers().fail_next(Fault {
             verb: verb.into(),
@@ -578,13 +577,13 @@ impl World {
         });
     }
 
-    /// Faults for the requests of the agents, and counts of these requests.
+    /// Returns the fault injection for the agents' requests, with their counts.
     pub fn levers(&self) -> &FaultInjection {
         self.gate.levers()
     }
 
-    /// Requests so far, by `<verb> <resource>`, without watches, the Lease, and the status of GitRepositories, which is written
-    /// beside everything else.
+    /// Returns the counts of requests by `<verb> <resource>`, without watches, the Lease, and statuses of
+    /// GitRepositories, whose writes are independent of tests.
     pub fn requests(&self) -> Vec<(String, u64)> {
         let counts = self.levers().counts();
         let counts = counts.iter().filter(|c| c.verb != "watch" && !c.resource.starts_with("leases"));
@@ -593,7 +592,7 @@ impl World {
     }
 }
 
-/// `<status> <reason>: <message>` of a condition in a status; "absent" without it.
+/// Returns `<status> <reason>: <message>` of a condition in a status; `absent` without it.
 pub fn condition_of(status: &Value, kind: &str) -> String {
     let all = status["conditions"].as_array().cloned().unwrap_or_default();
     let found = all.iter().find(|condition| condition["type"] == kind);
@@ -604,10 +603,10 @@ pub fn condition_of(status: &Value, kind: &str) -> String {
     )
 }
 
-/// An address that nothing listens on yet, with a port that no outgoing connection is given meanwhile.
+/// Returns an address without a listener, with a port outside of the range for outgoing connections.
 pub fn free_address() -> SocketAddr {
     static TAKEN: AtomicU32 = AtomicU32::new(0);
-    // Several of these processes run at the same time.
+    // Several test processes run concurrently.
     let first = std::process::id().wrapping_mul(97);
     loop {
         let number = first.wrapping_add(TAKEN.fetch_add(1, Ordering::Relaxed)) % 9000;
@@ -618,7 +617,7 @@ pub fn free_address() -> SocketAddr {
     }
 }
 
-/// A GitSync document of the GitRepository `repo`, whose objects go with it.
+/// Returns a GitSync document for the GitRepository `repo`. Its objects are deleted with it.
 pub fn git_sync(name: &str, base_dir: &str) -> String {
     json!({
         "apiVersion": "mainstay.dev/v1alpha1", "kind": "GitSync",

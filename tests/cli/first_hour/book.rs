@@ -1,10 +1,10 @@
-//! The blocks of the README and of the pages of the book: the commands of those marked `sh`, and manifests.
+//! Reads the code blocks of the README and the book: commands in `sh` blocks, and manifests.
 
 use std::{fs, path::PathBuf};
 
 use mainstay_testkit::markdown;
 
-/// Pages whose commands a test of their own runs.
+/// Pages whose commands another test runs.
 const TESTED_ELSEWHERE: [&str; 2] = ["moving.md", "tutorials/"];
 /// Pages that repeat commands of the README.
 const REPEATING: [&str; 3] = ["start/quick-start.md", "start/install.md", "develop/tests.md"];
@@ -14,7 +14,7 @@ fn read(path: &str) -> String {
     fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// The pages in the order of the book's summary.
+/// Returns the pages in the order of the book's summary.
 fn pages() -> Vec<String> {
     let summary = read("docs/SUMMARY.md");
     let links = summary.lines().filter_map(|line| line.split_once("](")?.1.split_once(')'));
@@ -29,7 +29,7 @@ fn commands_of(path: &str) -> Vec<String> {
     scripts.flat_map(|block| markdown::commands(&block.text)).collect()
 }
 
-/// The commands of the README, then those of the book, in their order.
+/// Returns the commands of the README, then those of the book, in order.
 pub(super) fn commands() -> Vec<String> {
     let mut all = commands_of("README.md");
     let readme = all.clone();
@@ -43,7 +43,7 @@ pub(super) fn commands() -> Vec<String> {
     all
 }
 
-/// The block marked `yaml` of a page with this in it.
+/// Returns the `yaml` block of a page that contains a text.
 pub(super) fn manifest(page: &str, with: &str) -> String {
     let blocks = markdown::blocks(&read(page));
     let found = blocks.into_iter().find(|block| block.language == "yaml" && block.text.contains(with));

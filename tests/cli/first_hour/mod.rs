@@ -1,4 +1,4 @@
-//! The first hour: every command of the README and of the book, in their order, and what it prints.
+//! Runs every command of the README and the book in order, and compares the output.
 
 mod book;
 mod rows;
@@ -18,17 +18,17 @@ use mainstay_testkit::{
 };
 use rows::{ROWS, Row, Scene};
 
-/// Longest wait for a command, and for its effect. The first command with Functions builds four of them.
+/// Deadline of a command and of its effect. The first command with Functions builds four of them.
 const PATIENCE: Duration = Duration::from_mins(4);
 
-/// Texts that stand for what is known only at run time.
+/// Placeholders, and their values at run time.
 type Names<'a> = &'a [(&'a str, String)];
 
 fn named(script: &str, names: Names<'_>) -> String {
     names.iter().fold(script.to_owned(), |script, (name, value)| script.replace(name, value))
 }
 
-/// Runs one command, and looks at what it says and does.
+/// Runs a command and checks its output and effect.
 async fn play(session: &mut Session, row: &Row, names: Names<'_>) -> Said {
     if !row.before.is_empty() {
         session.run(&named(row.before, names)).await;
@@ -44,7 +44,7 @@ async fn play(session: &mut Session, row: &Row, names: Names<'_>) -> Said {
     said
 }
 
-/// Runs a command, if `repeated` again and again, until it is as expected and does not fail.
+/// Runs a command until it succeeds as expected; only once unless `repeated`.
 async fn until(session: &mut Session, script: &str, repeated: bool, holds: impl Fn(&Said) -> bool) -> Said {
     let began = Instant::now();
     loop {
@@ -122,7 +122,7 @@ async fn a_cluster_follows_a_repository_and_is_freed_as_the_book_says() {
     let mut agent = None;
     for row in of(Scene::Cluster) {
         let said = play(&mut session, row, &names).await;
-        // The embedded cluster pretends to run the Deployment; its agent runs here.
+        // The Deployment is simulated in the embedded cluster; the agent runs here.
         if said.out.contains("deployment.apps/mainstay created") {
             agent = Some(shell.agent("agent").await);
         } else if row.command == "mainstay identity" {

@@ -1,32 +1,32 @@
-//! The commands of the README and of the book in their order: where each is run, how, and what it prints.
+//! The commands of the README and the book in order: where and how each runs, and its output.
 
-/// Where commands are run, one after the other.
+/// The environment of a sequence of commands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Scene {
-    /// A fresh clone, and a terminal beside `mainstay dev`.
+    /// A new clone, and a terminal beside `mainstay dev`.
     Demo,
-    /// A cluster, from nothing to an agent and back, and to an agent again.
+    /// A cluster: install, uninstall, and install again.
     Cluster,
-    /// `mainstay dev` with the example of Functions.
+    /// `mainstay dev` with the example Functions.
     Functions,
-    /// Not here, with the reason.
+    /// Not run here, with the reason.
     Elsewhere(&'static str),
 }
 
 /// One command.
 pub(super) struct Row {
     pub(super) scene: Scene,
-    /// As the README or the book has it.
+    /// The command in the README or the book.
     pub(super) command: &'static str,
-    /// What is run before it, to be where the reader is.
+    /// Script that prepares the reader's situation.
     pub(super) before: &'static str,
-    /// What is run instead: the same with names that exist here.
+    /// Script to run instead: the same with existing names.
     pub(super) instead: Option<&'static str>,
-    /// What it prints, among others.
+    /// Texts that the output must contain.
     pub(super) expected: &'static [&'static str],
-    /// Whether it is run again until it prints that.
+    /// Whether to repeat the command until the output is as expected.
     pub(super) repeated: bool,
-    /// What shows its effect, and what that prints at last.
+    /// A command that shows the effect, and its final output.
     pub(super) effect: Option<(&'static str, &'static str)>,
 }
 
@@ -71,7 +71,7 @@ const fn elsewhere(command: &'static str, why: &'static str) -> Row {
 const SECOND: &str = "needs a second cluster; tests/sync/remote_clusters.rs has one";
 const FUZZING: &str = "needs a nightly toolchain, and takes as long as it is let";
 
-/// In the order of the README and the book. `GIT_URL`, `HTTP_URL`, `MANIFESTS` and `PORT` stand for what is known only at run time.
+/// In the order of the README and the book. `GIT_URL`, `HTTP_URL`, `MANIFESTS` and `PORT` are replaced at run time.
 pub(super) const ROWS: &[Row] = &[
     // Quick start
     demo("cargo run -- dev", &["An embedded cluster is at http", "GitSync default/demo keeps it on ", "9 created"])
@@ -262,7 +262,7 @@ pub(super) const ROWS: &[Row] = &[
     )
     .instead("kubectl patch gitsync demo -n default --type merge --patch-file rule.yaml")
     .effect("kubectl -n default get gitsync demo -o jsonpath='{.spec.ignore[0].paths[0]}'", "/spec/replicas"),
-    // Break glass
+    // Pausing
     demo("mainstay pause deploy/web -n shop --for 30m", &["Deployment.apps shop/web is paused until "])
         .effect("mainstay status | grep -c 'Deployment.apps shop/web until '", "1"),
     demo("mainstay resume deploy/web -n shop", &["Deployment.apps shop/web"])
@@ -277,7 +277,7 @@ pub(super) const ROWS: &[Row] = &[
         "curl \"http://$(kubectl get service hello -o jsonpath='{.spec.clusterIP}')/?name=Ada\"",
         &["Hello, Ada!"],
     )
-    // As the comment beside it says: a user who is not root may bind no port 80.
+    // As its comment states: only root may bind port 80.
     .instead(
         "address=$(kubectl get service hello -o jsonpath='{.spec.clusterIP}'); \
          curl -sS \"http://$address/?name=Ada\" || curl -sS \"http://$address:8080/?name=Ada\"",

@@ -1,5 +1,6 @@
-//! The Functions that users know from the documentation, on a cluster where nothing was written by hand but the two commands of
-//! the book: no registry, no login, no base image. Pods and builds are stand-ins here; `dev_functions` really builds them.
+//! The documented sample Functions on a cluster with only the book's two commands: no registry, login or base image.
+//!
+//! Pods and builds are simulated here; `dev_functions` really builds them.
 
 use std::fs;
 
@@ -9,7 +10,7 @@ use super::HOME;
 use mainstay_testkit::{git_server::GitServer, remote, remote::Remote, shell::Shell};
 
 const SAMPLES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/samples");
-/// What they do not bring along themselves, as the documentation has it: a ConfigMap, and a repository with a login.
+/// Objects that the samples require according to the documentation: a ConfigMap, and a repository with a login.
 const GIVEN: [(&str, &str); 2] = [("env-from-config-map.yaml", "my-vars-cm"), ("git.yaml", "auth-basic")];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,18 +1,18 @@
-//! What a tutorial says that a command prints, beside what it prints.
+//! Compares the output that a tutorial states with the real one.
 
-/// Stands for any text in a line, and alone in a line for any lines, also for none.
+/// Matches any text in a line; alone in a line it matches any number of lines.
 const ANY: &str = "...";
 
-/// Between two columns of a table.
+/// Separator of table columns.
 const GAP: &str = "   ";
 
-/// Whether this was printed, but for `...`, blanks at the ends of lines, and the widths of columns.
+/// Whether the output matches, except for `...`, trailing blanks and column widths.
 pub(super) fn is(expected: &str, printed: &str) -> bool {
     let lines = |text: &str| text.trim_end().lines().map(columns).collect::<Vec<_>>();
     lines_are(&lines(expected), &lines(printed))
 }
 
-/// A line with three blanks wherever there are more between two words.
+/// Reduces larger gaps in a line to three blanks.
 fn columns(line: &str) -> String {
     let indentation = line.len() - line.trim_start().len();
     let (indentation, text) = line.trim_end().split_at(indentation.min(line.trim_end().len()));

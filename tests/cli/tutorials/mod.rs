@@ -1,4 +1,4 @@
-//! `docs/tutorials`: each is followed from a fresh cluster to its end, and prints what it says.
+//! Follows each tutorial of `docs/tutorials` in a new cluster, and compares the output.
 
 mod expected;
 mod needs;
@@ -16,23 +16,44 @@ use mainstay_testkit::{
 };
 use needs::Need;
 
-/// Longest wait for a command, and for it to print what it should.
+/// Deadline of a command and of its expected output.
 const PATIENCE: Duration = Duration::from_secs(90);
 
-/// Commands that only look, and are run again until they print what they should.
-const LOOKS: &[&str] = &["kubectl get ", "kubectl logs ", "kubectl wait ", "mainstay status", "curl "];
+/// Read-only commands, which are repeated until the output is as expected.
+const LOOKS: &[&str] = &[
+    "kubectl get ",
+    "kubectl logs ",
+    "kubectl wait ",
+    "mainstay status",
+    "mainstay diff",
+    "mainstay events",
+    "mainstay trace",
+    "curl ",
+];
 
-/// What makes a request change something.
+/// First words of the output of a refused command.
+const REFUSALS: &[&str] = &["Error from server", "error: "];
+
+/// Where a tutorial gets its cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Cluster {
+    /// The README starts and stops it.
+    OfReadme,
+    /// The tutorial starts and stops it.
+    Own,
+}
+
+/// Options that make a request change something.
 const CHANGES: &[&str] = &[" -d ", " --data", " -X ", " --json ", " -F "];
 
-/// One command, and what it prints if the tutorial says so.
+/// A command, and its output if the tutorial states it.
 #[derive(Debug)]
 struct Step {
     command: String,
     expected: Option<String>,
 }
 
-/// The commands of the blocks marked `sh`; a block marked `text` after one is what its last command prints.
+/// Returns the commands of the `sh` blocks. A `text` block after one is the output of its last command.
 fn steps(markdown: &str) -> Vec<Step> {
     let mut steps: Vec<Step> = Vec::new();
     let mut spoken = true;
@@ -47,18 +68,27 @@ fn steps(markdown: &str) -> Vec<Step> {
                 steps.last_mut().unwrap().expected = Some(block.text);
                 spoken = true;
             }
-            // What a reader sees, and does not run.
+            // Only for the reader.
             _ => spoken = true,
         }
     }
     steps
 }
 
+impl Step {
+    /// Returns whether the output is as the tutorial states, and the command succeeded unless a refusal is stated.
+    fn is_as_written(&self, printed: &str, code: i32) -> bool {
+        let Some(expected) = &self.expected else { return code == 0 };
+        let refused = REFUSALS.iter().any(|refusal| expected.starts_with(refusal));
+        expected::is(expected, printed) && (code == 0) != refused
+    }
+}
+
 fn looks(command: &str) -> bool {
     LOOKS.iter().any(|looks| command.starts_with(looks)) && !CHANGES.iter().any(|changes| command.contains(changes))
 }
 
-/// Runs one command, if it only looks again and again, until it is as expected and does not fail.
+/// Runs a command. A read-only one is repeated until it succeeds as expected.
 async fn take(session: &mut Session, step: &Step, log: &Path) {
     let Step { command, expected } = step;
     let began = Instant::now();
@@ -67,7 +97,7 @@ async fn take(session: &mut Session, step: &Step, log: &Path) {
         let logged = || fs::read_to_string(log).unwrap_or_default();
         let Said { out, err, code } = said.unwrap_or_else(|| panic!("{}\nno end: {command}", logged()));
         let printed = format!("{out}{err}");
-        if code == 0 && expected.as_ref().is_none_or(|expected| expected::is(expected, &printed)) {
+        if step.is_as_written(&printed, code) {
             return;
         }
         if !looks(command) || began.elapsed() > PATIENCE {
@@ -82,8 +112,12 @@ fn directory() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/tutorials")
 }
 
-/// The README begins and ends each tutorial.
-async fn follow(test: &str, need: Need) {
+fn read(name: &str) -> String {
+    fs::read_to_string(directory().join(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
+}
+
+/// Follows a tutorial, between the steps of the README unless it has a cluster of its own.
+async fn follow(test: &str, cluster: Cluster, need: Need) {
     let room = tempfile::tempdir().unwrap();
     let person = "[user]\n\tname = Ada\n\temail = ada@example.com\n[credential]\n\thelper = store\n";
     fs::write(room.path().join(".gitconfig"), person).unwrap();
@@ -93,10 +127,13 @@ async fn follow(test: &str, need: Need) {
     for (name, value) in &provided.variables {
         session.run(&format!("export {name}='{value}'")).await;
     }
-    let frame = fs::read_to_string(directory().join("README.md")).unwrap();
-    let (begin, end) = frame.split_once("## When you are done").expect("the README says how a tutorial ends");
-    let tutorial = fs::read_to_string(directory().join(file(test))).unwrap();
-    let steps = [begin, &tutorial, end].map(steps);
+    let tutorial = read(&file(test));
+    let readme = read("README.md");
+    let (begin, end) = readme.split_once("## When you are done").expect("the README says how a tutorial ends");
+    let steps = match cluster {
+        Cluster::OfReadme => vec![steps(begin), steps(&tutorial), steps(end)],
+        Cluster::Own => vec![steps(&tutorial)],
+    };
     assert!(steps.iter().all(|steps| !steps.is_empty()));
     for step in steps.iter().flatten() {
         take(&mut session, step, &room.path().join("dev.log")).await;
@@ -107,18 +144,18 @@ fn file(test: &str) -> String {
     test.replace('_', "-") + ".md"
 }
 
-/// A test for each tutorial, of its name.
+/// Defines a test with the name of each tutorial.
 macro_rules! tutorials {
-    ($($name:ident: $need:ident,)*) => {
-        $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    ($($cluster:ident { $($name:ident: $need:ident,)* })*) => {
+        $($(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
         async fn $name() {
-            follow(stringify!($name), Need::$need).await;
-        })*
+            follow(stringify!($name), Cluster::$cluster, Need::$need).await;
+        })*)*
 
         #[test]
         fn every_tutorial_is_followed() {
             let mut known = vec!["README.md".to_owned()];
-            known.extend([$(stringify!($name)),*].map(file));
+            known.extend([$($(stringify!($name)),*),*].map(file));
             known.sort();
             let mut found: Vec<_> = fs::read_dir(directory())
                 .unwrap()
@@ -131,28 +168,38 @@ macro_rules! tutorials {
 }
 
 tutorials! {
-    create_an_inline_function: Nothing,
-    create_a_git_function: PublicRepository,
-    private_repository_with_an_ssh_key: RepositoryWithKey,
-    private_repository_with_a_password: RepositoryWithPassword,
-    expose_a_function: Nothing,
-    bind_a_service_instance: Nothing,
-    functions_from_the_command_line: Nothing,
-    debug_a_function: Debugger,
-    keep_functions_in_git: Nothing,
-    keep_triggers_in_git: Nothing,
-    trigger_a_function_with_an_event: Nothing,
-    subscribe_a_function_to_events: Nothing,
-    set_an_external_registry: Registry,
-    switch_to_an_external_registry: Registry,
-    set_environment_variables: Nothing,
-    mount_secrets: Nothing,
-    scale_a_function: Nothing,
-    run_a_function_on_knative: Nothing,
-    follow_traces: Nothing,
-    install_private_packages: Packages,
-    override_the_runtime_image: Nothing,
-    troubleshoot_functions: Nothing,
+    Own {
+        your_first_repository: Nothing,
+        move_from_argo_cd: Nothing,
+        protect_production: Nothing,
+        preview_a_pull_request: Nothing,
+        a_private_monorepo_with_tenants: RepositoryWithKey,
+        recover_a_lost_cluster: RepositoryWithKey,
+    }
+    OfReadme {
+        create_an_inline_function: Nothing,
+        create_a_git_function: PublicRepository,
+        private_repository_with_an_ssh_key: RepositoryWithKey,
+        private_repository_with_a_password: RepositoryWithPassword,
+        expose_a_function: Nothing,
+        bind_a_service_instance: Nothing,
+        functions_from_the_command_line: Nothing,
+        debug_a_function: Debugger,
+        keep_functions_in_git: Nothing,
+        keep_triggers_in_git: Nothing,
+        trigger_a_function_with_an_event: Nothing,
+        subscribe_a_function_to_events: Nothing,
+        set_an_external_registry: Registry,
+        switch_to_an_external_registry: Registry,
+        set_environment_variables: Nothing,
+        mount_secrets: Nothing,
+        scale_a_function: Nothing,
+        run_a_function_on_knative: Nothing,
+        follow_traces: Nothing,
+        install_private_packages: Packages,
+        override_the_runtime_image: Nothing,
+        troubleshoot_functions: Nothing,
+    }
 }
 
 #[test]
@@ -160,6 +207,20 @@ fn a_block_of_text_is_what_the_last_command_before_it_prints() {
     let found = steps("```sh\na\nb\n```\nthis:\n```text\nc\n```\n```yaml\nd: 1\n```\n```sh\ne\n```\n");
     let found: Vec<_> = found.iter().map(|step| (step.command.as_str(), step.expected.as_deref())).collect();
     assert_eq!(found, [("a", None), ("b", Some("c\n")), ("e", None)]);
+}
+
+#[test]
+fn a_command_that_is_refused_has_to_fail() {
+    let step = |expected: &str| Step { command: String::new(), expected: Some(expected.to_owned()) };
+    for (expected, printed, code, is) in [
+        ("a", "a\n", 0, true),
+        ("a", "a\n", 1, false),
+        ("Error from server (Forbidden): ...", "Error from server (Forbidden): b\n", 1, true),
+        ("Error from server (Forbidden): ...", "Error from server (Forbidden): b\n", 0, false),
+        ("error: a", "error: b\n", 1, false),
+    ] {
+        assert_eq!(step(expected).is_as_written(printed, code), is, "{expected} {printed} {code}");
+    }
 }
 
 #[test]

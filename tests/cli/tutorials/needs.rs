@@ -1,4 +1,4 @@
-//! What tutorials say that their readers have: repositories and registries, here on loopback.
+//! Requirements of the tutorials: repositories and registries, here on loopback.
 
 use std::{any::Any, fs, path::Path};
 
@@ -11,25 +11,26 @@ use mainstay_testkit::{
     ssh_server::{SshServer, generate},
 };
 
-/// What the reader of a tutorial has beside a cluster.
+/// The requirement of a tutorial beyond a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Need {
     Nothing,
-    /// The ports that debuggers attach to.
+    /// The ports of debuggers.
     Debugger,
-    /// `REPOSITORY`, which everyone may read.
+    /// A public `REPOSITORY`.
     PublicRepository,
-    /// `REPOSITORY` over SSH, on `GIT_HOST` and `GIT_PORT`, for who has the key in the file `SSH_KEY`.
+    /// `REPOSITORY` over SSH, on `GIT_HOST` and `GIT_PORT`, with the key in the file `SSH_KEY`.
     RepositoryWithKey,
     /// `REPOSITORY` over HTTP, for `GIT_USER` with `GIT_PASSWORD`.
     RepositoryWithPassword,
-    /// `REGISTRY`, for `REGISTRY_USER` with `REGISTRY_PASSWORD`, and with a certificate of the authority in the file `REGISTRY_CA`.
+    /// `REGISTRY`, for `REGISTRY_USER` with `REGISTRY_PASSWORD`, with a certificate of the CA in the file
+    /// `REGISTRY_CA`.
     Registry,
-    /// `PACKAGES`, a registry of npm that has `@our/thing`, for who has `PACKAGES_TOKEN`.
+    /// `PACKAGES`, an npm registry with `@our/thing`, with the token `PACKAGES_TOKEN`.
     Packages,
 }
 
-/// What is there until it is dropped.
+/// Servers that run until this is dropped.
 pub(super) struct Provided {
     /// Variables of the reader's shell.
     pub(super) variables: Vec<(&'static str, String)>,
@@ -37,7 +38,7 @@ pub(super) struct Provided {
 }
 
 impl Need {
-    /// Starts what is needed; files go to `room`, which is the reader's home.
+    /// Starts the servers. Files are written to `room`, the reader's home.
     pub(super) async fn provide(self, room: &Path) -> Provided {
         let provided = |variables, servers| Provided { variables, _servers: servers };
         match self {
@@ -103,7 +104,7 @@ impl Need {
     }
 }
 
-/// The server of the tests only reads; who pushes to it writes into its directory.
+/// The test server is read-only, so pushes go to its directory.
 fn pushes_go_to(room: &Path, remote: &Remote, base: &str) {
     let config = format!("[url \"{}/\"]\n\tpushInsteadOf = {base}/\n", remote.root().display());
     let path = room.join(".gitconfig");

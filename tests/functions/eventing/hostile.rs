@@ -1,4 +1,4 @@
-//! Hostile events: what a publisher may send, as bytes on a connection. Nothing of it is stored or delivered.
+//! Hostile requests of publishers, as raw bytes. No event from them is stored or delivered.
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -10,12 +10,12 @@ const OWN: &str = "ce-specversion: 1.0\r\nce-id: evil\r\nce-source: s\r\nce-type
 const STRUCTURED: &str = "content-type: application/cloudevents+json\r\n";
 const CHUNKED: &str = "transfer-encoding: chunked\r\n";
 
-/// A request with these lines after its first ones.
+/// Returns the head of a request with these additional lines.
 fn head(path: &str, lines: &str) -> Vec<u8> {
     format!("POST {path} HTTP/1.1\r\nhost: publisher\r\nconnection: close\r\n{lines}\r\n").into_bytes()
 }
 
-/// A whole request.
+/// Returns a complete request.
 fn request(path: &str, lines: &str, body: impl AsRef<[u8]>) -> Vec<u8> {
     let body = body.as_ref();
     let mut all = head(path, &format!("{lines}content-length: {}\r\n", body.len()));
@@ -27,13 +27,13 @@ fn binary(lines: &str) -> Vec<u8> {
     request("/publish", &format!("{OWN}{lines}"), "x")
 }
 
-/// With these members besides those that an event needs.
+/// Returns a structured event with these additional members.
 fn structured(members: &str) -> Vec<u8> {
     let body = format!(r#"{{"specversion":"1.0","id":"evil","source":"s","type":"t"{members}}}"#);
     request("/publish", STRUCTURED, body)
 }
 
-/// In Kyma's first format, with this type and these data.
+/// Returns an event in Kyma's first format with this type and data.
 fn first_format(of: &str, data: &str) -> Vec<u8> {
     let body = format!(
         r#"{{"event-type":"{of}","event-type-version":"v1","event-time":"2020-04-02T21:37:00Z","data":{data}}}"#
@@ -45,10 +45,10 @@ fn bytes(before: &str, bytes: &[u8], after: &str) -> Vec<u8> {
     [before.as_bytes(), bytes, after.as_bytes()].concat()
 }
 
-/// Sends it, and reads the answer to its end.
+/// Sends a request and reads the whole response.
 async fn answer(address: SocketAddr, request: &[u8]) -> String {
     let mut stream = TcpStream::connect(address).await.unwrap();
-    // It may be refused before it is sent to its end.
+    // The server may refuse it before it is sent completely.
     let _ = stream.write_all(request).await;
     let mut answer = Vec::new();
     let read = timeout(PATIENCE, stream.read_to_end(&mut answer)).await;
@@ -57,7 +57,7 @@ async fn answer(address: SocketAddr, request: &[u8]) -> String {
 }
 
 impl Events {
-    /// A process that delivers every event to the sink.
+    /// Starts a process that delivers every event to the sink.
     async fn with_a_trigger_for_everything() -> Self {
         let events = Self::running().await;
         let subscriber = json!({"ref": {"apiVersion": "v1", "kind": "Service", "name": "sink"}});
@@ -66,13 +66,13 @@ impl Events {
         events
     }
 
-    /// All that is in the journal.
+    /// Returns the contents of the journal.
     fn stored(&self) -> Vec<u8> {
         let segments = std::fs::read_dir(self.data.path().join("journal")).unwrap();
         segments.flat_map(|entry| std::fs::read(entry.unwrap().path()).unwrap()).collect()
     }
 
-    /// Each of these is refused with its status and these words, and nothing is stored.
+    /// Checks that each request is refused with its status and words, and that no event is stored.
     async fn refuses(&self, all: Vec<(u16, &str, Vec<u8>)>) {
         let (mut before, mut wrong) = (self.stored(), Vec::new());
         for (status, words, request) in all {
@@ -89,7 +89,7 @@ impl Events {
             }
         }
         assert!(wrong.is_empty(), "{}", wrong.join("\n"));
-        // Whoever comes next is served, and is the only one that the subscriber sees.
+        // The next valid event is accepted, and it is the only one that the subscriber receives.
         assert!((200..300).contains(&self.publish("good", "t", "data").await));
         self.seen(1).await;
         assert_eq!(self.sink.headers("ce-id"), ["good"]);
@@ -222,12 +222,12 @@ async fn bodies_that_are_no_events_are_refused() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_subscriber_gets_the_attributes_and_no_header_of_the_publisher() {
     let events = Events::with_a_trigger_for_everything().await;
-    // The data are the subscriber's to read: they come byte by byte, whatever their type says.
+    // Data is delivered unchanged, whatever its content type says.
     let lines = "content-type: application/json\r\nauthorization: Bearer secret\r\ncookie: a=b\r\nx-forwarded-for: 10.0.0.1\r\n\
                  x-evil: 1\r\nx-b3-traceid: abc\r\nce-subject: a%20b\r\n";
     let said = answer(events.address, &request("/publish", &format!("{OWN}{lines}"), r#"{"a": "#)).await;
     assert!(said.starts_with("HTTP/1.1 204 "), "{said}");
-    // Those beside a structured body are not its attributes.
+    // Headers beside a structured body are not attributes.
     let body = r#"{"specversion":"1.0","id":"second","source":"s","type":"t","data":{}}"#;
     let lines = format!("{STRUCTURED}{OWN}ce-subject: smuggled\r\nx-evil: 1\r\n");
     let said = answer(events.address, &request("/publish", &lines, body)).await;
@@ -250,7 +250,7 @@ async fn a_subscriber_gets_the_attributes_and_no_header_of_the_publisher() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn bodies_that_never_end_keep_nobody_out_and_cost_little() {
+async fn bodies_that_never_end_exclude_no_client_and_cost_little() {
     const CLIENTS: usize = 200;
     let events = Events::with_a_trigger_for_everything().await;
     let (before, idle) = (events.stored(), peak(events.process.as_ref().unwrap()));
@@ -277,7 +277,7 @@ async fn bodies_that_never_end_keep_nobody_out_and_cost_little() {
         assert!(answer.starts_with("HTTP/1.1 400 ") && answer.contains("the body did not come"), "{answer}");
     }
     let most = peak(events.process.as_ref().unwrap());
-    // What all of them have sent is 12 MB.
+    // The clients sent 12 MB in total.
     assert!(most < idle + (40 << 10), "{idle}, then {most} KiB");
     let ids = events.sink.headers("ce-id");
     assert!(ids.len() == 20 && !ids.contains(&"evil".to_owned()), "{ids:?}");

@@ -1,11 +1,11 @@
-//! Tenants who create Triggers and Subscriptions: where these may lead, what they receive, and what they may fill.
+//! Tenants with Triggers and Subscriptions: allowed targets, received events, and their shares.
 
 use super::*;
 
 const TRIGGERS: (&str, &str, &str) = (KNATIVE, "Trigger", "triggers");
 
 impl Events {
-    /// The process as it is installed: nothing is granted, and it is not told where Services are.
+    /// Starts the process as installed: without grants, and without addresses of Services.
     async fn as_installed(arguments: &[&str]) -> Self {
         let mut events = Self::stopped().await;
         events.arguments = arguments.iter().map(|one| (*one).to_owned()).collect();
@@ -156,7 +156,7 @@ async fn triggers_to_nowhere_fill_the_share_of_their_own_namespace() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn answers_with_events_end_after_five_deliveries() {
-    // Two Triggers answer each: twice as many with each delivery of the chain.
+    // Two Triggers answer each delivery, so each hop doubles their number.
     const ALL: usize = 2 + 4 + 8 + 16 + 32;
     let mut events = Events::as_installed(&[]).await;
     events.sink.seen.replies.store(true, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! What an APIRule may aim at: hosts, gateways, Services and URLs, written as an attacker writes them.
+//! Forbidden targets of an APIRule: hosts, gateways, Services and URLs, as an attacker writes them.
 
 use std::collections::BTreeSet;
 
@@ -7,11 +7,11 @@ use mainstay_object::names::{DomainName, GatewayRef};
 use super::*;
 
 const NEWER: &str = "gateway.kyma-project.io/v1beta1";
-/// The kinds that are made for APIRules.
+/// The kinds of children of APIRules.
 const MADE: [(&str, &str); 3] = [SERVICES, RULES, ROUTES];
 const INVALID: (&str, &str) = ("ERROR SKIPPED SKIPPED", "False Invalid");
 
-/// A world where these kinds route, and the definition of APIRules has no patterns: as where an older one is installed.
+/// Returns a world in which these kinds route, and the CRD of APIRules has no patterns, like an older one.
 async fn world_without_patterns(kinds: &[(&str, &str)]) -> World {
     let mut world = World::new().await;
     let mut own = serde_json::to_value(mainstay_api::api_rule::definition()).unwrap();
@@ -33,7 +33,7 @@ fn remove_patterns(value: &mut Value) {
     }
 }
 
-/// A spec of each version with these parts.
+/// Returns a spec of each version with these parts.
 fn specs(host: &str, gateway: &str, service: &str) -> [(&'static str, Value); 2] {
     let mut older = tutorial(service);
     (older["service"]["host"], older["gateway"]) = (json!(host), json!(gateway));
@@ -48,7 +48,7 @@ fn create(world: &World, version: &str, name: &str, spec: &Value) -> bool {
     world.try_as("test", Call::new(version, "apirules", NAMESPACE, "", Action::Create(rule))).is_ok()
 }
 
-/// The hosts, gateways and names of Services that an APIRule must not have.
+/// Returns hosts, gateways and names of Services that an APIRule must not have.
 fn hostile() -> Vec<(String, String, String)> {
     const GATEWAY: &str = "kyma-gateway.kyma-system.svc.cluster.local";
     let hosts = [
@@ -158,7 +158,7 @@ async fn gateways_and_domains_are_those_that_the_operator_permits() {
     assert!(world.rule_said(NAMESPACE, "refused").1.contains("--allow-domain"));
 }
 
-/// The names of all that was made for APIRules, of the kinds that are served.
+/// Returns the names of all children of APIRules, of the served kinds.
 fn made(world: &World, kinds: &[(&str, &str)]) -> BTreeSet<String> {
     let kinds = MADE.into_iter().filter(|kind| kinds.contains(kind));
     kinds.flat_map(|kind| world.all(kind)).map(|object| name(&object)).collect()
@@ -183,7 +183,7 @@ async fn objects_are_written_only_for_a_service_that_leads_to_pods() {
         world.quiet().await;
         assert_eq!(made(&world, kinds), BTreeSet::new(), "{kinds:?}");
 
-        // It is judged again whenever the Service changes.
+        // A change of the Service causes another check.
         world.delete("v1", "services", "my-function");
         world.service(NAMESPACE, "my-function", loopback());
         world.until("there are routes", |w| !made(w, kinds).is_empty()).await;

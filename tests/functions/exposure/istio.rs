@@ -1,4 +1,4 @@
-//! Tokens where Istio is alone: its proxies check them, by policies of the agent's.
+//! Tokens with Istio alone: its proxies check them with policies of the agent.
 
 use crate::exposure::ExposureWorld as _;
 use std::time::{Duration, Instant};
@@ -13,7 +13,7 @@ use mainstay_testkit::world::{NAMESPACE, World};
 pub(crate) const AUTHENTICATIONS: (&str, &str) = ("security.istio.io/v1", "requestauthentications");
 pub(crate) const POLICIES: (&str, &str) = ("security.istio.io/v1", "authorizationpolicies");
 
-/// Istio's policies, which the embedded cluster has no use for.
+/// Returns the CRDs of Istio's policies, which the embedded cluster does not use.
 pub(crate) fn definitions() -> String {
     let definition = |(kind, (_, plural)): (&str, (&str, &str))| {
         let schema = json!({"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}});
@@ -30,20 +30,20 @@ pub(crate) fn definitions() -> String {
     [("RequestAuthentication", AUTHENTICATIONS), ("AuthorizationPolicy", POLICIES)].map(definition).join("\n---\n")
 }
 
-/// A Service that selects pods with this label.
+/// Makes a Service select pods with this label.
 fn select(world: &World, app: &str) {
     let labels = json!({"spec": {"selector": {"app": app}}});
     world.edit("v1", "services", "my-function", labels);
 }
 
-/// Labels of the namespace.
+/// Sets labels of the namespace.
 pub(crate) fn label_namespace(world: &World, labels: Value) {
     let patch = Action::Patch(Form::Merge, json!({"metadata": {"labels": labels}}));
     world.try_as("kubectl", Call::new("v1", "namespaces", "", NAMESPACE, patch)).unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn where_istio_is_alone_its_proxies_check_tokens() {
+async fn proxies_check_tokens_with_istio_alone() {
     let mut world = world_with(&[SERVICES, AUTHENTICATIONS, POLICIES]).await;
     label_namespace(&world, json!({"istio-injection": null}));
     world.service(NAMESPACE, "my-function", loopback());
@@ -52,7 +52,7 @@ async fn where_istio_is_alone_its_proxies_check_tokens() {
     let open = || path("/open", &["GET"], "noop", json!({}));
     let closed = || path("/closed", &["GET"], "jwt", jwt.clone());
     world.api_rule(with_rules(json!([open(), closed()])));
-    // Not before there is somebody who checks, and for whom.
+    // The route needs proxies that check, and pods.
     let routed = |w: &World| {
         let routes = w.all(SERVICES).pop();
         routes.map_or(0, |route| route["spec"]["http"].as_array().unwrap().len())
@@ -79,7 +79,7 @@ async fn where_istio_is_alone_its_proxies_check_tokens() {
     let policy = world.all(POLICIES).pop().unwrap();
     assert_eq!((&policy["spec"]["action"], policy["spec"]["rules"].as_array().unwrap().len()), (&json!("DENY"), 3));
 
-    // They go after the route, which is their owner as well.
+    // Policies are deleted after the route, which also owns them.
     let owners = |w: &World| {
         let policy = w.all(POLICIES).pop().unwrap();
         let owners = policy["metadata"]["ownerReferences"].as_array().unwrap();
@@ -91,14 +91,14 @@ async fn where_istio_is_alone_its_proxies_check_tokens() {
     world.quiet().await;
     assert_eq!(world.requests(), before, "nothing is asked while nothing changes");
 
-    // What somebody does to them is reverted, and they follow the pods.
+    // Manual changes are reverted, and policies follow the pods.
     world.edit(POLICIES.0, POLICIES.1, &name(&policy), json!({"spec": {"action": "ALLOW"}}));
     world.until("it denies again", |w| w.all(POLICIES)[0]["spec"]["action"] == "DENY").await;
     world.delete(AUTHENTICATIONS.0, AUTHENTICATIONS.1, &name(&world.all(AUTHENTICATIONS)[0]));
     select(&world, "b");
     world.until("they are for the pods", |w| selects(w, "b")).await;
 
-    // A path that everybody may ask for might lead to the same requests.
+    // An open path might match the same requests.
     world.change_rule(json!({"rules": [path("/.*", &["GET"], "noop", json!({})), closed()]}));
     let meets = "False AuthNotSupported: .spec.rules[0] is not routed: it may lead to the same requests as .spec.rules[1], which \
                  asks for a token";
@@ -106,7 +106,7 @@ async fn where_istio_is_alone_its_proxies_check_tokens() {
     world.change_rule(json!({"rules": [open(), closed()]}));
     world.rule_is(SERVED.0, SERVED.1).await;
 
-    // Without proxies nothing is routed that they would have to check.
+    // Without proxies, paths with checks are not routed.
     world.gate.record();
     label_namespace(&world, json!({"istio-injection": null}));
     world.rule_is("ERROR OK ERROR", why).await;
@@ -135,7 +135,7 @@ async fn a_path_whose_policy_is_away_is_not_routed_until_it_is_back() {
     let routed = |w: &World| w.all(SERVICES)[0]["spec"]["http"].as_array().unwrap().len();
     assert_eq!(routed(&world), 2);
 
-    // Putting it back is refused.
+    // The revert is refused.
     refuse(&world, "apply", POLICIES.1, 403);
     world.delete(POLICIES.0, POLICIES.1, &name(&world.all(POLICIES)[0]));
     world.until("only the open path is routed", |w| routed(w) == 1).await;
@@ -150,7 +150,7 @@ async fn a_path_whose_policy_is_away_is_not_routed_until_it_is_back() {
     world.rule_is(SERVED.0, SERVED.1).await;
     assert_eq!((routed(&world), world.all(POLICIES).len()), (2, 1));
 
-    // Somebody deletes it again and again, so that it is reverted later and later.
+    // It is deleted repeatedly, so reverts are delayed.
     let mut was_held = false;
     for _ in 0..30 {
         world.until("it is there", |w| w.all(POLICIES).len() == 1).await;
@@ -162,7 +162,7 @@ async fn a_path_whose_policy_is_away_is_not_routed_until_it_is_back() {
         }
     }
     assert!(was_held, "reverting it was never put off");
-    // Its status of before may still be there.
+    // The earlier status may still be there.
     world.until("it is back, and its path is routed", |w| w.all(POLICIES).len() == 1 && routed(w) == 2).await;
     world.rule_is(SERVED.0, SERVED.1).await;
 }
@@ -173,17 +173,17 @@ async fn a_service_that_may_not_be_read_is_asked_for_a_few_times_in_a_minute() {
     world.service(NAMESPACE, "my-function", loopback());
     select(&world, "a");
     label_namespace(&world, json!({"istio-injection": "enabled"}));
-    // What is said is another text every time, and so would be the status, which wakes the APIRule.
+    // The message differs every time. The status must not, because its write causes a reconcile.
     refuse(&world, "get", "services", 500);
     world.start();
     let jwt = json!({"trusted_issuers": ["https://issuer.example.com"]});
-    // Before the first request: its answer may be seen late.
+    // Before the first request, because its response may be observed late.
     let began = Instant::now();
     world.api_rule(with_rules(json!([path("/closed", &["GET"], "jwt", jwt)])));
     let asked = |w: &World| w.requests().iter().find(|(what, _)| what == "get services").map_or(0, |(_, count)| *count);
     world.rule_is_said("Unknown ClusterUnavailable").await;
     world.until("it was asked for once more", |w| asked(w) >= 2).await;
-    // Not before 5 s, a tenth more or less.
+    // At least 5 s, with 10 % jitter.
     assert!(began.elapsed() > Duration::from_secs(4), "{:?}", began.elapsed());
     assert!(world.all(SERVICES).is_empty());
     world.levers().clear_faults();

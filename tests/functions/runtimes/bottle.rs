@@ -1,4 +1,4 @@
-//! The request, the response and the functions of `bottle` in Python, beside a plain Bottle application that is asked the same.
+//! Requests, responses and functions of `bottle` in Python, compared with a plain Bottle application.
 
 use mainstay_function::runtimes::{Language, libraries};
 use serde::Deserialize;
@@ -62,7 +62,7 @@ fn every_name_of_bottle_does_what_it_does_in_bottle() {
 }
 
 #[test]
-fn what_a_function_counts_with_prometheus_client_is_among_the_metrics() {
+fn metrics_of_a_function_with_prometheus_client_are_served() {
     let source = "from prometheus_client import Counter\norders = Counter('orders', 'Orders')\n\
         def main(event, context):\n    orders.inc()\n    return 'counted'\n";
     let server = Server::start("python312", source, &[]);
@@ -75,7 +75,7 @@ fn what_a_function_counts_with_prometheus_client_is_among_the_metrics() {
 }
 
 #[test]
-fn what_follows_a_body_has_to_be_headers_and_chunk_lines_end_as_they_have_to() {
+fn trailers_must_be_headers_and_chunk_lines_must_end_in_crlf() {
     let server = Server::start("python312", "def main(event, context): return event['data']", &[]);
     let ask = |rest: &str| {
         let head = "POST / HTTP/1.1\r\nHost: x\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n";

@@ -1,4 +1,4 @@
-//! What functions of every language may rely on.
+//! The contract for functions of every language.
 
 use std::{io::Write, net::TcpListener, thread};
 
@@ -9,7 +9,7 @@ const HELLO: [(&str, &str); 2] = [
     ("python312", "def main(event, context):\n    return 'Hello World!'\n"),
 ];
 
-/// One function per language that answers by the path: `/throws`, `/data`, and so on.
+/// One function per language whose answer depends on the path: `/throws`, `/data`, and so on.
 const MANY: [(&str, &str); 2] = [
     (
         "nodejs22",
@@ -78,7 +78,7 @@ fn answers_what_a_function_returns_and_probes_without_it() {
 }
 
 #[test]
-fn an_old_name_runs_on_a_maintained_row_and_is_told_its_old_name() {
+fn an_old_name_runs_on_a_maintained_row_and_the_pod_gets_its_old_name() {
     let server = Server::start("nodejs12", "exports.main = (event, context) => context", &[("FUNC_TIMEOUT", "30")]);
     assert_eq!(server.get("/").body, r#"{"function-name":"main","timeout":30,"runtime":"nodejs12"}"#);
     let server = Server::start("python38", "def main(event, context): return context", &[]);

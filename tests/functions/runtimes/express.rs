@@ -1,4 +1,4 @@
-//! The request and the response of a function in Node.js, beside a plain Express application that is asked the same.
+//! Requests and responses of a function in Node.js, compared with a plain Express application.
 
 use mainstay_function::runtimes::{Language, libraries};
 use serde::Deserialize;
@@ -11,10 +11,10 @@ const JUDGE: &str = include_str!("judges/express.js");
 const HANDLER: &str = "const cases = require('./express_cases');
     exports.main = (event) => cases.run(event.extensions.request, event.extensions.response);";
 
-/// How often both are asked once more, when they differ.
+/// Number of repeated requests after a difference.
 const MORE_SECONDS: usize = 3;
 
-/// The names that Express gives to requests and responses.
+/// The names that Express defines on requests and responses.
 #[derive(Deserialize)]
 struct Names {
     req: Vec<String>,
@@ -59,7 +59,7 @@ fn every_name_of_express_does_what_it_does_in_express() {
             })
         };
         let [mut ours, mut theirs] = ask();
-        // A cookie that ends now names the second, which may be another one when the other server is asked.
+        // A cookie's expiry contains the second, which may differ between the two servers.
         for _ in 0..MORE_SECONDS {
             if ours != theirs {
                 [ours, theirs] = ask();

@@ -1,4 +1,4 @@
-//! Functions and clients that mean no good, or are merely broken: the server answers, or the process ends with a reason.
+//! Malicious or broken functions and clients. The server answers, or the process ends with a reason.
 
 use std::{io::Write, net::TcpStream, thread};
 

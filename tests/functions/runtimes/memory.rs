@@ -1,4 +1,4 @@
-//! What the servers take of memory, and what the table of runtimes says that they need.
+//! The memory use of the servers, compared with the table of runtimes.
 
 use std::thread;
 
@@ -23,10 +23,10 @@ fn a_server_gets_along_with_the_least_memory_of_its_runtime_and_not_with_that_of
             let ask = || (0..20).for_each(|_| assert_eq!(server.ask("POST", "/", &[], &body).short(), "200 hello"));
             (0..20).for_each(|_| drop(scope.spawn(ask)));
         });
-        // The program's own text can be read again; what it has written cannot.
+        // The program's own text can be read again from disk; written memory cannot.
         let (own, whole) = (server.memory("RssAnon"), server.memory("VmHWM"));
         assert!(own * 3 / 2 <= least, "{runtime} has written {own} bytes and {least} are its least");
-        // Python takes 20 MiB of 32 before it has imported anything, Node.js more than there are.
+        // Before any import, Python takes 20 MiB; Node.js takes more than 32 MiB.
         assert!(whole > 16 * MEBIBYTE, "{runtime} takes {whole} bytes: what the table says is out of date");
     }
 }

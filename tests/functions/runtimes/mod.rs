@@ -1,4 +1,4 @@
-//! The language runtimes: real Node.js and Python run the embedded servers, and real HTTP goes over real sockets.
+//! The language runtimes: real Node.js and Python run the embedded servers, with real HTTP over sockets.
 
 mod bottle;
 mod contract;

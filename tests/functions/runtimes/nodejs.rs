@@ -1,8 +1,8 @@
-//! Functions in Node.js: what the documented samples do, and what handlers expect of Express.
+//! Functions in Node.js: the documented samples, and the behaviour of Express for handlers.
 
 use super::server::{Reply, Server};
 
-/// A function whose handlers are listed by name; `s` is the response, `q` the request.
+/// Starts a function whose handlers are listed by name; `s` is the response, `q` the request.
 fn handlers(list: &str) -> Server {
     let source = format!(
         "const handlers = {{ {list} }};
@@ -17,7 +17,7 @@ fn handlers(list: &str) -> Server {
 #[test]
 fn documented_samples_run_unchanged() {
     let custom = "module.exports = { main: function (event, context) { if (event.extensions.request.query.id === undefined) { res = event.extensions.response; res.status(400) return } return \"42\" }}";
-    // As printed, the sample lacks the line break after `res.status(400)`; in a manifest it has it.
+    // The printed sample lacks the line break after `res.status(400)`. A manifest has it.
     let server = Server::start("nodejs12", &custom.replace("res.status(400) return", "res.status(400)\nreturn"), &[]);
     assert_eq!(server.get("/").short(), "400 ");
     assert_eq!(server.get("/?id=1").short(), "200 42");
@@ -74,7 +74,7 @@ fn every_kind_of_result_has_its_body_and_type() {
     assert_eq!(server.get("/answered").short(), "201 own");
 }
 
-/// What Express 4.22.3 answers to the same handlers, recorded.
+/// Recorded responses of Express 4.22.3 to the same handlers.
 #[test]
 fn the_response_behaves_like_that_of_express() {
     let server = handlers(
@@ -155,7 +155,7 @@ fn the_response_behaves_like_that_of_express() {
     assert_eq!(asked("/redirect", "Accept", "text/html").body, "<p>Found. Redirecting to /foo/bar?%3Ca%3E</p>");
 }
 
-/// What Express 4.22.3 shows of the same requests, recorded.
+/// Recorded behaviour of Express 4.22.3 for the same requests.
 #[test]
 fn the_request_behaves_like_that_of_express() {
     let server = handlers(

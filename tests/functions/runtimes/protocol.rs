@@ -1,4 +1,4 @@
-//! HTTP as the servers speak it: framing, limits, connections, and the end of the process.
+//! The servers' HTTP: framing, limits, connections, and the end of the process.
 
 use std::{
     io::{Read, Write},
@@ -7,7 +7,7 @@ use std::{
 
 use super::server::{Server, read_one};
 
-/// Answers with the length of the body, or waits for another request when asked to `/wait`.
+/// Answers with the length of the body. `/wait` waits for another request.
 const ECHO: [(&str, &str); 2] = [
     (
         "nodejs22",
@@ -91,7 +91,7 @@ fn bodies_may_come_in_chunks_and_after_permission() {
         let other = server
             .raw(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\nExpect: magic\r\nConnection: close\r\n\r\n");
         assert!(other.starts_with("HTTP/1.1 417"), "{runtime}: {other}");
-        // Byte by byte is slow, and still a request.
+        // A slow request, byte by byte, is still valid.
         let mut stream = server.connect();
         for byte in chunked.bytes() {
             stream.write_all(&[byte]).unwrap();
@@ -175,7 +175,7 @@ fn termination_lets_calls_in_flight_finish() {
         let mut server = Server::start(runtime, source, &[]);
         let mut waiting = server.connect();
         send(&mut waiting, "GET /wait HTTP/1.1\r\nHost: x\r\n\r\n");
-        // A second call that has begun, and will release the first.
+        // A second call has started and will release the first.
         let mut releasing = server.connect();
         send(&mut releasing, "POST /release HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\n\r\n");
         let mut idle = server.connect();
@@ -212,7 +212,7 @@ fn late_requests_during_termination_are_answered() {
             assert_eq!(read_one(connection), None, "{runtime}");
         }
         assert_eq!(server.get("/healthz").status, 503, "{runtime}: it is not ready");
-        // Whoever does not want to wait says so.
+        // A second signal ends the process without waiting.
         server.terminate();
         assert_eq!(server.await_exit(), Some(0), "{runtime}");
     }

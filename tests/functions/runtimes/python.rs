@@ -1,8 +1,8 @@
-//! Functions in Python: what they return and raise, and what handlers expect of Bottle.
+//! Functions in Python: results and exceptions, and the behaviour of Bottle for handlers.
 
 use super::server::Server;
 
-/// A function whose handlers are listed by name; `q` is the request, `e` the event.
+/// Starts a function whose handlers are listed by name; `q` is the request, `e` the event.
 fn handlers(list: &str) -> Server {
     let source = format!(
         "import bottle
@@ -22,13 +22,13 @@ def main(event, context):
 
 #[test]
 fn the_documented_sample_runs() {
-    // As printed, the sample has a full stop between its arguments.
+    // The printed sample has a full stop between its arguments.
     let source = "def main(event, context): return \"Hello World!\"";
     let server = Server::start("python38", source, &[("FUNC_MEMFILE_MAX", "1048576")]);
     assert_eq!(server.get("/").full(), "200 | content-type: text/html; charset=UTF-8 | Hello World!");
 }
 
-/// What Bottle 0.13.4 answers to the same handlers, recorded; except that failures of the function have a shorter page.
+/// Recorded responses of Bottle 0.13.4 to the same handlers, except for a shorter page after failures.
 #[test]
 fn every_kind_of_result_has_its_body_and_type() {
     let server = handlers(
@@ -81,7 +81,7 @@ fn every_kind_of_result_has_its_body_and_type() {
     assert_eq!(server.get("/error").header("www-authenticate"), "Basic");
 }
 
-/// What Bottle 0.13.4 shows of the same requests, recorded.
+/// Recorded behaviour of Bottle 0.13.4 for the same requests.
 #[test]
 fn the_request_behaves_like_that_of_bottle() {
     let server = handlers(

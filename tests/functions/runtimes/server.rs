@@ -1,4 +1,4 @@
-//! A runtime server as a process, and a client that says exactly what it is told to say.
+//! A runtime server as a process, and a client that sends raw requests.
 
 use std::{
     fs,
@@ -16,12 +16,12 @@ use parking_lot::{Condvar, Mutex};
 
 use mainstay_testkit::{libraries::place, process::home};
 
-/// How long anything may take that has to happen.
+/// Timeout of each step.
 const DEADLINE: Duration = Duration::from_secs(60);
-/// How much is kept of what a process prints, in bytes.
+/// Maximum bytes of a process's output that are kept.
 const MOST_LOG: usize = 4 << 20;
 
-/// What the process has printed, and who waits for it.
+/// The output of the process, and a notification of changes.
 #[derive(Default)]
 struct Log {
     printed: Mutex<Printed>,
@@ -31,7 +31,7 @@ struct Log {
 #[derive(Default)]
 struct Printed {
     text: String,
-    /// How many of its two streams have ended.
+    /// Number of its two streams that have ended.
     ended: usize,
 }
 
@@ -40,11 +40,11 @@ pub(crate) struct Server {
     child: Child,
     log: Arc<Log>,
     pub(crate) port: u16,
-    // Held so that the files live as long as the process.
+    // Keeps the files while the process runs.
     _dir: tempfile::TempDir,
 }
 
-/// What came back.
+/// A parsed response.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Reply {
     pub(crate) status: u16,
@@ -53,17 +53,17 @@ pub(crate) struct Reply {
 }
 
 impl Reply {
-    /// The only value of a header, or an empty text.
+    /// Returns the only value of a header, or an empty text.
     pub(crate) fn header(&self, name: &str) -> &str {
         self.headers.iter().find(|(key, _)| key.eq_ignore_ascii_case(name)).map_or("", |(_, value)| value)
     }
 
-    /// Status and body, for short comparisons.
+    /// Returns status and body, for short comparisons.
     pub(crate) fn short(&self) -> String {
         format!("{} {}", self.status, self.body)
     }
 
-    /// Everything that a handler decides: no date, no framing of the connection.
+    /// Returns everything that a handler controls, without date and connection framing.
     pub(crate) fn full(&self) -> String {
         const OURS: [&str; 6] =
             ["date", "connection", "keep-alive", "content-length", "transfer-encoding", "access-control-allow-origin"];
@@ -80,12 +80,13 @@ impl Reply {
 }
 
 impl Server {
-    /// Starts a function of the runtime and waits until it serves. `files` are what a build puts below `/kubeless`.
+    /// Starts a function of the runtime and waits until it serves. `files` are those that a build puts below
+    /// `/kubeless`.
     pub(crate) fn with(runtime: &str, files: &[(&str, &str)], env: &[(&str, &str)]) -> Self {
         Self::launch(runtime, files, env).listening()
     }
 
-    /// Starts another program that serves HTTP and says where, with these files beside each other; the first one is it.
+    /// Starts a reference program that serves HTTP and prints its address. The first of these files is the program.
     pub(crate) fn judge(program: &str, files: &[(&str, &str)], env: &[(&str, &str)]) -> Self {
         let dir = tempfile::tempdir().unwrap();
         for (path, contents) in files {
@@ -104,12 +105,12 @@ impl Server {
         server
     }
 
-    /// Starts a function from its only file.
+    /// Starts a function from a single file.
     pub(crate) fn start(runtime: &str, source: &str, env: &[(&str, &str)]) -> Self {
         Self::with(runtime, &[(runtimes::find(runtime).unwrap().handler_file(), source)], env)
     }
 
-    /// Starts a function and waits for nothing.
+    /// Starts a function without waiting.
     pub(crate) fn launch(runtime: &str, files: &[(&str, &str)], env: &[(&str, &str)]) -> Self {
         let runtime = runtimes::find(runtime).unwrap();
         let dir = tempfile::tempdir().unwrap();
@@ -155,7 +156,7 @@ impl Server {
         Ok(Self { child, log, port: 0, _dir: dir })
     }
 
-    /// What has been printed so far, once it contains `text`.
+    /// Waits until the output contains `text`, and returns it.
     pub(crate) fn await_log(&self, text: &str) -> String {
         let printed = self.await_printed(|printed| printed.text.contains(text) || printed.ended == 2);
         assert!(printed.contains(text), "no {text:?} in the log:\n{printed}");
@@ -168,35 +169,35 @@ impl Server {
         printed.text.clone()
     }
 
-    /// What has been printed so far.
+    /// Returns the current output.
     pub(crate) fn log(&self) -> String {
         self.log.printed.lock().text.clone()
     }
 
-    /// The exit code, once the process has ended by itself.
+    /// Waits until the process ends by itself, and returns the exit code.
     pub(crate) fn await_exit(&mut self) -> Option<i32> {
         let log = self.await_printed(|printed| printed.ended == 2);
         assert_eq!(self.log.printed.lock().ended, 2, "the process goes on:\n{log}");
         self.child.wait().unwrap().code()
     }
 
-    /// Whether the process is there.
+    /// Whether the process is running.
     pub(crate) fn is_running(&mut self) -> bool {
         self.child.try_wait().unwrap().is_none()
     }
 
-    /// Sends the signal that a kubelet sends first.
+    /// Sends SIGTERM, like a kubelet.
     pub(crate) fn terminate(&self) {
         let sent = mainstay_testkit::isolated("kill").args(["-TERM", &self.child.id().to_string()]).status().unwrap();
         assert!(sent.success());
     }
 
-    /// Resident memory of the process, in bytes.
+    /// Returns the resident memory of the process in bytes.
     pub(crate) fn resident(&self) -> u64 {
         self.memory("VmRSS")
     }
 
-    /// What the kernel says of the process' memory under this name, in bytes.
+    /// Returns the kernel's value for the process's memory under this name, in bytes.
     pub(crate) fn memory(&self, name: &str) -> u64 {
         let text = fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
         let line = text.lines().find(|line| line.split(':').next() == Some(name)).unwrap();
@@ -210,7 +211,7 @@ impl Server {
         stream
     }
 
-    /// Sends these bytes on a connection of their own and returns all that comes until the server closes it.
+    /// Sends these bytes on a new connection, and returns everything until the server closes it.
     pub(crate) fn raw(&self, bytes: &[u8]) -> String {
         let mut stream = self.connect();
         // The server may refuse before it has read everything.
@@ -220,7 +221,7 @@ impl Server {
         String::from_utf8_lossy(&all).into_owned()
     }
 
-    /// One request on a connection of its own.
+    /// Sends one request on a new connection.
     pub(crate) fn ask(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Reply {
         let reply = self.raw(&request(method, path, headers, body));
         parse(&reply).unwrap_or_else(|| {
@@ -247,7 +248,7 @@ impl Drop for Server {
     }
 }
 
-/// The bytes of a request after which the server closes the connection.
+/// Returns the bytes of a request after which the server closes the connection.
 pub(crate) fn request(method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Vec<u8> {
     let mut text = format!("{method} {path} HTTP/1.1\r\nConnection: close\r\n");
     if !headers.iter().any(|(name, _)| *name == "Host") {
@@ -262,7 +263,7 @@ pub(crate) fn request(method: &str, path: &str, headers: &[(&str, &str)], body: 
     [text.as_bytes(), b"\r\n", body].concat()
 }
 
-/// The first response in what came over a connection that has been closed.
+/// Parses the first response of a closed connection.
 pub(crate) fn parse(text: &str) -> Option<Reply> {
     let (head, body) = text.split_once("\r\n\r\n")?;
     let mut lines = head.split("\r\n");
@@ -290,7 +291,7 @@ fn unchunked(mut text: &str) -> Option<String> {
     }
 }
 
-/// Reads one response from a connection that stays open; `None` when the server closes it first.
+/// Reads one response from an open connection; `None` if the server closes it first.
 pub(crate) fn read_one(stream: &mut TcpStream) -> Option<Reply> {
     let mut all = Vec::new();
     let mut byte = [0; 1];
@@ -307,7 +308,7 @@ pub(crate) fn read_one(stream: &mut TcpStream) -> Option<Reply> {
     Some(reply)
 }
 
-/// Reads one request as a server: its head and its body.
+/// Reads one request as a server: head and body.
 pub(crate) fn read_request(stream: &mut TcpStream) -> (String, String) {
     let mut all = Vec::new();
     let mut byte = [0; 1];
@@ -335,7 +336,7 @@ fn follow(pipe: impl Read + Send + 'static, log: &Arc<Log>) {
         let mut line = Vec::new();
         while matches!(reader.read_until(b'\n', &mut line), Ok(1..)) {
             let mut printed = log.printed.lock();
-            // A function may print for ever; the tests look at the beginning and at the end.
+            // A function may print endlessly. Tests need only the beginning and the end.
             if printed.text.len() > MOST_LOG {
                 let half = printed.text.floor_char_boundary(MOST_LOG / 2);
                 printed.text.replace_range(..half, "");

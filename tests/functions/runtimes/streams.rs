@@ -1,4 +1,4 @@
-//! Answers of Python functions that are made while they are sent, and clients that take them slowly.
+//! Streamed answers of Python functions, and slow clients.
 
 use std::{
     io::{Read, Write},
@@ -9,7 +9,7 @@ use std::{
 
 use super::server::{Reply, Server, parse, request};
 
-/// A function with generators by path; `/go` lets them go on, `/state` counts.
+/// A function with generators by path. `/go` lets them continue, `/state` returns counts.
 const SOURCE: &str = "import bottle, io, os, tempfile, threading, time
 go = threading.Event()
 made = closed = 0
@@ -72,7 +72,7 @@ fn read_until(stream: &mut TcpStream, end: &str) -> String {
     String::from_utf8(all).unwrap()
 }
 
-/// A count of the function's, once it is the same twice.
+/// Returns a count of the function once it is stable.
 fn settled(server: &Server, name: &str) -> u64 {
     let count =
         || serde_json::from_str::<serde_json::Value>(&server.get("/state").body).unwrap()[name].as_u64().unwrap();
@@ -178,7 +178,7 @@ fn pieces_are_made_no_faster_than_they_are_taken_and_no_thread_waits_for_clients
         })
         .collect();
     let made = settled(&server, "made");
-    // What fits into the buffers of both ends, which the kernel lets grow to some megabytes.
+    // The amount fits into the buffers of both ends, which the kernel grows to some megabytes.
     assert!((8..8 * 200).contains(&made), "{made}");
     let mut taken = vec![0; 20 << 20];
     clients[0].read_exact(&mut taken).unwrap();
@@ -195,7 +195,7 @@ fn pieces_are_made_no_faster_than_they_are_taken_and_no_thread_waits_for_clients
 }
 
 #[test]
-fn slow_requests_on_all_connections_keep_nobody_out() {
+fn slow_requests_on_all_connections_exclude_no_client() {
     let server = start(&[]);
     let slow: Vec<_> = (0..1200)
         .map(|_| {

@@ -1,5 +1,5 @@
-// Applies manifests as the kustomize-controller of Flux does, with Flux's own code, so that tests meet the field managers, labels
-// and annotations that it leaves.
+// Applies manifests with Flux's own code like its kustomize-controller, so that tests meet its field managers, labels
+// and annotations.
 package main
 
 import (
@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Group of Flux's Kustomizations; the owner labels begin with it.
+// Group of Flux's Kustomizations, and prefix of the owner labels.
 const group = "kustomize.toolkit.fluxcd.io"
 
 func main() {
@@ -63,7 +63,7 @@ func run() error {
 	if err != nil {
 		return err
 	}
-	// What the inventory of a Kustomization lists.
+	// The inventory of a Kustomization.
 	for _, change := range changes.Entries {
 		fmt.Println(change.ObjMetadata.String())
 	}

@@ -2,12 +2,12 @@
 //
 //	mainstay-real-knative --kubeconfig FILE --webhook-port PORT --logs DIR
 //
-// Its webhook, controller and autoscaler are the project's own, and are found beside this program. Their definitions and
-// configuration must be in the cluster. It ends, and they do, when its standard input ends.
+// The webhook, controller and autoscaler are the project's own; their binaries are beside this program. Their CRDs and
+// configuration must be in the cluster. All processes end when the standard input of this program closes.
 //
-// What programs an ingress is scripted: each Ingress is ready at once, for whoever is in the mesh.
+// Ingresses are simulated: each is ready at once for clients in the mesh.
 //
-// Deliberately absent: the activator and queue-proxy. Nothing is behind any address, so no request is held or counted.
+// Not here: the activator and queue-proxy. Addresses have no backend, so no request is held or counted.
 package main
 
 import (
@@ -28,7 +28,7 @@ import (
 	clientset "knative.dev/networking/pkg/client/clientset/versioned"
 )
 
-// The processes. The autoscaler listens on 8080, whatever it is told.
+// The processes. The autoscaler always listens on 8080.
 var processes = []string{"webhook", "controller", "autoscaler"}
 
 func main() {
@@ -93,7 +93,7 @@ func run() error {
 	return err
 }
 
-// awaitPort waits until an address can be listened on: the autoscaler goes on without it, and does nothing.
+// awaitPort waits until an address is free. Without it the autoscaler would continue, but do nothing.
 func awaitPort(address string) error {
 	for tries := 0; ; tries++ {
 		listener, err := net.Listen("tcp", address)
@@ -112,7 +112,7 @@ func environment(name, kubeconfig string, port, at int) []string {
 		"KUBECONFIG=" + kubeconfig,
 		"SYSTEM_NAMESPACE=knative-serving",
 		"POD_NAME=" + name,
-		// In no EndpointSlice may be an address of loopback.
+		// EndpointSlices must not contain loopback addresses.
 		"POD_IP=192.0.2.2",
 		"CONFIG_LOGGING_NAME=config-logging",
 		"CONFIG_OBSERVABILITY_NAME=config-observability",
@@ -125,7 +125,7 @@ func environment(name, kubeconfig string, port, at int) []string {
 	return all
 }
 
-// programIngresses says of every Ingress that it is programmed, until the context ends.
+// programIngresses marks every Ingress as programmed until the context ends.
 func programIngresses(ctx context.Context, client *clientset.Clientset) {
 	for ctx.Err() == nil {
 		if err := watchIngresses(ctx, client); err != nil && ctx.Err() == nil {
@@ -169,6 +169,6 @@ func program(ctx context.Context, client *clientset.Clientset, seen *v1alpha1.In
 	mesh := []v1alpha1.LoadBalancerIngressStatus{{MeshOnly: true}}
 	ingress.Status.MarkLoadBalancerReady(mesh, mesh)
 	ingress.Status.ObservedGeneration = ingress.Generation
-	// Another state follows a conflict.
+	// A conflict is followed by another event.
 	_, _ = client.NetworkingV1alpha1().Ingresses(ingress.Namespace).UpdateStatus(ctx, ingress, metav1.UpdateOptions{})
 }

@@ -1,4 +1,4 @@
-// Package podsecurity judges the Pod Security of an API server by the tests that its own module has for one.
+// Package podsecurity runs the API server tests of the Pod Security module.
 package podsecurity
 
 import (
@@ -9,7 +9,7 @@ import (
 	podsecurity "k8s.io/pod-security-admission/test"
 )
 
-// POD_SECURITY_SERVER is the URL of an API server without authentication.
+// TestServer tests the API server at POD_SECURITY_SERVER, a URL without authentication.
 func TestServer(t *testing.T) {
 	config := &rest.Config{Host: os.Getenv("POD_SECURITY_SERVER"), QPS: -1}
 	// The embedded server decodes only a part of protobuf.

@@ -1,4 +1,4 @@
-//! Beginnings of ids in the place of whole ones: found among the tips, in the history, or not at all.
+//! Abbreviated commit IDs: found among the branch heads, in the history, or not at all.
 
 use git2::{ObjectType, Oid, Repository};
 use mainstay_git::Commit;
@@ -6,7 +6,7 @@ use mainstay_git::Commit;
 use super::mirrors::packs;
 use super::*;
 
-/// A repository whose history is a megabyte for each of its commits, and the ids of them.
+/// Returns a repository with a megabyte of history per commit, and the commit IDs.
 fn heavy() -> (Origin, Vec<String>) {
     let mut origin = Origin::new();
     let mut random = fastrand::Rng::with_seed(1);
@@ -79,13 +79,13 @@ async fn a_found_commit_is_not_searched_again() {
     let counts = bench.server.take_counts();
     assert_eq!((counts.requests, counts.packs), (1, 0), "whether a branch has come that is called so");
 
-    // Another process that is told what it was.
+    // Another process gets a hint with the commit.
     let source = Source::new(settings(&bench.mirrors.path().join("other")));
     source.hint(&remote, &reference, commits[0].parse().unwrap());
     assert_eq!(source.lookup(&remote, &reference, NOW).await.unwrap().commit.to_string(), commits[0]);
     assert_eq!(bench.server.take_counts().packs, 0);
 
-    // What one is told need not be so.
+    // A hint may be wrong.
     let source = Source::new(settings(&bench.mirrors.path().join("third")));
     let wrong: Commit = format!("{:0<40}", &commits[0][..7]).parse().unwrap();
     source.hint(&remote, &reference, wrong);

@@ -1,16 +1,16 @@
-//! All mirrors together have a budget: what was used longest ago goes.
+//! All mirrors share a budget. The least recently used ones are evicted.
 
 use std::fs::File;
 use std::time::SystemTime;
 
 use super::*;
 
-/// Bytes of the file in each repository, which does not compress.
+/// Bytes of the incompressible file in each repository.
 const FILE: usize = 400 << 10;
-/// Room for two mirrors.
+/// Budget for two mirrors.
 const TWO: u64 = 1 << 20;
 
-/// Bytes that do not compress.
+/// Returns incompressible bytes.
 pub(super) fn noise(bytes: usize) -> Vec<u8> {
     let mut state = 1_u64;
     std::iter::repeat_with(|| {
@@ -21,7 +21,7 @@ pub(super) fn noise(bytes: usize) -> Vec<u8> {
     .collect()
 }
 
-/// Some remotes with a mirror each, and what a source with a budget makes of them.
+/// Some remotes with a mirror each, for a source with a budget.
 struct Shelf {
     bench: Bench,
 }
@@ -37,7 +37,7 @@ impl Shelf {
         basic(&self.bench.server.url(NAME), name, "password")
     }
 
-    /// Fetches by a source; how many packs that took.
+    /// Fetches, and returns the number of packs.
     async fn fetched(&self, source: &Source, name: &str) -> usize {
         self.bench.server.take_counts();
         drop(sync(source, &self.remote(name), "main").await.unwrap());
@@ -52,7 +52,7 @@ impl Shelf {
         mirrors::packs(self.bench.mirrors.path()).len()
     }
 
-    /// The same directory after a restart.
+    /// Returns a source on the same directory, as after a restart.
     fn restarted(&self) -> Source {
         let mut settings = settings(self.bench.mirrors.path());
         settings.budget = TWO;
@@ -132,7 +132,7 @@ async fn mirrors_in_use_stay_and_what_does_not_fit_beside_them_is_a_named_error(
 }
 
 #[tokio::test]
-async fn what_one_namespace_fetches_leaves_the_mirrors_of_others() {
+async fn fetches_of_one_namespace_do_not_evict_mirrors_of_others() {
     let shelf = Shelf::new().await;
     let (shop, greedy) = (shelf.bench.source.for_namespace("shop"), shelf.bench.source.for_namespace("greedy"));
     assert_eq!(shelf.fetched(&shop, "a").await, 1);
@@ -150,7 +150,7 @@ async fn what_one_namespace_fetches_leaves_the_mirrors_of_others() {
 }
 
 #[tokio::test]
-async fn what_a_killed_process_left_is_no_mirror_and_goes_first() {
+async fn leftovers_of_a_killed_process_are_no_mirror_and_go_first() {
     let shelf = Shelf::new().await;
     shelf.get("a").await;
     let directory = shelf.bench.mirrors.path();
@@ -161,7 +161,7 @@ async fn what_a_killed_process_left_is_no_mirror_and_goes_first() {
     }
     std::fs::write(unread.join("pack"), noise(200 << 10)).unwrap();
     std::fs::write(unfinished.join("pack_x7Kq"), noise(200 << 10)).unwrap();
-    // A fetch into the mirror that there is.
+    // A fetch into the existing mirror.
     let interrupted = mirrors::packs(directory)[0].with_file_name("pack_a1B2");
     std::fs::write(&interrupted, noise(100 << 10)).unwrap();
 
@@ -173,7 +173,7 @@ async fn what_a_killed_process_left_is_no_mirror_and_goes_first() {
     assert_eq!(shelf.fetched(&source, "a").await, 0, "which was enough");
 }
 
-/// The lists of commits of all mirrors.
+/// Returns the lists of commits of all mirrors.
 fn lists(directory: &Path) -> Vec<std::path::PathBuf> {
     let generation = |pack: std::path::PathBuf| pack.ancestors().nth(3).unwrap().join("held");
     mirrors::packs(directory).into_iter().map(generation).collect()

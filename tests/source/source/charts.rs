@@ -1,4 +1,4 @@
-//! What charts become is what `helm template` prints, byte for byte.
+//! Rendered charts equal the output of `helm template`, byte for byte.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -17,7 +17,7 @@ use mainstay_testkit::files::files_below;
 
 const HOOK: &str = "helm.sh/hook";
 
-/// A mirror, and what renders from it.
+/// A mirror and a renderer.
 struct Renderer {
     source: Source,
     helm: Helm,
@@ -60,7 +60,7 @@ fn path() -> std::ffi::OsString {
     std::env::var_os("PATH").unwrap()
 }
 
-/// The charts of `tests/charts` in one repository.
+/// Returns a repository with the charts of `tests/charts`.
 fn charts() -> Origin {
     let mut origin = small();
     for (path, content) in files_below(&PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/charts")) {
@@ -70,7 +70,7 @@ fn charts() -> Origin {
     origin
 }
 
-/// An object as it is compared: without hooks, and with a Secret's texts where they end up.
+/// Normalises an object for comparison: removes hooks, and encodes texts of Secrets.
 fn normalised(mut object: Value) -> Option<(String, String)> {
     if object.is_null() || object["metadata"]["annotations"].get(HOOK).is_some() {
         return None;
@@ -84,7 +84,7 @@ fn normalised(mut object: Value) -> Option<(String, String)> {
     Some((name, serde_json::to_string(&object).unwrap()))
 }
 
-/// What the tool itself prints for a checkout.
+/// Returns the output of the tool itself for a checkout.
 fn judged(origin: &Origin, chart: &str, more: &[&str]) -> BTreeMap<String, String> {
     let checkout = tempfile::tempdir().unwrap();
     let run = |program: &str, arguments: &[&str]| {
@@ -99,7 +99,7 @@ fn judged(origin: &Origin, chart: &str, more: &[&str]) -> BTreeMap<String, Strin
     arguments.extend(["--api-versions", "networking.k8s.io/v1/Ingress", "--include-crds"]);
     arguments.extend(more);
     let printed = run("helm", &arguments);
-    // The last line of a document may end a text, and its end is a part of that.
+    // The last line of a document may end a text that includes the newline.
     let documents = printed.split("\n---\n").map(|text| serde_yaml::from_str::<Value>(&format!("{text}\n")).unwrap());
     documents.filter_map(normalised).collect()
 }
@@ -157,7 +157,7 @@ async fn a_chart_is_rendered_only_if_something_that_it_reads_has_changed() {
     let key = rendered.outputs.unwrap().unwrap().1;
     origin.file("charts/other.txt", "x").commit("not read");
     assert!(renderer.render(file, &options, &cluster(), Some(key)).await.outputs.is_none());
-    // It does not ask what the cluster is.
+    // This chart does not use the cluster's capabilities.
     let newer = Capabilities { kube_version: "v1.33.0".to_owned(), ..cluster() };
     assert!(renderer.render(file, &options, &newer, Some(key)).await.outputs.is_none());
     let named = Options { release_name: Some("other".to_owned()), ..Options::default() };
@@ -165,7 +165,7 @@ async fn a_chart_is_rendered_only_if_something_that_it_reads_has_changed() {
     origin.file("charts/operator/values.yaml", "serviceAccount: {create: false}\n").commit("read");
     let rendered = renderer.render(file, &options, &cluster(), Some(key)).await;
     assert_eq!(made(file, rendered, Hooks::Refuse).len(), 1);
-    // This one does ask.
+    // This chart uses them.
     let file = "charts/shop/Chart.yaml";
     let key = renderer.render(file, &options, &cluster(), None).await.outputs.unwrap().unwrap().1;
     assert!(renderer.render(file, &options, &cluster(), Some(key)).await.outputs.is_none());
@@ -179,7 +179,7 @@ async fn a_chart_is_rendered_only_if_something_that_it_reads_has_changed() {
     assert!(problems[0].hint.as_ref().unwrap().contains("go install helm.sh/helm"), "{problems:?}");
 }
 
-/// A chart with one template, and a file with values beside it.
+/// Writes a chart with one template, and a values file beside it.
 fn chart(origin: &mut Origin, template: &str, values: &str) {
     origin
         .file("app/Chart.yaml", "apiVersion: v2\nname: small\nversion: 0.1.0\n")
@@ -210,7 +210,7 @@ fn map(value: &str) -> String {
 }
 
 #[tokio::test]
-async fn what_differs_from_itself_is_refused_and_names_the_object() {
+async fn a_chart_that_renders_differently_each_time_is_refused_with_the_object() {
     let mut origin = small();
     let renderer = Renderer::new(&origin, &path());
     for random in [
@@ -230,7 +230,7 @@ async fn what_differs_from_itself_is_refused_and_names_the_object() {
             "app/templates/map.yaml: each time that the chart is rendered, this comes out differently: ConfigMap a (";
         assert!(said.starts_with(why) && !said.contains("hush"), "{random}: {said}");
     }
-    // The same each time, whatever it looks like; and there is no cluster, nor a network.
+    // These give the same result each time. There is neither a cluster nor a network.
     for (same, expected) in [
         ("{{ lookup \"v1\" \"Secret\" \"shop\" \"a\" | toJson | quote }}", r#""key":"{}""#),
         ("{{ getHostByName \"localhost\" | quote }}", r#""key":"""#),
@@ -295,7 +295,7 @@ async fn hostile_charts_end_in_a_problem_within_their_bounds() {
 }
 
 #[tokio::test]
-async fn what_leads_out_of_the_chart_is_refused_before_anything_runs() {
+async fn paths_out_of_the_chart_are_refused_before_the_tool_runs() {
     let mut origin = small();
     let renderer = Renderer::new(&origin, &path());
     chart(&mut origin, &map("{{ .Values.key }}"), "key: one\n");
@@ -316,7 +316,7 @@ async fn what_leads_out_of_the_chart_is_refused_before_anything_runs() {
         let said = said(&renderer, &options).await;
         assert!(said.contains("is no name of a release"), "{release}: {said}");
     }
-    // Dependencies are not downloaded, and are not shown with their addresses.
+    // Dependencies are not downloaded, and messages do not contain their addresses.
     let dependencies = "dependencies:\n- {name: db, version: 1.x, repository: \"https://u:hush@example.com\"}\n";
     origin.file("app/Chart.yaml", format!("apiVersion: v2\nname: small\nversion: 0.1.0\n{dependencies}")).commit("db");
     let missing = said(&renderer, &Options::default()).await;

@@ -1,4 +1,4 @@
-//! Credentials: where they work, and where they never go.
+//! Credentials: where they are used, and where they are never sent.
 
 use super::*;
 

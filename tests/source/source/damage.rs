@@ -1,14 +1,14 @@
-//! What is damaged on the disk is fetched anew; what the remote damaged is not.
+//! Damaged files on disk are fetched again. Files that the remote damaged are not.
 
 use super::*;
 
-/// One generation of a mirror.
+/// Returns the directory of a mirror's generation.
 fn generation(bench: &Bench) -> std::path::PathBuf {
     mirrors::packs(bench.mirrors.path())[0].ancestors().nth(3).unwrap().to_owned()
 }
 
 #[tokio::test]
-async fn a_mirror_that_was_damaged_while_nothing_ran_is_fetched_anew() {
+async fn a_mirror_that_was_damaged_while_no_agent_ran_is_fetched_again() {
     type Damage = fn(&Path);
     let cases: [(&str, Damage); 6] = [
         ("garbage list", |generation| std::fs::write(generation.join("held"), "garbage\n").unwrap()),
@@ -28,7 +28,7 @@ async fn a_mirror_that_was_damaged_while_nothing_ran_is_fetched_anew() {
         damage(&generation(&bench));
         let source = Source::new(settings(bench.mirrors.path()));
         bench.server.take_counts();
-        // It may show only when a file is read.
+        // Some damage is detected only when a file is read.
         let mut attempts = 0;
         let read = loop {
             attempts += 1;
@@ -52,7 +52,7 @@ fn cut(path: &Path) {
 }
 
 #[tokio::test]
-async fn a_file_that_was_lost_on_the_disk_is_fetched_anew() {
+async fn a_file_that_was_lost_on_the_disk_is_fetched_again() {
     let mut bench = Bench::new(small()).await;
     drop(bench.sync("main").await.unwrap());
     let first = mirrors::packs(bench.mirrors.path());
@@ -68,14 +68,14 @@ async fn a_file_that_was_lost_on_the_disk_is_fetched_anew() {
     assert_eq!(bench.server.take_counts().packs, 1);
 }
 
-/// The answer that delivers a pack.
+/// Returns a response with a pack.
 fn band(pack: &[u8]) -> Fault {
     Fault::Answer([format!("000dpackfile\n{:04x}\x01", pack.len() + 5).as_bytes(), pack, b"0000"].concat())
 }
 
 #[tokio::test]
 async fn a_directory_that_the_remote_damaged_is_fetched_once() {
-    // Modes that nothing has.
+    // Modes that do not exist.
     for mode in ["000000", "777777", "1"] {
         let mut origin = small();
         let commit = origin.forged_as(mode, "x");

@@ -1,8 +1,8 @@
-//! A volume without room, which is a small file system in a mount namespace of its own.
+//! A full volume: a small file system in its own mount namespace.
 
 use super::*;
 
-/// Set in the process whose mirrors are on a small file system.
+/// Environment variable of the child process with its mirrors' directory on a small file system.
 const DIRECTORY: &str = "MAINSTAY_TEST_SMALL_DISK";
 const NAME_HERE: &str = "source::disk_full::a_full_volume_is_a_named_error_that_damages_nothing_and_heals";
 
@@ -31,7 +31,7 @@ async fn on_small_disk(directory: &Path) {
     let mut bench = Bench::new(small()).await;
     let source = Source::new(settings(directory));
     drop(sync(&source, &bench.remote(), "main").await.unwrap());
-    // Together they do not fit, although the budget has room: the first one, which nobody reads, goes.
+    // Both do not fit, although the budget allows it. The unused first one is evicted.
     for _ in 0..2 {
         let mut half = Origin::new();
         half.file("noise", budget::noise(1300 << 10)).commit("half of the volume");
@@ -39,7 +39,7 @@ async fn on_small_disk(directory: &Path) {
         drop(sync(&source, &anonymous(&server.url(NAME)), "main").await.unwrap());
         assert_eq!(server.take_counts().packs, 1);
     }
-    // Too large for the received pack, for the indexed one, and for its index.
+    // Too large for the received pack, for the indexed one, or for its index.
     for (round, kibibytes) in [4000, 2900, 2600, 2000, 1600].into_iter().enumerate() {
         let mut large = Origin::new();
         large.file("noise", budget::noise(kibibytes << 10)).commit("large");

@@ -1,6 +1,7 @@
-//! Repositories of a confined namespace whose addresses lead into the cluster: every way there is refused before a connection.
+//! Repositories of a confined namespace with addresses inside of the cluster. Each is refused before a connection is
+//! made.
 //!
-//! What is allowed is 127.0.0.1; what stands for the inside is 127.0.0.2, where connections are counted.
+//! 127.0.0.1 is allowed. 127.0.0.2 counts as inside of the cluster; connections to it are counted.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{
@@ -19,7 +20,7 @@ use mainstay_testkit::large_files::LargeFile;
 const REFUSED: &str = "which repositories of this namespace are not read from; the operator of the agent allows networks with \
                        --allow-network";
 
-/// A listener inside, which ends every connection.
+/// A listener inside of the cluster that closes every connection.
 struct Inside {
     address: SocketAddr,
     connections: Arc<AtomicUsize>,
@@ -39,7 +40,7 @@ impl Inside {
         Self { address, connections }
     }
 
-    /// What stands for it in a URL: its address in every form, and a name that leads there.
+    /// Returns its host in URLs: its address in every form, and a name that resolves to it.
     fn hosts(&self) -> Vec<String> {
         let port = self.address.port();
         ["127.0.0.2", "2130706434", "0x7f.2", "[::ffff:127.0.0.2]", "inside.example"]
@@ -47,7 +48,7 @@ impl Inside {
             .to_vec()
     }
 
-    /// The address and the name alone, where a URL's forms of addresses mean nothing.
+    /// Returns only the plain address and the name, for places without URL syntax.
     fn plain_hosts(&self) -> [String; 2] {
         let port = self.address.port();
         ["127.0.0.2", "inside.example"].map(|host| format!("{host}:{port}"))
@@ -72,7 +73,7 @@ fn within(remote: &Remote, egress: Egress) -> Remote {
     Remote { connection: remote.connection.clone().within(egress), ..remote.clone() }
 }
 
-/// The way leads inside, and a confined namespace does not get there, nor hears what is there.
+/// Checks that the address is inside, and that a confined namespace gets neither a connection nor information about it.
 async fn check(what: &str, inside: &Inside, source: &Source, remote: &Remote) {
     let attempt = async |egress| {
         let remote = within(remote, egress);
@@ -99,7 +100,7 @@ fn entries(snapshot: &Snapshot) -> Result<Vec<mainstay_git::Entry>, Error> {
 }
 
 #[tokio::test]
-async fn what_is_allowed_is_read_by_a_confined_namespace_as_by_any_other() {
+async fn a_confined_namespace_reads_allowed_addresses_like_any_other() {
     let bench = Bench::with(small(), confine).await;
     for url in [bench.server.url(NAME), bench.server.url(NAME).replace("127.0.0.1", "outside.example")] {
         let remote = within(&anonymous(&url), Egress::Confined);
@@ -191,7 +192,7 @@ async fn no_lfs_server_and_no_submodule_leads_a_confined_namespace_inside() {
     }
 }
 
-/// What another namespace has fetched from inside must not be there for one that may not.
+/// A mirror that an unconfined namespace fetched from inside must not serve a confined namespace.
 #[tokio::test]
 async fn a_mirror_of_an_unconfined_namespace_serves_no_confined_one() {
     let bench = Bench::with(small(), |settings| {

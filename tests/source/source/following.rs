@@ -1,4 +1,4 @@
-//! What a lookup and a fetch make of references, commits and trees.
+//! Lookups and fetches of references, commits and trees.
 
 use mainstay_git::EntryKind;
 
@@ -51,7 +51,7 @@ async fn a_changed_file_among_many_is_all_that_is_sent() {
 #[tokio::test]
 async fn history_is_not_fetched() {
     let mut origin = Origin::new();
-    // Bytes that no packing makes smaller.
+    // Incompressible bytes.
     let mut noise = fastrand::Rng::with_seed(7);
     for number in 0..8 {
         let bytes = (0..256 << 10).map(|_| noise.u8(..)).collect::<Vec<_>>();
@@ -62,7 +62,7 @@ async fn history_is_not_fetched() {
     for version in ["2", "0"] {
         if version == "0" {
             bench.server.speak_version_zero();
-            // Another source knows nothing of what the first one has.
+            // Another source has no state of the first one.
             let mirrors = tempfile::tempdir().unwrap();
             let source = Source::new(settings(mirrors.path()));
             sync(&source, &bench.remote(), "main").await.unwrap();

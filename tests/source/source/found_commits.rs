@@ -1,4 +1,4 @@
-//! Whom a lookup wakes that finds a commit.
+//! The consumers that a lookup with a new commit notifies.
 
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use mainstay_git::{Followed, LookupDue, PushReceiver};
@@ -7,7 +7,7 @@ use super::*;
 
 const LOGINS: [&str; 3] = ["finder", "second", "refused"];
 
-/// A GitSync of this name that follows `main`.
+/// Adds a GitSync of this name that follows `main`.
 fn follow(source: &Source, name: &str, remote: &Remote) -> PushReceiver {
     let consumer = Consumer::new(ConsumerKind::GitSync, "shop", name);
     let receiver = source.pushes().subscribe(&consumer);
@@ -17,7 +17,7 @@ fn follow(source: &Source, name: &str, remote: &Remote) -> PushReceiver {
     receiver
 }
 
-/// Whether it is to look up a commit that it does not know.
+/// Whether it is notified of a commit that it does not know.
 fn is_woken(receiver: &PushReceiver, known: &Snapshot) -> bool {
     receiver.take().is_some_and(|due: LookupDue| !due.is_known(Some(known.commit)))
 }
@@ -41,7 +41,7 @@ async fn a_lookup_that_finds_a_commit_wakes_others_unless_their_own_login_fails(
     sync(&bench.source, &remotes[0], "main").await.unwrap();
     assert!(is_woken(&second, &known));
     assert!(!is_woken(&refused, &known), "it keeps its backoff");
-    // The answer that the other login has got from before does not serve it; that is its only lookup.
+    // The second login cannot use its earlier response, so it looks up exactly once.
     bench.source.expire(&remotes[1], before);
     for _ in 0..3 {
         let age = Duration::from_secs(3600);

@@ -1,4 +1,4 @@
-//! Repositories that a GitHub App opens, with an API that gives tokens as GitHub does.
+//! Repositories with authentication by a GitHub App, and an API that issues tokens like GitHub's.
 
 use std::sync::Arc;
 
@@ -13,19 +13,19 @@ use super::tls::{TlsBench, remote};
 use super::*;
 use mainstay_testkit::tls::TlsListener;
 
-/// What the API knows and was asked.
+/// The state of the API, and the requests to it.
 struct Api {
     public: Vec<u8>,
-    /// How long tokens are valid.
+    /// Lifetime of tokens.
     seconds: i64,
     tokens: usize,
-    /// Questions which installation an owner has.
+    /// Number of lookups of an owner's installation.
     lookups: usize,
 }
 
 type Shared = Arc<Mutex<Api>>;
 
-/// The App's private key as PEM, and its public half.
+/// Returns the App's private key in PEM format, and its public key.
 fn key() -> (String, Vec<u8>) {
     let made = mainstay_testkit::isolated("openssl").args(["genrsa", "-traditional", "2048"]).output();
     let pem = String::from_utf8(made.expect("`openssl` is installed").stdout).unwrap();
@@ -34,7 +34,7 @@ fn key() -> (String, Vec<u8>) {
     (pem, pair.public().as_ref().to_vec())
 }
 
-/// Whether the request is signed by the App, and for now.
+/// Whether the App signed the request, and the signature is currently valid.
 fn is_signed(api: &Api, request: &axum::extract::Request) -> bool {
     let given = request.headers()["authorization"].to_str().unwrap().strip_prefix("Bearer ").unwrap();
     let (signed, signature) = given.rsplit_once('.').unwrap();
@@ -113,18 +113,18 @@ async fn a_github_app_opens_its_repositories_with_tokens_that_are_kept_until_sho
     sync(&bench.source, &good, "main").await.unwrap();
     sync(&bench.source, &good, "main").await.unwrap();
     assert_eq!(tokens(), 1, "the token is kept");
-    // It is revoked: the next attempt gets another one.
+    // The token is revoked. The next attempt gets another one.
     allow(2);
     assert!(refused(&good).await.contains("it does not accept the credentials"));
     api.lock().seconds = 299;
     sync(&bench.source, &good, "main").await.unwrap();
     assert_eq!(tokens(), 2);
-    // The second is about to end, so it is not used again.
+    // The second token expires soon, so it is not used again.
     allow(3);
     sync(&bench.source, &good, "main").await.unwrap();
     assert_eq!(tokens(), 3);
 
-    // Of an owner the installation is looked up, with each token.
+    // For an owner, the installation is looked up with each token.
     let of_owner = |owner: &str| named("githubAppInstallationOwner", &pem, owner);
     api.lock().seconds = 3600;
     allow(4);

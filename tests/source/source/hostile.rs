@@ -1,4 +1,4 @@
-//! Servers that answer badly, lie, stall, or send too much.
+//! Servers that send invalid responses, lie, stall, or send too much.
 
 use super::*;
 
@@ -38,7 +38,7 @@ async fn every_bad_answer_is_a_named_failure() {
     assert_eq!(files(&bench.sync("main").await.unwrap(), "/").await.len(), 2, "and recovers");
 }
 
-/// A packet of a side band, and what it holds.
+/// Returns a side-band packet with this content.
 pub(super) fn band(number: u8, content: &[u8]) -> Vec<u8> {
     [format!("{:04x}", content.len() + 5).as_bytes(), &[number], content].concat()
 }
@@ -62,7 +62,7 @@ async fn text_beside_a_pack_is_bounded() {
         let (class, text) = bench.failure("main").await;
         let expected = "the server violates the Git protocol: it sends more than 1 MiB of text beside the pack";
         assert!(class == Class::Unavailable && text.ends_with(expected), "{what}: {class:?} {text}");
-        // What the sockets hold was sent as well.
+        // Bytes in socket buffers count as sent too.
         let sent = bench.server.take_counts().bytes_out;
         assert!(sent < 12 << 20, "{what}: {sent} bytes");
     }

@@ -1,4 +1,4 @@
-//! What the remotes of one host share.
+//! State that the remotes of one host share.
 
 use super::*;
 

@@ -1,5 +1,5 @@
-//! What kustomizations become is what `kubectl kustomize` prints, although a build sees a copy of what it reads and nothing
-//! else of the repository.
+//! Built kustomizations equal the output of `kubectl kustomize`, although a build has only a copy of the files that it
+//! reads.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -11,10 +11,10 @@ use serde_json::Value;
 use super::*;
 use mainstay_testkit::files::files_below;
 
-/// Says of an object in which file it was.
+/// Annotation with the file of an object.
 const ORIGIN: &str = "config.kubernetes.io/origin";
 
-/// Runs a program in a directory; gives what it prints.
+/// Runs a program in a directory, and returns its output.
 fn run(directory: &Path, program: &str, arguments: &[&str]) -> String {
     let output = mainstay_testkit::isolated(program).args(arguments).current_dir(directory).output();
     let output = output.unwrap_or_else(|error| panic!("{program}: {error}; install it, or run .ci/test, which does"));
@@ -26,7 +26,7 @@ fn documents(text: &str) -> Vec<Value> {
     serde_yaml::Deserializer::from_str(text).map(|document| Value::deserialize(document).unwrap()).collect()
 }
 
-/// Builds each of these kustomizations as the agent does, and as the tool does in a checkout.
+/// Builds each of these kustomizations like the agent, and with the tool in a checkout, and compares the results.
 async fn are_built_as_kubectl_does(origin: &mut Origin, files: &[String]) {
     origin.commit("kustomizations");
     let checkout = tempfile::tempdir().unwrap();
@@ -52,7 +52,7 @@ async fn are_built_as_kubectl_does(origin: &mut Origin, files: &[String]) {
     assert_eq!(std::fs::read_dir(&scratch).unwrap().count(), 0, "nothing stays behind");
 }
 
-/// Objects without the annotation that says where each is from, which is asked for and taken off again.
+/// Returns objects without the annotation of their origin, which the build requests.
 fn without_origins(mut objects: Vec<Value>) -> Vec<Value> {
     for metadata in objects.iter_mut().filter_map(|object| object.get_mut("metadata")?.as_object_mut()) {
         let Some(annotations) = metadata.get_mut("annotations").and_then(Value::as_object_mut) else { continue };
@@ -63,9 +63,10 @@ fn without_origins(mut objects: Vec<Value>) -> Vec<Value> {
     objects
 }
 
-/// What the documentation of kustomize shows, one directory each in `tests/kustomizations`, most of them over one base.
+/// The examples of kustomize's documentation in `tests/kustomizations`, one directory each, most of them with a shared
+/// base.
 #[tokio::test]
-async fn what_is_documented_is_built_as_kubectl_does() {
+async fn documented_kustomizations_are_built_as_by_kubectl() {
     let own = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/kustomizations");
     let mut origin = small();
     for (path, content) in files_below(&own) {
@@ -78,8 +79,8 @@ async fn what_is_documented_is_built_as_kubectl_does() {
     are_built_as_kubectl_does(&mut origin, &kustomizations).await;
 }
 
-/// Real manifests that a developer may have beside the repository; a directory that is no kustomization is the resources of
-/// one.
+/// Real manifests that a developer may have beside the repository. A directory without a kustomization becomes the
+/// resources of one.
 #[tokio::test]
 async fn real_manifests_are_built_as_kubectl_does() {
     let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/data");
@@ -101,7 +102,7 @@ async fn real_manifests_are_built_as_kubectl_does() {
             origin.file(&file, format!("resources: {}\n", serde_json::to_string(&names).unwrap()));
         }
         kustomizations.push(file);
-        // An overlay reads the same files from outside of its directory, and touches each object.
+        // An overlay reads the same files from outside of its directory, and changes each object.
         let overlay =
             format!("resources: [../../data/{folder}]\nnamePrefix: real-\nlabels: [{{pairs: {{team: shop}}}}]\n");
         let file = format!("overlays/{folder}/kustomization.yml");

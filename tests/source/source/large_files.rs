@@ -1,4 +1,4 @@
-//! Files in Git LFS, with the pointers that git-lfs makes.
+//! Files in Git LFS, with pointers as git-lfs writes them.
 
 use super::*;
 use mainstay_testkit::large_files::{Fault as Large, LargeFile};
@@ -12,7 +12,7 @@ fn with_lfs(remote: Remote) -> Remote {
     Remote { lfs: true, ..remote }
 }
 
-/// The files of the newest commit that are manifests, with those in Git LFS.
+/// Returns the manifests of the newest commit, including those in Git LFS.
 async fn got(source: &Source, remote: &Remote) -> Result<BTreeMap<String, String>, Error> {
     got_below(source, remote, "/").await
 }
@@ -42,7 +42,7 @@ async fn got_below(source: &Source, remote: &Remote, base_dir: &str) -> Result<B
         .collect()
 }
 
-/// The files in Git LFS that are in the mirrors, finished or not.
+/// Returns the files of Git LFS in the mirrors, complete or not.
 fn kept(mirrors: &Path) -> Vec<String> {
     let below = |directory: &Path| {
         let entries = std::fs::read_dir(directory).into_iter().flatten().map(|entry| entry.unwrap().path());
@@ -89,7 +89,7 @@ async fn files_that_are_read_are_fetched_once_and_checked() {
     assert_eq!(got(&bench.source, &plain).await.unwrap()["a.yaml"], pointer(&large).0, "a pointer stays one");
 }
 
-/// Where a mirror keeps a file.
+/// Returns the path of a file in a mirror.
 fn lfs_file(mirrors: &Path, oid: &str) -> std::path::PathBuf {
     let pack = mirrors::packs(mirrors)[0].clone();
     pack.ancestors().nth(3).unwrap().join("lfs").join(oid)
@@ -140,7 +140,7 @@ async fn credentials_do_not_go_to_where_the_files_are() {
 }
 
 #[tokio::test]
-async fn what_a_server_of_large_files_does_wrong_is_a_named_failure() {
+async fn faults_of_a_large_file_server_are_named_failures() {
     let large = "a: 1\n".repeat(100);
     let (text, oid) = pointer(&large);
     let mut origin = Origin::new();
@@ -224,7 +224,7 @@ async fn what_a_server_of_large_files_does_wrong_is_a_named_failure() {
 }
 
 #[tokio::test]
-async fn what_one_repository_has_is_not_given_to_another_one() {
+async fn files_of_one_repository_are_not_served_to_another() {
     let large = "a: secret\n".repeat(100);
     let (text, oid) = pointer(&large);
     let bench_with = async || {
@@ -239,7 +239,7 @@ async fn what_one_repository_has_is_not_given_to_another_one() {
     let remote = with_lfs(basic(&owner.server.url(NAME), "me", "correct horse battery"));
     assert_eq!(got(&mine, &remote).await.unwrap()["a.yaml"], large);
 
-    // A pointer names a file to whoever knows its digest.
+    // A pointer in another repository with a known digest does not give access.
     let text = chain(&got(&theirs, &with_lfs(thief.remote())).await.unwrap_err());
     assert!(text.contains("the server does not have the file"), "{text}");
     thief.server.keep(&oid, b"guess");
@@ -303,7 +303,7 @@ async fn consumers_that_come_together_fetch_once() {
 }
 
 #[tokio::test]
-async fn who_waits_for_a_file_holds_up_no_other_namespace() {
+async fn a_wait_for_a_file_holds_up_no_other_namespace() {
     let [(kept, oid), (stalled, _)] = ["a: 1\n", "b: 1\n"].map(pointer);
     let mut origin = Origin::new();
     origin.file("kept/a.yaml", &kept).file("stalled/b.yaml", &stalled).commit("one");
@@ -321,7 +321,7 @@ async fn who_waits_for_a_file_holds_up_no_other_namespace() {
             downloads += bench.server.take_large_requests().1;
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
-        // What is there needs no server.
+        // Stored files need no server.
         for source in [&mine, &theirs] {
             assert_eq!(got_below(source, &remote, "/kept").await.unwrap()["kept/a.yaml"], "a: 1\n");
         }
@@ -427,7 +427,7 @@ async fn the_ssh_server_of_a_repository_says_where_the_files_are() {
     assert_eq!(files.take_large_requests(), (1, 1));
 }
 
-/// Runs git with git-lfs in a home of its own.
+/// Runs git with git-lfs in its own home.
 async fn git(home: &Path, directory: &Path, arguments: &[&str]) {
     let mut command = mainstay_testkit::isolated_async("git");
     command.args(["-c", "user.name=a", "-c", "user.email=a@example.org", "-c", "init.defaultBranch=main"]);

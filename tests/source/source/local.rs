@@ -1,4 +1,4 @@
-//! Repositories of this machine.
+//! Repositories on this machine.
 
 use mainstay_git::watch_local;
 

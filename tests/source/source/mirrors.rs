@@ -1,9 +1,9 @@
-//! Mirrors on the disk: they grow, break, and go.
+//! Mirrors on disk: growth, damage, and removal.
 
 use super::*;
 
 #[tokio::test]
-async fn a_mirror_that_grew_is_cloned_anew_and_old_readers_go_on() {
+async fn a_mirror_that_grew_is_cloned_again_and_old_readers_go_on() {
     let mut bench = Bench::with(small(), |settings| settings.limits.mirror_packs = 3).await;
     let first = bench.sync("main").await.unwrap();
     for number in 0..8 {
@@ -28,7 +28,7 @@ async fn a_restart_finds_its_mirror() {
 }
 
 #[tokio::test]
-async fn a_damaged_mirror_is_made_anew() {
+async fn a_damaged_mirror_is_cloned_again() {
     type Damage = fn(&Path);
     let overwrite: Damage = |pack| {
         let length = std::fs::metadata(pack).unwrap().len();
@@ -62,7 +62,7 @@ async fn a_damaged_mirror_is_made_anew() {
 }
 
 #[tokio::test]
-async fn a_mirror_whose_files_turn_out_damaged_is_made_anew_by_the_next_fetch() {
+async fn a_mirror_whose_files_turn_out_damaged_is_cloned_again_by_the_next_fetch() {
     let bench = Bench::new(small()).await;
     let first = bench.sync("main").await.unwrap();
     let entries = first.entries(&BaseDir::root()).unwrap();
@@ -89,7 +89,7 @@ pub(super) fn packs(directory: &Path) -> Vec<std::path::PathBuf> {
 }
 
 #[tokio::test]
-async fn what_nobody_reads_any_more_is_removed_from_the_disk() {
+async fn unused_mirrors_are_removed_from_the_disk() {
     let bench = Bench::new(small()).await;
     let consumer = |kind| Consumer { kind, namespace: "shop".into(), name: "web".into() };
     let (sync, function) = (consumer(ConsumerKind::GitSync), consumer(ConsumerKind::Function));
@@ -105,7 +105,7 @@ async fn what_nobody_reads_any_more_is_removed_from_the_disk() {
 }
 
 #[tokio::test]
-async fn what_lost_its_last_reader_while_nothing_ran_goes_when_it_is_known_what_all_read() {
+async fn mirrors_unused_since_a_restart_go_once_all_consumers_are_known() {
     let bench = Bench::new(small()).await;
     let (read, unread) = (bench.remote(), basic(&bench.server.url(NAME), "u", "old"));
     for remote in [&read, &unread] {

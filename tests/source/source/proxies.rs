@@ -1,4 +1,4 @@
-//! Repositories behind proxies: HTTP and SOCKS, for HTTP, HTTPS and SSH.
+//! Repositories behind HTTP and SOCKS proxies, over HTTP, HTTPS and SSH.
 
 use super::ssh::SshBench;
 use super::tls::{TlsBench, remote, secret};
@@ -7,12 +7,12 @@ use mainstay_testkit::proxy::Proxy;
 
 pub(super) const LOGIN: [(&str, &str); 2] = [("username", "walker"), ("password", "pr0xy-word")];
 
-/// The remote through a proxy.
+/// Returns the remote with a proxy.
 pub(super) fn through(proxy: &Proxy, remote: Remote, login: &[(&str, &str)]) -> Result<Remote, Error> {
     through_address(proxy.address(), remote, login)
 }
 
-/// The remote through the proxy at an address.
+/// Returns the remote with the proxy at an address.
 pub(super) fn through_address(address: &str, mut remote: Remote, login: &[(&str, &str)]) -> Result<Remote, Error> {
     let data = [&[("address", address)], login].concat();
     let access = mainstay_git::Access { credentials: remote.credentials, connection: remote.connection };
@@ -23,7 +23,7 @@ pub(super) fn through_address(address: &str, mut remote: Remote, login: &[(&str,
 
 const DENIED: &str = "the proxy wants a user name and password that it accepts";
 
-/// The remote is reached through the proxy, and not past it.
+/// Checks that the remote is reached only through the proxy.
 async fn check(source: &Source, mut proxy: Proxy, remote: &Remote, wrong_login: &str) {
     let attempt = async |proxy: &Proxy, login: &[(&str, &str)]| {
         let remote = through(proxy, remote.clone(), login).unwrap();
@@ -44,7 +44,7 @@ async fn check(source: &Source, mut proxy: Proxy, remote: &Remote, wrong_login: 
     assert!(said.starts_with(wrong_login), "{said}");
     assert_eq!(attempt(&proxy, &[]).await, (Some(Class::Denied), denied));
     proxy.stop();
-    // Connections that are kept must not hide that it is gone: another identity has others.
+    // Another identity has its own connections. A kept one would hide that the proxy is gone.
     let (class, said) = attempt(&proxy, &[LOGIN[0], ("password", "an0ther")]).await;
     let shown = proxy.address().replace("socks5:", "socks5h:");
     assert_eq!(class, Some(Class::Unavailable), "{said}");
@@ -52,7 +52,7 @@ async fn check(source: &Source, mut proxy: Proxy, remote: &Remote, wrong_login: 
     assert!(said.starts_with(&expected), "{said}");
 }
 
-/// Remotes of every kind, through proxies that `open` starts; `wrong_logins` is what is said of HTTP, HTTPS and SSH.
+/// Checks remotes of every kind with proxies from `open`. `wrong_logins` are the messages for HTTP, HTTPS and SSH.
 async fn check_all(open: fn(&str, &str) -> Proxy, wrong_logins: [&str; 3]) {
     let open = || open("walker", "pr0xy-word");
     let plain = Bench::new(small()).await;
@@ -69,7 +69,7 @@ async fn check_all(open: fn(&str, &str) -> Proxy, wrong_logins: [&str; 3]) {
 
 #[tokio::test]
 async fn an_http_proxy_leads_to_repositories_of_every_kind() {
-    // Of a login that it does not accept, tinyproxy says what a server says of credentials.
+    // For a wrong login, tinyproxy answers 401 like a server.
     let wrong_logins = [
         "the server answered 401",
         "the connection through the proxy failed: it does not connect to the host, or not for this user name and password",

@@ -1,4 +1,4 @@
-//! Kustomizations are built from snapshots, and only when what they read has changed.
+//! Kustomizations are built from snapshots, and only after a change of the files that they read.
 
 use mainstay_manifest::render::{Built, Kustomize};
 
@@ -19,9 +19,10 @@ async fn a_kustomization_is_built_only_if_something_that_it_reads_has_changed() 
     let remote = anonymous(origin.path().to_str().unwrap());
     let tools = tempfile::tempdir().unwrap();
     let tool = tools.path().join("kustomize");
-    // Without its directory, the base, this fails.
+    // Fails without the directory of the base.
     let script = "cd \"$3/../base\" && read -r line < map.yaml && echo \"$line\"";
-    // Written by another process: what this one has open to be written, for whatever it begins meanwhile, cannot be run.
+    // Another process writes it. A file that this process has open for writing could be inherited by a child and then
+    // not be executable.
     let mut writer = mainstay_testkit::isolated("/bin/sh");
     writer.args(["-c", "printf '#!/bin/sh\\n%s\\n' \"$1\" > \"$2\" && chmod 755 \"$2\"", "write", script]).arg(&tool);
     assert!(writer.status().unwrap().success());
@@ -48,7 +49,7 @@ async fn a_kustomization_is_built_only_if_something_that_it_reads_has_changed() 
     assert!(problem[0].what.contains("it reads base/map.yaml, which is kept in Git LFS"), "{problem:?}");
     assert_eq!(std::fs::read_dir(&scratch).unwrap().count(), 0, "nothing stays behind");
 
-    // Without a tool it says what to install.
+    // Without the tool, the message says how to install it.
     let none = Kustomize::new(None, scratch).build("shop", &third, file(), None).await.unwrap();
     let problem = none.documents.unwrap().unwrap_err()[0].to_string();
     assert!(

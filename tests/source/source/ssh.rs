@@ -1,4 +1,4 @@
-//! Repositories over SSH, with OpenSSH's own server and keys made by `ssh-keygen` and `openssl`.
+//! Repositories over SSH, with OpenSSH's server and keys from `ssh-keygen` and `openssl`.
 
 use std::fs;
 
@@ -37,7 +37,7 @@ impl SshBench {
         Self { origin, server, source: Source::new(settings), room }
     }
 
-    /// Makes a key pair that lets in; the private half.
+    /// Creates a key pair that the server accepts, and returns the private key.
     pub(super) fn key(&self, name: &str, kind: &str, more: &[&str]) -> String {
         let path = self.room.path().join(name);
         generate(&path, kind, more);
@@ -45,7 +45,7 @@ impl SshBench {
         fs::read_to_string(path).unwrap()
     }
 
-    /// Where the private half of a key is; the public one is beside it, with `.pub`.
+    /// Returns the path of a private key. The public key is beside it with `.pub`.
     pub(super) fn path(&self, name: &str) -> std::path::PathBuf {
         self.room.path().join(name)
     }
@@ -54,7 +54,7 @@ impl SshBench {
         fingerprint(&self.room.path().join(name).with_extension("pub"))
     }
 
-    /// The repository, opened with what the Secret holds; or why that cannot be.
+    /// Returns the remote with the Secret's data, or the error.
     pub(super) fn try_remote(url: &str, data: &[(&str, &str)]) -> Result<Remote, Error> {
         let data = data.iter().map(|(key, value)| ((*key).to_owned(), ByteString(value.as_bytes().to_vec()))).collect();
         let auth = RepositoryAuth { kind: AuthType::Key, secret_name: "git".into() };
@@ -67,7 +67,7 @@ impl SshBench {
         Self::try_remote(&self.server.url(NAME), &[data, &known].concat()).unwrap()
     }
 
-    /// What the attempt to bring the branch ends with: `good`, or class and text without what was attempted.
+    /// Fetches the branch. Returns `good`, or class and text without the attempt.
     pub(super) async fn outcome(&self, remote: &Remote) -> String {
         match sync(&self.source, remote, "main").await {
             Ok(snapshot) => {
@@ -135,7 +135,7 @@ async fn a_key_is_read_in_every_usual_form_and_place() {
         assert_eq!(bench.outcome(&remote).await, "good", "{}", form.lines().next().unwrap());
     }
     for (field, key) in [("ssh-privatekey", &openssh), ("identity", &openssh), ("key", &indented)] {
-        // A passphrase that is not needed is no matter.
+        // An unnecessary passphrase is ignored.
         let remote = bench.remote(&[(field, key), ("password", "unused")]);
         assert_eq!(bench.outcome(&remote).await, "good", "{field}");
     }
@@ -252,7 +252,7 @@ async fn a_host_is_trusted_only_by_a_key_that_is_known() {
     check("", &unknown).await;
     check(&format!("example.org {}\n", bench.server.host_key("ed25519")), &unknown).await;
     check(&format!("127.0.0.1 {}\n", bench.server.host_key("ed25519")), &unknown).await;
-    // The one kind that is known is the one that is asked for.
+    // The client requests the known kind of key.
     for kind in ALL {
         check(&bench.server.known_hosts(&[kind]), "good").await;
     }
@@ -280,7 +280,7 @@ async fn a_host_key_that_changed_is_refused_until_the_secret_says_so_too() {
     let with = |known: &str| SshBench::try_remote(&url, &[("key", &key), ("known_hosts", known)]).unwrap();
     let (known, old) = (bench.server.known_hosts(&["ed25519"]), bench.server.fingerprint("ed25519"));
     assert_eq!(bench.outcome(&with(&known)).await, "good");
-    // To another key of the same kind, and to another kind altogether.
+    // Another key of the same kind, and another kind.
     for kind in ["ed25519", "rsa"] {
         bench.server.rotate(&[kind]);
         let changed = format!(
@@ -345,7 +345,7 @@ async fn an_unchanged_branch_costs_few_bytes_and_a_server_of_version_zero_serves
     let second = bench.origin.file("a.yaml", "a: 2\n").commit("second");
     let snapshot = sync(&bench.source, &remote, "main").await.unwrap();
     assert_eq!((snapshot.commit.to_string(), files(&snapshot, "/").await.len()), (second.clone(), 2));
-    // A commit by its id, which such a server gives only with its branch.
+    // A commit by its ID, which such a server serves only with its branch.
     let first = bench.origin.orphan("third");
     let pinned = sync(&bench.source, &remote, &first).await.unwrap();
     assert_eq!(pinned.commit.to_string(), first);

@@ -1,10 +1,10 @@
-//! Host certificates: a CA in `known_hosts` stands for the keys that it has signed.
+//! Host certificates: a CA in `known_hosts` replaces the keys that it has signed.
 
 use super::ssh::SshBench;
 use super::*;
 use mainstay_testkit::ssh_server::generate;
 
-/// A server, a key that lets in, and the CA of its host certificates.
+/// Returns a server, an accepted key, and the CA of its host certificates.
 async fn bench() -> (SshBench, String, std::path::PathBuf, String) {
     let bench = SshBench::new().await;
     let key = bench.key("key", "ed25519", &[]);
@@ -27,13 +27,13 @@ async fn a_certificate_is_accepted_for_its_name_as_long_as_it_is_valid() {
     bench.server.certify(&ca, &["-h", "-n", "127.0.0.1,git.corp"]);
     assert_eq!(attempt(&trusted).await, "good");
     assert_eq!(attempt(&trusted.replace(&bench.server.name(), "[127.0.0.*]:*")).await, "good");
-    // Another CA, a CA for another host, and a CA that is revoked.
+    // Another CA, a CA for another host, and a revoked CA.
     let other = format!("@cert-authority {} {}\n", bench.server.name(), bench.server.host_key("ecdsa"));
     assert!(attempt(&other).await.contains("is not known: it presented"));
     assert!(attempt(&trusted.replace("127.0.0.1", "127.0.0.2")).await.contains("is not known"));
     assert!(attempt(&format!("{trusted}@revoked * {public}\n")).await.contains("marks as @revoked"));
     assert!(attempt(&format!("{trusted}@revoked * {}\n", bench.server.host_key("ed25519"))).await.contains("@revoked"));
-    // The key itself serves as well.
+    // The key itself works as well.
     assert_eq!(attempt(&bench.server.known_hosts(&["ed25519"])).await, "good");
 
     let refused = async |options: &[&str], why: &str| {

@@ -1,4 +1,4 @@
-//! SSH servers that do not keep to the rules: each ends in an error by a deadline, and in nothing else.
+//! SSH servers that violate the protocol. Each attempt ends with an error within its deadline, without other effects.
 
 use std::{fs, os::unix::fs::PermissionsExt as _};
 
@@ -7,7 +7,7 @@ use mainstay_git::ResolvedRef;
 use super::{hostile::band, ssh::SshBench, *};
 use mainstay_testkit::ssh_server::Fault;
 
-/// A bench whose deadlines are short, and a remote that is good as long as the server is.
+/// Returns a bench with short deadlines, and a valid remote.
 async fn bench() -> (SshBench, Remote) {
     bench_with(Duration::from_millis(1500), Duration::from_secs(10)).await
 }
@@ -25,7 +25,7 @@ async fn bench_with(silence: Duration, lookup: Duration) -> (SshBench, Remote) {
 
 #[tokio::test]
 async fn a_connection_that_is_cut_anywhere_ends_in_an_error_and_the_next_one_is_good() {
-    // What is cut need not be waited for.
+    // Long deadlines, because a cut connection needs none.
     let (bench, remote) = bench_with(Duration::from_secs(20), Duration::from_secs(60)).await;
     let main = Reference::parse("main").unwrap();
     bench.source.lookup(&remote, &main, NOW).await.unwrap();
@@ -61,7 +61,7 @@ async fn a_server_that_falls_silent_anywhere_is_left_by_its_deadline() {
 
 #[tokio::test]
 async fn output_of_a_server_before_authentication_is_bounded() {
-    // No deadline may come before the bound does.
+    // Long deadlines, so that the size limit is reached first.
     let (bench, remote) = bench_with(Duration::from_secs(20), Duration::from_secs(60)).await;
     let check = async |words: Vec<u8>, expected: &str| {
         bench.server.fail(Fault::Say(words));
@@ -74,7 +74,7 @@ async fn output_of_a_server_before_authentication_is_bounded() {
     check(b"hello\r\n".repeat(1 << 17), "it does not speak SSH 2").await;
     let packet = [&b"SSH-2.0-x\r\n"[..], &0xffff_ff00_u32.to_be_bytes(), &vec![0; 1 << 20]].concat();
     check(packet, "SSH").await;
-    // Messages that mean nothing, for ever.
+    // Endless messages without meaning.
     let ignore = [&[0, 0, 0, 12, 4, 2, 0, 0, 0, 2, b'x', b'x'][..], &[0; 4]].concat();
     check(
         [b"SSH-2.0-x\r\n".to_vec(), ignore.repeat(1 << 16)].concat(),
@@ -83,14 +83,14 @@ async fn output_of_a_server_before_authentication_is_bounded() {
     .await;
 }
 
-/// The public half of the bench's key, and a branch to look up.
+/// Returns the public key of the bench, and a branch.
 fn public(bench: &SshBench) -> (String, Reference) {
     (std::fs::read_to_string(bench.path("key.pub")).unwrap(), Reference::parse("main").unwrap())
 }
 
 #[tokio::test]
 async fn output_of_a_server_after_its_last_answer_is_bounded() {
-    // Its answers are good: no deadline may come before them.
+    // The responses are valid, so the deadlines must not be reached.
     let (bench, remote) = bench_with(Duration::from_secs(20), Duration::from_secs(60)).await;
     let (public, main) = public(&bench);
     bench.server.authorize_nobody();
@@ -125,8 +125,8 @@ async fn a_command_that_breaks_off_in_the_middle_has_its_repository() {
     assert!(text.starts_with("the server has no repository there (fatal: object 12"), "{text}");
 }
 
-/// The branch as the true server has it; from then on that answers a fetch as `script` does after the true advertisement and
-/// the request's first byte.
+/// Returns the branch of the real server. Later fetches get the real advertisement, and after the request's first byte
+/// the output of `script`.
 async fn answer_fetches(bench: &SshBench, remote: &Remote, script: &str) -> ResolvedRef {
     let (public, main) = public(bench);
     bench.server.authorize_nobody();
@@ -161,7 +161,7 @@ async fn text_beside_a_pack_is_bounded_over_ssh_too() {
     let cases = [
         (format!("printf '000dpackfile\\n'; while cat '{progress}'; do :; done"), "text beside the pack"),
         ("yes >&2".to_owned(), "error text over SSH"),
-        // Even if parts of a pack come in between.
+        // Even with parts of a pack in between.
         (format!("printf '000dpackfile\\n'; while cat '{pack}'; do cat '{progress}' >&2; done"), "error text over SSH"),
     ];
     for (script, what) in cases {
@@ -184,7 +184,7 @@ async fn text_beside_a_pack_is_bounded_over_ssh_too() {
     assert_eq!(bench.outcome(&remote).await, "good");
 }
 
-/// A bench with a pack of some 200 kB to fetch, and what its branch was found to be.
+/// Returns a bench with a pack of about 200 kB, and the commit of its branch.
 async fn large(silence: Duration) -> (SshBench, Remote, ResolvedRef) {
     let (mut bench, remote) = bench_with(silence, Duration::from_secs(60)).await;
     let mut random = fastrand::Rng::with_seed(7);
@@ -215,7 +215,7 @@ async fn a_server_that_falls_silent_during_a_pack_is_left_by_its_deadline() {
         bench.server.fail(Fault::StallAfter(after));
         let error = bench.source.fetch(&remote, &found).await.unwrap_err();
         let (class, text) = (error.class(), error.fault().to_string());
-        // What the client asks for at intervals is not answered either.
+        // Keepalive requests of the client are not answered either.
         let is_named = text.contains("timed out after 4 s") || text.contains("in the middle of an answer");
         assert!(class == Class::Unavailable && is_named, "after {after}: {text}");
     }
@@ -231,7 +231,7 @@ async fn a_truncated_pack_is_refused_over_ssh() {
     for length in [3, 12, 30, 1000, pack.len() - 20, pack.len() - 1] {
         let bands: Vec<u8> = pack[..length].chunks(60_000).flat_map(|part| band(1, part)).collect();
         let answer = [b"000dpackfile\n", &*bands, b"0000"].concat();
-        // The server ends in the middle of a packet, as if that were all.
+        // The server ends in the middle of a packet, as if it were complete.
         let cut = answer[..answer.len() - 6].to_vec();
         cases.extend([(answer, "damaged pack"), (cut, "the answer ends in the middle of a packet")]);
     }
@@ -239,7 +239,7 @@ async fn a_truncated_pack_is_refused_over_ssh() {
         cases.push((nothing.to_vec(), "without the commit"));
     }
     for (number, (answer, expected)) in cases.into_iter().enumerate() {
-        // What fails for a third time is not tried again.
+        // A new commit, because the third failure of one is not retried.
         bench.origin.commit(&format!("commit {number}"));
         fs::write(bench.path("cut"), &answer).unwrap();
         let found = answer_fetches(&bench, &remote, &format!("exec cat '{}'", bench.path("cut").display())).await;
@@ -253,7 +253,7 @@ async fn a_truncated_pack_is_refused_over_ssh() {
 }
 
 #[tokio::test]
-async fn a_server_that_takes_no_key_is_told_from_one_that_does_not_take_this_one() {
+async fn a_server_that_takes_no_key_is_distinguished_from_one_that_refuses_this_key() {
     let (bench, remote) = bench_with(Duration::from_secs(20), Duration::from_secs(60)).await;
     bench.server.want_a_password();
     let error = bench.source.lookup(&remote, &Reference::parse("main").unwrap(), NOW).await.unwrap_err();

@@ -1,4 +1,4 @@
-//! Connections over SSH that are kept: how many logins lookups and fetches cost, and what ends a connection.
+//! Kept SSH connections: the number of logins for lookups and fetches, and the end of connections.
 
 use mainstay_git::SharedHostKeys;
 
@@ -6,7 +6,7 @@ use super::{ssh::SshBench, *};
 
 const ALL: &[&str] = &["ed25519", "ecdsa", "rsa"];
 
-/// A bench, a key that lets in, and as many repositories that are the same.
+/// Returns a bench, an accepted key, and this many remotes of the same repository.
 async fn bench(repositories: usize) -> (SshBench, String, Vec<Remote>) {
     bench_with(repositories, |_| {}).await
 }
@@ -112,7 +112,7 @@ async fn other_credentials_or_host_keys_have_their_own_connection() {
     assert!(!refused.is_empty());
 }
 
-/// A key that is not the host's.
+/// Returns a key that is not the host's.
 fn refused_host_key(bench: &SshBench) -> String {
     let public = std::fs::read_to_string(bench.path("refused.pub")).unwrap();
     public.split(' ').take(2).collect::<Vec<_>>().join(" ")
@@ -160,7 +160,7 @@ async fn a_lookup_among_20000_references_receives_little_over_ssh_too() {
     let key = bench.key("key", "ed25519", &[]);
     let remote = bench.remote(&[("key", &key)]);
     bench.origin.packed_tags(20_000);
-    // The first one has the handshake in it.
+    // The first one includes the handshake.
     for reference in ["main", "tag-12345", "refs/tags/tag-00007"] {
         let reference = Reference::parse(reference).unwrap();
         bench.server.take_bytes();

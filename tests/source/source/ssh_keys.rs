@@ -1,4 +1,4 @@
-//! Private keys that are made to cost: each is refused before any work is done for it.
+//! Private keys that are expensive to decrypt. Each is refused before any work is done.
 
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use pkcs8::{
@@ -10,7 +10,7 @@ use pkcs8::{
 use super::{ssh::SshBench, *};
 use mainstay_testkit::ssh_server::generate;
 
-/// What opening a key may take here; those that ask for more work ask for years of it.
+/// Timeout of opening a key. Expensive keys would take years.
 const SOON: Duration = Duration::from_secs(20);
 const PASSPHRASE: &str = "right";
 const LEGACY: &str = "Proc-Type: 4,ENCRYPTED\nDEK-Info: AES-128-CBC,00112233445566778899AABBCCDDEEFF";
@@ -20,7 +20,7 @@ const ALONE: &str = "something stands before its first line or after its last on
                      `-----END`";
 const DAMAGED: &str = "it is damaged; copy the whole file, with its first and last line";
 
-/// Attempts with a key and its passphrase; what they end with, within the time that a key may take.
+/// Connects with a key and its passphrase, and checks the outcome and the time.
 async fn check(bench: &SshBench, key: &str, why: &str) {
     let remote = bench.remote(&[("key", key), ("password", PASSPHRASE)]);
     let outcome = tokio::time::timeout(SOON, bench.outcome(&remote)).await.expect("no work is done for it");
@@ -38,17 +38,17 @@ fn der(pem: &str) -> Vec<u8> {
     BASE64_STANDARD.decode(pem.lines().filter(|line| !line.starts_with("-----")).collect::<String>()).unwrap()
 }
 
-/// A key in OpenSSH's form that asks for all the rounds of bcrypt that it can ask for.
+/// Returns a key in OpenSSH's format with the maximum number of bcrypt rounds.
 fn bcrypt(bench: &SshBench) -> String {
     let mut bytes = der(&bench.key("bcrypt", "ed25519", &["-N", PASSPHRASE]));
-    // Magic, cipher, the name of the derivation, the lengths of its options and of the salt, the salt; then the rounds.
+    // Magic, cipher, name of the derivation, lengths of its options and of the salt, the salt; then the rounds.
     let rounds = 15 + (4 + 10) + (4 + 6) + 4 + (4 + 16);
     assert!(u32::from_be_bytes(bytes[rounds..rounds + 4].try_into().unwrap()) < 100);
     bytes[rounds..rounds + 4].copy_from_slice(&u32::MAX.to_be_bytes());
     pem("OPENSSH PRIVATE KEY", "", &bytes)
 }
 
-/// A key that `openssl` encrypts with scrypt or PBKDF2, and then what `adjust` makes of the derivation.
+/// Returns a key that `openssl` encrypts with scrypt or PBKDF2, with the derivation changed by `adjust`.
 fn pkcs8_with(derivation: &[&str], adjust: impl FnOnce(&mut Kdf)) -> EncryptedPrivateKeyInfoOwned {
     let room = tempfile::tempdir().unwrap();
     let path = room.path().join("key");
@@ -104,7 +104,7 @@ async fn a_second_key_in_the_text_is_never_opened_in_place_of_the_first() {
     let bench = SshBench::new().await;
     let heavy = [bcrypt(&bench), pem(ENCRYPTED, "", &scrypt(1 << 30)), pem(ENCRYPTED, "", &pbkdf2(u32::MAX))];
     for heavy in heavy {
-        // Within the first block, whose own headers say that it is encrypted the old way; and after it.
+        // Inside of the first block, whose headers claim the legacy encryption; and after it.
         check(&bench, &format!("-----BEGIN RSA PRIVATE KEY-----\n{LEGACY}\n\n{heavy}"), DAMAGED).await;
         let small = pem("RSA PRIVATE KEY", &format!("{LEGACY}\n\n"), b"0123456789abcdef");
         check(&bench, &format!("{small}{heavy}"), ALONE).await;
@@ -119,7 +119,7 @@ async fn text_around_a_key_is_refused() {
     let good = bench.key("good", "ed25519", &[]);
     check(&bench, &format!("a line\n{good}"), ALONE).await;
     check(&bench, &format!("{good}a line\n"), ALONE).await;
-    // Before the block stands the head of a cheap key that has the costly one as its content.
+    // Before the block is the head of a cheap key whose content is the expensive one.
     let costly = pbkdf2(u32::MAX);
     let whole = |padding: usize| {
         let mut outer = pkcs8_with(&["-iter", "2048"], |_| {});
@@ -131,7 +131,7 @@ async fn text_around_a_key_is_refused() {
     let text = format!("{head}\n{}", pem(ENCRYPTED, "", &costly));
     assert_eq!(der(&text), outer, "both together are one cheap key");
     check(&bench, &text, ALONE).await;
-    // White space around it is what YAML and editors leave.
+    // YAML and editors may add whitespace around it.
     let remote = bench.remote(&[("key", &format!("\n \t\r\n{}\n\n", good.replace('\n', "  \r\n")))]);
     assert_eq!(bench.outcome(&remote).await, "good");
 }

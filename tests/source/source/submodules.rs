@@ -1,8 +1,8 @@
-//! Submodules: repositories of `git submodule`, and addresses that try something.
+//! Submodules: repositories of `git submodule`, and malicious addresses.
 
 use super::*;
 
-/// Runs git; its standard output.
+/// Runs git, and returns its standard output.
 fn git(directory: &Path, arguments: &[&str]) -> String {
     let output = mainstay_testkit::isolated("git")
         .args(["-c", "user.name=a", "-c", "user.email=a@example.org", "-c", "init.defaultBranch=main"])
@@ -14,7 +14,7 @@ fn git(directory: &Path, arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Repositories beside each other, behind a server.
+/// Repositories beside each other on one server.
 pub(super) struct Forge {
     root: TempDir,
     work: TempDir,
@@ -30,7 +30,7 @@ impl Forge {
         Self { root, work: temporary(), server, mirrors: temporary() }
     }
 
-    /// Commits files and submodules (path and address) to a repository, by git itself; the commit's id.
+    /// Commits files and submodules (path and address) to a repository with git itself. Returns the commit ID.
     pub(super) fn commit(&self, name: &str, files: &[(&str, &str)], submodules: &[(&str, &str)]) -> String {
         let bare = self.root.path().join(format!("{name}.git"));
         let tree = self.work.path().join(name);
@@ -154,7 +154,7 @@ async fn credentials_go_to_submodules_on_the_same_server_only() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_submodule_may_not_be_is_a_named_failure() {
+async fn forbidden_submodules_are_named_failures() {
     let gitmodules = |address: &str| format!("[submodule \"x\"]\n\tpath = x\n\turl = {address}\n");
     let cases = [
         ("--upload-pack=evil", Class::Invalid, "neither the path nor the address of a submodule begins with `-`"),

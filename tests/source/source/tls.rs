@@ -1,4 +1,4 @@
-//! Repositories behind TLS: private CAs, client certificates, tokens; and what is said of a handshake that fails.
+//! Repositories behind TLS: private CAs, client certificates, tokens, and messages for failed handshakes.
 
 use k8s_openapi::ByteString;
 use mainstay_api::git_repository::{AuthType, RepositoryAuth};
@@ -8,7 +8,7 @@ use rustls::ServerConfig;
 use super::*;
 use mainstay_testkit::tls::{PrivateCa, TlsListener};
 
-/// A repository behind TLS, opened with what a Secret holds.
+/// A repository behind TLS, with the data of a Secret.
 pub(super) struct TlsBench {
     pub(super) ca: PrivateCa,
     origin: Origin,
@@ -47,7 +47,7 @@ impl TlsBench {
         sync(&self.source, &remote(&self.server.url(NAME), data)?, "main").await
     }
 
-    /// Why the attempt fails.
+    /// Returns why the attempt fails.
     async fn refused(&self, data: &[(&str, &str)]) -> (Class, String) {
         let error = self.sync(data).await.expect_err("it fails");
         (error.class(), error.fault().to_string())
@@ -150,14 +150,14 @@ async fn reports_why_a_handshake_failed() {
     let expected = "TLS: the server's certificate has expired; its operator has to renew it";
     assert_eq!(said, (Class::Denied, expected.to_owned()));
 
-    // An HTTP server at an address that says https.
+    // An HTTP server at an address with https.
     let plain = Bench::new(small()).await;
     let url = plain.server.url(NAME).replace("http://", "https://");
     let error = sync(&plain.source, &anonymous(&url), "main").await.unwrap_err();
     let said = (error.class(), error.fault().to_string());
     assert_eq!(said, (Class::Unavailable, "TLS: the server does not speak TLS at this port".to_owned()));
 
-    // A server that accepts connections and says nothing, and a name that nobody has.
+    // A server that accepts connections without answering, and a name that does not exist.
     let silent = TlsListener::bind(expired.ca.server("127.0.0.1")).await;
     let address = axum::serve::Listener::local_addr(&silent).unwrap();
     let mut settings = settings(plain.mirrors.path());

@@ -1,4 +1,4 @@
-//! Trees that no client writes: too deep, too many, with themselves in them.
+//! Trees that no client writes: too deep, too large, or containing themselves.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use git2::Oid;
 
 use super::{hostile::band, *};
 
-/// What comes of reading the newest commit's files.
+/// Returns the result of listing the newest commit's files.
 async fn listed(bench: &Bench) -> String {
     let snapshot = bench.sync("main").await.unwrap();
     let listed = snapshot.blocking(|snapshot| snapshot.entries(&BaseDir::root()).map(|entries| entries.len()));
@@ -51,7 +51,7 @@ async fn a_few_directories_that_are_in_each_other_many_times_are_not_all_listed(
     let bench = Bench::new(origin).await;
     let limit = "the number of files and directories is larger than the limit of 100000";
     assert_eq!(listed(&bench).await, limit, "ten thousand million files in eleven objects");
-    // One of its directories is small enough, and the objects are few.
+    // One of its directories is small enough, and there are few objects.
     let snapshot = bench.sync(&commit).await.unwrap();
     let base_dir = BaseDir::parse(&"d0/".repeat(7)).unwrap();
     assert_eq!(snapshot.entries(&base_dir).unwrap().len(), 1000);
@@ -61,7 +61,7 @@ fn is_yaml(name: &str) -> bool {
     Path::new(name).extension().is_some_and(|extension| extension == "yaml")
 }
 
-/// The listing of the newest commit, of which only YAML files are read.
+/// Returns the listing of the newest commit, which reads only YAML files.
 async fn listed_with(source: &Source, remote: &Remote, skipped: &Arc<SkippedTrees>) -> Result<Vec<String>, String> {
     let (snapshot, skipped) = (sync(source, remote, "main").await.unwrap(), Arc::clone(skipped));
     let listed = snapshot.blocking(move |snapshot| snapshot.listing(&BaseDir::root(), &skipped));
@@ -82,7 +82,7 @@ async fn directories_without_files_that_are_read_are_looked_at_once_and_count_fo
     let (skipped, fresh) = (Arc::new(SkippedTrees::new(is_yaml)), || Arc::new(SkippedTrees::new(is_yaml)));
     assert_eq!(listed_with(&source, &remote, &skipped).await.unwrap(), ["a.yaml"]);
 
-    // A directory that is not looked at need not be there.
+    // A skipped directory may be missing.
     origin.file("src/two/b.yaml", "b: 1\n").commit("a file that is read, beside those that are not");
     let git = git2::Repository::open_bare(origin.path()).unwrap();
     let root = git.find_commit(Oid::from_str(&first).unwrap()).unwrap().tree().unwrap();
@@ -92,7 +92,7 @@ async fn directories_without_files_that_are_read_are_looked_at_once_and_count_fo
     let missing = listed_with(&source, &remote, &fresh()).await.unwrap_err();
     assert!(missing.contains("is missing"), "{missing}");
 
-    // Eight files and directories are there; the ninth is one too many, wherever it is.
+    // Eight files and directories exist. Another one anywhere exceeds the limit.
     origin.file("src/one/x.txt", "x").file("more.txt", "").commit("nine");
     let limit = Err("the number of files and directories is larger than the limit of 8".to_owned());
     assert_eq!(listed_with(&source, &remote, &skipped).await, limit);
@@ -117,7 +117,7 @@ async fn a_directory_that_was_skipped_counts_where_it_is_moved_to() {
 #[tokio::test]
 async fn a_tree_that_its_commit_names_and_that_has_another_id_is_missing() {
     let mut origin = small();
-    // The commit's tree is said to be in itself, which only an object with a wrong id could be.
+    // A tree that claims to contain itself. Only an object with a wrong ID can do that.
     let said = Oid::from_bytes(&[7; 20]).unwrap();
     let true_one = origin.tree_of(&[("40000", b"again", said)]);
     let commit = origin.commit_tree(said);
@@ -132,12 +132,12 @@ async fn a_tree_that_its_commit_names_and_that_has_another_id_is_missing() {
     assert!(class == Class::Unavailable && text.starts_with(&left_out), "{class:?} {text}");
 }
 
-/// A pack whose two objects are differences from each other, or whose only one is a difference from itself.
+/// Returns a pack with two objects that are deltas of each other, or with one that is a delta of itself.
 fn cyclic_pack(ids: &[Oid]) -> Vec<u8> {
     let count = u32::try_from(ids.len()).unwrap();
     let mut pack = [&b"PACK"[..], &2_u32.to_be_bytes(), &count.to_be_bytes()].concat();
     for (number, _) in ids.iter().enumerate() {
-        // What it is made of: sizes before and after, and one instruction that copies five bytes.
+        // A delta: sizes before and after, and one instruction that copies five bytes.
         let delta = [5, 5, 0b1001_0000, 5];
         pack.push(0b0111_0000 | 4);
         pack.extend(ids[(number + 1) % ids.len()].as_bytes());
@@ -159,7 +159,7 @@ async fn a_pack_of_differences_from_each_other_is_refused() {
         let (class, text) = bench.failure("main").await;
         assert!(class == Class::Unavailable && text.contains("damaged pack"), "{length}: {text}");
     }
-    // What failed for a third time is not tried again.
+    // A new commit, because the third failure of one is not retried.
     bench.origin.commit("next");
     bench.server.heal();
     bench.sync("main").await.unwrap();

@@ -1,4 +1,4 @@
-//! The Lease: who leads, and when it ends. The clock stands still while anybody works: a busy machine changes nothing.
+//! The Lease: leadership and its end. Time is paused while tasks run, so that a busy machine has no effect.
 
 use super::*;
 
@@ -25,7 +25,7 @@ async fn one_of_two_leads_and_the_other_follows() {
             tokio::time::sleep(quick().retry).await;
         }
     };
-    // Thirty renewals take longer than the Lease's duration.
+    // Thirty renewals take longer than the duration of the Lease.
     tokio::time::timeout(PATIENCE, renewed).await.expect("it is renewed");
     assert!(first_leads.is_leading() && !second_leads.is_leading() && !term.ended().is_cancelled());
     shutdown.cancel();

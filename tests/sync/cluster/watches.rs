@@ -1,8 +1,8 @@
-//! Watches: what they tell, and what becomes of them when the server or its history is away.
+//! Watches: their events, and their behaviour when the server or its event log is gone.
 
 use super::*;
 
-/// What a watch said, in a word: `begin`, `initial a=1`, `synced`, `applied a=2`, `deleted a`, `trouble 503`.
+/// Formats the next watch event: `begin`, `initial a=1`, `synced`, `applied a=2`, `deleted a`, `trouble 503`.
 async fn word(events: &mut BoxStream<'static, WatchEvent>) -> String {
     let shown = |object: &Value| {
         let name = object["metadata"]["name"].as_str().unwrap_or_default();
@@ -21,7 +21,7 @@ async fn word(events: &mut BoxStream<'static, WatchEvent>) -> String {
     }
 }
 
-/// The next words that are not about trouble.
+/// Returns the next events, except for trouble.
 async fn words(events: &mut BoxStream<'static, WatchEvent>, count: usize) -> Vec<String> {
     let mut words = Vec::new();
     while words.len() < count {
@@ -102,7 +102,7 @@ async fn a_watch_that_is_cut_loses_nothing() {
     let mut events = watch(&cluster);
     assert_eq!(words(&mut events, 3).await, ["begin", "initial a=1", "synced"]);
     drop(serving);
-    // In process, while nobody can connect.
+    // In process, while no client can connect.
     let client = kube::Client::new(server.client_service(), "default");
     apply(&Cluster::from_clients(client.clone(), client), "a", "2").await;
     assert_eq!(word(&mut events).await, "failed 0");
@@ -157,14 +157,14 @@ async fn expired_history_is_listed_again() {
     apply(&cluster, "a", "2").await;
     server.store().compact();
     assert_eq!(words(&mut events, 3).await, ["begin", "initial a=2", "synced"]);
-    // The same as an answer instead of an event.
+    // The same, as an error response instead of an event.
     let gone = Fault { verb: "watch".to_owned(), code: 410, ..Fault::default() };
     server.faults().fail_next(gone);
     server.store().end_watches(None);
     assert_eq!(words(&mut events, 3).await, ["begin", "initial a=2", "synced"]);
 }
 
-/// Makes every streaming list of a kind (empty: of any) be answered like this.
+/// Answers every streaming list of a kind (empty: any kind) with this fault.
 fn no_streaming_lists(server: &EmbeddedCluster, resource: &str, how: Fault) {
     server.faults().fail_next(Fault {
         verb: "watch".to_owned(),
@@ -192,7 +192,7 @@ async fn a_server_without_streaming_lists_is_read_in_pages_and_watched() {
         assert_eq!(cluster.requests().total(|verb, _| verb == Verb::List), 2);
         apply(&cluster, "c00", "2").await;
         assert_eq!(word(&mut events).await, "applied c00=2");
-        // The first streaming list was the last one.
+        // Only the first watch tried a streaming list.
         let mut again = watch(&cluster);
         assert_eq!(words(&mut again, 62).await[61], "synced");
         assert_eq!(cluster.requests().total(|verb, _| verb == Verb::Watch), 2, "{code}");

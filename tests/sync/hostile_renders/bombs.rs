@@ -1,4 +1,4 @@
-//! Little that becomes much.
+//! Small inputs that expand to large ones.
 
 use std::time::{Duration, Instant};
 
@@ -7,11 +7,11 @@ use flate2::{Compress, Compression, FlushCompress};
 use super::*;
 
 const FILE: &str = "app/kustomization.yaml";
-/// Longest that one of them may keep others waiting.
+/// Maximum delay that one of them may cause for others.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Gigabytes of zeros behind `head`, compressed, which takes 3 MiB: one MiB of them, again and again. `begin` is what comes before
-/// what is compressed.
+/// Returns gigabytes of zeros after `head`, compressed to 3 MiB as one MiB repeated. `begin` precedes the compressed
+/// data.
 pub(super) fn gigabytes(count: usize, begin: &[u8], head: &[u8]) -> Vec<u8> {
     let compressed = |bytes: &[u8]| {
         let mut out = Vec::with_capacity(bytes.len() + 1024);
@@ -21,15 +21,15 @@ pub(super) fn gigabytes(count: usize, begin: &[u8], head: &[u8]) -> Vec<u8> {
     let piece = compressed(&vec![0; 1 << 20]);
     let mut all = [begin, &compressed(head)].concat();
     (0..(count << 10)).for_each(|_| all.extend(&piece));
-    // The last block, which is empty.
+    // The final block, which is empty.
     all.extend([3, 0]);
     all
 }
 
-/// Files, the one beside them that is large, and what is said.
+/// Files, the path of an additional large file, and the expected message.
 type Case<'c> = (&'c [(&'c str, &'c [u8])], &'c str, &'c str);
 
-/// The id of a file of 3 GiB of zeros.
+/// The object id of a file of 3 GiB of zeros.
 const ZEROS: &str = "1077662767e8de998abc7dbe3649b8df9a2baf72";
 
 /// Writes that file into the repository.
@@ -129,7 +129,7 @@ async fn template_bombs() {
     }
 }
 
-/// A value that becomes 9^11 words.
+/// Returns a value that expands to 9^11 words.
 fn aliases(before: &str) -> String {
     let first = format!("{before}a0: &a0 [{SECRET}, {SECRET}, {SECRET}]\n");
     let next = |n: usize| format!("{before}a{n}: &a{n} [{}]\n", vec![format!("*a{}", n - 1); 9].join(", "));
@@ -164,7 +164,7 @@ async fn bombs_of_kustomizations() {
     for resource in [&bomb, &deep] {
         attacked.refuses(&[("app/a.yaml", resource.as_bytes())], &["app/a.yaml, document 1, line "]).await;
     }
-    // A base that names itself, and two that name each other.
+    // A base that refers to itself, and two that refer to each other.
     attacked.refuses(&[(FILE, b"resources: ['.', ../app]\n")], &["app/kustomization.yaml: "]).await;
     attacked
         .refuses(

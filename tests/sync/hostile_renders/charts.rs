@@ -1,4 +1,4 @@
-//! Charts that look at the cluster, at the machine, or at what is not theirs, and what is packed in them.
+//! Charts that read the cluster, the machine or foreign files, and hostile packed charts.
 
 use std::net::TcpListener;
 
@@ -10,7 +10,7 @@ use super::*;
 async fn lookup_and_chance() {
     let mut attacked = Attacked::new().await;
     attacked.world.set_secret("hidden", json!({"password": SECRET}));
-    // What asks the cluster, the resolver or files that are not the chart's gets nothing.
+    // Functions that query the cluster, the resolver or files outside of the chart return nothing.
     let nothing = "\"{{ (lookup \"v1\" \"Secret\" \"mainstay-tests\" \"hidden\").data }}{{ len (lookup \"v1\" \"Secret\" \"\" \"\") }}\
         {{ getHostByName \"localhost\" }}{{ .Files.Get \"../other/other.yaml\" }}{{ .Files.Get \"/etc/passwd\" }}\
         {{ range $path, $_ := .Files.Glob \"**/../../**\" }}{{ $path }}{{ end }}\"";
@@ -48,12 +48,12 @@ async fn lookup_and_chance() {
     }
 }
 
-/// A packed chart with these files.
+/// Returns a packed chart with these files.
 fn packed(files: &[(&str, &[u8])]) -> Vec<u8> {
     let mut builder = tar::Builder::new(GzEncoder::new(Vec::new(), Compression::fast()));
     for (path, content) in files {
         let mut header = tar::Header::new_gnu();
-        // As a hostile archive says it.
+        // Written directly, as a hostile archive would.
         header.as_mut_bytes()[..path.len()].copy_from_slice(path.as_bytes());
         header.set_size(content.len() as u64);
         header.set_mode(0o644);
@@ -63,7 +63,7 @@ fn packed(files: &[(&str, &[u8])]) -> Vec<u8> {
     builder.into_inner().unwrap().finish().unwrap()
 }
 
-/// What is said of a chart with this in `charts/`.
+/// A file of a packed chart in `charts/`.
 const DATABASE: (&str, &[u8]) = ("db/Chart.yaml", b"apiVersion: v2\nname: db\nversion: 0.1.0\n");
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -71,7 +71,7 @@ async fn packed_charts() {
     let mut attacked = Attacked::new().await;
     let text = template("one");
     let chart: [(&str, &[u8]); 2] = [CHART, ("app/templates/a.yaml", &text)];
-    // What unpacks to gigabytes.
+    // Archives that unpack to gigabytes.
     let bomb = super::bombs::gigabytes(3, b"\x1f\x8b\x08\0\0\0\0\0\0\xff", b"");
     assert!(bomb.len() < 4 << 20);
     let many: Vec<u8> = packed(&[DATABASE, ("db/files/zeros", &vec![0; 9 << 20])]);
@@ -88,7 +88,7 @@ async fn packed_charts() {
             &["app/charts/db7.tgz: the packed charts are larger than 64 MiB together"],
         )
         .await;
-    // What would be unpacked elsewhere.
+    // Archives that would be unpacked elsewhere.
     for path in ["../../../etc/evil", "db/../../evil", "db\\..\\..\\evil", "db/templates/../../../evil"] {
         let archive = packed(&[DATABASE, (path, b"hush-hush")]);
         let said =

@@ -1,4 +1,4 @@
-//! Encrypted files that are not as SOPS wrote them, beyond what `sops` has.
+//! Encrypted files in a form that SOPS does not write, beyond those in `sops`.
 
 use super::*;
 use mainstay_testkit::sops::{AgeKey, Sops};
@@ -25,7 +25,7 @@ async fn sops_files() {
         .replace(&value("password: ENC"), "@")
         .replace(&value("token: ENC"), &value("password: ENC"))
         .replace('@', &value("token: ENC"));
-    // The block of keys, as it is, and what else may stand there.
+    // Splits off the key block, to build replacements for it.
     let (before, rest) = intact.split_once("    age:\n").unwrap();
     let end = rest.find("    lastmodified").unwrap();
     let (entry, after) = rest.split_at(end);
@@ -57,7 +57,7 @@ async fn sops_files() {
         attacked.refuses(&[(FILE, text.as_bytes())], &[expected, FILE]).await;
         assert!(attacked.world.get("v1", "secrets", "db").is_none());
     }
-    // Cut short, anywhere.
+    // Files that are cut off at any point.
     let lines: Vec<&str> = intact.lines().collect();
     for kept in (6..lines.len()).step_by(3) {
         let text = lines[..kept].join("\n") + "\n";
@@ -68,7 +68,7 @@ async fn sops_files() {
     for cut in [intact.len() / 3, intact.len() / 2, intact.len() - 40] {
         attacked.refuses(&[(FILE, &intact.as_bytes()[..cut])], &[FILE]).await;
     }
-    // Keys for somebody else: the recipient is named, and no program is run for it.
+    // Keys of another recipient: the message names the recipient, and no plug-in runs.
     use_keys(&attacked.world, &other.identity);
     let plugin = intact.replace(&key.recipient, "age1yubikey1qwerty");
     attacked

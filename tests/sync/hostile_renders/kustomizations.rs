@@ -1,4 +1,4 @@
-//! Kustomizations that lead elsewhere, or run something.
+//! Kustomizations that refer to remote resources or run programs.
 
 use std::net::TcpListener;
 
@@ -10,7 +10,7 @@ use super::*;
 const ELSEWHERE: &str = "it names something of another host, which is not fetched";
 const FILE: &str = "app/kustomization.yaml";
 
-/// Something that listens on this machine and must not be asked.
+/// A listener on this machine that must not receive a connection.
 struct Listening(TcpListener);
 
 impl Listening {
@@ -54,10 +54,10 @@ async fn remote_bases() {
     forms.push(own.clone());
     let odd = forms.iter().map(|form| form.replacen('g', "G", 1).replacen('h', "H", 1)).collect::<Vec<_>>();
     forms.extend(odd);
-    // Every one is told, with its line.
+    // Each form is reported with its line.
     let lines = forms.iter().map(|form| format!("- '{form}'\n")).collect::<Vec<_>>().concat();
     let said = attacked.refuses(&[(FILE, format!("resources:\n{lines}").as_bytes())], &[]).await;
-    // Some are no forms in the other case, such as `Git@`; all are told of or are not there.
+    // In the other case, some are not remote, such as `Git@`. All of them are reported or missing files.
     let told = said.matches(ELSEWHERE).count();
     assert!(told >= 20 || said.contains("and ") && said.contains(" more"), "{told}: {said}");
     for number in 0..18 {
@@ -87,7 +87,7 @@ async fn remote_bases() {
     attacked.refuses(&[(FILE, charts.as_bytes())], &[&format!("{FILE}, line 1: it inflates Helm charts")]).await;
 }
 
-/// Each of these the tool itself follows, on a machine with a network.
+/// Each of these would be followed by the tool itself, on a machine with a network.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn remote_bases_in_disguise() {
     let mut attacked = Attacked::new().await;
@@ -141,9 +141,9 @@ async fn remote_bases_in_disguise() {
         .await;
 }
 
-/// What a generator names is decided by patches: only the tool itself knows, and it has no network.
+/// Patches decide the references of a generator. Only the tool knows them, and it has no network.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn remote_bases_that_nobody_sees_before() {
+async fn hidden_remote_bases_are_refused() {
     let mut attacked = Attacked::new().await;
     let listening = Listening::new();
     let own = listening.address();
@@ -196,7 +196,7 @@ async fn plugins_and_functions() {
     for (text, expected) in &cases {
         attacked.refuses(&[(FILE, text.as_bytes()), ("app/run.sh", script.as_bytes())], &[expected]).await;
     }
-    // What the tools look for at home, and beside charts.
+    // Files that the tools look for in the home directory and beside charts.
     let preferences = "apiVersion: kubectl.config.k8s.io/v1beta1\nkind: Preference\ndefaults:\n- command: kustomize\n  options:\n  \
         - {name: enable-helm, default: \"true\"}\n  - {name: helm-command, default: /bin/sh}\n";
     let kubeconfig =

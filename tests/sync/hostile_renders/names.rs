@@ -1,4 +1,4 @@
-//! Names that are taken for options, and paths that lead out.
+//! Names that look like options, and paths that lead out of the repository.
 
 use super::*;
 
@@ -7,7 +7,7 @@ const FILE: &str = "app/kustomization.yaml";
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn argument_injection() {
     let mut attacked = Attacked::new().await;
-    // Names of files and directories are paths, whatever they look like.
+    // Names of files and directories are always paths.
     let map = |name: &str| config_map(name, "1").into_bytes();
     attacked.stage(&[
         (
@@ -39,7 +39,7 @@ async fn argument_injection() {
         )
         .await;
     attacked.applies("without").await;
-    // What the GitSync says: refused, or never there.
+    // Values of the GitSync that look like options: refused, or never used as one.
     let options: [(Value, &str); 12] = [
         (json!({"reference": "--upload-pack=touch x"}), "reference"),
         (json!({"reference": "main\n--x"}), "reference"),
@@ -94,7 +94,7 @@ async fn symbolic_links() {
         .await;
     assert_eq!(said.matches("it names link.yaml, a symbolic link").count(), 3, "{said}");
     attacked.clear();
-    // A kustomization that is a link, a manifest, and a directory.
+    // A kustomization that is a symbolic link, to a manifest or a directory.
     attacked.world.remote.symlink(FILE, "../other/other.yaml");
     attacked.is_refused(&[FILE]).await;
     attacked.clear();
@@ -103,7 +103,7 @@ async fn symbolic_links() {
         .is_refused(&["app/link.yaml: symbolic links are not followed", "app/dir: symbolic links are not followed"])
         .await;
     attacked.clear();
-    // Files with values.
+    // Values files.
     attacked.stage(&[CHART, ("app/templates/b.yaml", &template("one"))]);
     attacked.world.remote.symlink("values.yaml", "/etc/passwd");
     attacked.world.edit(
@@ -155,7 +155,7 @@ async fn paths_out_of_the_repository() {
         .await;
     let told = said.matches("which is not in the repository").count();
     assert!(told >= 20 || told == 19 && said.contains("more"), "{told}: {said}");
-    // What is in the repository, and not for this directory's tool.
+    // Files in the repository that the tool of this directory must not read.
     let expected = "it reads the file other/other.yaml, which is not in or below its directory";
     attacked.refuses(&[(FILE, b"configMapGenerator: [{name: a, files: [../other/other.yaml]}]\n")], &[expected]).await;
     let files = ["../../../etc/passwd", "/../x", "/.git/config", "charts/../../../x"];
@@ -191,7 +191,7 @@ async fn git_directories_and_names_that_clash() {
         attacked.clear();
         attacked.world.remote.commit("without");
     }
-    // On a disk that tells no case apart one would take the place of the other. Here both are there.
+    // On a case-insensitive disk, one file would replace the other. Here both exist.
     let other = String::from_utf8(template("two")).unwrap().replace("name: made", "name: kept");
     attacked.world.remote.remove("app");
     attacked.stage(&[CHART, ("app/templates/a.yaml", &template("one")), ("app/templates/A.yaml", other.as_bytes())]);

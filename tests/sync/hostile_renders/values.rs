@@ -1,4 +1,4 @@
-//! Values that would change what an object is, and objects that are changed behind what looks at them.
+//! Values that would change the structure of an object, and changes after the check.
 
 use devcluster::{Action, Call, verbs::patch::Form};
 
@@ -6,7 +6,7 @@ use super::*;
 use mainstay_testkit::world::{NAMESPACE, condition_of};
 
 const SYNCS: (&str, &str) = ("mainstay.dev/v1alpha1", "gitsyncs");
-/// The namespace of a GitSync that may touch nothing else.
+/// The only namespace that a GitSync may change.
 const TEAM: &str = "mainstay-tests-team";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -16,7 +16,7 @@ async fn substitution() {
     attacked.stage(&[("app/kept.yaml", map.as_bytes())]);
     attacked.world.commit("demo", "a variable").await;
     let before = attacked.world.get("v1", "configmaps", "kept").unwrap();
-    // What stays a text is one, in its place, and nothing comes beside it.
+    // A value that stays a string is set as one, and adds nothing else.
     for (value, expected) in [
         ("a\nb", "ab"),
         ("a\r\nb\r", "ab"),
@@ -43,7 +43,7 @@ async fn substitution() {
     }
     attacked.world.change("demo", json!({"substitute": {"V": "one"}})).await;
     attacked.world.ready("demo").await;
-    // What would not is refused, and shows no value.
+    // Other values are refused, and the message does not contain them.
     let whole = "False ManifestInvalid: app/kept.yaml, document 1, line 1, column 1: ConfigMap kept: ";
     for value in [
         "hush-hush: b",
@@ -61,7 +61,7 @@ async fn substitution() {
         attacked.world.edit(SYNCS.0, SYNCS.1, "demo", json!({"spec": {"substitute": {"V": value}}}));
         attacked.world.ask("demo").await;
         let said = attacked.said();
-        // A map or a list is what the API server refuses in a ConfigMap.
+        // The API server refuses a map or list in a ConfigMap.
         let is_told = said.starts_with(whole) || said.starts_with("False ApplyFailed") && value.starts_with(['{', '[']);
         assert!(is_told && !said.contains(SECRET), "{value:?}: {said}");
         let failures = attacked.world.status("demo")["failures"].to_string();
@@ -69,7 +69,7 @@ async fn substitution() {
         assert_eq!(attacked.world.data("kept"), "one", "{value:?}");
     }
     attacked.world.change("demo", json!({"substitute": {"V": "one", "K": "Secret", "N": "other", "NS": "a: b"}})).await;
-    // The kind, the name, the namespace: what it has become is what is checked.
+    // Kind, name and namespace are checked after substitution.
     for (text, expected) in [
         (map.replace("kind: ConfigMap", "kind: ${K}List"), "v1 SecretList"),
         (map.replace("name: kept", "name: ${N}"), "GitSync mainstay-tests/other"),
@@ -88,7 +88,7 @@ async fn substitution() {
     }
 }
 
-/// A GitSync that may touch its own namespace only, whose manifests are innocent until something changes them.
+/// A GitSync restricted to its own namespace. Its manifests are valid until a later step changes them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn changes_behind_the_check() {
     let mut world = World::new().await;

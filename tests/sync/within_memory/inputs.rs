@@ -1,4 +1,4 @@
-//! The inputs, each alone and then together.
+//! The hostile inputs, each alone and then together.
 
 use std::{
     io::{Read as _, Write as _},
@@ -25,7 +25,7 @@ use mainstay_testkit::{
 const A_WHILE: Duration = Duration::from_secs(4);
 const FUNCTIONS: (&str, &str) = ("serverless.kyma-project.io/v1alpha1", "functions");
 
-/// Whoever reaches the listener opens connections, and sends most of a head on each.
+/// Clients of the listener open connections and send most of a request head on each.
 fn half_sent_heads(agent: &LimitedAgent) -> JoinSet<()> {
     let (mut clients, address) = (JoinSet::new(), agent.listen);
     for _ in 0..300 {
@@ -41,7 +41,7 @@ fn half_sent_heads(agent: &LimitedAgent) -> JoinSet<()> {
     clients
 }
 
-/// What a server sends instead of the packs that it is asked for.
+/// Returns a server's answer with this pack, instead of the requested one.
 pub(super) fn answer(pack: &[u8]) -> Vec<u8> {
     let mut answer = b"000dpackfile\n".to_vec();
     for piece in pack.chunks(60_000) {
@@ -65,7 +65,7 @@ async fn expanding_packs(world: &World) -> Packs {
     remote.file("a.yaml", "").commit("one");
     let mut servers = Vec::new();
     for number in 0..PACKS {
-        // Each address has a mirror of its own.
+        // Each address has its own mirror.
         let server = GitServer::start(remote.root()).await;
         server.fail(On::Packs, Fault::Answer(answer(&packs::expanding(3))));
         follow(world, HOSTILE, &format!("pack-{number}"), &server.url(NAME), json!({}));
@@ -78,10 +78,10 @@ fn packs_are_named(world: &World) -> bool {
     (0..PACKS).all(|number| ready(world, HOSTILE, &format!("pack-{number}")).contains("larger than"))
 }
 
-/// Files that take many times their size while they are read: `count` GitSyncs of one each.
+/// Adds files that need many times their size while they are parsed: `count` GitSyncs with one file each.
 fn large_files(world: &World, count: usize) -> Remote {
     let mut remote = Remote::new();
-    // Nothing of it is an object, so that all of it is read in vain.
+    // None of it is an object, so that parsing all of it is useless.
     let document = format!("a:\n{}", "- 1\n".repeat(700_000));
     for number in 0..count {
         let text = format!("---\n{document}---\n{document}---\n{document}---\n{document}---\n{document}# {number}\n");
@@ -104,7 +104,7 @@ fn files_are_named(world: &World) -> bool {
     })
 }
 
-/// Objects of 1 MB each that a GitSync of this name wants.
+/// Adds objects of 1 MB each for one GitSync.
 fn fat_objects(world: &World, name: &str, count: usize) -> Remote {
     let mut remote = Remote::new();
     for number in 0..count {
@@ -119,7 +119,7 @@ fn fat_objects(world: &World, name: &str, count: usize) -> Remote {
     remote
 }
 
-/// Objects of which there are more than can be kept.
+/// Adds more objects than the agent can keep.
 fn many_objects(world: &World) -> Remote {
     fat_objects(world, "objects", 240)
 }
@@ -129,7 +129,7 @@ fn objects_are_named(world: &World) -> bool {
     ready.starts_with("False") && ready.contains("MiB")
 }
 
-/// A directory with very many files, far down.
+/// Adds a directory with very many files, deeply nested.
 fn long_paths(world: &World) -> Remote {
     let mut remote = Remote::new();
     let blob = remote.blob(b"");
@@ -150,7 +150,7 @@ fn paths_are_named(world: &World) -> bool {
     ["paths-0", "paths-1"].iter().all(|name| ready(world, HOSTILE, name).contains("paths"))
 }
 
-/// Functions with as much source as fits.
+/// Adds Functions with the maximum amount of source.
 fn functions(world: &World) {
     world.registry(HOSTILE, "registry.example.org");
     for number in 0..60 {
@@ -169,7 +169,7 @@ fn functions(world: &World) {
     }
 }
 
-/// All are answered, and at least one is told that it is too much.
+/// Returns whether all Functions have a condition, and at least one is refused as too large.
 fn functions_are_named(world: &World) -> bool {
     let all = world.server.objects(FUNCTIONS.0, FUNCTIONS.1, Some(HOSTILE));
     let said = |one: &Value| condition_of(&one["status"], "ConfigurationReady");
@@ -178,7 +178,7 @@ fn functions_are_named(world: &World) -> bool {
 
 const RESOURCES: usize = 200;
 
-/// GitSyncs with as many annotations that mean something as fit, and GitRepositories with others.
+/// Adds GitSyncs with maximal relevant annotations, and GitRepositories with other ones.
 fn fat_resources(world: &World) {
     let text = "a".repeat(250 << 10);
     repository(world, HOSTILE, "long", &format!("https://example.org/{}", &text[..100 << 10]));
@@ -200,7 +200,7 @@ fn fat_resources(world: &World) {
     }
 }
 
-/// Each says what becomes of it, and some that there is no memory for them.
+/// Returns whether each GitSync has a condition, and some report the lack of memory.
 fn resources_are_named(world: &World) -> bool {
     let all = (0..RESOURCES).map(|number| ready(world, HOSTILE, &format!("fat-{number}"))).collect::<Vec<_>>();
     let is_refused = |ready: &&String| ready.contains("MemoryExhausted") && ready.contains("limits.memory");
@@ -208,7 +208,7 @@ fn resources_are_named(world: &World) -> bool {
     all.iter().all(|ready| !ready.is_empty()) && all.iter().any(|one| is_refused(&one)) && long.contains("2 KiB")
 }
 
-/// Objects with as many annotations as fit, in the namespace and with the label that are listed.
+/// Adds objects with maximal annotations, in the listed namespace and with the listed label.
 fn fat_lists(world: &World) -> Remote {
     for number in 0..400 {
         let object = json!({
@@ -233,7 +233,7 @@ fn lists_are_read(world: &World) -> bool {
     ready(world, HOSTILE, "lists").starts_with("True")
 }
 
-/// An inventory of more objects than anybody has, that somebody else wrote.
+/// Adds a forged inventory with an unrealistic number of objects.
 fn forged_inventory(world: &World) -> Remote {
     let mut remote = Remote::new();
     for name in ["a", "b"] {
@@ -287,8 +287,8 @@ fn inventory_is_named(_: &World, agent: &LimitedAgent) -> bool {
     agent.has_logged("forged")
 }
 
-/// One after the other, in one test: each takes the machine for a while, and tests that wait for each other would keep
-/// others from running.
+/// One test runs all of them in sequence. Each uses the whole machine for a while, and waiting tests would block
+/// others.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_input_alone_nor_all_together_leave_the_envelope() {
     Box::pin(packs_beside_the_lease()).await;
@@ -333,7 +333,7 @@ async fn more_objects_than_can_be_kept() {
     envelope.judge("240 MiB of objects");
 }
 
-/// A commit for which there is no memory is applied once there is, although nothing was pushed and its interval is long.
+/// A commit without enough memory is applied once there is enough, even without a push and with a long interval.
 async fn a_commit_that_waits_for_memory() {
     let mut envelope = Envelope::new().await;
     let world = &envelope.world;
@@ -388,7 +388,7 @@ async fn a_forged_inventory() {
     envelope.judge("an inventory of 64 shards");
 }
 
-/// All at once, and what fills the budget of what is kept, last: the others have begun by then.
+/// All inputs at once. The one that fills the budget of kept objects comes last, so that the others have started.
 async fn all_of_it_together() {
     let mut forged = None;
     let mut envelope = Envelope::after(|world| forged = Some(forged_inventory(world))).await;
@@ -400,7 +400,7 @@ async fn all_of_it_together() {
     let named = |world: &World, agent: &LimitedAgent| {
         let at_once = packs_are_named(world) && files_are_named(world) && paths_are_named(world);
         let kept = objects_are_named(world) && functions_are_named(world);
-        // Its three objects may have come when there was no memory left for their namespace.
+        // Its three objects may have arrived when their namespace had no memory left.
         let lists = lists_are_read(world) || ready(world, HOSTILE, "lists").contains("MiB");
         at_once && kept && lists && inventory_is_named(world, agent)
     };

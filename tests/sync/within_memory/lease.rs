@@ -1,4 +1,4 @@
-//! Work that is nothing but computing, beside the Lease, with as much of a processor as the agent has in a pod.
+//! CPU-bound work beside the Lease, with the agent's CPU limit in a pod.
 
 use std::{
     cell::RefCell,
@@ -14,16 +14,16 @@ use mainstay_testkit::{
     world::{NAMESPACE, World},
 };
 
-/// What `manifests/deployment.yaml` gives the agent, in thousandths of a processor.
+/// The agent's CPU limit in `manifests/deployment.yaml`, in thousandths of a core.
 const POD_MILLICORES: u64 = 500;
 const LARGE: usize = 4;
-/// MiB that each large pack has once it is unpacked.
+/// Unpacked size of each large pack, in MiB.
 const MIB: usize = 300;
 const AT_LEAST: Duration = Duration::from_secs(15);
-/// The Lease is renewed every 2 s, and lost after 10.
+/// The Lease is renewed every 2 s and lost after 10 s.
 const RENEWED: Duration = Duration::from_secs(5);
 
-/// How often the Lease was renewed, and the longest time in between.
+/// The number of renewals of the Lease, and the longest time between two.
 struct Renewals {
     last: Value,
     at: Instant,
@@ -60,7 +60,7 @@ pub(super) async fn packs_beside_the_lease() {
         follow(&envelope.world, HOSTILE, &format!("pack-{number}"), &server.url(NAME), json!({}));
         servers.push(server);
     }
-    // From here on: it takes a while to make the packs.
+    // Starts here, because generating the packs takes a while.
     let last = lease(&envelope.world)["renewTime"].clone();
     let renewals = RefCell::new(Renewals { last, at: Instant::now(), number: 0, longest: Duration::ZERO });
     let (begin, busy) = (Instant::now(), envelope.agent.cpu_time());

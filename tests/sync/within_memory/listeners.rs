@@ -1,5 +1,5 @@
-//! Every listener of the agent, and of `mainstay dev`, against bodies of the largest size that it takes, made of the smallest
-//! values, nested as deep as they go, sent as slowly as they may be, on very many connections.
+//! Every listener of the agent and of `mainstay dev`, against bodies of the maximum size: made of the smallest values,
+//! nested as deeply as possible, sent as slowly as possible, on very many connections.
 
 use std::{
     net::SocketAddr,
@@ -23,24 +23,24 @@ use mainstay_testkit::{
 
 const TOKEN: &str = "token-of-the-receiver";
 const MIB: usize = 1 << 20;
-/// Connections of each kind that are open at the same time.
+/// Number of open connections of each kind.
 const CONNECTIONS: usize = 150;
-/// How long anything may take, beside tests that take their time.
+/// Upper bound for every wait, beside slow tests.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A body of at most so many bytes: `{before}[{item},{item},…]{after}`.
+/// Returns a body of at most `size` bytes: `{before}[{item},{item},…]{after}`.
 fn many(before: &str, item: &str, after: &str, size: usize) -> Vec<u8> {
     let room = size - before.len() - after.len() - 2 - item.len();
     let items = format!("{item},").repeat(room / (item.len() + 1));
     format!("{before}[{items}{item}]{after}").into_bytes()
 }
 
-/// A body of so many bytes that is nested from its beginning to its end.
+/// Returns a body of `size` bytes that is nested throughout.
 fn deep(before: &str, size: usize) -> Vec<u8> {
     format!("{before}{}", "[".repeat(size - before.len())).into_bytes()
 }
 
-/// Bodies with the smallest values that JSON has, between two texts.
+/// Returns bodies with the smallest JSON values, between two texts.
 fn tiny(before: &str, after: &str, size: usize) -> Vec<Vec<u8>> {
     let mut all: Vec<_> =
         ["0", "{}", "[]", r#"{"":0}"#, r#""""#].iter().map(|item| many(before, item, after, size)).collect();
@@ -48,7 +48,7 @@ fn tiny(before: &str, after: &str, size: usize) -> Vec<Vec<u8>> {
     all
 }
 
-/// Sends bytes to a port, and returns the first line of the answer.
+/// Sends bytes to a port. Returns the first line of the answer.
 async fn tell(address: SocketAddr, head: &str, body: &[u8]) -> String {
     let Ok(mut stream) = TcpStream::connect(address).await else { return String::new() };
     let _ = stream.write_all(head.as_bytes()).await;
@@ -65,7 +65,7 @@ fn post(path: &str, length: usize, headers: &str) -> String {
     )
 }
 
-/// Connections on which a head comes, and a body byte by byte, for as long as the other side takes it.
+/// Opens connections that send a head and then a body byte by byte, as long as the server accepts it.
 fn slow_senders(address: SocketAddr, head: &str) -> JoinSet<()> {
     let mut all = JoinSet::new();
     for _ in 0..CONNECTIONS {
@@ -118,7 +118,7 @@ async fn listeners() -> Listeners {
     Listeners { world, agent, receive, webhooks }
 }
 
-/// Reviews of either kind.
+/// Returns reviews of both kinds.
 fn reviews() -> Vec<(&'static str, Vec<u8>)> {
     let head =
         |kind: &str, group: &str| format!(r#"{{"apiVersion":"{group}/v1","kind":"{kind}","request":{{"uid":"u","#);
@@ -126,7 +126,7 @@ fn reviews() -> Vec<(&'static str, Vec<u8>)> {
         + r#""desiredAPIVersion":"serverless.kyma-project.io/v1alpha2","objects":"#;
     let admit = head("AdmissionReview", "admission.k8s.io") + r#""operation":"UPDATE","object":"#;
     let mut all: Vec<_> = tiny(&convert, "}}", 24 * MIB).into_iter().map(|body| ("/convert", body)).collect();
-    // Functions that grow when they are converted.
+    // Functions that grow during conversion.
     let function = |name: usize| {
         let numbers = String::from_utf8(many("", "1e15", "", 64 << 10)).unwrap();
         format!(
@@ -141,7 +141,7 @@ fn reviews() -> Vec<(&'static str, Vec<u8>)> {
     all
 }
 
-/// What a delivery to a Receiver is sent with, signed.
+/// Returns the head of a signed delivery to a Receiver.
 fn delivery(path: &str, body: &[u8]) -> String {
     let headers = format!(
         "X-GitHub-Event: push\r\nX-Hub-Signature-256: {}\r\n",
@@ -150,7 +150,7 @@ fn delivery(path: &str, body: &[u8]) -> String {
     post(path, body.len(), &headers)
 }
 
-/// Senders to all listeners of an agent that never come to an end.
+/// Starts endless senders to all listeners of an agent.
 fn slow_senders_to(agent: &LimitedAgent, hooks: (SocketAddr, &str), webhooks: &WebhookClient) -> JoinSet<()> {
     let mut slow = slow_senders(agent.listen, &post("/metrics", 24 * MIB, ""));
     let said = post(hooks.1, 3 * MIB, "");
@@ -180,7 +180,7 @@ async fn listeners_of_the_agent_hold_their_bounds_against_the_smallest_values() 
     let path = receive.split_once(&hooks.to_string()).unwrap().1.to_owned();
     let deliveries = tiny(r#"{"ref": "refs/heads/main", "commits":"#, "}", 3 * MIB);
     let begun = Instant::now();
-    // Each alone: all of it is read, and judged.
+    // Each alone: the whole body is read and validated.
     for (path, body) in reviews() {
         let answer = webhooks.post(path, &body).await;
         agent.assert_alive(path);
@@ -192,7 +192,7 @@ async fn listeners_of_the_agent_hold_their_bounds_against_the_smallest_values() 
         assert!(answer.starts_with("HTTP/1.1 400 ") || answer.starts_with("HTTP/1.1 200 "), "a Receiver: {answer}");
     }
     let alone = agent.peak_mib();
-    // All of them together, beside senders that never come to an end.
+    // All of them together, beside endless senders.
     let _slow = slow_senders_to(&agent, (hooks, &path), &webhooks);
     let mut asked = JoinSet::new();
     for (path, body) in reviews() {
@@ -217,7 +217,7 @@ async fn listeners_of_the_agent_hold_their_bounds_against_the_smallest_values() 
     assert!(peak <= POD_MIB, "{peak} MiB");
 }
 
-/// What a client of the embedded cluster says before its body.
+/// Returns the request head of a client of the embedded cluster.
 fn write(method: &str, path: &str, media: &str, length: usize, token: &str) -> String {
     format!(
         "{method} {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {token}\r\nContent-Type: {media}\r\nContent-Length: \
@@ -276,7 +276,7 @@ async fn listeners_of_the_embedded_cluster_hold_their_bounds_against_the_smalles
                 let mut stream = TcpStream::connect(address).await?;
                 stream.write_all(head.as_bytes()).await?;
                 stream.write_all(&body[..body.len() - 1]).await?;
-                // The last byte does not come.
+                // The last byte is never sent.
                 stream.read(&mut [0; 1]).await
             };
             let _ = tokio::time::timeout(Duration::from_secs(3), sent).await;

@@ -1,11 +1,10 @@
-//! It begins last among the tests, by its name, so that those which measure time have the machine to themselves.
+//! The agent's memory against everything that one namespace, its repositories or a client of its listeners can send.
+//! The agent stays within its container's limit, names the causing object, and keeps reverting changes elsewhere.
 //!
-//! The agent's memory, against whatever one namespace, its repositories or a client of its listeners can send it: it lives
-//! within what its container has, names the object that is the cause, and goes on reverting what others change
-//! elsewhere.
+//! The module's name makes it start last, so that tests that measure time have the machine to themselves.
 //!
-//! Where this machine lets us make no cgroup, the kernel does not judge: then the peak of the resident memory is compared
-//! with the limit, and the test says so.
+//! Without permission to create a cgroup on this machine, the kernel does not enforce the limit. The test then compares
+//! the peak resident memory with the limit, and says so.
 
 mod inputs;
 mod lease;
@@ -27,41 +26,41 @@ use mainstay_testkit::{
     world::{World, condition_of, config_map},
 };
 
-/// The namespace that everything comes from.
+/// The namespace of all hostile input.
 const HOSTILE: &str = "mainstay-tests-hostile";
-/// The namespace that must not notice.
+/// The namespace that must not be affected.
 const NEIGHBOUR: &str = "mainstay-tests-neighbour";
-/// Objects of the neighbour: each is changed so seldom that no revert waits for its own backoff.
+/// Objects of the neighbour. Each changes so rarely that its revert has no backoff.
 const OBJECTS: usize = 240;
-/// Longest time until a change of the neighbour's is reverted.
+/// Maximum time until a change of the neighbour is reverted.
 const PUT_BACK: Duration = Duration::from_secs(1);
-/// How many changes are judged, at least.
+/// Minimum number of judged changes.
 const EDITS: usize = 10;
-/// How often the neighbour changes something.
+/// Interval of the neighbour's changes.
 const EVERY: Duration = Duration::from_millis(150);
 
-/// One at a time: each has a cluster of its own in this process.
+/// One test at a time: each has its own cluster in this process.
 static TURN: LazyLock<Mutex<()>> = LazyLock::new(Mutex::default);
 
-/// A cluster with a neighbour in it, and an agent in as much memory as it has in a pod.
+/// A cluster with a neighbour, and an agent with the memory limit of its pod.
 struct Envelope {
     world: World,
     agent: LimitedAgent,
     _neighbour: Remote,
     next: usize,
     reverts: Vec<Duration>,
-    /// Most memory of its own that the agent had, in MiB, as far as that was looked at.
+    /// Maximum observed private memory of the agent, in MiB.
     own: u64,
     _turn: MutexGuard<'static, ()>,
 }
 
 impl Envelope {
-    /// The agent runs, and the neighbour is ready.
+    /// Starts the agent and waits until the neighbour is ready.
     async fn new() -> Self {
         Self::after(|_| {}).await
     }
 
-    /// The same, in a cluster that is prepared before the agent starts.
+    /// Does the same in a cluster that `prepare` changes before the agent starts.
     async fn after(prepare: impl FnOnce(&World)) -> Self {
         let turn = TURN.lock().await;
         let world = World::new().await;
@@ -82,7 +81,7 @@ impl Envelope {
         this
     }
 
-    /// Waits for something without any edit meanwhile.
+    /// Waits without any edits.
     async fn until_calmly(&mut self, what: &str, wanted: impl Fn(&World) -> bool) {
         let end = Instant::now() + Duration::from_secs(60);
         while !wanted(&self.world) {
@@ -92,7 +91,7 @@ impl Envelope {
         }
     }
 
-    /// The neighbour goes on for so long, and until something is so.
+    /// Edits objects of the neighbour for at least this long, and until `wanted` holds.
     async fn during(&mut self, what: &str, at_least: Duration, wanted: impl Fn(&World, &LimitedAgent) -> bool) {
         let (begin, end) = (Instant::now(), Instant::now() + Duration::from_secs(180));
         while !wanted(&self.world, &self.agent) || begin.elapsed() < at_least || self.reverts.len() < EDITS {
@@ -102,7 +101,7 @@ impl Envelope {
         }
     }
 
-    /// The neighbour changes an object, which is reverted.
+    /// Changes an object of the neighbour and waits until it is reverted.
     async fn edit(&mut self, during: &str) {
         let name = format!("calm-{}", self.next % OBJECTS);
         self.next += 1;
@@ -125,7 +124,7 @@ impl Envelope {
         self.reverts.push(begin.elapsed());
     }
 
-    /// What must hold after each input.
+    /// Checks the conditions that must hold after each input.
     #[expect(clippy::print_stdout, reason = "figures, for those who look at them")]
     fn judge(&mut self, input: &str) {
         self.agent.assert_alive(input);
@@ -138,12 +137,12 @@ impl Envelope {
              within {usual:?}, the slowest within {slowest:?}"
         );
         assert!(peak <= POD_MIB, "{input}: {peak} MiB");
-        // The machine may be busy with other tests, too: one in ten is not judged.
+        // The machine may be busy with other tests: one in ten is not judged.
         assert!(usual < PUT_BACK, "{input}: changes elsewhere were reverted after {usual:?} only");
     }
 }
 
-/// A GitRepository and a GitSync of this name.
+/// Creates a GitRepository and a GitSync with this name.
 fn follow(world: &World, namespace: &str, name: &str, url: &str, spec: Value) {
     repository(world, namespace, name, url);
     let mut whole = json!({"gitRepository": name, "interval": "1h"});
@@ -164,7 +163,7 @@ fn repository(world: &World, namespace: &str, name: &str, url: &str) {
     world.create(version, "gitrepositories", namespace, repository);
 }
 
-/// The condition Ready of a GitSync.
+/// Returns the condition Ready of a GitSync.
 fn ready(world: &World, namespace: &str, name: &str) -> String {
     let sync = world.server.object("mainstay.dev/v1alpha1", "gitsyncs", namespace, name);
     sync.map_or_else(String::new, |sync| condition_of(&sync["status"], "Ready"))

@@ -4,10 +4,10 @@ use std::io::Write as _;
 
 use flate2::{Compression, write::ZlibEncoder};
 
-/// Bytes of a base and of what a delta makes of it.
+/// Size of a base and of the result of a delta, in bytes.
 const LARGE: usize = 63 << 20;
 
-/// A pack with one large blob and some deltas on it: each has as many bytes as its base and its result.
+/// Returns a pack with one large blob and some deltas on it. Each delta needs the memory of its base and its result.
 pub(super) fn expanding(deltas: usize) -> Vec<u8> {
     let mut pack = [b"PACK\0\0\0\x02".as_slice(), &u32::try_from(deltas + 1).unwrap().to_be_bytes()].concat();
     let base = pack.len();
@@ -26,7 +26,7 @@ pub(super) fn expanding(deltas: usize) -> Vec<u8> {
     pack
 }
 
-/// A pack of different blobs of 1 MiB each, which is small on the wire.
+/// Returns a pack of different blobs of 1 MiB each, which is small on the wire.
 pub(super) fn large(mib: usize) -> Vec<u8> {
     let mut pack = [b"PACK\0\0\0\x02".as_slice(), &u32::try_from(mib).unwrap().to_be_bytes()].concat();
     let mut blob = vec![0; 1 << 20];
@@ -40,7 +40,7 @@ pub(super) fn large(mib: usize) -> Vec<u8> {
     pack
 }
 
-/// Writes all of the result itself.
+/// Returns a delta that contains its whole result.
 fn delta() -> Vec<u8> {
     let mut delta = [size(LARGE), size(LARGE)].concat();
     let mut left = LARGE;
@@ -59,7 +59,7 @@ fn deflated(bytes: &[u8]) -> Vec<u8> {
     deflate.finish().unwrap()
 }
 
-/// Kind and size at the start of an object.
+/// Encodes kind and size at the start of an object.
 fn head(kind: u8, mut size: usize) -> Vec<u8> {
     let mut out = vec![kind << 4 | u8::try_from(size & 15).unwrap()];
     size >>= 4;
@@ -71,7 +71,7 @@ fn head(kind: u8, mut size: usize) -> Vec<u8> {
     out
 }
 
-/// A size at the start of a delta.
+/// Encodes a size at the start of a delta.
 fn size(mut size: usize) -> Vec<u8> {
     let mut out = Vec::new();
     loop {
@@ -84,7 +84,7 @@ fn size(mut size: usize) -> Vec<u8> {
     }
 }
 
-/// How far back the base is.
+/// Encodes the distance to the base.
 fn distance(mut distance: usize) -> Vec<u8> {
     let mut out = vec![u8::try_from(distance & 0x7f).unwrap()];
     distance >>= 7;

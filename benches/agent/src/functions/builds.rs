@@ -1,4 +1,4 @@
-//! How fast Functions are built.
+//! Build times of Functions.
 
 use std::time::Duration;
 
@@ -12,9 +12,9 @@ use super::{
 };
 use crate::api::{Function, Runtime};
 
-/// How often the source is changed.
+/// Number of source changes.
 const CHANGES: usize = 5;
-/// The Function whose source is in its spec.
+/// The Function with inline source.
 pub(super) const INLINE: &str = "hello-node";
 
 /// Measures all builds.

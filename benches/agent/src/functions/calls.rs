@@ -1,6 +1,6 @@
-//! Requests to a function over connections that stay open: some per second, or as many as it answers.
+//! Requests to a Function over persistent connections, at a fixed rate or at saturation.
 //!
-//! Invariant: every answer is read to its end and has status 200, or the measurement fails.
+//! Invariant: every response is read completely and has status 200, or the benchmark fails.
 
 use std::time::{Duration, Instant};
 
@@ -15,13 +15,13 @@ use tokio::task::JoinSet;
 
 use super::{Error, table::Latencies};
 
-/// Connections on which a server is saturated.
+/// Number of connections that saturate a server.
 const CONNECTIONS: usize = 32;
-/// How long a connection may have been idle that is used again. Node.js closes its own after five seconds, and a request that is
-/// sent at that moment would fail.
+/// Maximum idle time of a reused connection. Node.js closes connections after five seconds, and a request at that
+/// moment would fail.
 const IDLE: Duration = Duration::from_secs(3);
 
-/// Asks one address.
+/// A client of one address.
 #[derive(Clone)]
 pub(super) struct Caller {
     client: Client<HttpConnector, Empty<Bytes>>,
@@ -36,7 +36,7 @@ impl Caller {
         Ok(Self { client, address: address.parse().map_err(Error::Address)? })
     }
 
-    /// One request; returns when it was sent and when its answer had been read.
+    /// Sends a request. Returns the times of its start and of the end of the response.
     async fn call(&self) -> Result<(Instant, Instant), Error> {
         let start = Instant::now();
         let answer = self.client.get(self.address.clone()).await.map_err(Error::Call)?;
@@ -48,7 +48,7 @@ impl Caller {
         Ok((start, Instant::now()))
     }
 
-    /// Requests at a fixed rate, whether earlier ones are answered or not.
+    /// Sends requests at a fixed rate, independent of responses.
     pub(super) async fn paced(&self, per_second: u32, length: Duration) -> Result<Latencies, Error> {
         let mut ticks = tokio::time::interval(Duration::from_secs(1) / per_second);
         let mut calls = JoinSet::new();
@@ -62,8 +62,7 @@ impl Caller {
         Ok(Latencies::new(ended?))
     }
 
-    /// As many requests as the server answers on some connections, each of which waits for its answers; returns how
-    /// many it answered per second.
+    /// Saturates the server on a number of connections. Returns the responses per second.
     pub(super) async fn saturated(&self, length: Duration) -> Result<f64, Error> {
         let start = Instant::now();
         let mut connections = JoinSet::new();

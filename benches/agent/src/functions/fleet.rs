@@ -1,7 +1,7 @@
-//! The cost of many Functions for the agent: building all of them, idling, building one, restarting.
+//! The agent's cost of many Functions: building all, idling, building one, restarting.
 //!
-//! Their pods are simulated by the embedded cluster: build pods report a digest made of their arguments, and pods that
-//! serve are ready at once. What the agent does is real, and so is the Git server.
+//! Pods are simulated: build pods report a digest of their arguments, and serving pods are ready immediately. The agent
+//! and the Git server are real.
 
 use std::{
     collections::HashMap,
@@ -33,15 +33,15 @@ use crate::{
     api::{Function, GitRepository},
 };
 
-/// Functions that are created at the same time.
+/// Maximum number of concurrent creations.
 const IN_FLIGHT: usize = 16;
-/// Image of the build pods; no machine has it.
+/// Image of the build pods; it does not exist.
 const BUILDER: &str = "mainstay-bench/builder";
-/// A registry that nobody talks to.
+/// A registry that receives no requests.
 const REGISTRY: &str = "registry.example:5000";
-/// The report of their last container.
+/// Termination message of the build's last container.
 const REPORT: &str = r#"{"digest":"{digest}","seconds":0.1}"#;
-/// All that may be created and ready in the promised time.
+/// Promised time until all are created and ready.
 const PROMISED: Duration = Duration::from_secs(60);
 
 struct Fleet {
@@ -51,7 +51,7 @@ struct Fleet {
     observer: Observer,
 }
 
-/// Measures all situations, in a cluster of their own.
+/// Measures all situations in their own cluster.
 pub(super) async fn all(product: &Product, functions: usize, idle_seconds: u64) -> Result<Vec<Row>, Error> {
     let mut fleet = Fleet::start(product, functions).await?;
     progress("writes that nobody is asked about");
@@ -85,7 +85,7 @@ impl Fleet {
         Ok(Self { stand, load, git, observer })
     }
 
-    /// The trees that these Functions are to serve.
+    /// Returns the expected tree of each Function.
     fn wanted(&self, numbers: impl IntoIterator<Item = usize>) -> Result<HashMap<String, String>, Error> {
         numbers.into_iter().map(|number| Ok((Load::name(number), self.load.tree(number)?))).collect()
     }
@@ -154,7 +154,7 @@ impl Fleet {
         Ok(Row { situation, targets, ..row })
     }
 
-    /// The agent is killed, a Service is deleted, and the agent started: it is at work when the Service is back.
+    /// Kills the agent, deletes a Service and starts the agent. It is operational when the Service is restored.
     async fn restart(&mut self, number: usize) -> Result<Row, Error> {
         let name = Load::name(number);
         self.stand.kill_agent().await?;

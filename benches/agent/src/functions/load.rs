@@ -1,4 +1,4 @@
-//! The load: one Git repository with a directory for every Function.
+//! The load: a Git repository with a directory per Function.
 
 use std::{
     fs,
@@ -10,12 +10,12 @@ use serde_json::{Value, json};
 use super::{Error, servers};
 use crate::{api::Runtime, commit};
 
-/// Most memory that the agent may have, in MiB.
+/// Promised maximum memory of the agent in MiB.
 pub(super) const MEMORY: f64 = 80.0;
 /// Name of the GitRepository.
 pub(super) const REPOSITORY: &str = "load";
 
-/// A package that lies beside the source which needs it, so that no package registry is asked.
+/// A local package beside the source, so that no package registry is contacted.
 const PACKAGE: &str = "words";
 
 /// A repository in a temporary directory.
@@ -25,14 +25,14 @@ pub(super) struct Load {
     depends: Depends,
 }
 
-/// Whether Functions need anything.
+/// Whether the Functions have dependencies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Depends {
     OnNothing,
     OnPackage,
 }
 
-/// The GitRepository at this address.
+/// Returns the GitRepository for a URL.
 pub(super) fn repository(url: &str) -> Value {
     json!({
         "apiVersion": "serverless.kyma-project.io/v1alpha1", "kind": "GitRepository",
@@ -41,12 +41,12 @@ pub(super) fn repository(url: &str) -> Value {
 }
 
 impl Load {
-    /// Makes the repository with one commit of this many Functions.
+    /// Creates the repository with one commit of this many Functions.
     pub(super) fn new(directory: &Path, functions: usize) -> Result<Self, Error> {
         Self::begin(directory, functions, Depends::OnNothing)
     }
 
-    /// Makes the repository with one commit of one Function that needs a package.
+    /// Creates the repository with one commit of a Function with a dependency.
     pub(super) fn with_dependency(directory: &Path) -> Result<Self, Error> {
         Self::begin(directory, 1, Depends::OnPackage)
     }
@@ -62,17 +62,17 @@ impl Load {
         Ok(load)
     }
 
-    /// Name of the Function with this number, and of its directory.
+    /// Returns the name of a Function, which is that of its directory, too.
     pub(super) fn name(number: usize) -> String {
         format!("function-{number:04}")
     }
 
-    /// How many Functions there are.
+    /// Returns the number of Functions.
     pub(super) fn len(&self) -> usize {
         self.functions
     }
 
-    /// The Function with this number as its user writes it.
+    /// Returns a Function as its user writes it.
     pub(super) fn function(number: usize) -> Value {
         let name = Self::name(number);
         json!({
@@ -85,13 +85,13 @@ impl Load {
         })
     }
 
-    /// Changes the source of one Function in a commit.
+    /// Commits a change of a Function's source.
     pub(super) fn change(&self, number: usize, word: &str) -> Result<(), Error> {
         self.write(number, word)?;
         self.commit("change one function")
     }
 
-    /// Tree id of the current content of a Function's directory.
+    /// Returns the present tree ID of a Function's directory.
     pub(super) fn tree(&self, number: usize) -> Result<String, Error> {
         let found = git2::Repository::open(&self.directory).and_then(|repository| {
             let tree = repository.head()?.peel_to_tree()?;

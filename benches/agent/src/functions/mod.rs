@@ -1,7 +1,7 @@
-//! The cost of Functions: how fast they are built, how fast they answer, and how much many of them cost the agent.
+//! The cost of Functions: build time, response time, and the agent's cost of many.
 //!
-//! Building and answering are measured where pods are processes and images are in a registry; what many cost, where
-//! pods are simulated, so that the machine's time is the agent's.
+//! Build and response times are measured with pods as processes and an image registry. The cost of many is measured
+//! with simulated pods, so that the machine's time is spent by the agent.
 
 mod builds;
 mod calls;
@@ -17,7 +17,7 @@ mod writes;
 
 use super::{Error, Product, counters, embedded, git_server, observer, process, progress, stand, table};
 
-/// Measures everything, with this many Functions.
+/// Measures all situations with this many Functions.
 pub(super) async fn measure(product: &Product, functions: u32, idle: u64) -> Result<Vec<table::Row>, Error> {
     let mut pipeline = pipeline::Pipeline::start(product).await?;
     let mut rows = builds::all(&mut pipeline).await?;

@@ -1,4 +1,4 @@
-//! Makes the agent look up Git at once, as an impatient user would.
+//! Triggers an immediate lookup of Git, as a user would.
 
 use kube::{
     Api,
@@ -12,7 +12,7 @@ use super::{
 };
 use crate::api::{Function, REQUESTED_AT};
 
-/// Makes the agent look at the remote of a Function now rather than within its interval.
+/// Makes the agent look up the remote of a Function immediately instead of within its interval.
 pub(super) async fn look_now(stand: &Stand, name: &str) -> Result<(), Error> {
     let api = Api::<Function>::namespaced(stand.client.clone(), NAMESPACE);
     let token = jiff::Timestamp::now().to_string();

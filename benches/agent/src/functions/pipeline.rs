@@ -1,4 +1,4 @@
-//! A cluster whose pods are processes, with a registry: Functions in it are really built and really run.
+//! A cluster with pods as processes and a registry: Functions are really built and run.
 
 use std::{
     collections::HashMap,
@@ -25,10 +25,10 @@ use crate::{
 
 /// Port of the runtime servers.
 const PORT: u16 = 8080;
-/// How often the registry is asked whether an image is there.
+/// Interval of polling the registry for an image.
 const LOOK: Duration = Duration::from_millis(5);
 
-/// The cluster with its agent, a Git server, and who sees what becomes of Functions and build pods.
+/// The cluster with its agent, a Git server, and observers of Functions and build pods.
 pub(super) struct Pipeline {
     pub stand: Stand,
     pub load: Load,
@@ -36,12 +36,12 @@ pub(super) struct Pipeline {
     pub functions: Observer,
     pub builds: Observer,
     registry: String,
-    /// What the registry wants to see.
+    /// The registry's token.
     token: String,
 }
 
 impl Pipeline {
-    /// Starts cluster and agent. The Git server has one Function, with dependencies.
+    /// Starts the cluster and the agent. The Git repository contains one Function with dependencies.
     pub(super) async fn start(product: &Product) -> Result<Self, Error> {
         let mut stand = Stand::start(product, None, MEMORY).await?;
         let Embedded { url: registry, token } = stand.server.clone().ok_or(Error::NotStarted)?;
@@ -58,14 +58,14 @@ impl Pipeline {
         Ok(Self { stand, load, git, functions, builds, registry, token })
     }
 
-    /// Writes an inline Function; returns the moment before.
+    /// Applies an inline Function. Returns the time before the request.
     pub(super) async fn inline(&self, name: &str, runtime: Runtime, word: &str) -> Result<Instant, Error> {
         let start = Instant::now();
         self.stand.apply::<Function>(name, &inline(name, runtime, word)).await?;
         Ok(start)
     }
 
-    /// Waits until a Function is as its spec says now.
+    /// Waits until a Function is ready in its present generation.
     pub(super) async fn ready(&mut self, name: &str) -> Result<(), Error> {
         let function = self.function(name).await?;
         let Some(state) = readiness::wanted(&function) else { return Err(Error::NotStarted) };
@@ -79,7 +79,7 @@ impl Pipeline {
         Api::namespaced(self.stand.client.clone(), NAMESPACE).get(name).await.map_err(Error::Ask)
     }
 
-    /// Tags of a Function's images in the registry.
+    /// Returns the number of a Function's tags in the registry.
     pub(super) async fn tags(&self, client: &reqwest::Client, name: &str) -> Result<usize, Error> {
         let url = format!("{}/v2/{NAMESPACE}-{name}/tags/list", self.registry);
         let answer = client.get(url).bearer_auth(&self.token).send().await.map_err(Error::Registry)?;
@@ -91,7 +91,7 @@ impl Pipeline {
         Ok(list["tags"].as_array().map_or(0, Vec::len))
     }
 
-    /// Waits until the registry has this many images of a Function.
+    /// Waits until the registry has this many images of a Function. Returns the time.
     pub(super) async fn pushed(&self, client: &reqwest::Client, name: &str, count: usize) -> Result<Instant, Error> {
         let end = Instant::now() + DEADLINE;
         while Instant::now() < end {
@@ -103,7 +103,7 @@ impl Pipeline {
         Err(Error::NotReached { missing: 1, seconds: DEADLINE.as_secs() })
     }
 
-    /// How long the pod of a Function's next build lives, from the moment it is seen first until it has succeeded.
+    /// Returns the duration of a Function's next build pod, from its first event to its success.
     pub(super) async fn build(&mut self, name: &str) -> Result<Duration, Error> {
         let moment = |state: &str| HashMap::from([(name.to_owned(), state.to_owned())]);
         let start = self.builds.all(moment("Pending"), DEADLINE).await?;
@@ -112,7 +112,7 @@ impl Pipeline {
         Ok(start.zip(end).map_or(Duration::ZERO, |(start, end)| end.saturating_duration_since(start)))
     }
 
-    /// Address of a Function: its Service, as a client in the cluster reaches it.
+    /// Returns the URL of a Function's Service.
     pub(super) async fn service(&self, name: &str) -> Result<String, Error> {
         let services = Api::<Service>::namespaced(self.stand.client.clone(), NAMESPACE);
         let service = services.get(name).await.map_err(Error::Ask)?;
@@ -124,7 +124,7 @@ impl Pipeline {
         Ok(format!("http://{}:{port}/", spec.cluster_ip.unwrap_or_default()))
     }
 
-    /// Address of the pod that serves a Function.
+    /// Returns the URL of a Function's serving pod.
     pub(super) async fn pod(&self, name: &str) -> Result<String, Error> {
         let pods = Api::<Pod>::namespaced(self.stand.client.clone(), NAMESPACE);
         let labels = format!("{FUNCTION_NAME}={name},{RESOURCE}={DEPLOYMENT}");
@@ -145,7 +145,7 @@ fn inline(name: &str, runtime: Runtime, word: &str) -> Value {
     })
 }
 
-/// The pod of a build, under the name of its Function, with its phase.
+/// The phase of a build pod, by the name of its Function.
 fn build_pod(pod: Pod) -> Option<Seen> {
     let labels = pod.metadata.labels?;
     labels.contains_key("batch.kubernetes.io/job-name").then_some(())?;

@@ -3,14 +3,14 @@
 use super::observer::Seen;
 use crate::api::Function;
 
-/// A Function whose three conditions are True and speak of what its spec says now, and whose rollout is over; its state
-/// is the Git tree that it was built from, or, where the source is inline, the generation of the spec.
+/// Reads a Function that is ready in its present generation, with its rollout complete. The state is the Git tree of
+/// the source, or the generation for inline source.
 pub(super) fn ready(function: Function) -> Option<Seen> {
     let status = function.status.as_ref()?;
     let current = status.observed_generation == function.metadata.generation;
     let find = |kind: &str| status.conditions.iter().find(|condition| condition.kind == kind);
     let is_true = |kind| find(kind).is_some_and(|condition| condition.status == "True");
-    // While a version is rolled out, it is the one before that runs.
+    // During a rollout the previous version still runs.
     let current = current && find("Running").is_some_and(|running| running.reason == "DeploymentReady");
     let all = ["ConfigurationReady", "BuildReady", "Running"].into_iter().all(is_true);
     (current && all).then_some(())?;
@@ -18,7 +18,7 @@ pub(super) fn ready(function: Function) -> Option<Seen> {
     Some(Seen { name: function.metadata.name?, state })
 }
 
-/// The state in which an inline Function is as its spec says now.
+/// Returns the expected state of an inline Function.
 pub(super) fn wanted(function: &Function) -> Option<String> {
     function.metadata.generation.map(|generation| format!("generation {generation}"))
 }

@@ -1,4 +1,4 @@
-//! The measured servers: a hello-world in each language, and a plain server for comparison.
+//! The measured servers: a hello-world per language, and plain servers for comparison.
 
 use std::{
     fs,
@@ -11,16 +11,16 @@ use tokio::process::Command;
 use super::{Error, process::Process, stand::free_port};
 use crate::api::Runtime;
 
-/// Source of the function for Node.js.
+/// Source of the Node.js Function.
 const HELLO_JS: &str = "module.exports = { main: function (event, context) { return 'Hello World!'; } };\n";
-/// The same in Python.
+/// Source of the Python Function.
 const HELLO_PY: &str = "def main(event, context):\n    return 'Hello World!'\n";
-/// A server that does nothing but answer.
+/// A minimal server.
 const PLAIN: &str = "const [port] = process.argv.slice(2);\n\
                      require('http').createServer((request, response) => response.end('Hello World!'))\n\
                      .listen(Number(port), '127.0.0.1');\n";
 
-/// The hello-world of a runtime.
+/// Returns the hello-world of a runtime.
 pub(super) fn hello(runtime: Runtime) -> &'static str {
     match runtime {
         Runtime::NodeJs => HELLO_JS,
@@ -34,12 +34,12 @@ pub(super) struct Server {
     _process: Process,
 }
 
-/// The same on Express, whose package is in the directory that it is told.
+/// A minimal Express server. Its second argument is the package directory.
 const EXPRESS: &str = "const [port, packages] = process.argv.slice(2);\n\
                        const app = require(packages + '/express')();\n\
                        app.get('/', (request, response) => response.send('Hello World!'));\n\
                        app.listen(Number(port), '127.0.0.1');\n";
-/// The same on Bottle, served by waitress as Bottle starts it.
+/// A minimal Bottle server on waitress, as Bottle starts it.
 const BOTTLE: &str = "import sys\n\
                       port, *packages = sys.argv[1:]\n\
                       sys.path[:0] = packages\n\
@@ -48,7 +48,7 @@ const BOTTLE: &str = "import sys\n\
                       @app.get('/')\n\
                       def hello():\n    return 'Hello World!'\n\
                       app.run(server='waitress', host='127.0.0.1', port=int(port), quiet=True)\n";
-/// The server that is kept for Bottle, as the package registry of Python has it.
+/// Pinned requirement of waitress.
 const WAITRESS: &str =
     "waitress==3.0.2 --hash=sha256:c56d67fd6e87c2ee598b76abdd4e96cfad1f24cacdea5078d382b1f9d7b5ed2e\n";
 
@@ -57,12 +57,12 @@ pub(super) async fn plain(directory: &Path) -> Result<Server, Error> {
     start("node", "plain.js", PLAIN, &[], directory).await
 }
 
-/// Starts Express, which is in `packages`.
+/// Starts Express from the directory `packages`.
 pub(super) async fn express(directory: &Path, packages: &Path) -> Result<Server, Error> {
     start("node", "express.js", EXPRESS, &[packages], directory).await
 }
 
-/// Starts Bottle, which is in `packages`, on a server that is fetched for it.
+/// Starts Bottle from the directory `packages` on waitress, which is downloaded.
 pub(super) async fn bottle(directory: &Path, packages: &Path) -> Result<Server, Error> {
     let waitress = fetch_waitress(directory).await?;
     start("python3", "hello_bottle.py", BOTTLE, &[packages, &waitress], directory).await

@@ -1,4 +1,4 @@
-//! How fast a function answers: at some requests per second, and at its most.
+//! Response times of a Function: at a fixed rate and at saturation.
 
 use std::time::Duration;
 
@@ -12,20 +12,20 @@ use super::{
 };
 use crate::api::Runtime;
 
-/// Requests per second at which latency is promised.
+/// Requests per second for which latency is promised.
 const PACE: u32 = 50;
-/// Name of the Function in Python.
+/// Name of the Python Function.
 const PYTHON: &str = "hello-python";
-/// How long they come.
+/// Duration of the fixed rate.
 const PACED: Duration = Duration::from_secs(10);
-/// Before anything is measured, so that what is compiled while it runs is compiled.
+/// Warm-up time, so that just-in-time compilation is complete.
 const WARM_UP: Duration = Duration::from_secs(2);
-/// How long one server is saturated at a time.
+/// Duration of each saturation.
 const TURN: Duration = Duration::from_secs(2);
-/// Turns of each server, alternating, so that noise of the machine hits both.
+/// Saturations of each server, alternating, so that noise affects both.
 const TURNS: usize = 5;
 
-/// Latency of both languages, and their throughput beside what their users know.
+/// Measures latency in both languages, and throughput compared with common servers.
 pub(super) async fn all(pipeline: &mut Pipeline, product: &Product) -> Result<Vec<Row>, Error> {
     progress("requests at a fixed rate");
     let node = latency(pipeline, builds::INLINE, Runtime::NodeJs, Duration::from_millis(3)).await?;
@@ -57,7 +57,7 @@ async fn latency(pipeline: &mut Pipeline, name: &str, runtime: Runtime, promised
     pipeline.stand.row(mark, situation, wall, |_| vec![target]).await
 }
 
-/// The pod itself beside other servers, so that all are one hop away; and its Service, for comparison.
+/// The pod is compared directly with other servers, one hop each. Its Service is measured, too.
 async fn node_throughput(pipeline: &Pipeline, plain: &Server, express: &Server) -> Result<Row, Error> {
     let (pod, service) = (pipeline.pod(builds::INLINE).await?, pipeline.service(builds::INLINE).await?);
     let mark = pipeline.stand.mark().await?;
@@ -85,7 +85,7 @@ async fn python_throughput(pipeline: &Pipeline, bottle: &Server) -> Result<Row, 
     pipeline.stand.row(mark, situation, wall, |_| vec![target]).await
 }
 
-/// How many requests per second each of these answers.
+/// Returns the responses per second of each address.
 async fn rates<const N: usize>(addresses: [&str; N]) -> Result<[f64; N], Error> {
     let mut callers = Vec::new();
     for address in addresses {

@@ -1,5 +1,4 @@
-//! Which objects were written, told from their resource versions: whoever writes an object changes its version, whatever
-//! the write was about.
+//! Finds written objects by their resource versions: every write of an object changes its version.
 
 use std::{collections::HashMap, fmt::Debug};
 
@@ -15,11 +14,11 @@ use serde::de::DeserializeOwned;
 use super::{Error, stand::NAMESPACE};
 use crate::api::{FUNCTION_NAME, Function};
 
-/// The version of every object that belongs to a Function, by its kind and name; with the Function's name.
+/// The version of every object of a Function, by kind and name, with the Function's name.
 pub(super) struct Versions(HashMap<(String, String), (String, String)>);
 
 impl Versions {
-    /// As they are now.
+    /// Reads the present versions.
     pub(super) async fn read(client: &Client) -> Result<Self, Error> {
         let mut versions = Self(HashMap::new());
         versions.add::<Function>(client).await?;
@@ -54,17 +53,17 @@ impl Versions {
         Ok(())
     }
 
-    /// How many objects there are of a kind.
+    /// Returns the number of objects of a kind.
     pub(super) fn count(&self, kind: &str) -> usize {
         self.0.keys().filter(|(of, _)| of == kind).count()
     }
 
-    /// How many objects of a kind were made since `earlier`.
+    /// Returns the number of objects of a kind that were created since `earlier`.
     pub(super) fn made(&self, kind: &str, earlier: &Self) -> usize {
         self.0.keys().filter(|key| key.0 == kind && !earlier.0.contains_key(*key)).count()
     }
 
-    /// Objects of other Functions than this one that were written, made or deleted since `earlier`.
+    /// Returns the number of other Functions' objects that were written, created or deleted since `earlier`.
     pub(super) fn written_besides(&self, function: &str, earlier: &Self) -> usize {
         let other = |(owner, _): &&(String, String)| owner != function;
         let changed = self.0.iter().filter(|(key, now)| other(now) && earlier.0.get(*key) != Some(now)).count();

@@ -1,4 +1,4 @@
-//! What admission adds to the write of a Function. The writes are dry runs: they pass the webhooks, and nothing comes of them.
+//! Latency that admission adds to writes of a Function. The writes are dry runs, which call the webhooks.
 
 use std::time::{Duration, Instant};
 
@@ -16,12 +16,12 @@ use super::{
 };
 use crate::api::Function;
 
-/// Writes, one after the other.
+/// Number of sequential writes.
 const WRITES: usize = 1000;
-/// What the webhooks may add to the slowest write but one in a hundred.
+/// Promised maximum latency of the webhooks at p99.
 const PROMISED: Duration = Duration::from_millis(5);
 
-/// How long writes take.
+/// Measures the latency of writes.
 pub(super) async fn measure(stand: &Stand) -> Result<Latencies, Error> {
     let api = Api::<Function>::namespaced(stand.client.clone(), NAMESPACE);
     let how = PatchParams::apply(MANAGER).dry_run();
@@ -35,7 +35,7 @@ pub(super) async fn measure(stand: &Stand) -> Result<Latencies, Error> {
     Ok(Latencies::new(writes))
 }
 
-/// The same once the agent answers, beside what it took before.
+/// Measures writes while the agent serves the webhooks, compared with `before`.
 pub(super) async fn asked(stand: &Stand, before: &Latencies) -> Result<Row, Error> {
     until_denied(stand).await?;
     let mark = stand.mark().await?;
@@ -52,7 +52,7 @@ pub(super) async fn asked(stand: &Stand, before: &Latencies) -> Result<Row, Erro
     stand.row(mark, situation, wall, |_| vec![Target::new("≤ 5 ms more at p99", held)]).await
 }
 
-/// Waits until the webhooks are trusted and answer: what they do not judge is let through.
+/// Waits until the webhooks refuse an invalid Function. Before that it is admitted.
 async fn until_denied(stand: &Stand) -> Result<(), Error> {
     let api = Api::<Function>::namespaced(stand.client.clone(), NAMESPACE);
     let how = PatchParams::apply(MANAGER).dry_run();

@@ -1,8 +1,7 @@
-//! A Git server over HTTP that counts lookups, fetches and bytes: `git upload-pack` behind the two addresses of the smart
+//! A Git server over HTTP that counts lookups, fetches and bytes: `git upload-pack` behind the two URLs of the smart
 //! protocol.
 //!
-//! Deliberately absent: pushes, authentication, and every protocol but version 2, which is what Mainstay and every Git
-//! since 2018 speak.
+//! Not here: pushes, authentication, and protocol versions other than 2, which Mainstay and Git clients since 2018 use.
 
 use std::{
     io,
@@ -38,7 +37,7 @@ struct Served {
 }
 
 impl HttpServer {
-    /// Serves the repositories in this directory, by their names there.
+    /// Starts serving the repositories of a directory by their names.
     pub(crate) async fn start(directory: &Path) -> Result<Self, Error> {
         let directory = directory.to_owned();
         let listening = Listening::start(|listener, counters| async move {
@@ -46,18 +45,18 @@ impl HttpServer {
                 .route("/{name}/info/refs", get(advertise))
                 .route("/{name}/git-upload-pack", post(answer))
                 .with_state(Arc::new(Served { directory, counters }));
-            // It ends with the measurement.
+            // Ends with the benchmark.
             let _ = axum::serve(listener, router).await;
         });
         Ok(Self { listening: listening.await? })
     }
 
-    /// Address of a repository.
+    /// Returns the URL of a repository.
     pub(crate) fn url(&self, name: &str) -> String {
         format!("http://{}/{name}", self.listening.address)
     }
 
-    /// The counts until now.
+    /// Returns the counts so far.
     pub(crate) fn counts(&self) -> Counts {
         self.listening.counts()
     }

@@ -1,6 +1,6 @@
-//! Git servers on loopback that count what they do, over HTTP and over SSH.
+//! Git servers on loopback that count requests, over HTTP and SSH.
 //!
-//! What both need is here: a listener that ends with its server, the counts, and a reader that counts bytes.
+//! Shared parts: a listener that ends with its server, the counters, and a reader that counts bytes.
 
 mod http;
 mod ssh;
@@ -27,24 +27,24 @@ use super::{Error, process, stand};
 pub(super) use http::HttpServer;
 pub(super) use ssh::SshServer;
 
-/// Requests and bytes since the start of a server. A server leaves out what it cannot see: that over HTTP connections and
-/// commands, that over SSH lookups and fetches.
+/// Requests and bytes since the start of a server. HTTP does not count connections and commands; SSH does not count
+/// lookups and fetches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Counts {
     /// Connections.
     pub connections: u64,
-    /// Lookups of references.
+    /// Reference lookups.
     pub lookups: u64,
-    /// Requests for objects.
+    /// Object requests.
     pub fetches: u64,
-    /// Runs of `git-upload-pack`.
+    /// Executions of `git-upload-pack`.
     pub commands: u64,
-    /// Bytes that were sent: bodies over HTTP, everything on the wire over SSH.
+    /// Sent bytes: bodies over HTTP, all bytes over SSH.
     pub bytes: u64,
 }
 
 impl Counts {
-    /// The difference to `earlier`.
+    /// Returns the difference to `earlier`.
     pub(super) fn since(self, earlier: Self) -> Self {
         Self {
             connections: self.connections - earlier.connections,
@@ -101,7 +101,7 @@ impl Listening {
         Ok(Self { address, counters, serving })
     }
 
-    /// The counts; commands are not among them.
+    /// Returns the counts, without commands.
     fn counts(&self) -> Counts {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         Counts {
@@ -114,7 +114,7 @@ impl Listening {
     }
 }
 
-/// Counts the bytes that are read.
+/// A reader that counts bytes.
 struct CountedReader<R> {
     reader: R,
     counters: Arc<Counters>,

@@ -1,4 +1,4 @@
-//! A Git server over SSH that counts connections, commands and bytes: OpenSSH's `sshd` with `git-shell`, behind a relay.
+//! A Git server over SSH that counts connections, commands and bytes: OpenSSH's `sshd` with `git-shell` behind a relay.
 
 use std::{
     fs, io,
@@ -18,7 +18,7 @@ use tokio::{
 use super::{CountedReader, Counters, Counts, Error, Listening, increment, process::Process, stand::free_port};
 
 const SSHD: &str = "/usr/sbin/sshd";
-/// How long sshd may take to start.
+/// Deadline of the start of sshd.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Serves the repositories of a directory until it is dropped.
@@ -27,15 +27,15 @@ pub(crate) struct SshServer {
     root: PathBuf,
     user: String,
     listening: Listening,
-    /// Runs for as long as the server.
+    /// Runs as long as the server.
     _sshd: Process,
 }
 
 impl SshServer {
-    /// Serves the repositories in this directory.
+    /// Starts serving the repositories of a directory.
     pub(crate) async fn start(root: &Path) -> Result<Self, Error> {
         let directory = tempfile::tempdir().map_err(Error::Directory)?;
-        // Run by root, sshd insists on it.
+        // As root, sshd requires this directory.
         let _ = fs::create_dir_all("/run/sshd");
         for name in ["host", "key"] {
             run("ssh-keygen", &["-q", "-t", "ed25519", "-N", "", "-f"], &directory.path().join(name)).await?;
@@ -51,12 +51,12 @@ impl SshServer {
         Ok(Self { directory, root: root.to_owned(), user, listening, _sshd: sshd })
     }
 
-    /// Address of a repository.
+    /// Returns the URL of a repository.
     pub(crate) fn url(&self, name: &str) -> String {
         format!("ssh://{}@{}{}/{name}", self.user, self.listening.address, self.root.display())
     }
 
-    /// Private key and `known_hosts`.
+    /// Returns the private key and `known_hosts`.
     pub(crate) fn secret(&self) -> Result<(String, String), Error> {
         let read = |name: &str| fs::read_to_string(self.directory.path().join(name)).map_err(Error::Directory);
         let address = self.listening.address;
@@ -64,20 +64,20 @@ impl SshServer {
         Ok((read("key")?, host))
     }
 
-    /// The counts until now.
+    /// Returns the counts so far.
     pub(crate) fn counts(&self) -> Counts {
         let commands = fs::metadata(self.directory.path().join("runs")).map_or(0, |file| file.len());
         Counts { commands, ..self.listening.counts() }
     }
 }
 
-/// Every run of the command adds a byte to the file `runs`.
+/// Each execution of the command appends a byte to the file `runs`.
 fn configure(directory: &Path, port: u16) -> io::Result<()> {
     let public = fs::read_to_string(directory.join("key.pub"))?;
     let shown = directory.display();
     let command = format!("printf x >> '{shown}/runs'; exec git-shell -c \\\"$SSH_ORIGINAL_COMMAND\\\"");
     fs::write(directory.join("authorized_keys"), format!("restrict,command=\"{command}\" {public}"))?;
-    // What the shell of this user reads when it starts would be measured, too.
+    // A separate home excludes the user's shell startup files from the measurement.
     let config = format!(
         "SetEnv HOME={shown}\nPort {port}\nListenAddress 127.0.0.1\nHostKey {shown}/host\nPidFile none\nUsePAM no\nStrictModes no\n\
          AuthorizedKeysFile {shown}/authorized_keys\nPasswordAuthentication no\nKbdInteractiveAuthentication no\n\
@@ -90,7 +90,7 @@ async fn relay_all(listener: TcpListener, port: u16, counters: Arc<Counters>) {
     while let Ok((client, _)) = listener.accept().await {
         increment(&counters.connections);
         let counters = Arc::clone(&counters);
-        // A broken connection is reported by the client.
+        // The client reports a broken connection.
         tokio::spawn(async move { relay(client, port, counters).await.ok() });
     }
 }

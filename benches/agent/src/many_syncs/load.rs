@@ -1,4 +1,4 @@
-//! The load: a Git repository with a directory for each GitSync, in each four objects of four kinds.
+//! The load: a Git repository with a directory per GitSync, each with four objects of four kinds.
 
 use std::{
     fs,
@@ -8,17 +8,17 @@ use std::{
 use super::Error;
 use crate::commit;
 
-/// Objects of a GitSync.
+/// Objects per GitSync.
 pub(super) const OBJECTS: usize = 4;
 
-/// A repository in a temporary directory, and what its branch says of the ConfigMap of each GitSync.
+/// A repository in a temporary directory, and the committed revision of each GitSync's ConfigMap.
 pub(super) struct Load {
     directory: PathBuf,
     revisions: Vec<u32>,
 }
 
 impl Load {
-    /// Makes the repository with one commit of so many directories.
+    /// Creates the repository with one commit of this many directories.
     pub(super) fn new(directory: &Path, syncs: usize) -> Result<Self, Error> {
         let load = Self { directory: directory.to_owned(), revisions: vec![0; syncs] };
         fs::create_dir_all(directory).map_err(Error::Load)?;
@@ -30,34 +30,34 @@ impl Load {
         Ok(load)
     }
 
-    /// How many GitSyncs there are.
+    /// Returns the number of GitSyncs.
     pub(super) fn len(&self) -> usize {
         self.revisions.len()
     }
 
-    /// Name of the GitSync with this number, and of its objects.
+    /// Returns the name of a GitSync and of its objects.
     pub(super) fn name(number: usize) -> String {
         format!("many-{number:05}")
     }
 
-    /// Its directory in the repository.
+    /// Returns the directory of a GitSync in the repository.
     pub(super) fn base_dir(number: usize) -> String {
         format!("/apps/{}", Self::name(number))
     }
 
-    /// Value of `data.revision` of its ConfigMap in the branch.
+    /// Returns the committed `data.revision` of its ConfigMap.
     pub(super) fn revision(&self, number: usize) -> String {
         self.revisions[number].to_string()
     }
 
-    /// Changes the ConfigMap of one GitSync in a commit.
+    /// Commits a change of one GitSync's ConfigMap.
     pub(super) fn change(&mut self, number: usize) -> Result<(), Error> {
         self.revisions[number] += 1;
         self.write(number)?;
         commit::everything(&self.directory, "change one").map_err(Error::Commit)
     }
 
-    /// Adds a file that no GitSync reads; the id of the commit.
+    /// Commits a file that no GitSync reads. Returns the commit ID.
     pub(super) fn unrelated(&mut self) -> Result<String, Error> {
         fs::write(self.directory.join("README.md"), "Nothing but words.\n").map_err(Error::Load)?;
         commit::everything(&self.directory, "no manifests").map_err(Error::Commit)?;

@@ -1,7 +1,6 @@
-//! The cost of many GitSyncs of one repository with a few objects each, and of a kustomization that is rendered beside the
-//! agent.
+//! The cost of many GitSyncs of one repository with a few objects each, and of rendering a kustomization.
 //!
-//! Deliberately absent: charts. What a render costs besides the tool is the same for them.
+//! Not here: charts. Their rendering has the same overhead beyond the tool.
 
 mod load;
 mod rendering;
@@ -12,7 +11,7 @@ use super::{
     Error, Product, counters, git_server, memory_limit, observer, process, progress, ready_syncs, stand, table,
 };
 
-/// Measures everything with this many GitSyncs.
+/// Measures all situations with this many GitSyncs.
 pub(super) async fn measure(product: &Product, syncs: u32, idle_seconds: u64) -> Result<Vec<table::Row>, Error> {
     let mut world = world::World::start(product, syncs as usize).await?;
     let mut rows = situations::all(&mut world, idle_seconds).await?;

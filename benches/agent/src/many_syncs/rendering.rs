@@ -1,7 +1,7 @@
-//! A kustomization of many objects, rendered beside the agent: how often, and how much longer than the tool itself takes.
+//! A large kustomization, rendered beside the agent: the number of renders, and their overhead over the tool.
 //!
-//! What a render costs is the difference between the same commit to a kustomization and to plain manifests, each until it is
-//! applied.
+//! The cost of a render is the difference between the same commit to a kustomization and to plain manifests, each until
+//! it is applied.
 
 use std::{
     fmt::Write as _,
@@ -23,17 +23,17 @@ use super::{
 };
 use crate::commit;
 
-/// Objects of the kustomization.
+/// Number of objects in the kustomization.
 const OBJECTS: usize = 300;
-/// Each commit is measured so many times.
+/// Number of measurements per commit.
 const TIMES: u32 = 9;
-/// Most that a render may take, in times of the tool alone.
+/// Promised maximum ratio of a render to the tool alone.
 const PROMISED: f64 = 1.3;
-/// Name of the repository, of its directories, and of the GitSyncs.
+/// Names of the repository, its directories and the GitSyncs.
 const REPOSITORY: &str = "rendered";
 const PLAIN: &str = "plain";
 const KUSTOMIZED: &str = "kustomized";
-/// Metric of the agent: what was rendered.
+/// Metric of the agent that counts renders.
 const RENDERS: &str = "mainstay_renders_total";
 
 /// Measures all situations.
@@ -124,7 +124,7 @@ async fn changed(world: &mut World, directory: &Path) -> Result<Row, Error> {
     world.stand.row(mark, situation, format!("p50 {}", duration(kustomized)), |_| targets).await
 }
 
-/// How long the tool takes that the renderer runs, from its start until it has ended.
+/// Measures the execution of the rendering tool alone.
 async fn alone(directory: &Path) -> Result<Duration, Error> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let find = |name: &str| std::env::split_paths(&path).map(|folder| folder.join(name)).find(|file| file.is_file());
@@ -148,7 +148,7 @@ fn name_of(group: &str, number: usize) -> String {
     format!("{group}-{number:03}")
 }
 
-/// Writes all objects; the first has this revision.
+/// Writes all objects. The first one has this revision.
 fn write(directory: &Path, group: &str, revision: u32) -> Result<(), Error> {
     let mut text = String::new();
     for number in 0..OBJECTS {

@@ -1,4 +1,4 @@
-//! Many GitSyncs: all created, idle, a restart, a commit to one of them.
+//! Many GitSyncs: creation, idling, a restart, and a commit to one of them.
 
 use std::time::{Duration, Instant};
 
@@ -15,9 +15,9 @@ use super::{
     world::World,
 };
 
-/// How soon a commit that one GitSync has found is taken up by all.
+/// Promised time until all GitSyncs adopt a commit that one has found.
 const FOUND: Duration = Duration::from_secs(2);
-/// All that may be created and Ready in the promised time.
+/// Promised time until all are created and Ready.
 const PROMISED: Duration = Duration::from_secs(20);
 
 /// Measures all situations.
@@ -91,9 +91,9 @@ async fn commit(world: &mut World) -> Result<Row, Error> {
         .await
 }
 
-/// One GitSync is asked to look the commit up. The others take it up from its lookup, and have nothing to do but to say so.
+/// One GitSync looks up the commit. The others reuse its lookup and only update their status.
 async fn unrelated(world: &mut World) -> Result<Row, Error> {
-    // Until then some name the commit before this one first.
+    // Before that, some would first report the previous commit.
     world.stand.until_silent().await?;
     let count = world.load.len();
     let (mark, asked) = (world.stand.mark().await?, world.git.counts());
@@ -118,7 +118,7 @@ async fn unrelated(world: &mut World) -> Result<Row, Error> {
         .await
 }
 
-/// The agent is killed, an object is deleted, and the agent started: it is at work when the object is back.
+/// Kills the agent, deletes an object and starts the agent. It is operational when the object is restored.
 async fn restart(world: &mut World) -> Result<Row, Error> {
     let number = world.load.len() - 1;
     let name = Load::name(number);

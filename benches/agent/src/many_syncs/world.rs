@@ -1,4 +1,4 @@
-//! The setup for measuring many GitSyncs: a cluster, a Git server, the agent, and beside it the renderer, as in the pod.
+//! The environment of the benchmark: a cluster, a Git server, the agent, and the renderer beside it as in the pod.
 
 use std::{
     collections::HashMap,
@@ -29,23 +29,23 @@ use crate::{
     api::{GitRepository, GitSync, REQUESTED_AT, SYNC_LABEL},
 };
 
-/// Most memory that the agent may have, in MiB: that of its container.
+/// Promised maximum memory of the agent in MiB: the limit of its container.
 const MEMORY: f64 = 160.0;
-/// Most memory that the renderer and the tool may have together, in MiB: that of their container.
+/// Maximum memory of renderer and tool together in MiB: the limit of their container.
 pub(super) const RENDERER_MEMORY: u64 = 512;
-/// GitSyncs that are created at the same time.
+/// Maximum number of concurrent creations.
 const IN_FLIGHT: usize = 16;
-/// Repository of the many, and their GitRepository.
+/// Name of the repository and of its GitRepository.
 const REPOSITORY: &str = "many";
 
-/// Everything of one measurement.
+/// The environment of a benchmark.
 pub(super) struct World {
     pub stand: Stand,
     pub load: Load,
     pub git: HttpServer,
     pub observer: Observer,
     pub renderer: Process,
-    /// `None` where this machine lets none be made.
+    /// `None` if this machine has no writable cgroup.
     pub renderer_limit: Option<MemoryLimit>,
     root: PathBuf,
 }
@@ -69,7 +69,7 @@ impl World {
         Ok(Self { stand, load, git, observer, renderer, renderer_limit, root })
     }
 
-    /// Where a repository is, and its URL.
+    /// Returns the directory and the URL of a repository.
     pub(super) fn repository(&self, name: &str) -> (PathBuf, String) {
         (self.root.join(name), self.git.url(name))
     }
@@ -101,12 +101,12 @@ impl World {
         self.stand.apply::<GitSync>(name, &sync).await
     }
 
-    /// Sees when GitSyncs are Ready, from now on.
+    /// Observes when GitSyncs become Ready.
     pub(super) async fn observe_syncs(&self) -> Result<Observer, Error> {
         Observer::start(self.syncs(), ready_syncs::readiness).await
     }
 
-    /// Asks for a sync, and returns when and with which request.
+    /// Requests a sync. Returns the time and the request's token.
     pub(super) async fn request(&self, name: &str) -> Result<(Instant, String), Error> {
         let token = jiff::Timestamp::now().to_string();
         let patch = json!({ "metadata": { "annotations": { REQUESTED_AT: token } } });
@@ -115,7 +115,7 @@ impl World {
         Ok((start, token))
     }
 
-    /// Waits until the status names a request.
+    /// Waits until the status contains a token.
     pub(super) async fn handled(&self, name: &str, token: &str) -> Result<(), Error> {
         let end = Instant::now() + DEADLINE;
         while Instant::now() < end {
@@ -128,7 +128,7 @@ impl World {
         Err(Error::NotHandled { seconds: DEADLINE.as_secs() })
     }
 
-    /// Waits until every GitSync says that it has applied a commit.
+    /// Waits until every GitSync has applied a commit.
     pub(super) async fn all_at(&self, commit: &str) -> Result<(), Error> {
         let end = Instant::now() + DEADLINE;
         let is_at =
@@ -143,13 +143,13 @@ impl World {
         Err(Error::NotHandled { seconds: DEADLINE.as_secs() })
     }
 
-    /// Waits until a ConfigMap has this revision; returns when that was.
+    /// Waits until a ConfigMap has this revision. Returns the time.
     pub(super) async fn reach(&mut self, name: String, revision: String) -> Result<Instant, Error> {
         let reached = self.observer.all(HashMap::from([(name.clone(), revision)]), DEADLINE).await?;
         Ok(reached[&name])
     }
 
-    /// The ConfigMaps, for the client that deletes one.
+    /// Returns the API of ConfigMaps.
     pub(super) fn config_maps(&self) -> Api<ConfigMap> {
         Api::namespaced(self.stand.client.clone(), NAMESPACE)
     }
@@ -159,7 +159,7 @@ impl World {
     }
 }
 
-/// A ConfigMap that carries the label of a managed object, with what it says of `data.revision`.
+/// Reads the `data.revision` of a managed ConfigMap.
 fn seen(object: ConfigMap) -> Option<Seen> {
     object.metadata.labels?.contains_key(SYNC_LABEL).then_some(())?;
     let state = object.data.and_then(|mut data| data.remove("revision")).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! The Functions that are measured.
+//! The measured Functions.
 
 use std::time::Duration;
 
@@ -7,19 +7,19 @@ use serde_json::{Value, json};
 /// Namespace of the Functions.
 pub(super) const NAMESPACE: &str = "default";
 
-/// One of them.
+/// A measured Function.
 pub(super) struct Case {
     /// Part of its name.
     pub name: &'static str,
-    /// As people call it.
+    /// Display name.
     pub title: &'static str,
-    /// How soon it runs on two cores that do nothing else.
+    /// Promised time until it runs on two idle cores.
     pub promised: Duration,
     spec: Value,
 }
 
 impl Case {
-    /// The Function.
+    /// Returns the Function object.
     pub(super) fn object(&self, name: &str) -> Value {
         let mut spec = self.spec.clone();
         spec["buildProfile"] = "local-dev".into();
@@ -34,7 +34,7 @@ fn case(name: &'static str, title: &'static str, seconds: u64, spec: Value) -> C
     Case { name, title, promised: Duration::from_secs(seconds), spec }
 }
 
-/// All of them; that from Git if there is a repository.
+/// Returns all cases. The Git one requires a repository.
 pub(super) fn all(repository: Option<&str>) -> Vec<Case> {
     let modules = r#"{"type": "module", "dependencies": {"nanoid": "5.1.6", "lodash-es": "4.17.21"}}"#;
     let imports = "import { nanoid } from 'nanoid';\nimport { chunk } from 'lodash-es';\nexport const main = () => chunk([nanoid()], 1);\n";

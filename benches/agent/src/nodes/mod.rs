@@ -1,9 +1,9 @@
-//! How a single Function comes to run on the nodes of a real cluster: a time line of each.
+//! Measures how a Function is deployed on the nodes of a real cluster, as a timeline.
 //!
-//! The cluster is given, and Mainstay is installed there; nothing is started here. Each Function is measured alone: it has a name
-//! of its own, so that no image of an earlier run is in the registry, and goes before the next one comes.
+//! Mainstay must be installed in the given cluster. Each Function is measured alone and deleted afterwards. Its name is
+//! unique, so the registry has no image of an earlier run.
 //!
-//! Deliberately absent: how long a node takes to pull a base image for the first time; the caller brings these to the nodes.
+//! Not here: the first pull of a base image by a node. The caller pre-pulls these images.
 
 mod functions;
 mod steps;
@@ -31,18 +31,18 @@ use self::{
 };
 use super::{Error, api::Function, observer::Observer, progress, stand};
 
-/// Between two looks at what is left of a Function.
+/// Interval of polling for the remains of a Function.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// What is printed, and whether every promise was held.
+/// The table, and whether every promise was held.
 pub(super) struct Measured {
     /// A Markdown table with a column per Function.
     pub table: String,
-    /// Whether each Function ran as soon as promised.
+    /// Whether each Function ran within its promised time.
     pub held: bool,
 }
 
-/// Measures each Function once; `repository` is the GitRepository of the one from Git.
+/// Measures each Function once. `repository` is the GitRepository of the Git case.
 pub(super) async fn measure(kubeconfig: &Path, repository: Option<&str>) -> Result<Measured, Error> {
     let client = stand::connect(kubeconfig).await?;
     let run = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
@@ -57,7 +57,7 @@ pub(super) async fn measure(kubeconfig: &Path, repository: Option<&str>) -> Resu
     Ok(Measured { table: timeline::markdown(&lines), held: lines.iter().all(|(case, line)| line.held(case.promised)) })
 }
 
-/// Watches of all kinds that a Function leads to.
+/// Observers of all kinds that a Function creates.
 struct Watches {
     functions: Observer,
     others: [Observer; 4],

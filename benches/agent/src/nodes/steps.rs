@@ -1,4 +1,4 @@
-//! Which steps an object says that a Function has taken.
+//! Derives the steps of a Function from the observed objects.
 
 use k8s_openapi::api::{
     apps::v1::Deployment,
@@ -11,10 +11,10 @@ use crate::{
     observer::Seen,
 };
 
-/// The last step: the Function says that it runs.
+/// The last step: the Function reports Running.
 pub(super) const RUNNING: &str = "Running";
 
-/// All steps, in the order in which they usually come.
+/// All steps in their usual order.
 pub(super) const ALL: &[&str] = &[
     "Job created",
     "build scheduled",
@@ -38,14 +38,14 @@ fn seen(name: Option<&String>, steps: &[&str]) -> Option<Seen> {
     Some(Seen { name: name?.clone(), state: steps.join(",") })
 }
 
-/// The last step of a Function.
+/// Returns the last step of a Function.
 pub(super) fn function(function: Function) -> Option<Seen> {
     let conditions = function.status?.conditions;
     let runs = conditions.iter().any(|condition| condition.kind == RUNNING && condition.status == "True");
     runs.then(|| seen(function.metadata.name.as_ref(), &[RUNNING])).flatten()
 }
 
-/// Steps of a build.
+/// Returns the steps of a build Job.
 pub(super) fn job(job: Job) -> Option<Seen> {
     let mut steps = vec!["Job created"];
     let conditions = job.status.and_then(|status| status.conditions).unwrap_or_default();
@@ -55,7 +55,7 @@ pub(super) fn job(job: Job) -> Option<Seen> {
     seen(job.metadata.labels?.get(FUNCTION_NAME), &steps)
 }
 
-/// Steps of a pod, of a build or one that serves.
+/// Returns the steps of a build pod or a serving pod.
 pub(super) fn pod(pod: Pod) -> Option<Seen> {
     let labels = pod.metadata.labels?;
     let status = pod.status?;
@@ -95,12 +95,12 @@ fn of_build(container: &str) -> Option<[&'static str; 2]> {
     }
 }
 
-/// Steps of what serves.
+/// Returns the step of a serving Deployment.
 pub(super) fn deployment(deployment: Deployment) -> Option<Seen> {
     seen(deployment.metadata.labels?.get(FUNCTION_NAME), &["Deployment created"])
 }
 
-/// Steps of a kubelet; the name is that of the pod.
+/// Returns the step of a kubelet's Event, by pod name.
 pub(super) fn event(event: Event) -> Option<Seen> {
     let pod = event.involved_object;
     let place = pod.field_path.unwrap_or_default();

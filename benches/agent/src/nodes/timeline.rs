@@ -1,4 +1,4 @@
-//! When each step of a Function was seen, and the table of them.
+//! The time of each step of a Function, and their table.
 
 use std::{
     collections::BTreeMap,
@@ -16,12 +16,12 @@ pub(super) struct Timeline {
 }
 
 impl Timeline {
-    /// Begins when the Function is created.
+    /// Creates a timeline that starts with the creation of the Function.
     pub(super) fn new(start: Instant) -> Self {
         Self { start, steps: BTreeMap::new() }
     }
 
-    /// Takes what was seen of an object, if it is one of this Function or one of its pods.
+    /// Records an observed object if it belongs to this Function or its pods.
     pub(super) fn note(&mut self, function: &str, seen: &Seen, at: Instant) {
         let of_it = seen.name.strip_prefix(function).is_some_and(|rest| rest.is_empty() || rest.starts_with('-'));
         for step in seen.state.split(',').filter(|step| of_it && !step.is_empty()) {
@@ -29,20 +29,20 @@ impl Timeline {
         }
     }
 
-    /// Takes a step, unless it was seen before.
+    /// Records a step at its earliest time.
     pub(super) fn at(&mut self, step: &str, at: Instant) {
         let length = at.saturating_duration_since(self.start);
         let known = self.steps.entry(step.to_owned()).or_insert(length);
         *known = length.min(*known);
     }
 
-    /// Whether it ran as soon as promised.
+    /// Whether the Function ran within the promised time.
     pub(super) fn held(&self, promised: Duration) -> bool {
         self.steps.get(steps::RUNNING).is_some_and(|length| *length <= promised)
     }
 }
 
-/// A row for each step, and a column for each Function: seconds since it was created.
+/// Formats a row per step and a column per Function, in seconds since its creation.
 pub(super) fn markdown(lines: &[(Case, Timeline)]) -> String {
     let mut text = "\nSeconds since each Function was created, alone on the cluster:\n\n| step |".to_owned();
     let mut row = |name: &str, cell: &dyn Fn(&Case, &Timeline) -> String| {

@@ -1,7 +1,7 @@
-//! The cost of remotes: many that are polled each minute over HTTP and SSH, one with many references, one with many files,
-//! and a large one.
+//! The cost of remotes: many that are polled each minute over HTTP and SSH, one with many references, one with many
+//! files, and a large one.
 //!
-//! Deliberately absent: time on the network; both servers are on loopback, and what they answer is counted in bytes.
+//! Not here: network latency. Both servers are on loopback; the bytes of their responses are counted.
 
 mod repository;
 mod situations;
@@ -9,7 +9,7 @@ mod world;
 
 use super::{Error, Product, git_server, observer, progress, stand, table};
 
-/// Measures everything with this many remotes, and a repository of 1 GiB if `large`.
+/// Measures all situations with this many remotes, and a repository of 1 GiB if `large`.
 pub(super) async fn measure(
     product: &Product,
     remotes: u32,

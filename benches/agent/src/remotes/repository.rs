@@ -1,4 +1,4 @@
-//! Bare repositories, each with a ConfigMap that says its revision, and whatever else it is about.
+//! Bare repositories, each with a ConfigMap that contains its revision, and other content.
 
 use std::{
     fmt::Write as _,
@@ -10,19 +10,19 @@ use std::{
 
 use super::Error;
 
-/// Files in a directory of the repository with many.
+/// Files per directory of the repository with many files.
 const PER_DIRECTORY: usize = 100;
-/// Size of a file of the large repository.
+/// Size of a file of the large repository in bytes.
 const LARGE_FILE: usize = 1 << 20;
 
-/// A bare repository whose ConfigMap has its name.
+/// A bare repository. Its ConfigMap has the same name.
 pub(super) struct Repository {
     directory: PathBuf,
     name: String,
 }
 
 impl Repository {
-    /// An empty one with this name in a directory.
+    /// Creates an empty repository with this name in a directory.
     pub(super) fn new(root: &Path, name: &str) -> Result<Self, Error> {
         let directory = root.join(format!("{name}.git"));
         let mut options = git2::RepositoryInitOptions::new();
@@ -31,12 +31,12 @@ impl Repository {
         Ok(Self { directory, name: name.to_owned() })
     }
 
-    /// Commits a revision of the ConfigMap and nothing else.
+    /// Commits a revision of the ConfigMap only.
     pub(super) fn commit(&self, revision: u32) -> Result<(), Error> {
         self.import(revision, |_| Ok(()))
     }
 
-    /// Commits a revision of the ConfigMap and this many small files that are no manifests.
+    /// Commits a revision of the ConfigMap and this many small files without manifests.
     pub(super) fn commit_with_files(&self, revision: u32, files: usize) -> Result<(), Error> {
         self.import(revision, |stream| {
             for number in 0..files {
@@ -47,14 +47,14 @@ impl Repository {
         })
     }
 
-    /// Commits a revision of the ConfigMap and this many files of 1 MiB that cannot be compressed.
+    /// Commits a revision of the ConfigMap and this many incompressible files of 1 MiB.
     pub(super) fn commit_with_noise(&self, revision: u32, files: usize) -> Result<(), Error> {
         let mut noise = vec![0; LARGE_FILE];
         let mut state = 0x9e37_79b9_7f4a_7c15_u64;
         self.import(revision, |stream| {
             for number in 0..files {
                 for word in noise.chunks_exact_mut(8) {
-                    // xorshift64: no pattern that a compressor finds.
+                    // xorshift64: incompressible.
                     state ^= state << 13;
                     state ^= state >> 7;
                     state ^= state << 17;
@@ -66,7 +66,7 @@ impl Repository {
         })
     }
 
-    /// Adds this many branches that point to the commit of `main`.
+    /// Adds this many branches at the commit of `main`.
     pub(super) fn add_branches(&self, branches: usize) -> Result<(), Error> {
         let repository = git2::Repository::open(&self.directory).map_err(Error::Commit)?;
         let head = repository.refname_to_id("refs/heads/main").map_err(Error::Commit)?;

@@ -1,4 +1,4 @@
-//! The situations, in the order in which they are measured, and what is promised of each.
+//! The situations in order, with their promises.
 
 use std::time::{Duration, Instant};
 
@@ -12,26 +12,26 @@ use super::{
     world::{Over, World},
 };
 
-/// GitSyncs that are created at the same time.
+/// Maximum number of concurrent creations.
 const IN_FLIGHT: usize = 16;
-/// References of the repository with many.
+/// References of the repository with many references.
 const BRANCHES: usize = 20_000;
-/// Files of the repository with many.
+/// Files of the repository with many files.
 const FILES: usize = 50_000;
-/// Files of the large repository, of 1 MiB each.
+/// Number of 1 MiB files in the large repository.
 const LARGE_FILES: usize = 1024;
-/// Memory of the pod in `manifests/`.
+/// Memory of the pod in `manifests/`, in MiB.
 const POD_MIB: u32 = 160;
-/// One-file commits; the processor time of a process is told in hundredths of a second.
+/// Number of one-file commits. CPU time has a resolution of a hundredth of a second.
 const COMMITS: u32 = 20;
 /// Lookups among many references.
 const LOOKUPS: u64 = 5;
-/// Pushes that are reported.
+/// Number of reported pushes.
 const PUSHES: u32 = 50;
-/// No poll comes meanwhile.
+/// Poll interval that excludes polls.
 const NEVER: &str = "1h";
 
-/// Measures everything: half of the remotes are polled over HTTP, then the other half over SSH as well.
+/// Measures all situations: half of the remotes are polled over HTTP, then the other half over SSH in addition.
 pub(super) async fn all(world: &mut World, remotes: usize, idle_seconds: u64, large: bool) -> Result<Vec<Row>, Error> {
     let mut rows = Vec::new();
     let none = Share { percent: 0.0 };
@@ -39,7 +39,7 @@ pub(super) async fn all(world: &mut World, remotes: usize, idle_seconds: u64, la
     rows.extend(row);
     let (row, _) = polled(world, Over::Ssh, remotes / 2, idle_seconds, &http).await?;
     rows.extend(row);
-    // What follows, with all those remotes, has the pod's.
+    // The following situations, with all remotes, have the pod's limit.
     world.stand.promise_memory(POD_MIB.into());
     for over in [Over::Http, Over::Ssh] {
         progress("a lookup among many references");
@@ -56,12 +56,12 @@ pub(super) async fn all(world: &mut World, remotes: usize, idle_seconds: u64, la
     Ok(rows)
 }
 
-/// Processor time of the agent in percent of a core.
+/// CPU time of the agent in percent of a core.
 struct Share {
     percent: f64,
 }
 
-/// First lookups and polls of this many remotes. What earlier remotes cost is taken off.
+/// Measures first lookups and polls of this many remotes. The cost of earlier remotes is subtracted.
 async fn polled(
     world: &mut World,
     over: Over,
@@ -129,7 +129,7 @@ async fn many_references(world: &mut World, over: Over) -> Result<Row, Error> {
     let start = Instant::now();
     let mut least = u64::MAX;
     for _ in 0..LOOKUPS {
-        // Polls of other remotes come in between, so the least of some is that of one lookup.
+        // Polls of other remotes interfere, so the minimum approximates a single lookup.
         let (http, ssh) = (world.http.counts(), world.ssh.counts());
         world.sync(&name).await?;
         let bytes = match over {
@@ -177,7 +177,7 @@ async fn many_files(world: &mut World) -> Result<Row, Error> {
     world.stand.row(mark, situation, duration(start.elapsed() / COMMITS), |_| targets).await
 }
 
-/// A push is committed before it is reported, as hosts do it.
+/// A push is committed before it is reported, as hosts do.
 async fn pushes(world: &mut World) -> Result<Row, Error> {
     let name = "pushed";
     let repository = world.repository(name)?;
@@ -194,7 +194,7 @@ async fn pushes(world: &mut World) -> Result<Row, Error> {
         world.deliver(&client, &url, name).await?;
         let reached = world.reach([name.to_owned()], revision).await?;
         latencies.push(until_last(start, &reached));
-        // A remote is looked up at most once per second because of deliveries.
+        // Deliveries cause at most one lookup per second of a remote.
         tokio::time::sleep(Duration::from_millis(1100)).await;
     }
     let latencies = Latencies::of(latencies);
@@ -205,7 +205,7 @@ async fn pushes(world: &mut World) -> Result<Row, Error> {
     world.stand.row(mark, situation, wall, |_| targets).await
 }
 
-/// In a cgroup, the file cache counts as well: the agent is killed if it needs more.
+/// In a cgroup the file cache counts, too. The agent is killed above the limit.
 async fn large_repository(world: &mut World) -> Result<Row, Error> {
     let name = "large";
     world.repository(name)?.commit_with_noise(0, LARGE_FILES)?;

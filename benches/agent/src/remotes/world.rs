@@ -1,4 +1,4 @@
-//! The setup for measuring remotes: a cluster, the agent, both Git servers, and an observer of applied objects.
+//! The environment of the benchmark: a cluster, the agent, both Git servers, and an observer of applied objects.
 
 use std::{
     collections::HashMap,
@@ -25,16 +25,16 @@ use crate::{
     api::{GitRepository, GitSync, REQUESTED_AT, Receiver, SYNC_LABEL},
 };
 
-/// Most memory that the agent may have, in MiB.
+/// Promised maximum memory of the agent in MiB.
 const MEMORY: f64 = 64.0;
 /// Name of the Secret with the SSH key.
 const SECRET: &str = "ssh";
-/// Name of the Receiver, and of the Secret with its token.
+/// Name of the Receiver and of its token Secret.
 const RECEIVER: &str = "pushes";
-/// Its token.
+/// Token of the Receiver.
 const TOKEN: &str = "the-token-of-the-measurement";
 
-/// Everything of one measurement.
+/// The environment of a benchmark.
 pub(super) struct World {
     pub stand: Stand,
     pub http: HttpServer,
@@ -43,7 +43,7 @@ pub(super) struct World {
     root: PathBuf,
 }
 
-/// How a remote is reached.
+/// Transport of a remote.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Over {
     Http,
@@ -51,7 +51,7 @@ pub(super) enum Over {
 }
 
 impl Over {
-    /// As people name it.
+    /// Returns its display name.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Http => "HTTP",
@@ -78,12 +78,12 @@ impl World {
         Ok(Self { stand, http, ssh, observer, root })
     }
 
-    /// An empty repository.
+    /// Creates an empty repository.
     pub(super) fn repository(&self, name: &str) -> Result<Repository, Error> {
         Repository::new(&self.root, name)
     }
 
-    /// Lets a GitSync follow a repository.
+    /// Creates a GitSync of a repository.
     pub(super) async fn follow(&self, name: &str, over: Over, interval: &str) -> Result<(), Error> {
         let directory = format!("{name}.git");
         let spec = match over {
@@ -104,7 +104,7 @@ impl World {
         self.stand.apply::<GitSync>(name, &sync).await
     }
 
-    /// Waits until the ConfigMaps of these repositories have this revision; returns when each had it.
+    /// Waits until the ConfigMaps of these repositories have this revision. Returns the time of each.
     pub(super) async fn reach(
         &mut self,
         names: impl IntoIterator<Item = String>,
@@ -114,7 +114,7 @@ impl World {
         self.observer.all(wanted, DEADLINE).await
     }
 
-    /// Asks for a sync of a repository, and waits until the status names the request.
+    /// Requests a sync of a repository and waits until the status contains the request's token.
     pub(super) async fn sync(&self, name: &str) -> Result<(), Error> {
         let api = Api::<GitSync>::namespaced(self.stand.client.clone(), NAMESPACE);
         let token = self.request(name).await?;
@@ -129,7 +129,7 @@ impl World {
         Err(Error::NotHandled { seconds: DEADLINE.as_secs() })
     }
 
-    /// Asks for a sync of a repository; returns the request.
+    /// Requests a sync of a repository. Returns the token.
     pub(super) async fn request(&self, name: &str) -> Result<String, Error> {
         let api = Api::<GitSync>::namespaced(self.stand.client.clone(), NAMESPACE);
         let token = jiff::Timestamp::now().to_string();
@@ -138,7 +138,7 @@ impl World {
         Ok(token)
     }
 
-    /// The URL of a Receiver that takes pushes as GitLab reports them, once it is ready.
+    /// Creates a Receiver of GitLab pushes and returns its URL once it is ready.
     pub(super) async fn receiver(&self) -> Result<String, Error> {
         let secret = json!({
             "apiVersion": "v1", "kind": "Secret", "metadata": { "name": RECEIVER }, "stringData": { "token": TOKEN },
@@ -161,7 +161,7 @@ impl World {
         Err(Error::NotReceiving { seconds: DEADLINE.as_secs() })
     }
 
-    /// Reports a push to the branch of a repository to the Receiver.
+    /// Reports a push to a repository's branch to the Receiver.
     pub(super) async fn deliver(&self, client: &reqwest::Client, url: &str, name: &str) -> Result<(), Error> {
         let body = json!({
             "event_name": "push", "ref": "refs/heads/main",
@@ -174,7 +174,7 @@ impl World {
     }
 }
 
-/// A ConfigMap that carries the label of a managed object, with what it says of `data.revision`.
+/// Reads the `data.revision` of a managed ConfigMap.
 fn seen(object: ConfigMap) -> Option<Seen> {
     object.metadata.labels?.contains_key(SYNC_LABEL).then_some(())?;
     let state = object.data.and_then(|mut data| data.remove("revision")).unwrap_or_default();

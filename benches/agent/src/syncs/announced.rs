@@ -1,4 +1,4 @@
-//! How soon a failure and its end are Events, behind the deletion of many objects and many commits in a row.
+//! Latency of Events about a failure and its end, after the deletion of many objects and many successive commits.
 
 use std::{
     fs,
@@ -20,17 +20,17 @@ use super::{
 };
 use crate::commit;
 
-/// The GitSync.
+/// Name of the GitSync.
 const NAME: &str = "announced";
-/// Objects that are deleted, and those that stay: more than half of all would be kept.
+/// Numbers of deleted and of remaining objects. A deletion of more than half would be held.
 const DELETED: usize = 500;
 const STAYING: usize = 600;
-/// Commits in a row.
+/// Number of successive commits.
 const COMMITS: usize = 30;
-/// How soon an Event is to be there.
+/// Promised latency of an Event.
 const PROMISED: Duration = Duration::from_secs(2);
 
-/// Measures it in a repository of its own.
+/// Measures the latency in a separate repository.
 pub(super) async fn announced(world: &mut World) -> Result<Row, Error> {
     let directory = world.stand.directory().join(NAME);
     fs::create_dir_all(&directory).map_err(Error::Load)?;
@@ -70,14 +70,14 @@ pub(super) async fn announced(world: &mut World) -> Result<Row, Error> {
     world.stand.row(mark, situation, measured, targets).await
 }
 
-/// Commits what is there, and asks for it; the commit, and when it was asked for.
+/// Commits the work tree and requests a sync. Returns the commit and the time of the request.
 async fn next(world: &World, directory: &Path) -> Result<(String, Instant), Error> {
     commit::everything(directory, "next").map_err(Error::Commit)?;
     let (at, _) = world.request_of(NAME).await?;
     Ok((commit::head(directory).map_err(Error::Commit)?, at))
 }
 
-/// How long it took until an Event with this reason named the commit.
+/// Returns the time until an Event with this reason names the commit.
 async fn until(events: &mut Observer, reason: &str, (commit, start): (String, Instant)) -> Result<Duration, Error> {
     let wanted = [(NAME.to_owned(), state(reason, &commit))].into();
     Ok(until_last(start, &events.all(wanted, PATIENCE).await?))
@@ -87,7 +87,7 @@ fn state(reason: &str, commit: &str) -> String {
     format!("{reason} {}", commit.chars().take(8).collect::<String>())
 }
 
-/// The reason of an Event about the GitSync, and the commit that it names.
+/// Reads the reason and the commit of an Event about the GitSync.
 fn announcement(event: Event) -> Option<Seen> {
     let message = event.message.unwrap_or_default();
     let (_, commit) = message.split_once("commit ")?;

@@ -20,15 +20,15 @@ pub(super) enum Blow {
     Unlabel,
 }
 
-/// How long hand edits may last.
+/// Deadline of a revert.
 pub(super) const PATIENCE: Duration = Duration::from_mins(1);
 
-/// Edits an object by hand; returns when the server had answered.
+/// Edits an object. Returns the time of the server's response.
 pub(super) async fn edit(api: &Api<ConfigMap>, name: &str) -> Result<Instant, Error> {
     merge(api, name, json!({ "data": { "revision": "edited by hand" } })).await
 }
 
-/// Does it to one object; returns when the server had answered.
+/// Applies an edit to an object. Returns the time of the server's response.
 pub(super) async fn strike(api: &Api<ConfigMap>, blow: Blow, number: usize) -> Result<Instant, Error> {
     let name = Load::name(number);
     match blow {

@@ -1,4 +1,4 @@
-//! The load: a Git repository with one Namespace and many ConfigMaps of 1 KiB, 100 to a file.
+//! The load: a Git repository with a Namespace and many ConfigMaps of 1 KiB, 100 per file.
 
 use std::{
     fmt::Write as _,
@@ -11,17 +11,17 @@ use crate::commit;
 
 /// Namespace of the ConfigMaps.
 pub(super) const NAMESPACE: &str = "mainstay-bench-load";
-/// ConfigMaps in a file.
+/// ConfigMaps per file.
 pub(super) const PER_FILE: usize = 100;
 
-/// A repository in a temporary directory, and what its branch says of each ConfigMap.
+/// A repository in a temporary directory, and the committed revision of each ConfigMap.
 pub(super) struct Load {
     directory: PathBuf,
     revisions: Vec<u32>,
 }
 
 impl Load {
-    /// Makes the repository with one commit of `objects` ConfigMaps.
+    /// Creates the repository with one commit of `objects` ConfigMaps.
     pub(super) fn new(directory: &Path, objects: usize) -> Result<Self, Error> {
         let load = Self { directory: directory.to_owned(), revisions: vec![0; objects] };
         fs::create_dir_all(directory).map_err(Error::Load)?;
@@ -35,27 +35,27 @@ impl Load {
         Ok(load)
     }
 
-    /// Where the repository is.
+    /// Returns the repository's directory.
     pub(super) fn directory(&self) -> &Path {
         &self.directory
     }
 
-    /// How many ConfigMaps there are.
+    /// Returns the number of ConfigMaps.
     pub(super) fn len(&self) -> usize {
         self.revisions.len()
     }
 
-    /// Name of the ConfigMap with this number.
+    /// Returns the name of a ConfigMap.
     pub(super) fn name(number: usize) -> String {
         format!("load-{number:06}")
     }
 
-    /// Value of `data.revision` in the branch.
+    /// Returns the committed `data.revision`.
     pub(super) fn revision(&self, number: usize) -> String {
         self.revisions[number].to_string()
     }
 
-    /// Changes every ConfigMap of one file in a commit; returns their numbers.
+    /// Commits a change of every ConfigMap of one file. Returns their numbers.
     pub(super) fn change_file(&mut self, file: usize) -> Result<Vec<usize>, Error> {
         let numbers: Vec<usize> = self.numbers(file).collect();
         for number in &numbers {

@@ -1,4 +1,4 @@
-//! The cost of a GitSync: a local repository of many ConfigMaps, followed by the agent.
+//! The cost of a GitSync: a local repository of many ConfigMaps.
 
 mod announced;
 mod edits;
@@ -13,7 +13,7 @@ use std::path::Path;
 pub(super) use self::part::Part;
 use super::{Error, Product, counters, observer, ready_syncs, stand, table};
 
-/// Measures everything, or a part, with this many objects.
+/// Measures all situations or a part with this many objects.
 pub(super) async fn measure(
     product: &Product,
     kubeconfig: Option<&Path>,

@@ -1,4 +1,4 @@
-//! The situations, in the order in which they are measured, and what is promised of each.
+//! The situations in order, with their promises.
 
 use std::time::{Duration, Instant};
 
@@ -13,10 +13,10 @@ use super::{
 };
 use crate::progress;
 
-/// Between two edits that are measured one by one: nobody edits faster for long.
+/// Pause between single edits. Manual edits are not sustained at a higher rate.
 const PACE: Duration = Duration::from_millis(40);
 
-/// Measures everything, or a part.
+/// Measures all situations or a part.
 pub(super) async fn all(world: &mut World, only: Option<Part>, idle_seconds: u64) -> Result<Vec<Row>, Error> {
     let objects = world.load.len();
     let sample = (objects / 20).min(200);
@@ -38,7 +38,7 @@ pub(super) async fn all(world: &mut World, only: Option<Part>, idle_seconds: u64
                 .enumerate()
         {
             progress(what);
-            // Each object is touched once, so that none has any heat.
+            // Each object is edited once, so no revert backoff applies.
             rows.push(reverts(world, blow, what, turn * sample..(turn + 1) * sample).await?);
         }
     }
@@ -102,7 +102,7 @@ async fn one_file(world: &mut World) -> Result<Row, Error> {
     world
         .stand
         .row(mark, format!("commit that changes one file ({count} objects)"), duration(wall), |requests| {
-            // Status at the start and the end, the objects, and one inventory.
+            // Two status writes, the objects, and one inventory.
             vec![Target::new(format!("≤ {} requests", 2 + count + 1), requests.total() <= 2 + count + 1)]
         })
         .await

@@ -1,5 +1,5 @@
-//! Many edits at once: how long until they are reverted, beside plain applies by as many connections, and what becomes
-//! of a single edit of another owner meanwhile.
+//! Storms of edits: the time until they are reverted, compared with plain applies on as many connections, and the
+//! latency of a single edit of another owner meanwhile.
 
 use std::{
     fmt::Write as _,
@@ -27,28 +27,27 @@ use super::{
 };
 use crate::commit;
 
-/// Edits at once.
+/// Edits per storm.
 const BURST: usize = 500;
-/// Requests that are under way at the same time: as many as the agent's reverts at most.
+/// Concurrent requests: the agent's maximum number of concurrent reverts.
 const IN_FLIGHT: usize = 32;
-/// How often a storm is measured beside plain applies, and the time between two.
+/// Number of storms that are compared with plain applies, and the pause between two.
 const BURSTS: usize = 5;
 const BETWEEN: Duration = Duration::from_secs(6);
-/// Objects that were edited then: none is edited so often that it would count as fought over.
+/// Number of objects edited then. None is edited often enough for a revert backoff.
 pub(super) const EDITED: usize = BURSTS * BURST;
-/// How often the storm comes while single edits are made: often enough for some hundred of them, of which a p99 is not
-/// the one that took longest.
+/// Number of storms during the single edits. It yields some hundred edits, so that p99 is not the slowest.
 const STORMS: usize = 40;
-/// How often each object may be edited in them: more often, and it would count as fought over.
+/// Maximum number of edits per object in the storms. More would cause a revert backoff.
 const STORMS_EACH: usize = 3;
-/// Objects of the other owner, and how often each may be edited: more often, and it would count as fought over.
+/// Objects of the other owner, and the maximum number of edits of each. More would cause a revert backoff.
 const OTHERS: usize = 200;
 const EDITS_EACH: usize = 4;
-/// Value of the other owner's objects in the branch.
+/// Committed revision of the other owner's objects.
 const REVISION: &str = "0";
 
-/// Measures storms on these objects and those that follow, each after as many plain applies: in turns, for whatever else
-/// the machine does comes and goes.
+/// Measures storms on objects from `first` on, each after as many plain applies. They alternate, because the machine's
+/// other load varies.
 pub(super) async fn burst(world: &mut World, first: usize) -> Result<Row, Error> {
     let count = BURST.min(world.load.len());
     let (mut plain, mut slowest, mut whole) = (Vec::new(), Vec::new(), Vec::new());
@@ -60,7 +59,7 @@ pub(super) async fn burst(world: &mut World, first: usize) -> Result<Row, Error>
         let (each, all) = one_burst(world, numbers).await?;
         slowest.push(each);
         whole.push(all);
-        // The agent writes status and Events when a storm is over.
+        // The agent writes status and Events after a storm.
         tokio::time::sleep(BETWEEN).await;
     }
     let [plain, slowest, whole] = [plain, slowest, whole].map(|times| Latencies::of(times).percentile(0.5));
@@ -77,7 +76,7 @@ pub(super) async fn burst(world: &mut World, first: usize) -> Result<Row, Error>
     world.stand.row(mark, situation, measured, targets).await
 }
 
-/// How long the slowest revert took since its edit, and the last one since the first edit.
+/// Returns the time of the slowest revert since its edit, and of the last one since the first edit.
 async fn one_burst(world: &mut World, numbers: Range<usize>) -> Result<(Duration, Duration), Error> {
     let api = world.config_maps();
     world.observer.forget();
@@ -94,10 +93,10 @@ async fn one_burst(world: &mut World, numbers: Range<usize>) -> Result<(Duration
     Ok((each.percentile(1.0), whole))
 }
 
-/// Applies as many objects that nobody manages, by as many connections.
+/// Applies this many unmanaged objects on as many connections.
 async fn plain_applies(api: &Api<ConfigMap>, count: usize) -> Result<Duration, Error> {
     let mut took = Duration::ZERO;
-    // The first time they are created.
+    // The first round creates them.
     for revision in ["0", "1"] {
         let start = Instant::now();
         let applies = stream::iter((0..count).map(|number| plain_apply(api, number, revision)));
@@ -107,7 +106,7 @@ async fn plain_applies(api: &Api<ConfigMap>, count: usize) -> Result<Duration, E
     Ok(took)
 }
 
-/// Applies an object that nobody manages.
+/// Applies an unmanaged object.
 async fn plain_apply(api: &Api<ConfigMap>, number: usize, revision: &str) -> Result<(), Error> {
     let name = format!("plain-{number:06}");
     let body = json!({
@@ -118,7 +117,7 @@ async fn plain_apply(api: &Api<ConfigMap>, number: usize, revision: &str) -> Res
     api.patch(&name, &how, &Patch::Apply(&body)).await.map(drop).map_err(Error::Ask)
 }
 
-/// Measures single edits of another owner's objects while storms come over these objects.
+/// Measures single edits of another owner's objects during storms on objects from `first` on.
 pub(super) async fn bystander(world: &mut World, first: usize) -> Result<Row, Error> {
     let api = world.config_maps();
     let count = STORMS.min(STORMS_EACH * world.load.len() / BURST).max(1);
@@ -134,7 +133,7 @@ pub(super) async fn bystander(world: &mut World, first: usize) -> Result<Row, Er
                 let answered = edit(&api, &name).await?;
                 let reached = observer.all([(name, REVISION.to_owned())].into(), PATIENCE).await?;
                 pairs.extend(reached.into_values().map(|end| (answered, end)));
-                // How much of it is the server's, which is busy with the storm.
+                // A plain apply shows the server's share, which is busy with the storm.
                 let sent = Instant::now();
                 plain_apply(&api, 0, &number.to_string()).await?;
                 plain.push((sent, Instant::now()));
@@ -177,7 +176,7 @@ pub(super) async fn bystander(world: &mut World, first: usize) -> Result<Row, Er
     world.stand.row(mark, situation, measured, targets).await
 }
 
-/// Adds the other owner: a GitSync of a repository of its own.
+/// Creates the other owner: a GitSync of a separate repository.
 async fn follow_others(world: &mut World, observer: &mut Observer) -> Result<(), Error> {
     let directory = world.stand.directory().join("other");
     fs::create_dir_all(&directory).map_err(Error::Load)?;

@@ -1,4 +1,4 @@
-//! The setup for measuring a GitSync: the load, its observers, and requests for a sync.
+//! The environment of the benchmark: the load, its observer, and requests for a sync.
 
 use std::{
     collections::HashMap,
@@ -27,10 +27,10 @@ use crate::{
 
 /// Name of the GitRepository and the GitSync.
 const NAME: &str = "load";
-/// Most memory that the agent may have, in MiB.
+/// Promised maximum memory of the agent in MiB.
 const MEMORY: f64 = 64.0;
 
-/// Everything of one measurement.
+/// The environment of a benchmark.
 pub(super) struct World {
     pub stand: Stand,
     pub load: Load,
@@ -38,7 +38,7 @@ pub(super) struct World {
 }
 
 impl World {
-    /// Starts the cluster (unless one is given) and prepares the load; no agent runs yet.
+    /// Starts the cluster (unless one is given) and prepares the load. The agent is not started.
     pub(super) async fn start(product: &Product, kubeconfig: Option<&Path>, objects: usize) -> Result<Self, Error> {
         let stand = Stand::start(product, kubeconfig, MEMORY).await?;
         let load = Load::new(&stand.directory().join("repository"), objects)?;
@@ -46,23 +46,23 @@ impl World {
         Ok(Self { stand, load, observer })
     }
 
-    /// Begins a situation.
+    /// Starts a situation.
     pub(super) async fn mark(&mut self) -> Result<Mark, Error> {
         self.observer.forget();
         self.stand.mark().await
     }
 
-    /// Sees when GitSyncs are Ready, from now on.
+    /// Observes when GitSyncs become Ready.
     pub(super) async fn observe_syncs(&self) -> Result<Observer, Error> {
         Observer::start(self.syncs(), ready_syncs::readiness).await
     }
 
-    /// The GitSync of the load, Ready.
+    /// The load's GitSync in the state Ready.
     pub(super) fn ready() -> HashMap<String, String> {
         [(NAME.to_owned(), "True".to_owned())].into()
     }
 
-    /// Creates GitRepository and GitSync; returns when the GitSync was there.
+    /// Creates GitRepository and GitSync. Returns the time when the GitSync existed.
     pub(super) async fn follow_load(&self) -> Result<Instant, Error> {
         self.follow(NAME, self.load.directory()).await
     }
@@ -83,12 +83,12 @@ impl World {
         Ok(Instant::now())
     }
 
-    /// Asks for a sync; returns when the request was there, and its value.
+    /// Requests a sync. Returns the time of the response and the token.
     pub(super) async fn request(&self) -> Result<(Instant, String), Error> {
         self.request_of(NAME).await
     }
 
-    /// The same of another GitSync.
+    /// The same for another GitSync.
     pub(super) async fn request_of(&self, name: &str) -> Result<(Instant, String), Error> {
         let token = jiff::Timestamp::now().to_string();
         let patch = json!({ "metadata": { "annotations": { REQUESTED_AT: token } } });
@@ -96,7 +96,7 @@ impl World {
         Ok((Instant::now(), token))
     }
 
-    /// Waits until the status names a request; returns when that was seen.
+    /// Waits until the status contains a token. Returns the time.
     pub(super) async fn handled(&self, token: &str) -> Result<Instant, Error> {
         let end = Instant::now() + DEADLINE;
         while Instant::now() < end {
@@ -109,12 +109,12 @@ impl World {
         Err(Error::NotHandled { seconds: DEADLINE.as_secs() })
     }
 
-    /// Name and revision of these ConfigMaps, as the branch says.
+    /// Returns the committed revisions of these ConfigMaps by name.
     pub(super) fn wanted(&self, numbers: impl IntoIterator<Item = usize>) -> HashMap<String, String> {
         numbers.into_iter().map(|number| (Load::name(number), self.load.revision(number))).collect()
     }
 
-    /// The load, for the client that edits it.
+    /// Returns the API of the load's ConfigMaps.
     pub(super) fn config_maps(&self) -> Api<ConfigMap> {
         Api::namespaced(self.stand.client.clone(), load::NAMESPACE)
     }
@@ -123,13 +123,13 @@ impl World {
         Api::namespaced(self.stand.client.clone(), NAMESPACE)
     }
 
-    /// Takes everything away again, from a cluster that is not ours.
+    /// Removes all objects from a cluster that is not embedded.
     pub(super) async fn clean(&mut self) -> Result<(), Error> {
         let absent = |result: kube::Result<()>| match result {
             Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
             result => result.map_err(Error::Ask),
         };
-        // While an agent runs, which lets go of the objects.
+        // A running agent releases the objects.
         if !self.stand.has_agent() {
             self.stand.start_agent().await?;
         }
@@ -147,7 +147,7 @@ impl World {
     }
 }
 
-/// A ConfigMap of the load that carries the label of a managed object, with what it says of `data.revision`.
+/// Reads the `data.revision` of a managed ConfigMap of the load.
 pub(super) fn seen(object: ConfigMap) -> Option<Seen> {
     object.metadata.labels?.contains_key(SYNC_LABEL).then_some(())?;
     let state = object.data.and_then(|mut data| data.remove("revision")).unwrap_or_default();

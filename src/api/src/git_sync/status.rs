@@ -1,4 +1,4 @@
-//! What a GitSync says of itself.
+//! The status of a GitSync.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use schemars::JsonSchema;
@@ -115,7 +115,7 @@ fn is_zero(count: &i64) -> bool {
     *count == 0
 }
 
-/// Field path that stands for the object itself.
+/// Field path of the object itself.
 pub const WHOLE_OBJECT: &str = "(object)";
 /// Author of a change whose field manager is unknown.
 pub const UNKNOWN: &str = "unknown";
@@ -219,7 +219,7 @@ pub enum DriftReason {
 }
 
 impl Drifted {
-    /// Whether the object does not exist.
+    /// Returns whether the object does not exist.
     pub fn is_absent(&self) -> bool {
         self.fields == [WHOLE_OBJECT]
     }

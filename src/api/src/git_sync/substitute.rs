@@ -1,4 +1,4 @@
-//! Where the values of variables come from.
+//! The origin of variable values.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -119,7 +119,7 @@ async fn one_broken_group_does_not_fail_the_rest() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_known_survives_a_server_that_is_away() {
+async fn discovered_kinds_survive_an_unreachable_server() {
     let (cluster, mut server) = fake::cluster();
     ask(&cluster, &mut server, &[apps()], "apps/v1", "Deployment").await.expect("served");
     cluster.kinds_changed();

@@ -61,7 +61,7 @@ fn an_unusable_duration_counts_as_our_own() {
 }
 
 #[test]
-fn every_renewal_starts_the_time_anew() {
+fn every_renewal_restarts_the_time() {
     let start = Instant::now();
     let seen = observe(None, &lease("other", "1", 1), start);
     let same = observe(Some(seen.clone()), &lease("other", "1", 9), start + SECOND);
@@ -112,7 +112,7 @@ async fn waits_while_another_renews_and_takes_over_when_it_stops() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_two_that_take_it_at_once_the_slower_one_waits() {
+async fn the_slower_of_two_concurrent_candidates_waits() {
     let (leadership, _shutdown, _running, mut server) = start();
     expect(&mut server, "GET").await.json(200, &lease("", "", 1)).await;
     expect(&mut server, "PUT").await.json(409, &json!({ "code": 409, "reason": "Conflict" })).await;

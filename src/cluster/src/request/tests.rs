@@ -87,7 +87,7 @@ async fn deletes_only_what_was_looked_at() {
 }
 
 #[tokio::test]
-async fn what_is_gone_already_is_no_error() {
+async fn deleting_a_missing_object_is_no_error() {
     let (cluster, mut server) = fake::cluster();
     let kind = config_maps();
     let missing = json!({ "code": 404, "reason": "NotFound" });

@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn of_two_purposes_at_most_one_has_the_secret_unless_they_belong_together() {
+    fn two_purposes_share_a_secret_only_if_they_belong_together() {
         let together = [P::BuilderImage, P::PackageRegistry, P::ImageRegistry, P::AllNamespaces];
         let git = [P::SignatureKeys, P::FunctionRepository, P::Repository, P::GeneratedKey];
         for (one, other) in ALL.into_iter().flat_map(|one| ALL.map(|other| (one, other))) {

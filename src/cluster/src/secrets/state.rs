@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_absent_before_everything_was_seen() {
+    fn a_secret_is_absent_only_after_a_complete_list() {
         use WatchEvent::{Applied, Begin, Deleted, Initial, Synced};
         assert_eq!(known([]), Known::Nothing);
         assert_eq!(known([Begin, Initial(secret("b", "eA=="))]), Known::Nothing);

@@ -1,20 +1,20 @@
-//! Cluster addresses and node ports of Services: who holds which.
+//! Allocation of cluster IPs and node ports to Services.
 //!
-//! Invariant: an address or port is held by at most one Service; a [`Reservation`] that is dropped without
-//! [`Reservation::keep`] gives back what it took.
+//! Invariant: at most one Service holds an address or port. A dropped [`Reservation`] releases its allocations, unless
+//! [`Reservation::keep`] was called.
 //!
-//! Deliberately absent: which Service wants what (`kinds::hooks`).
+//! Not here: which Services need an address or port (`kinds::hooks`).
 
 use crate::kinds::hooks::{Allocator, Held};
 use std::collections::BTreeSet;
 
 use parking_lot::Mutex;
 
-/// The address before the first that is handed out; 10.96.0.1 is the API's own.
+/// The base of the default range, which is allocated from the next address on. 10.96.0.1 belongs to the API.
 const RANGE: u32 = u32::from_be_bytes([10, 96, 0, 1]);
-/// Addresses in the range.
+/// Number of addresses in the range.
 const RANGE_SIZE: u32 = (1 << 16) - 2;
-/// Node ports.
+/// Range of node ports.
 const PORTS: std::ops::RangeInclusive<u16> = 30000..=32767;
 
 /// The allocated addresses and ports.
@@ -33,12 +33,12 @@ impl Default for Addresses {
 }
 
 impl Addresses {
-    /// Addresses after `network`, whose last two bytes are zero.
+    /// Creates a range above `network`, whose last two bytes are zero.
     pub(crate) fn after(network: std::net::Ipv4Addr) -> Self {
         Self { base: u32::from(network), ..Self::default() }
     }
 
-    /// Gives back what a Service held.
+    /// Releases the addresses and ports of a Service.
     pub(crate) fn release(&mut self, held: &Held) {
         for ip in &held.cluster_ips {
             self.ips.remove(ip);
@@ -49,7 +49,7 @@ impl Addresses {
     }
 }
 
-/// The allocations of one write.
+/// The allocations of one write, released on drop.
 #[derive(Debug)]
 pub(crate) struct Reservation<'a> {
     addresses: &'a Mutex<Addresses>,
@@ -57,12 +57,12 @@ pub(crate) struct Reservation<'a> {
 }
 
 impl<'a> Reservation<'a> {
-    /// Nothing taken yet.
+    /// Creates a reservation without allocations.
     pub(crate) fn new(addresses: &'a Mutex<Addresses>) -> Self {
         Self { addresses, taken: Held::default() }
     }
 
-    /// The write was stored: what was taken stays taken.
+    /// Makes the allocations permanent, after the write was stored.
     pub(crate) fn keep(mut self) {
         self.taken = Held::default();
     }

@@ -1,8 +1,8 @@
-//! Bodies of answers.
+//! Response bodies.
 
 use bytes::Bytes;
 use http_body_util::combinators::UnsyncBoxBody;
 use std::convert::Infallible;
 
-/// Body of an answer.
+/// The body of a response.
 pub type Body = UnsyncBoxBody<Bytes, Infallible>;

@@ -1,8 +1,8 @@
-//! The objects every cluster has from the start: namespaces, the Service of the API, priority classes.
+//! The initial objects of every cluster: namespaces, the Service of the API, priority classes.
 //!
-//! With RBAC also the roles and bindings of a real server, as `k8s.io/kubernetes` 1.36 has them in its test data.
+//! With RBAC they include the roles and bindings from the test data of `k8s.io/kubernetes` 1.36.
 //!
-//! Deliberately absent: the service accounts of namespaces, which a controller makes.
+//! Not here: the ServiceAccounts of namespaces, which a controller creates.
 
 use crate::{
     admission::Stop,
@@ -12,7 +12,7 @@ use crate::{
 use serde_json::{Value, json};
 
 impl Server {
-    /// An API server with the initial objects of a real one.
+    /// Creates an API server with the initial objects of a real one.
     pub fn new(options: Options) -> Self {
         let server = Self::empty(options);
         fill(&server);
@@ -33,10 +33,10 @@ fn fill(server: &Server) {
     }
 }
 
-/// Version, plural name and namespace of a new object, and the object.
+/// API version, plural name, namespace and content of an initial object.
 type Initial = (&'static str, &'static str, String, Value);
 
-/// The roles and bindings that every cluster has.
+/// Returns the initial roles and bindings.
 fn roles() -> Vec<Initial> {
     let recorded: Vec<Value> =
         serde_json::from_str(include_str!("data/roles.json")).expect("the roles are part of the program and parse");

@@ -1,9 +1,9 @@
-//! The verbs for programs in this process, above all for the controllers.
+//! Typed API calls within this process, mainly for the controllers.
 //!
-//! Everything goes the way of an HTTP request, from admission to the event log, without HTTP around it. A
-//! [`Subscription`] is the event log of all kinds.
+//! A call passes through the same steps as an HTTP request, from admission to the event log. A [`Subscription`] follows
+//! the event log of all kinds.
 //!
-//! Deliberately absent: Tables, pages and watches with selectors, which are for clients.
+//! Not here: Tables, pages and watches with selectors, which only HTTP clients use.
 
 use crate::{
     access::User,
@@ -31,12 +31,12 @@ use tokio::sync::watch::Receiver;
 pub struct Caller {
     /// Field manager.
     pub manager: String,
-    /// As whom; the administrator unless it is told otherwise. What the user may do is not asked here.
+    /// The user of the call, by default the administrator. Calls are not authorised.
     pub user: User,
 }
 
 impl Caller {
-    /// A caller with this field manager.
+    /// Creates a caller with this field manager and the administrator as its user.
     pub fn new(manager: &str) -> Self {
         Self { manager: manager.to_owned(), user: User::default() }
     }
@@ -45,23 +45,22 @@ impl Caller {
 /// The operation.
 #[derive(Clone, Debug)]
 pub enum Action {
-    /// Read an object or a subresource.
+    /// Reads an object or a subresource.
     Get,
-    /// Create an object; the name in the call is ignored, but for the subresources `token` and
-    /// `binding`.
+    /// Creates an object. The name in the call is ignored, except for the subresources `token` and `binding`.
     Create(Value),
-    /// Replace an object or a subresource.
+    /// Replaces an object or a subresource.
     Update(Value),
-    /// Patch an object or a subresource.
+    /// Patches an object or a subresource.
     Patch(Form, Value),
-    /// Delete an object.
+    /// Deletes an object.
     Delete(DeleteOptions),
 }
 
-/// An action and what it is about.
+/// An action and its target.
 #[derive(Clone, Debug)]
 pub struct Call {
-    /// `v1`, `apps/v1`.
+    /// API version, such as `v1` or `apps/v1`.
     pub api_version: String,
     /// Plural name.
     pub resource: String,
@@ -76,7 +75,7 @@ pub struct Call {
 }
 
 impl Call {
-    /// An action on an object.
+    /// Creates a call for an action on an object.
     pub fn new(api_version: &str, resource: &str, namespace: &str, name: &str, action: Action) -> Self {
         Self {
             api_version: api_version.to_owned(),
@@ -88,7 +87,7 @@ impl Call {
         }
     }
 
-    /// The same on a subresource.
+    /// Returns the call with a subresource as its target.
     #[must_use]
     pub fn on(mut self, subresource: &str) -> Self {
         subresource.clone_into(&mut self.subresource);
@@ -97,22 +96,22 @@ impl Call {
 }
 
 impl Server {
-    /// Does what is asked, as a request would; answers the object after it (of a deletion: its last state).
+    /// Executes a call like a request. Returns the new object, or for a deletion its last state.
     ///
-    /// Where admission webhooks concern it, the thread is blocked until they have answered; whoever has a runtime with a
-    /// single thread and serves a webhook on it asks with [`Server::request`].
+    /// Blocks the thread until the matching admission webhooks have answered. On a single-threaded runtime that also
+    /// serves a webhook, use [`Server::request`].
     pub fn call(&self, who: &Caller, call: Call) -> Result<Value, Status> {
         self.shared(who, call).map(Arc::unwrap_or_clone)
     }
 
-    /// The same for tasks, which wait for webhooks instead of blocking.
+    /// Executes a call like [`Server::call`], but awaits webhooks instead of blocking.
     pub async fn request(&self, who: &Caller, call: Call) -> Result<Value, Status> {
         let (target, settings) = self.prepared(who, &call)?;
         let done = admitted(self, &settings, |settings| self.attempt(&target, settings, &call.action)).await;
         done.0.map(Arc::unwrap_or_clone)
     }
 
-    /// What [`Server::call`] does, with an answer that may be shared with the store.
+    /// Executes a call like [`Server::call`], with a result that may be shared with the store.
     pub(crate) fn shared(&self, who: &Caller, call: Call) -> Result<Arc<Value>, Status> {
         let (target, settings) = self.prepared(who, &call)?;
         admitted_here(self, &settings, |settings| self.attempt(&target, settings, &call.action))
@@ -179,21 +178,22 @@ impl Server {
         Ok(done.object.value(&target.kind))
     }
 
-    /// An object, shared with the store.
+    /// Returns an object, shared with the store.
     pub fn object(&self, api_version: &str, resource: &str, namespace: &str, name: &str) -> Option<Arc<Value>> {
         let kind = self.table().find_resource(api_version, resource).cloned()?;
         let key = crate::store::Key::new(namespace, name);
         Some(value_as(&kind, &*self.store().get(&kind.storage, &key)?))
     }
 
-    /// The objects of a kind in one namespace or in all, ordered by namespace and name, shared with the store.
+    /// Returns the objects of a kind in one namespace or in all, shared with the store. They are ordered by namespace
+    /// and name.
     pub fn objects(&self, api_version: &str, resource: &str, namespace: Option<&str>) -> Vec<Arc<Value>> {
         let Some(kind) = self.table().find_resource(api_version, resource).cloned() else { return Vec::new() };
         let snapshot = self.store().snapshot(&kind.storage);
         snapshot.from(namespace, None).map(|(_, stored): (_, &Arc<Stored>)| value_as(&kind, stored)).collect()
     }
 
-    /// The event log from now on.
+    /// Subscribes to the event log from now on.
     pub fn subscribe(&self) -> Subscription {
         let signal = self.store().signal_all();
         Subscription { server: self.clone(), signal, cursor: self.store().version() }
@@ -208,17 +208,17 @@ pub struct Subscription {
     cursor: u64,
 }
 
-/// Events since the last read.
+/// The events since the last read.
 #[derive(Debug)]
 pub struct Batch {
-    /// Events, oldest first; at least one unless some were missed.
+    /// Events, oldest first. `take` may return none.
     pub events: Vec<Arc<Event>>,
-    /// Whether events were forgotten before they were read: begin again from what is there.
+    /// Whether the log dropped events before they were read. The subscriber has to list again.
     pub missed: bool,
 }
 
 impl Subscription {
-    /// The unread events, without waiting.
+    /// Returns the unread events without waiting.
     pub fn take(&mut self) -> Batch {
         self.signal.borrow_and_update();
         let Ok((events, _)) = self.server.store().events_after(None, self.cursor, 1024) else {
@@ -231,15 +231,15 @@ impl Subscription {
         Batch { events, missed: false }
     }
 
-    /// Waits until there may be something to [`take`](Self::take).
+    /// Waits until [`take`](Self::take) may return events.
     pub async fn changed(&mut self) {
         if self.signal.changed().await.is_err() {
-            // The store is gone: nothing will ever happen again.
+            // The store is gone: no event will follow.
             std::future::pending::<()>().await;
         }
     }
 
-    /// Waits until something happens.
+    /// Waits for the next events.
     pub async fn next(&mut self) -> Batch {
         loop {
             let batch = self.take();

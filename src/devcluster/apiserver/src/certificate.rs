@@ -1,6 +1,6 @@
-//! The certificate of a listener that asks for a token: clients of Kubernetes send theirs over TLS only.
+//! The certificate of a listener that requires a token. Kubernetes clients send tokens over TLS only.
 //!
-//! It is made when the listener starts, signed by itself, and stands in the kubeconfig as what is trusted.
+//! It is self-signed, created when the listener starts, and the CA in the kubeconfig.
 
 use rcgen::{CertifiedKey, generate_simple_self_signed};
 use rustls::{ServerConfig, crypto::ring, pki_types::PrivateKeyDer};
@@ -15,7 +15,7 @@ pub(crate) struct Certificate {
 }
 
 impl Certificate {
-    /// For loopback, and this address.
+    /// Creates a certificate for loopback and this address.
     pub(crate) fn new(listen: IpAddr) -> io::Result<Self> {
         let mut names = ["localhost", "127.0.0.1", "::1"].map(str::to_owned).to_vec();
         names.push(listen.to_string());
@@ -28,9 +28,9 @@ impl Certificate {
         Ok(Self { acceptor: Arc::new(config.map_err(io::Error::other)?).into(), pem: cert.pem() })
     }
 
-    /// Whether a connection that begins with this byte is one of TLS.
+    /// Returns whether a connection that begins with this byte uses TLS.
     pub(crate) fn begins(byte: u8) -> bool {
-        // The record type of a handshake; no method of HTTP begins so.
+        // The record type of a handshake. No HTTP method begins with it.
         byte == 0x16
     }
 
@@ -38,7 +38,6 @@ impl Certificate {
         &self.acceptor
     }
 
-    /// The certificate as PEM.
     pub(crate) fn pem(&self) -> &str {
         &self.pem
     }

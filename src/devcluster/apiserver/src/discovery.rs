@@ -1,16 +1,16 @@
-//! What is served, as clients ask for it: the legacy documents and the aggregated one.
+//! The discovery documents, in the legacy and the aggregated form.
 //!
-//! Invariant: both forms come from the same type table, so they never differ.
+//! Invariant: both forms derive from the same type table, so they never differ.
 //!
-//! Deliberately absent: `group` and `version` where they are those of the enclosing document: an empty text there
-//! would be taken as a value.
+//! Not here: a `group` or `version` equal to that of the enclosing document. Clients would take an empty string as a
+//! value.
 
 use crate::kinds::table::{Kind, Subresource, Table};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
-/// `/api`.
+/// Returns the document at `/api`.
 pub fn core_versions() -> Value {
     json!({
         "kind": "APIVersions", "versions": ["v1"],
@@ -18,14 +18,14 @@ pub fn core_versions() -> Value {
     })
 }
 
-/// `/apis`.
+/// Returns the document at `/apis`.
 pub fn groups(table: &Table) -> Value {
     let groups: Vec<Value> =
         table.groups().into_iter().filter(|(name, _)| !name.is_empty()).map(|(n, v)| group_item(&n, &v)).collect();
     json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups})
 }
 
-/// `/apis/{group}`.
+/// Returns the document at `/apis/{group}`.
 pub fn group(table: &Table, name: &str) -> Option<Value> {
     let (name, versions) = table.groups().into_iter().find(|(n, _)| n == name && !n.is_empty())?;
     let mut group = group_item(&name, &versions);
@@ -43,7 +43,7 @@ fn group_item(name: &str, versions: &[String]) -> Value {
     })
 }
 
-/// `/api/v1`, `/apis/{group}/{version}`.
+/// Returns the document at `/api/v1` or `/apis/{group}/{version}`.
 pub fn resources(table: &Table, group: &str, version: &str) -> Option<Value> {
     if !table.serves(group, version) {
         return None;
@@ -78,7 +78,7 @@ fn resource_item(kind: &Kind) -> Value {
     item
 }
 
-/// A hash that changes when objects of a kind are stored in another version.
+/// Returns a hash that changes with the storage version of a kind.
 fn storage_version_hash(kind: &Kind) -> String {
     let (group, version) = kind.storage_api_version.split_once('/').unwrap_or(("", &kind.storage_api_version));
     let digest = Sha256::digest(format!("{group}/{version}/{}", kind.kind));
@@ -97,7 +97,7 @@ fn subresource_item(kind: &Kind, sub: &Subresource) -> Value {
     item
 }
 
-/// The aggregated document for the core group or all others, and its `ETag`.
+/// Returns the aggregated document for the core group or for all other groups, and its `ETag`.
 pub fn aggregated(table: &Table, core: bool) -> (Value, String) {
     let items: Vec<Value> = table
         .groups()
@@ -148,7 +148,7 @@ fn aggregated_item(kind: &Kind) -> Value {
     Value::Object(item)
 }
 
-/// `/version`.
+/// Returns the document at `/version`.
 pub fn version() -> Value {
     json!({
         "major": "1", "minor": "36", "gitVersion": "v1.36.2+devcluster", "gitCommit": "", "gitTreeState": "clean",

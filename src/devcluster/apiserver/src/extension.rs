@@ -12,14 +12,14 @@ use crate::{body::Body, fault_injection::FaultInjection};
 /// The body of a request to an extension.
 pub type Sent = UnsyncBoxBody<Bytes, io::Error>;
 
-/// Answers all requests below one path, without authentication and authorisation by the API server.
+/// Answers all requests below one path. The API server neither authenticates nor authorises them.
 pub trait Extension: fmt::Debug + Send + Sync {
-    /// Whether a path is below that of the extension.
+    /// Returns whether the extension serves a path.
     fn serves(&self, path: &str) -> bool;
 
-    /// The cluster listens on an address from now on.
+    /// Receives the address that the cluster listens on.
     fn listening(&self, address: SocketAddr);
 
-    /// Answers a request; `faults` may want it counted or failed.
+    /// Answers a request. `faults` counts requests and may make them fail.
     fn answer<'a>(&'a self, faults: &'a FaultInjection, parts: Parts, body: Sent) -> BoxFuture<'a, Response<Body>>;
 }

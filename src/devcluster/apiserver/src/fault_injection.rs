@@ -1,6 +1,6 @@
-//! What a real server lacks: faults on demand, containers that end as told, and counts of what was asked.
+//! Injected faults, simulated containers and request counts, which a real server lacks.
 //!
-//! Deliberately absent: what a simulated container's end looks like, which belongs to the controllers.
+//! Not here: the status of a simulated container, which the controllers write.
 
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
@@ -11,52 +11,52 @@ use std::{
 };
 use tokio::sync::watch;
 
-/// Combinations that are counted at most, so that nobody fills the memory with made-up names.
+/// Maximum number of counted combinations: invented names must not fill the memory.
 const MAX_COUNTS: usize = 10_000;
 
-/// Faults that wait at most.
+/// Maximum number of pending faults.
 const MAX_FAULTS: usize = 1_000;
 
-/// Images whose containers are simulated at most.
+/// Maximum number of simulated images.
 const MAX_SIMULATIONS: usize = 10_000;
 
-/// An answer to give instead of doing what is asked.
+/// An injected answer to a matching request.
 ///
-/// Controllers ask without HTTP and meet no faults but one: where both `create` and `pods` are named, the pods that they
-/// create are refused with its code, reason and message, as a quota or a policy refuses them.
+/// Controllers do not use HTTP and are exempt, with one exception. A fault that names both `create` and `pods` refuses
+/// the pods that controllers create, as a quota or policy does.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct Fault {
-    /// `get`, `list`, `watch`, `create`, `update`, `patch`, `apply`, `delete`, `deletecollection`; empty: any.
+    /// `get`, `list`, `watch`, `create`, `update`, `patch`, `apply`, `delete` or `deletecollection`; empty: any.
     pub verb: String,
-    /// Plural name, qualified with its group or not, with `/status` for a subresource; empty: any.
+    /// Plural name, with or without its group, with `/status` for a subresource; empty: any.
     pub resource: String,
     /// Namespace; empty: any.
     pub namespace: String,
     /// Name of the object; empty: any.
     pub name: String,
-    /// Text that the query holds, such as `sendInitialEvents=true`; empty: any.
+    /// A substring of the query, such as `sendInitialEvents=true`; empty: any.
     pub query: String,
-    /// HTTP status code; 0: only delay.
+    /// HTTP status code; 0: delay only.
     pub code: u16,
-    /// `reason` of the Status; empty: what the code usually has.
+    /// `reason` of the Status; empty: the usual one of the code.
     pub reason: String,
-    /// `message` of the Status; `{nth}` in it becomes how often the fault has been met, for texts that never repeat.
+    /// `message` of the Status. `{nth}` becomes the number of matches so far, for messages that never repeat.
     pub message: String,
-    /// The body instead of a Status: a text is sent as plain text.
+    /// The body, instead of a Status. A string is sent as plain text.
     pub body: Option<Value>,
     /// Seconds for the header `Retry-After`.
     pub retry_after: Option<u32>,
-    /// Wait before answering, in milliseconds.
+    /// Delay before the answer, in milliseconds.
     pub delay_millis: u64,
-    /// How often; 0: once.
+    /// Number of matching requests to fail; 0: one.
     pub times: u32,
-    /// Whether the request is carried out all the same and only its answer lost.
+    /// Whether the request is executed and only its answer is lost.
     pub after: bool,
 }
 
 impl Fault {
-    /// The wait before answering.
+    /// Returns the delay before the answer.
     pub fn delay(&self) -> Duration {
         Duration::from_millis(self.delay_millis)
     }
@@ -94,51 +94,51 @@ pub struct Asked<'a> {
     pub namespace: &'a str,
     /// Name.
     pub name: &'a str,
-    /// Query, undecoded.
+    /// Query, without decoding.
     pub query: &'a str,
 }
 
-/// How often something was asked.
+/// The number of similar requests.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Count {
     /// Verb as in [`Fault::verb`].
     pub verb: String,
-    /// Plural name, qualified with its group, with its subresource; or the path of a request about no resource.
+    /// Plural name with its group and subresource, or the path of a request without a resource.
     pub resource: String,
-    /// `User-Agent` up to the first slash.
+    /// `User-Agent`, up to the first slash.
     pub user_agent: String,
-    /// Requests.
+    /// Number of requests.
     pub count: u64,
 }
 
-/// How a container ends that is only simulated.
+/// The outcome of a simulated container.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Simulation {
-    /// Its exit code. An init container that is told to end with 0 does so at once.
+    /// Exit code. An init container with exit code 0 ends at once.
     pub exit_code: i32,
-    /// Its termination message; `{digest}` becomes `sha256:` and the SHA-256 of its `args`, joined by NUL.
+    /// Termination message. `{digest}` becomes `sha256:` and the SHA-256 of the `args`, joined by NUL.
     pub termination_message: Option<String>,
-    /// When it ends, after the pod was placed. What is told while it runs counts too.
+    /// Time from the pod's placement to the end of the container. A later change applies to running containers, too.
     pub after: Duration,
 }
 
-/// The faults of one cluster.
+/// The injected faults, simulations and request counts of one cluster.
 #[derive(Debug, Default)]
 pub struct FaultInjection {
     simulations: Mutex<BTreeMap<(String, String), Simulation>>,
     changed: watch::Sender<()>,
-    /// With how often each has been met.
+    /// Faults, each with the number of its matches.
     faults: Mutex<Vec<(Fault, u32)>>,
     counts: Mutex<BTreeMap<(String, String, String), u64>>,
-    /// CronJobs that are to make a Job now, by namespace and name.
+    /// Namespaces and names of CronJobs that have to create a Job now.
     fired: Mutex<BTreeSet<(String, String)>>,
 }
 
 impl FaultInjection {
     /// Makes the next matching requests fail.
     ///
-    /// Beyond 1000 that wait, the oldest is forgotten.
+    /// Beyond 1000 pending faults, the oldest is dropped.
     pub fn fail_next(&self, fault: Fault) {
         let mut faults = self.faults.lock();
         if faults.len() >= MAX_FAULTS {
@@ -147,17 +147,17 @@ impl FaultInjection {
         faults.push((Fault { times: fault.times.max(1), ..fault }, 0));
     }
 
-    /// Forgets all faults that have not happened yet.
+    /// Drops all pending faults.
     pub fn clear_faults(&self) {
         self.faults.lock().clear();
     }
 
-    /// Takes the fault that a request meets.
+    /// Takes the first fault that matches a request.
     pub fn fault(&self, asked: &Asked<'_>) -> Option<Fault> {
         self.take(|fault| fault.hits(asked))
     }
 
-    /// Takes the fault that a pod meets that a controller creates.
+    /// Takes the first fault that refuses a controller's pod in a namespace.
     pub(crate) fn refused_pod(&self, namespace: &str) -> Option<Fault> {
         let asked =
             Asked { verb: "create", group: "", resource: "pods", subresource: "", namespace, name: "", query: "" };
@@ -176,7 +176,7 @@ impl FaultInjection {
         Some(fault)
     }
 
-    /// Makes the containers of an image end as told; `container` is a name, empty for all of them.
+    /// Sets the outcome of an image's containers. `container` is a container name; empty: all containers.
     pub fn simulate(&self, image: &str, container: &str, simulation: Simulation) {
         let mut simulations = self.simulations.lock();
         let key = (image.to_owned(), container.to_owned());
@@ -186,17 +186,17 @@ impl FaultInjection {
         }
     }
 
-    /// Wakes when it is told how containers end.
+    /// Notifies of each change to the simulations and of each fired CronJob.
     pub fn simulations(&self) -> watch::Receiver<()> {
         self.changed.subscribe()
     }
 
-    /// Forgets all simulations; what was told of containers that run or have ended stays.
+    /// Drops all simulations. Containers that run or have ended keep their outcome.
     pub fn clear_simulations(&self) {
         self.simulations.lock().clear();
     }
 
-    /// How a container of an image is to end.
+    /// Returns the simulated outcome of an image's container.
     pub fn simulation(&self, image: &str, container: &str) -> Option<Simulation> {
         let simulations = self.simulations.lock();
         if simulations.is_empty() {
@@ -206,7 +206,7 @@ impl FaultInjection {
         named(container).or_else(|| named(""))
     }
 
-    /// Whether a container of a pod is to end as told.
+    /// Returns whether a container of a pod has a simulated outcome.
     pub fn simulates(&self, pod: &Value) -> bool {
         let lists = ["initContainers", "containers"].into_iter();
         let mut all = lists.flat_map(|list| pod["spec"][list].as_array().into_iter().flatten());
@@ -214,7 +214,7 @@ impl FaultInjection {
         all.any(|container| self.simulation(&field(container, "image"), &field(container, "name")).is_some())
     }
 
-    /// Makes a CronJob make a Job now, whatever its schedule says; also a suspended one.
+    /// Makes a CronJob create a Job now, regardless of its schedule. A suspended CronJob does so, too.
     pub fn fire(&self, namespace: &str, name: &str) {
         let mut fired = self.fired.lock();
         if fired.len() < MAX_FAULTS {
@@ -223,7 +223,7 @@ impl FaultInjection {
         }
     }
 
-    /// Takes the wish that a CronJob makes a Job now.
+    /// Takes the request for an immediate Job of a CronJob.
     pub fn take_fired(&self, namespace: &str, name: &str) -> bool {
         self.fired.lock().remove(&(namespace.to_owned(), name.to_owned()))
     }
@@ -238,7 +238,7 @@ impl FaultInjection {
         }
     }
 
-    /// All counts.
+    /// Returns all counts.
     pub fn counts(&self) -> Vec<Count> {
         let counts = self.counts.lock();
         let count = |((verb, resource, user_agent), count): (&(String, String, String), &u64)| Count {
@@ -250,7 +250,7 @@ impl FaultInjection {
         counts.iter().map(count).collect()
     }
 
-    /// Sets all counts to zero.
+    /// Resets all counts.
     pub fn reset_counts(&self) {
         self.counts.lock().clear();
     }

@@ -1,12 +1,12 @@
-//! The event log: what changed, in one total order, as long as it is remembered.
+//! The event log: all recent changes in one total order.
 //!
-//! Every write appends one [`Event`]; watches, snapshots of the past and controllers all read from here, so there is
-//! no buffer per reader: a reader that falls behind what is remembered has lost its place.
+//! Every write appends one [`Event`]. Watches, snapshots of the past and controllers all read this log. Readers have no
+//! buffers: a reader that falls behind the oldest kept event must list again.
 //!
-//! Invariant: the resource versions of the log grow strictly. Invariant: an event is serialised at most once per
-//! form, however many watches it goes to.
+//! Invariant: resource versions in the log increase strictly.
+//! Invariant: an event is serialised at most once per form, regardless of the number of watches.
 //!
-//! Deliberately absent: which events a watch may see (`verbs::watch` filters).
+//! Not here: the events that a watch receives (`verbs::watch` filters).
 
 use crate::stored::{Key, Stored};
 use bytes::{BufMut, Bytes, BytesMut};
@@ -16,26 +16,26 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Events that are remembered at most.
+/// Maximum number of kept events.
 const MAX_EVENTS: usize = 100_000;
-/// Serialised size of the remembered events at most, in bytes.
+/// Maximum serialised size of the kept events, in bytes.
 const MAX_BYTES: usize = 96 << 20;
-/// How long events are remembered at most.
+/// Maximum age of a kept event.
 const MAX_AGE: Duration = Duration::from_mins(10);
 
-/// An event of an object, before any selector.
+/// The type of an event, before any selector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// It appeared.
+    /// The object is new.
     Added,
-    /// It was written again.
+    /// The object existed before.
     Modified,
-    /// It is gone.
+    /// The object was removed.
     Deleted,
 }
 
 impl Change {
-    /// The word on the wire.
+    /// Returns the type as watches send it.
     pub fn word(self) -> &'static str {
         match self {
             Self::Added => "ADDED",
@@ -48,15 +48,15 @@ impl Change {
 /// One write.
 #[derive(Debug)]
 pub struct Event {
-    /// Its resource version.
+    /// Resource version of the write.
     pub rv: u64,
     /// Name of the storage.
     pub storage: Arc<str>,
-    /// The author of the write.
+    /// Key of the object.
     pub key: Key,
-    /// The object before, absent when it is new.
+    /// The previous object; `None` when it is new.
     pub old: Option<Arc<Stored>>,
-    /// The object after, absent when it is gone.
+    /// The new object; `None` when it was removed.
     pub new: Option<Arc<Stored>>,
     pub(crate) at: Instant,
     farewell: OnceLock<Arc<Stored>>,
@@ -64,7 +64,7 @@ pub struct Event {
 }
 
 impl Event {
-    /// A write of an object, with the object before and after.
+    /// Creates an event from the object before and after a write.
     pub fn new(
         rv: u64,
         storage: Arc<str>,
@@ -76,7 +76,7 @@ impl Event {
         Self { rv, storage, key, old, new, at, farewell: OnceLock::new(), line: OnceLock::new() }
     }
 
-    /// The type of the event.
+    /// Returns the type of the event.
     pub fn change(&self) -> Change {
         match (&self.old, &self.new) {
             (None, _) => Change::Added,
@@ -85,13 +85,13 @@ impl Event {
         }
     }
 
-    /// The object after it, or, when it is gone, before.
+    /// Returns the new object or, after a removal, the last one.
     pub fn latest(&self) -> Option<&Stored> {
         self.new.as_deref().or(self.old.as_deref())
     }
 
-    /// The object as a watch shows it with this change: for [`Change::Deleted`] the state before, under the resource
-    /// version of this event.
+    /// Returns the object as a watch shows it for this change. [`Change::Deleted`] shows the previous state with the
+    /// resource version of this event.
     pub fn shown(&self, change: Change) -> Option<Arc<Stored>> {
         match (change, &self.old) {
             (Change::Deleted, Some(old)) => {
@@ -102,7 +102,7 @@ impl Event {
         }
     }
 
-    /// The line of a watch without selector, serialised once.
+    /// Returns the line for watches without a selector. It is serialised once.
     pub fn line(&self) -> Option<Bytes> {
         let change = self.change();
         let stored = self.shown(change)?;
@@ -114,7 +114,7 @@ impl Event {
     }
 }
 
-/// `{"type":…,"object":…}` and the end of the line.
+/// Returns a watch event as a line: `{"type":…,"object":…}` and a newline.
 pub fn watch_line(word: &str, object: &[u8]) -> Bytes {
     let mut line = BytesMut::with_capacity(object.len() + word.len() + 24);
     line.put_slice(b"{\"type\":\"");
@@ -125,14 +125,14 @@ pub fn watch_line(word: &str, object: &[u8]) -> Bytes {
     line.freeze()
 }
 
-/// A place in the log that is no longer, or a moment that is no longer known.
+/// The log no longer holds the events after the requested resource version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Forgotten {
-    /// The oldest resource version from which one can still follow.
+    /// The oldest resource version that a new reader can start from.
     pub floor: u64,
 }
 
-/// The remembered events, all together and by storage.
+/// The kept events, all together and by storage.
 #[derive(Debug, Default)]
 pub struct History {
     all: VecDeque<Arc<Event>>,
@@ -143,7 +143,7 @@ pub struct History {
 }
 
 impl History {
-    /// Appends an event and forgets what is too old or too much.
+    /// Appends an event, then drops the oldest ones while a limit is exceeded.
     pub fn push(&mut self, event: Arc<Event>) {
         let now = event.at;
         self.bytes += event.size();
@@ -169,7 +169,7 @@ impl History {
         }
     }
 
-    /// Forgets everything up to and including a resource version.
+    /// Drops all events up to and including a resource version.
     pub fn compact(&mut self, rv: u64) {
         while self.all.front().is_some_and(|e| e.rv <= rv) {
             self.forget_first();
@@ -177,15 +177,15 @@ impl History {
         self.floor = self.floor.max(rv);
     }
 
-    /// The oldest resource version from which one can still follow.
+    /// Returns the oldest resource version that a new reader can start from.
     pub fn floor(&self) -> u64 {
         self.floor
     }
 
-    /// At most `limit` events after a resource version, of one storage or of all.
+    /// Returns at most `limit` events after a resource version, from one storage or from all.
     ///
-    /// For readers that follow: they have lost their place only when an event they have not seen is gone, whatever
-    /// [`History::floor`] says to those who begin.
+    /// For readers that already follow the log. Fails only if an unread event was dropped, even below
+    /// [`History::floor`].
     pub fn after(&self, storage: Option<&str>, rv: u64, limit: usize) -> Result<Vec<Arc<Event>>, Forgotten> {
         if rv < self.lost {
             return Err(Forgotten { floor: self.floor });
@@ -201,7 +201,8 @@ impl History {
         Ok(log.range(start..).take(limit).cloned().collect())
     }
 
-    /// The events after a resource version, newest first: undone in this order they lead back to it.
+    /// Returns the events after a resource version, newest first. Undone in this order, they restore the state at that
+    /// version.
     pub fn back_to(&self, storage: &str, rv: u64) -> Result<impl Iterator<Item = &Arc<Event>>, Forgotten> {
         if rv < self.floor {
             return Err(Forgotten { floor: self.floor });

@@ -15,15 +15,15 @@
 //! assert!(made["metadata"]["uid"].is_string());
 //! ```
 //!
-//! A request goes from [`route`] through [`service`], which authenticates and authorises it ([`access`]), to the
-//! [`verbs`], which decode it, ask webhooks ([`admission`]), and write to the [`store`]; [`present`] makes the answer.
-//! Tests make it fail, delay, count and forget through [`fault_injection`].
+//! [`route`] parses a request, and [`service`] authenticates and authorises it ([`access`]). The [`verbs`] decode it,
+//! call webhooks ([`admission`]) and write to the [`store`]. [`present`] builds the answer. Tests use
+//! [`fault_injection`] to fail, delay and count requests, and to compact the event log.
 //!
-//! Invariant: everything that a client can observe (resource versions, ownership, events, error bodies) is what a
-//! real API server would have shown; where it is less than a real one, it refuses instead of pretending.
+//! Invariant: resource versions, ownership, events and error bodies are those of a real API server. Unsupported
+//! features are refused, not faked.
 //!
-//! Deliberately absent: controllers, and whatever runs pods. They are clients like any other; the server only asks a
-//! [`kubelet`] for logs and commands. Also client certificates, and persistence.
+//! Not here: controllers and node agents. Both are ordinary clients; the server only asks a [`kubelet`] for logs
+//! and commands. Also absent: client certificates and persistence.
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods))]
 
 pub mod access;

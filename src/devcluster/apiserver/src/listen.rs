@@ -1,9 +1,9 @@
-//! The cluster on a TCP port.
+//! Serves the cluster on a TCP port.
 //!
-//! Without a token only loopback addresses are listened on. There only the same user gets in, and only requests that name a loopback host are
-//! answered, and none that carry an `Origin`: a web page in a browser on the same machine must not reach the cluster.
-//! With a token, TLS and plain HTTP are answered at one port: kubectl sends tokens over TLS only, and the clients of image
-//! registries that are on loopback speak plain HTTP.
+//! Without a token, the server listens on loopback only. On loopback it accepts only connections of the same user and
+//! requests for a loopback host. Requests with an `Origin` are always refused: web pages in a browser on this machine
+//! must not reach the cluster. With a token, one port serves both TLS and plain HTTP. kubectl sends tokens over TLS
+//! only, and image registry clients on loopback use plain HTTP.
 
 use crate::{
     certificate::Certificate,
@@ -25,15 +25,15 @@ use tokio::{
     time::timeout,
 };
 
-/// How long a connection may take until it has said what it is.
+/// Maximum time for a new connection to send its first byte, and for a TLS handshake.
 const OPENING: Duration = Duration::from_secs(30);
 
-/// Maximum size of a request's head, and of a piece of a body.
+/// Maximum size of a request's head and of a chunk of a body, in bytes.
 const HEAD_BYTES: usize = 64 << 10;
-/// Connections at the same time, most of them watches; others wait.
+/// Maximum number of concurrent connections, mostly watches. Further ones wait.
 const CONNECTIONS: usize = 512;
 
-/// A cluster that is being served; dropping it ends the listening and all connections.
+/// A cluster that is being served. Dropping it closes the listener and all connections.
 #[derive(Debug)]
 pub struct Serving {
     address: SocketAddr,
@@ -43,17 +43,17 @@ pub struct Serving {
 }
 
 impl Serving {
-    /// The address that was bound.
+    /// Returns the bound address.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// `http://127.0.0.1:PORT`.
+    /// Returns the URL `http://127.0.0.1:PORT`.
     pub fn url(&self) -> String {
         format!("http://{}", self.address)
     }
 
-    /// A kubeconfig for it, with this token; over TLS if tokens are asked for.
+    /// Returns a kubeconfig with this token. It uses TLS if the listener requires a token.
     pub fn kubeconfig(&self, token: Option<&str>) -> String {
         let cluster = match &self.certificate {
             None => format!("server: \"http://{}\"", self.address),
@@ -65,9 +65,9 @@ impl Serving {
         kubeconfig(&cluster, token)
     }
 
-    /// Ends when the listener does.
+    /// Waits until the listener ends.
     pub async fn wait(mut self) {
-        // An error here is the end of the task by an abort, which is an end as well.
+        // An error means that the task was aborted, so it has ended.
         let _ = (&mut self.task).await;
     }
 }
@@ -79,12 +79,12 @@ impl Drop for Serving {
     }
 }
 
-/// The clients that are accepted.
+/// The rules for accepting clients.
 #[derive(Debug)]
 struct Guard {
     token: Option<String>,
     loopback: bool,
-    /// With a token.
+    /// Present if there is a token.
     certificate: Option<Certificate>,
 }
 
@@ -101,20 +101,20 @@ impl Guard {
         let extended = server.extension(request.uri().path()).is_some();
         let given = text(header::AUTHORIZATION).unwrap_or_default();
         let bearer = given.strip_prefix("Bearer ").unwrap_or_default();
-        // Clients of image registries know user names and passwords: any name, and the token as the password.
+        // Image registry clients send a user name and password: any name, with the token as password.
         let password = given.strip_prefix("Basic ").filter(|_| extended);
         let password = password.and_then(password_of).unwrap_or_default();
         let bearer = bearer.trim();
         if equal(bearer.as_bytes(), token.as_bytes()) || equal(&password, token.as_bytes()) {
             return Ok(());
         }
-        // Whether it is still good is asked where everyone's credentials are looked at.
+        // The signature is enough here. Authentication checks expiry for all credentials.
         let signed = !extended && server.signer().is_some_and(|signer| signer.verify(bearer).is_some());
         if signed { Ok(()) } else { Err(Status::new(401, "Unauthorized", "Unauthorized")) }
     }
 }
 
-/// The password in basic authentication.
+/// Decodes the password of basic authentication.
 fn password_of(encoded: &str) -> Option<Vec<u8>> {
     let decoded = BASE64_STANDARD.decode(encoded.trim()).ok()?;
     let colon = decoded.iter().position(|byte| *byte == b':')?;
@@ -124,7 +124,7 @@ fn password_of(encoded: &str) -> Option<Vec<u8>> {
 impl Server {
     /// Serves the cluster.
     ///
-    /// Fails when the address cannot be bound, and for an address that is not loopback without a token.
+    /// Fails if the address cannot be bound, or if it is not loopback and there is no token.
     #[expect(clippy::unused_async, reason = "it needs a runtime, which only a caller that waits is sure to have")]
     pub async fn serve(&self, listen: SocketAddr, token: Option<String>) -> io::Result<Serving> {
         let loopback = listen.ip().is_loopback();
@@ -149,7 +149,7 @@ impl Server {
         Ok(Serving { address, certificate, stop, task })
     }
 
-    /// A kubeconfig for an address.
+    /// Returns a kubeconfig for an address.
     pub fn kubeconfig(&self, address: SocketAddr, token: Option<&str>) -> String {
         kubeconfig(&format!("server: \"http://{address}\""), token)
     }
@@ -167,7 +167,7 @@ fn kubeconfig(cluster: &str, token: Option<&str>) -> String {
 async fn accept(server: Server, listener: Listener, guard: Arc<Guard>, stopped: watch::Receiver<bool>) {
     let permits = Arc::new(Semaphore::new(CONNECTIONS));
     loop {
-        // It is never closed.
+        // The semaphore is never closed.
         let Ok(permit) = Arc::clone(&permits).acquire_owned().await else { return };
         match listener.accept().await {
             Ok((stream, _)) => {
@@ -177,7 +177,7 @@ async fn accept(server: Server, listener: Listener, guard: Arc<Guard>, stopped: 
                     drop(permit);
                 });
             }
-            // Out of file descriptors, or a connection that was gone at once: neither is the listener's end.
+            // File descriptors ran out, or the connection was closed at once. The listener goes on.
             Err(error) => {
                 tracing::warn!(%error, "a connection could not be accepted");
                 tokio::time::sleep(std::time::Duration::from_millis(50)).await;
@@ -186,9 +186,9 @@ async fn accept(server: Server, listener: Listener, guard: Arc<Guard>, stopped: 
     }
 }
 
-/// Finds out whether a connection is one of TLS.
+/// Detects TLS from the first byte of a connection and serves it.
 async fn open(server: Server, stream: TcpStream, guard: Arc<Guard>, stopped: watch::Receiver<bool>) {
-    // Without it small answers wait for acknowledgements.
+    // With Nagle's algorithm, small answers wait for acknowledgements.
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(%error, "a connection keeps delaying small packets");
     }

@@ -1,30 +1,29 @@
-//! The header `Accept`: which of the forms that a client offers to take is the one it gets.
+//! The header `Accept` and the media type that an answer uses.
 //!
-//! The clauses are ordered as a real server orders them: by their `q`, at the same `q` the named types before the open
-//! ones, and then as they were sent.
+//! Clauses are ordered as a real server orders them: by `q`, then exact types before wildcards, then as sent.
 //!
-//! Deliberately absent: what the parameters of a clause mean for objects (`present`).
+//! Not here: the effect of a clause's parameters on objects (`present`).
 
 /// One clause of the header.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Clause {
-    /// `application/json`, `*/*`.
+    /// Media type, such as `application/json` or `*/*`.
     pub(crate) media: String,
-    /// `as=Table`, `v=v1`; without `q`.
+    /// Parameters without `q`, such as `as=Table` or `v=v1`.
     parameters: Vec<String>,
 }
 
 impl Clause {
-    /// A parameter, empty when it was not given.
+    /// Returns a parameter; empty if it is missing.
     pub(crate) fn parameter(&self, name: &str) -> &str {
         self.parameters.iter().find_map(|p| p.strip_prefix(name)?.strip_prefix('=')).unwrap_or_default()
     }
 
-    /// Whether this server writes such an answer.
+    /// Returns whether this server can produce the media type.
     pub(crate) fn is_met(&self) -> bool {
         match self.media.as_str() {
             "application/json" | "*/*" | "application/*" => true,
-            // Nothing is streamed as YAML.
+            // YAML cannot be streamed.
             "application/yaml" => self.parameter("stream").is_empty(),
             _ => false,
         }
@@ -35,7 +34,7 @@ impl Clause {
     }
 }
 
-/// The clauses of the header, the most wanted first.
+/// Returns the clauses of the header, in descending preference.
 pub(crate) fn clauses(accept: &str) -> Vec<Clause> {
     let mut weighed: Vec<(f64, Clause)> = accept.split(',').map(clause).collect();
     weighed.sort_by(|(a, one), (b, other)| b.total_cmp(a).then(one.is_open().cmp(&other.is_open())));
@@ -50,7 +49,7 @@ fn clause(text: &str) -> (f64, Clause) {
     (weight, Clause { media, parameters: parameters.into_iter().map(ToOwned::to_owned).collect() })
 }
 
-/// Whether the client wants YAML more than the other forms.
+/// Returns whether the client prefers YAML to the other supported forms.
 pub(crate) fn wants_yaml(accept: &str) -> bool {
     clauses(accept).iter().find(|clause| clause.is_met()).is_some_and(|clause| clause.media == "application/yaml")
 }

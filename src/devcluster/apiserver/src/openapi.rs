@@ -1,12 +1,13 @@
-//! OpenAPI v3, as far as clients read it: which kinds can be patched with field validation (`kubectl apply`), and what
-//! their fields mean (`kubectl explain`).
+//! OpenAPI v3 as clients read it: kinds that support field validation (`kubectl apply`), and descriptions of their
+//! fields (`kubectl explain`).
 //!
-//! The schemas of built-in kinds are those of Kubernetes 1.36, with their descriptions. `data/openapi.json.gz` holds
-//! them in one map, made of what a real server of that version answers for each group and version that is served here:
-//! `kubectl get --raw /openapi/v3/apis/GROUP/VERSION`, and `jq -cS -s 'map(.components.schemas) | add' | gzip -9n` for
-//! all together. The schema of a custom kind is that of its definition, with the fields that every object has.
+//! Built-in kinds have the schemas and descriptions of Kubernetes 1.36. `data/openapi.json.gz` merges the answers of a
+//! real server of that version for each group and version served here:
+//! `kubectl get --raw /openapi/v3/apis/GROUP/VERSION`, then
+//! `jq -cS -s 'map(.components.schemas) | add' | gzip -9n` for all of them. A custom kind has the schema of its
+//! definition, plus the fields of every object.
 //!
-//! Deliberately absent: parameters and bodies of the operations, which no client of a cluster reads.
+//! Not here: parameters and bodies of the operations, which clients of a cluster do not read.
 
 use crate::kinds::table::{Kind, Table};
 use flate2::read::GzDecoder;
@@ -17,7 +18,7 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
-/// Where references lead.
+/// The prefix of references to schemas.
 const PREFIX: &str = "#/components/schemas/";
 const OBJECT_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
 const API_VERSION: &str = "APIVersion defines the versioned schema of this representation of an object. Servers should \
@@ -29,7 +30,7 @@ const KIND: &str = "Kind is a string value representing the REST resource this o
 const METADATA: &str = "Standard object's metadata. More info: \
     https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#metadata";
 
-/// The schemas of built-in types by their names.
+/// Returns the schemas of built-in types by name.
 fn builtin() -> &'static Map<String, Value> {
     static SCHEMAS: OnceLock<Map<String, Value>> = OnceLock::new();
     SCHEMAS.get_or_init(|| {
@@ -38,7 +39,7 @@ fn builtin() -> &'static Map<String, Value> {
     })
 }
 
-/// `/openapi/v3`: a document per group and version.
+/// Returns the index at `/openapi/v3`: one document per group and version.
 pub fn index(table: &Table) -> Value {
     let mut paths = Map::new();
     for (group, versions) in table.groups() {
@@ -51,7 +52,7 @@ pub fn index(table: &Table) -> Value {
     json!({"paths": paths})
 }
 
-/// Another one whenever the document is another one.
+/// Returns a hash that changes with the document.
 fn hash(kinds: &[Arc<Kind>]) -> String {
     let mut hasher = Sha256::new();
     for kind in kinds {
@@ -63,7 +64,7 @@ fn hash(kinds: &[Arc<Kind>]) -> String {
     hex::encode_upper(hasher.finalize())
 }
 
-/// The document of a group and version, named as in the index.
+/// Returns the document of a group and version, named as in the index.
 pub fn document(table: &Table, path: &str) -> Option<Value> {
     let (group, version) = match path.split('/').collect::<Vec<_>>().as_slice() {
         ["api", version] => (String::new(), (*version).to_owned()),
@@ -106,13 +107,13 @@ pub fn document(table: &Table, path: &str) -> Option<Value> {
     }))
 }
 
-/// Whether a schema is that of a kind; what all kinds share (options of verbs) says so too, but of other kinds.
+/// Returns whether a schema describes a kind. Shared schemas (such as the options of verbs) list other kinds, too.
 fn describes(schema: &Value, kind: &Kind) -> bool {
     let own = |gvk: &Value| gvk["group"] == kind.group && gvk["version"] == kind.version && gvk["kind"] == kind.kind;
     schema["x-kubernetes-group-version-kind"].as_array().is_some_and(|all| all.iter().any(own))
 }
 
-/// The names of the types that a schema refers to.
+/// Collects the names of the types that a schema refers to.
 fn references(schema: &Value, found: &mut BTreeSet<String>) {
     match schema {
         Value::Object(map) => {
@@ -131,7 +132,7 @@ fn references(schema: &Value, found: &mut BTreeSet<String>) {
     }
 }
 
-/// The operations on a collection and on one object.
+/// Returns the operations on a collection and on one object.
 fn operations(kind: &Kind) -> (Map<String, Value>, Map<String, Value>) {
     let (mut many, mut one) = (Map::new(), Map::new());
     let gvk = json!({"group": kind.group, "version": kind.version, "kind": kind.kind});
@@ -159,7 +160,7 @@ fn operations(kind: &Kind) -> (Map<String, Value>, Map<String, Value>) {
     (many, one)
 }
 
-/// The name and the schema of a custom kind.
+/// Returns the name and schema of a custom kind.
 fn custom(kind: &Kind) -> (String, Value) {
     let mut reversed: Vec<&str> = kind.group.split('.').collect();
     reversed.reverse();

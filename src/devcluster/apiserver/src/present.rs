@@ -1,8 +1,8 @@
-//! Objects, pages and events in the form a client accepts: whole, metadata only, or as a Table.
+//! Renders objects, pages and events in the form that a client accepts: whole, metadata only, or as a Table.
 //!
-//! Invariant: items of built-in lists carry neither `kind` nor `apiVersion`; those of custom lists do.
+//! Invariant: items of built-in lists have no `kind` and `apiVersion`; items of custom lists have both.
 //!
-//! Deliberately absent: the columns of Tables (`columns`).
+//! Not here: the columns of Tables (`columns`).
 
 use crate::{
     columns::{self, Include},
@@ -16,7 +16,7 @@ use bytes::Bytes;
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
-/// The media types that a client accepts.
+/// The form of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
     /// The object or list itself.
@@ -25,11 +25,11 @@ pub enum Form {
     Metadata,
     /// `PartialObjectMetadataList`.
     MetadataList,
-    /// `Table`, with this much of each object.
+    /// `Table`, with this part of each object.
     Table(Include),
 }
 
-/// The representations that a route of a built-in kind offers.
+/// The routes of a built-in kind, which differ in their media types.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Route {
     /// One object.
@@ -39,9 +39,9 @@ pub enum Route {
 }
 
 impl Route {
-    /// 406 when the route has none of the media types of `Accept`, which is looked at before the kind is.
+    /// Fails with 406 if the route offers no media type of `Accept`. Checked before the kind.
     ///
-    /// Custom resources have no routes of their own, so nobody asks this for them.
+    /// Custom resources have no such check.
     pub fn check(self, accept: &str) -> Result<(), Status> {
         let offered = ["", "*/*", "application/json", "application/yaml", "application/vnd.kubernetes.protobuf"];
         let media = |clause: &str| clause.split(';').next().unwrap_or_default().trim().to_owned();
@@ -58,7 +58,7 @@ impl Route {
 }
 
 impl Form {
-    /// Reads `Accept`: the first clause that can be met wins; 406 when there is none.
+    /// Parses `Accept`. The first supported clause wins; 406 if there is none.
     pub fn of(accept: &str, include: &str) -> Result<Self, Status> {
         if accept.is_empty() {
             return Ok(Self::Whole);
@@ -84,7 +84,7 @@ impl Form {
     }
 }
 
-/// 406.
+/// Returns the 406 for an unsupported `Accept`.
 pub fn not_acceptable() -> Status {
     Status::new(
         406,
@@ -94,7 +94,7 @@ pub fn not_acceptable() -> Status {
     )
 }
 
-/// 406 of a watch in a form that cannot be streamed.
+/// Returns the 406 for a watch in a form that cannot be streamed.
 pub fn not_streamed() -> Status {
     Status::new(
         406,
@@ -104,7 +104,7 @@ pub fn not_streamed() -> Status {
     )
 }
 
-/// The type that a real server holds objects of a kind in.
+/// Returns the Go type of a kind's objects in a real server.
 fn go_type(kind: &Kind, name: &str) -> String {
     match (kind.custom.is_some(), name == kind.list_kind) {
         (true, false) => "*unstructured.Unstructured".to_owned(),
@@ -113,7 +113,7 @@ fn go_type(kind: &Kind, name: &str) -> String {
     }
 }
 
-/// One object.
+/// Renders one object.
 pub fn object(kind: &Kind, stored: &Stored, form: Form, now: Timestamp) -> Result<Bytes, Status> {
     match form {
         Form::Whole => Ok(json_as(kind, stored)),
@@ -135,18 +135,18 @@ pub fn object(kind: &Kind, stored: &Stored, form: Form, now: Timestamp) -> Resul
     }
 }
 
-/// `PartialObjectMetadata` of an object.
+/// Returns the `PartialObjectMetadata` of an object.
 pub fn metadata(object: &Value) -> Value {
     json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": object["metadata"]})
 }
 
-/// A Table of objects, without list metadata.
+/// Returns a Table of objects, without list metadata.
 pub fn table(kind: &Kind, objects: &[&Value], include: Include, now: Timestamp) -> Value {
     let custom = kind.custom.as_ref().map(|c| c.columns.as_deref().unwrap_or(&[]));
     columns::table(&kind.columns_path(), custom, objects, include, now)
 }
 
-/// One page of a collection.
+/// Renders one page of a collection.
 pub fn page(kind: &Kind, page: &Page, form: Form, now: Timestamp) -> Result<Bytes, Status> {
     match form {
         Form::Whole => Ok(whole(kind, page)),
@@ -174,7 +174,7 @@ pub fn page(kind: &Kind, page: &Page, form: Form, now: Timestamp) -> Result<Byte
     }
 }
 
-/// Two parts of one JSON text.
+/// An item as two adjacent pieces of JSON.
 type Item<'a> = (&'a [u8], &'a [u8]);
 
 fn whole(kind: &Kind, page: &Page) -> Bytes {
@@ -197,7 +197,7 @@ fn whole(kind: &Kind, page: &Page) -> Bytes {
     join(&kind.list_kind, &kind.api_version, whole_metadata(kind, page), &items)
 }
 
-/// Lists of custom resources say so when there is no further page.
+/// On the last page, lists of custom resources have an empty `continue`.
 fn whole_metadata(kind: &Kind, page: &Page) -> Value {
     let mut metadata = list_metadata(page);
     if kind.custom.is_some() && page.continuation.is_none() {

@@ -1,14 +1,14 @@
-//! CustomResourceDefinitions become served kinds.
+//! Serves the kinds that CustomResourceDefinitions define.
 //!
-//! A definition is registered inside the request that writes it: when the answer is sent, the kind is served and in
-//! discovery, and the definition says that it is established. As on a real server the answer to the creation itself
-//! shows the definition before that, and watchers see both writes.
+//! A definition is registered within the request that writes it. When the answer is sent, discovery lists the kind and
+//! the definition is established. As on a real server, the answer to the creation shows the definition before that, and
+//! watches receive both writes.
 //!
 //! Invariant: the type table holds exactly the served versions of the established definitions in the store.
 //! Invariant: every change of a definition ends the open watches of its resource.
 //!
-//! Deliberately absent: conversion webhooks are not asked: whoever runs the server brings a `server::Converter` for them.
-//! Otherwise versions only differ in their schema.
+//! Not here: conversion webhooks. A `server::Converter` in the options replaces them. Without it, versions differ in
+//! their schemas only.
 
 use crate::{
     kinds::table::{AtRest, Converter, Custom, Kind, ScalePaths, Subresource, Table},
@@ -24,15 +24,15 @@ use std::{sync::Arc, time::Instant};
 const STORAGE: &str = "customresourcedefinitions.apiextensions.k8s.io";
 const API_VERSION: &str = "apiextensions.k8s.io/v1";
 const KIND: &str = "CustomResourceDefinition";
-/// Keeps a definition until its objects are gone.
+/// Finalizer that keeps a definition until its objects are gone.
 const CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";
 
-/// Follow-up work once a write is stored.
+/// Follow-up work after a write is stored.
 #[must_use]
 pub(crate) enum Registration {
-    /// Nothing: the object defines no kind.
+    /// None: the object is not a definition.
     None,
-    /// Names are checked and the kind is served.
+    /// Checks the names and serves the kind.
     Establish,
 }
 
@@ -76,7 +76,7 @@ fn versions(definition: &Value) -> impl Iterator<Item = &Value> {
     definition["spec"]["versions"].as_array().into_iter().flatten()
 }
 
-/// Accepts the names of a definition, says so in its status, and serves it.
+/// Accepts the names of a definition, updates its status, and serves it.
 fn establish(server: &Server, name: &str) {
     let lock = server.registry().lock();
     let key = Key::new("", name);
@@ -125,11 +125,11 @@ fn judge(server: &Server, definition: &mut Value, now: &str) {
     }
 }
 
-/// Names that the other definitions of a group have.
+/// The names of the other definitions in a group.
 struct Taken {
-    /// Those of resources: plural, singular and short ones.
+    /// Plural, singular and short names of resources.
     resources: Vec<String>,
-    /// Those of kinds and their lists.
+    /// Names of kinds and their lists.
     kinds: Vec<String>,
 }
 
@@ -151,8 +151,8 @@ fn taken(server: &Server, definition: &Value) -> Taken {
     taken
 }
 
-/// The names that a definition gets: of those it wants the ones that nobody else has, otherwise those it had. Tells the
-/// last of the conflicts.
+/// Returns the names that a definition gets, and the last conflict. A field with a conflict keeps the name that it had
+/// before.
 fn accepted(server: &Server, definition: &Value) -> (Value, Option<(&'static str, String)>) {
     let (taken, wanted) = (taken(server, definition), &definition["spec"]["names"]);
     let had = &definition["status"]["acceptedNames"];
@@ -214,7 +214,7 @@ fn storage_of(definition: &Value) -> String {
     format!("{}.{}", text(definition, "/spec/names/plural"), text(definition, "/spec/group"))
 }
 
-/// Makes the type table anew from the definitions in the store.
+/// Rebuilds the type table from the definitions in the store.
 fn refresh(server: &Server) {
     let mut kinds = Vec::new();
     let before = server.table();
@@ -336,7 +336,7 @@ fn custom_of(definition: &Value, version: &Value, generation: Option<i64>) -> Cu
     }
 }
 
-/// Makes a definition wait for its objects when it is deleted.
+/// Adds the finalizer to a deleted definition that still has objects.
 pub(crate) fn mark_terminating(server: &Server, definition: &mut Value, now: &str) {
     if server.store().count(&storage_of(definition)) > 0 || !metadata::is_terminating(definition) {
         let mut list: Vec<String> = metadata::finalizers(definition).into_iter().map(ToOwned::to_owned).collect();
@@ -349,8 +349,7 @@ pub(crate) fn mark_terminating(server: &Server, definition: &mut Value, now: &st
     }
 }
 
-/// Deletes the objects of a definition that was marked, and the definition when none is left; `delete` is how an object
-/// is deleted.
+/// Deletes the objects of a terminating definition, and the definition when none is left. `delete` deletes one object.
 pub(crate) fn terminate(server: &Server, name: &str, delete: impl Fn(&Target, &Settings)) {
     {
         let _lock = server.registry().lock();
@@ -375,7 +374,7 @@ pub(crate) fn terminate(server: &Server, name: &str, delete: impl Fn(&Target, &S
     }
 }
 
-/// Takes notice of a removal: the last object of a terminating definition, or a definition itself.
+/// Handles the removal of a definition, or of the last object of a terminating one.
 pub(crate) fn removed(server: &Server, kind: &Kind, name: &str) {
     match &kind.custom {
         Some(custom) => {
@@ -392,7 +391,7 @@ pub(crate) fn removed(server: &Server, kind: &Kind, name: &str) {
     }
 }
 
-/// Takes the finalizer from a definition whose objects are gone, and removes it if that was the last one.
+/// Removes the finalizer from a definition without objects, and the definition if that was the last finalizer.
 fn release(server: &Server, name: &str) {
     let key = Key::new("", name);
     let storage: Arc<str> = STORAGE.into();
@@ -413,7 +412,7 @@ fn release(server: &Server, name: &str) {
     withdraw(server, name);
 }
 
-/// Stops serving what is no longer defined.
+/// Stops serving the kinds of a removed definition.
 fn withdraw(server: &Server, name: &str) {
     let lock = server.registry().lock();
     let storages: Vec<Arc<str>> = server

@@ -1,8 +1,8 @@
-//! How many requests are under way to each Revision of Knative: counted by who leads them, read by who sizes Deployments.
+//! Counts of requests in progress to each Knative Revision. The gateway counts them; the autoscaler reads them.
 //!
-//! Invariant: a request counts from when it arrives, also while there is no pod for it, until its answer has ended.
+//! Invariant: a request counts from its arrival until its answer has ended, also while it waits for a pod.
 //!
-//! Deliberately absent: what becomes of the numbers.
+//! Not here: the use of these numbers.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -13,21 +13,21 @@ use tokio::sync::watch;
 
 use crate::store::Key;
 
-/// The image of the container beside the code of a Revision, which needs no process.
+/// The image of a Revision's sidecar, which needs no process.
 pub const QUEUE_PROXY: &str = "gcr.io/knative-releases/knative.dev/serving/cmd/queue";
 
 /// The counts of a cluster.
 #[derive(Debug, Default)]
 pub struct Requests {
     revisions: Mutex<HashMap<Key, Count>>,
-    /// Revisions that a request began to wait for.
+    /// Revisions for which a request started to wait.
     waited_for: watch::Sender<BTreeSet<Key>>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Count {
     under_way: u64,
-    /// The seconds of all requests until `counted`.
+    /// Total seconds of all requests until `counted`.
     seconds: f64,
     counted: Instant,
 }
@@ -42,17 +42,17 @@ impl Count {
     }
 }
 
-/// What a Revision has had of requests.
+/// The request load of a Revision.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Load {
-    /// Requests under way.
+    /// Number of requests in progress.
     pub under_way: u64,
-    /// The seconds that all requests took so far, together.
+    /// Total duration of all requests so far, in seconds.
     pub seconds: f64,
 }
 
 impl Requests {
-    /// A request to a Revision begins; it ends when what is answered is dropped.
+    /// Starts to count a request to a Revision, until the returned value is dropped.
     pub fn begin(self: &Arc<Self>, revision: Key, now: Instant) -> UnderWay {
         let mut revisions = self.revisions.lock();
         let count = revisions.entry(revision.clone()).or_insert(Count { under_way: 0, seconds: 0.0, counted: now });
@@ -62,7 +62,7 @@ impl Requests {
         UnderWay { requests: Arc::clone(self), revision }
     }
 
-    /// What a Revision has had until now.
+    /// Returns the load of a Revision until now.
     pub fn load(&self, revision: &Key, now: Instant) -> Load {
         let mut revisions = self.revisions.lock();
         let Some(count) = revisions.get_mut(revision) else { return Load::default() };
@@ -70,24 +70,24 @@ impl Requests {
         Load { under_way: count.under_way, seconds: count.seconds }
     }
 
-    /// Forgets a Revision that is gone.
+    /// Drops the counts of a Revision that is gone and has no requests in progress.
     pub fn forget(&self, revision: &Key) {
         self.revisions.lock().retain(|known, count| known != revision || count.under_way > 0);
     }
 
-    /// A request waits for a pod of this Revision.
+    /// Records that a request waits for a pod of this Revision.
     pub fn wait_for(&self, revision: &Key) {
         self.waited_for.send_modify(|all| {
             all.insert(revision.clone());
         });
     }
 
-    /// Changes when a request begins to wait.
+    /// Notifies when a request starts to wait.
     pub fn waits(&self) -> watch::Receiver<BTreeSet<Key>> {
         self.waited_for.subscribe()
     }
 
-    /// The Revisions that a request began to wait for since this was last asked.
+    /// Takes the Revisions for which a request started to wait since the last call.
     pub fn take_waited_for(&self) -> BTreeSet<Key> {
         let mut taken = BTreeSet::new();
         self.waited_for.send_if_modified(|all| {
@@ -98,7 +98,7 @@ impl Requests {
     }
 }
 
-/// A request that is under way.
+/// A request in progress.
 #[derive(Debug)]
 pub struct UnderWay {
     requests: Arc<Requests>,
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_waited_for_is_told_once() {
+    fn a_finished_request_wakes_its_waiter_once() {
         let requests = Requests::default();
         let mut waits = requests.waits();
         requests.wait_for(&Key::new("default", "hello-00001"));

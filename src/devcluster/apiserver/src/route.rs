@@ -1,22 +1,21 @@
-//! A path and a query become what is asked for.
+//! Parses paths and queries.
 //!
-//! Empty pairs in the query (`?&limit=1`) are tolerated, unknown parameters ignored, percent signs and plus signs
-//! decoded; the last of several equal parameters counts for booleans and numbers as it does for real servers, the
-//! first for texts.
+//! Empty pairs in the query (`?&limit=1`) and unknown parameters are ignored; percent and plus signs are decoded. For
+//! repeated parameters, the last boolean and the first number or string count.
 //!
-//! Deliberately absent: whether the thing exists (the type table knows).
+//! Not here: whether the resource exists (see the type table).
 
 /// The target of a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Route {
-    /// `/api`, `/apis`: all groups. The core group has the first, the others the second.
+    /// `/api` or `/apis`: all groups. `/api` lists the core group, `/apis` the others.
     Groups {
-        /// Whether the core group is meant.
+        /// Whether the path is `/api`.
         core: bool,
     },
     /// `/apis/{group}`.
     Group(String),
-    /// `/api/v1`, `/apis/{group}/{version}`.
+    /// `/api/v1` or `/apis/{group}/{version}`.
     Version {
         /// Group, empty for core.
         group: String,
@@ -25,7 +24,7 @@ pub enum Route {
     },
     /// A collection, an object or a subresource.
     Resource(Address),
-    /// `/api/v1/watch/…`, `/apis/{group}/{version}/watch/…`: the old way to watch a collection or an object.
+    /// `/api/v1/watch/…` or `/apis/{group}/{version}/watch/…`: the deprecated way to watch a collection or an object.
     Watch(Address),
     /// `/version`.
     VersionInfo,
@@ -33,18 +32,18 @@ pub enum Route {
     Health {
         /// `healthz`, `readyz` or `livez`.
         group: String,
-        /// One check, such as `poststarthook/rbac/bootstrap-roles`; empty for all of the group.
+        /// One check, such as `poststarthook/rbac/bootstrap-roles`; empty for the whole group.
         check: String,
     },
     /// `/openapi/v2`.
     OpenApiLegacy,
     /// `/openapi/v3`.
     OpenApiIndex,
-    /// `/openapi/v3/api/v1`, `/openapi/v3/apis/{group}/{version}`: the part after `/openapi/v3/`.
+    /// `/openapi/v3/api/v1` or `/openapi/v3/apis/{group}/{version}`: the part after `/openapi/v3/`.
     OpenApi(String),
-    /// `/.well-known/openid-configuration`: where the keys are that tokens are signed with.
+    /// `/.well-known/openid-configuration`: the issuer of tokens and the location of its keys.
     Issuer,
-    /// `/openid/v1/jwks`: those keys.
+    /// `/openid/v1/jwks`: the public keys of the issuer.
     Keys,
     /// `/devcluster/…`: fault injection.
     FaultInjection(String),
@@ -69,7 +68,7 @@ pub struct Address {
     pub subresource: String,
 }
 
-/// Reads a path.
+/// Parses a path.
 pub fn route(path: &str) -> Route {
     let parts: Vec<String> = path.split('/').filter(|p| !p.is_empty()).map(decode_path).collect();
     let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
@@ -99,7 +98,7 @@ fn resource(group: &str, version: &str, rest: &[&str]) -> Route {
     if let ["watch", below @ ..] = rest {
         return match resource(group, version, below) {
             Route::Resource(address) if address.subresource.is_empty() => Route::Watch(address),
-            // Such a path names a resource that is called `watch`, which nobody has.
+            // Such a path names a resource called `watch`, which no kind has.
             _ => Route::Resource(Address {
                 group: group.to_owned(),
                 version: version.to_owned(),
@@ -109,7 +108,7 @@ fn resource(group: &str, version: &str, rest: &[&str]) -> Route {
         };
     }
     let (namespace, rest) = match rest {
-        // `namespaces/x/status` is a part of the namespace, not a kind inside it.
+        // `namespaces/x/status` is a subresource of the namespace, not a kind inside it.
         ["namespaces", _, "status" | "finalize"] if group.is_empty() => ("", rest),
         ["namespaces", namespace, inner @ ..] if !inner.is_empty() => (*namespace, inner),
         _ => ("", rest),
@@ -135,7 +134,7 @@ fn resource(group: &str, version: &str, rest: &[&str]) -> Route {
 pub struct Query(Vec<(String, String)>);
 
 impl Query {
-    /// Reads a query.
+    /// Parses a query.
     pub fn parse(text: &str) -> Self {
         let pairs = text.split('&').filter(|p| !p.is_empty()).map(|pair| {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
@@ -144,32 +143,32 @@ impl Query {
         Self(pairs.collect())
     }
 
-    /// A parameter, empty when it was not given.
+    /// Returns the first value of a parameter; empty if it is missing.
     pub fn text(&self, name: &str) -> &str {
         self.0.iter().find(|(n, _)| n == name).map_or("", |(_, v)| v)
     }
 
-    /// Whether a parameter was given, with or without a value.
+    /// Returns whether a parameter is present, with or without a value.
     pub fn has(&self, name: &str) -> bool {
         self.0.iter().any(|(n, _)| n == name)
     }
 
-    /// All values of a parameter.
+    /// Returns all values of a parameter that are not empty.
     pub fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
         self.0.iter().filter(move |(n, v)| n == name && !v.is_empty()).map(|(_, v)| v.as_str())
     }
 
-    /// All values of a parameter, empty ones too.
+    /// Returns all values of a parameter, including empty ones.
     pub fn every<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
         self.0.iter().filter(move |(n, _)| n == name).map(|(_, v)| v.as_str())
     }
 
-    /// Whether a parameter is set: anything but absent, `0` and `false` (so `?watch` and `?watch=1` are).
+    /// Returns whether a parameter is set: present and neither `0` nor `false`. `?watch` counts as set.
     pub fn flag(&self, name: &str) -> bool {
         self.0.iter().rfind(|(n, _)| n == name).is_some_and(|(_, v)| !matches!(v.as_str(), "0" | "false"))
     }
 
-    /// The same with one more parameter, which counts whatever was said of it before.
+    /// Returns the query with a parameter replaced.
     #[must_use]
     pub fn with(mut self, name: &str, value: &str) -> Self {
         self.0.retain(|(n, _)| n != name);
@@ -177,13 +176,13 @@ impl Query {
         self
     }
 
-    /// A number; `None` when it was not given or is none.
+    /// Returns a numeric parameter; `None` if it is missing or not a number.
     pub fn number(&self, name: &str) -> Option<u64> {
         self.text(name).parse().ok()
     }
 }
 
-/// A part of a path with the characters that its percent signs mean.
+/// Decodes the percent signs of a path segment.
 pub(crate) fn decode_path(text: &str) -> String {
     decode(text, false)
 }

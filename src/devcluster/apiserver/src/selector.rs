@@ -1,10 +1,10 @@
-//! Label and field selectors, from their text to a decision about an object.
+//! Label and field selectors: their syntax, and whether they match an object.
 //!
 //! Labels: `a=b`, `a==b`, `a!=b`, `a in (b,c)`, `a notin (b,c)`, `a`, `!a`, `a>1`, `a<1`, joined by commas. `!=` and
-//! `notin` also match objects without the label. Fields: `=`, `==`, `!=`, joined by commas; which paths a kind knows
-//! is a table here.
+//! `notin` also match objects without the label. Fields: `=`, `==`, `!=`, joined by commas. A table in this file lists
+//! the field paths of each kind.
 //!
-//! Deliberately absent: selectors inside objects (`matchLabels`), which belong to the kinds that have them.
+//! Not here: selectors inside objects (`matchLabels`), except in `selects`.
 
 mod labels;
 
@@ -24,7 +24,7 @@ struct FieldTerm {
     equal: bool,
 }
 
-/// Which objects a list or watch is about.
+/// The selectors of a list or watch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Selector {
     labels: Vec<Requirement>,
@@ -32,7 +32,7 @@ pub struct Selector {
 }
 
 impl Selector {
-    /// Parses both texts; 400 when one makes no sense or names a field the kind does not know.
+    /// Parses both selectors; 400 on invalid syntax or on a field that the kind does not support.
     pub fn parse(kind: &Kind, label_text: &str, fields: &str) -> Result<Self, Status> {
         Ok(Self {
             labels: labels::parse(label_text).map_err(Status::bad_request)?,
@@ -40,17 +40,17 @@ impl Selector {
         })
     }
 
-    /// Whether everything is selected.
+    /// Returns whether the selector matches everything.
     pub fn is_empty(&self) -> bool {
         self.labels.is_empty() && self.fields.is_empty()
     }
 
-    /// The name, when only one object can match.
+    /// Returns the name if at most one object can match.
     pub fn name(&self) -> Option<&str> {
         self.fields.iter().find(|t| t.equal && t.path == "metadata.name").map(|t| t.value.as_str())
     }
 
-    /// Whether an object is selected.
+    /// Returns whether an object matches.
     pub fn matches(&self, key: &Key, stored: &Stored) -> bool {
         self.labels.iter().all(|r| r.holds(|name| label(stored, name)))
             && self.fields.iter().all(|t| t.holds(key, stored))
@@ -86,7 +86,7 @@ impl FieldTerm {
     }
 }
 
-/// A field as selectors compare it; absent fields are empty, numbers zero and booleans false.
+/// Returns a field as selectors compare it. A missing field is empty, a missing number zero, a missing boolean false.
 fn field_text(object: &Value, path: &str) -> String {
     let newer = path.strip_prefix("regarding.").map(|rest| format!("involvedObject.{rest}"));
     let path = match path {
@@ -107,7 +107,7 @@ fn field_text(object: &Value, path: &str) -> String {
     }
 }
 
-/// Field paths that selectors may name, besides name and namespace.
+/// Returns the supported field paths of a kind, besides name and namespace.
 fn known_fields(kind: &Kind) -> &'static [&'static str] {
     match (kind.group.as_str(), kind.plural.as_str()) {
         ("", "pods") => &[
@@ -156,7 +156,7 @@ fn known_fields(kind: &Kind) -> &'static [&'static str] {
     }
 }
 
-/// The parts between commas that have no backslash before them.
+/// Splits at commas without a backslash before them.
 fn split_unescaped(text: &str) -> Vec<&str> {
     let (mut escaped, mut start, mut parts) = (false, 0, Vec::new());
     for (at, c) in text.char_indices() {
@@ -181,7 +181,7 @@ fn parse_fields(kind: &Kind, text: &str) -> Result<Vec<FieldTerm>, Status> {
         let value = unescaped(value).map_err(|why| Status::bad_request(format!("invalid field selector: {why}")))?;
         terms.push(FieldTerm { path: path.to_owned(), value, equal });
     }
-    // Nothing that is to be nothing selects everything.
+    // An empty path with an empty value matches everything.
     terms.retain(|term| !term.path.is_empty() || !term.value.is_empty());
     for path in terms.iter().map(|term| term.path.as_str()) {
         let custom = kind.custom.as_ref().is_some_and(|c| c.selectable.iter().any(|s| s == path));
@@ -192,7 +192,7 @@ fn parse_fields(kind: &Kind, text: &str) -> Result<Vec<FieldTerm>, Status> {
     Ok(terms)
 }
 
-/// Splits a term at its first operator; the third part says whether it is one of equality.
+/// Splits a term at its first operator. The third part is whether the operator means equality.
 fn split_term(term: &str) -> Option<(&str, &str, bool)> {
     let at = term.char_indices().map(|(at, _)| at).find(|at| {
         let rest = &term[*at..];
@@ -203,7 +203,7 @@ fn split_term(term: &str) -> Option<(&str, &str, bool)> {
     operators.iter().find_map(|(operator, equal)| Some((path, rest.strip_prefix(operator)?, *equal)))
 }
 
-/// A value without the backslashes before commas, equals signs and backslashes.
+/// Removes the backslashes before commas, equals signs and backslashes.
 fn unescaped(text: &str) -> Result<String, String> {
     let mut out = String::with_capacity(text.len());
     let mut characters = text.chars();
@@ -235,7 +235,8 @@ fn unknown_field(kind: &Kind, path: &str) -> String {
     format!("field label not supported: {path}")
 }
 
-/// Whether a label selector of an object (`matchLabels`, `matchExpressions`) selects labels; an empty one selects all.
+/// Returns whether an object's label selector (`matchLabels`, `matchExpressions`) matches labels. An empty selector
+/// matches all.
 pub fn selects(selector: &serde_json::Value, labels: &serde_json::Value) -> bool {
     let label = |name: &str| labels.get(name).and_then(serde_json::Value::as_str);
     let wanted = selector["matchLabels"].as_object().into_iter().flatten();

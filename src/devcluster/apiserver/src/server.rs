@@ -1,10 +1,10 @@
-//! The API server as one value: what the verbs are written against.
+//! The API server as one value.
 //!
-//! [`Server`] owns the store, the type table, the addresses of Services and the injected faults, and knows the kubelet and the
-//! extension that it was made with. The verbs (`verbs`) are written against it; HTTP (`service`, `listen`) and clients
-//! in this process only call those.
+//! [`Server`] owns the store, the type table, the addresses of Services and the injected faults. It refers to the
+//! kubelet and the extension in its options. The verbs (`verbs`) use it; HTTP (`service`, `listen`) and clients in this
+//! process call the verbs.
 //!
-//! Deliberately absent: persistence: what is stored lives as long as the last clone.
+//! Not here: persistence. The data lives as long as the last clone.
 
 use crate::{
     access::signer::Signer,
@@ -28,40 +28,43 @@ use std::{
     time::Duration,
 };
 
-/// Answers a webhook that is configured with a Service: from `clientConfig.service` and the AdmissionReview without its uid, the
-/// `response`, whose `patch` is the list itself. `None`: it is not for this one.
+/// Answers a webhook that is configured with a Service, in this process. The arguments are the server,
+/// `clientConfig.service` and the AdmissionReview without its uid. Returns the `response`, whose `patch` is a plain
+/// list; `None` if the webhook is not served here.
 pub type OwnWebhook = fn(&Server, &Value, &Value) -> Option<Value>;
 
-/// How a cluster behaves.
+/// The settings of a cluster.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// How often an idle watch that asked for bookmarks gets one, if anything happened; 5 s.
+    /// Interval of bookmarks for an idle watch that requested them, if there were events; default 5 s.
     pub bookmark_interval: Duration,
-    /// How long a watch without `timeoutSeconds` stays open; 30 minutes.
+    /// Duration of a watch without `timeoutSeconds`; default 30 minutes.
     pub watch_timeout: Duration,
-    /// How long a read waits for a resource version of the future; 3 s.
+    /// Maximum wait of a read for a future resource version; default 3 s.
     pub future_wait: Duration,
-    /// Pods of all workloads together, so that a mistyped replica count does not fill the memory; 2 500.
+    /// Maximum number of pods of all workloads together; default 2,500. A mistyped replica count must not fill the
+    /// memory.
     pub most_pods: usize,
-    /// How often autoscalers measure the pods of their targets, and over which time; 15 s.
+    /// Interval at which autoscalers measure pods, and the averaging period; default 15 s.
     pub autoscaler_interval: Duration,
-    /// Whether roles and bindings decide what users may do; false: everyone may do everything. Whoever brings no
-    /// credentials is the administrator either way.
+    /// Whether RBAC restricts users; default false: all users may do everything. A client without credentials is always
+    /// the administrator.
     pub rbac: bool,
-    /// Whether the controllers of Knative Serving run; false.
+    /// Whether the controllers of Knative Serving run; default false.
     pub knative: bool,
-    /// Answers webhooks that are configured with a Service, in this process; none.
+    /// Answers webhooks that are configured with a Service, in this process; default none.
     pub webhook: Option<OwnWebhook>,
-    /// Network that the addresses of Services are from; absent: that of a real cluster.
+    /// Network of Service addresses; default: that of a real cluster.
     pub service_network: Option<Ipv4Addr>,
-    /// Runs pods; absent: every pod is simulated.
+    /// Runs pods; default none: every pod is simulated.
     pub kubelet: Option<Arc<dyn Kubelet>>,
-    /// Whether pods that only seem to run say so in a condition and in their column STATUS; false, as on a real cluster.
+    /// Whether simulated pods are marked in a condition and in their column STATUS; default false, as on a real
+    /// cluster.
     pub mark_simulated: bool,
     /// Services beside the Kubernetes API.
     pub extension: Option<Arc<dyn Extension>>,
-    /// Converts objects of definitions with the strategy `Webhook`, whose webhooks are not asked: an object, and the
-    /// `apiVersion` that is wanted of it.
+    /// Converts an object of a definition with the strategy `Webhook` to an `apiVersion`. Conversion webhooks are never
+    /// called.
     pub converter: Option<Converter>,
 }
 
@@ -85,7 +88,7 @@ impl Default for Options {
     }
 }
 
-/// An API server; clones are the same one.
+/// An API server. Clones share their state.
 #[derive(Clone, Debug)]
 pub struct Server(Arc<Inner>);
 
@@ -106,7 +109,7 @@ struct Inner {
 }
 
 impl Server {
-    /// An API server without any objects; [`Server::new`] is one with those of a new cluster.
+    /// Creates an API server without any objects. [`Server::new`] adds the initial objects.
     pub(crate) fn empty(options: Options) -> Self {
         let addresses = options.service_network.map_or_else(Addresses::default, Addresses::after);
         Self(Arc::new(Inner {
@@ -125,53 +128,53 @@ impl Server {
         }))
     }
 
-    /// The room for the bodies of requests.
+    /// Returns the memory budget for request bodies.
     pub(crate) fn room(&self) -> &Room {
         &self.0.room
     }
 
-    /// The objects.
+    /// Returns the store of objects.
     pub fn store(&self) -> &Store {
         &self.0.store
     }
 
-    /// The served kinds.
+    /// Returns the served kinds.
     pub fn table(&self) -> Arc<Table> {
         self.0.table.read().clone()
     }
 
-    /// The connections to webhooks.
+    /// Returns the connections to webhooks.
     pub(crate) fn webhooks(&self) -> &admission::Kept {
         &self.0.webhooks
     }
 
-    /// The requests to Revisions of Knative that are under way.
+    /// Returns the counts of requests in progress to Knative Revisions.
     pub fn requests(&self) -> &Arc<Requests> {
         &self.0.requests
     }
 
-    /// Its options.
+    /// Returns the options.
     pub fn options(&self) -> &Options {
         &self.0.options
     }
 
-    /// Faults, simulated outcomes and counts, as tests set and read them.
+    /// Returns the injected faults, simulated outcomes and counts.
     pub fn faults(&self) -> &FaultInjection {
         &self.0.faults
     }
 
-    /// The service beside the Kubernetes API at a path.
+    /// Returns the extension that serves a path.
     pub fn extension(&self, path: &str) -> Option<&dyn Extension> {
         self.0.options.extension.as_deref().filter(|extension| extension.serves(path))
     }
 
-    /// Signer of the tokens of ServiceAccounts; `None` if the machine has no randomness.
+    /// Returns the signer of ServiceAccount tokens; `None` if the machine has no randomness.
     pub(crate) fn signer(&self) -> Option<&Signer> {
-        // Made when it is first wanted: most clusters never sign anything.
+        // Created on first use: most clusters sign no token.
         self.0.signer.get_or_init(Signer::new).as_ref()
     }
 
-    /// Says where a port of a Service is to be found by the server itself, for webhooks that are configured with a Service.
+    /// Sets the address at which the server reaches a Service port, for webhooks that are configured with a Service.
     pub fn route_service(&self, namespace: &str, name: &str, port: u16, address: SocketAddr) {
         let mut routes = self.0.routes.write();
         routes.insert((namespace.to_owned(), name.to_owned(), port), address);
@@ -182,45 +185,46 @@ impl Server {
         routes.get(&(namespace.to_owned(), name.to_owned(), port)).copied()
     }
 
-    /// Makes a token that of the administrator.
+    /// Adds a token of the administrator.
     pub(crate) fn learn_token(&self, token: &str) {
         self.0.tokens.write().push(token.to_owned());
     }
 
-    /// Whether a token is that of the administrator.
+    /// Returns whether a token is one of the administrator's.
     pub(crate) fn knows_token(&self, token: &str) -> bool {
         let tokens = self.0.tokens.read();
         tokens.iter().any(|known| equal(known.as_bytes(), token.as_bytes()))
     }
 
-    /// The kubelet, if it has the images of a pod.
+    /// Returns the kubelet if it can run a pod.
     pub fn kubelet(&self, pod: &Value) -> Option<&dyn Kubelet> {
         self.0.options.kubelet.as_deref().filter(|kubelet| kubelet.runs(pod))
     }
 
-    /// Whether there is a kubelet that measures what pods use.
+    /// Returns whether a kubelet measures the usage of pods.
     pub fn measures_pods(&self) -> bool {
         self.0.options.kubelet.is_some()
     }
 
-    /// What the containers of a pod of this UID used, on average over this time.
+    /// Returns the average usage of a pod's containers over a time window.
     pub fn usage(&self, uid: &str, window: Duration) -> Option<Vec<kubelet::ContainerUsage>> {
         self.0.options.kubelet.as_ref()?.usage(uid, window)
     }
 
-    /// Whether the kubelet runs a pod, so that nobody else speaks for it: it could, and nothing says how the pod ends.
+    /// Returns whether the kubelet runs a pod, so that it alone writes the pod's status. Pods with a simulated outcome
+    /// are excluded.
     pub fn kubelet_runs(&self, pod: &Value) -> bool {
         !kubelet::has_outcome(pod) && self.kubelet(pod).is_some() && !self.faults().simulates(pod)
     }
 
-    /// Makes the containers of an image end as told instead of what they would do.
+    /// Sets the outcome of an image's containers.
     ///
-    /// Pods with such a container are simulated, also where a node would run them.
+    /// A pod with such a container is simulated, even if a node could run it.
     pub fn simulate(&self, image: &str, simulation: Simulation) {
         self.faults().simulate(image, "", simulation);
     }
 
-    /// The same for the containers of one name.
+    /// Sets the outcome of an image's containers with one name.
     pub fn simulate_container(&self, image: &str, container: &str, simulation: Simulation) {
         self.faults().simulate(image, container, simulation);
     }
@@ -229,7 +233,7 @@ impl Server {
         &self.0.addresses
     }
 
-    /// Serialises changes of the type table.
+    /// Returns the lock that serialises changes of the type table.
     pub(crate) fn registry(&self) -> &Mutex<()> {
         &self.0.registry
     }
@@ -239,18 +243,18 @@ impl Server {
         *self.0.table.write() = table;
     }
 
-    /// The time, as objects carry it.
+    /// Returns the current time.
     pub fn now(&self) -> Timestamp {
         Timestamp::now()
     }
 }
 
-/// Compares without telling by the time taken where the first difference is.
+/// Compares in constant time: the duration does not reveal the first difference.
 pub(crate) fn equal(a: &[u8], b: &[u8]) -> bool {
     a.len() == b.len() && a.iter().zip(b).fold(0, |difference, (x, y)| difference | (x ^ y)) == 0
 }
 
-/// RFC 3339 in UTC with seconds, as `metadata.creationTimestamp` is written.
+/// Formats a time in RFC 3339, UTC and whole seconds, like `metadata.creationTimestamp`.
 pub fn stamp(moment: Timestamp) -> String {
     moment.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }

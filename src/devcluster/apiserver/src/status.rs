@@ -1,14 +1,14 @@
 //! The error bodies of the API: `Status` objects with the exact reason, message, details and causes.
 //!
-//! Every refusal inside the server is a [`Status`]; the service turns it into the HTTP answer. The texts are those of
-//! a real 1.36 API server.
+//! Every error inside the server is a [`Status`], which the service turns into an HTTP answer. The texts are those of a
+//! real 1.36 API server.
 //!
-//! Deliberately absent: success `Status` bodies of deletions, which the delete verb builds itself.
+//! Not here: success `Status` bodies of deletions, which the delete verb builds itself.
 
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-/// Group and plural resource name, as error texts spell it: `configmaps`, `deployments.apps`.
+/// Group and plural resource name, written in errors as `configmaps` or `deployments.apps`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GroupResource {
     /// API group, empty for the core group.
@@ -23,56 +23,56 @@ impl std::fmt::Display for GroupResource {
     }
 }
 
-/// One cause of a refusal: what is wrong with which field.
+/// One cause of an error: a field and its problem.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Cause {
-    /// Machine-readable: `FieldValueRequired`, `FieldValueInvalid`, `FieldManagerConflict`, ….
+    /// Machine-readable reason: `FieldValueRequired`, `FieldValueInvalid`, `FieldManagerConflict`, ….
     #[serde(skip_serializing_if = "String::is_empty")]
     pub reason: String,
-    /// For people; for field causes, without the field's path.
+    /// Human-readable message, without the path of the field.
     pub message: String,
-    /// Path of the field, such as `spec.template.spec.containers[0].image`; empty when it has none.
+    /// Path of the field, such as `spec.template.spec.containers[0].image`; empty if the cause has none.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub field: String,
 }
 
 impl Cause {
-    /// A cause from its three parts.
+    /// Creates a cause from its three parts.
     pub fn new(reason: &str, field: impl Into<String>, message: impl Into<String>) -> Self {
         Self { reason: reason.to_owned(), message: message.into(), field: field.into() }
     }
 
-    /// `Required value: why` (`FieldValueRequired`).
+    /// Creates the cause `Required value: why` (`FieldValueRequired`).
     pub fn required(field: impl Into<String>, why: &str) -> Self {
         let message = if why.is_empty() { "Required value".to_owned() } else { format!("Required value: {why}") };
         Self::new("FieldValueRequired", field, message)
     }
 
-    /// `Invalid value: <json>: why` (`FieldValueInvalid`). `value` is printed as compact JSON.
+    /// Creates the cause `Invalid value: <json>: why` (`FieldValueInvalid`), with `value` as compact JSON.
     pub fn invalid(field: impl Into<String>, value: &Value, why: &str) -> Self {
         Self::new("FieldValueInvalid", field, format!("Invalid value: {value}: {why}"))
     }
 
-    /// `Forbidden: why` (`FieldValueForbidden`).
+    /// Creates the cause `Forbidden: why` (`FieldValueForbidden`).
     pub fn forbidden(field: impl Into<String>, why: &str) -> Self {
         Self::new("FieldValueForbidden", field, format!("Forbidden: {why}"))
     }
 
-    /// `Unsupported value: "x": supported values: "a", "b"` (`FieldValueNotSupported`).
+    /// Creates the cause `Unsupported value: "x": supported values: "a", "b"` (`FieldValueNotSupported`).
     pub fn not_supported(field: impl Into<String>, value: &Value, supported: &[&str]) -> Self {
         let list = supported.iter().map(|s| format!("\"{s}\"")).collect::<Vec<_>>().join(", ");
         Self::new("FieldValueNotSupported", field, format!("Unsupported value: {value}: supported values: {list}"))
     }
 }
 
-/// A refusal, as clients receive it.
+/// An error as clients receive it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Status {
     /// HTTP status code.
     pub code: u16,
-    /// `NotFound`, `Conflict`, …; empty for the 500s that have none.
+    /// `NotFound`, `Conflict`, …; empty for a 500 without a reason.
     pub reason: String,
-    /// For people.
+    /// Human-readable message.
     pub message: String,
     /// `details`, without its causes.
     pub details: Option<Map<String, Value>>,
@@ -85,7 +85,7 @@ pub struct Status {
 }
 
 impl Status {
-    /// A refusal without details.
+    /// Creates an error without details.
     pub fn new(code: u16, reason: &str, message: impl Into<String>) -> Self {
         Self {
             code,
@@ -98,27 +98,27 @@ impl Status {
         }
     }
 
-    /// 400 BadRequest.
+    /// Creates a 400 BadRequest.
     pub fn bad_request(message: impl Into<String>) -> Self {
         Self::new(400, "BadRequest", message)
     }
 
-    /// 404 NotFound of an object.
+    /// Creates a 404 NotFound for an object.
     pub fn not_found(gr: &GroupResource, name: &str) -> Self {
         Self::new(404, "NotFound", format!("{gr} \"{name}\" not found")).about(gr, name)
     }
 
-    /// 409 AlreadyExists of an object.
+    /// Creates a 409 AlreadyExists for an object.
     pub fn already_exists(gr: &GroupResource, name: &str) -> Self {
         Self::new(409, "AlreadyExists", format!("{gr} \"{name}\" already exists")).about(gr, name)
     }
 
-    /// 409 Conflict: `Operation cannot be fulfilled on …: why`.
+    /// Creates a 409 Conflict: `Operation cannot be fulfilled on …: why`.
     pub fn conflict(gr: &GroupResource, name: &str, why: &str) -> Self {
         Self::new(409, "Conflict", format!("Operation cannot be fulfilled on {gr} \"{name}\": {why}")).about(gr, name)
     }
 
-    /// 409 Conflict because the caller's resourceVersion is stale.
+    /// Creates a 409 Conflict for a stale resourceVersion.
     pub fn stale(gr: &GroupResource, name: &str) -> Self {
         Self::conflict(
             gr,
@@ -127,14 +127,14 @@ impl Status {
         )
     }
 
-    /// 403 Forbidden: `<resource> "<name>" is forbidden: why`.
+    /// Creates a 403 Forbidden: `<resource> "<name>" is forbidden: why`.
     pub fn forbidden(gr: &GroupResource, name: &str, why: &str) -> Self {
         let what = if name.is_empty() { gr.to_string() } else { format!("{gr} \"{name}\"") };
         Self::new(403, "Forbidden", format!("{what} is forbidden: {why}")).about(gr, name)
     }
 
-    /// 422 Invalid of an object: `Deployment.apps "x" is invalid: …`; `details.kind` is the kind. What two causes say is
-    /// said once in the message.
+    /// Creates a 422 Invalid for an object: `Deployment.apps "x" is invalid: …`. `details.kind` is the kind. Equal
+    /// texts of causes appear once in the message.
     pub fn invalid(group: &str, kind: &str, name: &str, causes: Vec<Cause>) -> Self {
         let qualified = if group.is_empty() { kind.to_owned() } else { format!("{kind}.{group}") };
         let mut texts: Vec<String> = Vec::new();
@@ -151,12 +151,12 @@ impl Status {
         status
     }
 
-    /// 500 InternalError.
+    /// Creates a 500 InternalError.
     pub fn internal(message: impl Into<String>) -> Self {
         Self::new(500, "InternalError", message)
     }
 
-    /// The same with `details.name`, `.group` and `.kind`.
+    /// Returns the error with `details.name`, `.group` and `.kind`.
     #[must_use]
     pub fn about(mut self, gr: &GroupResource, name: &str) -> Self {
         let mut details = Map::new();
@@ -173,21 +173,21 @@ impl Status {
         self
     }
 
-    /// The same with empty `details`, as refusals have them that are made before anything is known of the resource.
+    /// Returns the error with empty `details`, as for errors before the resource is known.
     #[must_use]
     pub fn unspecific(mut self) -> Self {
         self.details = Some(Map::new());
         self
     }
 
-    /// The same with one more cause.
+    /// Returns the error with one more cause.
     #[must_use]
     pub fn because(mut self, cause: Cause) -> Self {
         self.causes.push(cause);
         self
     }
 
-    /// The body as the API sends it.
+    /// Returns the body as the API sends it.
     pub fn body(&self) -> Value {
         let mut metadata = Map::new();
         if let Some(token) = &self.continue_token {

@@ -1,13 +1,13 @@
 //! All objects of the cluster under one resource version.
 //!
-//! Objects of a storage lie in a persistent map ordered by namespace and name, so a snapshot for a list or the start
-//! of a watch is a pointer. Writes are compare-and-swap: whoever computed a new state says which version it is based
-//! on, and computes again when that is no longer the live one.
+//! Each storage is a persistent map ordered by namespace and name. A snapshot for a list or the start of a watch is a
+//! pointer. Writes are compare-and-swap: the caller passes the version that its new state is based on. If that version
+//! is stale, the caller computes the state again.
 //!
-//! Invariant: one counter for all kinds; a write takes exactly one number and makes exactly one event.
-//! Invariant: an object is serialised once per version; lists, gets and watches share those bytes.
+//! Invariant: all kinds share one counter. A write increments it once and appends one event.
+//! Invariant: an object is serialised once per version. Lists, gets and watches share those bytes.
 //!
-//! Deliberately absent: what may be written (`verbs`), and the clock: moments come in.
+//! Not here: which writes are valid (`verbs`), and the clock: times are arguments.
 
 pub use crate::stored::{Key, Owner, Stored, serialise};
 
@@ -22,7 +22,7 @@ use std::{
 };
 use tokio::sync::watch;
 
-/// Parsed objects that are kept beside their bytes.
+/// Maximum number of objects that stay parsed.
 const PARSED: usize = 4096;
 
 /// The objects of one storage at one moment.
@@ -38,7 +38,7 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    /// The objects of one namespace, or of all; those after a key only.
+    /// Returns the objects of one namespace or of all, optionally only those after a key.
     pub fn from<'a>(
         &'a self,
         namespace: Option<&'a str>,
@@ -57,13 +57,13 @@ impl Snapshot {
 /// The precondition of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Base {
-    /// There must be no such object.
+    /// The object must not exist.
     Absent,
     /// The live object must have this resource version.
     Version(u64),
 }
 
-/// Someone else wrote first; holds the live object, if there is one.
+/// The precondition failed. Holds the live object, if there is one.
 #[derive(Debug)]
 pub struct Raced(pub Option<Arc<Stored>>);
 
@@ -72,7 +72,7 @@ pub struct Raced(pub Option<Arc<Stored>>);
 pub struct Signal {
     /// Resource version of the last event.
     pub rv: u64,
-    /// Grows when open watches must end.
+    /// Increases when open watches must end.
     pub epoch: u64,
 }
 
@@ -85,7 +85,7 @@ struct State {
     signals: HashMap<Arc<str>, watch::Sender<Signal>>,
 }
 
-/// The store.
+/// The store of all objects.
 #[derive(Debug)]
 pub struct Store {
     state: Mutex<State>,
@@ -99,23 +99,23 @@ impl Default for Store {
 }
 
 impl Store {
-    /// The live object.
+    /// Returns the live object.
     pub fn get(&self, storage: &str, key: &Key) -> Option<Arc<Stored>> {
         self.state.lock().storages.get(storage)?.get(key).cloned()
     }
 
-    /// The newest resource version.
+    /// Returns the newest resource version.
     pub fn version(&self) -> u64 {
         self.state.lock().rv
     }
 
-    /// The objects of a storage as they are now.
+    /// Returns the current objects of a storage.
     pub fn snapshot(&self, storage: &str) -> Snapshot {
         let state = self.state.lock();
         Snapshot { rv: state.rv, objects: state.storages.get(storage).cloned().unwrap_or_default() }
     }
 
-    /// The objects of a storage as they were at a resource version.
+    /// Returns the objects of a storage at a resource version.
     pub fn snapshot_at(&self, storage: &str, rv: u64) -> Result<Snapshot, Forgotten> {
         let state = self.state.lock();
         let mut objects = state.storages.get(storage).cloned().unwrap_or_default();
@@ -130,8 +130,8 @@ impl Store {
 
     /// Writes an object.
     ///
-    /// The resource version, `kind` and `apiVersion` of `value` are set here. Fails with [`Raced`] when the live
-    /// object is not what the write is based on.
+    /// Sets the resource version, `kind` and `apiVersion` of `value`. Fails with [`Raced`] if the precondition does not
+    /// hold.
     pub fn put(
         &self,
         storage: &Arc<str>,
@@ -166,7 +166,7 @@ impl Store {
         Ok(stored)
     }
 
-    /// Removes an object; answers the resource version of the removal.
+    /// Removes an object. Returns the resource version of the removal.
     pub fn remove(&self, storage: &Arc<str>, key: &Key, base: u64, now: Instant) -> Result<u64, Raced> {
         let mut state = self.state.lock();
         let live = state.storages.get(storage).and_then(|objects| objects.get(key)).cloned();
@@ -191,7 +191,7 @@ impl Store {
         self.all.send_modify(|s| s.rv = rv);
     }
 
-    /// At most `limit` events after a resource version, and the newest resource version at that moment.
+    /// Returns at most `limit` events after a resource version, and the newest resource version at that moment.
     pub fn events_after(
         &self,
         storage: Option<&str>,
@@ -202,17 +202,17 @@ impl Store {
         Ok((state.history.after(storage, rv, limit)?, state.rv))
     }
 
-    /// The oldest resource version from which one can still begin to follow.
+    /// Returns the oldest resource version that a new reader can start from.
     pub fn floor(&self) -> u64 {
         self.state.lock().history.floor()
     }
 
-    /// Wakes when a storage changes.
+    /// Notifies when a storage changes.
     pub fn signal(&self, storage: &Arc<str>) -> watch::Receiver<Signal> {
         self.state.lock().signals.entry(storage.clone()).or_default().subscribe()
     }
 
-    /// Wakes when anything changes.
+    /// Notifies when any object changes.
     pub fn signal_all(&self) -> watch::Receiver<Signal> {
         self.all.subscribe()
     }
@@ -227,10 +227,10 @@ impl Store {
         }
     }
 
-    /// Forgets all events so far, as an etcd compaction does; answers the newest resource version.
+    /// Drops all events so far, like an etcd compaction. Returns the newest resource version.
     ///
-    /// Takes one number, so that whoever wants to begin exactly at the newest version has lost its place too; open
-    /// watches go on.
+    /// Increments the resource version, so that a new watch from the previous newest version fails, too. Open watches
+    /// continue.
     pub fn compact(&self) -> u64 {
         let mut state = self.state.lock();
         state.rv += 1;
@@ -239,7 +239,7 @@ impl Store {
         rv
     }
 
-    /// How many objects a storage has.
+    /// Returns the number of objects in a storage.
     pub fn count(&self, storage: &str) -> usize {
         self.state.lock().storages.get(storage).map_or(0, imbl::OrdMap::len)
     }

@@ -1,26 +1,26 @@
-//! One version of an object, as the store and the event log hold it: its bytes, and what is often asked of it.
+//! One version of an object in the store and event log: its bytes and frequently read fields.
 
 use bytes::Bytes;
 use parking_lot::Mutex;
 use serde_json::Value;
 use std::sync::Arc;
 
-/// Namespace and name of an object in its storage; cheap to clone.
+/// Namespace and name of an object in its storage. Cheap to clone.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key(Arc<(String, String)>);
 
 impl Key {
-    /// A key; the namespace of cluster-scoped objects is empty.
+    /// Creates a key. The namespace of cluster-scoped objects is empty.
     pub fn new(namespace: &str, name: &str) -> Self {
         Self(Arc::new((namespace.to_owned(), name.to_owned())))
     }
 
-    /// Namespace, empty for cluster-scoped objects.
+    /// Returns the namespace, empty for cluster-scoped objects.
     pub fn namespace(&self) -> &str {
         &self.0.0
     }
 
-    /// Name.
+    /// Returns the name.
     pub fn name(&self) -> &str {
         &self.0.1
     }
@@ -57,12 +57,12 @@ impl Owner {
     }
 }
 
-/// One version of an object. What those ask for who look at every change is there beside the bytes.
+/// One version of an object. Fields that readers need for every change are kept beside the bytes.
 #[derive(Debug)]
 pub struct Stored {
     /// Its resource version.
     pub rv: u64,
-    /// The resource version under which this content was written: another one only in the event of a deletion.
+    /// The resource version that wrote this content. Differs from `rv` only in a deletion event.
     pub written: u64,
     /// Labels, for selectors.
     pub labels: Vec<(String, String)>,
@@ -70,23 +70,23 @@ pub struct Stored {
     pub uid: String,
     /// Whether it is marked for deletion.
     pub going: bool,
-    /// Its owner references.
+    /// Owner references.
     pub owners: Vec<Owner>,
     json: Bytes,
     rest: usize,
     parsed: Mutex<Parsed>,
 }
 
-/// The object beside its bytes.
+/// The parsed object, cached beside its bytes.
 #[derive(Debug, Default)]
 struct Parsed {
     value: Option<Arc<Value>>,
-    /// Whether the version is history: then it is parsed for who asks, and not kept.
+    /// Whether a newer version replaced this one. Its parsed value is no longer cached.
     retired: bool,
 }
 
 impl Stored {
-    /// A version of an object under its number.
+    /// Creates a version of an object with its resource version.
     pub(crate) fn new(api_version: &str, kind: &str, rv: u64, mut value: Value) -> Self {
         if let Some(metadata) = value.get_mut("metadata").and_then(Value::as_object_mut) {
             metadata.insert("resourceVersion".to_owned(), Value::String(rv.to_string()));
@@ -114,32 +114,32 @@ impl Stored {
         }
     }
 
-    /// The value of a label.
+    /// Returns the value of a label.
     pub fn label(&self, name: &str) -> Option<&str> {
         self.labels.iter().find(|(label, _)| label == name).map(|(_, value)| value.as_str())
     }
 
-    /// The owner that controls it.
+    /// Returns the owner reference with `controller: true`.
     pub fn controller(&self) -> Option<&Owner> {
         self.owners.iter().find(|owner| owner.controls)
     }
 
-    /// The object as JSON, with `kind` and `apiVersion` of its storage.
+    /// Returns the object as JSON, with `kind` and `apiVersion` of its storage.
     pub fn json(&self) -> Bytes {
         self.json.clone()
     }
 
-    /// The JSON without the opening brace, `kind` and `apiVersion`: `"metadata":{…}}`.
+    /// Returns the JSON without the opening brace, `kind` and `apiVersion`: `"metadata":{…}}`.
     pub fn rest(&self) -> &[u8] {
         &self.json[self.rest..]
     }
 
-    /// Size of the JSON in bytes.
+    /// Returns the size of the JSON in bytes.
     pub fn size(&self) -> usize {
         self.json.len()
     }
 
-    /// The object, parsed again if that was forgotten.
+    /// Returns the parsed object. Parses it again if it is not cached.
     pub fn value(&self) -> Arc<Value> {
         let mut parsed = self.parsed.lock();
         if let Some(value) = &parsed.value {
@@ -153,23 +153,23 @@ impl Stored {
         value
     }
 
-    /// Whether the object is there beside its bytes.
+    /// Returns whether the parsed object is cached.
     #[cfg(test)]
     pub(crate) fn is_parsed(&self) -> bool {
         self.parsed.lock().value.is_some()
     }
 
-    /// Forgets the object beside its bytes.
+    /// Drops the cached parsed object.
     pub(crate) fn forget_value(&self) {
         self.parsed.lock().value = None;
     }
 
-    /// The version is history from now on.
+    /// Marks the version as replaced by a newer one.
     pub(crate) fn retire(&self) {
         *self.parsed.lock() = Parsed { value: None, retired: true };
     }
 
-    /// The same object under another resource version.
+    /// Returns the same object under another resource version.
     pub(crate) fn at_version(&self, rv: u64) -> Self {
         let value = self.value();
         let text = |name: &str| value.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
@@ -180,10 +180,10 @@ impl Stored {
     }
 }
 
-/// The object as JSON with `kind` and `apiVersion` first, and where the rest begins.
+/// Serialises an object with `kind` and `apiVersion` first. Returns the JSON and the offset of the rest.
 pub fn serialise(api_version: &str, kind: &str, value: &Value) -> (Bytes, usize) {
     let mut out = Vec::with_capacity(2048);
-    // Writing JSON values into memory cannot fail: keys are strings and the buffer grows.
+    // Writing JSON to memory cannot fail: keys are strings and the buffer grows.
     out.extend_from_slice(b"{\"kind\":");
     let _ = serde_json::to_writer(&mut out, kind);
     out.extend_from_slice(b",\"apiVersion\":");

@@ -1,12 +1,12 @@
-//! HorizontalPodAutoscalers: targets are kept within their bounds, and scaled by what their pods use.
+//! HorizontalPodAutoscalers: scales targets within their bounds by the resource usage of their pods.
 //!
-//! A reconcile measures the pods (`metrics`), computes how many replicas that asks for (`calculator`), limits that by
-//! what it did and recommended before (`limits`), and says so (`outcome`).
+//! A reconcile measures the pods (`metrics`), computes the replicas (`calculator`) and applies bounds, policies and
+//! stabilisation (`limits`). It then writes the status and Events (`outcome`).
 //!
-//! Invariant: where several autoscalers select the same pods, none of them scales inside its bounds.
-//! Invariant: pods are measured once in an interval; a target out of its bounds is scaled at once.
+//! Invariant: autoscalers that select the same pods do not scale by metrics.
+//! Invariant: pods are measured once per interval. A target outside its bounds is scaled at once.
 //!
-//! Deliberately absent: measures of simulated pods, which use nothing; where no node runs pods there are no metrics.
+//! Not here: usage of simulated pods. Without a node there are no metrics.
 
 mod calculator;
 mod limits;
@@ -33,34 +33,34 @@ use devcluster_apiserver::store::{Key, Stored};
 use devcluster_apiserver::verbs::scale;
 
 const AUTOSCALERS: &str = "horizontalpodautoscalers.autoscaling";
-/// When a target is looked for again whose kind is not served.
+/// Delay before a retry if the target's kind is not served.
 const AGAIN: Duration = Duration::from_secs(5);
 
-/// Namespace and name of a target; its kind is seen when it is looked at.
+/// Namespace and name of a target. The kind is resolved at reconcile.
 type Target = (String, String);
 
 /// The controller of HorizontalPodAutoscalers.
 #[derive(Default)]
 pub(super) struct Autoscalers {
-    /// The target of each autoscaler, and the autoscalers of each target.
+    /// The target of each autoscaler, and its inverse.
     targets: HashMap<Key, Target>,
     scaling: HashMap<Target, BTreeSet<Key>>,
-    /// What each autoscaler did.
+    /// The past of each autoscaler.
     past: HashMap<Key, Past>,
 }
 
-/// What an autoscaler did.
+/// The state that an autoscaler keeps between reconciles.
 struct Past {
     uid: String,
     history: History,
     /// The selector of its target's pods.
     selector: Option<Selector>,
-    /// When the pods were measured last, for which generation of it.
+    /// When the pods were last measured, and for which generation of the autoscaler.
     measured: Option<(Instant, i64)>,
 }
 
 impl Autoscalers {
-    /// Remembers what an autoscaler scales, or that it is gone.
+    /// Updates both indexes; `None` for a deleted autoscaler.
     fn learn(&mut self, key: &Key, autoscaler: Option<&Value>) {
         if let Some(target) = self.targets.remove(key)
             && let Some(keys) = self.scaling.get_mut(&target)
@@ -84,7 +84,7 @@ impl Controller for Autoscalers {
             self.learn(&event.key, event.new.as_ref().map(|stored| stored.value()).as_deref());
             if event.change() == Change::Deleted {
                 self.past.remove(&event.key);
-                // It may have been one too many.
+                // The others may have been blocked by a shared selector.
                 for key in self.past.keys().filter(|key| key.namespace() == event.key.namespace()) {
                     queue.add(Subject { storage: AUTOSCALERS.into(), key: key.clone() });
                 }
@@ -135,7 +135,7 @@ impl Controller for Autoscalers {
             let mut scale = target.scale.clone();
             scale["spec"]["replicas"] = replicas.into();
             if !client.update_on(CONTROLLER, &target.subject, "scale", scale) {
-                // Somebody else wrote first, which brings the next look.
+                // Conflict: the other write enqueues this autoscaler again.
                 return;
             }
             let message = format!("New size: {replicas}; reason: {why}");
@@ -147,7 +147,7 @@ impl Controller for Autoscalers {
     }
 }
 
-/// A number of replicas, and why.
+/// A new number of replicas and its reason; `None` for no scaling.
 type Scaled = Option<(i64, String)>;
 
 impl Autoscalers {
@@ -162,7 +162,7 @@ impl Autoscalers {
         past
     }
 
-    /// The other autoscalers that select one of these pods, too.
+    /// The other autoscalers that select at least one of these pods.
     fn rivals(&self, autoscaler: &Key, pods: &[(Key, Arc<Stored>)]) -> Vec<Key> {
         let in_namespace = self.past.iter().filter(|(key, _)| key.namespace() == autoscaler.namespace());
         let selects = |past: &Past| {
@@ -172,7 +172,7 @@ impl Autoscalers {
         others.map(|(key, _)| key.clone()).collect()
     }
 
-    /// Measures the pods of a target; the number that it is to be scaled to, if it is. `None` before it is time.
+    /// Measures the pods of a target and returns the replicas to scale to. `None` before the interval is over.
     fn measure(
         &mut self,
         client: &Client,
@@ -234,13 +234,13 @@ impl Autoscalers {
     }
 }
 
-/// The target of an autoscaler.
+/// The target of an autoscaler, with its Scale.
 struct Found {
     subject: Subject,
     scale: Value,
 }
 
-/// The target of an autoscaler; why there is none.
+/// Finds the target of an autoscaler, or the reason why it cannot be found.
 fn target(client: &Client, namespace: &str, reference: &Value) -> Result<Found, String> {
     let (version, name) = (text(reference, "/apiVersion"), text(reference, "/name"));
     let (wanted, group) = (text(reference, "/kind"), version.split_once('/').map_or("", |(group, _)| group));
@@ -255,14 +255,14 @@ fn target(client: &Client, namespace: &str, reference: &Value) -> Result<Found, 
     Ok(Found { subject, scale })
 }
 
-/// The decision about the replicas.
+/// Decides between bounds and metrics.
 #[derive(Debug, PartialEq, Eq)]
 enum Wanted {
-    /// The target was scaled to zero by hand.
+    /// Autoscaling is disabled: the target was scaled to zero manually.
     Nothing,
-    /// So many, for this reason.
+    /// The target is outside its bounds: the replicas and the reason.
     Scaled(i64, &'static str),
-    /// The recommendation of the metrics.
+    /// The metrics decide.
     Measured,
 }
 

@@ -1,6 +1,6 @@
-//! Whether the node takes a pod: nothing keeps pods away that the pod does not tolerate, and it has what the pod asks for.
+//! Checks whether the node fits a pod: taints, and allocatable resources.
 //!
-//! Deliberately absent: what other pods have taken of it. The node has room for any number of pods that each fit.
+//! Not here: requests of other pods. Any number of pods fits if each one fits alone.
 
 use serde_json::{Value, json};
 
@@ -13,7 +13,7 @@ const COMPARED: [&str; 3] = ["cpu", "memory", "ephemeral-storage"];
 
 const PREEMPTION: &str = "preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling.";
 
-/// Why a pod fits on no node, in a scheduler's words.
+/// Returns the scheduler's message if a pod fits on no node.
 pub(super) fn misfit(client: &Client, pod: &Value) -> Option<String> {
     let node = client.get(&Subject::new("nodes", "", NODE))?;
     if let Some(kept) = kept_away(&node, pod) {
@@ -27,7 +27,7 @@ pub(super) fn misfit(client: &Client, pod: &Value) -> Option<String> {
     Some(format!("0/1 nodes are available: {}. {PREEMPTION}", lacking.join(", ")))
 }
 
-/// The reason why a pod cannot be placed on a node: it is cordoned, or tainted.
+/// Returns why the node repels a pod: it is cordoned or has an untolerated taint.
 fn kept_away(node: &Value, pod: &Value) -> Option<&'static str> {
     let cordoned = json!({"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"});
     if node["spec"]["unschedulable"] == true && !tolerates(pod, &cordoned) {

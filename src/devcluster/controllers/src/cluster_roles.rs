@@ -1,4 +1,4 @@
-//! ClusterRoles that aggregate get the rules of those that they select.
+//! Aggregated ClusterRoles: copies the rules of the selected ClusterRoles.
 
 use serde_json::{Value, json};
 
@@ -18,7 +18,7 @@ pub(super) struct ClusterRoles;
 impl Controller for ClusterRoles {
     fn enqueue(&mut self, event: &Event, queue: &mut Queue<'_>) {
         if &*event.storage == CLUSTER_ROLES {
-            // Any role may be selected by any other: one look at all of them.
+            // Any ClusterRole may select any other, so one reconcile covers all.
             queue.add(Subject { storage: event.storage.clone(), key: Key::new("", "") });
         }
     }

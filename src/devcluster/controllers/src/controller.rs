@@ -8,24 +8,24 @@ use devcluster_apiserver::client::{Client, Subject};
 use devcluster_apiserver::history::Event;
 use devcluster_apiserver::store::Key;
 
-/// The work queue as one controller fills it.
+/// The work queue from the view of one controller.
 pub(super) struct Queue<'a> {
     queue: &'a mut WorkQueue,
     controller: usize,
 }
 
 impl<'a> Queue<'a> {
-    /// The queue for the controller with this number.
+    /// Returns the queue of the controller with this index.
     pub(super) fn of(queue: &'a mut WorkQueue, controller: usize) -> Self {
         Self { queue, controller }
     }
 
-    /// Adds an object to be reconciled as soon as possible.
+    /// Enqueues an object immediately.
     pub(super) fn add(&mut self, subject: Subject) {
         self.add_after(subject, Duration::ZERO);
     }
 
-    /// Adds an object to be reconciled after a while.
+    /// Enqueues an object after a delay.
     pub(super) fn add_after(&mut self, subject: Subject, delay: Duration) {
         self.queue.add(self.controller, subject, Instant::now() + delay);
     }
@@ -33,12 +33,12 @@ impl<'a> Queue<'a> {
 
 /// One controller.
 pub(super) trait Controller: Send {
-    /// Adds the objects that an event concerns; cheap, because it is called for every write of the cluster.
+    /// Enqueues the objects that an event concerns. Called for every write of the cluster, so it must be cheap.
     fn enqueue(&mut self, event: &Event, queue: &mut Queue<'_>);
 
-    /// Adds what has to do with Revisions that a request waits for.
+    /// Enqueues the objects of Revisions that a request waits for.
     fn waited_for(&mut self, _: &BTreeSet<Key>, _: &mut Queue<'_>) {}
 
-    /// Reads the state of the world about one object, and brings it one step nearer to what it should be.
+    /// Reads the state of an object and moves it one step towards its desired state.
     fn reconcile(&mut self, client: &Client, subject: &Subject, queue: &mut Queue<'_>);
 }

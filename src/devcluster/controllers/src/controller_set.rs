@@ -35,12 +35,14 @@ fn all() -> Vec<Box<dyn Controller>> {
     ]
 }
 
-/// Reconciles between two reads of the event log.
+/// Number of reconciles between two reads of the event log.
 const RECONCILES_IN_A_ROW: usize = 8;
-/// How long to let writes gather that concern no controller, so that a flood of them costs few wake-ups.
+/// Pause after events without work, so that a burst of them causes few wake-ups.
 const LULL: Duration = Duration::from_millis(2);
 
-/// Starts the controllers; they end with the runtime. Needs a running tokio runtime.
+/// Starts the controllers. They end with the runtime.
+///
+/// Needs a running tokio runtime.
 pub fn start(server: &Server) -> tokio::task::JoinHandle<()> {
     let subscription = server.subscribe();
     let server = server.clone();
@@ -60,7 +62,7 @@ async fn run(server: &Server, mut subscription: devcluster_apiserver::call::Subs
     let mut waits = server.requests().waits();
     loop {
         let batch = subscription.take();
-        // A pod that runs may be simulated to end otherwise now.
+        // A new simulation may change the outcome of a running pod.
         let simulated = simulations.has_changed().unwrap_or(false);
         if batch.missed || simulated {
             simulations.mark_unchanged();
@@ -116,7 +118,7 @@ fn enqueue(controllers: &mut [Box<dyn Controller>], queue: &mut WorkQueue, event
     }
 }
 
-/// Everything there is, as if it had just appeared.
+/// Enqueues every object as if it had just been created.
 fn begin(client: &Client, controllers: &mut [Box<dyn Controller>], queue: &mut WorkQueue) {
     for kind in client.kinds() {
         for (key, stored) in &client.stored(&kind.storage) {

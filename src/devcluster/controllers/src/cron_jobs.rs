@@ -1,6 +1,6 @@
-//! CronJobs: a Job whenever one is due, and the last of them remembered.
+//! CronJobs: creates a Job at each scheduled time and limits the history.
 //!
-//! A Job is named after the minute for which it was scheduled, so that a time makes one Job however often it is looked at.
+//! Invariant: a scheduled time creates one Job, because the Job's name contains the scheduled minute.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,7 +23,7 @@ use devcluster_apiserver::verbs::delete::Propagation;
 const CRON_JOBS: &str = "cronjobs.batch";
 const JOBS: &str = "jobs.batch";
 const SOURCE: &str = "cronjob-controller";
-/// How long after its time a Job is made at the earliest, in case clocks differ.
+/// Delay after the scheduled time; tolerates clock skew.
 const DELTA: Duration = Duration::from_millis(100);
 
 /// The controller of CronJobs.
@@ -59,7 +59,7 @@ impl Controller for CronJobs {
     }
 }
 
-/// The status that follows from the Jobs that there are.
+/// Computes the status from the CronJob's Jobs.
 fn follow(client: &Client, cron: &Value, jobs: &[Arc<Value>]) -> Value {
     let mut status = cron["status"].as_object().cloned().unwrap_or_default();
     let mut active = cron["status"]["active"].as_array().cloned().unwrap_or_default();
@@ -95,7 +95,7 @@ fn follow(client: &Client, cron: &Value, jobs: &[Arc<Value>]) -> Value {
     Value::Object(status)
 }
 
-/// The time for which a Job is to be made now; otherwise it is looked again when the next one is due.
+/// Returns the scheduled time of a Job to create now. Requeues the CronJob for the next time.
 fn due(client: &Client, cron: &Value, status: &Value, subject: &Subject, queue: &mut Queue<'_>) -> Option<Timestamp> {
     let spec = &cron["spec"];
     if spec["suspend"] == true {
@@ -125,7 +125,7 @@ fn due(client: &Client, cron: &Value, status: &Value, subject: &Subject, queue: 
     Some(due)
 }
 
-/// Makes the Job of a time, unless there is one.
+/// Creates the Job of a scheduled time unless it exists.
 fn start(client: &Client, cron: &Value, status: &mut Value, time: Timestamp, fired: bool) {
     let (namespace, owner) = (text(cron, "/metadata/namespace"), text(cron, "/metadata/name"));
     let mut minute = time.as_second().div_euclid(60);
@@ -182,7 +182,7 @@ fn start(client: &Client, cron: &Value, status: &mut Value, time: Timestamp, fir
     status["active"] = active.into();
 }
 
-/// Deletes the oldest finished Jobs beyond the limits of the history.
+/// Deletes the oldest finished Jobs above the history limits.
 fn forget(client: &Client, cron: &Value, jobs: &[Arc<Value>]) {
     for (condition, limit) in [("Complete", "successfulJobsHistoryLimit"), ("Failed", "failedJobsHistoryLimit")] {
         let Some(limit) = cron["spec"][limit].as_u64().and_then(|limit| usize::try_from(limit).ok()) else { continue };

@@ -1,10 +1,10 @@
-//! Schedules of CronJobs: when the next time is.
+//! Schedules of CronJobs: computes the next and the last time.
 //!
-//! Five fields (minute, hour, day of the month, month, day of the week), `@hourly` and its like, or `@every 5m`. Where
-//! both days are restricted, either will do.
+//! A schedule has five fields (minute, hour, day of the month, month, day of the week), or is `@hourly` and the like,
+//! or `@every 5m`. If both day fields are restricted, one match suffices.
 //!
-//! Deliberately absent: what is wrong with a schedule, which validation says; and the `cron` crate, whose dialect is
-//! another: it wants seconds, counts Sunday as 1, and joins both days with "and" where Kubernetes (Vixie) says "or".
+//! Not here: errors of a schedule (validation reports them), and the crate `cron`. Its dialect differs: it requires
+//! seconds, counts Sunday as 1, and requires both day fields to match.
 
 use std::time::Duration;
 
@@ -14,15 +14,15 @@ use jiff::{SignedDuration, Timestamp, ToSpan as _};
 
 const MONTHS: [&str; 12] = ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"];
 const DAYS: [&str; 7] = ["sun", "mon", "tue", "wed", "thu", "fri", "sat"];
-/// Days after which a schedule is given up that never comes, such as the 31st of February.
+/// Days to search before giving up on a schedule that never matches, such as the 31st of February.
 const PATIENCE: usize = 5 * 366;
 
-/// When something is due.
+/// A parsed schedule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Schedule {
-    /// So long after the last time.
+    /// A fixed interval after the last time.
     Every(Duration),
-    /// At these times of a calendar.
+    /// Calendar times.
     Calendar(Box<Calendar>),
 }
 
@@ -36,7 +36,7 @@ pub(super) struct Calendar {
     zone: TimeZone,
 }
 
-/// The values that a field allows, as bits, and whether it was a star.
+/// The values that a field matches, as a bit set, and whether the field is `*`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Field {
     bits: u64,
@@ -63,7 +63,7 @@ impl Field {
                     (low, high)
                 }
                 Some((from, to)) => (number(from)?, number(to)?),
-                // `5/10` goes on to the end.
+                // `5/10` extends to the maximum.
                 None if part.contains('/') => (number(range)?, high),
                 None => (number(range)?, number(range)?),
             };
@@ -77,7 +77,7 @@ impl Field {
 }
 
 impl Schedule {
-    /// A schedule in the words of a CronJob; `None` when it is none.
+    /// Parses a CronJob's schedule; `None` if it is invalid.
     pub(super) fn parse(text: &str, zone: TimeZone) -> Option<Self> {
         let text = text.trim();
         if let Some(every) = text.strip_prefix("@every ") {
@@ -103,7 +103,7 @@ impl Schedule {
         })))
     }
 
-    /// The first time after a moment; `None` when it never comes.
+    /// Returns the first time after `after`; `None` if the schedule never matches.
     pub(super) fn next(&self, after: Timestamp) -> Option<Timestamp> {
         match self {
             Self::Every(pause) => {
@@ -114,14 +114,14 @@ impl Schedule {
         }
     }
 
-    /// The last time of those after `since` that are not after `now`; `None` when none has come yet.
+    /// Returns the last time in `since`..=`now`, excluding `since`; `None` if there is none.
     pub(super) fn last(&self, since: Timestamp, now: Timestamp) -> Option<Timestamp> {
         let first = self.next(since).filter(|first| *first <= now)?;
         let pause = match self.next(first) {
             Some(second) if second <= now => second.duration_since(first).as_secs().max(1),
             _ => return Some(first),
         };
-        // Not every missed time is gone through: a schedule may have been missed for years.
+        // A schedule may have missed years of times, so the search skips most of them.
         let missed = (now.duration_since(first).as_secs() / pause - 1).max(0);
         let mut last = None;
         let mut at = first.checked_add(SignedDuration::from_secs(missed.saturating_mul(pause))).ok()?;
@@ -159,7 +159,7 @@ impl Calendar {
         self.months.has(date.month()) && either
     }
 
-    /// The first time of a day at or after an hour and minute, and after a moment.
+    /// Returns the first time of a day at or after an hour and minute, and after `after`.
     fn time_of(&self, date: Date, from: (i8, i8), after: Timestamp) -> Option<Timestamp> {
         let hours = (from.0..24).filter(|hour| self.hours.has(*hour));
         let mut times = hours.flat_map(|hour| {
@@ -174,7 +174,7 @@ impl Calendar {
     }
 }
 
-/// A duration as Go writes it: `1h30m`, `1.5s`; seconds at least.
+/// Parses a Go duration such as `1h30m` or `1.5s`. The result is at least a second.
 fn duration(text: &str) -> Option<Duration> {
     let mut rest = text;
     let mut seconds = 0.0;
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_schedule_has_no_times() {
+    fn an_invalid_schedule_has_no_times() {
         for nonsense in ["", "* * * *", "61 * * * *", "a * * * *", "*/0 * * * *", "@never", "@every x", "5-1 * * * *"] {
             assert_eq!(Schedule::parse(nonsense, TimeZone::UTC), None, "{nonsense}");
         }

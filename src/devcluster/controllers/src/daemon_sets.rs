@@ -1,4 +1,4 @@
-//! DaemonSets: one pod, because there is one node.
+//! DaemonSets: at most one pod each, because there is one node.
 
 use serde_json::{Value, json};
 
@@ -52,7 +52,7 @@ impl Controller for DaemonSets {
     }
 }
 
-/// Whether the node is one of those that the DaemonSet is for.
+/// Whether the node matches the template's node selector.
 fn wants_node(node: &Value, set: &Value) -> bool {
     let selector = set["spec"]["template"]["spec"]["nodeSelector"].as_object();
     selector.into_iter().flatten().all(|(key, value)| node["metadata"]["labels"][key] == *value)

@@ -1,7 +1,7 @@
-//! Deployments: the ReplicaSet of the current template, and the way there.
+//! Deployments: the ReplicaSet of the current template, and the rollout to it.
 //!
-//! Invariant: the status of a write is the old one; the controller's answer with the new `observedGeneration` is always
-//! an event of its own.
+//! Invariant: a client's write does not change the status. The controller writes `observedGeneration` in a separate
+//! event.
 
 mod rollout;
 mod sets;
@@ -72,7 +72,7 @@ impl Controller for Deployments {
     }
 }
 
-/// Takes over ReplicaSets that fit the selector and have no controller.
+/// Adopts ReplicaSets that match the selector and have no controller.
 fn adopt(client: &Client, subject: &Subject, deployment: &Value) {
     for set in client.orphans(SETS, subject.key.namespace()) {
         if !is_terminating(&set) && hooks::selects(&deployment["spec"]["selector"], &set["metadata"]["labels"]) {
@@ -84,7 +84,7 @@ fn adopt(client: &Client, subject: &Subject, deployment: &Value) {
     }
 }
 
-/// Whether the old pods must be gone before new ones may come.
+/// Whether old pods still block new ones (strategy Recreate).
 fn old_pods_block(deployment: &Value, sets: &Sets, client: &Client) -> bool {
     if text(deployment, "/spec/strategy/type") != "Recreate" {
         return false;
@@ -126,7 +126,7 @@ fn create_set(client: &Client, subject: &Subject, deployment: &Value, sets: &Set
             announce(client, subject, deployment, revision, ("NewReplicaSetCreated", message));
         }
         Err(refusal) if refusal.reason == "AlreadyExists" => {
-            // Another template has the same hash: count a collision and try the next.
+            // Hash collision with another template: count it and try the next hash.
             let mut status = deployment["status"].clone();
             status["collisionCount"] = (count(deployment, "/status/collisionCount") + 1).into();
             client.set_status(CONTROLLER, subject, deployment, status);
@@ -135,14 +135,14 @@ fn create_set(client: &Client, subject: &Subject, deployment: &Value, sets: &Set
     }
 }
 
-/// Annotations that a ReplicaSet takes from its Deployment.
+/// Annotations that a ReplicaSet copies from its Deployment.
 fn copied_annotations(deployment: &Value) -> BTreeMap<String, Value> {
     let skipped = ["kubectl.kubernetes.io/last-applied-configuration", REVISION, DESIRED, MAXIMUM];
     let all = deployment["metadata"]["annotations"].as_object().into_iter().flatten();
     all.filter(|(key, _)| !skipped.contains(&key.as_str())).map(|(key, value)| (key.clone(), value.clone())).collect()
 }
 
-/// Writes the revision on the Deployment, with the condition that tells of the ReplicaSet.
+/// Writes the revision of a Deployment and its Progressing condition.
 fn announce(client: &Client, subject: &Subject, deployment: &Value, revision: i64, (reason, message): (&str, String)) {
     let mut object = deployment.clone();
     object["metadata"]["annotations"][REVISION] = revision.to_string().into();
@@ -153,7 +153,8 @@ fn announce(client: &Client, subject: &Subject, deployment: &Value, revision: i6
     client.update_on(CONTROLLER, subject, "status", object);
 }
 
-/// Brings the revisions of ReplicaSet and Deployment up to date; false when that was a write of its own.
+/// Updates the revisions of ReplicaSet and Deployment. Returns false if it wrote, so the rollout waits for the next
+/// reconcile.
 fn revised(client: &Client, subject: &Subject, deployment: &Value, sets: &Sets) -> bool {
     let Some(current) = &sets.current else { return true };
     let latest = sets.old.iter().map(|set| revision(set)).max().unwrap_or(0) + 1;
@@ -189,7 +190,7 @@ fn revised(client: &Client, subject: &Subject, deployment: &Value, sets: &Sets) 
     true
 }
 
-/// Writes the status that follows from the ReplicaSets.
+/// Writes the status and requeues the Deployment for its progress deadline.
 fn report(client: &Client, subject: &Subject, deployment: &Value, sets: &Sets, queue: &mut Queue<'_>) {
     let next = status::of(client, deployment, sets);
     if let Some(wait) = status::deadline(client, &next, deployment) {

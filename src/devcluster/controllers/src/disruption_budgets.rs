@@ -1,6 +1,6 @@
-//! PodDisruptionBudgets: how many healthy pods there are, must be, and may go.
+//! PodDisruptionBudgets: counts healthy, required and disruptable pods.
 //!
-//! Deliberately absent: taking from the budget, which an eviction does (`verbs::eviction`).
+//! Not here: consuming the budget. An eviction does that (`verbs::eviction`).
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use devcluster_apiserver::verbs::scale;
 
 const BUDGETS: &str = "poddisruptionbudgets.policy";
 const SOURCE: &str = "controllermanager";
-/// How long an evicted pod that is still there counts as going.
+/// Time for which an evicted pod that still exists counts as disrupted.
 const EVICTION: SignedDuration = SignedDuration::from_mins(2);
 
 /// The controller of PodDisruptionBudgets.
@@ -74,11 +74,11 @@ impl Controller for DisruptionBudgets {
     }
 }
 
-/// How many pods a budget is about.
+/// The pods that a budget covers.
 struct Expected {
     pods: i64,
     healthy: i64,
-    /// Whether there are pods without a controller, which a part of a whole cannot count.
+    /// Whether some pods have no controller, which a percentage cannot count.
     unmanaged: bool,
 }
 
@@ -98,7 +98,7 @@ fn expected(client: &Client, budget: &Value, pods: &[Arc<Value>]) -> Result<Expe
     Ok(Expected { pods: all, healthy, unmanaged })
 }
 
-/// A number, or a percentage of the whole, rounded up.
+/// Resolves a number, or a percentage of `whole`, rounded up.
 fn part(value: &Value, whole: i64) -> i64 {
     match value.as_str().and_then(|text| text.strip_suffix('%')?.parse::<i64>().ok()) {
         Some(percent) => (percent * whole + 99).div_euclid(100),
@@ -106,7 +106,7 @@ fn part(value: &Value, whole: i64) -> i64 {
     }
 }
 
-/// The wanted replicas of all controllers of these pods together, and whether there are pods without one.
+/// Sum of the desired replicas of the pods' controllers, and whether some pods have none.
 fn scale_of(client: &Client, pods: &[Arc<Value>]) -> Result<(i64, bool), String> {
     let mut scales: HashMap<String, i64> = HashMap::new();
     let mut unmanaged = false;
@@ -123,7 +123,7 @@ fn scale_of(client: &Client, pods: &[Arc<Value>]) -> Result<(i64, bool), String>
     Ok((scales.values().sum(), unmanaged))
 }
 
-/// UID and wanted replicas of what an owner reference leads to; of the Deployment in the place of its ReplicaSet.
+/// UID and desired replicas of an owner. A ReplicaSet resolves to its Deployment.
 fn top(client: &Client, namespace: &str, owner: &Value) -> Result<Option<(String, i64)>, String> {
     let Some(kind) = client.kind_named(text(owner, "/apiVersion"), text(owner, "/kind")) else { return Ok(None) };
     let subject = Subject::new(&kind.storage, namespace, text(owner, "/name"));
@@ -140,7 +140,7 @@ fn top(client: &Client, namespace: &str, owner: &Value) -> Result<Option<(String
     Ok(Some((text(&object, "/metadata/uid").to_owned(), replicas)))
 }
 
-/// The pods whose eviction was allowed and that are still to go.
+/// Pods with an allowed eviction that do not terminate yet.
 fn disrupted(budget: &Value, pods: &[Arc<Value>], now: Timestamp) -> Map<String, Value> {
     let listed = budget["status"]["disruptedPods"].as_object();
     let going = |name: &str, since: &Value| {
@@ -176,7 +176,7 @@ fn status(
     status
 }
 
-/// The status of a budget whose pods could not be counted: no disruption is allowed.
+/// The status of a budget whose pods could not be counted. It allows no disruption.
 fn failed(budget: &Value, why: &str, now: &Value) -> Value {
     let mut status = budget["status"].clone();
     status["disruptionsAllowed"] = 0.into();

@@ -1,4 +1,4 @@
-//! EndpointSlices of Endpoints that somebody made by hand, for a Service without selector.
+//! EndpointSlices that mirror manually created Endpoints of Services without a selector.
 
 use serde_json::{Map, Value, json};
 
@@ -44,7 +44,7 @@ impl Controller for EndpointMirrors {
                 }
                 Some(_) => {}
                 None => {
-                    // The namespace may be going away; otherwise the next event of the Endpoints tries again.
+                    // Fails if the namespace terminates. The next event of the Endpoints retries.
                     let _ = client.create(CONTROLLER, SLICES, namespace, slice(&endpoints, list, ports));
                 }
             }

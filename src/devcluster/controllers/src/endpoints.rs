@@ -1,6 +1,6 @@
-//! EndpointSlices and Endpoints, their old twin: which pods a Service leads to.
+//! EndpointSlices and Endpoints: the pods that a Service routes to.
 //!
-//! Deliberately absent: Services without selector, whose Endpoints are made by hand (`endpoint_mirrors`).
+//! Not here: Services without a selector. `endpoint_mirrors` handles their manually created Endpoints.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -23,19 +23,19 @@ const MANAGED_BY: &str = "endpointslice.kubernetes.io/managed-by";
 const HEADLESS: &str = "service.kubernetes.io/headless";
 const TRIGGER: &str = "endpoints.kubernetes.io/last-change-trigger-time";
 
-/// Namespace, and a label with its value.
+/// A namespace, a label and its value.
 type Asked = (String, String, String);
 
-/// The controller of EndpointSlices. It knows which Services ask for a label, so that a pod costs those alone.
+/// The controller of EndpointSlices. Its index limits the cost of a pod event to the Services that may select the pod.
 #[derive(Default)]
 pub(super) struct Endpoints {
-    /// One label of each Service's selector, which every pod of it has.
+    /// One label of each Service's selector. All its pods have that label.
     labels: HashMap<Key, Asked>,
     services: HashMap<Asked, BTreeSet<Key>>,
 }
 
 impl Endpoints {
-    /// Remembers what a Service asks for, or that it is gone.
+    /// Updates the index; `None` for a deleted Service.
     fn learn(&mut self, key: &Key, service: Option<&Value>) {
         if let Some(asked) = self.labels.remove(key)
             && let Some(services) = self.services.get_mut(&asked)
@@ -52,7 +52,7 @@ impl Endpoints {
         }
     }
 
-    /// The Services that may lead to a pod.
+    /// Services that may select a pod.
     fn leading_to(&self, namespace: &str, pod: &Stored) -> impl Iterator<Item = &Key> {
         let asked = |(label, value): &(String, String)| (namespace.to_owned(), label.clone(), value.clone());
         pod.labels.iter().filter_map(move |pair| self.services.get(&asked(pair))).flatten()
@@ -66,7 +66,7 @@ impl Controller for Endpoints {
                 self.learn(&event.key, event.new.as_ref().map(|stored| stored.value()).as_deref());
                 queue.add(Subject::of(event));
             }
-            // Its owner is gone, or somebody has deleted it.
+            // Deleted with its owner or by a user.
             ENDPOINTS if event.change() == Change::Deleted => {
                 queue.add(Subject { storage: SERVICES.into(), key: event.key.clone() });
             }
@@ -106,18 +106,18 @@ fn selector(service: &Value) -> Option<&Value> {
     service["spec"].get("selector").filter(|s| s.as_object().is_some_and(|s| !s.is_empty()))
 }
 
-/// The label of a Service's selector that the fewest pods have: probably the one with the longest value.
+/// Returns the selector's label with the longest value. It is probably on the fewest pods.
 fn rarest(service: &Value) -> Option<(&str, &str)> {
     let pairs = selector(service)?.as_object()?.iter();
     pairs.filter_map(|(label, value)| Some((label.as_str(), value.as_str()?))).max_by_key(|(_, value)| value.len())
 }
 
-/// Whether traffic may go to a pod.
+/// Whether a pod receives traffic.
 fn takes_traffic(service: &Value, pod: &Value) -> bool {
     service["spec"]["publishNotReadyAddresses"] == true || is_true(pod, "Ready") && !is_terminating(pod)
 }
 
-/// The labels of a Service as those of what is published for it, with these in addition.
+/// The labels of a Service's Endpoints: those of the Service and `more`.
 fn labels(service: &Value, more: &[(&str, &str)]) -> Value {
     let mut labels = service["metadata"]["labels"].as_object().cloned().unwrap_or_default();
     labels.remove(HEADLESS);
@@ -128,14 +128,14 @@ fn labels(service: &Value, more: &[(&str, &str)]) -> Value {
     Value::Object(labels)
 }
 
-/// When the last of what is published came about: the Service, or a pod that became ready.
+/// The time of the last change: creation of the Service, or a change of a pod's readiness.
 fn trigger(service: &Value, pods: &[Arc<Value>]) -> Value {
     let ready = pods.iter().flat_map(|pod| conditions(pod)).filter(|c| c["type"] == "Ready");
     let times = ready.map(|c| text(c, "/lastTransitionTime"));
     times.chain([text(service, "/metadata/creationTimestamp")]).max().unwrap_or_default().into()
 }
 
-/// Says in a slice which pods the Service leads to.
+/// Writes the EndpointSlice of a Service.
 fn publish(client: &Client, service: &Value, pods: &[Arc<Value>]) {
     let (namespace, name) = (text(service, "/metadata/namespace"), text(service, "/metadata/name"));
     let empty_is_null = |list: Vec<Value>| if list.is_empty() { Value::Null } else { Value::Array(list) };
@@ -172,11 +172,11 @@ fn publish(client: &Client, service: &Value, pods: &[Arc<Value>]) {
         },
         "addressType": "IPv4", "endpoints": endpoints, "ports": ports,
     });
-    // The namespace may be going away; otherwise the next event of the Service or its pods tries again.
+    // Fails if the namespace terminates. The next event of the Service or its pods retries.
     let _ = client.create(CONTROLLER, SLICES, namespace, object);
 }
 
-/// Says the same in Endpoints.
+/// Writes the Endpoints of a Service.
 fn publish_twin(client: &Client, service: &Value, pods: &[Arc<Value>]) {
     let (namespace, name) = (text(service, "/metadata/namespace"), text(service, "/metadata/name"));
     let labels = labels(service, &[("endpoints.kubernetes.io/managed-by", "endpoint-controller")]);
@@ -185,7 +185,7 @@ fn publish_twin(client: &Client, service: &Value, pods: &[Arc<Value>]) {
     let Some(known) = client.get(&twin) else {
         let annotations = json!({TRIGGER: trigger(service, pods)});
         let metadata = json!({"name": name, "labels": labels, "annotations": annotations});
-        // As with the slice.
+        // Fails and retries as above.
         let _ = client.create(CONTROLLER, ENDPOINTS, namespace, json!({"metadata": metadata, "subsets": subsets}));
         return;
     };
@@ -199,7 +199,7 @@ fn publish_twin(client: &Client, service: &Value, pods: &[Arc<Value>]) {
     }
 }
 
-/// Pods with the same ports together.
+/// Groups pods by their ports.
 fn subsets(service: &Value, pods: &[Arc<Value>]) -> Vec<Value> {
     let mut subsets: Vec<(Vec<Value>, [Vec<Value>; 2])> = Vec::new();
     for pod in pods {
@@ -257,7 +257,7 @@ fn reference(pod: &Value) -> Value {
     })
 }
 
-/// The name that a pod has in the domain of its headless Service.
+/// A pod's hostname below its headless Service.
 fn hostname<'a>(service: &Value, pod: &'a Value) -> Option<&'a Value> {
     let here = text(pod, "/spec/subdomain") == text(service, "/metadata/name");
     pod["spec"].get("hostname").filter(|name| here && name.as_str().is_some_and(|name| !name.is_empty()))
@@ -277,7 +277,7 @@ fn endpoint(service: &Value, pod: &Value) -> Value {
     endpoint
 }
 
-/// The number of a target port in a pod.
+/// Resolves a target port to a number.
 fn target(port: &Value, pod: &Value) -> Option<i64> {
     let Some(name) = port["targetPort"].as_str() else {
         return port["targetPort"].as_i64().or_else(|| port["port"].as_i64());

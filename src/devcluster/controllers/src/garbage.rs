@@ -1,10 +1,10 @@
 //! Garbage collection by owner references: background, foreground and orphan.
 //!
-//! A dependent goes when every owner it names is gone, known by uid. An owner that was deleted in the foreground waits
-//! for the dependents that block it; one that is to leave orphans waits until they have forgotten it.
+//! A dependent is deleted when all its owners, identified by UID, are gone. An owner deleted in the foreground waits
+//! for its blocking dependents. An owner deleted with orphaning waits until its dependents no longer refer to it.
 //!
-//! Invariant: an owner that exists under the same name with another uid is another object.
-//! Invariant: owners of kinds that are not served are left alone: nobody can tell whether they exist.
+//! Invariant: an object with an owner's name and another UID is not that owner.
+//! Invariant: an owner of an unserved kind counts as existing, because its absence cannot be proven.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -26,7 +26,7 @@ const FOREGROUND: &str = "foregroundDeletion";
 #[derive(Default)]
 pub(super) struct Garbage {
     dependents: HashMap<String, HashSet<Subject>>,
-    /// Owners that wait for their dependents, by uid.
+    /// Owners that wait for their dependents, by UID.
     waiting: HashMap<String, Subject>,
 }
 
@@ -92,7 +92,7 @@ impl Garbage {
         self.dependents.get(uid).is_some_and(|known| !known.is_empty())
     }
 
-    /// Dependents of an owner that exist and name it.
+    /// Existing objects that refer to an owner.
     fn dependents_of(&self, client: &Client, owner: &Value) -> Vec<(Subject, Arc<Value>)> {
         let uid = owner["metadata"]["uid"].as_str().unwrap_or_default();
         let known = self.dependents.get(uid).into_iter().flatten();
@@ -129,7 +129,7 @@ impl Garbage {
     }
 }
 
-/// The references of an object but those with these uids; null when none is left.
+/// The owner references without those with these UIDs; null if none remains.
 fn references_without(object: &Value, uids: &[&Value]) -> Value {
     let kept: Vec<Value> = owners(object).iter().filter(|o| !uids.contains(&&o["uid"])).cloned().collect();
     if kept.is_empty() { Value::Null } else { kept.into() }
@@ -142,11 +142,11 @@ fn kind_of(client: &Client, reference: &Value) -> Option<Arc<devcluster_apiserve
 /// The known state of an owner.
 #[derive(PartialEq, Eq)]
 enum Owner {
-    /// It is there, or nobody can tell.
+    /// Exists, or its absence cannot be proven.
     Solid,
-    /// It waits for its dependents to go.
+    /// Waits for its dependents (foreground deletion).
     Waiting,
-    /// It is gone.
+    /// Does not exist.
     Dangling,
 }
 
@@ -167,7 +167,7 @@ fn owner(client: &Client, dependent: &Value, reference: &Value) -> Owner {
     }
 }
 
-/// Deletes a dependent without owners, or removes the references to those that are gone.
+/// Deletes a dependent without owners, or removes its dangling references.
 fn collect(client: &Client, subject: &Subject, object: &Value, has_dependents: bool) {
     let states: Vec<(&Value, Owner)> = owners(object).iter().map(|r| (r, owner(client, object, r))).collect();
     if states.is_empty() {

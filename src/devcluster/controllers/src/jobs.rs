@@ -1,9 +1,10 @@
-//! Jobs: pods that finish, counted once each.
+//! Jobs: runs pods to completion and counts each one once.
 //!
-//! A finished pod is first listed in `uncountedTerminatedPods`, then loses its finalizer, then is a number; a Job ends
-//! in two steps, the criterion (`SuccessCriteriaMet`, `FailureTarget`) and, once no pod is left, the end.
+//! A finished pod is listed in `uncountedTerminatedPods`, loses its finalizer, and is then counted. A Job finishes in
+//! two steps: first the criterion (`SuccessCriteriaMet` or `FailureTarget`), then Complete or Failed when no pod is
+//! left.
 //!
-//! Deliberately absent: indexed completion, pod failure policies and the growing delay between retries.
+//! Not here: indexed completion, pod failure policies and backoff between retries.
 
 use std::time::Duration;
 
@@ -24,7 +25,7 @@ use devcluster_apiserver::verbs::delete::Propagation;
 
 const JOBS: &str = "jobs.batch";
 const SOURCE: &str = "job-controller";
-/// When the pod of a Job is tried again that could not be created.
+/// Delay before a retry after a pod was refused.
 const AGAIN: Duration = Duration::from_secs(1);
 const TRACKING: &str = "batch.kubernetes.io/job-tracking";
 const JOB_NAME: &str = "batch.kubernetes.io/job-name";
@@ -79,7 +80,7 @@ impl Controller for Jobs {
     }
 }
 
-/// Pods of Jobs that are gone or going lose the finalizer that nobody counts any more.
+/// Removes the tracking finalizer from pods of Jobs that are deleted or terminating.
 fn release_foreign_pods(client: &Client, subject: &Subject, job: Option<&Value>) {
     if job.is_some_and(|job| !is_terminating(job)) {
         return;
@@ -108,21 +109,21 @@ fn expire(client: &Client, subject: &Subject, job: &Value, queue: &mut Queue<'_>
     }
 }
 
-/// Seconds until `activeDeadlineSeconds` are over.
+/// Seconds until `activeDeadlineSeconds` is exceeded.
 fn deadline(client: &Client, job: &Value) -> Option<i64> {
     let limit = job["spec"]["activeDeadlineSeconds"].as_i64()?;
     let start: Timestamp = text(job, "/status/startTime").parse().ok()?;
     Some((limit + start.as_second() - client.now().as_second()).max(0))
 }
 
-/// The observed state of a Job.
+/// The observed state of a Job in one reconcile.
 struct Round<'a> {
     active: Vec<&'a Value>,
     terminating: usize,
-    /// Finished pods that are not listed as such yet, or listed and not counted.
+    /// Finished pods with the tracking finalizer.
     succeeded: Vec<&'a Value>,
     failed: Vec<&'a Value>,
-    /// Whether they are listed, so that this round counts them.
+    /// Whether `uncountedTerminatedPods` lists them, so that this reconcile counts them.
     listed: bool,
     suspended: bool,
 }
@@ -161,7 +162,7 @@ impl<'a> Round<'a> {
         count(job, "/status/failed") + i64::try_from(self.failed.len()).unwrap_or(0)
     }
 
-    /// The criterion that the Job has met: type, reason, message.
+    /// Returns the criterion that the Job met: type, reason, message.
     fn verdict(&self, client: &Client, job: &Value) -> Option<(&'static str, &'static str, &'static str)> {
         let done = self.succeeded_in_all(job);
         let complete = match job["spec"]["completions"].as_i64() {
@@ -225,7 +226,7 @@ impl<'a> Round<'a> {
         status
     }
 
-    /// Complete or Failed, once every pod has come to its end.
+    /// Sets Complete or Failed once no pod is left.
     fn end(&self, list: &mut Vec<Value>, status: &mut Value, now: &Value) {
         if !self.active.is_empty() || self.terminating > 0 {
             return;
@@ -239,8 +240,7 @@ impl<'a> Round<'a> {
         }
     }
 
-    /// What follows from the status that was just written: counted pods are released, spare ones deleted, missing
-    /// ones made.
+    /// Acts on the status that was just written: releases counted pods, deletes spare ones, creates missing ones.
     fn perform(&self, client: &Client, subject: &Subject, job: &Value) -> Result<(), Status> {
         if self.listed {
             for pod in self.succeeded.iter().chain(&self.failed) {
@@ -262,7 +262,7 @@ impl<'a> Round<'a> {
         if self.suspended || ending {
             for pod in &self.active {
                 if self.suspended {
-                    // As the Job controller does (`deleteJobPods`): a pod that it stops itself is no failed one.
+                    // A pod that the controller stops itself does not count as failed (`deleteJobPods`).
                     release(client, pod);
                 }
                 client.delete(&devcluster_apiserver::client::subject("pods", pod), pod, None, None);

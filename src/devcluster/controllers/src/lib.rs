@@ -1,20 +1,18 @@
-//! The controllers of an embedded Kubernetes cluster, with a simulated kubelet: the event log in, writes like any
-//! client's out.
+//! The controllers of an embedded Kubernetes cluster, and a simulated kubelet.
 //!
-//! Deployments, ReplicaSets, StatefulSets, DaemonSets, Jobs, CronJobs, autoscalers, disruption budgets, endpoints,
-//! quotas, garbage collection, namespaces, volumes, service bindings and Knative Serving, as far as they are needed to see a rollout. [`start`] runs all of
-//! them on an API server of [`devcluster_apiserver`].
+//! They cover Deployments, ReplicaSets, StatefulSets, DaemonSets, Jobs, CronJobs, autoscalers, disruption budgets,
+//! endpoints, quotas, garbage collection, namespaces, volumes, service bindings and Knative Serving, as far as a
+//! rollout needs them. [`start`] runs them on an API server of [`devcluster_apiserver`].
 //!
-//! One task reads the event log and lets every controller ([`controller`]) add the objects that an event concerns to
-//! the [`work_queue`]; then it reconciles one object after the other ([`controller_set`]). A reconcile reads the state
-//! of the world and brings it one step nearer to what it should be; whatever it writes comes back as an event. A
-//! controller is a file; a new one is a line in `controller_set`.
+//! One task ([`controller_set`]) reads the event log. Every controller ([`controller`]) enqueues the objects that an
+//! event concerns into the [`work_queue`]. The task then reconciles one object after the other; the writes come back as
+//! events. To add a controller, add a file and a line in `controller_set`.
 //!
-//! Invariant: controllers write through the verbs with their own manager names, so versions, events, ownership and
-//! generations are those of a real cluster.
-//! Invariant: an object may be reconciled at any time and any number of times; a reconcile decides from the state alone.
+//! Invariant: controllers write through the API's verbs with their own manager names. Versions, events, field ownership
+//! and generations are therefore those of a real cluster.
+//! Invariant: a reconcile decides from the state alone, so it may run at any time and any number of times.
 //!
-//! Deliberately absent: containers. Pods are simulated (`pods`), unless a kubelet runs them ([`devcluster_apiserver::kubelet`]).
+//! Not here: containers. Pods are simulated (`pods`) unless a kubelet runs them ([`devcluster_apiserver::kubelet`]).
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic))]
 #![expect(clippy::disallowed_methods, reason = "controllers are tasks, with a clock")]
 

@@ -1,4 +1,4 @@
-//! The life of namespaces: what each has from the start, and how its contents go before it does.
+//! Namespaces: creates their default objects, and deletes their contents before them.
 
 use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
@@ -12,15 +12,15 @@ use devcluster_apiserver::history::{Change, Event};
 use devcluster_apiserver::object::{conditions, is_terminating};
 use devcluster_apiserver::verbs::delete::Propagation;
 
-/// How long a namespace is seen terminating before its contents begin to go.
+/// How long a terminating namespace stays unchanged before its contents are deleted.
 const RESPITE: Duration = Duration::from_millis(100);
-/// How often a namespace is looked at that waits for finalizers.
+/// Interval of checks while finalizers hold a namespace.
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// Lets clients verify the API server; this one serves no TLS, so the text only has the form.
+/// Placeholder of a CA bundle. Each listener of this API server has its own self-signed certificate.
 const AUTHORITY: &str = "-----BEGIN CERTIFICATE-----\n-----END CERTIFICATE-----\n";
 
-/// Which namespaces are going.
+/// The controller of namespaces, with those that terminate.
 #[derive(Default)]
 pub(super) struct Namespaces {
     terminating: HashSet<String>,
@@ -59,7 +59,7 @@ impl Controller for Namespaces {
     }
 }
 
-/// The service account and the authority that every namespace has.
+/// Creates the default ServiceAccount and the CA ConfigMap of a namespace.
 fn furnish(client: &Client, namespace: &str) {
     let missing = |storage: &str, name: &str| client.get(&Subject::new(storage, namespace, name)).is_none();
     if missing("serviceaccounts", "default") {
@@ -75,7 +75,7 @@ fn furnish(client: &Client, namespace: &str) {
     }
 }
 
-/// Deletes what is in a namespace and then lets it go; false while something holds it.
+/// Deletes the contents of a namespace, then finalizes it. Returns false while objects remain.
 fn empty(client: &Client, subject: &Subject, namespace: &Value) -> bool {
     let name = subject.key.name();
     let mut remaining: BTreeMap<String, usize> = BTreeMap::new();
@@ -93,7 +93,7 @@ fn empty(client: &Client, subject: &Subject, namespace: &Value) -> bool {
             }
         }
     }
-    // A deletion may have changed the namespace's neighbours only; the namespace itself is as it was read.
+    // The deletions above did not change the namespace itself.
     let done = remaining.is_empty();
     let status = status(client, namespace, &remaining, &holding);
     if !client.set_status(CONTROLLER, subject, namespace, status) {

@@ -1,15 +1,13 @@
-//! Pods without containers: a scheduler that places them and a kubelet that pretends.
+//! Simulated pods: a scheduler that places them, and a kubelet that writes their status without containers.
 //!
-//! A pod is placed on the one node, runs, and is ready; one that does not restart has succeeded. What shall go wrong
-//! is said by the annotation `devcluster.dev/outcome` of the pod (or its template): `pending` (never placed),
-//! `never-ready`, `image-pull-backoff`, `crash-loop`, `exit:<code>`. [`faults`] finds what would fail on any node. A pod
-//! that asks for more than the node has is never placed.
+//! By default a pod is placed on the one node, runs and is ready; one that does not restart succeeds. The annotation
+//! `devcluster.dev/outcome` of the pod simulates another outcome: `pending` (never placed), `never-ready`,
+//! `image-pull-backoff`, `crash-loop` or `exit:<code>`. [`faults`] detects pods that would fail on any node. A pod that
+//! requests more than the node has is never placed. [`SimulatedOutcome`] sets how containers end.
 //!
-//! [`SimulatedOutcome`] says how containers end whose outcome is simulated.
-//!
-//! Deliberately absent: everything inside a pod; init containers are done at once. Pods that the node runs are only
-//! placed here, and those of another `schedulerName` or with scheduling gates are not. What becomes of a resize and of
-//! ephemeral containers is in [`devcluster_apiserver::kubelet::pod_parts`].
+//! Not here: containers; init containers complete immediately. Pods that the node runs are only placed here. Pods with
+//! another `schedulerName` or with scheduling gates are not placed. Resizes and ephemeral containers are in
+//! [`devcluster_apiserver::kubelet::pod_parts`].
 
 mod faults;
 mod image;
@@ -35,12 +33,12 @@ use devcluster_apiserver::object::{controller, count, is_terminating, text};
 /// How long a container takes to stop.
 const STOPPING: Duration = Duration::from_millis(50);
 
-/// Scheduler and kubelet.
+/// The simulated scheduler and kubelet.
 #[derive(Default)]
 pub(super) struct Pods {
-    /// The last simulated outcomes of pods, and when they were placed.
+    /// The last simulated outcome of each pod, with the pod's UID and the start of the simulation.
     simulated: HashMap<Subject, (String, Instant, SimulatedOutcome)>,
-    /// Pods that no node takes, until a node changes.
+    /// Unschedulable pods, retried when a node changes.
     waiting: HashSet<Subject>,
 }
 
@@ -98,8 +96,8 @@ impl Controller for Pods {
 }
 
 impl Pods {
-    /// How a pod fares whose outcome is simulated. Its time counts from the moment it was placed, whenever the outcome was
-    /// set.
+    /// Returns the present outcome of a pod with a simulated outcome. Its time counts from the first reconcile that
+    /// found one.
     fn simulated(&mut self, client: &Client, subject: &Subject, pod: &Value, queue: &mut Queue<'_>) -> Option<Outcome> {
         let uid = text(pod, "/metadata/uid");
         let known = self.simulated.get(subject).filter(|(known, _, _)| known == uid);
@@ -116,7 +114,7 @@ impl Pods {
     }
 }
 
-/// Whether a pod is to be placed here: by the scheduler that everybody has, and now.
+/// Whether the scheduler should place a pod now: it is the default scheduler's, and it has no gates.
 fn is_for_scheduler(pod: &Value) -> bool {
     let gated = pod["spec"]["schedulingGates"].as_array().is_some_and(|gates| !gates.is_empty());
     text(pod, "/spec/schedulerName") == "default-scheduler" && !gated
@@ -128,7 +126,7 @@ fn unschedulable(client: &Client, subject: &Subject, pod: &Value, why: &str) {
     client.set_status("kube-scheduler", subject, pod, status);
 }
 
-/// Reports why containers do not run as they should, and that the pod is simulated.
+/// Emits Events for faults, and for a simulated pod.
 fn report(client: &Client, pod: &Value, outcome: &Outcome) {
     if let Outcome::Faulty(faults) = outcome {
         for (reason, message) in faults.events(pod) {
@@ -151,7 +149,7 @@ fn place(client: &Client, subject: &Subject, pod: &Value) {
     }
 }
 
-/// Ends a terminating pod once its containers had time to stop.
+/// Deletes a terminating pod after its containers had time to stop.
 fn stop(client: &Client, subject: &Subject, pod: &Value, queue: &mut Queue<'_>) {
     let due: Option<jiff::Timestamp> = text(pod, "/metadata/deletionTimestamp").parse().ok();
     let grace = count(pod, "/metadata/deletionGracePeriodSeconds");
@@ -169,7 +167,7 @@ fn stop(client: &Client, subject: &Subject, pod: &Value, queue: &mut Queue<'_>) 
     }
 }
 
-/// The node that all pods run on.
+/// Creates the node that all pods run on.
 pub(super) fn register_node(client: &Client) {
     let subject = Subject::new("nodes", "", NODE);
     if client.get(&subject).is_some() {
@@ -225,6 +223,6 @@ pub(super) fn register_node(client: &Client) {
         "metadata": {"name": NODE},
         "spec": {"holderIdentity": NODE, "leaseDurationSeconds": 40, "renewTime": renewed},
     });
-    // The namespace is one of those that every cluster has from the start.
+    // The namespace is one of the initial objects.
     let _ = client.create("kubelet", "leases.coordination.k8s.io", "kube-node-lease", lease);
 }

@@ -1,9 +1,9 @@
-//! ResourceQuotas: what is allowed, and what is used of it.
+//! ResourceQuotas: recounts the usage when objects are deleted, finish or change.
 //!
-//! Admission charges what it lets in ([`devcluster_apiserver::quota`]); here it is counted again whenever something in a namespace
-//! with a quota goes, ends or changes, so that it is given back.
+//! Admission charges objects when it admits them ([`devcluster_apiserver::quota`]). This controller returns usage that
+//! is no longer needed.
 //!
-//! Invariant: what was just charged is not counted, because its object may not be stored yet.
+//! Invariant: a charge does not trigger a recount, because its object may not be stored yet.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -54,13 +54,13 @@ impl Controller for Quotas {
     }
 }
 
-/// Whether less may be used after this write, or whether it is about another quota.
+/// Whether a write may lower the usage, or changes a quota itself.
 fn may_give_back(event: &Event) -> bool {
     let (Some(old), Some(new)) = (&event.old, &event.new) else {
         return event.new.is_none() || &*event.storage == quota::STORAGE;
     };
     match &*event.storage {
-        // Admission writes what it charges to the status.
+        // Admission charges by a status write.
         quota::STORAGE => old.value()["spec"] != new.value()["spec"],
         "pods" => {
             let pod = new.value();

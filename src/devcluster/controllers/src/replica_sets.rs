@@ -1,4 +1,4 @@
-//! ReplicaSets: as many pods as wanted, and their counts.
+//! ReplicaSets: creates and deletes pods to match the desired replicas, and counts them.
 
 use std::time::Duration;
 
@@ -16,9 +16,9 @@ use devcluster_apiserver::store::Stored;
 
 const SETS: &str = "replicasets.apps";
 const SOURCE: &str = "replicaset-controller";
-/// Pods made in one look; their events bring the next.
+/// Maximum number of pods created by one reconcile. Their events trigger the next.
 const BURST: usize = 500;
-/// How long to wait after a pod was refused.
+/// Delay before a retry after a pod was refused.
 const RETRY: Duration = Duration::from_secs(1);
 
 /// The controller of ReplicaSets.
@@ -61,21 +61,21 @@ impl Controller for ReplicaSets {
     }
 }
 
-/// Whether a pod counts: neither finished nor going.
+/// Whether a pod counts: neither finished nor terminating.
 pub(super) fn is_active(pod: &Value) -> bool {
     !is_terminating(pod) && !matches!(text(pod, "/status/phase"), "Succeeded" | "Failed")
 }
 
-/// How many pods are available, and when the next one will be.
+/// The number of available pods, and the next time when it changes.
 pub(super) struct Availability {
-    /// Ready for `minReadySeconds`.
+    /// Pods that have been ready for `minReadySeconds`.
     pub(super) count: usize,
-    /// When to count again.
+    /// Delay until the next count.
     pub(super) next: Option<Duration>,
 }
 
 impl Availability {
-    /// Counts the pods of a workload.
+    /// Counts the available pods of a workload.
     pub(super) fn of(workload: &Value, pods: &[&Value], now: Timestamp) -> Self {
         let least = count(workload, "/spec/minReadySeconds");
         let mut found = Self { count: 0, next: None };
@@ -94,7 +94,7 @@ impl Availability {
     }
 }
 
-/// A pod from a template, owned by `owner`.
+/// Builds a pod from a template, owned by `owner`.
 pub(super) fn pod_from(template: &Value, owner: &Value) -> Value {
     let mut pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {}, "spec": template["spec"]});
     for field in ["labels", "annotations", "finalizers"] {
@@ -133,7 +133,7 @@ fn scale(client: &Client, set: &Value, live: &[&Value]) -> Result<(), Status> {
     Ok(())
 }
 
-/// The pods that can be spared: first those that are not placed, then not ready, then the youngest.
+/// Selects pods to delete: unplaced ones first, then unready ones, then the youngest.
 fn spare<'a>(live: &[&'a Value], number: usize) -> Vec<&'a Value> {
     let mut pods = live.to_vec();
     pods.sort_by_key(|pod| {
@@ -163,7 +163,7 @@ fn status(set: &Value, pods: &[&Value], live: &[&Value], available: usize) -> Va
     status
 }
 
-/// The conditions of a ReplicaSet: that a pod was refused, as it was first told, until none is.
+/// The conditions of a ReplicaSet. ReplicaFailure keeps the first refusal until no pod is refused.
 fn conditions_after(set: &Value, refusal: Option<&str>, now: &Value) -> Vec<Value> {
     let failed = |c: &Value| c["type"] == "ReplicaFailure";
     let known = conditions(set);

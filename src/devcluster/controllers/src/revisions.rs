@@ -1,4 +1,4 @@
-//! Names of templates, and ControllerRevisions: the numbered templates of StatefulSets and DaemonSets.
+//! Hashes of templates, and ControllerRevisions: the numbered templates of StatefulSets and DaemonSets.
 
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
@@ -9,14 +9,14 @@ use devcluster_apiserver::object::{controller_reference, text};
 
 const REVISIONS: &str = "controllerrevisions.apps";
 
-/// The name of a template: ten characters that make no words; another one after each collision.
+/// Hashes a template to ten characters without vowels. Each collision yields another hash.
 pub(super) fn hash(template: &Value, collisions: i64) -> String {
     const LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
     let digest = Sha256::digest(format!("{template}{collisions}"));
     digest.iter().take(10).map(|byte| char::from(LETTERS[usize::from(*byte) % LETTERS.len()])).collect()
 }
 
-/// The name of the revision of a workload's present template, recorded if it is new.
+/// Returns the revision name of a workload's current template, and records it if it is new.
 pub(super) fn of(client: &Client, workload: &Value) -> String {
     let template = &workload["spec"]["template"];
     let hash = hash(template, 0);
@@ -31,7 +31,7 @@ pub(super) fn of(client: &Client, workload: &Value) -> String {
             "metadata": {"name": name, "labels": labels, "ownerReferences": [controller_reference(workload)]},
             "data": {"spec": {"template": template}}, "revision": last + 1,
         });
-        // Another look makes it if this one could not.
+        // A failed create is retried by the next reconcile.
         let _ = client.create(CONTROLLER, REVISIONS, namespace, object);
     }
     name

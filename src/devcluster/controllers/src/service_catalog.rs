@@ -1,9 +1,9 @@
-//! Service instances become ready, and their bindings get Secrets with credentials, in both forms of the API: the service
-//! catalog's, and the later one of SAP's operator.
+//! Service bindings: makes service instances ready and gives their bindings Secrets with credentials.
 //!
-//! What a class and plan give is a row of [`FIXTURES`]. Nothing runs behind an instance.
+//! It serves two APIs: the service catalog's, and the later one of SAP's operator. [`FIXTURES`] defines the credentials
+//! of each class and plan. No service runs behind an instance.
 //!
-//! Deliberately absent: brokers, parameters, transforms of Secrets, and who uses a binding.
+//! Not here: brokers, parameters, transforms of Secrets, and uses of a binding.
 
 use std::collections::BTreeMap;
 
@@ -15,13 +15,13 @@ use devcluster_apiserver::client::{Client, Subject};
 use devcluster_apiserver::history::{Change, Event};
 use devcluster_apiserver::object::{is_terminating, text};
 
-/// The definitions of the kinds, and of those by which a binding is used, as a stream of YAML documents.
+/// CRDs of the served kinds and of the kinds that use a binding, as a stream of YAML documents.
 pub const DEFINITIONS: &str = include_str!("service_catalog/definitions.yaml");
 
-/// The manager of what is written here.
+/// Field manager of this controller's writes.
 const MANAGER: &str = "service-catalog-controller-manager";
 
-/// A class and plan, and what a binding to an instance of it says.
+/// A class and plan, with the credentials of its bindings.
 struct Fixture {
     class: &'static str,
     plan: &'static str,
@@ -41,7 +41,7 @@ const FIXTURES: [Fixture; 1] = [Fixture {
     },
 }];
 
-/// An instance.
+/// A service instance.
 struct Instance<'i> {
     namespace: &'i str,
     name: &'i str,
@@ -49,20 +49,20 @@ struct Instance<'i> {
 }
 
 impl Instance<'_> {
-    /// A password of its own, which only who knows its UID can tell.
+    /// A password derived from the instance's UID.
     fn password(&self) -> String {
         hex::encode(&Sha256::digest(format!("password of {}", self.uid))[..12])
     }
 }
 
-/// A form of the API.
+/// The names that one of the two APIs uses.
 struct Form {
     instances: &'static str,
     bindings: &'static str,
     api_version: &'static str,
-    /// Where an instance names its class and plan.
+    /// JSON pointers to an instance's class and plan.
     class: [&'static str; 2],
-    /// Where a binding names its instance.
+    /// JSON pointer to the name of a binding's instance.
     instance: &'static str,
 }
 
@@ -93,7 +93,7 @@ impl Form {
         FIXTURES.iter().find(|fixture| fixture.class == class && fixture.plan == plan)
     }
 
-    /// The status with what became of an object, now or when that was said first.
+    /// Returns the status with the outcome. A condition with an unchanged status keeps its transition time.
     fn status(&self, old: &Value, outcome: &Outcome, now: &Value) -> Value {
         let status = if outcome.is_ready { "True" } else { "False" };
         let said = &old["status"]["conditions"];
@@ -113,7 +113,7 @@ impl Form {
     }
 }
 
-/// What became of an instance or binding.
+/// The outcome of an instance or binding.
 struct Outcome {
     is_ready: bool,
     reason: &'static str,
@@ -130,7 +130,7 @@ impl Outcome {
     }
 }
 
-/// The catalog.
+/// The controller of service instances and bindings.
 pub(super) struct ServiceCatalog;
 
 impl Controller for ServiceCatalog {
@@ -188,14 +188,14 @@ fn provision(form: &Form, instance: &Value) -> Outcome {
     Outcome::failed("ReferencesNonexistentServiceClass", message)
 }
 
-/// Makes the Secret of a binding; `None` if the binding goes.
+/// Creates the Secret of a binding; `None` if the binding is deleted.
 fn bind(client: &Client, form: &Form, subject: &Subject, binding: &Value) -> Option<Outcome> {
     let (namespace, name) = (subject.key.namespace(), text(binding, form.instance));
     let instance = client.get(&Subject::new(form.instances, namespace, name)).filter(|one| !is_terminating(one));
     let Some(instance) = instance else {
         let conditions = binding["status"]["conditions"].as_array().into_iter().flatten();
         if conditions.into_iter().any(|one| one["type"] == "Ready" && one["status"] == "True") {
-            // Its instance is gone, and it goes with it.
+            // The instance is deleted, so its binding is deleted, too.
             client.delete(subject, binding, None, None);
             return None;
         }
@@ -220,7 +220,7 @@ fn data(credentials: &[(&'static str, String)]) -> BTreeMap<String, String> {
     credentials.iter().map(|(key, value)| ((*key).to_owned(), value.clone())).collect()
 }
 
-/// The keys of the later form.
+/// The Secret's data in the later API.
 fn later_data(
     binding: &Value,
     fixture: &Fixture,
@@ -243,7 +243,7 @@ fn later_data(
     all
 }
 
-/// Writes the Secret of a binding, unless it has one. One that nobody owns becomes its own, with the values that it has.
+/// Creates the Secret of a binding unless it exists. An unowned Secret is adopted and keeps its values.
 fn inject(client: &Client, form: &Form, binding: &Value, data: BTreeMap<String, String>) -> Result<(), String> {
     let (namespace, own) = (text(binding, "/metadata/namespace"), text(binding, "/metadata/name"));
     let name = Some(text(binding, "/spec/secretName")).filter(|name| !name.is_empty()).unwrap_or(own);

@@ -1,7 +1,7 @@
-//! How the containers of a simulated pod end whose outcome a test has set (see [`devcluster_apiserver::fault_injection::Simulation`]).
+//! Outcomes of containers that a test has set ([`devcluster_apiserver::fault_injection::Simulation`]).
 //!
-//! Init containers that succeed do so at once; the first that fails ends the pod. Otherwise the pod ends when the last
-//! of the containers with a simulated outcome does.
+//! Init containers that succeed do so immediately; the first that fails ends the pod. Otherwise the pod ends with the
+//! last of its containers with a simulated outcome.
 
 use std::time::Duration;
 
@@ -14,9 +14,9 @@ use devcluster_apiserver::object::text;
 /// The simulated outcome of a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct SimulatedOutcome {
-    /// When the pod comes to its end, after it was placed.
+    /// Time from the start of the simulation to the pod's end.
     pub(super) after: Duration,
-    /// Whether an init container fails, so that the others never start.
+    /// Whether an init container fails, so that the main containers never start.
     pub(super) init_fails: bool,
     ends: Vec<End>,
 }
@@ -31,14 +31,14 @@ struct End {
 /// The outcome of one container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Fate<'a> {
-    /// It ends with a code and a message.
+    /// It exits with a code and a termination message.
     Ends(i64, Option<&'a str>),
-    /// It is never started.
+    /// It never starts.
     Waits,
 }
 
 impl SimulatedOutcome {
-    /// That of a pod's containers; `None` when none has one.
+    /// Returns the simulated outcome of a pod; `None` if no container has one.
     pub(super) fn of(client: &Client, pod: &Value) -> Option<Self> {
         let simulated = |list: &str| -> Vec<(End, Duration)> {
             let containers = pod["spec"][list].as_array().into_iter().flatten();
@@ -58,12 +58,12 @@ impl SimulatedOutcome {
         Some(Self { after, init_fails, ends })
     }
 
-    /// The exit code that decides about the pod.
+    /// Exit code of the pod: the first that is not 0.
     pub(super) fn code(&self) -> i64 {
         self.ends.iter().map(|end| end.code).find(|code| *code != 0).unwrap_or(0)
     }
 
-    /// The outcome of a container of a terminated pod.
+    /// The outcome of a container of a finished pod.
     pub(super) fn fate(&self, name: &str, init: bool) -> Fate<'_> {
         let own = self.ends.iter().find(|end| end.container == name);
         let failed = self.ends.iter().position(|end| end.code != 0);

@@ -1,4 +1,4 @@
-//! StatefulSets: numbered pods with volumes of their own, one after the other.
+//! StatefulSets: numbered pods with their own volumes, created in order.
 
 use serde_json::{Value, json};
 
@@ -55,7 +55,8 @@ fn ordinal(pod: &Value) -> i64 {
     text(pod, "/metadata/name").rsplit('-').next().and_then(|n| n.parse().ok()).unwrap_or(i64::MAX)
 }
 
-/// One step: a missing pod, a spare one, or one of an old revision. In order, each waits for the ones before it.
+/// Takes one step: creates a missing pod, deletes a spare one, or replaces an outdated one. Ordered pods wait for each
+/// other.
 fn step(client: &Client, set: &Value, pods: &[Value], revision: &str) {
     let first = count(set, "/spec/ordinals/start");
     let end = first + count(set, "/spec/replicas");
@@ -83,7 +84,7 @@ fn step(client: &Client, set: &Value, pods: &[Value], revision: &str) {
     update(client, set, pods, revision);
 }
 
-/// Replaces the last pod of an old revision, when all are ready and the strategy asks for it.
+/// Replaces the last outdated pod if all pods are ready (strategy RollingUpdate).
 fn update(client: &Client, set: &Value, pods: &[Value], revision: &str) {
     if text(set, "/spec/updateStrategy/type") != "RollingUpdate" || pods.iter().any(|pod| !is_true(pod, "Ready")) {
         return;
@@ -168,7 +169,7 @@ fn status(set: &Value, live: &[&Value], revision: &str, available: usize) -> Val
     };
     let wanted = usize::try_from(count(set, "/spec/replicas")).unwrap_or(0);
     let ready = live.iter().filter(|pod| is_true(pod, "Ready")).count();
-    // Once every pod is updated and ready, the new revision is the current one.
+    // The new revision becomes current when every pod is updated and ready.
     let current = if updated == wanted && ready == wanted { revision } else { before };
     let of_current = live.iter().filter(|pod| pod["metadata"]["labels"][HASH] == current).count();
     let mut status = json!({

@@ -1,4 +1,4 @@
-//! PersistentVolumeClaims get a volume at once; neither goes while it is in use.
+//! PersistentVolumeClaims: provisions and binds volumes, and protects volumes and claims that are in use.
 
 use serde_json::{Value, json};
 
@@ -13,7 +13,7 @@ const VOLUMES: &str = "persistentvolumes";
 const CLAIM: &str = "kubernetes.io/pvc-protection";
 const VOLUME: &str = "kubernetes.io/pv-protection";
 
-/// The provisioner, the binder and the finalizers of storage.
+/// The provisioner, the binder and the protection finalizers.
 pub(super) struct Volumes;
 
 impl Controller for Volumes {
@@ -50,7 +50,7 @@ impl Controller for Volumes {
     }
 }
 
-/// The claims that a pod mounts.
+/// Names of the claims that a pod mounts.
 fn claims(pod: &Value) -> impl Iterator<Item = &str> {
     let volumes = pod["spec"]["volumes"].as_array().into_iter().flatten();
     volumes.filter_map(|volume| volume["persistentVolumeClaim"]["claimName"].as_str())
@@ -69,14 +69,14 @@ fn let_go(client: &Client, subject: &Subject, object: &Value) {
     }
 }
 
-/// The live claim that a volume is bound to.
+/// Returns the existing claim that a volume is bound to.
 fn claim_of(client: &Client, volume: &Value) -> Option<std::sync::Arc<Value>> {
     let reference = &volume["spec"]["claimRef"];
     let claim = client.get(&Subject::new(CLAIMS, text(reference, "/namespace"), text(reference, "/name")))?;
     (claim["metadata"]["uid"] == reference["uid"]).then_some(claim)
 }
 
-/// Makes the volume of a claim and binds both.
+/// Creates the volume of a claim and binds both.
 fn bind(client: &Client, subject: &Subject, claim: &Value) {
     let name = match text(claim, "/spec/volumeName") {
         "" => format!("pvc-{}", text(claim, "/metadata/uid")),
@@ -114,7 +114,7 @@ fn bind(client: &Client, subject: &Subject, claim: &Value) {
     client.set_status(CONTROLLER, subject, claim, status);
 }
 
-/// A volume is bound while its claim is there; a provisioned one goes with it.
+/// Sets the phase of a volume. A released volume with the policy Delete is deleted.
 fn follow_claim(client: &Client, subject: &Subject, volume: &Value) {
     let claimed = !volume["spec"]["claimRef"]["uid"].is_null();
     let phase = match (claimed, claim_of(client, volume).is_some()) {

@@ -1,13 +1,13 @@
-//! Which objects are to be reconciled, by which controller, and when.
+//! The work queue: objects to reconcile, by controller and time.
 //!
-//! Invariant: an object is in a controller's queue once, at the earliest of the times that were asked for.
+//! Invariant: each controller has an object at most once in the queue, at the earliest requested time.
 
 use std::collections::{BTreeSet, HashMap};
 use std::time::Instant;
 
 use devcluster_apiserver::client::Subject;
 
-/// The reconciles to come, of all controllers.
+/// The pending reconciles of all controllers.
 #[derive(Default)]
 pub(super) struct WorkQueue {
     order: BTreeSet<(Instant, usize, Subject)>,
@@ -15,7 +15,7 @@ pub(super) struct WorkQueue {
 }
 
 impl WorkQueue {
-    /// Adds an object, unless it is in the queue for an earlier time.
+    /// Enqueues an object unless it is already due earlier.
     pub(super) fn add(&mut self, controller: usize, subject: Subject, at: Instant) {
         let key = (controller, subject);
         if let Some(known) = self.times.get(&key) {
@@ -28,7 +28,7 @@ impl WorkQueue {
         self.times.insert(key, at);
     }
 
-    /// Takes the first object whose time has come.
+    /// Takes the first object that is due.
     pub(super) fn take_due(&mut self, now: Instant) -> Option<(usize, Subject)> {
         if self.order.first()?.0 > now {
             return None;
@@ -38,7 +38,7 @@ impl WorkQueue {
         Some((controller, subject))
     }
 
-    /// When the next object is due.
+    /// Time of the next due object.
     pub(super) fn next_due(&self) -> Option<Instant> {
         self.order.first().map(|(at, _, _)| *at)
     }

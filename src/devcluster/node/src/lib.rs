@@ -1,14 +1,12 @@
 //! A node of an embedded Kubernetes cluster: pods as processes of this machine, an image registry, and a gateway.
 //!
-//! [`Node`] is a kubelet for [`devcluster_apiserver`]: it follows the event log, runs the containers of the pods whose
-//! images it has ([`pods`]), and answers for their logs and for commands in them. [`registry`] keeps images as OCI image
-//! layouts and serves the OCI distribution API beside the Kubernetes API.
-//!
-//! [`gateway`] leads requests from outside to its Services.
+//! [`Node`] is a kubelet for [`devcluster_apiserver`]. It runs the containers of pods whose images it has ([`pods`]),
+//! and serves their logs and commands in them. [`registry`] stores images as OCI image layouts and serves the OCI
+//! distribution API beside the Kubernetes API. [`gateway`] routes external requests to Services.
 //!
 //! Invariant: no process outlives the node.
 //!
-//! Deliberately absent: namespaces, cgroups, users and the other walls of a container, and other registries.
+//! Not here: isolation of containers (namespaces, cgroups, users), and other registries.
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods))]
 
 pub mod gateway;

@@ -1,4 +1,4 @@
-//! ServiceAccounts: their tokens, and who their bearers are.
+//! ServiceAccounts: their tokens, and the users that the tokens authenticate.
 
 use base64::Engine as _;
 use reqwest::Method;
@@ -9,7 +9,7 @@ use crate::world::{World, claim};
 const REVIEWS: &str = "/apis/authentication.k8s.io/v1/tokenreviews";
 const SELF: &str = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
 
-/// A token of a new ServiceAccount.
+/// Creates a ServiceAccount and returns a token of it.
 pub(crate) async fn token(w: &World, name: &str) -> String {
     let accounts = w.path("v1", "serviceaccounts");
     w.post(&accounts, json!({"metadata": {"name": name}})).await.code(201);
@@ -98,7 +98,7 @@ fn a_token_ends_with_its_account() {
         let token = token(w, "a").await;
         w.bear(&token, Method::POST, SELF, json!({})).await.code(201);
         w.delete(&format!("{}/a", w.path("v1", "serviceaccounts")), json!({})).await.code(200);
-        // A real server remembers for some seconds whom it has let in.
+        // A real server caches successful authentications for some seconds.
         let deadline = tokio::time::Instant::now() + std::time::Duration::from_secs(30);
         while w.bear(&token, Method::POST, SELF, json!({})).await.code != 401 {
             assert!(tokio::time::Instant::now() < deadline, "the token of a deleted account is refused");

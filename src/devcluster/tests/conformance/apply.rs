@@ -1,4 +1,4 @@
-//! Server-side apply and the bookkeeping of field managers.
+//! Server-side apply and managed fields.
 
 use serde_json::{Value, json};
 
@@ -384,7 +384,7 @@ fn applying_nothing_but_the_name_gives_up_everything() {
         assert_eq!(left["metadata"]["annotations"], Value::Null);
         assert!(rv(&left) > rv(&made));
         assert_eq!(w.get(&w.maps("a")).await.ok(), left);
-        // Once more is nothing.
+        // Applying the same again changes nothing.
         assert_eq!(rv(&w.apply(&w.maps("a"), "m1", head()).await.code(200).body), rv(&left));
     });
 }
@@ -434,7 +434,7 @@ fn applying_less_of_a_deployment_gives_up_the_rest() {
         assert_eq!(fields(&left, "m1", "Apply"), Value::Null);
         assert_eq!(left["spec"]["replicas"], 1);
         assert_eq!(left["metadata"]["labels"], Value::Null);
-        // What the creator owns stays.
+        // Fields of the creator are kept.
         assert_eq!(left["spec"]["template"]["spec"]["containers"][0]["name"], "c");
     });
 }

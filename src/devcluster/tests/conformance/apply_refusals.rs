@@ -1,4 +1,4 @@
-//! Configurations that server-side apply refuses, and those that it takes where one would not expect it.
+//! Configurations that server-side apply refuses, and unusual ones that it accepts.
 
 use serde_json::json;
 

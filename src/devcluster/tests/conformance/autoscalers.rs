@@ -1,11 +1,11 @@
-//! HorizontalPodAutoscalers: what they do and say without metrics.
+//! HorizontalPodAutoscalers: their actions and status without metrics.
 
 use serde_json::{Value, json};
 
 use crate::patches::deployment;
 use crate::world::{Answer, World, claim, reason, timeless};
 
-/// Why no metric can be had where nothing serves `metrics.k8s.io`.
+/// The message if no API serves `metrics.k8s.io`.
 const NO_METRICS: &str = "failed to get cpu utilization: unable to get metrics for resource cpu: unable to fetch metrics from resource metrics API: the server could not find the requested resource (get pods.metrics.k8s.io)";
 
 fn autoscaler(name: &str, api_version: &str, kind: &str) -> Value {
@@ -18,7 +18,7 @@ fn autoscaler(name: &str, api_version: &str, kind: &str) -> Value {
     })
 }
 
-/// A Deployment with so many replicas and an autoscaler of it.
+/// Creates a Deployment with these replicas and its autoscaler.
 async fn scaled(w: &World, replicas: i64) {
     let mut body = deployment("d");
     body["spec"]["replicas"] = replicas.into();
@@ -27,7 +27,7 @@ async fn scaled(w: &World, replicas: i64) {
     w.post(&path, autoscaler("d", "apps/v1", "Deployment")).await.code(201);
 }
 
-/// The status of an autoscaler once a condition has this reason, without times.
+/// Waits until a condition of an autoscaler has this reason. Returns the status without times.
 async fn status(w: &World, name: &str, kind: &str, why: &str) -> Value {
     let path = w.path("autoscaling/v2", &format!("horizontalpodautoscalers/{name}"));
     let told = |a: &Answer| reason(&a.body, kind) == why;
@@ -67,7 +67,7 @@ fn an_autoscaler_says_that_it_has_no_metrics() {
     });
 }
 
-/// Scales from these replicas to those for this reason.
+/// Checks that the autoscaler scales from these replicas to those for this reason.
 async fn brings(w: &World, from: i64, to: i64, why: &str) {
     scaled(w, from).await;
     let path = w.path("apps/v1", "deployments/d");
@@ -126,7 +126,7 @@ fn two_autoscalers_of_the_same_pods_are_both_refused() {
             let message =
                 conditions.iter().find(|c| c["type"] == "ScalingActive").unwrap()["message"].as_str().unwrap();
             let event = w.event("HorizontalPodAutoscaler", name, "AmbiguousSelector").await;
-            // The order of the names is another one each time.
+            // The order of the names is random.
             for message in [message, event["message"].as_str().expect("an event has a message")] {
                 let (selector, names) =
                     message.split_once(" are controlled by multiple HPAs: [").expect("it names them");

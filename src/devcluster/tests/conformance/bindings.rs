@@ -1,4 +1,4 @@
-//! Bindings: whoever places pods tells the server so with one, on the pod or beside it.
+//! Bindings: a scheduler places a pod by one, through `pods/binding` or `bindings`.
 
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -7,12 +7,12 @@ use crate::accounts::token;
 use crate::connections::{core, refused, refusing};
 use crate::world::{World, claim, condition, managers};
 
-/// A pod that no scheduler looks at.
+/// Creates a pod that no scheduler places.
 pub(crate) async fn unplaced(w: &World, name: &str) -> Value {
     unplaced_with(w, name, json!({})).await
 }
 
-/// The same with more in its spec.
+/// The same with more fields of the spec.
 pub(crate) async fn unplaced_with(w: &World, name: &str, more: Value) -> Value {
     let mut pod = json!({
         "metadata": {"name": name},
@@ -24,7 +24,7 @@ pub(crate) async fn unplaced_with(w: &World, name: &str, more: Value) -> Value {
     w.post(&w.path("v1", "pods"), pod).await.code(201).body
 }
 
-/// The name of a node of the cluster.
+/// Returns the name of a node.
 async fn node(w: &World) -> String {
     let nodes = w.get("/api/v1/nodes?limit=1").await.ok();
     nodes["items"][0]["metadata"]["name"].as_str().expect("a cluster has a node").to_owned()
@@ -102,7 +102,7 @@ fn a_pod_of_another_scheduler_or_with_a_gate_waits() {
                 &json!("Scheduling is blocked due to non-empty scheduling gates")
             )
         );
-        // What is placed after them shows that the scheduler has passed them over.
+        // A pod that is placed later shows that the scheduler ignored the others.
         let pod = json!({"metadata": {"name": "p"}, "spec": {"terminationGracePeriodSeconds": 0, "containers": [{"name": "c", "image": "nginx:1"}]}});
         w.post(&w.path("v1", "pods"), pod).await.code(201);
         let placed = |a: &crate::world::Answer| a.body["spec"]["nodeName"].is_string();
@@ -244,7 +244,7 @@ fn webhooks_judge_bindings() {
 }
 
 #[test]
-fn who_may_not_bind_is_told_so() {
+fn a_user_without_the_right_to_bind_is_refused() {
     claim(async |w| {
         unplaced(w, "p").await;
         let token = token(w, "a").await;

@@ -5,9 +5,9 @@ use std::sync::OnceLock;
 use base64::Engine as _;
 use serde_json::Value;
 
-/// Where the API server is and how to talk to it.
+/// URL and credentials of the API server.
 pub(crate) struct Cluster {
-    /// `http://127.0.0.1:1234`, without a slash at the end.
+    /// For example `http://127.0.0.1:1234`, without a final slash.
     pub(crate) url: String,
     token: Option<String>,
     authority: Option<Vec<u8>>,
@@ -17,7 +17,7 @@ pub(crate) struct Cluster {
 static CLUSTER: OnceLock<Cluster> = OnceLock::new();
 
 impl Cluster {
-    /// The one cluster of this run.
+    /// Returns the cluster of this test run.
     pub(crate) fn get() -> &'static Self {
         CLUSTER.get_or_init(|| {
             let _ = rustls::crypto::ring::default_provider().install_default();
@@ -28,21 +28,21 @@ impl Cluster {
         })
     }
 
-    /// A client without credentials.
+    /// Builds a client without credentials.
     pub(crate) fn stranger(&self) -> reqwest::Client {
         self.builder().build().expect("the client can be built")
     }
 
     fn builder(&self) -> reqwest::ClientBuilder {
         let builder = reqwest::Client::builder().user_agent("conformance/1.0").no_proxy();
-        // A claim is about each answer, and not about where it leads.
+        // Claims are about each response, including redirects.
         let builder = builder.redirect(reqwest::redirect::Policy::none());
         let Some(authority) = &self.authority else { return builder };
         let certificates = reqwest::Certificate::from_pem_bundle(authority).expect("the kubeconfig's CA is PEM");
         builder.tls_certs_only(certificates)
     }
 
-    /// A client with the cluster's credentials.
+    /// Builds a client with the cluster's credentials.
     pub(crate) fn client(&self) -> reqwest::Client {
         let mut builder = self.builder();
         if let Some(token) = &self.token {
@@ -86,7 +86,7 @@ impl Cluster {
     }
 }
 
-/// Starts the embedded cluster on a thread of its own, for the rest of the run.
+/// Starts the embedded cluster on its own thread, for the whole test run.
 fn embedded() -> String {
     let (send, receive) = std::sync::mpsc::channel();
     std::thread::spawn(move || {

@@ -1,4 +1,4 @@
-//! Match conditions of webhooks: which expressions are accepted, and what they keep from being called.
+//! Match conditions of webhooks: accepted expressions, and the requests that they exclude.
 
 use serde_json::{Value, json};
 
@@ -13,7 +13,7 @@ fn conditions(expressions: &[&str]) -> Value {
     expressions.iter().enumerate().map(one).collect()
 }
 
-/// A world with one validating webhook that has these conditions; they count once the webhook `/v` beside it is asked.
+/// Configures a validating webhook with these conditions and waits until the unconditional webhook `/v` is called.
 async fn conditioned(w: &World, policy: &str, expressions: &[&str]) -> Hooks {
     let hooks = Hooks::start(|_, review| allow(review, json!({})));
     let mut hook = hooks.hook(w, "c");
@@ -24,7 +24,7 @@ async fn conditioned(w: &World, policy: &str, expressions: &[&str]) -> Hooks {
     hooks
 }
 
-/// What becomes of a ConfigMap `x` with this data, and how often the webhook was asked about it.
+/// Creates a ConfigMap `x` by a dry run. Returns the answer and the number of webhook calls.
 async fn tried(w: &World, hooks: &Hooks, data: Value) -> (Answer, usize) {
     hooks.forget();
     let answer = w.post(&w.maps("?dryRun=All"), labelled("x", data)).await;
@@ -113,7 +113,7 @@ fn failures_of_conditions_have_their_words() {
     });
 }
 
-/// Waits until no condition counts any more.
+/// Waits until the configuration has no effect any more.
 async fn settled_without(w: &World, done: impl Fn(&Answer) -> bool) {
     let deadline = tokio::time::Instant::now() + std::time::Duration::from_secs(30);
     while !done(&w.post(&w.maps("?dryRun=All"), labelled("settling", json!({"k": "v"}))).await) {
@@ -132,7 +132,7 @@ fn conditions_can_ask_what_somebody_may_do() {
             "!authorizer.serviceAccount('default', 'nobody').group('').resource('secrets').check('list').allowed()",
             "authorizer.group('apps').resource('deployments').subresource('scale').name('d').check('get').errored() == false",
         ];
-        // Each of them costs so much that a real server does not evaluate three in one expression.
+        // The cost of each expression is high: a real server would refuse three of them in one.
         let hooks = conditioned(w, "Fail", &expressions).await;
         let (answer, asked) = tried(w, &hooks, json!({"k": "v"})).await;
         assert_eq!((answer.code, asked), (201, 1), "{}", answer.text);

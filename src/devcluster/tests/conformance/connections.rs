@@ -1,4 +1,4 @@
-//! Connections to pods, evictions and tokens: who may ask for them, and what webhooks are told of them.
+//! Connections to pods, evictions and tokens: permissions, and the requests that webhooks receive.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::hooks::configure;
 use crate::webhook::{Hooks, allow, respond};
 use crate::world::{World, claim};
 
-/// Refuses everything at its path, and says so.
+/// Configures a webhook that refuses every matching request.
 pub(crate) async fn refusing(w: &World, operations: Value, resources: Value) -> Hooks {
     let hooks = Hooks::start(|_, review| {
         respond(&json!({"uid": review["request"]["uid"], "allowed": false, "status": {"message": "no", "code": 409}}))
@@ -22,7 +22,7 @@ pub(crate) async fn refusing(w: &World, operations: Value, resources: Value) -> 
     hooks
 }
 
-/// Asks until the webhook refuses; answers with what it was told.
+/// Repeats a request until the webhook refuses it. Returns the request that the webhook received.
 pub(crate) async fn refused(w: &World, hooks: &Hooks, method: Method, path: &str, body: Value) -> Value {
     let deadline = tokio::time::Instant::now() + Duration::from_secs(30);
     let body = if body.is_null() { String::new() } else { body.to_string() };
@@ -168,14 +168,14 @@ fn a_webhook_for_namespaced_resources_leaves_others_alone() {
             let asked = hooks.asked_at(path);
             asked.iter().map(|a| a.request()["resource"]["resource"].as_str().unwrap().to_owned()).collect()
         };
-        // A namespace is judged by its own labels.
+        // For a namespace, the selector matches its own labels.
         assert!(of("/v").contains(&"namespaces".to_owned()) && !of("/v").contains(&"configmaps".to_owned()));
         assert!(of("/n").contains(&"configmaps".to_owned()) && !of("/n").contains(&"namespaces".to_owned()));
     });
 }
 
 #[test]
-fn who_may_only_get_a_connection_may_not_have_it() {
+fn a_user_who_may_only_get_a_connection_is_refused() {
     claim(async |w| {
         let token = token(w, "a").await;
         let user = format!("system:serviceaccount:{}:a", w.ns);
@@ -195,7 +195,7 @@ fn who_may_only_get_a_connection_may_not_have_it() {
                 "pods \"p\" is forbidden: User \"{user}\" cannot create resource \"{part}\" in API group \"\" in the namespace \"{}\"",
                 w.ns
             );
-            // The pod does not exist: whoever may not connect is not told, nor why.
+            // The pod does not exist, but an unauthorized user must not learn that.
             let get = w.bear(&token, Method::GET, &path, Value::Null).await;
             get.refused(403, "Forbidden", "pods \"p\" is forbidden: ");
             w.bear(&token, Method::POST, &path, Value::Null).await.refused(403, "Forbidden", &why);

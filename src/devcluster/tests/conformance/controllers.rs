@@ -1,4 +1,4 @@
-//! The status of workloads, in full.
+//! The complete status of workloads.
 
 use serde_json::{Value, json};
 

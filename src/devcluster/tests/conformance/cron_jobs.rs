@@ -1,10 +1,10 @@
-//! CronJobs: the Jobs that they make, and what they remember of them.
+//! CronJobs: the Jobs that they create, and their status.
 
 use serde_json::{Value, json};
 
 use crate::world::{Answer, World, claim};
 
-/// A CronJob that is due every second; a Job's name holds the minute, so that there is one a minute.
+/// A CronJob that is due every second. The name of a Job contains the minute, so there is one Job per minute.
 fn cron(name: &str, outcome: &str) -> Value {
     let pod = json!({
         "metadata": {"annotations": {"devcluster.dev/outcome": outcome}},
@@ -47,7 +47,7 @@ fn a_cron_job_makes_jobs_and_remembers_the_last() {
     });
 }
 
-/// Minutes since 1970 of a time.
+/// Converts a time to minutes since 1970.
 fn jiff_minutes(time: &str) -> i64 {
     time.parse::<jiff::Timestamp>().unwrap().as_second() / 60
 }

@@ -1,4 +1,4 @@
-//! Defaults of every built-in kind: what a recorded server made of the least that can be sent.
+//! Defaults of every built-in kind: compares minimal objects with recordings of a real server.
 
 use serde_json::{Value, json};
 
@@ -8,7 +8,7 @@ fn recorded() -> serde_json::Map<String, Value> {
     serde_json::from_str(include_str!("../../apiserver/tests/data/defaults.json")).expect("the recording is JSON")
 }
 
-/// The collection of a kind, for a dry run.
+/// Returns the path of a kind's collection for a dry run.
 async fn collection(w: &World, api_version: &str, kind: &str) -> String {
     let root = if api_version.contains('/') { "apis" } else { "api" };
     let list = w.get(&format!("/{root}/{api_version}")).await.ok();
@@ -24,7 +24,7 @@ async fn collection(w: &World, api_version: &str, kind: &str) -> String {
     format!("{path}?dryRun=All")
 }
 
-/// The object without what differs from run to run.
+/// Removes run-specific values from an object.
 fn comparable(object: &Value, ns: &str) -> Value {
     let uid = object["metadata"]["uid"].as_str().unwrap_or("69a29baf-51d9-4970-9c53-b2a215701e85").to_owned();
     let text = object.to_string().replace(&uid, "UID").replace(ns, "NS").replace("\"t1\"", "\"NS\"");
@@ -41,7 +41,7 @@ fn comparable(object: &Value, ns: &str) -> Value {
     if object["kind"] == "Pod" {
         for volume in object["spec"]["volumes"].as_array_mut().into_iter().flatten().filter(|v| tokens(&v["name"])) {
             volume["name"] = "kube-api-access".into();
-            // The recorded server adds another source to those of every cluster.
+            // The recorded server adds a non-standard source.
             volume["projected"]["sources"].as_array_mut().unwrap().truncate(3);
         }
         for container in object["spec"]["containers"].as_array_mut().into_iter().flatten() {

@@ -349,7 +349,7 @@ fn a_second_version_shows_the_same_objects() {
 }
 
 #[test]
-fn what_a_served_definition_is_does_not_change() {
+fn the_identity_of_a_served_definition_does_not_change() {
     claim(async |w| {
         let custom = w.custom(json!({"type": "object"}), json!({})).await;
         for (patch, field, value) in [

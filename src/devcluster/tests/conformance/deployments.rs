@@ -1,4 +1,4 @@
-//! Deployments: what becomes of their sets and pods.
+//! Deployments: their ReplicaSets and pods.
 
 use std::collections::BTreeSet;
 
@@ -134,7 +134,7 @@ fn scaling_follows_the_scale_endpoint() {
 }
 
 #[test]
-fn a_number_scaled_to_zero_is_nobodys_and_stays_so() {
+fn a_count_scaled_to_zero_has_no_manager_and_stays_so() {
     claim(async |w| {
         let path = format!("{}/d", w.path("apps/v1", "deployments"));
         let mut body = deployment("d");
@@ -156,7 +156,7 @@ fn a_number_scaled_to_zero_is_nobodys_and_stays_so() {
         let of = |who: &str| Some((json!(who), json!("apps/v1"), json!("scale"), false));
         let maker = Some((json!("maker"), json!("apps/v1"), Value::Null, true));
         assert_eq!(found, [maker, of("a"), of("b"), of("b"), None, None, None, None]);
-        // An update of the whole gives it an owner again.
+        // An update of the Deployment itself makes its manager the owner again.
         w.merge(&format!("{path}?fieldManager=d"), json!({"spec": {"replicas": 0}})).await.code(200);
         assert!(managers(&w.get(&path).await.ok()).contains(&"d/Update".to_owned()));
         w.delete(&path, json!({"propagationPolicy": "Background"})).await;

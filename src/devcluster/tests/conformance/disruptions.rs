@@ -13,7 +13,7 @@ fn budget(name: &str, limit: Value) -> Value {
     body
 }
 
-/// Two ready pods of a Deployment.
+/// Creates a Deployment with two pods and waits until they are ready.
 async fn two_pods(w: &World) -> Vec<String> {
     let mut body = deployment("d");
     body["spec"]["replicas"] = 2.into();
@@ -25,7 +25,8 @@ async fn two_pods(w: &World) -> Vec<String> {
     names.map(ToOwned::to_owned).collect()
 }
 
-/// The status of a budget once it has seen its last change and counts so many healthy pods, without times.
+/// Waits until a budget has observed its generation and counts this many healthy pods. Returns the status without
+/// times.
 async fn status(w: &World, name: &str, healthy: i64) -> Value {
     let path = w.path("policy/v1", &format!("poddisruptionbudgets/{name}"));
     let seen = |a: &Answer| {

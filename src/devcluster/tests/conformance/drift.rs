@@ -1,4 +1,4 @@
-//! What a GitOps agent relies on when it looks for drift.
+//! Behaviour that a GitOps agent relies on to detect drift.
 
 use serde_json::{Value, json};
 
@@ -83,7 +83,7 @@ fn reordering_a_keyed_list_keeps_ownership_and_counts_a_generation() {
 }
 
 #[test]
-fn what_others_add_is_theirs_and_no_drift() {
+fn additions_of_other_managers_are_theirs_and_no_drift() {
     claim(async |w| {
         let (path, _) = applied(w, &deployment("d")).await;
         let patch = json!({
@@ -99,7 +99,7 @@ fn what_others_add_is_theirs_and_no_drift() {
 }
 
 #[test]
-fn a_removed_item_leaves_our_entry_and_nobody_is_named() {
+fn a_removed_item_leaves_our_entry_and_no_author() {
     claim(async |w| {
         let (path, _) = applied(w, &deployment("d")).await;
         let patch = json!([{"op": "remove", "path": "/spec/template/spec/containers/0/env"}]);

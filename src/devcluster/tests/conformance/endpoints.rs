@@ -1,4 +1,4 @@
-//! EndpointSlices and their old twin.
+//! EndpointSlices and Endpoints.
 
 use serde_json::{Value, json};
 
@@ -71,7 +71,7 @@ fn endpoints_are_the_twin_of_the_slices() {
 }
 
 #[test]
-fn what_is_not_ready_is_told_apart() {
+fn endpoints_that_are_not_ready_are_listed_apart() {
     claim(async |w| {
         let pod = json!({
             "metadata": {"name": "p", "labels": {"app": "d"}, "annotations": {"devcluster.dev/outcome": "never-ready"}},

@@ -56,7 +56,7 @@ fn deprecated_fields_are_fine_in_the_older_version() {
         let newer = w.get(&format!("{}/e", w.path("events.k8s.io/v1", "events"))).await.ok();
         assert_eq!(newer["deprecatedLastTimestamp"], "2026-01-01T00:00:00Z");
         assert_eq!((&newer["deprecatedCount"], &newer["deprecatedSource"]["component"]), (&json!(2), &json!("c")));
-        // With a time of the newer kind its fields are needed here, too.
+        // An object with `eventTime` requires the newer fields here, too.
         let body = json!({
             "metadata": {"name": "f"}, "involvedObject": {"kind": "ConfigMap", "name": "a", "namespace": w.ns},
             "eventTime": "2026-01-01T00:00:00.000000Z", "reason": "R", "action": "A", "reportingInstance": "i",
@@ -67,7 +67,7 @@ fn deprecated_fields_are_fine_in_the_older_version() {
 }
 
 #[test]
-fn what_an_event_says_does_not_change_in_the_newer_version() {
+fn the_fields_of_an_event_do_not_change_in_the_newer_version() {
     claim(async |w| {
         let path = format!("{}/e", w.path("events.k8s.io/v1", "events"));
         w.post(&w.path("events.k8s.io/v1", "events"), event(w, json!({}))).await.code(201);
@@ -113,7 +113,7 @@ fn an_event_lies_in_the_namespace_of_what_it_is_about() {
 fn the_scheduler_tells_in_the_newer_form_where_a_pod_goes() {
     claim(async |w| {
         let pod = json!({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
-        // The account of the namespace comes a moment after it.
+        // The ServiceAccount is created after its namespace.
         w.until(&w.path("v1", "serviceaccounts/default"), "the account is there", |a| a.code == 200).await;
         w.post(&w.path("v1", "pods"), pod).await.code(201);
         let event = w.event("Pod", "p", "Scheduled").await;

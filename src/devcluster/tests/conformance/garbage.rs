@@ -1,4 +1,4 @@
-//! Garbage collection: what becomes of dependents when their owners go.
+//! Garbage collection: dependents of deleted owners.
 
 use serde_json::{Value, json};
 

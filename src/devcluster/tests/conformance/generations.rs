@@ -1,10 +1,10 @@
-//! Which changes of which kinds count as a new generation, which kinds a replacement creates, and how large objects may be.
+//! Changes that increment the generation, kinds that PUT creates, and the maximum size of objects.
 
 use serde_json::{Value, json};
 
 use crate::world::{World, claim};
 
-/// Creates an object and patches it; answers with its generation after each step.
+/// Creates and patches an object. Returns its generation after each step.
 async fn generations(w: &World, path: &str, body: Value, patches: &[Value]) -> Vec<Value> {
     let mut body = body;
     let name = format!("g-{}", w.ns);
@@ -140,7 +140,7 @@ fn objects_may_only_be_so_large() {
 }
 
 #[test]
-fn what_is_in_a_terminating_namespace_can_still_change() {
+fn objects_in_a_terminating_namespace_can_still_change() {
     claim(async |w| {
         let held = json!({"metadata": {"name": "held", "finalizers": ["example.com/hold"]}});
         w.post(&w.maps(""), held).await.code(201);

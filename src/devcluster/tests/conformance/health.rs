@@ -23,7 +23,7 @@ fn a_single_check_is_asked_by_its_name() {
 }
 
 #[test]
-fn all_checks_are_told_when_that_is_asked_for() {
+fn all_checks_are_listed_on_request() {
     claim(async |w| {
         for group in GROUPS {
             let answer = w.get(&format!("/{group}?verbose")).await.code(200);
@@ -52,7 +52,7 @@ fn checks_are_left_out_when_that_is_asked_for() {
 }
 
 #[test]
-fn health_is_told_whatever_the_method() {
+fn health_is_answered_for_any_method() {
     claim(async |w| {
         assert_eq!(w.send(Method::POST, "/healthz", &[], "{}").await.code(200).text, "ok");
     });

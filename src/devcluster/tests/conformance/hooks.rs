@@ -1,4 +1,4 @@
-//! Webhooks of a claim: which objects they are about, and when they count.
+//! Webhooks of a claim: their selectors, and waiting until they take effect.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use crate::webhook::Hooks;
 use crate::world::World;
 
 impl Hooks {
-    /// A webhook `<name>.example.io` at `/<name>` for labelled ConfigMaps of the claim's namespace.
+    /// Builds the webhook `<name>.example.io` at `/<name>` for labelled ConfigMaps of the claim's namespace.
     pub(crate) fn hook(&self, w: &World, name: &str) -> Value {
         json!({
             "name": format!("{name}.example.io"), "admissionReviewVersions": ["v1"], "sideEffects": "None",
@@ -29,13 +29,13 @@ pub(crate) async fn configure(w: &World, kind: &str, name: &str, webhooks: Value
     w.post(&path, json!({"metadata": {"name": name}, "webhooks": webhooks})).await.code(201);
 }
 
-/// A ConfigMap that the webhooks of a claim are about.
+/// A ConfigMap that the claim's webhooks select.
 pub(crate) fn labelled(name: &str, data: Value) -> Value {
     json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "labels": {"wh": "1"}}, "data": data})
 }
 
-/// Waits until a configuration counts, which on a real server takes about a second: creates objects without storing
-/// them until an answer, or what the webhooks were asked, shows it.
+/// Waits until a configuration takes effect, about a second on a real server. Creates objects by a dry run until the
+/// answer or the received calls show it.
 pub(crate) async fn settled(w: &World, hooks: &Hooks, done: impl Fn(&crate::world::Answer) -> bool) {
     let deadline = tokio::time::Instant::now() + Duration::from_secs(30);
     loop {

@@ -1,4 +1,4 @@
-//! What single built-in kinds fill in and refuse.
+//! Defaults and validation of individual built-in kinds.
 
 use serde_json::{Value, json};
 
@@ -82,7 +82,7 @@ fn a_selector_must_match_the_template() {
 }
 
 #[test]
-fn several_faults_are_told_together() {
+fn several_faults_are_reported_together() {
     claim(async |w| {
         let mut body = deployment("d");
         body["spec"]["template"]["spec"] = json!({"containers": [{"name": "c"}], "restartPolicy": "Never"});
@@ -210,7 +210,7 @@ fn a_job_gets_selector_and_labels_and_its_template_is_immutable() {
     });
 }
 
-/// Another image for a Job is refused at this field.
+/// Checks that a new image of a Job is refused at this field.
 async fn frozen(w: &World, name: &str, field: &str) {
     let patch = json!([{"op": "replace", "path": "/spec/template/spec/containers/0/image", "value": "busybox:2"}]);
     let answer = w.json_patch(&w.path("batch/v1", &format!("jobs/{name}")), patch).await.code(422);

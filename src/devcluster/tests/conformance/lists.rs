@@ -9,7 +9,7 @@ fn names(list: &Value) -> Vec<String> {
     items.iter().map(|item| item["metadata"]["name"].as_str().expect("an item has a name").to_owned()).collect()
 }
 
-/// Three labelled ConfigMaps; a namespace's own `kube-root-ca.crt` is kept out of sight by the label `mine`.
+/// Creates three ConfigMaps. Their label `mine` excludes the namespace's `kube-root-ca.crt`.
 async fn three(w: &World) {
     for (name, tier) in [("c", "front"), ("a", "back"), ("b", "front")] {
         w.post(&w.maps(""), json!({"metadata": {"name": name, "labels": {"tier": tier, "mine": "1"}}})).await.code(201);

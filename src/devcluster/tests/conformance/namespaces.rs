@@ -1,4 +1,4 @@
-//! Namespaces: what a new one gets, and what goes with an old one.
+//! Namespaces: initial objects, and deletion of the contents.
 
 use serde_json::json;
 

@@ -1,4 +1,4 @@
-//! Fractions, and other values of a wrong type, in the fields of built-in objects.
+//! Fractions and other values of a wrong type in built-in objects.
 
 use crate::world::{World, claim};
 use serde_json::{Value, json};
@@ -36,7 +36,7 @@ fn a_patch_that_makes_a_fraction_of_a_number_is_refused() {
         let path = made(w).await;
         let merge = w.merge(&path, json!({"spec": {"replicas": 1.5}})).await;
         let json = w.json_patch(&path, json!([{"op": "replace", "path": "/spec/replicas", "value": 1.5}])).await;
-        // Unlike a real server's, our message does not quote the object.
+        // A real server's message also quotes the object.
         for refused in [merge, json] {
             assert_eq!((refused.code, refused.reason()), (422, "Invalid"), "{}", refused.text);
             assert!(refused.message().ends_with(&format!("\": {NO_INT}")), "{}", refused.message());

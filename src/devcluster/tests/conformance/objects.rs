@@ -1,4 +1,4 @@
-//! Create, read, replace, delete.
+//! Create, read, replace and delete.
 
 use serde_json::{Value, json};
 

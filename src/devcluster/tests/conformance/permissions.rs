@@ -1,4 +1,4 @@
-//! RBAC: what roles allow, how a refusal reads, and what nobody may grant.
+//! RBAC: permissions of roles, messages of refusals, and escalation.
 
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -13,7 +13,7 @@ fn user(w: &World, name: &str) -> String {
     format!("system:serviceaccount:{}:{name}", w.ns)
 }
 
-/// Gives a ServiceAccount of the claim a Role with these rules in the claim's namespace.
+/// Gives a ServiceAccount a Role with these rules in the claim's namespace.
 async fn allow(w: &World, account: &str, rules: Value) {
     w.post(&w.path(RBAC, "roles"), json!({"metadata": {"name": account}, "rules": rules})).await.code(201);
     bind(w, account, "Role", account).await;
@@ -27,7 +27,7 @@ async fn bind(w: &World, account: &str, kind: &str, role: &str) {
     w.post(&w.path(RBAC, "rolebindings"), binding).await.code(201);
 }
 
-/// Waits until a bearer is allowed something: a real server learns of roles a moment after they were written.
+/// Waits until a token is authorized. A real server observes new roles with a delay.
 pub(crate) async fn until_allowed(w: &World, token: &str, path: &str) {
     let deadline = tokio::time::Instant::now() + std::time::Duration::from_secs(30);
     while w.bear(token, Method::GET, path, Value::Null).await.code == 403 {
@@ -209,7 +209,7 @@ fn the_roles_of_every_cluster_can_be_bound() {
         w.bear(&token, Method::GET, &w.maps(""), Value::Null).await.code(200);
         w.bear(&token, Method::POST, &w.maps(""), json!({"metadata": {"name": "m"}})).await.code(403);
         w.bear(&token, Method::GET, &w.path("v1", "secrets"), Value::Null).await.code(403);
-        // A ClusterRole that a RoleBinding grants counts in its namespace only.
+        // A RoleBinding grants a ClusterRole in its namespace only.
         w.bear(&token, Method::GET, "/api/v1/configmaps", Value::Null).await.code(403);
     });
 }
@@ -234,7 +234,7 @@ fn roles_are_aggregated_by_their_labels() {
 }
 
 #[test]
-fn nobody_grants_what_he_lacks() {
+fn a_user_cannot_grant_rights_that_he_lacks() {
     claim(async |w| {
         let token = token(w, "a").await;
         let rules = json!([
@@ -303,7 +303,7 @@ fn one_user_can_speak_as_another() {
         let me = w.send(Method::POST, "/apis/authentication.k8s.io/v1/selfsubjectreviews", &headers, "{}").await;
         let info = me.code(201).body["status"]["userInfo"].clone();
         assert_eq!(info["username"], account);
-        // An account that is named alone has the groups of its tokens, and need not exist.
+        // An impersonated ServiceAccount has its token's groups and need not exist.
         let of_namespace = format!("system:serviceaccounts:{}", w.ns);
         let groups = json!(["system:serviceaccounts", of_namespace, "system:authenticated"]);
         assert_eq!(info["groups"], groups, "{info}");
@@ -318,11 +318,11 @@ fn one_user_can_speak_as_another() {
         );
         let headers = [("Impersonate-User", "alice"), ("Impersonate-Group", "system:masters")];
         w.send(Method::GET, &w.maps(""), &headers, "").await.code(200);
-        // Who may not, may not.
+        // Impersonation requires permission.
         let bearer = format!("Bearer {}", token(w, "b").await);
         let headers = [("Authorization", bearer.as_str()), ("Impersonate-User", "alice")];
         let answer = w.send_as_stranger(Method::GET, &w.maps(""), &headers, "").await;
-        // Since 1.36 a real server looks for a narrower permission first, and names that one.
+        // Since 1.36 a real server first checks a narrower permission, and names that in its message.
         let named = format!("User \"{}\" cannot impersonate", user(w, "b"));
         assert_eq!((answer.code, answer.reason()), (403, "Forbidden"), "{}", answer.text);
         assert!(answer.message().contains(&named), "{}", answer.text);

@@ -1,4 +1,4 @@
-//! What may be changed of a pod that is there: its ephemeral containers and its resources, each through a subresource.
+//! Mutable parts of a pod: ephemeral containers and resources, each through a subresource.
 
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -20,7 +20,7 @@ fn resources(resources: Value) -> Value {
     json!({"spec": {"containers": [{"name": "c", "resources": resources}]}})
 }
 
-/// A pod that no scheduler looks at, with an init container and with requests and limits.
+/// Creates a pod that no scheduler places, with an init container, requests and limits.
 async fn sized(w: &World, name: &str) -> Value {
     let requests = json!({"cpu": "100m", "memory": "64Mi", "ephemeral-storage": "1Gi"});
     let main = json!({"requests": requests, "limits": {"cpu": "200m", "memory": "128Mi"}});
@@ -234,7 +234,7 @@ fn a_running_container_says_what_it_has() {
 }
 
 #[test]
-fn what_no_resize_may_do_is_refused() {
+fn forbidden_changes_by_a_resize_are_refused() {
     claim(async |w| {
         sized(w, "p").await;
         let path = w.path("v1", "pods/p/resize");
@@ -361,7 +361,7 @@ fn webhooks_judge_changes_of_parts() {
 }
 
 #[test]
-fn who_may_not_change_a_part_is_told_so() {
+fn a_user_without_rights_on_a_subresource_is_refused() {
     claim(async |w| {
         let token = token(w, "a").await;
         let user = format!("system:serviceaccount:{}:a", w.ns);

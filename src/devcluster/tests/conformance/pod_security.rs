@@ -1,11 +1,11 @@
-//! Pod Security: what the labels of a namespace refuse, and what they warn of.
+//! Pod Security: refusals and warnings by the labels of a namespace.
 
 use serde_json::{Value, json};
 
 use crate::patches::deployment;
 use crate::world::{Answer, World, claim};
 
-/// A namespace with these Pod Security labels; its path.
+/// Creates a namespace with these Pod Security labels and returns its path.
 async fn namespace(w: &World, name: &str, labels: &[(&str, &str)]) -> String {
     let name = format!("{}-{name}", w.ns);
     let labels: Value = labels
@@ -27,7 +27,7 @@ fn pod(name: &str, spec: Value) -> Value {
     pod
 }
 
-/// Texts of warnings.
+/// Returns the texts of the warnings.
 fn warnings(answer: &Answer) -> Vec<String> {
     answer.warnings().iter().map(|warning| warning.replace("\\\"", "\"")).collect()
 }
@@ -117,7 +117,7 @@ fn a_stricter_level_warns_of_the_pods_that_violate_it() {
             w.post(&format!("{path}/pods"), privileged(name)).await.code(201);
         }
         let labels = json!({"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "baseline"}}});
-        // Admission of a real server sees new pods a moment after everybody else.
+        // Admission of a real server observes new pods with a delay.
         let deadline = tokio::time::Instant::now() + std::time::Duration::from_secs(30);
         let name = format!("{}-s", w.ns);
         let expected = [
@@ -153,7 +153,7 @@ fn a_pod_that_is_there_may_be_changed_but_not_its_image() {
         let image = json!({"spec": {"containers": [{"name": "c", "image": "busybox:2"}]}});
         let why = "pods \"x\" is forbidden: violates PodSecurity \"baseline:latest\": host namespaces (hostPID=true)";
         let deadline = tokio::time::Instant::now() + std::time::Duration::from_secs(30);
-        // Admission of a real server sees new labels a moment after everybody else.
+        // Admission of a real server observes new labels with a delay.
         while w.strategic(&format!("{at}?dryRun=All"), image.clone()).await.code == 200 {
             assert!(tokio::time::Instant::now() < deadline, "the level counts");
             tokio::time::sleep(std::time::Duration::from_millis(50)).await;

@@ -1,4 +1,4 @@
-//! ValidatingAdmissionPolicies: which writes they judge, how they refuse, and which are accepted.
+//! ValidatingAdmissionPolicies: the writes that they match, their refusals, and validation of the policies themselves.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ const GROUP: &str = "/apis/admissionregistration.k8s.io/v1";
 const POLICIES: &str = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies";
 const BINDINGS: &str = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings";
 
-/// About labelled ConfigMaps and Deployments, whatever is done to them.
+/// Matches all writes of labelled ConfigMaps and Deployments.
 fn constraints() -> Value {
     json!({
         "resourceRules": [{
@@ -20,7 +20,7 @@ fn constraints() -> Value {
     })
 }
 
-/// A policy of the claim with these fields over the usual ones.
+/// The claim's policy; `fields` override the defaults.
 fn policy(w: &World, fields: Value) -> Value {
     let mut spec = json!({"matchConstraints": constraints()});
     for (name, value) in fields.as_object().into_iter().flatten() {
@@ -29,7 +29,7 @@ fn policy(w: &World, fields: Value) -> Value {
     json!({"metadata": {"name": w.ns}, "spec": spec})
 }
 
-/// Its binding, which says that writes in the namespace of the claim are refused, with these fields over the usual ones.
+/// The policy's binding, which denies writes in the claim's namespace; `fields` override the defaults.
 fn binding(w: &World, fields: Value) -> Value {
     let own = json!({"matchLabels": {"kubernetes.io/metadata.name": w.ns}});
     let mut spec = json!({
@@ -41,7 +41,7 @@ fn binding(w: &World, fields: Value) -> Value {
     json!({"metadata": {"name": format!("{}-b", w.ns)}, "spec": spec})
 }
 
-/// Creates a policy and its binding, and waits until an answer to a ConfigMap `settling` shows that they count.
+/// Creates a policy and its binding, and waits until the answer for a ConfigMap `settling` shows their effect.
 async fn configure(w: &World, fields: Value, bound: Value, settling: Value, counts: impl Fn(&Answer) -> bool) {
     w.forget_later(&format!("{BINDINGS}/{}-b", w.ns));
     w.forget_later(&format!("{POLICIES}/{}", w.ns));
@@ -50,7 +50,7 @@ async fn configure(w: &World, fields: Value, bound: Value, settling: Value, coun
     until(w, settling, counts).await;
 }
 
-/// Tries to create a ConfigMap without storing it, until an answer is as wanted.
+/// Creates a ConfigMap by a dry run until the answer is as wanted.
 async fn until(w: &World, data: Value, wanted: impl Fn(&Answer) -> bool) {
     let deadline = tokio::time::Instant::now() + Duration::from_secs(30);
     loop {
@@ -63,12 +63,12 @@ async fn until(w: &World, data: Value, wanted: impl Fn(&Answer) -> bool) {
     }
 }
 
-/// A ConfigMap that the policies of a claim are about.
+/// A ConfigMap that the claim's policies select.
 fn labelled(name: &str, data: Value) -> Value {
     json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "labels": {"policy": "1"}}, "data": data})
 }
 
-/// A policy with one validation, which is about `data.k` not being `bad`.
+/// Configures a policy with one validation: `data.k` must not be `bad`.
 async fn refusing(w: &World, validation: Value) {
     let mut whole = json!({"expression": "request.operation == 'DELETE' || object.?data.?k.orValue('') != 'bad'"});
     for (name, value) in validation.as_object().into_iter().flatten() {
@@ -78,7 +78,7 @@ async fn refusing(w: &World, validation: Value) {
     configure(w, json!({"validations": [whole]}), json!({}), bad, |a| a.code >= 400).await;
 }
 
-/// What a refusal says before the policy's own words.
+/// The prefix of a refusal's message.
 fn by(w: &World) -> String {
     format!("ValidatingAdmissionPolicy '{0}' with binding '{0}-b' denied request:", w.ns)
 }
@@ -157,7 +157,7 @@ fn conditions_say_what_a_policy_judges() {
             "validations": [{"expression": "false", "message": "no"}],
         });
         configure(w, fields, json!({}), json!({"judged": "yes"}), |a| a.code >= 400).await;
-        // One that is false outweighs one that fails.
+        // A false condition takes precedence over a failing one.
         w.post(&w.maps("?dryRun=All"), labelled("x", json!({"judged": "no"}))).await.code(201);
         let refused = w.post(&w.maps("?dryRun=All"), labelled("x", json!({"judged": "yes"}))).await;
         let why = "expression 'object.data.number == 1' resulted in error: no such key: number";
@@ -264,7 +264,7 @@ fn deletions_are_judged_by_what_is_deleted() {
         let collection = w.delete(&w.maps("?labelSelector=policy"), json!({})).await;
         assert_eq!((collection.code, collection.reason()), (403, "Forbidden"), "{}", collection.text);
         assert_eq!(w.get(&w.maps("a")).await.code, 200);
-        // Whoever is to delete it once the policy is gone.
+        // Remove the policy, so that the ConfigMap can be deleted.
         w.delete(&format!("{BINDINGS}/{}-b", w.ns), json!({})).await.code(200);
         until(w, json!({"settling": "1"}), |a| a.code == 201).await;
         w.delete(&w.maps("a"), json!({})).await.code(200);
@@ -289,7 +289,7 @@ fn a_wildcard_is_about_objects_and_not_about_their_parts() {
         let one = format!("{path}/d");
         w.merge(&one, json!({"spec": {"replicas": 0}})).await.code(422);
         w.merge(&format!("{one}/scale"), json!({"spec": {"replicas": 0}})).await.code(200);
-        // What was stored before is judged when it is written again.
+        // An update validates the whole stored object.
         w.merge(&one, json!({"metadata": {"annotations": {"a": "1"}}})).await.code(422);
         w.merge(&format!("{one}/status"), json!({"status": {"observedGeneration": 1}})).await.code(200);
     });
@@ -337,7 +337,7 @@ fn a_policy_counts_where_a_binding_says_so() {
         let fields = json!({"validations": [{"expression": "has(object.data.fine)"}]});
         configure(w, fields, bound, json!({"k": "v"}), |a| a.code >= 400).await;
         w.post(&w.maps(""), labelled("x", json!({"fine": "1"}))).await.code(201);
-        // Its binding is about what is created, and about this namespace only.
+        // The binding matches creation in this namespace only.
         w.merge(&w.maps("x"), json!({"data": {"fine": null}})).await.code(200);
         w.post("/api/v1/namespaces/default/configmaps?dryRun=All", labelled(&w.ns, json!({}))).await.code(201);
         w.delete(&format!("{BINDINGS}/{}-b", w.ns), json!({})).await.code(200);
@@ -504,7 +504,7 @@ fn bindings_are_checked_when_they_are_written() {
         let both = causes(json!({"validationActions": ["Deny", "Warn"]})).await;
         let start = "FieldValueInvalid spec.validationActions: Invalid value: [\"Deny\",\"Warn\"]: must not contain both Deny and Warn";
         assert!(both.len() == 1 && both[0].starts_with(start), "{both:?}");
-        // Bindings to what does not exist yet are accepted.
+        // A binding may refer to a policy that does not exist yet.
         w.post(&format!("{BINDINGS}?dryRun=All"), binding(w, json!({"policyName": "later"}))).await.code(201);
         assert!(w.get(GROUP).await.text.contains("validatingadmissionpolicies/status"));
     });

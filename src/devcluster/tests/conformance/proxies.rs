@@ -1,6 +1,6 @@
-//! Requests that are passed on to pods: which are, and what is answered where there is nobody to pass them on to.
+//! Proxying to pods: the requests that are proxied, and the answers without a pod.
 //!
-//! What a pod answers is not claimed here: a server need not reach the pods of another cluster.
+//! Not here: answers of pods, because a server need not reach the pods of another cluster.
 
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -15,7 +15,7 @@ async fn service(w: &World, name: &str, ports: Value, selector: Value) {
     w.post(&w.path("v1", "services"), body).await.code(201);
 }
 
-/// A pod that runs and is an endpoint of the service `one`, whose only port has no name.
+/// Creates a running pod that is an endpoint of the Service `one`, whose only port has no name.
 async fn served(w: &World) {
     let containers = json!([{"name": "c", "image": "nginx:1", "ports": [{"containerPort": 9}]}]);
     let pod = json!({
@@ -165,7 +165,7 @@ fn webhooks_judge_what_is_proxied() {
 }
 
 #[test]
-fn who_may_not_use_a_proxy_is_told_so() {
+fn a_user_without_rights_on_a_proxy_is_refused() {
     claim(async |w| {
         let token = token(w, "a").await;
         let user = format!("system:serviceaccount:{}:a", w.ns);

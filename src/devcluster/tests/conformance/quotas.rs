@@ -1,11 +1,11 @@
-//! ResourceQuotas: what they count, and what they refuse.
+//! ResourceQuotas: usage and refusals.
 
 use serde_json::{Value, json};
 
 use crate::patches::deployment;
 use crate::world::{Answer, World, claim};
 
-/// A quota that has counted what is there.
+/// Creates a quota and waits until it is counted.
 async fn quota(w: &World, name: &str, spec: Value) -> Value {
     let path = w.path("v1", "resourcequotas");
     w.post(&path, json!({"metadata": {"name": name}, "spec": spec})).await.code(201);
@@ -18,7 +18,7 @@ async fn used(w: &World, resource: &str, wanted: &str) {
     w.until(&w.path("v1", "resourcequotas/q"), &format!("{resource} is {wanted}"), done).await;
 }
 
-/// Asks until the answer has this code: admission hears of a quota a moment after everybody else.
+/// Repeats a request until its answer has this code, because admission observes a quota with a delay.
 async fn heard(code: u16, ask: impl AsyncFn() -> Answer) -> Answer {
     let deadline = tokio::time::Instant::now() + std::time::Duration::from_mins(1);
     loop {
@@ -82,12 +82,12 @@ fn a_quota_counts_what_pods_and_claims_ask_for() {
 }
 
 #[test]
-fn what_exceeds_a_quota_is_refused() {
+fn an_object_that_exceeds_a_quota_is_refused() {
     claim(async |w| {
         w.until(&w.maps("kube-root-ca.crt"), "the namespace is furnished", |a| a.code == 200).await;
         quota(w, "q", json!({"hard": {"count/configmaps": "2", "secrets": "0", "services.nodeports": "1", "count/jobs.batch": "0"}})).await;
         let map = |name: &str| json!({"metadata": {"name": name}});
-        // What is created before that is charged to nobody until the quota is counted again, minutes later.
+        // Objects created before admission observes the quota are not charged until the next count, minutes later.
         let none = format!("{}?dryRun=All", w.path("v1", "secrets"));
         heard(403, async || w.post(&none, map("s")).await).await;
         w.map("a", json!({})).await;

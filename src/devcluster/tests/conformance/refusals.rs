@@ -1,4 +1,4 @@
-//! Refusals, word for word: what a client reads when it got something wrong.
+//! Refusals word for word: the messages of invalid requests.
 
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -32,7 +32,7 @@ fn bodies_that_cannot_be_read_are_shown_from_their_beginning() {
             );
             answer.refused_like(400, "BadRequest", &why);
         }
-        // Nothing at all is an object without a name.
+        // `null` is an object without a name.
         let answer = body(w, Method::POST, &w.maps(""), "application/json", "null").await;
         let message = "ConfigMap \"\" is invalid: metadata.name: Required value: name or generateName is required";
         answer.refused(422, "Invalid", message);
@@ -267,7 +267,7 @@ fn a_patch_whose_result_is_no_object_of_the_kind_does_not_name_it() {
 }
 
 impl Answer {
-    /// A 422 about a patch that names neither kind nor object.
+    /// Checks a 422 about a patch without kind and name.
     fn invalid_of_nothing(self) {
         assert_eq!((self.code, self.reason()), (422, "Invalid"), "{}", self.text);
         assert!(self.message().starts_with(" \"\" is invalid: patch: Invalid value: \""), "{}", self.text);
@@ -278,7 +278,7 @@ impl Answer {
 }
 
 #[test]
-fn causes_about_metadata_are_told_again_of_changes() {
+fn causes_about_metadata_are_repeated_for_changes() {
     claim(async |w| {
         w.map("a", json!({"k": "v"})).await;
         for (patch, start) in [
@@ -349,14 +349,14 @@ fn forms_that_do_not_fit_are_406_with_the_reason() {
             "you requested PartialObjectMetadataList, but the requested object is not a list (*core.ConfigMap)";
         let answer = w.get_as(&w.maps("a"), &accept("PartialObjectMetadataList", "v1")).await;
         answer.refused(406, "NotAcceptable", message);
-        // A version that there is not is passed over.
+        // An unknown version is ignored.
         let whole = w.get_as(&w.maps("a"), &format!("{},application/json", accept("Table", "v2"))).await.code(200);
         assert_eq!(whole.body["kind"], "ConfigMap");
     });
 }
 
 #[test]
-fn what_is_not_served_is_told_by_whose_it_is() {
+fn unserved_kinds_get_a_status_and_unserved_custom_groups_a_plain_text() {
     claim(async |w| {
         let status = "the server could not find the requested resource";
         for path in ["/api/v2/configmaps", "/apis/apps/v2/deployments", "/apis/apps/v1/nothing", "/api/v1/nothing"] {
@@ -373,7 +373,7 @@ fn what_is_not_served_is_told_by_whose_it_is() {
         w.post(&custom.path, custom.widget("a", json!({}))).await.code(201);
         let message = format!("widgets.{} \"a\" not found", custom.group);
         w.get(&format!("{}/scale", custom.at("a"))).await.refused(404, "NotFound", &message);
-        // Who may not ask is not told.
+        // An unauthorized user must not learn whether the kind exists.
         let message = "bars.foo.example.com is forbidden: User \"alice\" cannot list resource \"bars\" in API group \"foo.example.com\" at the cluster scope";
         let answer = w.send(Method::GET, "/apis/foo.example.com/v1/bars", &[("Impersonate-User", "alice")], "").await;
         answer.refused(403, "Forbidden", message);
@@ -414,7 +414,7 @@ fn the_phase_of_a_namespace_follows_its_deletion() {
 }
 
 #[test]
-fn what_cannot_be_changed_is_refused_as_an_update_and_exists_as_a_creation() {
+fn an_immutable_object_is_forbidden_to_update_and_already_exists_to_create() {
     claim(async |w| {
         let pods = |name: &str| json!({"metadata": {"labels": {"app": name}}, "spec": {"restartPolicy": "Always", "containers": [{"name": "c", "image": "i"}]}});
         let job = |image: &str| {

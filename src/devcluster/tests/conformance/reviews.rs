@@ -1,4 +1,4 @@
-//! Questions about access and identity.
+//! Access reviews and identity reviews.
 
 use serde_json::{Value, json};
 
@@ -45,7 +45,7 @@ fn a_local_question_is_about_its_own_namespace() {
 }
 
 #[test]
-fn who_asks_may_do_what_the_answer_says() {
+fn a_user_has_the_rights_that_a_review_reports() {
     claim(async |w| {
         let attributes = json!({"verb": "delete", "resource": "configmaps", "namespace": w.ns});
         let body = json!({"spec": {"resourceAttributes": attributes}});

@@ -1,4 +1,4 @@
-//! What the rules of single built-in kinds say: defaults that depend on others, and what may not change.
+//! Rules of individual built-in kinds: dependent defaults and immutable fields.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! Who owns the number of replicas once it was written through the scale subresource.
+//! Field ownership of the replicas after a write through the scale subresource.
 
 use crate::world::{Answer, World, claim, condition, fields, managers};
 use reqwest::Method;
@@ -18,7 +18,7 @@ fn scale(replicas: Value) -> Value {
     json!({"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": {"name": "d"}, "spec": {"replicas": replicas}})
 }
 
-/// The managers of the object, without those that its controllers are.
+/// Returns the managers of an object, without its controllers.
 async fn owners(w: &World, path: &str) -> Vec<String> {
     let all = managers(&w.get(path).await.ok());
     all.into_iter().filter(|entry| !entry.ends_with("/status")).collect()
@@ -28,7 +28,7 @@ async fn owners(w: &World, path: &str) -> Vec<String> {
 fn a_scale_that_changes_nothing_gives_the_number_an_entry_of_its_own() {
     claim(async |w| {
         let path = deployment(w, json!(1)).await;
-        // Any other write of the object afterwards would forget one of the two entries.
+        // Another write of the object would merge the two entries.
         let settled =
             |a: &Answer| !condition(&a.body, "Available").is_empty() && !condition(&a.body, "Progressing").is_empty();
         w.until(&path, "its controller has said what there is to say", settled).await;
@@ -80,19 +80,19 @@ fn a_scale_is_applied_by_its_owner_and_refused_to_others() {
         let object = w.get(&path).await.ok();
         assert_eq!(fields(&object, "app", "Apply"), json!({"f:spec": {"f:replicas": {}}}));
         assert_eq!(object["spec"]["replicas"], 2);
-        // Its owner may change it, another applier may not.
+        // The owner may change it; another applier conflicts.
         assert_eq!(w.apply(&at, "app", scale(json!(3))).await.ok()["spec"]["replicas"], 3);
         let told = "conflict with \"app\" with subresource \"scale\"";
         let message = format!("Apply failed with 1 conflict: {told}: .spec.replicas");
         w.apply(&at, "other", scale(json!(4))).await.refused(409, "Conflict", &message);
-        // Who wants the same shares it.
+        // An applier of the same value becomes a co-owner.
         w.apply(&at, "other", scale(json!(3))).await.ok();
         assert_eq!(owners(w, &path).await, ["app/Apply/scale", "maker/Update", "other/Apply/scale"]);
     });
 }
 
 #[test]
-fn a_scale_that_nobody_owns_was_there_before_the_first_apply() {
+fn an_unowned_scale_belongs_to_before_first_apply() {
     claim(async |w| {
         let path = deployment(w, json!(1)).await;
         w.merge(&path, json!({"metadata": {"managedFields": [{}]}})).await.ok();
@@ -108,7 +108,7 @@ fn a_scale_that_nobody_owns_was_there_before_the_first_apply() {
 }
 
 #[test]
-fn what_is_applied_to_a_scale_is_a_scale() {
+fn an_apply_to_a_scale_takes_a_scale() {
     claim(async |w| {
         let at = format!("{}/scale", deployment(w, json!(1)).await);
         let wrong = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d"}});

@@ -1,11 +1,11 @@
-//! What the server says of selectors that make no sense, wherever one may be given.
+//! Messages for invalid selectors in all places that accept one.
 
 use crate::world::claim;
 use reqwest::Method;
 use serde_json::json;
 use std::fmt::Write as _;
 
-/// A text as a part of a query.
+/// Percent-encodes a text for a query.
 fn encoded(text: &str) -> String {
     text.bytes().fold(String::new(), |mut out, byte| {
         let _ = write!(out, "%{byte:02X}");

@@ -1,5 +1,5 @@
-//! Claims of the specification of the embedded server that belong to no other file: what is there at first, what
-//! strategic merge patches can say, what single kinds keep, and what definitions of resources may be.
+//! Further claims: initial objects, directives of strategic merge patches, stored fields of individual kinds, and
+//! validation of CRDs.
 
 use crate::world::{claim, rv};
 use reqwest::Method;
@@ -50,7 +50,7 @@ fn a_strategic_patch_orders_replaces_keys_and_removes_from_plain_lists() {
             containers.iter().map(|c| c["name"].as_str().unwrap_or_default().to_owned()).collect()
         };
         let within = |spec: Value| json!({"spec": {"template": {"spec": spec}}});
-        // What is new comes first unless an order is given.
+        // New elements come first unless an order is given.
         let added = w.strategic(&path, within(json!({"containers": [container("c")]}))).await.ok();
         assert_eq!(names(&added), ["c", "a", "b"]);
         let order = json!({"$setElementOrder/containers": [{"name": "b"}, {"name": "a"}, {"name": "c"}], "containers": [{"name": "a", "image": "j"}]});

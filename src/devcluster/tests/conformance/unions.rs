@@ -1,4 +1,4 @@
-//! Unions: what the server fills in beside one member, and what becomes of that when another member is applied.
+//! Unions: defaults beside a member, and their removal when another member is applied.
 
 use serde_json::{Value, json};
 
@@ -21,7 +21,7 @@ async fn apply(w: &World, resource: &str, object: Value) -> crate::world::Answer
     w.force(&path, "m", object).await
 }
 
-/// `managedFields` of an object in which its applier owns one more field as a whole.
+/// Returns the `managedFields` of an object, with one more field owned by its applier.
 fn owning_more(object: &Value, path: &[&str]) -> Value {
     let mut entries = object["metadata"]["managedFields"].clone();
     let own = entries.as_array_mut().unwrap().iter_mut().find(|entry| entry["manager"] == "m").unwrap();

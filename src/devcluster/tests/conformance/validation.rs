@@ -1,9 +1,9 @@
-//! What one field of an object says about another: wrong objects of each kind, with the server's words.
+//! Validation across fields: invalid objects of each kind, with the server's messages.
 
 use crate::world::{World, claim};
 use serde_json::{Value, json};
 
-/// What an object of a kind needs to be accepted.
+/// Returns a minimal valid object of a kind.
 fn base(kind: &str) -> (&'static str, &'static str, Value) {
     let selector = json!({"matchLabels": {"a": "b"}});
     let template = json!({"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
@@ -34,7 +34,7 @@ fn base(kind: &str) -> (&'static str, &'static str, Value) {
     }
 }
 
-/// Sets a field deep in an object: `rules.0.host`.
+/// Sets a nested field, for example `rules.0.host`.
 fn set(object: &mut Value, path: &str, value: Value) {
     let mut at = object;
     for part in path.split('.') {
@@ -46,7 +46,7 @@ fn set(object: &mut Value, path: &str, value: Value) {
     *at = value;
 }
 
-/// An object of the kind with these fields of its spec is refused for exactly these causes: `field: message`.
+/// Checks that an object with these fields is refused for exactly these causes (`field: message`).
 async fn refused(w: &World, kind: &str, fields: &[(&str, Value)], expected: &[&str]) {
     let (api_version, resource, mut spec) = base(kind);
     for (path, value) in fields {

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::world::{Answer, World, claim, rv};
 
-/// The version from which a watch sees only what comes.
+/// Returns the resource version from which a watch shows only later events.
 async fn now(w: &World) -> u64 {
     rv(&w.get(&w.maps("")).await.ok())
 }
@@ -117,7 +117,7 @@ fn a_watch_ends_cleanly_after_its_timeout() {
 fn initial_events_end_with_a_bookmark() {
     claim(async |w| {
         let made = w.post(&w.maps(""), mine("a", "1")).await.ok();
-        // With version 0 the initial events may be older than the object.
+        // With version 0 the initial events could be older than the object.
         let query = format!(
             "?watch=1&{MINE}&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true&resourceVersion={}",
             rv(&made)
@@ -148,7 +148,7 @@ fn initial_events_need_a_match() {
 }
 
 #[test]
-fn a_watch_from_nowhere_that_takes_bookmarks_is_told_where_the_beginning_ends() {
+fn a_watch_with_bookmarks_and_no_version_gets_a_bookmark_after_the_initial_events() {
     claim(async |w| {
         let made = w.post(&w.maps(""), mine("a", "1")).await.ok();
         let mut watch = w.watch(&w.maps(&format!("?watch=1&{MINE}&allowWatchBookmarks=true"))).await;
@@ -259,7 +259,7 @@ fn changing_a_definition_ends_the_watches_of_its_resource() {
 fn a_watch_without_initial_events_begins_with_what_comes() {
     claim(async |w| {
         w.map("old", json!({"k": "v"})).await;
-        // Watches begin with what their cache knows, which follows the store in its own time.
+        // A watch begins with the state of the cache, which follows the store with a delay.
         let is_old = |a: &Answer| {
             a.body["items"].as_array().is_some_and(|all| all.iter().any(|one| one["metadata"]["name"] == "old"))
         };

@@ -1,4 +1,4 @@
-//! Admission webhooks: when they are called, with what, and what their answers do.
+//! Admission webhooks: the matching requests, the content of calls, and the effect of answers.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -35,7 +35,7 @@ fn webhooks_see_what_is_created_and_change_it() {
         settled(w, &hooks, |a| a.body["data"]["m"] == "yes" && !hooks.asked_at("/v").is_empty()).await;
         let made = w.post(&w.maps(""), labelled("wa", json!({"a": "1"}))).await.code(201).body;
         assert_eq!(made["data"], json!({"a": "1", "m": "yes"}));
-        // What a webhook adds is nobody's.
+        // No manager owns a field that a webhook adds.
         assert_eq!(fields(&made, "conformance", "Update")["f:data"], json!({".": {}, "f:a": {}}));
         let asked = hooks.asked_at("/m");
         assert_eq!(asked.len(), 1, "{asked:?}");
@@ -109,7 +109,7 @@ fn webhooks_are_called_by_name_then_in_their_order_and_again_if_needed() {
     });
 }
 
-/// A world with one validating webhook that answers as told by the object's `data`.
+/// Configures a validating webhook whose answer depends on the object's `data`.
 async fn judged(w: &World, policy: &str) -> Hooks {
     let hooks = Hooks::start(|_, review| {
         let object = &review["request"]["object"];
@@ -202,7 +202,7 @@ fn a_webhook_that_is_not_there_is_a_500_with_the_address() {
         settled(w, &hooks, |a| a.code == 500).await;
         let message = "Internal error occurred: failed calling webhook \"gone.example.io\": failed to call webhook: Post \"https://127.0.0.1:1/gone?timeout=2s\": dial tcp 127.0.0.1:1: connect: connection refused";
         w.post(&w.maps(""), labelled("x", json!({}))).await.refused(500, "InternalError", message);
-        // Whom the selectors leave out does not notice.
+        // Unselected objects are not affected.
         w.map("other", json!({})).await;
     });
 }
@@ -264,7 +264,7 @@ fn applying_the_same_again_is_nothing_where_a_webhook_changes_it_alike() {
         assert_eq!(request["options"]["kind"], "UpdateOptions");
         assert_eq!(request["options"]["fieldManager"], "m1");
         assert_eq!(request["oldObject"]["metadata"]["resourceVersion"], first["metadata"]["resourceVersion"]);
-        // A replacement without the webhook's field gets it back, and so changes nothing.
+        // The webhook adds its field to a replacement without it, so nothing changes.
         let mut body = labelled("a", json!({"k": "v"}));
         body["metadata"]["resourceVersion"] = rv(&first).to_string().into();
         let replaced = w.put(&w.maps("a?fieldManager=m1"), body).await.code(200).body;
@@ -302,7 +302,7 @@ fn deletions_are_judged_by_the_object_that_goes() {
 }
 
 #[test]
-fn a_dry_run_is_told_as_one() {
+fn a_webhook_sees_a_dry_run_as_one() {
     claim(async |w| {
         let hooks = adding();
         configure(w, "mutating", "m", json!([hooks.hook(w, "m")])).await;
@@ -356,7 +356,7 @@ fn rules_name_operations_and_subresources() {
         settled(w, &hooks, |_| !hooks.asked_at("/vcreate").is_empty()).await;
         w.map("a", json!({})).await;
         w.merge(&w.maps("a"), json!({"data": {"x": "y"}})).await.code(200);
-        // The namespace gets a ConfigMap of its own from its controller, whenever that comes to it.
+        // The namespace's controller may create its own ConfigMap at any time.
         let created = hooks.asked_at("/vcreate");
         assert_eq!(created.iter().filter(|asked| asked.request()["name"] == "a").count(), 1);
         let mut deployment = crate::patches::deployment("d");

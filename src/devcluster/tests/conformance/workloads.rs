@@ -1,4 +1,4 @@
-//! Jobs, StatefulSets, DaemonSets, and the Services that lead to pods.
+//! Jobs, StatefulSets, DaemonSets, and Services of pods.
 
 use serde_json::{Value, json};
 

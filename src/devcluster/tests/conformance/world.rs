@@ -1,4 +1,4 @@
-//! What a claim works with: a namespace of its own, requests, answers and watches.
+//! The environment of a claim: its namespace, requests, answers and watches.
 
 use std::panic::{AssertUnwindSafe, resume_unwind};
 use std::time::Duration;
@@ -10,9 +10,9 @@ use serde_json::{Value, json};
 
 use crate::cluster::Cluster;
 
-/// How long a claim waits for what must come: a busy cluster deletes the namespaces of all claims at the same time.
+/// Deadline of waiting. A busy cluster deletes the namespaces of all claims concurrently.
 const PATIENCE: Duration = Duration::from_mins(2);
-/// What the server asks for in `Retry-After` while it makes a cache.
+/// The server's `Retry-After` while it initializes a cache.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// A client and a namespace for one claim.
@@ -24,7 +24,7 @@ pub(crate) struct World {
     cleanup: Mutex<Vec<String>>,
 }
 
-/// Runs one claim in a fresh namespace and removes what it made, also when it fails.
+/// Runs a claim in a new namespace and removes its objects, even on failure.
 pub(crate) fn claim(body: impl AsyncFnOnce(&World)) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime starts");
     runtime.block_on(async {
@@ -56,18 +56,18 @@ impl World {
         format!("/{root}/{api_version}/namespaces/{}/{resource}", self.ns)
     }
 
-    /// The claim's ConfigMaps, or one of them.
+    /// Returns the path of the claim's ConfigMaps, or of one of them.
     pub(crate) fn maps(&self, name: &str) -> String {
         let slash = if name.is_empty() || name.starts_with('?') { "" } else { "/" };
         self.path("v1", &format!("configmaps{slash}{name}"))
     }
 
-    /// A path that is deleted when the claim ends; for what lies outside its namespace.
+    /// Registers a path for deletion at the end of the claim; for objects outside its namespace.
     pub(crate) fn forget_later(&self, path: &str) {
         self.cleanup.lock().push(path.to_owned());
     }
 
-    /// Any request. It is sent again, as `Retry-After` asks, while the server makes the cache of a new definition.
+    /// Sends a request. It is retried by `Retry-After` while the server initializes the cache of a new CRD.
     pub(crate) async fn send(&self, method: Method, path: &str, headers: &[(&str, &str)], body: &str) -> Answer {
         let deadline = tokio::time::Instant::now() + PATIENCE;
         loop {
@@ -95,7 +95,7 @@ impl World {
         self.send(Method::GET, path, &[], "").await
     }
 
-    /// A request without the cluster's own credentials.
+    /// Sends a request without the cluster's credentials.
     pub(crate) async fn send_as_stranger(
         &self,
         method: Method,
@@ -110,7 +110,7 @@ impl World {
         Answer::of(request.body(body.to_owned()).send().await.expect("the request arrives")).await
     }
 
-    /// A request with a bearer token instead of the cluster's own credentials.
+    /// Sends a request with a bearer token instead of the cluster's credentials.
     pub(crate) async fn bear(&self, token: &str, method: Method, path: &str, body: Value) -> Answer {
         let kind = if method == Method::PATCH { "application/merge-patch+json" } else { "application/json" };
         let body = if body.is_null() { String::new() } else { body.to_string() };
@@ -157,7 +157,7 @@ impl World {
         self.json(Method::PATCH, path, "application/strategic-merge-patch+json", patch).await
     }
 
-    /// Server-side apply as `manager`; `path` may carry further parameters.
+    /// Server-side apply as `manager`. `path` may contain a query.
     pub(crate) async fn apply(&self, path: &str, manager: &str, config: Value) -> Answer {
         let join = if path.contains('?') { '&' } else { '?' };
         let path = format!("{path}{join}fieldManager={manager}");
@@ -193,7 +193,7 @@ impl World {
         }
     }
 
-    /// GETs `path` until `done` says so; fails when it never does.
+    /// GETs `path` until `done` returns true. Fails after a deadline.
     pub(crate) async fn until(&self, path: &str, what: &str, done: impl Fn(&Answer) -> bool) -> Answer {
         let deadline = tokio::time::Instant::now() + PATIENCE;
         loop {
@@ -206,7 +206,7 @@ impl World {
         }
     }
 
-    /// An event about an object, in its core form, once there is one with this reason.
+    /// Waits for an Event with this reason and returns its core form.
     pub(crate) async fn event(&self, kind: &str, name: &str, reason: &str) -> Value {
         let selector = format!("involvedObject.kind%3D{kind},involvedObject.name%3D{name},reason%3D{reason}");
         let path = self.path("v1", &format!("events?fieldSelector={selector}"));
@@ -215,13 +215,12 @@ impl World {
         list.body["items"][0].clone()
     }
 
-    /// A ConfigMap with `data`, created.
+    /// Creates a ConfigMap with `data`.
     pub(crate) async fn map(&self, name: &str, data: Value) -> Value {
         self.post(&self.maps(""), json!({"metadata": {"name": name}, "data": data})).await.code(201).body
     }
 
-    /// Registers a namespaced custom resource with this schema for `spec` and waits until it is served; answers with
-    /// the path of the claim's collection.
+    /// Creates a namespaced CRD with this schema for `spec` and waits until it is served.
     pub(crate) async fn custom(&self, spec_schema: Value, version: Value) -> Custom {
         let group = format!("{}.example.com", self.ns);
         let mut version_object = json!({
@@ -259,41 +258,41 @@ impl World {
 pub(crate) struct Custom {
     /// `<group>/v1`.
     pub(crate) api_version: String,
-    /// The claim's collection.
+    /// Path of the claim's collection.
     pub(crate) path: String,
-    /// Its definition.
+    /// Name of the CRD.
     pub(crate) crd: String,
-    /// Its group.
+    /// API group.
     pub(crate) group: String,
 }
 
 impl Custom {
-    /// A Widget.
+    /// Builds a Widget.
     pub(crate) fn widget(&self, name: &str, spec: Value) -> Value {
         json!({"apiVersion": self.api_version, "kind": "Widget", "metadata": {"name": name}, "spec": spec})
     }
 
-    /// The path of one Widget.
+    /// Returns the path of a Widget.
     pub(crate) fn at(&self, name: &str) -> String {
         format!("{}/{name}", self.path)
     }
 }
 
-/// The `status` of a condition, or "".
+/// Returns the `status` of a condition; empty if it is missing.
 pub(crate) fn condition<'a>(object: &'a Value, kind: &str) -> &'a str {
     let conditions = object["status"]["conditions"].as_array();
     let found = conditions.into_iter().flatten().find(|c| c["type"] == kind);
     found.and_then(|c| c["status"].as_str()).unwrap_or_default()
 }
 
-/// The `reason` of a condition, or "".
+/// Returns the `reason` of a condition; empty if it is missing.
 pub(crate) fn reason<'a>(object: &'a Value, kind: &str) -> &'a str {
     let conditions = object["status"]["conditions"].as_array();
     let found = conditions.into_iter().flatten().find(|c| c["type"] == kind);
     found.and_then(|c| c["reason"].as_str()).unwrap_or_default()
 }
 
-/// The same with `TIME` in the place of every time.
+/// Replaces every time by `TIME`.
 pub(crate) fn timeless(value: &Value) -> Value {
     match value {
         Value::String(text) if text.parse::<jiff::Timestamp>().is_ok() => "TIME".into(),
@@ -307,9 +306,8 @@ pub(crate) fn timeless(value: &Value) -> Value {
 pub(crate) struct Answer {
     /// HTTP status.
     pub(crate) code: u16,
-    /// Headers.
     pub(crate) headers: reqwest::header::HeaderMap,
-    /// Body, null when it is no JSON.
+    /// Body; null if it is not JSON.
     pub(crate) body: Value,
     /// Body as text.
     pub(crate) text: String,
@@ -323,19 +321,19 @@ impl Answer {
         Self { code, headers, body: serde_json::from_str(&text).unwrap_or(Value::Null), text }
     }
 
-    /// The server is making the cache of a definition's objects, and asks to come again.
+    /// Whether the server initializes the cache of a CRD and requires a retry.
     fn is_initializing(&self) -> bool {
         self.code == 429 && self.message() == "storage is (re)initializing"
     }
 
-    /// The answer has this code.
+    /// Checks the status code.
     #[track_caller]
     pub(crate) fn code(self, code: u16) -> Self {
         assert_eq!(self.code, code, "{}", self.text);
         self
     }
 
-    /// The answer is a Status with this code, reason and message.
+    /// Checks code, reason and message of a Status.
     #[track_caller]
     pub(crate) fn refused(self, code: u16, reason: &str, message: &str) -> Self {
         let found = (self.code, self.reason(), self.message());
@@ -347,7 +345,7 @@ impl Answer {
         self
     }
 
-    /// The same, but only the beginning of the message counts.
+    /// Checks code, reason and the beginning of the message.
     #[track_caller]
     pub(crate) fn refused_like(self, code: u16, reason: &str, start: &str) -> Self {
         assert_eq!((self.code, self.reason()), (code, reason), "{}", self.text);
@@ -355,24 +353,24 @@ impl Answer {
         self
     }
 
-    /// The object with a 200 or 201.
+    /// Checks for 200 or 201 and returns the object.
     #[track_caller]
     pub(crate) fn ok(self) -> Value {
         assert!(matches!(self.code, 200 | 201), "{} {}", self.code, self.text);
         self.body
     }
 
-    /// `reason` of a Status.
+    /// Returns `reason` of a Status.
     pub(crate) fn reason(&self) -> &str {
         self.body["reason"].as_str().unwrap_or_default()
     }
 
-    /// `message` of a Status.
+    /// Returns `message` of a Status.
     pub(crate) fn message(&self) -> &str {
         self.body["message"].as_str().unwrap_or_default()
     }
 
-    /// `reason field: message` of each cause.
+    /// Returns `reason field: message` of each cause.
     pub(crate) fn causes(&self) -> Vec<String> {
         let causes = self.body["details"]["causes"].as_array();
         let text = |v: &Value| v.as_str().unwrap_or_default().to_owned();
@@ -380,7 +378,7 @@ impl Answer {
         causes.into_iter().flatten().map(line).collect()
     }
 
-    /// The answer is a 422 with a cause of this reason at this field; its text is left to the server.
+    /// Checks for a 422 with a cause of this reason and field. Its message is not compared.
     #[track_caller]
     pub(crate) fn invalid(self, reason: &str, field: &str) -> Self {
         assert_eq!((self.code, self.reason()), (422, "Invalid"), "{}", self.text);
@@ -389,27 +387,27 @@ impl Answer {
         self
     }
 
-    /// Texts of the `Warning` headers.
+    /// Returns the `Warning` headers.
     pub(crate) fn warnings(&self) -> Vec<String> {
         self.headers.get_all("warning").iter().map(|w| w.to_str().unwrap_or_default().to_owned()).collect()
     }
 }
 
-/// `metadata.resourceVersion`.
+/// Returns `metadata.resourceVersion`.
 #[track_caller]
 pub(crate) fn rv(object: &Value) -> u64 {
     let text = object["metadata"]["resourceVersion"].as_str().expect("an object has a resourceVersion");
     text.parse().expect("a resourceVersion is a number")
 }
 
-/// The `fieldsV1` of a manager's entry, or null.
+/// Returns the `fieldsV1` of a manager's entry, or null.
 pub(crate) fn fields(object: &Value, manager: &str, operation: &str) -> Value {
     let entries = object["metadata"]["managedFields"].as_array();
     let found = entries.into_iter().flatten().find(|e| e["manager"] == manager && e["operation"] == operation);
     found.map(|e| e["fieldsV1"].clone()).unwrap_or_default()
 }
 
-/// `manager/operation[/subresource]` of every entry, sorted.
+/// Returns `manager/operation[/subresource]` of every entry, sorted.
 pub(crate) fn managers(object: &Value) -> Vec<String> {
     let mut all: Vec<String> = object["metadata"]["managedFields"]
         .as_array()
@@ -432,7 +430,7 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    /// The next event; `None` when the stream ended. Fails when nothing comes.
+    /// Returns the next event; `None` at the end of the stream. Fails after a deadline.
     pub(crate) async fn next(&mut self) -> Option<Value> {
         loop {
             if let Some(end) = self.buffer.iter().position(|b| *b == b'\n') {
@@ -446,7 +444,7 @@ impl Watch {
         }
     }
 
-    /// The next event as its type, object name and object.
+    /// Returns the next event as type, name and object.
     pub(crate) async fn event(&mut self) -> (String, String, Value) {
         let event = self.next().await.expect("the watch goes on");
         let object = event["object"].clone();
@@ -454,7 +452,7 @@ impl Watch {
         (text(&event["type"]), text(&object["metadata"]["name"]), object)
     }
 
-    /// The next events until `last` of these types and names came, compared in order; bookmarks are passed over.
+    /// Checks that the next events have these types and names. Bookmarks are ignored.
     pub(crate) async fn expect(&mut self, expected: &[(&str, &str)]) -> Vec<Value> {
         let mut objects = Vec::new();
         while objects.len() < expected.len() {

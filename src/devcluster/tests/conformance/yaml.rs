@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 const YAML: &[(&str, &str)] = &[("Accept", "application/yaml")];
 
-/// The body of an answer in YAML.
+/// Parses a YAML answer.
 #[track_caller]
 fn read(answer: &Answer) -> Value {
     assert_eq!(answer.headers["content-type"], "application/yaml", "{}", answer.text);
@@ -42,7 +42,7 @@ fn refusals_are_answered_in_yaml_to_who_wants_it() {
         let again = w.send(Method::POST, &w.maps(""), YAML, r#"{"metadata":{"name":"a"}}"#).await.code(409);
         assert_eq!(read(&again)["reason"], "AlreadyExists");
         assert_eq!(read(&get(w, "/api/v1/nope").await.code(404))["reason"], "NotFound");
-        // There is no such form of the version.
+        // The version is not available as YAML.
         let version = read(&get(w, "/version").await.code(406));
         assert_eq!(version["message"], "406: Not Acceptable\n\nAvailable representations: application/json");
     });
@@ -111,7 +111,7 @@ fn objects_are_taken_in_yaml_and_the_first_document_counts() {
 }
 
 #[test]
-fn who_deletes_with_a_body_has_said_everything_in_it() {
+fn the_body_of_a_deletion_replaces_its_query() {
     claim(async |w| {
         w.map("a", json!({})).await;
         let dry = format!("{}?dryRun=All", w.maps("a"));

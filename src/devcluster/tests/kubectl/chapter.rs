@@ -1,4 +1,4 @@
-//! A chapter is read, run in a namespace of its own, and compared with itself.
+//! Reads a chapter, runs it in its own namespace, and compares the output.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,22 +9,22 @@ use crate::greeter;
 use crate::normalise::Normaliser;
 use crate::process::isolated;
 
-/// Minor version of the `kubectl` whose words the transcripts are.
+/// Minor version of the recorded `kubectl`.
 const KUBECTL: u32 = 32;
-/// Seconds that a command may take.
+/// Deadline of a command in seconds.
 const PATIENCE: &str = "90";
 
-/// One entry of a transcript.
+/// An entry of a transcript.
 enum Entry {
-    /// A line for the reader.
+    /// Text for the reader.
     Text(String),
-    /// A command whose output counts.
+    /// A command whose output is compared.
     Step(String),
-    /// A command that is awaited.
+    /// A command that must succeed.
     Wait(String),
 }
 
-/// Runs a chapter and compares what it gave with what it should give.
+/// Runs a chapter and compares its output with the transcript.
 pub(crate) fn check(name: &str, pods: Pods) {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/kubectl/{name}.tour"));
     let expected = fs::read_to_string(&file).expect("the chapter can be read");
@@ -60,7 +60,7 @@ pub(crate) fn check(name: &str, pods: Pods) {
     assert!(found == expected, "{}", difference(name, &found));
 }
 
-/// Reads a transcript, without the outputs in it.
+/// Parses a transcript without its outputs.
 fn entries(text: &str) -> Vec<Entry> {
     let mut entries = Vec::new();
     let mut output = false;
@@ -86,7 +86,7 @@ fn entries(text: &str) -> Vec<Entry> {
     entries
 }
 
-/// A line of output, told apart from the lines of the transcript.
+/// Escapes a line of output that looks like a line of the transcript.
 fn quoted(line: &str) -> String {
     let marked = ["$ ", "% ", "> ", "# ", "\\"].iter().any(|mark| line.starts_with(mark)) || line == ">";
     format!("{}{line}\n", if marked { "\\" } else { "" })
@@ -102,14 +102,14 @@ fn written(mark: char, command: &str) -> String {
     text
 }
 
-/// Where the commands of a chapter run.
+/// The environment of a chapter's commands.
 struct Shell {
     directory: tempfile::TempDir,
     namespace: String,
     normaliser: Normaliser,
-    /// Port of a program of this machine that greets.
+    /// Port of a local server for `port-forward`.
     greeter: u16,
-    /// The first node of the cluster.
+    /// Name of the cluster's first node.
     node: String,
 }
 
@@ -156,7 +156,7 @@ impl Shell {
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
-    /// What a command writes, normalised, and its exit code when it is not 0.
+    /// Returns the normalised output of a command, and its exit code if it is not 0.
     fn shown(&self, output: &Output) -> String {
         let mut text = String::from_utf8_lossy(&output.stdout).into_owned();
         if !text.is_empty() && !text.ends_with('\n') {
@@ -173,7 +173,7 @@ impl Shell {
 
 impl Drop for Shell {
     fn drop(&mut self) {
-        // What a failed chapter leaves is seen by nobody else: every chapter has a namespace of its own.
+        // Leftovers are harmless: every chapter has its own namespace.
         let _ = self.run("kubectl delete namespace $NS --wait=false");
     }
 }
@@ -182,10 +182,10 @@ fn data(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/kubectl").join(name)
 }
 
-/// The lines that differ, each with the command before it.
+/// Returns a diff of the transcript.
 fn difference(name: &str, found: &str) -> String {
     let place = std::env::temp_dir().join(format!("{name}.tour"));
-    // It is only for whoever looks for the reason.
+    // Only for debugging, so an error is ignored.
     let _ = fs::write(&place, found);
     let expected = data(&format!("{name}.tour"));
     let diff = isolated("diff").arg("-u").arg(expected).arg(&place).output();

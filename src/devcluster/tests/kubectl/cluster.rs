@@ -3,16 +3,16 @@
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
-/// What pods of the embedded cluster are; those of a cluster of our own answer the same way.
+/// How pods of the embedded cluster run.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Pods {
-    /// Nowhere.
+    /// Simulated.
     Simulated,
-    /// Processes of this machine, when their image is `example.com/host:1`.
+    /// As processes of this machine, if their image is `example.com/host:1`.
     Running,
 }
 
-/// A kubeconfig of the cluster under test.
+/// Returns a kubeconfig of the cluster under test.
 pub(crate) fn kubeconfig(pods: Pods) -> String {
     static SIMULATED: OnceLock<String> = OnceLock::new();
     static RUNNING: OnceLock<String> = OnceLock::new();
@@ -23,7 +23,7 @@ pub(crate) fn kubeconfig(pods: Pods) -> String {
     text.get_or_init(|| embedded(pods)).clone()
 }
 
-/// Starts an embedded cluster on a thread of its own, for the rest of the run.
+/// Starts an embedded cluster on its own thread, for the whole test run.
 fn embedded(pods: Pods) -> String {
     let (send, receive) = std::sync::mpsc::channel();
     std::thread::spawn(move || {

@@ -1,6 +1,6 @@
-# Known to every command of a chapter.
+# Functions for the commands of all chapters.
 
-# until COMMAND [TEXT]: waits until the command succeeds and writes the text.
+# until COMMAND [TEXT]: waits until the command succeeds and prints the text.
 until_() {
   local deadline=$((SECONDS + 60)) seen
   while :; do
@@ -10,7 +10,7 @@ until_() {
   done
 }
 
-# forward TARGET PORTS COMMAND: runs the command while a port is forwarded; LOCAL is the port here.
+# forward TARGET PORTS COMMAND: runs the command while a port is forwarded. LOCAL is the local port.
 forward() {
   local written
   written=$(mktemp)
@@ -25,11 +25,11 @@ forward() {
   rm -f "$written"
 }
 
-# builtin_: of versions, of names or of a table of resources, the lines about kinds that every cluster has, and the header.
+# builtin_: filters a list of versions, names or resources to the kinds of every cluster, and keeps the header.
 builtin_() { grep -E '(^|[ .])([a-z]+\.)*k8s\.io(/|$)|^[a-z]+$|(^| )(v1|apps/v1|autoscaling/v[12]|batch/v1|policy/v1)( |$)|^NAME|\.(apps|autoscaling|batch|policy)$'; }
 
-# by_reason_: a description with its events by their reasons. The order of kubectl is that of the seconds of their last
-# time, and of two that come again each 15 s one may be a second ahead.
+# by_reason_: sorts the events of a description by reason. kubectl sorts them by the second of their last time, which
+# varies for events that repeat every 15 s.
 by_reason_() {
   awk 'sorted { print | "sort"; next } /^Events:/ { events = 1 } { print } events && /^ +-/ { sorted = 1; fflush() }'
 }

@@ -1,10 +1,10 @@
-//! A small HTTP server of this machine, to which the ports of a pod lead.
+//! A small HTTP server on this machine, to which the ports of a pod forward.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::sync::OnceLock;
 
-/// Its port; it runs until the end of the tests.
+/// Starts the server for the whole test run and returns its port.
 pub(crate) fn start() -> u16 {
     static PORT: OnceLock<u16> = OnceLock::new();
     *PORT.get_or_init(|| {
@@ -12,7 +12,7 @@ pub(crate) fn start() -> u16 {
         let port = listener.local_addr().expect("a listener has an address").port();
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
-                // Who goes away in the middle is not missed.
+                // A client that disconnects early is ignored.
                 std::thread::spawn(move || answer(&stream).unwrap_or_default());
             }
         });

@@ -1,13 +1,13 @@
-//! A tour of `kubectl`: chapters of commands with the output that a real cluster gives.
+//! A tour of `kubectl`: chapters of commands with the output of a real cluster.
 //!
-//! A chapter (`*.tour`) is a transcript. A line `$ command` is run with bash, lines `> …` continue it, and what follows
-//! is its output and, when it is not 0, its exit code; `% command` is awaited, must succeed, and its output does not
-//! count; `# …` and empty lines are for the reader. What differs from run to run is normalised ([`normalise`]).
+//! A chapter (`*.tour`) is a transcript. `$ command` is run by bash, lines `> …` continue it, and its output follows,
+//! with the exit code if it is not 0. `% command` must succeed; its output is ignored. `# …` and empty lines are for
+//! the reader. Run-specific values are normalised ([`normalise`]).
 //!
-//! The transcripts are recorded from a real cluster (`UPDATE_GOLDEN=1` with `MAINSTAY_TEST_KUBECONFIG`), and both it
-//! and the embedded cluster must give exactly them.
+//! The transcripts are recorded from a real cluster (`UPDATE_GOLDEN=1` with `MAINSTAY_TEST_KUBECONFIG`). The embedded
+//! cluster must produce the same output.
 //!
-//! Deliberately absent: how `kubectl` aligns columns; runs of spaces are one.
+//! Not here: alignment of columns. A run of spaces counts as one.
 #![expect(clippy::disallowed_methods, reason = "a test acts")]
 
 mod chapter;
@@ -21,7 +21,7 @@ use parking_lot::RwLock;
 
 use self::cluster::Pods;
 
-/// Held by every chapter; alone by one that changes what all see.
+/// Shared by chapters; exclusive for a chapter that changes cluster-wide state.
 static CLUSTER: RwLock<()> = RwLock::new(());
 
 /// Chapters that work in their own namespace.
@@ -44,7 +44,7 @@ fn files() {
     chapter::check("files", Pods::Running);
 }
 
-/// Nodes, kinds and what the server says of itself.
+/// Nodes, kinds, and information about the server.
 #[test]
 fn cluster_wide() {
     let _alone = CLUSTER.write();

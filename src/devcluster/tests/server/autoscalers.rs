@@ -1,15 +1,15 @@
-//! Autoscalers of pods that a node runs: what their processes use decides.
+//! Autoscaling of pods that a node runs, by the usage of their processes.
 
 use crate::machine::{HOST, Machine};
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 
-/// How long a claim waits for what must come.
+/// Deadline of waiting.
 const PATIENCE: Duration = Duration::from_secs(60);
 const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/default/deployments";
 const AUTOSCALERS: &str = "/apis/autoscaling/v2/namespaces/default/horizontalpodautoscalers";
 
-/// A Deployment whose pods compute while a file exists, and its autoscaler.
+/// Creates a Deployment whose pods use CPU while a file exists, and its autoscaler.
 async fn scaled(machine: &Machine, requests: Value, down_window: u32) {
     let load = machine.directory.path().join("load");
     let script = format!("while :; do [ -e {} ] || sleep 0.2; done", load.display());
@@ -49,7 +49,7 @@ fn status(machine: &Machine) -> Value {
     machine.world.server.object(kind.0, kind.1, "default", "busy").unwrap()["status"].clone()
 }
 
-/// Waits for something of the autoscaler; it has so long at least.
+/// Waits until the autoscaler is as wanted.
 async fn until(machine: &Machine, what: &str, wanted: impl Fn(&Machine) -> bool) {
     let begun = Instant::now();
     while !wanted(machine) {
@@ -64,7 +64,7 @@ fn says(machine: &Machine, kind: &str, reason: &str) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_computes_is_scaled_up_and_what_is_idle_is_scaled_down() {
+async fn busy_deployments_are_scaled_up_and_idle_ones_down() {
     let machine = Machine::new();
     scaled(&machine, json!({"cpu": "50m"}), 2).await;
     until(&machine, "it is measured", |m| says(m, "ScalingActive", "ValidMetricFound")).await;
@@ -86,7 +86,7 @@ async fn what_computes_is_scaled_up_and_what_is_idle_is_scaled_down() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_was_recommended_lately_is_kept() {
+async fn recent_recommendations_are_kept() {
     let machine = Machine::new();
     std::fs::write(machine.directory.path().join("load"), "").unwrap();
     scaled(&machine, json!({"cpu": "50m"}), 300).await;

@@ -1,4 +1,4 @@
-//! CustomResourceDefinitions: served at once, in every form, until they are deleted.
+//! CustomResourceDefinitions: served immediately, in every format, until they are deleted.
 
 use crate::world::{World, version};
 use serde_json::{Value, json};

@@ -1,4 +1,4 @@
-//! Deletion: preconditions, finalizers, what is answered.
+//! Deletion: preconditions, finalizers and answers.
 
 use crate::world::{MAPS, World, version};
 use serde_json::json;

@@ -1,4 +1,4 @@
-//! What must end: containers that use too much, and everything when the cluster does.
+//! The end of processes: of containers above their limits, and of all containers with the cluster.
 
 use crate::machine::{HOST, Machine, PODS, eventually, lives};
 use crate::process::isolated;
@@ -36,7 +36,7 @@ async fn a_fork_bomb_is_ended_with_all_it_has_started() {
     assert_eq!(carriers(&marks), 0);
 }
 
-/// Processes that have a text in their environment.
+/// Counts processes with this text in their environment.
 fn carriers(text: &str) -> usize {
     let own = std::process::id().to_string();
     let entries = std::fs::read_dir("/proc").unwrap().flatten().filter(|entry| entry.file_name() != *own);
@@ -53,7 +53,7 @@ async fn a_process_that_leaves_its_group_ends_with_its_container() {
     assert_eq!(carriers(machine.directory.path().to_str().unwrap()), 0);
 }
 
-/// A program that makes itself a daemon in the old manner: two forks, a session of its own, nothing open.
+/// A program that daemonizes by two forks and a new session, with closed files.
 const DAEMON: &str = "import os, time
 if os.fork() == 0:
     os.setsid()
@@ -91,13 +91,13 @@ async fn a_full_volume_evicts_its_pod() {
     assert_eq!(said, (&json!("Evicted"), &json!("Usage of EmptyDir volume \"small\" exceeds the limit \"1Mi\". ")));
 }
 
-/// Makes a cluster with one pod whose process lives; its number.
+/// Starts a cluster with one pod and returns the PID of its live process.
 async fn one_process(directory: &Path) -> (Cluster, String) {
     let node = NodeOptions::new(directory).host_image(HOST, []);
     let server = Cluster::new(Options { node: Some(node), ..Options::default() });
     drop(server.start_controllers());
     let machine = crate::world::World { server: server.clone() };
-    // One of its children has left the group.
+    // A child leaves the process group.
     let script = "echo $$$$; trap '' TERM; sleep 1000 & setsid -f sleep 1000; wait";
     let container = json!({"name": "main", "image": HOST, "command": ["sh", "-c", script]});
     let pod = json!({"metadata": {"name": "p"}, "spec": {"containers": [container]}});
@@ -122,7 +122,7 @@ fn no_process_outlives_the_runtime() {
     assert!(!lives(&process));
 }
 
-/// Set for the copy of this program that is killed.
+/// Environment variable of the copy of this program that is killed.
 const VICTIM: &str = "DEVCLUSTER_VICTIM";
 
 #[tokio::test(flavor = "multi_thread")]
@@ -144,7 +144,7 @@ async fn no_process_outlives_a_cluster_that_is_killed() {
     eventually("the process is dead", || !lives(&process)).await;
     let marks = directory.path().to_str().unwrap().to_owned();
     eventually("what it has started is dead", || carriers(&marks) == 0).await;
-    // What it left behind goes when the directory is used again.
+    // Leftovers are removed when the directory is used again.
     let machine = Machine::with(|node| node.directory = directory.path().to_owned());
     let left = || std::fs::read_dir(directory.path()).unwrap().map(|e| e.unwrap().file_name()).collect::<Vec<_>>();
     eventually("only the new node has a place", || left().len() == 1).await;
@@ -161,7 +161,7 @@ async fn a_process_that_a_killed_cluster_left_is_found_by_the_next() {
     let records = directory.path().join("node-252/processes");
     std::fs::create_dir_all(&records).unwrap();
     std::fs::write(records.join(left.id().to_string()), begun).unwrap();
-    // Another process that only has the number of one that is gone.
+    // A process with the same PID as a dead one, but another start time.
     let mut other = isolated("sleep");
     let mut other = std::os::unix::process::CommandExt::process_group(&mut other, 0).arg("1000").spawn().unwrap();
     std::fs::write(records.join(other.id().to_string()), "1").unwrap();

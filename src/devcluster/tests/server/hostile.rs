@@ -1,7 +1,7 @@
-//! Whatever is asked, there is an answer: no request makes the server panic, hang or say nothing.
+//! The server answers every request: it never panics, hangs or returns an empty error.
 //!
-//! Real requests are damaged at random (seeded; `DEVCLUSTER_HOSTILE` sets how many) in path, query, media type and
-//! body. A panic inside the server would come up here, since it runs in process.
+//! Valid requests are mutated randomly in path, query, media type and body (seeded; `DEVCLUSTER_HOSTILE` sets their
+//! number). The server runs in process, so its panics fail the test.
 
 use crate::world::World;
 use devcluster::Options;
@@ -80,7 +80,7 @@ fn definition() -> Value {
     }})
 }
 
-/// Requests that would be good: the path of a collection, and an object for it.
+/// Valid requests: the path of a collection, and an object for it.
 fn good() -> Vec<(&'static str, Value)> {
     let pod = json!({"containers": [{"name": "c", "image": "x:1", "ports": [{"containerPort": 80}],
         "env": [{"name": "A", "value": "1"}], "resources": {"limits": {"cpu": "1000m", "memory": "1Gi"}},
@@ -210,7 +210,7 @@ fn odd(rng: &mut Rng) -> Value {
     }
 }
 
-/// Replaces, removes or adds something somewhere.
+/// Replaces, removes or adds a random value.
 fn damage(value: &mut Value, rng: &mut Rng) {
     let inside = rng.u8(..5) > 0;
     match value {
@@ -237,7 +237,7 @@ fn damage(value: &mut Value, rng: &mut Rng) {
     }
 }
 
-/// A JSON patch that may or may not apply.
+/// A random JSON patch, which may be invalid.
 fn operations(rng: &mut Rng) -> Value {
     let paths = [
         "",
@@ -335,7 +335,7 @@ async fn every_request_is_answered() {
         let response = answer.unwrap_or_else(|_| panic!("{shown} is not answered"));
         let code = response.status().as_u16();
         *codes.entry(code).or_default() += 1;
-        // A watch goes on for long; its beginning is enough.
+        // A watch does not end; its beginning suffices.
         if let Some(whole) = response.into_body().collect().now_or_never() {
             let Ok(whole) = whole;
             let bytes = whole.to_bytes();
@@ -349,7 +349,7 @@ async fn every_request_is_answered() {
     }
 }
 
-/// A Deployment still becomes a ReplicaSet, and that pods.
+/// Checks that a Deployment still creates a ReplicaSet and pods.
 async fn controllers_go_on(world: &World) {
     world.ask("DELETE", "/devcluster/fail-next", "", "", String::new()).await.expect(200);
     world.post("/api/v1/namespaces", json!({"metadata": {"name": "after"}})).await.expect(201);
@@ -361,7 +361,7 @@ async fn controllers_go_on(world: &World) {
 }
 
 #[tokio::test]
-async fn what_cannot_be_read_again_is_not_stored() {
+async fn an_object_that_could_not_be_read_back_is_not_stored() {
     let world = World::new();
     world.post(DEFINITIONS, definition()).await.expect(201);
     let widgets = "/apis/example.com/v1/namespaces/default/widgets";
@@ -372,7 +372,7 @@ async fn what_cannot_be_read_again_is_not_stored() {
     let path = format!("{widgets}/x");
     let deeper = json!([{"op": "add", "path": format!("/spec/free{}/b", "/a".repeat(59)), "value": nested(60)}]);
     world.ask("PATCH", &path, "application/json-patch+json", "", deeper.to_string()).await.expect(422);
-    // Each copies the whole into its own deepest place.
+    // Each operation copies the whole into its own deepest level.
     let grow: Value = (0..400)
         .map(|n| json!({"op": "copy", "from": "/spec", "path": format!("/spec/free{}/b", "/b/free".repeat(n))}))
         .collect();

@@ -1,4 +1,4 @@
-//! The image registry: the distribution API by hand, and the programs that speak it for a living.
+//! The image registry: the distribution API by direct requests, and by standard tools.
 
 use crate::process::isolated;
 use crate::world::World;
@@ -14,7 +14,7 @@ use std::{path::Path, process::Stdio, time::Duration};
 
 const IMAGE: &str = "application/vnd.oci.image.manifest.v1+json";
 
-/// A registry in a directory that goes with it.
+/// A registry in a temporary directory.
 struct Images {
     world: World,
     directory: tempfile::TempDir,
@@ -31,7 +31,7 @@ impl Answer {
         self.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
     }
 
-    /// Status and, for refusals, the code of the specification.
+    /// Returns the status, and the error code of the specification for refusals.
     fn short(&self) -> String {
         let body: Value = serde_json::from_slice(&self.body).unwrap_or_default();
         let code = body["errors"][0]["code"].as_str().unwrap_or_default();
@@ -209,7 +209,7 @@ async fn run(program: &str, arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// An image with one file, in a layout that none of us wrote.
+/// Creates an image with one file by another tool.
 async fn foreign_layout(directory: &Path) -> String {
     let layout = directory.join("foreign").to_str().unwrap().to_owned();
     let file = directory.join("greeting");
@@ -241,7 +241,7 @@ async fn serves_skopeo_and_the_node() {
     let back = format!("oci:{}:back", directory.path().join("back").display());
     let from = ["--src-tls-verify=false", "--src-creds=anyone:sesame"];
     run("skopeo", &["--insecure-policy", "copy", "-q", from[0], from[1], &remote, &back]).await;
-    // The directory is a layout by itself.
+    // The directory is a valid layout by itself.
     run("skopeo", &["inspect", &format!("oci:{}:one", kept.join("team+fn").display())]).await;
 
     let images = server.images().unwrap();
@@ -265,7 +265,7 @@ async fn is_closed_without_the_token() {
     let server = Cluster::new(Options { registry, ..Options::default() });
     let serving = server.serve("127.0.0.1:0".parse().unwrap(), Some("sesame".to_owned())).await.unwrap();
     let base = format!("{}/v2/", serving.url());
-    // It fails only when a provider is installed already.
+    // Fails only if a provider is already installed.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let client = reqwest::Client::builder().no_proxy().build().unwrap();
     let answer = client.get(&base).send().await.unwrap();

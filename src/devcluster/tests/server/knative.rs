@@ -1,4 +1,4 @@
-//! Services of Knative on the node: from their creation to an answer, and what becomes of them.
+//! Knative Services on a node, from creation to answers and scaling.
 
 use crate::machine::{HOST, Machine, PODS, eventually};
 use devcluster_apiserver::store::Key;
@@ -13,7 +13,7 @@ const SERVICES: &str = "/apis/serving.knative.dev/v1/namespaces/default/services
 const ENDPOINTS: &str = "/api/v1/namespaces/default/endpoints";
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A server of the text in `TEXT`; a request for `/slow` takes a while.
+/// A server that returns the variable `TEXT`. A request for `/slow` is delayed.
 const WEB: &str = r"
 import http.server, os, signal, sys, threading, time
 class Answer(http.server.BaseHTTPRequestHandler):
@@ -33,7 +33,7 @@ signal.signal(signal.SIGTERM, lambda *_: threading.Thread(target=server.shutdown
 server.serve_forever()
 ";
 
-/// A machine with Knative, whose windows are short.
+/// A machine with Knative and short autoscaling windows.
 async fn machine() -> Machine {
     let machine = Machine::with_options(|_| {}, |options| options.knative = true);
     machine.world.server.install_knative().unwrap();
@@ -46,7 +46,7 @@ async fn configure(machine: &Machine, name: &str, data: Value) {
     machine.world.merge(&path, json!({"data": data})).await.expect(200);
 }
 
-/// A Service that answers this; `annotations` are those of its template.
+/// A Service that answers with `text`. `annotations` are those of its template.
 fn service(name: &str, text: &str, annotations: &Value) -> Value {
     let container = json!({
         "image": HOST, "command": ["python3", "-c", WEB], "env": [{"name": "TEXT", "value": text}],
@@ -67,7 +67,7 @@ fn serving(machine: &Machine, plural: &str, name: &str) -> Value {
     object(machine, "serving.knative.dev/v1", plural, name)
 }
 
-/// A condition as `status reason`.
+/// Formats a condition as `status reason`.
 fn condition(object: &Value, kind: &str) -> String {
     let all = object["status"]["conditions"].as_array().into_iter().flatten();
     let found = all.into_iter().find(|condition| condition["type"] == kind);
@@ -108,7 +108,7 @@ async fn until(machine: &Machine, what: &str, wanted: impl Fn(&Machine) -> bool)
     }
 }
 
-/// What the address of a Service answers to one request; it may take a while.
+/// Returns the answer to one request. It may be delayed.
 async fn ask(machine: &Machine, name: &str, path: &str) -> String {
     let urls = || machine.world.server.service_urls("default", name);
     eventually("it has an address", || !urls().is_empty()).await;
@@ -133,7 +133,7 @@ async fn ask(machine: &Machine, name: &str, path: &str) -> String {
     }
 }
 
-/// What was said of a Service of Knative, one after the other.
+/// Returns the successive states of a Knative Service.
 fn timeline(machine: &Machine, name: &str) -> Vec<String> {
     let store = machine.world.server.store();
     let (events, _) = store.events_after(Some("services.serving.knative.dev"), 0, 10_000).unwrap();
@@ -222,7 +222,7 @@ async fn another_template_is_another_revision_and_the_old_one_has_no_pods() {
     until(&machine, "the old one is in reserve", |m| state(m, "hello-00001") == "reserve").await;
     until(&machine, "the old one has no pods", |m| replicas(m, "hello-00001") == 0).await;
     assert_eq!((state(&machine, "hello-00002"), replicas(&machine, "hello-00002")), (json!("active"), json!(1)));
-    // What is no template makes none.
+    // A change outside of the template creates no Revision.
     patch(&machine, KNATIVE, "services", "hello", json!({"metadata": {"labels": {"team": "b"}}})).await;
     let team = |m: &Machine, plural: &str| serving(m, plural, "hello")["metadata"]["labels"]["team"].clone();
     until(&machine, "its label is on", |m| team(m, "configurations") == "b" && team(m, "routes") == "b").await;
@@ -230,7 +230,7 @@ async fn another_template_is_another_revision_and_the_old_one_has_no_pods() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_taken_away_is_put_back_and_what_is_changed_below_a_revision_stays() {
+async fn deleted_children_are_created_again_and_changes_below_a_revision_stay() {
     let machine = machine().await;
     machine.world.post(SERVICES, service("hello", "one", &json!({}))).await.expect(201);
     ready(&machine, "hello").await;
@@ -379,7 +379,7 @@ async fn requests_are_split_between_revisions_and_a_tag_has_an_address() {
     until(&machine, "the tag has an address", |m| !m.world.server.service_urls("default", "old-hello").is_empty())
         .await;
     assert_eq!(ask(&machine, "old-hello", "/").await, "200 one hello-00001");
-    // A Revision that is not there blocks the split, and what was programmed stays.
+    // A missing Revision blocks the split; the present routing is kept.
     let missing = json!([{"revisionName": "hello-00009", "percent": 100}]);
     patch(&machine, KNATIVE, "services", "hello", json!({"spec": {"traffic": missing}})).await;
     until(&machine, "it is said", |m| {
@@ -424,14 +424,14 @@ async fn a_revision_whose_code_ends_fails_and_the_one_before_serves() {
         (&json!("hello-00002"), &json!("hello-00001"))
     );
     assert_eq!(ask(&machine, "hello", "/").await, "200 one hello-00001");
-    // A good one heals it.
+    // A valid template repairs it.
     patch(&machine, KNATIVE, "services", "bad", json!({"spec": service("bad", "good", &json!({}))["spec"]})).await;
     ready(&machine, "bad").await;
     assert_eq!(ask(&machine, "bad", "/").await, "200 good bad-00002");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn revisions_that_nobody_needs_go_and_everything_goes_with_the_service() {
+async fn unused_revisions_go_and_all_go_with_the_service() {
     let machine = machine().await;
     let gc = json!({"retain-since-create-time": "0s", "retain-since-last-active-time": "0s", "min-non-active-revisions": "1"});
     configure(&machine, "config-gc", gc).await;
@@ -467,7 +467,7 @@ async fn revisions_that_nobody_needs_go_and_everything_goes_with_the_service() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_knative_refuses_is_refused_in_its_words_and_defaults_are_filled_in() {
+async fn admission_refuses_in_the_words_of_knative_and_fills_in_defaults() {
     let machine = machine().await;
     let mut reserved = service("hello", "one", &json!({}));
     reserved["spec"]["template"]["spec"]["containers"][0]["env"] = json!([{"name": "PORT", "value": "1"}]);
@@ -492,7 +492,7 @@ async fn a_pod_that_is_to_end_answers_what_it_was_asked_before() {
     let machine = machine().await;
     let scale = json!({"autoscaling.knative.dev/minScale": "1", "autoscaling.knative.dev/maxScale": "1"});
     let mut hasty = service("hello", "one", &scale);
-    // It ends at once when it is told to.
+    // It ends immediately on SIGTERM.
     let code = WEB.lines().filter(|line| !line.starts_with("signal.")).collect::<Vec<_>>().join("\n");
     hasty["spec"]["template"]["spec"]["containers"][0]["command"] = json!(["python3", "-c", code]);
     machine.world.post(SERVICES, hasty).await.expect(201);

@@ -1,4 +1,4 @@
-//! Lists: snapshots, pages, selectors, forms.
+//! Lists: snapshots, pages, selectors, formats.
 
 use crate::world::{MAPS, World, version};
 use serde_json::json;
@@ -108,7 +108,7 @@ async fn answers_in_the_form_that_is_accepted() {
 }
 
 #[tokio::test]
-async fn unknown_places_are_told_apart() {
+async fn unknown_continue_tokens_are_distinguished() {
     let world = World::new();
     let group = world.get("/apis/nowhere.example.com/v1/things").await;
     assert_eq!((group.code, group.text.as_str()), (404, "404 page not found\n"));

@@ -1,4 +1,4 @@
-//! Who may talk to the server over TCP.
+//! Authentication of TCP clients.
 
 use devcluster::{Cluster, Options};
 use std::{
@@ -6,7 +6,7 @@ use std::{
     net::{SocketAddr, TcpStream},
 };
 
-/// One request by hand; answers the status line.
+/// Sends a raw request and returns the status line.
 async fn ask(address: SocketAddr, headers: &'static str) -> String {
     let line = tokio::task::spawn_blocking(move || {
         let mut stream = TcpStream::connect(address).unwrap();

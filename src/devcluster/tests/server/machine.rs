@@ -1,4 +1,4 @@
-//! A cluster with a node, whose pods are processes of this machine.
+//! A cluster with a node that runs pods as processes of this machine.
 
 use crate::process::isolated;
 use crate::world::World;
@@ -10,10 +10,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How long a claim waits for what must come.
+/// Deadline of waiting.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The image whose programs are those of this machine.
+/// The host image: its programs are those of this machine.
 pub(crate) const HOST: &str = "host";
 
 /// A cluster with a node.
@@ -23,17 +23,17 @@ pub(crate) struct Machine {
 }
 
 impl Machine {
-    /// A cluster whose controllers and node are running.
+    /// Starts a cluster with controllers and a node.
     pub(crate) fn new() -> Self {
         Self::with(|_| {})
     }
 
-    /// The same with other options of the node.
+    /// The same with changed options of the node.
     pub(crate) fn with(change: impl FnOnce(&mut NodeOptions)) -> Self {
         Self::with_options(change, |_| {})
     }
 
-    /// The same with other options of the cluster, too.
+    /// The same with changed options of the cluster, too.
     pub(crate) fn with_options(
         change: impl FnOnce(&mut NodeOptions),
         change_cluster: impl FnOnce(&mut Options),
@@ -52,7 +52,7 @@ impl Machine {
         Self { world, directory }
     }
 
-    /// Creates a pod of one container that runs a shell script; `change` is merged into its spec.
+    /// Creates a pod with one container that runs a shell script. `change` is merged into its spec.
     pub(crate) async fn pod(&self, name: &str, script: &str, change: Value) {
         let mut spec = json!({
             "restartPolicy": "Never",
@@ -89,14 +89,14 @@ impl Machine {
         self.until(name, phase, |pod| pod["status"]["phase"] == phase).await
     }
 
-    /// The log of a pod.
+    /// Returns the log of a pod.
     pub(crate) async fn log(&self, name: &str, query: &str) -> String {
         let answer = self.world.get(&format!("{PODS}/{name}/log?{query}")).await;
         assert_eq!(answer.code, 200, "{}", answer.text);
         answer.text
     }
 
-    /// Waits until the log of a pod has a text.
+    /// Waits until the log of a pod contains a text.
     pub(crate) async fn until_log(&self, name: &str, text: &str) {
         let begun = Instant::now();
         while !self.log(name, "").await.contains(text) {
@@ -133,26 +133,26 @@ fn merge(into: &mut Value, change: Value) {
     }
 }
 
-/// The real client.
+/// The real `kubectl`.
 pub(crate) struct Kubectl {
     config: String,
     serving: Serving,
 }
 
 impl Kubectl {
-    /// The host of images in the cluster's registry.
+    /// Returns the registry host for image references.
     pub(crate) fn host(&self) -> String {
         self.serving.address().to_string()
     }
 
     pub(crate) fn command(&self, args: &[&str]) -> Command {
         let mut command = isolated("kubectl");
-        // What it knows of an API server it keeps at home by host and port, and another cluster may get the same port.
+        // The discovery cache is keyed by host and port in the home directory. Another cluster may reuse the port.
         command.env("KUBECONFIG", &self.config).env("HOME", self.config.trim_end_matches("kubeconfig")).args(args);
         command
     }
 
-    /// Runs it to its end; its output when it succeeds.
+    /// Runs `kubectl` and returns its output. Fails on an error.
     pub(crate) async fn run(&self, args: &[&str]) -> String {
         let output = self.output(args).await;
         let error = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -167,13 +167,13 @@ impl Kubectl {
     }
 }
 
-/// Whether a process of this number lives.
+/// Whether a process lives.
 pub(crate) fn lives(process: &str) -> bool {
     let stat = std::fs::read_to_string(Path::new("/proc").join(process.trim()).join("stat"));
     stat.is_ok_and(|stat| !stat.rsplit_once(')').unwrap().1.trim_start().starts_with('Z'))
 }
 
-/// Waits until something is true that makes no event.
+/// Polls until a condition without an event holds.
 pub(crate) async fn eventually(what: &str, check: impl Fn() -> bool) {
     let begun = Instant::now();
     while !check() {

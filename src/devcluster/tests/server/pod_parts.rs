@@ -1,4 +1,4 @@
-//! What the kubelet makes of a pod that is changed while it runs.
+//! The kubelet's handling of changes to a running pod.
 
 use crate::machine::{HOST, Machine, PODS};
 use serde_json::{Value, json};
@@ -20,7 +20,7 @@ fn pending(pod: &Value) -> Option<&Value> {
     pod["status"]["conditions"].as_array()?.iter().find(|condition| condition["type"] == "PodResizePending")
 }
 
-/// A running pod of this image with one container that asks for a processor.
+/// Creates a running pod with this image and a container that requests one CPU.
 async fn running(machine: &Machine, image: &str) -> Value {
     let container = json!({"image": image, "resources": {"requests": {"cpu": "1"}}});
     machine

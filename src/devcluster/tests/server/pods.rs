@@ -1,4 +1,4 @@
-//! Pods as processes: what they are given, how they end, what is said of it.
+//! Pods as processes: their inputs, their end and their status.
 
 use crate::machine::{HOST, Machine, PODS, eventually, lives};
 use serde_json::{Value, json};
@@ -9,7 +9,7 @@ fn state(pod: &Value) -> &Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pod_runs_and_its_end_is_told() {
+async fn a_pod_runs_and_its_end_is_reported() {
     let machine = Machine::new();
     machine.pod("fine", "echo out; echo err >&2; echo bye > $LAST_WORDS", json!({})).await;
     let pod = machine.phase("fine", "Succeeded").await;
@@ -88,7 +88,7 @@ async fn a_deleted_pod_is_asked_to_end_and_then_killed_with_its_children() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_container_refers_to_may_come_later() {
+async fn references_of_a_container_may_be_created_later() {
     let machine = Machine::new();
     let from = |kind: &str, name: &str, key: &str| json!({"name": name.to_uppercase(), "valueFrom": {kind: {"name": name, "key": key}}});
     let env = json!([from("configMapKeyRef", "map", "k"), from("secretKeyRef", "hidden", "k")]);
@@ -156,7 +156,7 @@ async fn a_secret_is_on_disk_only_while_a_container_runs_that_has_it() {
         let secret = json!({"metadata": {"name": name}, "stringData": {"word": format!("the {name} secret")}});
         machine.world.post(secrets, secret).await.expect(201);
     }
-    // Whatever a container can find among the volumes of its pod.
+    // Lists every secret that a container finds in the volumes of its pod.
     let look = "grep -rhs 'the .* secret' \"$TMPDIR/../volumes\" | sort | tr '\\n' ' '";
     let container = |name: &str, mounts: Value| json!({"name": name, "image": HOST, "command": ["sh", "-c", look], "volumeMounts": mounts});
     let mount = |name: &str| json!([{"name": name, "mountPath": format!("/{name}")}]);

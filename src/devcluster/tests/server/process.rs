@@ -1,6 +1,6 @@
-//! Child processes of tests. They read nothing of the machine but its programs.
+//! Child processes of tests, isolated from the user's configuration.
 //!
-//! Invariant: every child process of a test begins here.
+//! Invariant: every child process of a test is created here.
 
 use std::{
     ffi::OsStr,
@@ -10,11 +10,11 @@ use std::{
     sync::LazyLock,
 };
 
-/// The home of child processes, without configuration, and what keeps it.
+/// The empty home directory of child processes, and the pipe that keeps it.
 static HOME: LazyLock<(PathBuf, ChildStdin)> = LazyLock::new(|| {
     let home =
         tempfile::Builder::new().prefix("devcluster-tests-home-").tempdir().expect("a directory can be made").keep();
-    // Statics are never dropped: a shell removes the directory when the pipe from this process closes.
+    // Statics are never dropped: a shell removes the directory when this process closes the pipe.
     let mut remover = Command::new("sh");
     remover.args(["-c", "read -r _; rm -rf \"$0\""]).arg(&home).process_group(0);
     let remover = remover.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
@@ -22,8 +22,7 @@ static HOME: LazyLock<(PathBuf, ChildStdin)> = LazyLock::new(|| {
     (home, pipe)
 });
 
-/// A command in an environment of its own: the path of programs, the directory of temporary files, an empty home, the
-/// locale `C`, UTC.
+/// Creates a command with a clean environment: search path, temporary directory, an empty home, the locale `C`, UTC.
 pub(crate) fn isolated(program: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new(program);
     command.env_clear().envs(["PATH", "TMPDIR"].iter().filter_map(|name| Some((name, std::env::var_os(name)?))));

@@ -1,4 +1,4 @@
-//! Requests that are passed on to the pods of a node, and addresses to which nothing is passed on.
+//! Proxying to the pods of a node, and addresses that must not be proxied to.
 
 use crate::machine::{HOST, Machine, PODS};
 use crate::world::{Answer, World};
@@ -13,7 +13,7 @@ use std::{
 const SERVICES: &str = "/api/v1/namespaces/default/services";
 const PROXY: &str = "/api/v1/namespaces/default/services/http:web:main/proxy";
 
-/// A server that says what it was asked, leads elsewhere, or speaks another protocol.
+/// A server that echoes requests, redirects, or upgrades the connection.
 const ECHO: &str = r"
 import http.server, json, os, socketserver
 class Answer(http.server.BaseHTTPRequestHandler):
@@ -60,7 +60,7 @@ class Answer(http.server.BaseHTTPRequestHandler):
 http.server.ThreadingHTTPServer((os.environ['POD_ADDRESS'], 8080), Answer).serve_forever()
 ";
 
-/// A machine with a pod that answers, and a service that leads to it.
+/// A machine with a serving pod and its Service.
 async fn machine() -> Machine {
     let machine = Machine::new();
     let ports = json!([{"name": "main", "containerPort": 8080}]);
@@ -78,7 +78,7 @@ async fn machine() -> Machine {
     machine
 }
 
-/// Waits until a proxy answers with what the pod says.
+/// Waits until the proxy returns the pod's answer.
 async fn until_served(world: &World, proxy: &str) {
     let mut changes = world.server.subscribe();
     while world.get(&format!("{proxy}/")).await.code != 200 {
@@ -201,7 +201,7 @@ async fn an_answer_without_end_ends_with_its_reader() {
     stream.write_all(request.as_bytes()).unwrap();
     stream.read_exact(&mut vec![0; 1 << 20]).unwrap();
     drop(stream);
-    // The program notices, and says so where the node looks when it ends.
+    // The program notices it and writes its termination message.
     let begun = std::time::Instant::now();
     loop {
         let words = glob_last_words(machine.directory.path());
@@ -213,7 +213,7 @@ async fn an_answer_without_end_ends_with_its_reader() {
     }
 }
 
-/// The texts of all small files below a directory.
+/// Returns the texts of all small files below a directory.
 fn glob_last_words(directory: &std::path::Path) -> Vec<String> {
     let Ok(entries) = std::fs::read_dir(directory) else { return Vec::new() };
     let of = |path: std::path::PathBuf| match std::fs::symlink_metadata(&path) {
@@ -224,7 +224,7 @@ fn glob_last_words(directory: &std::path::Path) -> Vec<String> {
     entries.flatten().flat_map(|entry| of(entry.path())).collect()
 }
 
-/// A listener that must never be connected to, and its port.
+/// Returns a listener that must never receive a connection, and its port.
 fn trap() -> (std::net::TcpListener, u16) {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     listener.set_nonblocking(true).unwrap();
@@ -273,7 +273,7 @@ async fn a_pod_of_the_node_is_reached_only_where_it_is() {
     machine.world.merge(&format!("{PODS}/web/status"), forged).await.expect(200);
     let answer = machine.world.get(&format!("{PODS}/web:{port}/proxy/")).await;
     answer.refused(400, "BadRequest", "address not allowed");
-    // Another pod that says it has that one's address does not get what is meant for it either.
+    // A pod that claims another pod's address does not receive its requests either.
     let spec = json!({"schedulerName": "nobody", "containers": [{"name": "c", "image": "x:1"}]});
     machine.world.post(PODS, json!({"metadata": {"name": "liar"}, "spec": spec})).await.expect(201);
     let ip = &pod["status"]["podIP"];

@@ -1,4 +1,4 @@
-//! Services of a node: their addresses, and where connections go.
+//! Services of a node: their addresses, and the targets of connections.
 
 use crate::machine::{HOST, Machine, PODS, eventually};
 use serde_json::{Value, json};
@@ -15,7 +15,7 @@ use std::{
 const SERVICES: &str = "/api/v1/namespaces/default/services";
 const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/default/deployments";
 
-/// A server of the text in `TEXT` that drains on SIGTERM.
+/// A server that returns the variable `TEXT` and drains on SIGTERM.
 const WEB: &str = r"
 import http.server, os, signal, sys, threading
 class Answer(http.server.BaseHTTPRequestHandler):
@@ -64,7 +64,7 @@ async fn ready(machine: &Machine, replicas: u64) {
     eventually("all pods are endpoints", || endpoints() == replicas).await;
 }
 
-/// One request on a connection of its own.
+/// Sends a request on a new connection.
 fn ask(address: &str) -> std::io::Result<String> {
     let mut stream = TcpStream::connect(address)?;
     stream.set_read_timeout(Some(Duration::from_secs(10)))?;
@@ -168,7 +168,7 @@ async fn a_service_without_a_selector_leads_to_its_endpoints_on_this_machine() {
     let machine = Machine::new();
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
-    // Ends with the process.
+    // The thread ends with the process.
     std::thread::spawn(move || {
         for mut stream in listener.incoming().flatten() {
             let _ = stream.read(&mut [0; 1024]).and_then(|_| stream.write_all(b"HTTP/1.0 200 OK\r\n\r\nno pod"));

@@ -1,4 +1,4 @@
-//! Containers that end as they are told instead of what they would do.
+//! Containers with a simulated outcome.
 
 use crate::world::World;
 use devcluster::{Options, Simulation};
@@ -19,7 +19,7 @@ fn job() -> Value {
     })
 }
 
-/// The pod of a Job that has come to an end.
+/// Returns the pod of a finished Job.
 async fn ended(world: &World) -> Value {
     let mut changes = world.server.subscribe();
     let finished = async {
@@ -37,7 +37,7 @@ async fn ended(world: &World) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_build_reports_what_it_was_told() {
+async fn a_build_reports_the_simulated_outcome() {
     let world = World::with(Options::default());
     drop(world.server.start_controllers());
     let simulation = json!({
@@ -56,7 +56,7 @@ async fn a_build_reports_what_it_was_told() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_init_container_that_is_told_to_fail_ends_the_build() {
+async fn an_init_container_with_an_injected_failure_ends_the_build() {
     let world = World::with(Options::default());
     drop(world.server.start_controllers());
     let told = Simulation { exit_code: 2, termination_message: Some("moved".into()), after: Duration::ZERO };
@@ -72,7 +72,7 @@ async fn an_init_container_that_is_told_to_fail_ends_the_build() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_told_of_a_container_that_runs_counts_too() {
+async fn a_changed_simulation_applies_to_a_running_container() {
     let world = World::with(Options::default());
     drop(world.server.start_controllers());
     let told = |after| Simulation { after, ..Simulation::default() };
@@ -111,7 +111,7 @@ async fn controllers_forget_nothing_when_there_is_much_to_do() {
     tokio::time::timeout(Duration::from_secs(60), all).await.expect("all pods run");
 }
 
-/// Waits until pods are as wanted; the cells of their table, by their names.
+/// Waits until pods are as wanted. Returns the cells of their table, sorted by name.
 async fn table(world: &World, wanted: impl Fn(&Value) -> bool) -> Vec<(String, String, String)> {
     let mut changes = world.server.subscribe();
     let reached = async {

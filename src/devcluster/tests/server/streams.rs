@@ -6,7 +6,7 @@ use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
 use std::process::Stdio;
 
-/// A pod that runs until it is deleted.
+/// Creates a pod that runs until it is deleted.
 async fn sleeper(machine: &Machine) -> Kubectl {
     let kubectl = machine.serve().await;
     let container = json!({
@@ -62,7 +62,7 @@ fn digest(bytes: &[u8]) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_command_leaves_ends_with_its_container() {
+async fn processes_left_by_a_command_end_with_its_container() {
     let machine = Machine::new();
     let kubectl = sleeper(&machine).await;
     let script = "setsid sleep 1234 > /dev/null 2>&1 & echo $!";
@@ -94,7 +94,7 @@ async fn a_port_leads_to_the_program_of_the_pod() {
         let answer = tokio::task::spawn_blocking(move || {
             let mut child = command.spawn().unwrap();
             let mut first = String::new();
-            // Kept: it writes a line for each connection.
+            // Kept open, because it writes a line per connection.
             let mut written = BufReader::new(child.stdout.take().unwrap());
             written.read_line(&mut first).unwrap();
             let port: u16 = first.split(':').nth(1).and_then(|rest| rest.split(' ').next()).unwrap().parse().unwrap();

@@ -8,7 +8,7 @@ use http_body_util::{BodyExt as _, Full};
 use serde_json::{Value, json};
 use std::{fs, os::unix::fs::PermissionsExt as _};
 
-/// A layer of files, made by the `tar` of this machine.
+/// Creates a layer by the `tar` of this machine.
 fn layer(files: &[(&str, &str, u32)]) -> Vec<u8> {
     let directory = tempfile::tempdir().unwrap();
     for (name, text, mode) in files {
@@ -36,7 +36,7 @@ async fn blob(machine: &Machine, media: &str, bytes: Vec<u8>) -> Value {
     json!({"mediaType": media, "digest": digest, "size": size})
 }
 
-/// Pushes an image; its digest.
+/// Pushes an image and returns its digest.
 async fn push(machine: &Machine, config: Value, layers: Vec<Vec<u8>>) -> String {
     let config = json!({"architecture": "amd64", "os": "linux", "config": config});
     let config = blob(machine, "application/vnd.oci.image.config.v1+json", config.to_string().into()).await;
@@ -116,7 +116,7 @@ async fn an_image_that_leads_outside_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn images_that_nobody_runs_do_not_pile_up() {
+async fn unused_images_do_not_pile_up() {
     let machine = Machine::new();
     let kubectl = machine.serve().await;
     let image = format!("{}/app:v1", kubectl.host());

@@ -1,4 +1,4 @@
-//! Watches: replay, order, selectors, bookmarks, ends.
+//! Watches: replay, order, selectors, bookmarks and end.
 
 use crate::world::{MAPS, World, version};
 use devcluster::Options;

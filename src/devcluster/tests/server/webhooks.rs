@@ -1,4 +1,4 @@
-//! Webhooks as the embedder sees them: in process, by Service, and what is refused instead of passed over.
+//! Webhooks of an embedder: in process and by Service, and configurations that are refused instead of ignored.
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
@@ -12,7 +12,7 @@ fn create(api_version: &str, resource: &str, namespace: &str, object: Value) -> 
     Call::new(api_version, resource, namespace, "", Action::Create(object))
 }
 
-/// A cluster with a mutating webhook for ConfigMaps that is reached as `client` says.
+/// Creates a cluster with a mutating webhook for ConfigMaps. `client` is its client configuration.
 fn with_webhook(client: Value) -> Cluster {
     let server = Cluster::new(Options::default());
     configure(&server, client, json!({})).unwrap();

@@ -1,4 +1,4 @@
-//! A cluster in process, requests to it, and watches on it.
+//! An in-process cluster, with requests and watches.
 
 use devcluster::{Cluster, Options, service::Body};
 use http::{HeaderMap, Request};
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use std::time::Duration;
 use tower::ServiceExt as _;
 
-/// How long a claim waits for what must come.
+/// Deadline of waiting.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// One cluster.
@@ -28,7 +28,7 @@ impl Answer {
         serde_json::from_str(&self.text).unwrap_or_else(|e| panic!("{e}: {}", self.text))
     }
 
-    /// Checks the code and gives the body.
+    /// Checks the code and returns the body.
     #[track_caller]
     pub(crate) fn expect(&self, code: u16) -> Value {
         assert_eq!(self.code, code, "{}", self.text);
@@ -132,7 +132,7 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    /// The next event, or `None` at the end of the stream.
+    /// Returns the next event; `None` at the end of the stream.
     pub(crate) async fn next(&mut self) -> Option<Value> {
         loop {
             if let Some(end) = self.rest.find('\n') {
@@ -146,7 +146,7 @@ impl Watch {
         }
     }
 
-    /// The next event as `TYPE name`, bookmarks as `BOOKMARK`.
+    /// Returns the next event as `TYPE name`, bookmarks as `BOOKMARK`.
     pub(crate) async fn short(&mut self) -> String {
         let Some(event) = self.next().await else { return "end".to_owned() };
         let name = event["object"]["metadata"]["name"].as_str().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Creating, replacing and patching: what the server owns, what it refuses, what it counts.
+//! Creating, replacing and patching: server-owned fields, refusals and counters.
 
 use crate::world::{MAPS, World, version};
 use serde_json::json;

@@ -1,5 +1,4 @@
-//! A server of admission webhooks for tests: HTTPS on loopback. It answers as the test says, and remembers what it was
-//! asked.
+//! An HTTPS server of admission webhooks on loopback for tests. It records the calls that it receives.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,21 +10,21 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 
-/// The names in its certificate.
+/// The names in the certificate.
 const NAMES: [&str; 2] = ["127.0.0.1", "judge.default.svc"];
 
-/// What a webhook answers.
+/// The answer of a webhook.
 #[derive(Clone, Debug)]
 pub(crate) struct Reply {
     /// HTTP status.
     pub(crate) code: u16,
     /// Body.
     pub(crate) body: String,
-    /// How long it takes.
+    /// Delay before the answer.
     pub(crate) delay: Duration,
-    /// Waits for this before it answers.
+    /// Notification to wait for before the answer.
     pub(crate) held: Option<Arc<Notify>>,
-    /// Whether it is the last on its connection.
+    /// Whether it closes the connection.
     pub(crate) closes: bool,
 }
 
@@ -34,29 +33,29 @@ pub(crate) struct Reply {
 pub(crate) struct Asked {
     /// Path and query.
     pub(crate) path: String,
-    /// Headers that were sent.
+    /// Header User-Agent.
     pub(crate) agent: String,
     /// The AdmissionReview.
     pub(crate) review: Value,
-    /// Number of the connection that it came over.
+    /// Number of the connection.
     pub(crate) connection: usize,
 }
 
 impl Asked {
-    /// `request` of the review.
+    /// Returns `request` of the review.
     pub(crate) fn request(&self) -> &Value {
         &self.review["request"]
     }
 }
 
-/// A server of webhooks; it ends with the process.
+/// A server of webhooks. It ends with the process.
 pub(crate) struct Hooks {
     url: String,
     bundle: String,
     asked: Arc<Mutex<Vec<Asked>>>,
 }
 
-/// The review with a response that allows the request, with more fields.
+/// Returns an answer that allows the request, with more fields.
 pub(crate) fn allow(review: &Value, more: Value) -> Reply {
     let mut response = json!({"uid": review["request"]["uid"], "allowed": true});
     for (field, value) in more.as_object().into_iter().flatten() {
@@ -65,19 +64,19 @@ pub(crate) fn allow(review: &Value, more: Value) -> Reply {
     respond(&response)
 }
 
-/// An AdmissionReview with a response.
+/// Returns an AdmissionReview with a response.
 pub(crate) fn respond(response: &Value) -> Reply {
     let body = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response});
     Reply { code: 200, body: body.to_string(), delay: Duration::ZERO, held: None, closes: false }
 }
 
-/// The review with a JSON patch.
+/// Returns an answer with a JSON patch.
 pub(crate) fn patch(review: &Value, operations: Value) -> Reply {
     allow(review, json!({"patchType": "JSONPatch", "patch": STANDARD.encode(operations.to_string())}))
 }
 
 impl Hooks {
-    /// Serves; `answer` gets the path without its query, and the review.
+    /// Starts the server. `answer` receives the path without its query, and the review.
     pub(crate) fn start(answer: impl Fn(&str, &Value) -> Reply + Send + Sync + 'static) -> Self {
         let key = rcgen::generate_simple_self_signed(NAMES.map(str::to_owned)).expect("a certificate can be made");
         let bundle = STANDARD.encode(key.cert.pem());
@@ -118,28 +117,28 @@ impl Hooks {
         Self { url, bundle, asked }
     }
 
-    /// What was asked so far.
+    /// Returns all calls so far.
     pub(crate) fn asked(&self) -> Vec<Asked> {
         self.asked.lock().clone()
     }
 
-    /// What was asked at a path.
+    /// Returns the calls of a path.
     pub(crate) fn asked_at(&self, path: &str) -> Vec<Asked> {
         let all = self.asked();
         all.into_iter().filter(|asked| asked.path.split('?').next() == Some(path)).collect()
     }
 
-    /// Forgets what was asked.
+    /// Clears the recorded calls.
     pub(crate) fn forget(&self) {
         self.asked.lock().clear();
     }
 
-    /// Where it is.
+    /// Returns the URL of the server.
     pub(crate) fn url(&self) -> &str {
         &self.url
     }
 
-    /// Its certificate as a `caBundle`.
+    /// Returns the certificate as a `caBundle`.
     pub(crate) fn bundle(&self) -> &str {
         &self.bundle
     }

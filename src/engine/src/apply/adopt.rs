@@ -41,6 +41,12 @@ struct Left {
     taken: Option<TakeOver>,
 }
 
+/// A takeover that is done, and the object at that moment.
+pub(super) struct Taken {
+    what: TakeOver,
+    before: Value,
+}
+
 impl Left {
     fn of(step: &Step, body: &Value, live: &Value, with_aliases: bool, now: &str) -> Option<Self> {
         let desired = &step.desired;
@@ -60,19 +66,13 @@ impl Left {
 
 impl Writer {
     /// Makes what former appliers own ours before the first apply; the version that the object has then, if one is expected.
-    pub(super) async fn take_over(
-        &self,
-        step: &Step,
-        body: &Value,
-    ) -> Result<(Option<String>, Option<TakeOver>), Error> {
+    pub(super) async fn take_over(&self, step: &Step, body: &Value) -> Result<(Option<String>, Option<Taken>), Error> {
         let Expect::Version { version, managed_fields } = &step.expect else { return Ok((None, None)) };
         let (desired, now) = (&step.desired, self.now().to_string());
         let taken = adoption::take_over(managed_fields, desired, body, &step.appliers, Moment::Before, &now);
-        let version = match &taken {
-            Some(taken) => self.rewrite(desired, version, &taken.entries).await?,
-            None => version.clone(),
-        };
-        Ok((Some(version), taken))
+        let Some(what) = taken else { return Ok((Some(version.clone()), None)) };
+        let before = self.rewrite(desired, version, &what.entries).await?;
+        Ok((Some(resource_version(&before).to_owned()), Some(Taken { what, before })))
     }
 
     /// Applies, after what was `taken` has changed hands, and again for as long as something is left.
@@ -81,13 +81,13 @@ impl Writer {
         owner: &Owner,
         step: &Step,
         body: &mut Value,
-        taken: Option<TakeOver>,
+        taken: Option<Taken>,
     ) -> Result<InPlace, Error> {
         let desired = &step.desired;
         let refused = match (self.apply(desired, body, None, Collisions::MakeWay).await, taken) {
             (Ok(applied), taken) => {
                 if let Some(taken) = taken {
-                    self.announce_taken(owner, desired, &taken);
+                    self.announce_taken(owner, desired, &taken, &applied.answer);
                 }
                 return self.take_over_left(owner, step, body, applied).await;
             }
@@ -98,7 +98,7 @@ impl Writer {
         let causes = error.refusal().map(|refusal| refusal.causes.clone()).unwrap_or_default();
         let causes = causes.iter().map(|cause| cause.field.as_str()).collect::<Vec<_>>();
         for causes in [&*causes, &[]] {
-            let Some(version) = self.give_back(desired, &taken, causes).await? else { continue };
+            let Some(version) = self.give_back(desired, &taken.what, causes).await? else { continue };
             if body.pointer("/metadata/resourceVersion").is_some() {
                 body["metadata"]["resourceVersion"] = json!(version);
             }
@@ -119,7 +119,8 @@ impl Writer {
         let Some(live) = self.read(desired).await? else { return Ok(None) };
         let managed_fields = live.pointer("/metadata/managedFields").unwrap_or(&Value::Null);
         let Some(entries) = adoption::put_back(managed_fields, taken, causes) else { return Ok(None) };
-        self.rewrite(desired, resource_version(&live), &entries).await.map(Some)
+        let rewritten = self.rewrite(desired, resource_version(&live), &entries).await?;
+        Ok(Some(resource_version(&rewritten).to_owned()))
     }
 
     /// After an apply: what former appliers still own becomes ours, as does what the server kept in step with fields that are
@@ -134,14 +135,14 @@ impl Writer {
         let desired = &step.desired;
         let (mut read, mut with_aliases, mut conflicts) = (None, true, 0);
         for _ in 0..ROUNDS {
-            let left = loop {
+            let (left, before) = loop {
                 let live = read.as_ref().unwrap_or(&applied.answer);
                 let Some(left) = Left::of(step, body, live, with_aliases, &self.now().to_string()) else {
                     return Ok(applied);
                 };
                 match self.rewrite(desired, resource_version(live), &left.entries).await {
                     Err(error) if error.is_conflict() && conflicts < WRITTEN_MEANWHILE => conflicts += 1,
-                    rewritten => break rewritten.map(|_| left)?,
+                    rewritten => break (left, rewritten?),
                 }
                 read = self.read(desired).await?.filter(|live| uid(live) == uid(&applied.answer));
                 if read.is_none() {
@@ -153,8 +154,8 @@ impl Writer {
             body["metadata"]["uid"] = json!(uid(&applied.answer));
             match (self.apply(desired, &mut body, None, Collisions::Stay).await, left.taken) {
                 (Ok(again), taken) => {
-                    if let Some(taken) = taken {
-                        self.announce_taken(owner, desired, &taken);
+                    if let Some(what) = taken {
+                        self.announce_taken(owner, desired, &Taken { what, before }, &again.answer);
                     }
                     applied = again;
                 }
@@ -188,9 +189,9 @@ impl Writer {
         self.cluster().patch_json(&desired.kind, namespace, name, Part::Main, &operations, how).await.unwrap_or(rest)
     }
 
-    fn announce_taken(&self, owner: &Owner, desired: &Desired, taken: &TakeOver) {
-        let (subject, object, from) = (owner.clone(), desired.key.to_string(), taken.from.clone());
-        let fields = few(shown_fields(desired, taken.fields.clone()));
+    fn announce_taken(&self, owner: &Owner, desired: &Desired, taken: &Taken, after: &Value) {
+        let (subject, object, from) = (owner.clone(), desired.key.to_string(), taken.what.from.clone());
+        let fields = few(shown_fields(desired, taken.what.removed(&taken.before, after)));
         self.announce(owner, None, &Message::TakenOver { subject, object, from, fields });
     }
 

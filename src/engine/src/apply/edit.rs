@@ -137,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_many_fields_a_few_are_named() {
+    fn an_edit_of_many_fields_names_a_few() {
         let many = |count: usize| (0..count).map(|number| format!("data.{number}")).collect::<Vec<_>>();
         assert_eq!(few(many(SHOWN_FIELDS)), many(SHOWN_FIELDS));
         let named = few(many(25_000));

@@ -248,7 +248,7 @@ impl Writer {
                     read = self.cluster().get(&desired.kind, namespace, name).await?;
                     continue;
                 }
-                rewritten => rewritten?,
+                rewritten => resource_version(&rewritten?).to_owned(),
             };
             if expected.is_some() {
                 way.body["metadata"]["resourceVersion"] = json!(rewritten);
@@ -263,9 +263,8 @@ impl Writer {
     }
 
     /// Writes `managedFields`, if the object still has this version; the version that it has then.
-    pub(super) async fn rewrite(&self, desired: &Desired, version: &str, entries: &Value) -> Result<String, Error> {
+    pub(super) async fn rewrite(&self, desired: &Desired, version: &str, entries: &Value) -> Result<Value, Error> {
         let (namespace, name) = (desired.key.namespace.as_deref(), &*desired.key.name);
-        let answer = self.cluster().rewrite_managed_fields(&desired.kind, namespace, name, version, entries).await?;
-        Ok(resource_version(&answer).to_owned())
+        self.cluster().rewrite_managed_fields(&desired.kind, namespace, name, version, entries).await
     }
 }

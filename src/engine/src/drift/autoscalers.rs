@@ -127,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_changes_nothing_concerns_nobody() {
+    fn an_event_without_a_change_concerns_no_autoscaler() {
         let key = |name: &str| Key::new("autoscaling", "HorizontalPodAutoscaler", Some("shop"), name);
         let of = |workload: &str, least: i64| {
             let target = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": workload});

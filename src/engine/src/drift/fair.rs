@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn a_storm_leaves_room_for_whoever_comes_next() {
+    fn a_storm_leaves_room_for_the_next_owner() {
         let mut fair = Fair::default();
         for waiting in 0..500 {
             fair.push(&owner("storm"), waiting);
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn where_little_is_allowed_the_storm_goes_on_all_the_same() {
+    fn a_storm_proceeds_under_a_low_limit() {
         for allowed in 1..=4 {
             let mut fair = Fair::default();
             for waiting in 0..10 {
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_remembered_of_owners_that_want_nothing() {
+    fn idle_owners_leave_no_state() {
         let mut fair = Fair::default();
         for name in ["a", "b"] {
             fair.push(&owner(name), 1);

@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_held_up_by_the_number_says_nothing_about_it() {
+    fn writes_below_the_limit_do_not_change_it() {
         let mut played = Played::new();
         played.round(1.0);
         for _ in 0..1000 {

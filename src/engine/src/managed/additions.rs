@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn what_people_add_is_taken_back_and_what_others_do_stays() {
+    fn additions_by_people_are_reverted_and_those_of_controllers_stay() {
         let label = json!({"f:metadata": {"f:labels": {"f:team": {}}}});
         for manager in ["kubectl", "kubectl-label", "kubectl-client-side-apply", "k9s", "helm"] {
             check_of(manager, &label, &label);

@@ -70,8 +70,21 @@ pub(crate) struct TakeOver {
     pub(crate) moved: Vec<Moved>,
     /// The former appliers.
     pub(crate) from: Vec<String>,
-    /// Paths, for people, of what the document does not say.
-    pub(crate) fields: Vec<String>,
+    /// The fields that the document does not name.
+    unnamed: Fields,
+}
+
+impl TakeOver {
+    /// Returns readable paths of the fields that the document does not name.
+    pub(crate) fn fields(&self) -> Vec<String> {
+        paths(&self.unnamed)
+    }
+
+    /// Returns readable paths of the fields that an apply removed. Fields that the server set to the same value again, as it
+    /// does with defaults, are not among them.
+    pub(crate) fn removed(&self, before: &Value, after: &Value) -> Vec<String> {
+        paths(&changed(&self.unnamed, before, after))
+    }
 }
 
 impl Appliers {
@@ -109,7 +122,7 @@ impl Appliers {
         let taken = take_over(managed_fields, desired, &desired.body(), self, Moment::After, "")?;
         let is_confidential = desired.object.is_confidential();
         let shown = |field: String| if is_confidential { without_item_names(&field) } else { field };
-        Some(taken.fields.into_iter().map(shown).collect())
+        Some(taken.fields().into_iter().map(shown).collect())
     }
 }
 
@@ -168,9 +181,33 @@ fn of_version(
     let mut from = moved.iter().filter_map(|one| one.entry["manager"].as_str()).map(str::to_owned).collect::<Vec<_>>();
     from.dedup();
     let unnamed = subtract(&taken, &named(&taken, body));
-    let mut fields = Vec::new();
-    outermost(&unnamed, &mut Vec::new(), &mut |path| fields.push(readable(path)));
-    Some(TakeOver { entries, taken, moved, from, fields })
+    Some(TakeOver { entries, taken, moved, from, unnamed })
+}
+
+fn paths(fields: &Fields) -> Vec<String> {
+    let mut paths = Vec::new();
+    outermost(fields, &mut Vec::new(), &mut |path| paths.push(readable(path)));
+    paths
+}
+
+/// The part of a field set whose values differ between two states of an object.
+fn changed(fields: &Fields, before: &Value, after: &Value) -> Fields {
+    let mut part = Fields::new();
+    for (key, inside) in fields.iter().filter(|(key, _)| *key != ".") {
+        match (at(before, key), at(after, key), inside.as_object()) {
+            (Some(was), Some(is), _) if was == is => {}
+            (Some(was), Some(is), Some(inside)) if !inside.is_empty() => {
+                let inside = changed(inside, was, is);
+                if !inside.is_empty() {
+                    part.insert(key.clone(), Value::Object(inside));
+                }
+            }
+            _ => {
+                part.insert(key.clone(), inside.clone());
+            }
+        }
+    }
+    part
 }
 
 /// The part of a field set that a document names.

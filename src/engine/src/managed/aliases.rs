@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn a_service_account_that_nobody_names_is_stale_in_every_kind_with_pods() {
+    fn an_unnamed_service_account_is_stale_in_every_kind_with_pods() {
         for (group, kind, path) in PODS {
             let live = json!({"serviceAccount": "old", "serviceAccountName": "old", "containers": []});
             let (key, live) = object(group, kind, path, &live, &json!({"f:containers": {}}));

@@ -120,14 +120,14 @@ mod tests {
     }
 
     #[test]
-    fn what_did_not_help_is_tried_again_now_and_then() {
+    fn a_failed_attempt_is_repeated_from_time_to_time() {
         let mut futile = futile();
         let made = (0..2 * EVERY).filter(|_| !futile.holds_back()).count();
         assert_eq!(made, 2);
     }
 
     #[test]
-    fn a_new_refusal_is_told_from_one_that_is_known_until_there_are_too_many() {
+    fn a_new_refusal_is_distinguished_from_a_known_one_until_there_are_too_many() {
         let mut futile = futile();
         for number in 0..MOST {
             let ground = ground(&number.to_string());

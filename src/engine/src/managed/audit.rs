@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_late_is_made_up_for_but_no_whole_interval() {
+    fn late_audits_are_caught_up_within_one_interval() {
         let schedule = Schedule::every(HOUR).unwrap();
         let at = Duration::from_secs(1_000_000);
         assert_eq!(schedule.resume(at, at + HOUR / 2), at, "late ones come in their order");
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_drift_loop_leaves_alone_or_is_busy_with_is_not_audited() {
+    fn objects_that_the_drift_loop_skips_or_works_on_are_not_audited() {
         let (mut store, desired) = applied();
         let key = &desired.key;
         assert!(store.begin_audit(key).is_some_and(|audit| store.is_as_audited(&audit)));
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_suspended_or_ignored_is_not_audited() {
+    fn suspended_and_ignored_objects_are_not_audited() {
         for (suspended, drift) in [(true, DriftPolicy::Revert), (false, DriftPolicy::Ignore)] {
             let (mut store, desired) = applied();
             let owner = store.get(&desired.key).unwrap().owner.clone();

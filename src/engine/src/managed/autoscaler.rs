@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_at_zero_goes_back_to_what_git_says_or_the_autoscaler_leaves_at_least() {
+    fn a_count_of_zero_returns_to_the_manifest_or_the_minimum_of_the_autoscaler() {
         let cases = [
             (json!(2), "x/v1", json!(3), 0, Some(3)),
             (json!(2), "x/v1", Value::Null, 0, Some(2)),

@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_is_allowed_nothing_is_deleted_that_has_neither_our_entry_nor_a_uid_of_our_own_answer() {
+    fn never_deletes_without_an_entry_of_ours_or_a_uid_that_we_were_answered() {
         let seed = fastrand::u64(..);
         let mut random = fastrand::Rng::with_seed(seed);
         let (mut deleted, mut children, mut unproven) = (0, 0, 0);

@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn what_vanishes_while_its_first_apply_is_under_way_is_looked_at_unless_the_answer_is_newer() {
+    fn a_deletion_during_the_first_apply_is_examined_unless_the_answer_is_newer() {
         for (gone_at, next) in [("7", Next::Queue), ("4", Next::Nothing)] {
             let (mut store, desired) = applying();
             let (key, kind, now) = (&desired.key, &desired.kind, Instant::now());
@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_is_the_newest_state_unless_that_is_large() {
+    fn the_queue_holds_the_newest_state_unless_it_is_large() {
         let (mut store, desired) = applied();
         let mut see = |live: &Value| {
             let next = store.see(&desired.kind, &desired.key, live.clone(), Instant::now(), Timestamp::UNIX_EPOCH);
@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_queued_is_counted_until_it_begins_or_is_forgotten() {
+    fn queued_objects_are_counted_until_they_start_or_are_dropped() {
         let see = |store: &mut Store, desired: &Desired, version: u64, value: &str| {
             let next =
                 store.see(&desired.kind, &desired.key, live(version, value), Instant::now(), Timestamp::UNIX_EPOCH);

@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_deleted_or_not_seen_yet_is_not_asked_about() {
+    fn health_rules_skip_deleted_and_unseen_objects() {
         let all = [expr(json!({"current": "true"}))];
         let behind = json!({"metadata": {"generation": 2}, "status": {"observedGeneration": 1}});
         assert_eq!(said(&all, "Db", &behind), "progressing: its controller has not seen generation 2");
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_refused_with_its_place() {
+    fn an_invalid_rule_is_refused_with_its_position() {
         let refused = |exprs: &[HealthCheckExpr]| HealthRules::parse(exprs).unwrap_err();
         assert_eq!(
             refused(&[expr(json!({})), expr(json!({"kind": "Other", "failed": "a ==\n  (b"}))]),

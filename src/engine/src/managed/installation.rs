@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn what_carries_the_label_in_its_namespace_or_in_none_belongs_to_it() {
+    fn labelled_objects_of_its_namespace_and_of_the_cluster_belong_to_it() {
         let (ours, others) = (meta(&json!({INSTALLED: INSTALLED_AS})), meta(&json!({INSTALLED: "web"})));
         let here = Installation::in_namespace("home");
         let service = |namespace| Key::new("", "Service", Some(namespace), "mainstay-receivers");
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn what_made_its_pod_and_the_account_of_that_belong_to_it_whatever_their_labels_are() {
+    fn the_owners_of_its_pod_and_their_account_belong_to_it_with_any_labels() {
         let (agent, none) = (agent(), ObjectMeta::default());
         let includes =
             |group, kind, namespace, name| agent.includes(&Key::new(group, kind, Some(namespace), name), &none);
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn what_binds_rights_to_its_account_belongs_to_it() {
+    fn bindings_of_its_account_belong_to_it() {
         let agent = agent();
         let binding = |name: &str, namespace: &str| json!({"subjects": [{"kind": "User", "name": "ada"}, {"kind": "ServiceAccount", "name": name, "namespace": namespace}]});
         let cluster = Key::new(RBAC, "ClusterRoleBinding", None, "x");

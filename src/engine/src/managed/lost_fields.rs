@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_ours_differs_in_nothing_whatever_the_server_made_of_it() {
+    fn owned_fields_do_not_differ_after_defaulting_by_the_server() {
         let body = json!({"spec": {"cpu": "1000m", "empty": {}, "none": null, "tags": ["b", "a"]}});
         let object = json!({"spec": {"cpu": "1", "tags": ["a", "b"], "theirs": 1}});
         check(&body, &live(object, &json!({"f:spec": {"f:cpu": {}, "f:tags": {}}}), &json!({})), &[]);

@@ -147,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_one_namespace_adds_leaves_room_to_the_others() {
+    fn one_namespace_leaves_memory_for_the_others() {
         let mut budget = MemoryBudget::default();
         let (greedy, second, web) =
             (Owner::git_sync("greedy", "a"), Owner::git_sync("greedy", "b"), Owner::git_sync("web", "a"));
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_owner_is_itself_counts_until_it_is_gone() {
+    fn the_size_of_an_owner_counts_until_it_is_gone() {
         let (mut budget, owner) = (MemoryBudget::default(), Owner::git_sync("web", "a"));
         assert!(budget.set(&owner, Part::Resource, 10) && budget.set(&owner, Part::Objects, 20));
         budget.remove_owner(&owner);

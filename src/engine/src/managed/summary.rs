@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_put_back_is_counted_until_it_has_cooled_down_and_looked_at_only_then() {
+    fn reverted_objects_are_counted_until_their_backoff_ends_and_examined_only_then() {
         let count = EXPIRED_AT_ONCE + 44;
         let (mut store, owner, keys) = kept(count);
         for key in &keys {
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_contended_is_so_until_nobody_has_changed_it_for_a_while() {
+    fn an_object_is_contended_until_it_was_unchanged_for_a_while() {
         let (mut store, owner, keys) = kept(2);
         let fight = |store: &mut Store, clock: f64| {
             for _ in 0..6 {
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn of_many_the_first_are_named_and_all_are_counted() {
+    fn a_summary_names_the_first_objects_and_counts_all() {
         let (mut store, owner, keys) = kept(1000);
         for key in &keys {
             let mut managed = store.get_mut(key).unwrap();

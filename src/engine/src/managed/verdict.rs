@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn puts_back_what_its_own_controller_has_and_leaves_what_another_one_made() {
+    fn reverts_fields_of_its_own_controller_and_leaves_those_of_others() {
         let mark = Mark::Controller { uid: "f1".into(), watched_by: "x", reserved: reserved::Reserved::NOTHING };
         let check = |live: &Value, expected: &Verdict| {
             let now = "2026-01-01T00:00:00Z".parse().unwrap();

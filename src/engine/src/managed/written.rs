@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_known_of_an_object_when_it_left_stays_written_down() {
+    fn the_inventory_keeps_the_known_state_of_a_removed_object() {
         let (mut store, desired) = applied();
         let owner = Owner::git_sync("shop", "demo");
         store.intend(&owner, std::iter::once(&desired));

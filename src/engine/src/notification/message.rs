@@ -443,7 +443,7 @@ impl Message {
             Self::TakenOver { from, fields, .. } => {
                 let from = from.join(", ");
                 let text = match &**fields {
-                    [] => format!("took over fields of {from}; all of them are in the manifest"),
+                    [] => format!("took over fields of {from}, and removed none"),
                     fields => {
                         format!("took over from {from}, and removed what is not in the manifest: {}", fields.join(", "))
                     }

@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_created_and_what_differs_is_replaced() {
+    fn a_missing_policy_is_created_and_a_different_one_replaced() {
         let web = || "web".to_owned();
         check(&[], &[], &[Action::Create(Part::Policy, web()), Action::Create(Part::Binding, web())]);
         check(&both("web", "right"), &[], &[]);
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_wants_is_deleted_unless_somebody_may() {
+    fn an_unwanted_policy_is_deleted_unless_a_git_sync_may_want_it() {
         let old = || "old".to_owned();
         let all = [both("web", "right"), both("old", "right")].concat();
         check(&all, &[], &[Action::Delete(Part::Binding, old()), Action::Delete(Part::Policy, old())]);
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_ours_is_left_alone() {
+    fn policies_of_others_are_left_alone() {
         let foreign = |name| (Part::Policy, name, Seen { is_ours: false, ..seen("right") });
         let web = || "web".to_owned();
         let expected = [Action::LeaveAlone(Part::Policy, web()), Action::Create(Part::Binding, web())];
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_server_adds_is_not_written_again_and_again() {
+    fn defaults_of_the_server_cause_no_writes() {
         let (right, more) = (Digest::of(b"right"), Digest::of(b"more"));
         assert!(!is_as_wanted(&seen("more"), right, None));
         assert!(is_as_wanted(&seen("more"), right, Some(&(right, more))));

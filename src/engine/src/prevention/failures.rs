@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_due_for_all_stays_until_it_is_tried_again() {
+    fn a_failure_of_all_stays_until_the_next_attempt() {
         let (mut failures, now) = (Failures::default(), Instant::now());
         for name in [ALL, "web"] {
             failures.add(name, State::Pending, now);

@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_changes_one_all_the_time_has_it_put_back_ever_more_slowly() {
+    fn repeated_changes_of_a_policy_are_reverted_ever_more_slowly() {
         let began = Instant::now();
         let (mut reverts, mut now) = (Reverts::new(began), began);
         let mut writes_until = |end: Duration| {
@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_long_ago_is_forgotten() {
+    fn old_writes_are_forgotten() {
         let began = Instant::now();
         let mut reverts = Reverts::new(began);
         for _ in 0..6 {

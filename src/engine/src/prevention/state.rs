@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_git_sync_wants_is_not_known_until_it_says_so() {
+    fn the_demand_of_a_git_sync_is_unknown_until_its_first_reconcile() {
         let (prevention, owner) = (Prevention::default(), Owner::git_sync("shop", "web"));
         prevention.enter(&owner);
         assert_eq!(prevention.undecided(), BTreeSet::from(["mainstay-shop.web".to_owned()]));
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wanted_already_wakes_nobody_and_nothing_wanted_has_no_state() {
+    fn a_repeated_demand_wakes_no_worker_and_no_demand_has_no_state() {
         let (prevention, owner) = (Prevention::default(), Owner::git_sync("shop", "web"));
         prevention.want(&owner, Wanted::Prevented(protection(&owner)));
         let mut changes = prevention.changes();

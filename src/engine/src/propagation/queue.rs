@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn what_failed_waits_whatever_is_seen_until_something_else_is_wanted() {
+    fn a_failed_copy_waits_through_all_events_until_its_content_changes() {
         let mut queue = Queue::default();
         let a = place("a", "x");
         queue.enqueue(a.clone());
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn what_somebody_keeps_changing_is_written_ever_less_often() {
+    fn a_copy_that_keeps_being_changed_is_written_ever_less_often() {
         let mut queue = Queue::default();
         let a = place("a", "x");
         let (mut writes, mut shifts) = (0, 0);

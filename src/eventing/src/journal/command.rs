@@ -1,4 +1,4 @@
-//! What others and the task that writes say to each other.
+//! The messages and the state between the journal's users and its writing task.
 
 use std::io;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use super::super::table::Routed;
 use super::index::Index;
 use super::store::Files;
 
-/// Why an event is not kept.
+/// Why an event is refused.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Refused {
     #[error("the journal is full: subscribers have not taken what was published before")]
@@ -27,26 +27,27 @@ pub(crate) enum Refused {
     Ending,
 }
 
-/// Instead of attempts: so many events wait for the subscriber or its namespace that this one is not delivered, but a dead letter.
+/// The number of attempts that marks an event as a dead letter, because the share of its subscriber or namespace is
+/// used up.
 pub(crate) const OVER: u32 = u32::MAX;
 
-/// An event that a subscriber has to get.
+/// An event to deliver to a subscriber.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Queued {
     pub(crate) number: u64,
     pub(crate) to: SubscriberId,
-    /// How often it was delivered in vain.
+    /// Number of failed deliveries.
     pub(crate) attempts: u32,
 }
 
-/// What the task is asked for.
+/// A request to the writing task.
 pub(super) enum Command {
     Publish { routed: Vec<Routed>, is_replay: bool, reply: oneshot::Sender<Result<(), Refused>> },
     Ended { numbers: Vec<u64>, to: SubscriberId, reply: oneshot::Sender<()> },
     Tried { number: u64, to: SubscriberId, attempts: u32 },
 }
 
-/// What both know.
+/// The state that the writing task and its users share.
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) index: Mutex<Index>,

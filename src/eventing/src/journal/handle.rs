@@ -1,4 +1,4 @@
-//! The journal as everybody else has it: what they ask for is a command to the task that writes.
+//! The handle of the journal. It sends commands to the writing task.
 
 use std::io;
 use std::path::Path;
@@ -22,7 +22,7 @@ pub(crate) struct Kept {
     pub(crate) published: Timestamp,
 }
 
-/// The journal. Clones are the same one.
+/// A handle of the journal. Clones share it.
 #[derive(Clone, Debug)]
 pub(crate) struct Journal {
     commands: mpsc::Sender<Command>,
@@ -30,8 +30,8 @@ pub(crate) struct Journal {
 }
 
 impl Journal {
-    /// Opens the journal of a directory, of at most so many bytes, and the task that writes it, which ends with the last clone.
-    /// What is to be delivered, from earlier on and from now on, is queued.
+    /// Opens the journal of a directory with a maximum size in bytes. Also returns its writing task, which ends with
+    /// the last handle, and the queue of events to deliver, including earlier ones.
     pub(crate) fn open(
         directory: &Path,
         budget: u64,
@@ -40,7 +40,7 @@ impl Journal {
         let (queue, queued) = mpsc::unbounded_channel();
         for (number, entry) in index.entries() {
             for (to, attempts) in &entry.to {
-                // Its other end is below.
+                // The receiver is alive in this function.
                 let _ = queue.send(Queued { number, to: to.clone(), attempts: *attempts });
             }
         }
@@ -50,12 +50,12 @@ impl Journal {
         Ok((Self { commands, shared }, queued, run(writer, received)))
     }
 
-    /// Keeps events for their subscribers. When this returns they are on disk.
+    /// Stores events for their subscribers. They are on disk when this returns.
     pub(crate) async fn publish(&self, routed: Vec<Routed>) -> Result<(), Refused> {
         self.keep(routed, false).await
     }
 
-    /// The same, although they may have been published just now.
+    /// Stores events even if they were published recently.
     pub(crate) async fn publish_again(&self, routed: Vec<Routed>) -> Result<(), Refused> {
         self.keep(routed, true).await
     }
@@ -67,25 +67,25 @@ impl Journal {
         answer.await.unwrap_or(Err(Refused::Ending))
     }
 
-    /// A subscriber has events, or never will. When this returns that is written, so that a process that is killed delivers no
-    /// more of them again than are under way.
+    /// Records that a subscriber has accepted or will never receive events. The record is written when this returns, so
+    /// a killed process repeats only deliveries in progress.
     pub(crate) async fn ended(&self, numbers: Vec<u64>, to: &SubscriberId) {
         let (reply, written) = oneshot::channel();
-        // If the task is gone, so is this process in a moment, and the events are delivered again.
+        // If the writing task has ended, the process ends soon, and the events are delivered again.
         let _ = self.commands.send(Command::Ended { numbers, to: to.clone(), reply }).await;
         let _ = written.await;
     }
 
-    /// An event was delivered in vain so often.
+    /// Records the number of failed deliveries of an event.
     pub(crate) async fn tried(&self, number: u64, to: &SubscriberId, attempts: u32) {
         let _ = self.commands.send(Command::Tried { number, to: to.clone(), attempts }).await;
     }
 
-    /// An event, if it still has to be delivered to somebody.
+    /// Reads an event, if a subscriber still waits for it.
     pub(crate) async fn read(&self, number: u64) -> io::Result<Option<Kept>> {
         let shared = Arc::clone(&self.shared);
         let reading = move || {
-            // It may move between the two.
+            // The record may move between the lookup and the read.
             for _ in 0..3 {
                 let Some((place, published)) =
                     shared.index.lock().get(number).map(|entry| (entry.place, entry.published))
@@ -102,14 +102,14 @@ impl Journal {
         tokio::task::spawn_blocking(reading).await.map_err(io::Error::other)?
     }
 
-    /// The events that a subscriber still has to get.
+    /// Returns the events that a subscriber still waits for.
     pub(crate) fn pending_of(&self, to: &SubscriberId) -> Vec<u64> {
         let index = self.shared.index.lock();
         let of_this = index.entries().filter(|(_, entry)| entry.to.iter().any(|(id, _)| id == to));
         of_this.map(|(number, _)| number).collect()
     }
 
-    /// Events that somebody still has to get, and bytes on disk.
+    /// Returns the number of events that subscribers wait for, and the bytes on disk.
     pub(crate) fn size(&self) -> (usize, u64) {
         let index = self.shared.index.lock();
         (index.len(), index.bytes())
@@ -147,7 +147,7 @@ mod tests {
             Self { journal, queued, task: tokio::spawn(task) }
         }
 
-        /// Everything that is queued now, as `number name attempts`.
+        /// Returns all queued events as `number name attempts`.
         fn all(&mut self) -> Vec<String> {
             let mut all = Vec::new();
             while let Ok(Queued { number, to, attempts }) = self.queued.try_recv() {
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_was_not_delivered_is_queued_again() {
+    async fn undelivered_events_are_queued_again() {
         let room = tempfile::tempdir().unwrap();
         let mut opened = Opened::at(room.path(), 1 << 20);
         opened.journal.publish(event(1, "one", &["a", "b"])).await.unwrap();
@@ -215,7 +215,7 @@ mod tests {
         assert_eq!(Opened::at(room.path(), 1 << 20).all(), ["1 a 0", "2 a 0"]);
     }
 
-    /// Changes a byte of the data of an event.
+    /// Changes a byte in the data of an event.
     fn damage(room: &Path, data: &str) {
         let path = room.join("000000000001.segment");
         let mut whole = std::fs::read(&path).unwrap();
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_follows_a_damaged_record_is_not_lost() {
+    async fn records_after_a_damaged_one_are_not_lost() {
         let room = tempfile::tempdir().unwrap();
         let opened = Opened::at(room.path(), 1 << 20);
         for (number, data) in [(1, "first"), (2, "second"), (3, "third")] {
@@ -244,7 +244,7 @@ mod tests {
         let opened = Opened::at(room.path(), 10 << 20);
         opened.journal.publish(event(0, "damaged", &["b"])).await.unwrap();
         damage(room.path(), "damaged");
-        // Six times what fits.
+        // Six times the budget.
         for number in 1..=1000 {
             opened.journal.publish(event(number, &large, &["a"])).await.unwrap();
             opened.journal.ended(vec![number as u64 + 1], &id("a")).await;
@@ -267,7 +267,7 @@ mod tests {
         };
         assert!(matches!(refused, Refused::Share) && (80..95).contains(&kept), "{kept}: {refused}");
         assert_eq!(opened.all().len(), kept);
-        // One of each ten stays: what is left of old segments moves, so that they can go.
+        // One event in ten stays. Remaining events of old segments move, so that the segments can be removed.
         for number in (1..=kept as u64).filter(|number| number % 10 != 0) {
             opened.journal.ended(vec![number], &id(who(usize::try_from(number).unwrap() - 1))).await;
         }
@@ -293,13 +293,13 @@ mod tests {
             kept += 1;
         }
         opened.all();
-        // Others get theirs, alone and together with it, which gets a dead letter.
+        // Other subscribers get their events. A shared event becomes a dead letter for the slow subscriber.
         opened.journal.publish(event(1000, &large, &["fast"])).await.unwrap();
         opened.journal.publish(event(1001, &large, &["slow", "fast"])).await.unwrap();
         let over =
             [format!("{} fast 0", kept + 1), format!("{} slow {OVER}", kept + 2), format!("{} fast 0", kept + 2)];
         assert_eq!(opened.all(), over);
-        // What was refused is new when it comes again, once there is room.
+        // A refused event counts as new when it is published again with enough room.
         let refused = opened.journal.publish(event(1002, &large, &["slow"])).await;
         assert!(matches!(refused, Err(Refused::Share)));
         opened.journal.ended((1..=kept as u64).collect(), &id("slow")).await;

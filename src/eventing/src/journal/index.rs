@@ -1,11 +1,11 @@
-//! Which events somebody still has to get, and where in the journal they are. Their data stays on disk.
+//! The index of events that subscribers wait for, with their places in the journal. Data stays on disk.
 
 use std::collections::{BTreeMap, HashMap};
 
 use super::super::shares::{Held, has_room};
 use super::super::subscriber::SubscriberId;
 
-/// Where a record is.
+/// The place of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Place {
     pub(super) segment: u64,
@@ -13,47 +13,47 @@ pub(super) struct Place {
     pub(super) length: usize,
 }
 
-/// An event that is not at all its subscribers.
+/// An event that a subscriber still waits for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Entry {
     pub(super) place: Place,
-    /// In milliseconds since 1970.
+    /// Time of publication in milliseconds since 1970.
     pub(super) published: i64,
-    /// Who still has to get it, and how often it was delivered to them in vain.
+    /// The waiting subscribers, with their numbers of failed deliveries.
     pub(super) to: Vec<(SubscriberId, u32)>,
 }
 
-/// What a segment holds.
+/// The size and use of a segment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Segment {
     bytes: u64,
-    /// Bytes of events that somebody still has to get.
+    /// Bytes of events that subscribers wait for.
     live: u64,
-    /// When it was written to last, in milliseconds since 1970.
+    /// Time of the last write in milliseconds since 1970.
     written: i64,
 }
 
-/// All of them.
+/// The index of all events and segments.
 #[derive(Debug, Default)]
 pub(super) struct Index {
     entries: BTreeMap<u64, Entry>,
     segments: BTreeMap<u64, Segment>,
-    /// What each subscriber still has to get.
+    /// The waiting events of each subscriber.
     waiting: HashMap<SubscriberId, Held>,
-    /// The same for each namespace, and for all of them.
+    /// The waiting events of each namespace; `all` is the sum.
     of_namespaces: HashMap<String, Held>,
     all: Held,
 }
 
 impl Index {
-    /// Bytes were written to a segment.
+    /// Records bytes that were written to a segment.
     pub(super) fn wrote(&mut self, segment: u64, bytes: u64, now: i64) {
         let segment = self.segments.entry(segment).or_default();
         segment.bytes += bytes;
         segment.written = segment.written.max(now);
     }
 
-    /// An event is there, or has moved.
+    /// Adds an event, or moves it to another place.
     pub(super) fn insert(&mut self, number: u64, entry: Entry) {
         self.remove(number);
         let length = entry.place.length as u64;
@@ -80,7 +80,7 @@ impl Index {
         }
     }
 
-    /// A subscriber has an event of so many bytes.
+    /// Removes an event of this many bytes from a subscriber's waiting events.
     fn got(&mut self, id: &SubscriberId, length: u64) {
         let Some(waiting) = self.waiting.get_mut(id) else { return };
         let one = Held { events: 1, bytes: length };
@@ -97,13 +97,13 @@ impl Index {
         }
     }
 
-    /// Whether a subscriber has room for another event in a journal of this capacity.
+    /// Whether a subscriber's share has room for another event, in a journal of this capacity.
     pub(super) fn has_room(&self, capacity: Held, id: &SubscriberId) -> bool {
         let namespace = self.of_namespaces.get(id.parts().1).copied().unwrap_or_default();
         has_room(capacity, self.waiting(id), namespace, self.all)
     }
 
-    /// What a subscriber still has to get.
+    /// Returns the waiting events of a subscriber.
     fn waiting(&self, id: &SubscriberId) -> Held {
         self.waiting.get(id).copied().unwrap_or_default()
     }
@@ -112,7 +112,7 @@ impl Index {
         self.entries.get(&number)
     }
 
-    /// A subscriber has it, or never will. Whether that was not known.
+    /// Records that a subscriber needs an event no longer. Returns whether this is new.
     pub(super) fn end(&mut self, number: u64, to: &SubscriberId) -> bool {
         let Some(entry) = self.entries.get_mut(&number) else { return false };
         let (before, length) = (entry.to.len(), entry.place.length as u64);
@@ -127,7 +127,7 @@ impl Index {
         is_new
     }
 
-    /// It was delivered in vain so often.
+    /// Records the number of failed deliveries.
     pub(super) fn tried(&mut self, number: u64, to: &SubscriberId, attempts: u32) {
         let entry = self.entries.get_mut(&number);
         if let Some((_, known)) = entry.and_then(|entry| entry.to.iter_mut().find(|(id, _)| id == to)) {
@@ -135,34 +135,35 @@ impl Index {
         }
     }
 
-    /// Every event, the oldest first.
+    /// Returns all events, oldest first.
     pub(super) fn entries(&self) -> impl Iterator<Item = (u64, &Entry)> {
         self.entries.iter().map(|(number, entry)| (*number, entry))
     }
 
-    /// Events that somebody still has to get.
+    /// Returns the number of waiting events.
     pub(super) fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Bytes of all segments.
+    /// Returns the bytes of all segments.
     pub(super) fn bytes(&self) -> u64 {
         self.segments.values().map(|segment| segment.bytes).sum()
     }
 
-    /// The number after the last event's.
+    /// Returns the number of the newest waiting event, or 0.
     pub(super) fn last(&self) -> u64 {
         self.entries.keys().next_back().copied().unwrap_or_default()
     }
 
-    /// The oldest segment, other than the one that is written to, if nobody needs it any more: nothing of it is to be
-    /// delivered, and it was written to before `since`.
+    /// Returns the oldest segment, unless it is the current one, if it has no waiting events and was last written
+    /// before `since`.
     pub(super) fn removable(&self, current: u64, since: i64) -> Option<u64> {
         let (oldest, segment) = self.segments.first_key_value()?;
         (*oldest != current && segment.live == 0 && segment.written < since).then_some(*oldest)
     }
 
-    /// The oldest segment, other than the one that is written to, and its events, if less than half of it is needed.
+    /// Returns the oldest segment, unless it is the current one, and its events, if less than half of its bytes are
+    /// needed.
     pub(super) fn sparse(&self, current: u64) -> Option<(u64, Vec<u64>)> {
         let (oldest, segment) = self.segments.first_key_value()?;
         if *oldest == current || segment.live * 2 >= segment.bytes {
@@ -172,7 +173,7 @@ impl Index {
         Some((*oldest, of_segment.map(|(number, _)| *number).collect()))
     }
 
-    /// A segment is gone.
+    /// Removes a deleted segment.
     pub(super) fn forget(&mut self, segment: u64) {
         self.segments.remove(&segment);
     }
@@ -197,11 +198,11 @@ mod tests {
     }
 
     #[test]
-    fn what_each_subscriber_waits_for_is_counted() {
+    fn waiting_events_of_each_subscriber_are_counted() {
         let mut index = Index::default();
         index.insert(1, entry(1, &["a", "b"]));
         index.insert(2, entry(1, &["a"]));
-        // It moves.
+        // The record moves.
         index.insert(1, entry(2, &["a", "b"]));
         assert_eq!((index.waiting(&id("a")), index.waiting(&id("b"))), (held(2, 20), held(1, 10)));
         assert_eq!((index.of_namespaces["default"], index.all), (held(3, 30), held(3, 30)));
@@ -227,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn what_moves_is_counted_once() {
+    fn a_moved_event_is_counted_once() {
         let mut index = Index::default();
         index.wrote(1, 30, 0);
         index.insert(1, entry(1, &["a"]));

@@ -1,14 +1,14 @@
-//! The journal: every accepted event on disk, until each of its subscribers has it.
+//! The journal: keeps every accepted event on disk until all of its subscribers have it.
 //!
-//! Segments are appended to and never changed; what was delivered is a record, too. `store` has the files, `handle` is
-//! what others have of it, `writer` the task that writes for everybody and syncs once for all that came together, `room` makes place
-//! for more, `index` what is still to be delivered, `recent` what was
-//! published just now.
+//! Segments are append-only; deliveries are records too. `store` has the files, `handle` the interface, `writer` the
+//! task that writes and syncs batches, `room` removes old segments, `index` lists waiting events, and `recent` detects
+//! duplicates.
 //!
-//! Invariant: an event is accepted when it is on disk, and no earlier.
-//! Invariant: what is not whole at the end of a segment, after the process or the machine has died, was never accepted.
-//! Invariant: the size on disk and the number of events have a limit; where it is reached, events are refused.
-//! Invariant: one subscriber occupies half of it at most. What is for others as well is a dead letter for it then.
+//! Invariant: an event is accepted only after it is on disk.
+//! Invariant: an incomplete record at the end of a segment, after a crash, was never accepted.
+//! Invariant: size on disk and number of events are limited. At the limit, events are refused.
+//! Invariant: one subscriber occupies at most a quarter of the journal. Beyond it, an event for others too becomes a
+//! dead letter for this one.
 //! Invariant: one process writes.
 
 mod command;

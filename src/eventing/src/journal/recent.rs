@@ -1,4 +1,4 @@
-//! Which events were published within five minutes, so that one that is published again is delivered once.
+//! Remembers published events for five minutes, so that an event published twice is delivered once.
 
 use std::collections::{HashSet, VecDeque};
 
@@ -8,13 +8,14 @@ use super::super::subscriber::SubscriberId;
 
 /// How long an event is remembered, in milliseconds.
 pub(super) const MEMORY: i64 = 5 * 60 * 1000;
-/// Events that are remembered, each for one subscriber; the oldest are forgotten first. Each takes about 60 bytes.
+/// Maximum number of remembered pairs of event and subscriber. The oldest are forgotten first. Each takes about 60
+/// bytes.
 const MOST: usize = 200_000;
 
-/// Source and id of an event, for one subscriber.
+/// A digest of source, ID and subscriber of an event.
 type Name = [u8; 16];
 
-/// What is remembered.
+/// The remembered events.
 #[derive(Debug, Default)]
 pub(super) struct Recent {
     known: HashSet<Name>,
@@ -22,7 +23,7 @@ pub(super) struct Recent {
 }
 
 impl Recent {
-    /// Whether an event is new to a subscriber; it is not from now on.
+    /// Remembers an event for a subscriber. Returns whether it is new.
     pub(super) fn insert(&mut self, to: &str, source: &str, id: &str, now: i64) -> bool {
         while let Some((_, oldest)) =
             self.order.front().filter(|(at, _)| now - at >= MEMORY || self.order.len() >= MOST).copied()
@@ -38,7 +39,7 @@ impl Recent {
         is_new
     }
 
-    /// It was not kept after all.
+    /// Forgets an event that was not stored.
     pub(super) fn forget(&mut self, to: &SubscriberId, source: &str, id: &str) {
         let name = name(to.as_str(), source, id);
         self.known.remove(&name);
@@ -72,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_kept_is_new_again() {
+    fn a_forgotten_event_is_new_again() {
         let (mut recent, id) = (Recent::default(), SubscriberId::new(SubscriberKind::Trigger, "a", "b"));
         assert!(recent.insert(id.as_str(), "s", "1", 0));
         recent.forget(&id, "s", "1");

@@ -1,4 +1,4 @@
-//! A record of the journal, as bytes: its length, the beginning of the digest of what follows, a head in JSON, and an event's data.
+//! The binary format of a record: length, truncated digest of the rest, a head in JSON, and an event's data.
 
 use std::collections::BTreeMap;
 
@@ -8,30 +8,30 @@ use sha2::{Digest as _, Sha256};
 
 use super::super::cloud_event::CloudEvent;
 
-/// Length, digest, and length of the head.
+/// Bytes of length, digest, and length of the head.
 const FRAME: usize = 4 + 8 + 4;
-/// No record is longer, in bytes: events have a limit that is much lower.
+/// Maximum bytes of a record. The limit for events is much lower.
 const LONGEST: usize = 1 << 20;
 
 /// The head of a record.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "is", rename_all = "camelCase")]
 pub(super) enum Head {
-    /// An event for these subscribers. A later one with the same number takes its place.
+    /// An event for these subscribers. A later one with the same number replaces it.
     Event {
         number: u64,
-        /// In milliseconds since 1970.
+        /// Time of publication in milliseconds since 1970.
         published: i64,
         to: Vec<Recipient>,
         attributes: BTreeMap<String, String>,
     },
-    /// A subscriber has it, or never will.
+    /// A subscriber has the event, or will never get it.
     Ended { number: u64, to: String },
-    /// It was delivered in vain.
+    /// A delivery failed.
     Tried { number: u64, to: String, attempts: u32 },
 }
 
-/// A subscriber, and how often an event was delivered to it in vain.
+/// A subscriber, and the number of failed deliveries to it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Recipient {
     pub(super) id: String,
@@ -59,7 +59,7 @@ pub(super) fn encode(head: &Head, data: &[u8], into: &mut Vec<u8>) -> Result<(),
     Ok(())
 }
 
-/// The first record of these bytes, its data and its length; `None` if it is not whole.
+/// Parses the first record of these bytes: head, data and length. Returns `None` if it is incomplete or damaged.
 pub(super) fn decode(bytes: &[u8]) -> Option<(Head, &[u8], usize)> {
     let number = |at: usize| Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?) as usize);
     let length = number(0).filter(|length| (4..=LONGEST).contains(length))?;
@@ -73,14 +73,14 @@ pub(super) fn decode(bytes: &[u8]) -> Option<(Head, &[u8], usize)> {
     Some((serde_json::from_slice(head).ok()?, data, 12 + length))
 }
 
-/// Where the record after one that is damaged begins, as its length says; `None` if there is none that is whole.
+/// Returns the start of the record after a damaged one, from its length; `None` if there is no valid one.
 pub(super) fn after_damaged(bytes: &[u8]) -> Option<usize> {
     let length = u32::from_le_bytes(bytes.get(..4)?.try_into().ok()?) as usize;
     let next = 12 + length;
     (length <= LONGEST && decode(bytes.get(next..)?).is_some()).then_some(next)
 }
 
-/// The event of a record.
+/// Returns the event of a record.
 pub(super) fn event(bytes: &[u8]) -> Option<CloudEvent> {
     let (head, data, _) = decode(bytes)?;
     match head {

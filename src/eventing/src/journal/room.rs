@@ -1,4 +1,4 @@
-//! Makes room: removes segments that nobody needs any more, and moves what is left of an old one.
+//! Frees space: removes unused segments, and moves the remaining events of an old one.
 
 use std::io;
 
@@ -9,7 +9,7 @@ use super::store;
 use super::writer::Writer;
 
 impl Writer {
-    /// Removes what nobody needs any more, and moves the rest of an old segment where space is short.
+    /// Removes unused segments, and moves the rest of an old segment if space is short.
     pub(super) fn remove_old(&mut self, now: i64) {
         let is_short = self.shared.index.lock().bytes() > self.budget / 2;
         let since = if is_short { i64::MAX } else { now - MEMORY };
@@ -40,7 +40,7 @@ impl Writer {
         true
     }
 
-    /// Writes events again, at the end, for those who still have to get them. Their segment can go then.
+    /// Writes waiting events again at the end of the journal, so that their segment can be removed.
     fn rewrite(&mut self, events: &[u64], now: i64) -> io::Result<()> {
         let (segment, begin) = self.store.end();
         let (mut bytes, mut moved) = (Vec::new(), Vec::new());
@@ -51,7 +51,7 @@ impl Writer {
             let file = file.ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;
             let event = match store::read(&file, &entry.place) {
                 Ok(event) => event,
-                // It would keep its segment, and all after it, for ever.
+                // A damaged record would keep its segment and all later ones forever.
                 Err(error) if error.kind() == io::ErrorKind::InvalidData => {
                     tracing::error!(event = number, "the record of an event is damaged: it is lost");
                     let mut index = self.shared.index.lock();

@@ -1,4 +1,4 @@
-//! The segments on disk.
+//! The segment files on disk.
 
 use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions};
@@ -13,23 +13,23 @@ use super::index::{Entry, Index, Place};
 use super::recent::{MEMORY, Recent};
 use super::record::{self, Head, Recipient};
 
-/// A segment that is longer is followed by another one.
+/// Size in bytes from which a new segment is started.
 const SEGMENT: u64 = 4 << 20;
 const SUFFIX: &str = "segment";
 
-/// Why a journal cannot be used.
+/// Why a journal cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// A file or directory.
+    /// A file or directory cannot be used.
     #[error("could not open the journal in {}", path.display())]
     Io {
-        /// Which one.
+        /// Path.
         path: PathBuf,
-        /// Why.
+        /// Cause.
         #[source]
         cause: io::Error,
     },
-    /// Two processes would deliver everything twice.
+    /// Another process uses the journal. Both would deliver every event.
     #[error("another process uses the journal in {}", path.display())]
     InUse {
         /// The directory.
@@ -37,10 +37,10 @@ pub enum OpenError {
     },
 }
 
-/// The files of segments, for those who read.
+/// The files of segments, for reading.
 pub(super) type Files = HashMap<u64, Arc<File>>;
 
-/// The segment that is written to.
+/// The segment that is being written.
 #[derive(Debug)]
 struct Current {
     number: u64,
@@ -53,11 +53,11 @@ struct Current {
 pub(crate) struct Store {
     directory: PathBuf,
     current: Current,
-    /// Held as long as this process writes.
+    /// A lock that is held while this process writes.
     _lock: File,
 }
 
-/// What was found.
+/// The state of an opened journal.
 pub(super) struct Found {
     pub(super) store: Store,
     pub(super) index: Index,
@@ -68,7 +68,8 @@ pub(super) struct Found {
 }
 
 impl Store {
-    /// Opens the journal of a directory, which is made if it is not there, and reads it; `now` in milliseconds since 1970.
+    /// Opens the journal of a directory and reads it. Creates the directory if needed. `now` is in milliseconds since
+    /// 1970.
     pub(super) fn open(directory: &Path, now: i64) -> Result<Found, OpenError> {
         let failed = |path: &Path| {
             let path = path.to_owned();
@@ -104,7 +105,7 @@ impl Store {
             index.wrote(*number, bytes.len() as u64, now);
             files.insert(*number, Arc::new(File::open(&path).map_err(failed(&path))?));
         }
-        // A new one, so that nothing follows an end that is not whole.
+        // A new segment, so that no record follows an incomplete one.
         let number = numbers.last().map_or(1, |last| last.saturating_add(1));
         let current = Current::create(directory, number).map_err(failed(directory))?;
         files.insert(number, Arc::clone(&current.file));
@@ -113,35 +114,35 @@ impl Store {
         Ok(Found { store, index, recent, files, next })
     }
 
-    /// The segment that is written to.
+    /// Returns the number of the current segment.
     pub(super) fn current(&self) -> u64 {
         self.current.number
     }
 
-    /// Where the next byte goes.
+    /// Returns the segment and offset of the next byte.
     pub(super) fn end(&self) -> (u64, u64) {
         (self.current.number, self.current.length)
     }
 
-    /// Appends bytes; what fails leaves nothing behind that is read again.
+    /// Appends bytes. After a failure, none of them are read again.
     pub(super) fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
         let written = self.current.file.write_all_at(bytes, self.current.length);
         match written {
             Ok(()) => self.current.length += bytes.len() as u64,
-            // Whatever is there of it is written over, or not whole.
+            // Remaining bytes are overwritten, or form an incomplete record.
             Err(_) => self.current.file.set_len(self.current.length)?,
         }
         written
     }
 
-    /// Waits until what was appended is on disk.
+    /// Syncs the current segment to disk.
     pub(super) fn sync(&self) -> io::Result<()> {
         self.current.file.sync_data()
     }
 
-    /// Begins another segment if this one is long enough, or broken. Returns its file.
+    /// Starts another segment if this one is full or broken. Returns its file.
     pub(super) fn roll(&mut self, is_broken: bool) -> io::Result<Option<(u64, Arc<File>)>> {
-        // Nothing that anybody reads is in an empty one, so it serves again, however often the disk is full.
+        // An empty segment is reused, because it has no readers. A full disk therefore creates no further files.
         let is_due = self.current.length >= SEGMENT || (is_broken && self.current.length > 0);
         if !is_due {
             return Ok(None);
@@ -160,21 +161,21 @@ impl Current {
     fn create(directory: &Path, number: u64) -> io::Result<Self> {
         let path = path(directory, number);
         let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(path)?;
-        // Its name has to be on disk as well as its content.
+        // The directory entry has to be on disk too.
         File::open(directory)?.sync_all()?;
         Ok(Self { number, file: Arc::new(file), length: 0 })
     }
 }
 
-/// An event of the journal.
+/// Reads an event of the journal.
 pub(super) fn read(file: &File, place: &Place) -> io::Result<CloudEvent> {
     let mut bytes = vec![0; place.length];
     file.read_exact_at(&mut bytes, place.offset)?;
     record::event(&bytes).ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "the record is damaged"))
 }
 
-/// Reads a segment; how many of its bytes are records, and how many of these are damaged. What is damaged has others after it,
-/// unlike an end that is not whole.
+/// Reads a segment. Returns the bytes of its records, and how many of these are damaged. A damaged record is followed
+/// by valid ones, unlike an incomplete end.
 fn replay(
     segment: u64,
     bytes: &[u8],

@@ -1,4 +1,4 @@
-//! The task that writes the journal: what comes at the same time is written and synced together.
+//! The task that writes the journal. Concurrent commands are written and synced together.
 
 use std::io;
 use std::sync::Arc;
@@ -17,14 +17,15 @@ use super::recent::Recent;
 use super::record::{self, Head, Recipient};
 use super::store::Store;
 
-/// Commands that wait to be written; more wait outside.
+/// Capacity of the command queue. Further senders wait.
 pub(super) const WAITING: usize = 256;
-/// Events that somebody still has to get; each takes about 200 bytes of memory.
+/// Maximum number of waiting events. Each takes about 200 bytes of memory.
 const MOST_EVENTS: usize = 100_000;
-/// How long what was delivered may be on its way to the disk. If the machine dies within it, it is delivered again.
+/// Maximum delay before records of deliveries are synced. After a crash of the machine, unsynced ones are delivered
+/// again.
 const TICK: Duration = Duration::from_secs(1);
 
-/// The task's own.
+/// The state of the writing task.
 pub(super) struct Writer {
     pub(super) store: Store,
     recent: Recent,
@@ -32,13 +33,13 @@ pub(super) struct Writer {
     pub(super) budget: u64,
     pub(super) shared: Arc<Shared>,
     queue: mpsc::UnboundedSender<Queued>,
-    /// Something was written and not synced.
+    /// Whether there are unsynced writes.
     is_dirty: bool,
-    /// The last write or sync has failed.
+    /// Whether the last write or sync failed.
     is_broken: bool,
 }
 
-/// Writes what is asked for, until nobody asks any more.
+/// Executes commands until all handles are dropped.
 pub(super) async fn run(mut writer: Writer, mut commands: mpsc::Receiver<Command>) {
     let mut batch = Vec::new();
     let mut tick = Instant::now() + TICK;
@@ -63,7 +64,7 @@ pub(super) async fn run(mut writer: Writer, mut commands: mpsc::Receiver<Command
             }
             writer
         };
-        // It cannot be cancelled; a panic of it ends this task, and with it the process.
+        // The blocking task cannot be cancelled. Its panic ends this task, and with it the process.
         match tokio::task::spawn_blocking(working).await {
             Ok(same) => writer = same,
             Err(error) => {
@@ -78,7 +79,7 @@ fn now() -> i64 {
     Timestamp::now().as_millisecond()
 }
 
-/// An event of a batch, before it is on disk.
+/// An event of a batch that is not on disk yet.
 struct Pending {
     number: u64,
     entry: Entry,
@@ -98,7 +99,7 @@ impl Writer {
         Self { store, recent, next, budget, shared, queue, is_dirty: false, is_broken: false }
     }
 
-    /// Whether a tick has something to do.
+    /// Whether a tick has work to do.
     fn has_work(&self) -> bool {
         self.is_dirty || self.is_broken || self.shared.index.lock().removable(self.store.current(), i64::MAX).is_some()
     }
@@ -113,7 +114,7 @@ impl Writer {
             match command {
                 Command::Publish { routed, is_replay, reply } => {
                     let from = (bytes.len(), pending.len());
-                    // Of those who would get it somebody has to have room.
+                    // At least one subscriber must have room.
                     let is_over =
                         !routed.is_empty() && routed.iter().flat_map(|one| &one.to).all(|to| self.is_over(to));
                     let mut kept = if is_over { Err(Refused::Share) } else { Ok(()) };
@@ -173,7 +174,7 @@ impl Writer {
             }
         }
         for (reply, kept, _) in replies {
-            // Whoever asked may be gone.
+            // The caller may be gone.
             let _ = reply.send(kept);
         }
         for reply in ended {
@@ -182,7 +183,7 @@ impl Writer {
         self.remove_old(now);
     }
 
-    /// Adds an event to a batch, for those who do not have it.
+    /// Adds an event to a batch, for subscribers that do not have it.
     fn add(
         &mut self,
         Routed { event, to }: Routed,
@@ -199,7 +200,7 @@ impl Writer {
         if to.is_empty() {
             return Ok(());
         }
-        // Too many wait for some of them: these get a dead letter.
+        // Subscribers without room get a dead letter.
         let attempts = |id: &SubscriberId| if self.is_over(id) { OVER } else { 0 };
         let to: Vec<(SubscriberId, u32)> =
             to.into_iter().map(|id| (attempts(&id), id)).map(|(n, id)| (id, n)).collect();
@@ -229,14 +230,13 @@ impl Writer {
         }
     }
 
-    /// Whether so much waits for a subscriber or its namespace that the rest of the journal is for others; what came together with the
-    /// event does not count yet.
+    /// Whether the share of a subscriber or its namespace is used up. Events of the current batch do not count yet.
     fn is_over(&self, id: &SubscriberId) -> bool {
         let capacity = Held { events: MOST_EVENTS, bytes: self.budget };
         !self.shared.index.lock().has_room(capacity, id)
     }
 
-    /// Bytes and events that fit.
+    /// Returns the remaining bytes and events.
     fn room(&self) -> (u64, usize) {
         let index = self.shared.index.lock();
         (self.budget.saturating_sub(index.bytes()), MOST_EVENTS.saturating_sub(index.len()))
@@ -247,13 +247,13 @@ impl Writer {
             let to = entry.to.clone();
             self.shared.index.lock().insert(number, entry);
             for (to, attempts) in to {
-                // Nobody delivers any more only when everything ends.
+                // The receiver is dropped only at shutdown.
                 let _ = self.queue.send(Queued { number, to, attempts });
             }
         }
     }
 
-    /// Events were not kept, so that they are new when they come again.
+    /// Forgets events that were not stored, so that they are new when they are published again.
     fn forget(&mut self, pending: impl Iterator<Item = Pending>, is_replay: bool) {
         if is_replay {
             return;
@@ -265,7 +265,7 @@ impl Writer {
         }
     }
 
-    /// Begins another segment where that is due.
+    /// Starts another segment if needed.
     fn prepare(&mut self) {
         match self.store.roll(self.is_broken) {
             Ok(Some((number, file))) => {

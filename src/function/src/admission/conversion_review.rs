@@ -1,9 +1,9 @@
-//! A ConversionReview: Functions in one version are answered in the other.
+//! Answers a ConversionReview: converts Functions from one version to the other.
 //!
-//! Invariant: the answer depends on nothing but the request: what can be read can also be converted, at any time.
-//! Invariant: metadata are answered as they came, but for labels and annotations, of which the API server takes changes.
-//! Invariant: one object at a time is more than text, and the answer grows no further than the memory that was set aside for it:
-//! a list of many takes little more than twice its size.
+//! Invariant: the response depends only on the request, so every valid request can be converted at any time.
+//! Invariant: metadata is returned unchanged, except labels and annotations. The API server accepts changes only there.
+//! Invariant: only one object at a time is parsed, and the response never exceeds its reserved memory. A large list
+//! takes little more than twice its size.
 
 use std::fmt;
 use std::io::{self, Write};
@@ -18,32 +18,32 @@ use super::convert::{Version, convert};
 use super::review::MAX_UID;
 use mainstay_object::printable;
 
-/// Maximum size of a list: API servers ask about a whole page at once, of 500 objects for kubectl.
+/// Maximum bytes of a list. API servers send whole pages, of 500 objects for kubectl.
 pub(super) const MAX_LIST: usize = 24 << 20;
-/// Bounds of a review, whose objects stay text.
+/// Bounds of a review without its objects.
 const REVIEW: Bounds = Bounds::new(MAX_LIST, MAX_LIST / 2);
 /// Bounds of one object.
 const OBJECT: Bounds = Bounds::new(MAX_LIST, 200_000);
-/// Maximum number of objects: each is known by where it is in the text.
+/// Maximum number of objects. The position of each is kept in memory.
 const MAX_OBJECTS: usize = 20_000;
-/// By how many bytes an object may grow, besides an eighth of the list.
+/// Bytes by which an object may grow, in addition to an eighth of the list.
 const GROWTH: usize = 256;
-/// Bytes around the objects of an answer.
+/// Bytes around the objects of a response.
 const AROUND: usize = 4 << 10;
 const API_VERSION: &str = "apiextensions.k8s.io/v1";
 const TOO_MANY: &str = "the list has more than 20000 objects";
 
-/// Why a body is not answered.
+/// Why a body is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NoReview {
-    /// It is no ConversionReview of a version that we know.
+    /// It is not a ConversionReview of a known version.
     NotAReview,
-    /// It has more objects than are converted at once.
+    /// It has too many objects.
     TooMany,
 }
 
 impl NoReview {
-    /// What a client is told.
+    /// Returns the message for the client.
     pub(super) fn text(self) -> &'static str {
         match self {
             Self::NotAReview => "could not decode body: it is no ConversionReview of apiextensions.k8s.io/v1",
@@ -72,7 +72,7 @@ struct Request<'a> {
     objects: Objects<'a>,
 }
 
-/// The objects as text, of which there are at most [`MAX_OBJECTS`].
+/// The objects as text, at most [`MAX_OBJECTS`].
 #[derive(Default)]
 struct Objects<'a>(Vec<&'a RawValue>);
 
@@ -101,7 +101,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Objects<'a> {
     }
 }
 
-/// An answer, which never takes more memory than it began with.
+/// A response that never grows beyond its initial capacity.
 struct Answer(Vec<u8>);
 
 impl Write for Answer {
@@ -118,7 +118,7 @@ impl Write for Answer {
     }
 }
 
-/// The answer as JSON, and whether the objects were converted.
+/// Returns the response as JSON, and whether the objects were converted.
 pub(super) fn answer(body: &[u8]) -> Result<(bool, Vec<u8>), NoReview> {
     let wire: Wire<'_> = REVIEW.read(body).map_err(|unreadable| match unreadable {
         OutOfBounds::Malformed(error) if !error.to_string().starts_with(TOO_MANY) => NoReview::NotAReview,
@@ -149,7 +149,7 @@ pub(super) fn answer(body: &[u8]) -> Result<(bool, Vec<u8>), NoReview> {
     Ok((is_done, answer))
 }
 
-/// Writes the converted objects, with commas between them.
+/// Writes the converted objects, separated by commas.
 fn objects(request: &Request<'_>, answer: &mut Answer) -> Result<(), String> {
     let short = |text: &str| printable(mainstay_api::conditions::cut(text, 100)).into_owned();
     let known = "Functions are converted between serverless.kyma-project.io/v1alpha1 and v1alpha2";
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_is_told() {
+    fn unknown_versions_are_reported() {
         let function = json!({"apiVersion": "serverless.kyma-project.io/v1alpha1", "kind": "Function"});
         let many = json!([
             json!({"apiVersion": "serverless.kyma-project.io/v1alpha1", "kind": "Function", "spec": vec![0; OBJECT.values]})
@@ -253,7 +253,7 @@ mod tests {
         assert!(NoReview::TooMany.text().contains(TOO_MANY));
     }
 
-    /// `1e15` is written with 18 bytes.
+    /// `1e15` takes 18 bytes in the response.
     #[test]
     fn objects_that_grow_take_no_more_memory_than_was_set_aside() {
         let numbers = format!("[{}1]", "1e15,".repeat(10_000));

@@ -1,15 +1,14 @@
-//! A Function in the other of its two versions.
+//! Converts a Function between its two versions.
 //!
-//! Most of it is the table [`PATHS`]: fields that have another place. What only `v1alpha1` can say has no effect (such as `deps`
-//! of code in Git), and stays in an annotation meanwhile, so that nobody who edits the one version loses anything of the other.
+//! The table [`PATHS`] maps fields that have another place. Fields that only `v1alpha1` has, such as `deps` of code in
+//! Git, have no effect. An annotation keeps them, so that editing one version loses no field of the other.
 //!
-//! Invariant: there and back again, either way, the object is the same, but for `null` and empty sections, which mean nothing.
-//! Invariant: no annotation says anything that has an effect: one that this module would not have written in the same words is
-//! an annotation like any other.
-//! Invariant: whatever is not a field of a Function's `spec` stays: metadata, status, and values of the wrong type that a schema
-//! is still to refuse.
+//! Invariant: a round trip returns the same object, except for `null` and empty sections, which have no meaning.
+//! Invariant: the annotation has no effect. If its text is not exactly as this module writes it, it is an ordinary
+//! annotation.
+//! Invariant: everything outside of `spec` is unchanged, and so are values of the wrong type, which the schema refuses.
 //!
-//! Deliberately absent: the reviews of the API server (`conversion_review`).
+//! Not here: the API server's reviews (`conversion_review`).
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
@@ -21,9 +20,9 @@ use mainstay_api::own_repository::OwnRepository;
 /// The versions of a Function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Version {
-    /// The stored one.
+    /// The stored version.
     V1alpha1,
-    /// The other one.
+    /// The other served version.
     V1alpha2,
 }
 
@@ -33,12 +32,12 @@ impl Version {
         (Self::V1alpha2, "serverless.kyma-project.io/v1alpha2"),
     ];
 
-    /// The version with this `apiVersion`.
+    /// Returns the version with this `apiVersion`.
     pub fn of(api_version: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|(_, name)| *name == api_version).map(|(version, _)| version)
     }
 
-    /// Its `apiVersion`.
+    /// Returns its `apiVersion`.
     pub fn name(self) -> &'static str {
         match self {
             Self::V1alpha1 => Self::ALL[0].1,
@@ -47,30 +46,30 @@ impl Version {
     }
 }
 
-/// What only `v1alpha1` can say. Written as JSON without blanks, in alphabetical order.
+/// The fields that only `v1alpha1` has. Written as JSON without whitespace, in alphabetical order.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct Unsaid {
-    /// Of inline code: any but `git`.
+    /// `type` of inline code, if it is not `git`.
     #[serde(rename = "type", default, skip_serializing_if = "Option::is_none")]
     kind: Option<String>,
-    /// Of code in Git.
+    /// `deps` of code in Git.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     deps: Option<String>,
-    /// These three of inline code.
+    /// These three fields belong to inline code.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     reference: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     base_dir: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     git_repository: Option<OwnRepository>,
-    /// An annotation of this name that was there already.
+    /// The annotation of this name that existed before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     annotation: Option<String>,
 }
 
 impl Unsaid {
-    /// Reads the annotation of a Function of this form, if it is in the words in which it would be written.
+    /// Reads the annotation of a Function of this form. Returns `None` if its text is not as this module writes it.
     fn read(text: &str, form: Form) -> Option<Self> {
         let read: Self = serde_json::from_str(text).ok()?;
         let of_inline =
@@ -89,12 +88,12 @@ impl Unsaid {
     }
 }
 
-/// Makes a Function one of another version. What is no Function in a known version stays as it is.
+/// Converts a Function to another version. Objects without a known version stay unchanged.
 pub fn convert(object: &mut Value, to: Version) {
     let from = object["apiVersion"].as_str().and_then(Version::of);
     let Some(root) = object.as_object_mut().filter(|_| from.is_some_and(|from| from != to)) else { return };
     root.insert("apiVersion".into(), to.name().into());
-    // What is no object stays where it is.
+    // A spec that is not an object stays unchanged.
     let Some(mut spec) = root.get_mut("spec").and_then(Value::as_object_mut).map(std::mem::take) else { return };
     let mut annotation = Annotation(root);
     let spec = match to {
@@ -104,7 +103,7 @@ pub fn convert(object: &mut Value, to: Version) {
     root.insert("spec".into(), spec.into());
 }
 
-/// A spec in `v1alpha2`.
+/// Returns a spec in `v1alpha2`.
 fn newer(old: &mut Map<String, Value>, annotation: &mut Annotation<'_>) -> Map<String, Value> {
     let form = match old.get("source") {
         Some(Value::String(_)) if old.get("type").is_some_and(|kind| kind == "git") => Form::Git,
@@ -117,7 +116,7 @@ fn newer(old: &mut Map<String, Value>, annotation: &mut Annotation<'_>) -> Map<S
     }
     for (_, before, after) in rows(form) {
         let value = take(old, before);
-        // No name, but an address of its own.
+        // A Git source with an empty name has its own address.
         if let Some(value) = value.filter(|value| form != Form::Git || *before != ["source"] || value != "") {
             put(&mut moved, after, value);
         }
@@ -141,13 +140,13 @@ fn newer(old: &mut Map<String, Value>, annotation: &mut Annotation<'_>) -> Map<S
     std::mem::take(old)
 }
 
-/// A spec in `v1alpha1`.
+/// Returns a spec in `v1alpha1`.
 fn older(new: &mut Map<String, Value>, annotation: &mut Annotation<'_>) -> Map<String, Value> {
     let is_there = |field: &str| new.get("source").is_some_and(|source| source[field].is_object());
     let form = match (is_there("inline"), is_there("gitRepository")) {
         (true, false) => Form::Inline,
         (false, true) => Form::Git,
-        // Not to be chosen here: the schema says what is wrong.
+        // The schema refuses this object, so no form is chosen.
         _ => Form::Any,
     };
     let mut moved = Map::new();
@@ -156,7 +155,7 @@ fn older(new: &mut Map<String, Value>, annotation: &mut Annotation<'_>) -> Map<S
             put(&mut moved, after, value);
         }
     }
-    // What is left of them is empty.
+    // The remaining sections are empty.
     for section in ["source", "resourceConfiguration", "scaleConfig"] {
         if section != "source" || form != Form::Any {
             new.remove(section);
@@ -186,14 +185,14 @@ fn rows(form: Form) -> impl Iterator<Item = &'static (Form, &'static [&'static s
     PATHS.iter().filter(move |(of, ..)| *of == form || *of == Form::Any)
 }
 
-/// Removes the value at a path; `null` is none.
+/// Removes and returns the value at a path. A `null` counts as missing.
 fn take(from: &mut Map<String, Value>, path: &[&str]) -> Option<Value> {
     let (last, sections) = path.split_last()?;
     let section = sections.iter().try_fold(from, |section, key| section.get_mut(*key)?.as_object_mut())?;
     section.remove(*last).filter(|value| !value.is_null())
 }
 
-/// Sets the value at a path of sections that are not there, or were made here.
+/// Sets the value at a path, and creates its sections.
 fn put(into: &mut Map<String, Value>, path: &[&str], value: Value) {
     let Some((last, sections)) = path.split_last() else { return };
     let section =
@@ -203,7 +202,7 @@ fn put(into: &mut Map<String, Value>, path: &[&str], value: Value) {
     }
 }
 
-/// Removes a text; what is none stays, for the schema to refuse.
+/// Removes and returns a string. Another value stays, so that the schema refuses it.
 fn text(from: &mut Map<String, Value>, field: &str) -> Option<String> {
     let text = from.get(field)?.as_str()?.to_owned();
     from.remove(field);

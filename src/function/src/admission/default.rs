@@ -1,9 +1,9 @@
-//! The defaults of a Function as a JSON patch.
+//! Returns the defaults of a Function as a JSON patch.
 //!
-//! Invariant: only `spec.runtime`, the numbers of pods, and CPU and memory of pods and builds are written.
-//! Invariant: an object that has all of them is not changed.
+//! Invariant: the patch sets only `spec.runtime`, the replicas, and CPU and memory of pods and builds.
+//! Invariant: an object with all of these fields is not changed.
 //!
-//! Deliberately absent: which values those are (`function::complete`).
+//! Not here: the values (`function::complete`).
 
 use serde_json::{Value, json};
 
@@ -12,7 +12,7 @@ use crate::{Settings, complete};
 use mainstay_api::function::Resources;
 use mainstay_api::{Amounts, Function};
 
-/// Completes a Function; `old` is the one that it replaces.
+/// Sets the defaults of a Function. `old` is the object that it replaces.
 pub(super) fn function(new: &Function, old: Option<&Function>, settings: &Settings) -> Verdict {
     if new.metadata.deletion_timestamp.is_some() {
         return Verdict::Allowed;
@@ -42,7 +42,7 @@ pub(super) fn function(new: &Function, old: Option<&Function>, settings: &Settin
             put(format!("{path}/{part}"), given.is_none(), json!({}));
             for (name, amount) in complete.iter().flat_map(Amounts::iter) {
                 let before = given.as_ref().and_then(|given| given.get(name));
-                // CPU and memory: no name that would have to be escaped.
+                // The names are `cpu` and `memory`, which need no escaping in a JSON pointer.
                 put(format!("{path}/{part}/{name}"), before != Some(amount), json!(amount));
             }
         }

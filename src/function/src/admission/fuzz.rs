@@ -1,4 +1,4 @@
-//! Readers of hostile input, for a fuzzer: each takes any bytes, ends soon, does not panic, and keeps its promise.
+//! Fuzz targets for untrusted input. Each accepts any bytes, ends soon, does not panic, and checks its invariants.
 
 use serde_json::Value;
 
@@ -7,7 +7,7 @@ use super::hook::Hook;
 use super::review::{Review, Verdict};
 use crate::Settings;
 
-/// A review of a write, judged by every webhook.
+/// Parses a review of a write, and runs every webhook on it.
 pub fn admission_review(bytes: &[u8]) {
     let Ok(review) = Review::read(bytes) else { return };
     let settings = Settings::default();
@@ -20,7 +20,7 @@ pub fn admission_review(bytes: &[u8]) {
     }
 }
 
-/// A review of objects in another version. Those that are converted are converted back.
+/// Parses a conversion review. Converted objects are converted back.
 pub fn conversion_review(bytes: &[u8]) {
     let Ok((is_done, answer)) = conversion_review::answer(bytes) else { return };
     let answer: Value = serde_json::from_slice(&answer).expect("an answer is JSON");

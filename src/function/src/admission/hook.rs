@@ -1,4 +1,4 @@
-//! The webhooks: their names, their paths, and who decides.
+//! The webhooks: names, paths, and the functions that decide.
 
 use std::collections::BTreeSet;
 
@@ -10,21 +10,21 @@ use super::{default, validate};
 use crate::Settings;
 use mainstay_api::{Function, GitRepository};
 
-/// Where Functions are converted.
+/// Path of the conversion webhook.
 pub(super) const CONVERT: &str = "/convert";
 
 /// A webhook.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Hook {
-    /// Completes Functions.
+    /// Sets defaults of Functions.
     DefaultFunction,
     /// Completes registry Secrets.
     DefaultSecret,
-    /// Judges Functions.
+    /// Validates Functions.
     ValidateFunction,
-    /// Says of a new registry Secret how the copy that may be there is taken over.
+    /// Explains how a new registry Secret replaces an existing copy.
     ExplainCopy,
-    /// Judges GitRepositories.
+    /// Validates GitRepositories.
     ValidateRepository,
     /// Converts Functions.
     ConvertFunction,
@@ -40,24 +40,24 @@ impl Hook {
         (Self::ConvertFunction, CONVERT, "convert-function"),
     ];
 
-    /// Those that judge a write.
+    /// Returns the admission webhooks.
     #[cfg(any(test, feature = "fuzz"))]
     pub(super) fn of_writes() -> impl Iterator<Item = Self> {
         Self::ALL.into_iter().map(|(hook, ..)| hook).filter(|hook| *hook != Self::ConvertFunction)
     }
 
-    /// The one at a path, and its name for metrics.
+    /// Returns the webhook at a path, and its name in metrics.
     pub(super) fn at(path: &str) -> Option<(Self, &'static str)> {
         let found = Self::ALL.into_iter().find(|(_, of, _)| *of == path);
         found.map(|(hook, _, label)| (hook, label))
     }
 
-    /// Whether it is about Functions, and not needed where there are none.
+    /// Whether it is needed only with Functions.
     pub(super) fn is_of_functions(self) -> bool {
         self != Self::ValidateRepository
     }
 
-    /// Those that a configuration of webhooks, or the definition of Function, leads to.
+    /// Returns the webhooks that a webhook configuration or the definition of Function uses.
     pub(super) fn configured(live: &Value) -> BTreeSet<Self> {
         let webhooks = live["webhooks"].as_array().into_iter().flatten().map(|webhook| &webhook["clientConfig"]);
         let webhooks = webhooks.filter_map(Self::led_to).filter(|hook| *hook != Self::ConvertFunction);
@@ -66,13 +66,13 @@ impl Hook {
         webhooks.chain(conversion.and_then(Self::led_to).filter(|hook| *hook == Self::ConvertFunction)).collect()
     }
 
-    /// The one at the path of a `clientConfig`. What leads to us by a URL may be reached below another path there.
+    /// Returns the webhook at the path of a `clientConfig`. A URL may have a prefix before the path.
     fn led_to(client: &Value) -> Option<Self> {
         let path = client["service"]["path"].as_str().or_else(|| client["url"].as_str())?;
         Self::ALL.into_iter().find(|(_, of, _)| path.ends_with(of)).map(|(hook, ..)| hook)
     }
 
-    /// The decision. What is not of the kind that the webhook is for is let through: its schema judges it.
+    /// Decides about a write. Objects of another type are accepted, because their schema validates them.
     pub(super) fn verdict(self, review: &Review<'_>, settings: &Settings) -> Result<Verdict, Unreadable> {
         let decided = match self {
             Self::DefaultFunction => review
@@ -86,7 +86,7 @@ impl Hook {
                 let old = review.old_object::<Function>();
                 validate::function(&new, old.as_ref(), review.written_in.as_deref(), settings)
             }),
-            // It has reviews of its own.
+            // Conversion has its own reviews.
             Self::ConvertFunction => None,
             Self::ValidateRepository => review
                 .object::<GitRepository>()?

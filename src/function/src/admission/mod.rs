@@ -1,12 +1,13 @@
-//! Admission webhooks: a Function is judged when it is written, in the words that its conditions would have.
+//! Admission webhooks: validate a Function when it is written, with the same messages as its conditions.
 //!
-//! [`Admission`] answers the API server in every replica; [`registration`] keeps its certificates. `validate` decides.
+//! [`Admission`] answers the API server in every replica; [`registration`] manages the certificates; `validate`
+//! decides.
 //!
-//! Invariant: an agent that is down never stops the cluster: its webhooks are registered with `failurePolicy: Ignore`, a short
-//! timeout and narrow rules. What they missed is found by [`function::resolve`](crate::resolve()).
-//! Invariant: no answer depends on anything but the request and the agent's settings.
+//! Invariant: a stopped agent never blocks the cluster. Its webhooks have `failurePolicy: Ignore`, a short timeout and
+//! narrow rules. [`function::resolve`](crate::resolve()) finds problems that they missed.
+//! Invariant: a response depends only on the request and the agent's settings.
 //!
-//! Deliberately absent: who may write what; that is RBAC.
+//! Not here: permissions, which RBAC decides.
 
 mod conversion_review;
 mod convert;

@@ -1,16 +1,16 @@
-//! Keeps the certificates in their Secret, and tells API servers whom to trust.
+//! Manages the certificates of the webhooks, and writes their CA bundle for the API servers.
 //!
-//! [`follow`] is for every replica: it serves what the Secret holds, at the paths that are configured. [`lead`] is for the leader: it makes and replaces
-//! certificates, and writes their authorities into `caBundle` of the webhook configurations.
+//! [`follow`] runs in every replica: it serves the Secret's certificate and the configured paths. [`lead`] runs in the
+//! leader: it creates and renews certificates, and writes `caBundle` into the webhook configurations.
 //!
-//! Invariant: a certificate is served only after its authority has been in `caBundle` of all configurations for
+//! Invariant: a certificate is served only after its CA has been in `caBundle` of all configurations for
 //! [`Lifetimes::announced`], except the first one.
-//! Invariant: the Secret is written only as it was read, so that two leaders do not overwrite each other's certificates.
-//! Invariant: while nothing changes, nothing is requested but the watches.
-//! Invariant: whoever keeps changing what is written here is answered ever less often.
-//! Invariant: a definition of Function that names our webhook for its conversion is told the same way.
-//! Invariant: only `caBundle` of a configuration is written, and no configuration is created: whoever deletes one switches its
-//! webhooks off.
+//! Invariant: the Secret is updated only if it is unchanged since it was read, so two leaders do not overwrite each
+//! other.
+//! Invariant: without changes, only the watches send requests.
+//! Invariant: reverts of changes by others back off.
+//! Invariant: the definition of Function receives the CA bundle too, if its conversion uses our webhook.
+//! Invariant: only `caBundle` of existing configurations is written. Deleting a configuration disables its webhooks.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -31,26 +31,26 @@ use mainstay_cluster::certificate::{self, Certificates, Lifetimes, Step, certifi
 use mainstay_cluster::{Apply, Cluster, Error, Kind, Scope, Selection, WatchEvent};
 use mainstay_object::failure::{Backoff, chain};
 
-/// Wait after something could not be written.
+/// Backoff after a failed write.
 const AGAIN: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(300));
-/// Without a change by others for so long, nobody keeps changing anything.
+/// Time without changes by others after which the backoff of reverts resets.
 const PEACE: Duration = Duration::from_secs(600);
-/// Longest wait without a look, also where clocks are set.
+/// Maximum time between checks. It also covers changes of the clock.
 const LOOK_EVERY: Duration = Duration::from_secs(3600);
 
 const GROUP: &str = "admissionregistration.k8s.io/v1";
 const DEFINITIONS: &str = "apiextensions.k8s.io/v1";
 
-/// Whom the certificates are for.
+/// What the certificates are issued for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Registration {
     /// Namespace of the Secret.
     pub namespace: String,
-    /// Names and addresses under which API servers reach the webhooks.
+    /// DNS names and IP addresses of the webhooks.
     pub names: Vec<String>,
-    /// How long certificates hold.
+    /// Lifetimes of certificates.
     pub lifetimes: Lifetimes,
-    /// Whether there are webhooks of Functions.
+    /// Whether there are webhooks for Functions.
     pub with_functions: bool,
 }
 
@@ -58,7 +58,7 @@ fn secrets() -> Arc<Kind> {
     Arc::new(Kind::fixed("v1", "Secret", "secrets", Scope::Namespaced))
 }
 
-/// What API servers read authorities from: both configurations, and the definition of Function.
+/// The objects with a `caBundle` for API servers: both configurations, and the definition of Function.
 fn readers(with_functions: bool) -> Vec<(Arc<Kind>, &'static str)> {
     let kind = |version, kind, plural| Arc::new(Kind::fixed(version, kind, plural, Scope::Cluster));
     let mut readers =
@@ -71,8 +71,8 @@ fn readers(with_functions: bool) -> Vec<(Arc<Kind>, &'static str)> {
     readers
 }
 
-/// Serves the certificate of the Secret, and the webhooks that are configured, until `stop`. While something cannot be read, what
-/// was known last holds.
+/// Serves the Secret's certificate and the configured webhooks until `stop`. After a failed read, the last known state
+/// stays in effect.
 pub async fn follow(
     admission: Arc<Admission>,
     cluster: Cluster,
@@ -108,7 +108,7 @@ pub async fn follow(
     }
 }
 
-/// Watches the Secret, and what API servers read authorities from, by its place in [`readers`].
+/// Watches the Secret, and the objects of [`readers`] with their index.
 fn watches(
     cluster: &Cluster,
     namespace: &str,
@@ -122,7 +122,7 @@ fn watches(
     select_all(readers.chain([secret]))
 }
 
-/// Makes certificates and announces their authorities until `stop`.
+/// Creates certificates and writes their CA bundle until `stop`.
 pub async fn lead(registration: Registration, cluster: Cluster, stop: CancellationToken) {
     let mut events = watches(&cluster, &registration.namespace, registration.with_functions);
     let count = readers(registration.with_functions).len();
@@ -133,7 +133,7 @@ pub async fn lead(registration: Registration, cluster: Cluster, stop: Cancellati
         readers: vec![None; count],
         listed: vec![false; count],
     };
-    // Failures in a row, and changes that were reverted, with the time of the last one.
+    // The number of consecutive failures, and of reverts, with the time of the last revert.
     let (mut failures, mut put_back, mut was_changed) = (0, (0, Instant::now()), false);
     loop {
         let wait = match leader.advance().await {
@@ -154,7 +154,7 @@ pub async fn lead(registration: Registration, cluster: Cluster, stop: Cancellati
                 AGAIN.delay(failures)
             }
         };
-        // What fails is not tried again with each event, some of which are its own.
+        // After a failure, events do not cause a retry, because some of them are effects of our own writes.
         let waiting = leader.observe(&mut events, Instant::now() + wait, failures == 0);
         let Some(changed) = stop.run_until_cancelled(waiting).await else { return };
         was_changed = changed;
@@ -171,19 +171,19 @@ pub async fn lead(registration: Registration, cluster: Cluster, stop: Cancellati
 struct Leader<'a> {
     registration: &'a Registration,
     cluster: &'a Cluster,
-    /// The Secret, once it was listed: `Some(None)` if there is none.
+    /// The Secret, once it was listed: `Some(None)` if it does not exist.
     secret: Option<Option<Value>>,
-    /// What is there of each reader.
+    /// The state of each object of [`readers`].
     readers: Vec<Option<Reader>>,
-    /// Which of them were looked for: all are told at once.
+    /// Which of them have been listed. The CA bundle is written after all have been.
     listed: Vec<bool>,
 }
 
-/// What is needed of something that API servers read authorities from.
+/// The needed fields of an object with a `caBundle`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Reader {
     uid: Value,
-    /// The webhooks by their names, with `clientConfig`; the name of a conversion's is null.
+    /// The webhooks by name, with `clientConfig`. The name of a conversion webhook is null.
     clients: Vec<(Value, Value)>,
 }
 
@@ -192,13 +192,13 @@ impl Reader {
         let uid = live["metadata"]["uid"].clone();
         let webhooks = live["webhooks"].as_array().into_iter().flatten();
         let webhooks = webhooks.map(|one| (one["name"].clone(), one["clientConfig"].clone()));
-        // Whoever converts Functions otherwise is left alone.
+        // A conversion by another webhook is left unchanged.
         let conversion = Some(&live["spec"]["conversion"]["webhook"]["clientConfig"]).filter(|client| is_ours(client));
         let clients = webhooks.chain(conversion.map(|client| (Value::Null, client.clone()))).collect();
         Self { uid, clients }
     }
 
-    /// The webhooks with this bundle.
+    /// Returns a patch that sets this bundle in all webhooks.
     fn told(&self, bundle: &str) -> Value {
         let client = json!({"caBundle": bundle});
         if let [(Value::Null, _)] = &*self.clients {
@@ -210,7 +210,7 @@ impl Reader {
 }
 
 impl Leader<'_> {
-    /// Takes in what the watches show until `deadline`; whether it ended before, because something was changed.
+    /// Processes watch events until `deadline`. Returns true if a change ended it earlier.
     async fn observe(
         &mut self,
         events: &mut (impl Stream<Item = (Option<usize>, WatchEvent)> + Unpin),
@@ -227,7 +227,7 @@ impl Leader<'_> {
         }
     }
 
-    /// Whether there is something to look at.
+    /// Processes one event. Returns whether it may require a write.
     fn observe_one(&mut self, at: Option<usize>, event: WatchEvent) -> bool {
         match (at, event) {
             (None, WatchEvent::Initial(secret) | WatchEvent::Applied(secret)) => self.secret = Some(Some(secret)),
@@ -246,7 +246,7 @@ impl Leader<'_> {
         true
     }
 
-    /// Does what is due; when there is more to do, and whether something was written.
+    /// Performs the due steps. Returns when the next step is due, and whether something was written.
     async fn advance(&mut self) -> Result<(Timestamp, bool), Error> {
         let mut has_written = false;
         loop {
@@ -277,7 +277,7 @@ impl Leader<'_> {
         }
     }
 
-    /// Writes the Secret, if it still is the one that is known.
+    /// Writes the Secret if it is still the known version.
     async fn store(&mut self, certificates: &Certificates) -> Result<(), Error> {
         let encoded =
             certificates.write().into_iter().map(|(key, value)| (key, BASE64_STANDARD.encode(value.expose())));
@@ -295,7 +295,7 @@ impl Leader<'_> {
         Ok(())
     }
 
-    /// Writes the bundle where there is another one; whether there was one.
+    /// Writes the bundle wherever another one is set. Returns whether there was one.
     async fn announce(&mut self, bundle: &str) -> Result<bool, Error> {
         let mut has_written = false;
         let bundle = BASE64_STANDARD.encode(bundle);
@@ -307,7 +307,7 @@ impl Leader<'_> {
             let mut body = reader.told(&bundle);
             body["apiVersion"] = (&*kind.api_version()).into();
             body["kind"] = (&*kind.kind).into();
-            // It is not created anew.
+            // The UID prevents that the apply creates a deleted object again.
             body["metadata"] = json!({"name": name, "uid": reader.uid});
             let live = self.cluster.apply(&kind, None, name, &body, Apply::forced(ADMISSION_MANAGER)).await?;
             *reader = Reader::of(&live);
@@ -318,13 +318,13 @@ impl Leader<'_> {
     }
 }
 
-/// Whether this is how an API server reaches us: by our Service, or by an address with our path.
+/// Whether a client configuration points to our webhook: by our Service, or by an address with our path.
 fn is_ours(client: &Value) -> bool {
     let (service, url) = (&client["service"], client["url"].as_str().unwrap_or_default());
     service["name"] == ADMISSION && service["path"] == CONVERT || url.starts_with("https://") && url.ends_with(CONVERT)
 }
 
-/// The data of a Secret; keys that cannot be read are missing.
+/// Returns the data of a Secret without keys that cannot be decoded.
 fn data_of(secret: &Value) -> BTreeMap<String, Vec<u8>> {
     let data = secret["data"].as_object().into_iter().flatten();
     data.filter_map(|(key, value)| Some((key.clone(), BASE64_STANDARD.decode(value.as_str()?).ok()?))).collect()

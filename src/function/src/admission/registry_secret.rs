@@ -1,8 +1,8 @@
-//! Fills `.dockerconfigjson` of a registry Secret, so that nobody has to write it by hand.
+//! Fills `.dockerconfigjson` of a registry Secret from its other keys.
 //!
-//! Invariant: nothing but that key is written, and only where it differs; no value of the Secret is in any message.
+//! Invariant: only that key is written, and only if it differs. No message contains a value of the Secret.
 //!
-//! Deliberately absent: who is concerned; the webhook selects Secrets by the label `serverless.kyma-project.io/remote-registry`.
+//! Not here: the selection of Secrets. The webhook selects by the label `serverless.kyma-project.io/remote-registry`.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ use crate::registry::{Login, docker_config};
 use mainstay_api::names::{MANAGED_BY, USER};
 use mainstay_object::Secret;
 
-/// What is read of a Secret.
+/// The needed fields of a Secret.
 #[derive(Deserialize)]
 pub(super) struct RegistrySecret {
     #[serde(default)]
@@ -63,8 +63,8 @@ pub(super) fn secret(secret: &RegistrySecret) -> Verdict {
     Verdict::Patched(vec![json!({"op": "add", "path": format!("/data/{DOCKER_CONFIG}"), "value": file})])
 }
 
-/// Says how a copy is taken over whose place a new Secret is to have. Nothing is read, so it is said of each Secret of such a name;
-/// the API server refuses the Secret if the copy is there.
+/// Explains how a new Secret replaces an existing copy of the same name. The cluster is not read, so the warning is
+/// given for every Secret with such a name. The API server refuses the Secret if the copy exists.
 pub(super) fn explain_copy(secret: &RegistrySecret, settings: &Settings) -> Verdict {
     let Metadata { name, namespace, .. } = &secret.metadata;
     if !settings.secrets().contains(&&**name) {
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_in_the_place_of_a_copy_is_told_how_to_take_it_over() {
+    fn a_secret_in_the_place_of_a_copy_says_how_to_take_it_over() {
         let explained = |name: &str| {
             let secret = serde_json::from_value(json!({"metadata": {"name": name, "namespace": "shop"}})).unwrap();
             explain_copy(&secret, &Settings::default())

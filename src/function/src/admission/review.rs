@@ -1,8 +1,8 @@
-//! An AdmissionReview: what is read of a request, and the answer to it.
+//! Parses an AdmissionReview and builds its response.
 //!
-//! Invariant: whatever the bytes are, reading them takes memory in proportion to their number: objects stay text until somebody
-//! asks for a type, and one that is not within [`OBJECT`] has none.
-//! Invariant: an answer repeats nothing of the request but its uid and version, and what a decision says.
+//! Invariant: parsing takes memory in proportion to the size of the body. Objects stay text until a caller asks for a
+//! type, and an object beyond [`OBJECT`] is an error.
+//! Invariant: a response contains only the uid and version of the request, and the text of the decision.
 
 use bounded_json::{Bounds, Unreadable as OutOfBounds};
 use serde::Deserialize;
@@ -12,41 +12,41 @@ use serde_json::{Value, json};
 
 use mainstay_api::conditions::cut;
 
-/// Bounds of a review, whose objects stay text.
+/// Bounds of a review without its objects.
 const REVIEW: Bounds = Bounds::new(usize::MAX, 2 << 20);
 /// Bounds of an object.
 const OBJECT: Bounds = Bounds::new(usize::MAX, 60_000);
-/// Maximum bytes of a uid; the API server's have 36.
+/// Maximum bytes of a uid. The API server's have 36.
 pub(super) const MAX_UID: usize = 128;
 /// Maximum bytes of the text of a denial.
 const MAX_TEXT: usize = 32 << 10;
 
-/// What is read of an AdmissionReview.
+/// The needed fields of an AdmissionReview.
 #[derive(Debug)]
 pub(super) struct Review<'a> {
     api_version: &'static str,
     uid: String,
-    /// Whether the object is there already.
+    /// Whether the request updates an existing object.
     pub(super) is_update: bool,
-    /// The version in which the object was sent, if the server has converted it for us.
+    /// The version in which the object was sent, if the API server converted it.
     pub(super) written_in: Option<String>,
     object: Option<&'a RawValue>,
     old_object: Option<&'a RawValue>,
 }
 
-/// Why a body is not answered.
+/// Why a body is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Unreadable {
-    /// It is no AdmissionReview of a version that we know.
+    /// It is not an AdmissionReview of a known version.
     NotAReview,
-    /// It has no object that could be judged.
+    /// It contains no object.
     NoObject,
-    /// It has more values, or is nested deeper, than is looked at.
+    /// Its object has too many values, or is nested too deeply.
     TooManyValues,
 }
 
 impl Unreadable {
-    /// What a client is told.
+    /// Returns the message for the client.
     pub(super) fn text(self) -> &'static str {
         match self {
             Self::NotAReview => "could not decode body: it is no AdmissionReview of admission.k8s.io/v1 or v1beta1",
@@ -59,17 +59,17 @@ impl Unreadable {
 /// A decision about a write.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Verdict {
-    /// It goes on as it is.
+    /// The write is accepted unchanged.
     Allowed,
-    /// It goes on, and whoever writes is told something.
+    /// The write is accepted with a warning.
     Explained(String),
-    /// It goes on, changed by a JSON patch.
+    /// The write is accepted and changed by a JSON patch.
     Patched(Vec<Value>),
-    /// It is refused.
+    /// The write is refused.
     Denied {
         /// HTTP status code for the client.
         code: u16,
-        /// Why.
+        /// The message.
         text: String,
     },
 }
@@ -104,7 +104,7 @@ struct SentAs {
 }
 
 impl<'a> Review<'a> {
-    /// Reads a body.
+    /// Parses a body.
     pub(super) fn read(body: &'a [u8]) -> Result<Self, Unreadable> {
         let wire: Wire<'a> = REVIEW.read(body).map_err(|_| Unreadable::NotAReview)?;
         let api_version = match wire.api_version.as_str() {
@@ -124,7 +124,7 @@ impl<'a> Review<'a> {
         })
     }
 
-    /// The object; `None` if it is not one of this type, which its schema refuses.
+    /// Returns the object; `None` if it is not of this type, since the schema refuses it.
     pub(super) fn object<T: DeserializeOwned>(&self) -> Result<Option<T>, Unreadable> {
         let object = self.object.ok_or(Unreadable::NoObject)?;
         match OBJECT.read(object.get().as_bytes()) {
@@ -134,13 +134,13 @@ impl<'a> Review<'a> {
         }
     }
 
-    /// The object as it was before an update, if it can be read.
+    /// Returns the object before an update, if it can be parsed.
     pub(super) fn old_object<T: DeserializeOwned>(&self) -> Option<T> {
         let object = self.old_object.filter(|_| self.is_update)?;
         OBJECT.read(object.get().as_bytes()).ok()
     }
 
-    /// The answer.
+    /// Returns the response.
     pub(super) fn answer(&self, verdict: &Verdict) -> Value {
         let mut response = json!({"uid": self.uid, "allowed": true});
         match verdict {

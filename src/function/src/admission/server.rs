@@ -1,12 +1,12 @@
-//! Answers the API server's questions over HTTPS.
+//! Serves the webhooks over HTTPS.
 //!
-//! Invariant: every replica answers, whether it leads or not, from the request and the settings alone: nothing is read.
-//! Invariant: bodies take at most [`ROOM`] bytes together, besides one list that is converted, of at most [`MAX_LIST`]; one
-//! question is judged at a time. Who finds no room within [`PATIENCE`] is told so. The API server lets a write through that was not judged (`failurePolicy: Ignore`), and what it let
-//! through is judged when the Function is reconciled.
-//! Invariant: nothing of a request is logged.
-//! Invariant: a path that no configuration in the cluster leads to is answered as one that does not exist, before any of its body
-//! is read.
+//! Invariant: every replica answers, leader or not, from the request and the settings alone. No request goes to the
+//! cluster.
+//! Invariant: all bodies together take at most [`ROOM`] bytes, plus one converted list of at most [`MAX_LIST`]. One
+//! request is validated at a time. A request that waits longer than [`PATIENCE`] fails. The API server then accepts the
+//! write (`failurePolicy: Ignore`), and the reconcile validates it.
+//! Invariant: contents of requests are not logged.
+//! Invariant: a path without a configured webhook returns 404 before its body is read.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -33,15 +33,15 @@ use mainstay_cluster::listener::{self, Limits};
 use mainstay_cluster::{ServedCertificate, body};
 use mainstay_object::failure::caught_now;
 
-/// Maximum size of a body: two objects of the size that etcd takes, with room for escapes.
+/// Maximum bytes of a body: two objects of etcd's maximum size, with room for escapes.
 const MAX_BODY: usize = 4 << 20;
-/// What all other bodies may take at the same time.
+/// Maximum bytes of all other bodies together.
 const ROOM: usize = 8 << 20;
-/// Room is counted in these.
+/// Unit of `ROOM`, in bytes.
 const UNIT: usize = 1 << 10;
-/// Until there is room, and until a body is there. The API server waits for 3 s.
+/// Maximum wait for memory, and for a body. The API server's timeout is 3 s.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// What clients may cost: an API server makes few connections, and closes those that it has not used for 90 s.
+/// Limits for clients. An API server opens few connections, and closes idle ones after 90 s.
 const LIMITS: Limits = Limits {
     connections: 64,
     head: Duration::from_secs(3),
@@ -51,15 +51,15 @@ const LIMITS: Limits = Limits {
     idle: None,
 };
 
-/// The webhooks, for as long as the process runs.
+/// The state of the webhooks.
 #[derive(Debug)]
 pub struct Admission {
-    /// Those of the operator, once they are known.
+    /// The operator's settings, once they are known.
     settings: RwLock<Option<Arc<Settings>>>,
     pub(super) served: Arc<ServedCertificate>,
-    /// The authorities of API servers, if these have certificates.
+    /// The CAs of the API servers' client certificates, if they have any.
     authorities: Option<Arc<RootCertStore>>,
-    /// Those that the cluster has configured.
+    /// The webhooks that the cluster has configured.
     configured: RwLock<BTreeSet<Hook>>,
     room: Semaphore,
     list: Semaphore,
@@ -67,24 +67,24 @@ pub struct Admission {
     counts: Mutex<BTreeMap<(&'static str, &'static str), u64>>,
 }
 
-/// How often a webhook had an outcome.
+/// The number of requests with the same webhook and outcome.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Count {
-    /// Name of the webhook; `unknown` if there is none at the path.
+    /// Name of the webhook; `unknown` for a path without one.
     pub webhook: &'static str,
     /// `allowed`, `explained`, `changed`, `denied`, `converted` or `failed`.
     pub outcome: &'static str,
-    /// How often.
+    /// Number of requests.
     pub count: u64,
 }
 
-/// A request that is not answered.
+/// A request that fails with this HTTP status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Failed(StatusCode, &'static str);
 
 impl Admission {
-    /// Without a certificate, without settings and before it is configured, it answers nothing. With authorities, only API
-    /// servers with a certificate of theirs have writes judged.
+    /// Returns webhooks that serve only after a certificate, settings and a configuration are set. With `authorities`,
+    /// only clients with a certificate of these CAs are served.
     pub fn new(authorities: Option<Arc<RootCertStore>>) -> Self {
         Self {
             settings: RwLock::default(),
@@ -98,23 +98,23 @@ impl Admission {
         }
     }
 
-    /// From now on, these are answered.
+    /// Sets the webhooks that are served.
     pub(super) fn set_configured(&self, configured: BTreeSet<Hook>) {
         *self.configured.write() = configured;
     }
 
-    /// From now on, writes are judged by these settings.
+    /// Sets the settings for validation.
     pub fn set_settings(&self, settings: Settings) {
         *self.settings.write() = Some(Arc::new(settings));
     }
 
-    /// What came of the requests since the start.
+    /// Returns the outcomes of the requests since the start.
     pub fn counts(&self) -> Vec<Count> {
         let counts = self.counts.lock();
         counts.iter().map(|(&(webhook, outcome), &count)| Count { webhook, outcome, count }).collect()
     }
 
-    /// Answers until `stop`.
+    /// Serves until `stop`.
     pub async fn serve(self: Arc<Self>, listener: Listener, stop: CancellationToken) {
         let Some(config) = Arc::clone(&self.served).config(self.authorities.clone()) else {
             tracing::error!("TLS cannot be set up: Functions are validated only when they are reconciled");
@@ -142,7 +142,7 @@ impl Admission {
     }
 
     async fn judge(&self, hook: Hook, head: &Parts, mut body: Incoming) -> Result<(&'static str, Bytes), Failed> {
-        // API servers have a certificate for admission only, not for conversion.
+        // API servers present a client certificate for admission, but not for conversion.
         let is_open = self.authorities.is_none() || hook == Hook::ConvertFunction;
         if !is_open && !listener::has_certificate(head) {
             return Err(Failed(StatusCode::UNAUTHORIZED, "a webhook wants the client certificate of an API server"));
@@ -177,7 +177,7 @@ impl Admission {
         let body = read.map_err(|_| slow)?;
         let judging = timeout(PATIENCE, self.judging.acquire()).await;
         let _judging = judging.map_err(|_| busy)?.map_err(|_| busy)?;
-        // A defect of ours is this request's only, and is not answered with a denial.
+        // A panic fails this request only. It is not returned as a denial.
         let judged = caught_now(|| self.verdict(hook, &body));
         judged.unwrap_or_else(|panicked| {
             tracing::error!(reason = "InternalError", why = panicked.to_string(), "a write was not judged");

@@ -1,4 +1,4 @@
-//! What the webhooks and [`resolve`] say of the same Functions.
+//! Compares the webhooks with [`resolve`] on the same Functions.
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -22,7 +22,7 @@ fn function(spec: Value, labels: Value) -> Value {
     json!({"apiVersion": "serverless.kyma-project.io/v1alpha1", "kind": "Function", "metadata": metadata, "spec": spec})
 }
 
-/// The object as the webhook makes it of this one.
+/// Returns the object after the defaulting webhook.
 fn defaulted(new: &Value, old: Option<&Value>) -> Value {
     let mut object = new.clone();
     match default::function(&read(new), old.map(read).as_ref(), &settings()) {
@@ -41,7 +41,7 @@ fn resolved(object: &Value) -> Result<ResolvedFunction, String> {
     resolve(&read(object), &settings, &Credentials::new(&settings, [])).map_err(|violations| text(&violations))
 }
 
-/// Marks every field of the spec as applied by somebody.
+/// Marks every field of the spec as applied by a manager.
 fn owned(mut object: Value) -> Value {
     fn fields(value: &Value) -> Value {
         let all = value.as_object().into_iter().flatten();
@@ -53,7 +53,7 @@ fn owned(mut object: Value) -> Value {
     object
 }
 
-/// A later state of an object that had its defaults: what was applied is `spec` now, the rest stays.
+/// Returns a later state of a defaulted object: `spec` is applied now, the rest stays.
 fn applied_again(live: &Value, spec: Value, labels: Value) -> Value {
     let mut object = owned(function(spec, labels));
     let managed = object["metadata"]["managedFields"].clone();
@@ -137,17 +137,17 @@ fn a_default_follows_what_it_was_chosen_for_and_nothing_else() {
     // Another preset.
     let large = applied_again(&live, json!({"source": "x"}), json!({label: "L"}));
     assert_eq!(pods(&defaulted(&large, Some(&live))), format!("nodejs22 1-1 100m/128Mi 200m/256Mi | {build}"));
-    // A limit below the request that was a default.
+    // A limit below the defaulted request.
     let low = json!({"source": "x", "resources": {"limits": {"memory": "60Mi"}}});
     let low = defaulted(&applied_again(&live, low, json!({})), Some(&live));
     assert_eq!(pods(&low), format!("nodejs22 1-1 50m/60Mi 100m/60Mi | {build}"));
     assert!(resolved(&low).is_ok());
-    // What kubectl's user applied stays, though the patch did not have to say it.
+    // A value that kubectl applied stays, even without a change in the patch.
     let mut kept = large.clone();
     let said = json!({"spec": {"resources": {"requests": {"cpu": "50m"}}}}).to_string();
     kept["metadata"]["annotations"] = json!({"kubectl.kubernetes.io/last-applied-configuration": said});
     assert_eq!(pods(&defaulted(&kept, Some(&live))), format!("nodejs22 1-1 50m/128Mi 200m/256Mi | {build}"));
-    // Other presets of an agent that was updated meanwhile do not change what nobody touches.
+    // Changed presets of an updated agent do not affect unchanged fields.
     let mut odd = live.clone();
     odd["spec"]["resources"]["limits"]["cpu"] = "123m".into();
     let edited = applied_again(&odd, json!({"source": "y"}), json!({"team": "a"}));
@@ -169,7 +169,7 @@ fn the_runtime_that_a_function_was_built_with_is_its_default() {
 fn an_update_that_asks_for_nothing_else_is_not_judged() {
     let settings = settings();
     let judge = |new: &Value, old: &Value| validate::function(&read(new), Some(&read(old)), None, &settings);
-    // Without managers, as of an old release.
+    // Without field managers, as in an old release.
     let old = function(json!({"source": " "}), json!({}));
     let mut new = defaulted(&old, Some(&old));
     new["metadata"]["labels"] = json!({"team": "a"});
@@ -184,7 +184,7 @@ fn an_update_that_asks_for_nothing_else_is_not_judged() {
     assert_eq!(judge(&new, &old), Verdict::Allowed);
 }
 
-/// Fields of `v1alpha2` are owned under their paths there.
+/// Managed fields of `v1alpha2` have that version's paths.
 #[test]
 fn an_update_in_the_other_version_is_judged() {
     let written = |min: i64| {
@@ -201,7 +201,7 @@ fn an_update_in_the_other_version_is_judged() {
     };
     let judged = validate::function(&read(&written(5)), Some(&read(&written(1))), None, &settings());
     assert!(matches!(judged, Verdict::Denied { .. }), "{judged:?}");
-    // What its user has set stays when another preset is chosen.
+    // A value from the user stays when another preset is chosen.
     let mut labelled = written(1);
     labelled["metadata"]["labels"] = json!({"serverless.kyma-project.io/function-resources-preset": "XL", "serverless.kyma-project.io/replicas-preset": "XL"});
     let complete = defaulted(&labelled, Some(&written(1)));
@@ -338,7 +338,7 @@ fn any_function() -> impl Strategy<Value = Value> {
 
 proptest! {
     #[test]
-    fn what_is_admitted_is_accepted_and_the_reverse(object in any_function()) {
+    fn admission_and_the_controller_accept_the_same(object in any_function()) {
         let judged = validate::function(&read(&object), None, None, &settings());
         match resolved(&object) {
             Ok(_) => prop_assert_eq!(judged, Verdict::Allowed),
@@ -350,7 +350,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_admitted_in_one_version_is_admitted_in_the_other(object in any_function()) {
+    fn both_versions_admit_the_same(object in any_function()) {
         let mut other = object.clone();
         convert(&mut other, Version::V1alpha2);
         convert(&mut other, Version::V1alpha1);

@@ -1,12 +1,11 @@
-//! Whether a Function or a GitRepository may be written: in the words of [`resolve`] and of `source`, which stay the only places
-//! that know the rules.
+//! Validates Functions and GitRepositories. The rules and messages are those of [`resolve`] and of the crate for Git.
 //!
-//! Invariant: what is admitted, [`resolve`] accepts, as far as that depends on the object and the agent's settings; and the
-//! reverse.
-//! Invariant: an update that leaves the spec as it was is admitted, and so is every update of an object that is being deleted: a
-//! Function that became invalid can always be labelled, released and deleted.
+//! Invariant: a write is accepted exactly if [`resolve`] accepts the object, as far as the object and the agent's
+//! settings determine it.
+//! Invariant: an update with an unchanged spec is accepted, and so is every update of an object that is being deleted.
+//! So a Function that became invalid can still be labelled and deleted.
 //!
-//! Deliberately absent: what other objects say, such as which Secrets belong to GitRepositories. That is observed.
+//! Not here: facts from other objects, such as which Secrets GitRepositories use; see `observe`.
 
 use super::review::Verdict;
 use crate::{Credentials, Settings, resolve, same_input, text};
@@ -15,8 +14,8 @@ use mainstay_api::{Function, GitRepository};
 use mainstay_git::RemoteUrl;
 use mainstay_object::failure::chain;
 
-/// Judges a Function; `old` is the one that it replaces, and `written_in` the version in which it was sent, whose fields are
-/// named.
+/// Validates a Function. `old` is the object that it replaces. `written_in` is the version of the request, whose field
+/// names the messages use.
 pub(super) fn function(
     new: &Function,
     old: Option<&Function>,
@@ -40,7 +39,7 @@ pub(super) fn function(
     }
 }
 
-/// Judges a GitRepository; `old` is the one that it replaces.
+/// Validates a GitRepository. `old` is the object that it replaces.
 pub(super) fn repository(new: &GitRepository, old: Option<&GitRepository>) -> Verdict {
     let is_kept = old.is_some_and(|old| new.spec == old.spec);
     if is_kept || new.metadata.deletion_timestamp.is_some() {
@@ -76,7 +75,7 @@ fn denied(text: &str) -> Verdict {
     Verdict::Denied { code: 400, text: format!("validation failed: {text}") }
 }
 
-/// The Function with a name: one that the server generates ends in five letters or digits.
+/// Returns the Function with a name. A generated name ends with five characters.
 fn named(function: &Function) -> Function {
     let mut function = function.clone();
     let metadata = &mut function.metadata;

@@ -1,50 +1,50 @@
-//! What a Function gets by usages, and what it makes of that.
+//! The Secrets that usages bind to a Function, and whether the Function accepts them.
 
 use std::collections::HashSet;
 
 use super::usage::Usage;
 
-/// Most usages of one Function: each is a watch of a Secret, and all its variables are in every pod.
+/// Maximum number of usages of one Function. Each needs a watch of a Secret, and its variables are in every pod.
 pub(super) const MAX_USAGES: usize = 32;
 
 /// Namespace and name.
 pub(super) type Name = (String, String);
 
-/// A Secret whose keys the pods of a Function get as environment variables.
+/// A Secret whose keys become environment variables of a Function's pods.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bound {
     /// Name of the usage.
     pub usage: String,
     /// UID of the usage.
     pub uid: String,
-    /// What stands before each key.
+    /// Prefix of each variable name.
     pub prefix: String,
     /// Name of the Secret.
     pub secret: String,
 }
 
 impl Bound {
-    /// The Secret that a usage of this name gives.
+    /// Returns the Secret that a usage binds.
     pub(super) fn of(key: &Name, usage: &Usage, secret: String) -> Self {
         Self { usage: key.1.clone(), uid: usage.uid.clone(), prefix: usage.prefix.clone(), secret }
     }
 }
 
-/// What a Function makes of a [`Bound`].
+/// Whether a Function accepts a [`Bound`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Taken {
-    /// Its pods get it.
+    /// Its pods get the Secret.
     Bound,
-    /// Its code may not have it, for this reason.
+    /// Its code must not read the Secret, for this reason.
     Refused(String),
 }
 
-/// A Function that is there.
+/// A known Function.
 #[derive(Debug, Default)]
 pub(super) struct Function {
-    /// What it asked for last.
+    /// The bindings that it read last.
     pub(super) bound: Vec<Bound>,
     pub(super) taken: Vec<(Bound, Taken)>,
-    /// UIDs of usages whose label another controller has given to it.
+    /// UIDs of usages from its labels, which another controller sets.
     pub(super) labels: HashSet<String>,
 }

@@ -1,4 +1,4 @@
-//! What all usages share: what is known of them, and who is woken when that changes.
+//! The state that all usages share: the known objects, and the tasks to notify of changes.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
@@ -17,30 +17,30 @@ use mainstay_api::names::USE_LABEL_PREFIX;
 use mainstay_cluster::Kind;
 use mainstay_cluster::liveness::Component;
 
-/// What all usages share.
+/// The state that all usages share.
 pub struct Bindings {
     pub(super) liveness: Component,
     state: Mutex<State>,
-    /// Whether it is known what is bound.
+    /// Whether the bindings are known.
     known: watch::Sender<bool>,
-    /// There are usages to look at.
+    /// Notifies of usages to reconcile.
     pub(super) changed: Notify,
 }
 
 #[derive(Default)]
 struct State {
     known: Known,
-    /// The tasks of the Functions.
+    /// The notifiers of the Functions' tasks.
     tasks: HashMap<Name, Arc<Notify>>,
 }
 
 impl Bindings {
-    /// Nothing is known yet.
+    /// Returns an empty state.
     pub fn new(liveness: Component) -> Self {
         Self { liveness, state: Mutex::default(), known: watch::Sender::new(false), changed: Notify::new() }
     }
 
-    /// A Function is there. Notifies when what it gets may be another.
+    /// Adds a Function. The returned notifier fires when its bindings may have changed.
     pub fn enter(&self, namespace: &str, name: &str) -> Arc<Notify> {
         let key = (namespace.to_owned(), name.to_owned());
         self.change(|state| {
@@ -49,7 +49,7 @@ impl Bindings {
         })
     }
 
-    /// A Function is gone.
+    /// Removes a Function.
     pub fn leave(&self, namespace: &str, name: &str) {
         let key = (namespace.to_owned(), name.to_owned());
         self.change(|state| {
@@ -58,46 +58,46 @@ impl Bindings {
         });
     }
 
-    /// Waits until it is known what is bound.
+    /// Waits until the bindings are known.
     pub async fn known(&self) {
-        // The sender lives as long as this.
+        // The channel stays open as long as `self` exists.
         let _ = self.known.subscribe().wait_for(|known| *known).await;
     }
 
-    /// What a Function with these labels on its pods gets, in the order of the usages' names.
+    /// Returns the bindings of a Function with these pod labels, by the names of their usages.
     pub fn of<'l>(&self, namespace: &str, name: &str, labels: impl Iterator<Item = &'l String>) -> Vec<Bound> {
         let key = (namespace.to_owned(), name.to_owned());
         let labels = labels.filter_map(|label| label.strip_prefix(USE_LABEL_PREFIX)).map(str::to_owned).collect();
         self.change(|state| state.known.of(&key, labels))
     }
 
-    /// What the Function makes of that.
+    /// Sets which bindings the Function accepted or refused.
     pub fn taken(&self, namespace: &str, name: &str, taken: Vec<(Bound, Taken)>) {
         let key = (namespace.to_owned(), name.to_owned());
         self.change(|state| state.known.taken(&key, taken));
     }
 
-    /// What serves usages.
+    /// Returns the kind of usages, if it is served.
     pub(super) fn kind(&self) -> Option<Arc<Kind>> {
         self.state.lock().known.kind()
     }
 
-    /// Something is defined, or not; `kind` serves the usages.
+    /// Sets whether a definition exists. `kind` is the kind of usages, if it is served.
     pub(super) fn set_defined(&self, defined: Defined, is_there: bool, kind: Option<Arc<Kind>>) {
         self.change(|state| state.known.set_defined(defined, is_there, kind));
     }
 
-    /// A list begins.
+    /// Begins a list.
     pub(super) fn begin(&self, watched: Watched) {
         self.change(|state| state.known.begin(watched));
     }
 
-    /// A list is complete.
+    /// Ends a list.
     pub(super) fn synced(&self, watched: Watched) {
         self.change(|state| state.known.synced(watched));
     }
 
-    /// The agent may not see what there is, so it does nothing about it; Functions go on without.
+    /// Records that the agent lacks the permission to list a kind. Functions continue without its bindings.
     pub(super) fn denied(&self, watched: Watched) {
         let state = self.state.lock();
         if !state.known.listed.is_complete(watched) {
@@ -105,22 +105,22 @@ impl Bindings {
         }
     }
 
-    /// A usage or binding is there, or not.
+    /// Sets or removes a usage or binding.
     pub(super) fn see(&self, watched: Watched, live: &Value, is_there: bool) {
         self.change(|state| state.known.see(watched, live, is_there));
     }
 
-    /// The usages to look at.
+    /// Takes the usages to reconcile.
     pub(super) fn take_dirty(&self) -> BTreeSet<Name> {
         self.state.lock().known.take_dirty()
     }
 
-    /// What is to be done about a usage.
+    /// Returns the task for a usage.
     pub(super) fn task(&self, key: &Name, now: Timestamp) -> Task {
         self.change(|state| state.known.task(key, now))
     }
 
-    /// Changes what is known, and wakes who is to look at that.
+    /// Changes the state and notifies the affected tasks.
     fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
         let mut state = self.state.lock();
         let done = change(&mut state);

@@ -1,4 +1,4 @@
-//! What is to become of a ServiceBindingUsage.
+//! Decides what happens to a ServiceBindingUsage.
 
 use std::time::Duration;
 
@@ -7,31 +7,31 @@ use jiff::Timestamp;
 use super::usage::{Binding, FUNCTIONS, Usage};
 use mainstay_object::syntax;
 
-/// How long a usage without a status is left to a controller that may be there.
+/// How long a usage without a status is left to another controller, if one may exist.
 const LEFT_TO_OTHERS: Duration = Duration::from_secs(60);
 
-/// Longest prefix, in bytes.
+/// Maximum bytes of a prefix.
 const MAX_PREFIX: usize = 256;
 
-/// What is known beside a usage and its binding.
+/// The known facts besides a usage and its binding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Facts {
     /// Whether another controller serves the usages of the namespace.
     pub(super) is_elsewhere: bool,
-    /// Whether there may be another controller.
+    /// Whether another controller may exist.
     pub(super) may_be_elsewhere: bool,
 }
 
-/// What is to become of a usage.
+/// The decision about a usage.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Decision {
-    /// It is not the agent's.
+    /// Another controller serves it.
     LeftAlone,
     /// It is left to another controller until then.
     LeftUntil(Timestamp),
     /// It cannot be used.
     Fails(Failure),
-    /// The Function gets what is in this Secret.
+    /// The Function gets the keys of this Secret.
     Binds(String),
 }
 
@@ -43,7 +43,7 @@ pub(super) struct Failure {
 }
 
 impl Failure {
-    /// There is no binding with this name.
+    /// The binding does not exist.
     pub(super) fn no_binding(namespace: &str, name: &str) -> Self {
         let detail = format!(
             "while getting ServiceBinding \"{name}\" from namespace \"{namespace}\": \
@@ -52,7 +52,7 @@ impl Failure {
         Self { reason: "ServiceBindingGetError", detail }
     }
 
-    /// There is no Function with this name.
+    /// The Function does not exist.
     pub(super) fn no_function(name: &str) -> Self {
         let detail = format!(
             "while ensuring proper labels on kind {FUNCTIONS}: functions.serverless.kyma-project.io \"{name}\" not found"
@@ -60,7 +60,7 @@ impl Failure {
         Self { reason: "EnsureLabelsAppliedError", detail }
     }
 
-    /// The pods may not have it.
+    /// The pods must not have the Secret.
     pub(super) fn refused(why: impl Into<String>) -> Self {
         Self { reason: "PodPresetUpsertError", detail: why.into() }
     }
@@ -71,7 +71,7 @@ impl Failure {
     }
 }
 
-/// What is to become of a usage of this namespace.
+/// Decides what happens to a usage of this namespace.
 pub(super) fn decide(
     namespace: &str,
     usage: &Usage,
@@ -89,7 +89,7 @@ pub(super) fn decide(
     let Some(binding) = binding else {
         return Decision::Fails(Failure::no_binding(namespace, &usage.binding));
     };
-    // What is in use stays so while its binding is worked at: the Secret is there.
+    // A usage stays in use while its binding is being updated, because the Secret exists.
     let is_used = usage.is_true() && usage.owners.contains(&binding.uid);
     let subject = format!("cannot use ServiceBinding \"{namespace}/{}\" which", usage.binding);
     if binding.is_busy && !is_used {
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_in_use_stays_so_while_its_binding_is_worked_at() {
+    fn a_usage_stays_in_use_while_its_binding_is_processed() {
         let used = usage(json!({
             "metadata": {"ownerReferences": [{"uid": "b"}]}, "status": {"conditions": [{"type": "Ready", "status": "True"}]},
         }));
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_the_agents_is_left_alone() {
+    fn usages_of_others_are_left_alone() {
         let ready = binding(json!({}));
         let of = |change: Value, facts: Facts| decided(&usage(change), Some(&ready), facts);
         assert_eq!(of(json!({"spec": {"usedBy": {"kind": "deployment"}}}), NOBODY), Decision::LeftAlone);

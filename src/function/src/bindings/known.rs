@@ -1,7 +1,7 @@
-//! What is known of usages, bindings and Functions, and whose lot a change of it is.
+//! The known usages, bindings and Functions, and the effects of a change on each other.
 //!
-//! Invariant: nothing is given to a Function before everything is listed that a decision needs.
-//! Invariant: a Function is woken only if it gets something else than what it asked for last.
+//! Invariant: a Function receives no bindings until all needed objects are listed.
+//! Invariant: a Function is notified only if its bindings differ from the last ones that it read.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -16,37 +16,37 @@ use super::task::{Task, task};
 use super::usage::{Binding, Usage, name_of};
 use mainstay_cluster::Kind;
 
-/// What is known.
+/// The known objects.
 #[derive(Default)]
 pub(super) struct Known {
     usages: BTreeMap<Name, Usage>,
     bindings: BTreeMap<Name, Binding>,
     functions: HashMap<Name, Function>,
-    /// What serves usages, if anything does.
+    /// The kind of usages, if it is served.
     kind: Option<Arc<Kind>>,
     pub(super) listed: Listed,
-    /// The usages to look at.
+    /// The usages to reconcile.
     dirty: BTreeSet<Name>,
-    /// The Functions that may get something else.
+    /// Functions whose bindings may have changed.
     woken: BTreeSet<Name>,
-    /// When a usage was looked at last.
+    /// When a usage was last reconciled.
     now: Timestamp,
 }
 
 impl Known {
-    /// A Function is there.
+    /// Adds a Function.
     pub(super) fn enter(&mut self, function: Name) {
         self.look_at_users(&function);
         self.functions.entry(function).or_default();
     }
 
-    /// A Function is gone.
+    /// Removes a Function.
     pub(super) fn leave(&mut self, function: &Name) {
         self.functions.remove(function);
         self.look_at_users(function);
     }
 
-    /// What a Function gets, in the order of the usages' names. `labels`: the UIDs of usages that its labels name.
+    /// Returns the bindings of a Function, by the names of their usages. `labels` are the usage UIDs in its labels.
     pub(super) fn of(&mut self, key: &Name, labels: HashSet<String>) -> Vec<Bound> {
         let was_elsewhere = self.is_elsewhere(&key.0);
         if let Some(function) = self.functions.get_mut(key) {
@@ -62,19 +62,19 @@ impl Known {
         bound
     }
 
-    /// What a Function makes of that.
+    /// Sets which bindings a Function accepted or refused.
     pub(super) fn taken(&mut self, key: &Name, taken: Vec<(Bound, Taken)>) {
         let Some(function) = self.functions.get_mut(key).filter(|function| function.taken != taken) else { return };
         function.taken = taken;
         self.look_at_users(key);
     }
 
-    /// What serves usages.
+    /// Returns the kind of usages, if it is served.
     pub(super) fn kind(&self) -> Option<Arc<Kind>> {
         self.kind.clone()
     }
 
-    /// Something is defined, or not; `kind` serves the usages.
+    /// Sets whether a definition exists. `kind` is the kind of usages, if it is served.
     pub(super) fn set_defined(&mut self, defined: Defined, is_there: bool, kind: Option<Arc<Kind>>) {
         if defined == Defined::Usages {
             self.kind = kind;
@@ -92,7 +92,7 @@ impl Known {
         self.everything_may_be_other();
     }
 
-    /// A list begins.
+    /// Begins a list.
     pub(super) fn begin(&mut self, watched: Watched) {
         let known = match watched {
             Watched::Usages => self.usages.keys().cloned().collect(),
@@ -102,7 +102,7 @@ impl Known {
         self.listed.again.begin(watched, known);
     }
 
-    /// A list is complete.
+    /// Ends a list.
     pub(super) fn synced(&mut self, watched: Watched) {
         for key in self.listed.again.end(&watched) {
             match watched {
@@ -116,7 +116,7 @@ impl Known {
         }
     }
 
-    /// A usage or binding is there, or not.
+    /// Sets or removes a usage or binding.
     pub(super) fn see(&mut self, watched: Watched, live: &Value, is_there: bool) {
         let key = name_of(live);
         self.listed.again.came(&watched, &key);
@@ -127,22 +127,22 @@ impl Known {
         }
     }
 
-    /// Whether there are usages to look at.
+    /// Whether there are usages to reconcile.
     pub(super) fn is_dirty(&self) -> bool {
         !self.dirty.is_empty()
     }
 
-    /// The usages to look at.
+    /// Takes the usages to reconcile.
     pub(super) fn take_dirty(&mut self) -> BTreeSet<Name> {
         std::mem::take(&mut self.dirty)
     }
 
-    /// The Functions that get something else.
+    /// Takes the Functions whose bindings changed.
     pub(super) fn take_woken(&mut self) -> BTreeSet<Name> {
         std::mem::take(&mut self.woken)
     }
 
-    /// What is to be done about a usage.
+    /// Returns the task for a usage.
     pub(super) fn task(&mut self, key: &Name, now: Timestamp) -> Task {
         self.now = self.now.max(now);
         let Some(usage) = self.usages.get(key).filter(|_| self.listed.is_enough()).cloned() else {
@@ -186,7 +186,7 @@ impl Known {
         }
     }
 
-    /// Looks at the usages of a Function, which itself knows what it gets.
+    /// Reconciles the usages of a Function again, without notifying the Function.
     fn look_at_users(&mut self, function: &Name) {
         let of_function = self.in_namespace(&function.0).filter(|(_, usage)| usage.user == function.1);
         let names: Vec<Name> = of_function.map(|(name, _)| name.clone()).collect();
@@ -197,7 +197,7 @@ impl Known {
         self.look_at(namespace, |_| true);
     }
 
-    /// Looks at usages of a namespace, and wakes what uses them.
+    /// Reconciles usages of a namespace again, and notifies their Functions.
     fn look_at(&mut self, namespace: &str, which: impl Fn(&Usage) -> bool) {
         let all = self.in_namespace(namespace).filter(|(_, usage)| which(usage));
         let (names, users): (Vec<Name>, BTreeSet<String>) =
@@ -217,7 +217,7 @@ impl Known {
         self.dirty.extend(self.usages.keys().cloned());
     }
 
-    /// Wakes those of the Functions that get something else now.
+    /// Notifies the Functions whose bindings changed.
     fn wake(&mut self, namespace: &str, users: &BTreeSet<String>) {
         if !self.listed.is_enough() {
             return;
@@ -249,7 +249,7 @@ impl Known {
         decide(&key.0, usage, self.bindings.get(&(key.0.clone(), usage.binding.clone())), facts, self.now)
     }
 
-    /// What a Function gets.
+    /// Returns the bindings of a Function.
     fn bound(&self, function: &Name) -> Vec<Bound> {
         if !self.listed.is_enough() {
             return Vec::new();
@@ -287,7 +287,7 @@ mod tests {
         json!({"metadata": {"name": "redis", "namespace": "ns", "uid": "b"}, "status": {"conditions": ready}})
     }
 
-    /// Everything is listed: the Functions `f` and `g`, the binding `redis`, and these usages.
+    /// Returns a state with the Functions `f` and `g`, the binding `redis`, and these usages, fully listed.
     fn listed(usages: &[Value]) -> Known {
         let mut known = Known::default();
         for function in ["f", "g"] {
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_list_that_comes_wakes_who_gets_something_and_nobody_else() {
+    fn the_last_list_wakes_only_functions_that_get_a_binding() {
         let mut known = listed(&[usage("a", "f")]);
         assert_eq!(woken(&mut known), ["f"]);
         assert_eq!(ask(&mut known, "f"), ["a"]);
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_later_list_lacks_is_gone_once_that_is_complete() {
+    fn objects_absent_from_a_later_list_are_gone_once_it_is_complete() {
         let mut known = listed(&[usage("a", "f"), usage("b", "f")]);
         assert_eq!(ask(&mut known, "f"), ["a", "b"]);
         known.take_woken();
@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_function_has_too_many_of_is_given_once_there_is_room() {
+    fn a_surplus_binding_is_injected_once_there_is_room() {
         let all: Vec<Value> = (0..=MAX_USAGES).map(|at| usage(&format!("u{at:02}"), "f")).collect();
         let (mut known, last) = (listed(&all), name(&format!("u{MAX_USAGES}")));
         assert_eq!(ask(&mut known, "f").len(), MAX_USAGES);

@@ -1,11 +1,11 @@
-//! What is watched of usages and bindings, and which lists of it have come.
+//! The watched kinds of bindings, and which of their lists are complete.
 
 use std::collections::{HashMap, HashSet};
 
 use mainstay_api::names::{BINDING_DEFINITION, POD_PRESET_DEFINITION, USAGE_DEFINITION};
 use mainstay_cluster::Relists;
 
-/// What is watched.
+/// A watched kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Watched {
     Definition(Defined),
@@ -13,17 +13,17 @@ pub(super) enum Watched {
     Bindings,
 }
 
-/// What a definition defines.
+/// The kind of a definition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Defined {
     Usages,
     Bindings,
-    /// Without them no other controller of usages works.
+    /// Other controllers of usages need PodPresets.
     PodPresets,
 }
 
 impl Defined {
-    /// Name of the definition.
+    /// Returns the name of the definition.
     pub(super) const fn definition(self) -> &'static str {
         match self {
             Self::Usages => USAGE_DEFINITION,
@@ -33,39 +33,39 @@ impl Defined {
     }
 }
 
-/// The lists that have come.
+/// The state of all lists.
 #[derive(Debug, Default)]
 pub(super) struct Listed {
-    /// What is defined, as far as that is known.
+    /// Which kinds are defined, as far as known.
     defined: HashMap<Defined, bool>,
-    /// Lists that came once.
+    /// Lists that have been complete once.
     complete: HashSet<Watched>,
-    /// What is being listed.
+    /// Lists in progress.
     pub(super) again: Relists<Watched>,
 }
 
 impl Listed {
-    /// Something is defined, or not. Whether that was not known.
+    /// Sets whether a kind is defined. Returns whether this is new.
     pub(super) fn define(&mut self, defined: Defined, is_there: bool) -> bool {
         self.defined.insert(defined, is_there) != Some(is_there)
     }
 
-    /// Whether something is defined; `None`: it is not known.
+    /// Whether a kind is defined; `None` if unknown.
     pub(super) fn is_defined(&self, defined: Defined) -> Option<bool> {
         self.defined.get(&defined).copied()
     }
 
-    /// All of a list has come. Whether that is so for the first time.
+    /// Records that a list is complete. Returns whether this is the first time.
     pub(super) fn complete(&mut self, watched: Watched) -> bool {
         self.complete.insert(watched)
     }
 
-    /// Whether a list came once.
+    /// Whether a list has been complete once.
     pub(super) fn is_complete(&self, watched: Watched) -> bool {
         self.complete.contains(&watched)
     }
 
-    /// Whether everything is known that a decision needs.
+    /// Whether all objects that a decision needs are known.
     pub(super) fn is_enough(&self) -> bool {
         match self.is_defined(Defined::Usages) {
             None => false,

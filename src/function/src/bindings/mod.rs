@@ -1,16 +1,15 @@
-//! Service bindings: what ServiceBindingUsages hand to Functions, and what is said of it in their statuses.
+//! Service bindings: ServiceBindingUsages bind Secrets to Functions, and their status reports the result.
 //!
-//! [`Bindings`] knows the usages and bindings of the cluster. [`watch`] follows them, [`run`] writes owner references and statuses,
-//! and the task of a Function asks [`Bindings::of`] for what its pods get and answers with [`Bindings::taken`]. `usage` reads the
-//! objects, `known` remembers them and says who is to look again (`listed` which lists have come), `decide` says what is to become of a usage, and `task` what is to be
-//! done about it.
+//! [`Bindings`] holds the usages and bindings of the cluster. [`watch`] feeds it, and [`run`] writes owner references
+//! and statuses. The task of a Function reads [`Bindings::of`] and reports with [`Bindings::taken`]. `usage` parses the
+//! objects, `known` and `listed` keep them, `decide` decides about a usage, and `task` holds the resulting work.
 //!
-//! Invariant: nothing but one definition is watched where no ServiceBindingUsage is defined, and nothing is asked while nothing
-//! changes.
-//! Invariant: a usage that another controller serves is left to it, and so are all of its namespace.
-//! Invariant: what was bound stays bound until it is known that it no longer is: an agent that starts changes no pod.
+//! Invariant: without the definition of ServiceBindingUsage, only that definition is watched. Without changes, no
+//! requests are sent.
+//! Invariant: if another controller serves a usage, all usages of its namespace are left to that controller.
+//! Invariant: a binding stays until it is known to be gone, so the start of an agent changes no pod.
 //!
-//! Deliberately absent: making bindings and their Secrets, which is the service catalog's, and reading Secrets.
+//! Not here: creating bindings and their Secrets, which the service catalog does, and reading Secrets.
 
 mod bound;
 mod context;

@@ -1,6 +1,6 @@
-//! Writes what is said of usages: the condition, and the binding as the owner.
+//! Writes the results of usages: the status, and the binding as the owner.
 //!
-//! Invariant: what is refused is tried again later and later. Whatever changes wakes it, but not more often than every few seconds.
+//! Invariant: failures back off. A change triggers a retry, but at most every few seconds.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use mainstay_object::failure::{Backoff, caught, chain};
 
 const RETRY: Backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(120));
 const FAR: Duration = Duration::from_secs(86_400);
-/// The least time between two attempts at what is refused, if it is woken.
+/// Minimum time between two attempts after a failure.
 const LEAST: Duration = Duration::from_secs(5);
 
 /// Reconciles usages until `stop`.
@@ -35,9 +35,9 @@ pub async fn run(bindings: Arc<Bindings>, cluster: Cluster, stop: CancellationTo
 struct Running {
     bindings: Arc<Bindings>,
     cluster: Cluster,
-    /// Failures in a row, and when the last one was.
+    /// Number of consecutive failures, and the time of the last one.
     failures: HashMap<Name, (u32, Instant)>,
-    /// When to look again.
+    /// When to reconcile again.
     due: HashMap<Name, Instant>,
 }
 
@@ -90,7 +90,7 @@ impl Running {
         }
     }
 
-    /// Whether a usage that may be another one now can be looked at. Otherwise that is due soon.
+    /// Whether a changed usage can be reconciled now. Otherwise schedules it.
     fn is_ripe(&mut self, name: &Name, now: Instant) -> bool {
         let Some(soon) = self.failures.get(name).map(|(_, last)| *last + LEAST).filter(|soon| *soon > now) else {
             return true;
@@ -108,7 +108,7 @@ impl Running {
         self.due.insert(name, now + wait);
     }
 
-    /// Reconciles a usage. When to look at it again at the latest.
+    /// Reconciles a usage. Returns when to reconcile it again at the latest.
     async fn reconcile(&self, name: &Name) -> Result<Option<Duration>, Error> {
         let now = Timestamp::now();
         match self.bindings.task(name, now) {
@@ -119,7 +119,7 @@ impl Running {
             }
             Task::Fail(usage, failure) => self.report(name, &usage, Err(&failure)).await?,
             Task::Find(usage, function) => {
-                // Its task may not have begun yet.
+                // The Function's task may not have started yet.
                 let functions =
                     Kind::custom("serverless.kyma-project.io", "v1alpha1", "Function", "functions", true, true);
                 if self.cluster.get_metadata(&functions, Some(&name.0), &function).await?.is_none() {
@@ -138,7 +138,7 @@ impl Running {
         Ok(None)
     }
 
-    /// Makes the binding the usage's owner.
+    /// Sets the binding as an owner of the usage.
     async fn own(&self, (namespace, name): &Name, usage: &Usage, binding: &str) -> Result<(), Error> {
         let Some(kind) = self.bindings.kind().filter(|_| !usage.owners.iter().any(|owner| owner == binding)) else {
             return Ok(());

@@ -6,13 +6,14 @@ use serde_json::{Value, json};
 use super::decide::Failure;
 use super::usage::{Said, Usage};
 
-/// The number of attempts and the detail of a message.
+/// Returns the number of attempts and the detail of a message.
 fn parts(message: &str) -> Option<(u64, &str)> {
     let (number, detail) = message.strip_prefix("Process error during ")?.split_once(" attempt; ")?;
     Some((number.parse().ok()?, detail))
 }
 
-/// The status after an attempt; `None` if it is as it was. Every attempt that fails otherwise than the one before it counts.
+/// Returns the status after an attempt; `None` if it is unchanged. An attempt counts if its failure differs from the
+/// last one.
 pub(super) fn after(usage: &Usage, outcome: Result<(), &Failure>, now: Timestamp) -> Option<Value> {
     let said = usage.said.as_ref();
     let attempts = said.and_then(|said| parts(&said.message));
@@ -76,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_true_has_neither_a_reason_nor_a_message() {
+    fn a_true_condition_has_no_reason_and_no_message() {
         let usage = Usage::of(&json!({}));
         let expected = json!({"conditions": [{
             "type": "Ready", "status": "True", "lastUpdateTime": "2026-01-01T00:01:00Z", "lastTransitionTime": "2026-01-01T00:01:00Z",

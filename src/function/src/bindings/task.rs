@@ -1,4 +1,4 @@
-//! What is to be done about a usage, from what is decided of it and what its Function has made of it.
+//! The work for a usage. It follows from the decision and from whether its Function accepted the binding.
 
 use jiff::Timestamp;
 
@@ -6,22 +6,22 @@ use super::bound::{Bound, Function, MAX_USAGES, Name, Taken};
 use super::decide::{Decision, Failure};
 use super::usage::{Binding, Usage};
 
-/// What is to be done about a usage.
+/// The work for a usage.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Task {
-    /// Nothing, or nothing now.
+    /// None for now.
     Nothing,
-    /// To look at it again then.
+    /// Reconcile it again at this time.
     Wait(Timestamp),
-    /// To say that it cannot be used.
+    /// Report that it cannot be used.
     Fail(Usage, Failure),
-    /// To see whether the Function is there at all.
+    /// Check whether this Function exists.
     Find(Usage, String),
-    /// To make this binding its owner, and to say that it is in use.
+    /// Set this binding as its owner, and report that it is in use.
     Succeed(Usage, String),
 }
 
-/// What is to be done about a usage of this name. `function`: what uses it, if that is known; `binding`: what it uses.
+/// Returns the work for a usage of this name. `function` is the known Function that uses it, and `binding` its binding.
 pub(super) fn task(
     key: &Name,
     usage: Usage,

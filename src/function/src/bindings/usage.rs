@@ -1,4 +1,4 @@
-//! What counts of a ServiceBindingUsage and of a ServiceBinding.
+//! The needed fields of a ServiceBindingUsage and of a ServiceBinding.
 
 use jiff::Timestamp;
 use serde_json::Value;
@@ -14,19 +14,19 @@ pub(super) struct Usage {
     pub(super) uid: String,
     pub(super) created: Option<Timestamp>,
     pub(super) is_terminating: bool,
-    /// The ServiceBinding, in the same namespace.
+    /// Name of the ServiceBinding, in the same namespace.
     pub(super) binding: String,
-    /// The UsageKind of what uses it.
+    /// Name of the UsageKind.
     pub(super) kind: String,
-    /// The name of what uses it.
+    /// Name of the object that uses the binding.
     pub(super) user: String,
-    /// What stands before each key of the Secret.
+    /// Prefix of each key of the Secret.
     pub(super) prefix: String,
     /// UIDs of its owners.
     pub(super) owners: Vec<String>,
     /// Its condition `Ready`.
     pub(super) said: Option<Said>,
-    /// Whether another controller has written its status.
+    /// Whether another controller wrote its status.
     pub(super) is_foreign: bool,
 }
 
@@ -43,24 +43,24 @@ pub(super) struct Said {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Binding {
     pub(super) uid: String,
-    /// Its Secret.
+    /// Name of its Secret.
     pub(super) secret: String,
     pub(super) is_ready: bool,
-    /// Whether the broker is still at work.
+    /// Whether the broker is still working on it.
     pub(super) is_busy: bool,
     pub(super) is_terminating: bool,
 }
 
-/// Most characters that are kept of a text: more than any name has, so that what is cut is no name.
+/// Maximum characters of a text. Names are shorter, so a cut text is never a name.
 const MOST: usize = 1024;
-/// Most owners that are looked at.
+/// Maximum number of owners that are read.
 const MOST_OWNERS: usize = 64;
 
 fn text(object: &Value, path: &str) -> String {
     object.pointer(path).and_then(Value::as_str).unwrap_or_default().chars().take(MOST).collect()
 }
 
-/// Namespace and name.
+/// Returns namespace and name.
 pub(super) fn name_of(live: &Value) -> (String, String) {
     (text(live, "/metadata/namespace"), text(live, "/metadata/name"))
 }
@@ -71,7 +71,7 @@ fn ready(live: &Value) -> Option<&Value> {
 }
 
 impl Usage {
-    /// What a live object says.
+    /// Reads a live object.
     pub(super) fn of(live: &Value) -> Self {
         let said = ready(live).map(|condition| Said {
             status: text(condition, "/status"),
@@ -94,13 +94,13 @@ impl Usage {
         }
     }
 
-    /// Whether it is in use, as far as was said.
+    /// Whether it was reported as in use.
     pub(super) fn is_true(&self) -> bool {
         self.said.as_ref().is_some_and(|said| said.status == "True")
     }
 }
 
-/// Whether a controller that is not ours has written a status. What people or a GitSync apply may contain one, too.
+/// Whether another controller wrote a status. An apply by a user or a GitSync may contain a status too.
 fn status_is_foreign(live: &Value) -> bool {
     let managers = live.pointer("/metadata/managedFields").and_then(Value::as_array).into_iter().flatten();
     let mut of_status = managers.filter(|entry| !entry["fieldsV1"]["f:status"].is_null());
@@ -111,7 +111,7 @@ fn status_is_foreign(live: &Value) -> bool {
 }
 
 impl Binding {
-    /// What a live object says.
+    /// Reads a live object.
     pub(super) fn of(live: &Value) -> Self {
         let (name, secret) = (text(live, "/metadata/name"), text(live, "/spec/secretName"));
         Self {
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_of_another_type_is_as_if_it_were_not_there() {
+    fn a_field_of_another_type_counts_as_absent() {
         let odd =
             Usage::of(&json!({"metadata": 1, "spec": {"usedBy": [], "parameters": "x"}, "status": {"conditions": 7}}));
         assert_eq!((odd.user, odd.said), (String::new(), None));

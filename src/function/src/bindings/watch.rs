@@ -1,4 +1,4 @@
-//! Follows usages and bindings while they are defined.
+//! Watches usages and bindings while their definitions exist.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -38,11 +38,11 @@ struct Watching {
     cluster: Cluster,
     definitions: Arc<Kind>,
     watches: Watches,
-    /// What ends the watch of a kind that is served.
+    /// Ends the watch of a served kind.
     of_kinds: HashMap<Defined, CancellationToken>,
-    /// Definitions that are there, as far as their lists have come.
+    /// Existing definitions, as far as they are listed.
     seen: HashMap<Defined, bool>,
-    /// Whether the other definitions are watched: only once usages are defined.
+    /// Whether the other definitions are watched. They are watched only once usages are defined.
     follows_others: bool,
 }
 
@@ -71,14 +71,14 @@ impl Watching {
                     self.bindings.synced(watched);
                 }
                 WatchEvent::Failed(error) => {
-                    // Everything else passes by itself; a kind is not served yet right after its definition.
+                    // Other failures are temporary: a kind is not served immediately after its definition is created.
                     if error.class() == Class::Denied {
                         let why = chain(&error);
                         tracing::warn!(why, "service bindings are not followed; apply manifests/bindings for them");
                         self.bindings.denied(watched);
                     }
                 }
-                // Its fields cannot be read: it is as it was.
+                // The object cannot be parsed, so its last state stays.
                 WatchEvent::Unreadable(..) | WatchEvent::Resumed => {}
                 WatchEvent::Initial(live) | WatchEvent::Applied(live) => self.observe(watched, &live, true),
                 WatchEvent::Deleted(live) => self.observe(watched, &live, false),
@@ -92,7 +92,7 @@ impl Watching {
         self.set_defined(defined, Some(live).filter(|live| is_there && is_established(live)));
     }
 
-    /// Watches the objects of what is defined now.
+    /// Watches the objects of a new definition, or ends their watch.
     fn set_defined(&mut self, defined: Defined, definition: Option<&Value>) {
         let watched = match defined {
             Defined::Usages => {
@@ -126,7 +126,7 @@ impl Watching {
     }
 }
 
-/// The kind that a definition serves in this version.
+/// Returns the kind that a definition serves in this version.
 fn served(api_version: &str, kind: &str, definition: &Value) -> Option<Arc<Kind>> {
     let (group, name) = api_version.split_once('/')?;
     let versions = definition["spec"]["versions"].as_array()?;

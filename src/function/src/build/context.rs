@@ -1,17 +1,17 @@
-//! What Kaniko builds an image from: a Dockerfile, and what it copies, beside the source and the script of `install`.
+//! Writes Kaniko's build context: a Dockerfile and the files that it copies.
 //!
 //! ```text
 //!     <workspace>/Dockerfile
-//!     <workspace>/check.sh       parses the handler, before anything is built
+//!     <workspace>/check.sh       checks the syntax of the handler before the build
 //!     <workspace>/server         the runtime server and its packages
 //!     <workspace>/empty          an empty directory
 //! ```
 //!
-//! The command that installs names the digest of all that it reads, so that Kaniko's cache knows dependencies by what they are
-//! installed from. It reads it, and the configuration of package registries, from mounts, which are in no layer.
+//! The command that installs contains the digest of its inputs, so Kaniko's cache identifies dependencies by their
+//! inputs. It reads the inputs and the configuration of package registries from mounts, which are not part of a layer.
 //!
-//! Invariant: the Dockerfile contains no name or text of a user but that of the base image, which has no blanks.
-//! Invariant: its image has the layout, the user and the environment of those that `push` makes.
+//! Invariant: the only text from the user in the Dockerfile is the base image's name, which contains no whitespace.
+//! Invariant: the image has the layout, the user and the environment of images that `push` builds.
 
 use std::fs;
 use std::io;
@@ -27,10 +27,10 @@ const DOCKERFILE: &str = "Dockerfile";
 const CHECK: &str = "check.sh";
 const SERVER: &str = "server";
 const EMPTY: &str = "empty";
-/// What is written here.
+/// The entries of the workspace that `write` creates.
 pub(super) const NAMES: [&str; 4] = [DOCKERFILE, CHECK, SERVER, EMPTY];
 
-/// Writes it. `dependencies` is the digest of the inputs of the dependencies, empty without any.
+/// Writes the build context. `dependencies` is the digest of their inputs; empty without dependencies.
 pub(super) fn write(
     workspace: &Path,
     runtime: &Runtime,
@@ -61,7 +61,7 @@ fn is_no_name(c: char) -> bool {
 fn dockerfile(runtime: &Runtime, base: &str, dependencies: &str) -> String {
     let install = match dependencies {
         "" => String::new(),
-        // As an argument, the directory for what package managers keep is in no image.
+        // As a build argument, the directory for caches of package managers does not become part of the image.
         digest => {
             format!("ARG HOME=/tmp\nRUN DEPENDENCIES={digest} MAINSTAY_DEPS={CODE_DIR} sh /workspace/install.sh\n")
         }
@@ -91,7 +91,7 @@ fn create(path: &Path) -> Result<(), Error> {
     fs::create_dir_all(path).map_err(|cause| Error::Write { path: path.to_owned(), cause })
 }
 
-/// Copies a directory, with its links as they are, and with the modes that files have in our own layers.
+/// Copies a directory with its links, and with the file modes of our own layers.
 fn copy(from: &Path, to: &Path) -> Result<(), Error> {
     let unread = |cause| Error::Read { path: from.to_owned(), cause };
     create(to)?;

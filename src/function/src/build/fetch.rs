@@ -1,5 +1,4 @@
-//! The container `fetch`: a Function's source becomes the files of its image, and a script that installs its
-//! dependencies.
+//! The container `fetch`. It writes the files of a Function's image and a script that installs the dependencies.
 //!
 //! ```text
 //!     <workspace>/begun          empty; its age is the duration of the build so far
@@ -10,11 +9,11 @@
 //!     <workspace>/deps.reused    the same digest, only if the previous image has these dependencies
 //! ```
 //!
-//! For Kaniko, the workspace is its build context ([`super::context`]), and Kaniko runs the script.
+//! For Kaniko, the workspace is the build context ([`super::context`]), and Kaniko runs the script.
 //!
-//! Invariant: nothing is written outside of the workspace, and no link in `src` leads out of it.
-//! Invariant: no credential is written anywhere.
-//! Deliberately absent: running anything from the source.
+//! Invariant: no file is written outside of the workspace, and no link in `src` leads out of it.
+//! Invariant: no credential is written to a file.
+//! Not here: running anything from the source.
 
 use std::fs;
 use std::io;
@@ -41,9 +40,9 @@ pub(crate) const SRC: &str = "src";
 pub const DEPS: &str = "deps";
 /// File with the digest of the inputs of the dependencies.
 pub const DEPENDENCIES: &str = "dependencies";
-/// File that exists if the previous image has the dependencies.
+/// File that exists if the previous image has these dependencies.
 pub(crate) const REUSED: &str = "deps.reused";
-/// File whose age is the duration of the build so far.
+/// File whose age is the duration of the build.
 pub const BEGUN: &str = "begun";
 const INPUTS: &str = "inputs";
 const SCRIPT: &str = "install.sh";
@@ -53,11 +52,11 @@ const MIRROR: &str = "git";
 /// Limits of a source.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
-    /// Bytes of one file.
+    /// Maximum bytes of one file.
     pub file_bytes: u64,
-    /// Bytes of all files.
+    /// Maximum bytes of all files.
     pub bytes: u64,
-    /// Files and directories.
+    /// Maximum number of files and directories.
     pub entries: usize,
 }
 
@@ -76,11 +75,11 @@ pub struct Request {
     pub workspace: PathBuf,
     /// The source.
     pub source: SourceOf,
-    /// The target of the dependencies.
+    /// The base image and platform of the dependencies.
     pub on: Platform,
     /// Digest of the inputs of the previous image's dependencies.
     pub known_dependencies: Option<String>,
-    /// Where the packages of the runtime servers are, if Kaniko builds.
+    /// Directory of the packages of the runtime servers, if Kaniko builds.
     pub for_kaniko: Option<PathBuf>,
     /// Limits of the source.
     pub bounds: Bounds,
@@ -91,7 +90,7 @@ pub struct Request {
 pub enum SourceOf {
     /// A directory with the file `source` and optionally `dependencies`: a mounted ConfigMap.
     Inline(PathBuf),
-    /// In a Git repository.
+    /// A directory in a Git repository.
     Git(Box<InGit>),
 }
 
@@ -112,9 +111,9 @@ pub struct InGit {
     pub auth: Option<(AuthType, PathBuf)>,
     /// The directory with the keys of the proxy's Secret.
     pub proxy: Option<PathBuf>,
-    /// Host keys for all repositories, in the format of `known_hosts`; `None` for those that this program brings along.
+    /// Host keys for all repositories, in the format of `known_hosts`; `None` selects the built-in ones.
     pub known_hosts: Option<String>,
-    /// Whether submodules are fetched as well.
+    /// Whether submodules are fetched too.
     pub submodules: bool,
     /// Whether files in Git LFS are fetched.
     pub lfs: bool,
@@ -125,17 +124,17 @@ pub struct InGit {
 /// The result of a fetch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fetched {
-    /// The commit of the files; a later one than the recorded one if its directory is the same.
+    /// The commit of the files. It may be newer than the recorded one if the directory is unchanged.
     pub commit: Option<Commit>,
     /// Files and links of the source.
     pub files: usize,
     /// Digest of the inputs of the dependencies; empty without any.
     pub dependencies: String,
-    /// Whether the previous image has them.
+    /// Whether the previous image has these dependencies.
     pub reused: bool,
 }
 
-/// Prepares the workspace, after emptying it.
+/// Empties and fills the workspace.
 pub async fn fetch(request: &Request) -> Result<Fetched, Error> {
     let workspace = &request.workspace;
     let src = clear(workspace)?;
@@ -176,13 +175,13 @@ fn prepare(request: &Request, tree: &Tree, src: &Path) -> Result<(String, bool),
     write(&workspace.join(SCRIPT), script.as_bytes())?;
     write(&workspace.join(DEPENDENCIES), digest.as_bytes())?;
     if runtime.language == Language::NodeJs {
-        // It is needed for installing and may contain a token, so it must not be in the image.
+        // Only the installation needs this file. It may contain a token, so it must not be in the image.
         remove(&src.join(".npmrc"))?;
     }
     Ok((digest, reused))
 }
 
-/// The path of a required file, after following links.
+/// Returns the path of a required file, after following links.
 fn required(tree: &Tree, src: &Path, name: &str, runtime: &Runtime) -> Result<String, Error> {
     let at = match tree.resolve(name) {
         Place::At(at) if matches!(tree.get(&at), Some(Node::File { .. })) => at,
@@ -203,7 +202,7 @@ fn required(tree: &Tree, src: &Path, name: &str, runtime: &Runtime) -> Result<St
     Ok(at)
 }
 
-/// The content of a directory, for messages.
+/// Lists a directory for messages.
 fn listing(directory: &str, names: &[&str]) -> String {
     const SHOWN: usize = 20;
     let more = if names.len() > SHOWN { ", …" } else { "" };

@@ -1,12 +1,12 @@
-//! The script of the container `install`, and the digest of its inputs.
+//! Writes the script of the container `install`, and computes the digest of its inputs.
 //!
-//! A [`Plan`] lists the files of the source that the package manager reads; exactly these are copied to the workspace's
+//! A [`Plan`] lists the source files that the package manager reads. Exactly these files are copied to the workspace's
 //! `inputs`, and their digest identifies the resulting dependencies. If the previous image was built from the same
-//! inputs, nothing is installed.
+//! inputs, no packages are installed.
 //!
-//! Invariant: the script contains no name or text of a user, so nothing in it has to be quoted.
-//! Invariant: exactly the copied files are hashed; no other file of the source affects the dependencies.
-//! Deliberately absent: running it. It runs third-party code, in a container whose only credential is that of the
+//! Invariant: the script contains no text from the user, so it needs no quoting.
+//! Invariant: the hashed files are the copied ones. No other file of the source affects the dependencies.
+//! Not here: running the script. It runs third-party code in a container whose only credentials are those of the
 //! package registry.
 
 use std::fs::{self, File};
@@ -16,14 +16,15 @@ use std::path::Path;
 
 use sha2::{Digest as _, Sha256};
 
-use super::fetch::{Error, Finding, Node, Tree};
+use super::fetch::{DEPS, Error, Finding, Node, Tree};
 use crate::runtimes::{Language, Runtime};
 use mainstay_api::build::IMAGE_FORMAT;
 
+pub(super) mod bytecode;
 mod npm;
 mod pip;
 
-/// Maximum bytes of a file that is parsed.
+/// Maximum size in bytes of a file that is parsed.
 pub(super) const FILE_BYTES: u64 = 4 << 20;
 
 /// Reads a file of the source by its path.
@@ -36,14 +37,14 @@ pub(super) struct Inputs(pub(super) Tree);
 /// The dependencies to install.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Plan {
-    /// Nothing: no package manager is needed.
+    /// No dependencies: no package manager is needed.
     Nothing,
     /// Packages of npm.
     Npm {
         inputs: Inputs,
         /// Whether there is a lock file.
         locked: bool,
-        /// Whether all packages are in the source, so that no registry is needed.
+        /// Whether the source contains all packages, so that no registry is needed.
         offline: bool,
     },
     /// Packages of pip.
@@ -53,13 +54,13 @@ pub(super) enum Plan {
 /// The target of dependencies.
 #[derive(Clone, Debug)]
 pub struct Platform {
-    /// The base image that they are installed in.
+    /// The base image of the install container.
     pub base: String,
-    /// Operating system and architecture, as in `linux/amd64`.
+    /// Operating system and architecture, for example `linux/amd64`.
     pub platform: String,
 }
 
-/// Plans the installation for the dependency file of a source in `directory`, whose path in the repository is `at`.
+/// Plans the installation of the dependency file of a source in `directory`. `at` is the file's path in the repository.
 pub(super) fn plan(runtime: &Runtime, tree: &Tree, directory: &Path, at: &str) -> Result<Plan, Error> {
     let mut read = |path: &str| read_file(directory, path);
     let file = runtime.dependency_file();
@@ -87,7 +88,7 @@ impl Plan {
         }
     }
 
-    /// Digest of the inputs, in hexadecimal digits; empty without dependencies.
+    /// Returns the digest of the inputs in hexadecimal digits; empty without dependencies.
     pub(super) fn digest(&self, runtime: &Runtime, on: &Platform, directory: &Path) -> Result<String, Error> {
         let Some(Inputs(tree)) = self.inputs() else { return Ok(String::new()) };
         let mut digest = Sha256::new();
@@ -130,7 +131,7 @@ impl Plan {
         Ok(())
     }
 
-    /// The script, for a POSIX shell.
+    /// Returns the script for a POSIX shell.
     pub(super) fn script(&self, runtime: &Runtime) -> String {
         let steps = match self {
             Self::Nothing => return no_script(runtime, "no dependencies"),
@@ -141,16 +142,24 @@ impl Plan {
             }
             Self::Pip { .. } => PIP.to_owned(),
         };
-        format!("{}{PREPARE}{steps}", begin(runtime))
+        format!("{}{}{PREPARE}{steps}", begin(runtime), library(runtime))
     }
 }
 
-/// A script that installs nothing, and says why.
+/// Returns a script that prints why no packages are installed.
 pub(super) fn no_script(runtime: &Runtime, why: &'static str) -> String {
-    format!("{}echo '{why}'\n", begin(runtime))
+    format!("{}{}echo '{why}'\n", begin(runtime), library(runtime))
 }
 
-/// Changed when the same inputs give other dependencies, without a change of the image format.
+/// The step that compiles the standard library. Only a layer of our own builder can have the bytecode.
+fn library(runtime: &Runtime) -> String {
+    match bytecode::step(runtime.language, &format!("\"$PWD/{DEPS}/{}\"", bytecode::DIR)) {
+        step if step.is_empty() => step,
+        step => format!("if [ -z \"${{MAINSTAY_DEPS:-}}\" ]; then\n{step}fi\n"),
+    }
+}
+
+/// The version of the script. It changes when the same inputs produce other dependencies.
 fn format(language: Language) -> &'static str {
     match language {
         Language::NodeJs => "dependencies 1",
@@ -158,12 +167,12 @@ fn format(language: Language) -> &'static str {
     }
 }
 
-/// A script that fails if the language cannot parse the handler, and does nothing else.
+/// Returns a script that only checks the syntax of the handler.
 pub(super) fn check(runtime: &Runtime) -> String {
     begin(runtime)
 }
 
-/// Whether an inline Function with this dependency file installs nothing. A file that is wrong is for `fetch` to report.
+/// Whether an inline Function with this dependency file needs no packages. `fetch` reports an invalid file.
 pub(crate) fn needs_nothing(runtime: &Runtime, dependencies: &str) -> bool {
     let mut tree = Tree::default();
     let (handler, file) = (runtime.handler_file(), runtime.dependency_file());
@@ -176,18 +185,20 @@ pub(crate) fn needs_nothing(runtime: &Runtime, dependencies: &str) -> bool {
     is_known && matches!(plan, Ok(Plan::Nothing))
 }
 
-/// A script that does the same as [`check`] for the files of an inline source in the directory `$1`, which it copies below `$2`.
+/// Returns a script like [`check`] for an inline source. It copies the files from directory `$1` to directory `$2`.
+/// It leaves bytecode of the standard library in the workspace `$3`.
 pub(crate) fn check_inline(runtime: &Runtime) -> String {
     let (handler, dependencies) = (runtime.handler_file(), runtime.dependency_file());
     format!(
         "set -eu\nmkdir -p \"$2/src\"\ncp \"$1/source\" \"$2/src/{handler}\"\n\
          if [ -f \"$1/dependencies\" ]; then cp \"$1/dependencies\" \"$2/src/{dependencies}\"; fi\n\
-         cd \"$2\"\n{}\n",
-        parses(runtime)
+         cd \"$2\"\n{}\n{}",
+        parses(runtime),
+        bytecode::step(runtime.language, &format!("\"$3/{}\"", bytecode::DIR))
     )
 }
 
-/// The command that fails if the language cannot parse the handler.
+/// Returns the command that checks the syntax of the handler.
 fn parses(runtime: &Runtime) -> String {
     let check = match runtime.language {
         Language::NodeJs => "node --check",
@@ -196,7 +207,7 @@ fn parses(runtime: &Runtime) -> String {
     format!("{check} src/{}", runtime.handler_file())
 }
 
-/// The beginning of every script: fails if the language cannot parse the handler.
+/// Returns the beginning of every script, which checks the syntax of the handler.
 fn begin(runtime: &Runtime) -> String {
     format!("#!/bin/sh\nset -eu\numask 022\ncd \"${{0%/*}}\"\n{}\n", parses(runtime))
 }
@@ -215,13 +226,13 @@ fn content_digest(path: &Path) -> Result<[u8; 32], Error> {
     read.map_err(|cause| Error::Read { path: path.to_owned(), cause })
 }
 
-/// The directory of a file.
+/// Returns the directory of a file.
 fn parent(path: &str) -> &str {
     path.rsplit_once('/').map_or("", |(directory, _)| directory)
 }
 
-/// The package manager works on a copy of the inputs, which is removed at the end with the credentials in it. Times are
-/// fixed, so that results are reproducible.
+/// The package manager works on a copy of the inputs. The copy contains credentials and is removed at the end. Times
+/// are fixed, so results are reproducible.
 const PREPARE: &str = r#"registry=${MAINSTAY_PACKAGE_REGISTRY:-/package-registry}
 deps=${MAINSTAY_DEPS:-$PWD/deps}
 work=$deps/.work
@@ -237,9 +248,9 @@ cp -RP inputs/. "$work"
 cd "$work"
 "#;
 
-/// The configuration of the package registry is last, so it takes precedence. Some versions of npm link packages of the
-/// source instead of copying them, whatever the options, so they are copied here. `.package-lock.json` is npm's
-/// internal state, which an image does not need.
+/// The package registry's configuration is appended, so it takes precedence. Some npm versions link local packages
+/// whatever the options, so they are copied here. `.package-lock.json` is npm's internal state, which an image does not
+/// need.
 const NPM: &str = r#"if [ -f "$registry/.npmrc" ]; then
   umask 077
   { [ ! -f .npmrc ] || cat .npmrc; echo; cat "$registry/.npmrc"; } >.npmrc.new
@@ -266,11 +277,11 @@ done
 mv node_modules "$deps/node_modules"
 "#;
 
-/// `direct_url.json` contains the path that a local package was installed from, which must not be in an image.
+/// `direct_url.json` contains the path of a local package's source, so it is removed.
 ///
-/// The packages are compiled here, because a pod cannot write to its image: without that, each start would compile all that is
-/// imported. The bytecode names its source by a hash that nobody checks, not by a time, and the place where it will lie;
-/// files are compiled in order in one process with a fixed seed: the same packages give the same bytes.
+/// Packages are compiled here, because a pod cannot write to its image and would compile all imports at every start.
+/// The bytecode refers to its source by an unchecked hash instead of a time, and by its final path. One process with a
+/// fixed seed compiles the files in order, so the same packages produce the same bytes.
 const PIP: &str = r#"if [ -f "$registry/pip.conf" ]; then
   export PIP_CONFIG_FILE="$registry/pip.conf"
 fi
@@ -357,7 +368,7 @@ mod tests {
         }
     }
 
-    /// Plans for a source with these files, and compares with what is to be run and its inputs, or with what is wrong.
+    /// Plans for a source with these files. Compares the commands and inputs, or the error, with `expected`.
     #[track_caller]
     pub(super) fn check(file: &str, files: &[(&str, &str)], expected: &str) {
         let mut tree = Tree::default();

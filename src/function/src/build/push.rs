@@ -1,13 +1,12 @@
-//! The container `push`: base, runtime server, dependencies and source become an image in the registry.
+//! The container `push`. It builds an image from base, runtime server, dependencies and source, and pushes it.
 //!
-//! Blobs that the registry has are not pushed. Layers of a base are mounted from another repository of the registry that has
-//! them: that of the base, or the one in which the registry in the cluster shares them. Others are copied as they are read.
-//! If the dependencies are unchanged, their layer of the previous image is reused.
+//! Blobs that the registry has are not pushed. Base layers are mounted from another repository of the registry: that of
+//! the base, or the shared one of the in-cluster registry. Other base layers are streamed from their registry. If the
+//! dependencies are unchanged, their layer of the previous image is reused.
 //!
-//! Invariant: nothing in the workspace is executed, and no link in it is followed, because third-party code wrote
-//! there.
-//! Invariant: an existing tag proves nothing: the image is always built, and only identical blobs are not pushed.
-//! Invariant: what is reported was pushed just now, also if the registry had it: retention keeps what is young.
+//! Invariant: no file of the workspace is executed and no link in it is followed, because third-party code wrote there.
+//! Invariant: an existing tag is not trusted. The image is always built, and only identical blobs are skipped.
+//! Invariant: the reported image was pushed in this run, even if the registry had it. Retention keeps recent images.
 
 use std::io::Read as _;
 use std::path::Path;
@@ -37,7 +36,7 @@ use bundle::Bundle;
 
 pub use error::Error;
 
-/// Blobs that are pushed at the same time.
+/// Number of blobs that are pushed concurrently.
 const AT_ONCE: usize = 4;
 
 /// Settings of a push.
@@ -49,7 +48,7 @@ pub struct Request {
     pub workspace: std::path::PathBuf,
     /// Directory with the keys of the registry Secret.
     pub registry: std::path::PathBuf,
-    /// File with the CA bundle of the registries of base images, where the operator has named one.
+    /// File with the CA bundle for registries of base images, if the operator configured one.
     pub base_ca: Option<std::path::PathBuf>,
     /// Name of the image, with its tag.
     pub image: ImageRef,
@@ -57,11 +56,11 @@ pub struct Request {
     pub base: Base,
     /// Whether builds of other namespaces may mount its layers.
     pub shares_base: bool,
-    /// Where the packages of the runtime servers are.
+    /// Directory of the packages of the runtime servers.
     pub libraries: std::path::PathBuf,
     /// The platform.
     pub platform: Platform,
-    /// The previous image, by digest, whose dependencies may be reused.
+    /// The previous image with its digest, whose dependencies may be reused.
     pub previous: Option<ImageRef>,
     /// Limits of a layer.
     pub bounds: Bounds,
@@ -69,7 +68,7 @@ pub struct Request {
     pub deadlines: Deadlines,
 }
 
-/// A layer and the source of its bytes.
+/// A layer, and where its bytes are.
 struct Part {
     layer: LayerOf,
     at: At,
@@ -78,15 +77,15 @@ struct Part {
 enum At {
     /// A temporary file.
     Made(NamedTempFile),
-    /// The layout of the base.
+    /// The OCI layout of the base.
     Layout(std::path::PathBuf),
     /// The registry of the base.
     Base,
-    /// The repository itself, as part of the previous image, unless it lost it.
+    /// The repository itself, as part of the previous image. If the registry lost it, the build fails.
     Previous,
 }
 
-/// Whether a blob existed before.
+/// Whether a blob existed before the push.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Was {
     There,
@@ -96,11 +95,11 @@ enum Was {
 /// The registries of one build.
 struct Registries {
     own: Client,
-    /// The base's registry.
+    /// The registry of the base.
     base: Option<Client>,
-    /// Repositories of the own registry that may have the layers of the base.
+    /// Repositories of the own registry that may have the base layers.
     have_base: Vec<String>,
-    /// The repository in which layers of the base are shared, if they are.
+    /// The repository in which base layers are shared, if sharing is enabled.
     shared: Option<&'static str>,
 }
 
@@ -124,7 +123,7 @@ pub async fn push(request: &Request) -> Result<BuildReport, Error> {
             }
         },
     )?;
-    // Optional packages for other platforms install nothing: then there is no layer to reuse.
+    // Optional packages for other platforms install no files, so there may be no layer to reuse.
     let has_dependencies = previous.is_some() || ours.dependencies.is_some();
     let ours = ours.marked(previous, &inputs);
     let below = base.layers.iter().map(|layer| Part { layer: layer.clone(), at: at(&request.base, layer) });
@@ -167,22 +166,25 @@ fn registries(request: &Request, bundle: &Bundle) -> Result<Registries, Error> {
     Ok(Registries { own, base, have_base, shared })
 }
 
-/// The layers that are built here.
+/// The layers that this build creates.
 struct Ours {
+    bytecode: Option<Made>,
     server: Made,
     dependencies: Option<Made>,
     source: Option<Made>,
 }
 
 impl Ours {
-    /// The layers from bottom to top, each with its kind; `previous` replaces dependencies that were not installed.
+    /// Returns the layers from bottom to top, annotated with their kind. `previous` replaces dependencies that were not
+    /// installed.
     fn marked(self, previous: Option<LayerOf>, installed_from: &str) -> Vec<Part> {
         let made = |made: Made, what: &str| {
             let mut layer = made.layer;
             layer.descriptor.annotations.insert(names::LAYER.to_owned(), what.to_owned());
             Part { layer, at: At::Made(made.file) }
         };
-        let mut parts = vec![made(self.server, names::SERVER_LAYER)];
+        let bytecode = self.bytecode.map(|bytecode| made(bytecode, names::BYTECODE_LAYER));
+        let mut parts: Vec<Part> = bytecode.into_iter().chain([made(self.server, names::SERVER_LAYER)]).collect();
         parts.extend(previous.map(|layer| Part { layer, at: At::Previous }));
         parts.extend(self.dependencies.map(|dependencies| {
             let mut part = made(dependencies, names::DEPENDENCIES_LAYER);
@@ -204,6 +206,8 @@ async fn make(request: &Request, with_dependencies: bool) -> Result<Ours, Error>
         let packages = (packages.as_path(), libraries::name(runtime.language));
         let made = layer::of_server(runtime.server_files(), packages, server);
         let server = made.map_err(Error::of(error::Part::Server))?;
+        let bytecode = workspace::bytecode_folder(&workspace).map(|folder| layer::of_bytecode(&folder, bounds));
+        let bytecode = bytecode.transpose().map_err(Error::of(error::Part::Bytecode))?.flatten();
         let folder = workspace::dependency_folder(&workspace, runtime).filter(|_| with_dependencies);
         let at = format!("{code}/{}", runtime.dependency_dir());
         let dependencies = folder.map(|folder| layer::of_folder(&folder, &at, bounds)).transpose();
@@ -213,7 +217,7 @@ async fn make(request: &Request, with_dependencies: bool) -> Result<Ours, Error>
         if source.is_none() {
             return Err(Error::NoSource);
         }
-        Ok(Ours { server, dependencies, source })
+        Ok(Ours { bytecode, server, dependencies, source })
     });
     making.await.map_err(Error::Broke)?
 }
@@ -225,7 +229,7 @@ fn at(base: &Base, layer: &LayerOf) -> At {
     }
 }
 
-/// The previous image's layer with the dependencies of this digest.
+/// Returns the previous image's layer with the dependencies of this digest.
 async fn previous(client: &Client, request: &Request, digest: &str) -> Result<LayerOf, Error> {
     let gone = |why: &'static str| Error::PreviousGone { why };
     let image = request.previous.as_ref().ok_or(gone("none was named"))?;
@@ -270,7 +274,7 @@ async fn deliver(
     let was = send_all(registries, parts, config, Trust::Registry).await?;
     let reused = was == Was::There && known(own.again(|| own.points_to(tag)).await)? == Some(Digest::of(manifest));
     match own.again(|| own.push_manifest(tag, MANIFEST, manifest)).await {
-        // It claimed to have blobs that it has lost, or whose links are empty.
+        // The registry claimed blobs that it lost or whose links are empty.
         Err(error) if error.fault.lacks_parts() => {
             send_all(registries, parts, config, Trust::Nothing).await?;
             own.again(|| own.push_manifest(tag, MANIFEST, manifest)).await.map_err(Error::Registry)?;
@@ -281,7 +285,7 @@ async fn deliver(
     Ok(if reused { Was::There } else { Was::Missing })
 }
 
-/// Whether to trust a registry that claims to have a blob.
+/// Whether the registry's answer that it has a blob is trusted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Trust {
     Registry,
@@ -327,17 +331,17 @@ async fn send(registries: &Registries, part: &Part, trust: Trust) -> Result<Was,
         (sent, _) => sent.map_err(Error::Registry)?,
     }
     if let Some(shared) = registries.shared.filter(|_| is_of_base) {
-        // The image is complete without it.
+        // Sharing is optional: the image is complete without it.
         let _ = own.share_blob(digest, shared).await;
     }
     Ok(Was::Missing)
 }
 
-/// Mounts a layer of the base from a repository that has it. Returns whether one had it.
+/// Mounts a base layer from a repository that has it. Returns whether one had it.
 async fn mount(registries: &Registries, digest: &Digest) -> Result<bool, Error> {
     let own = &registries.own;
     for from in &registries.have_base {
-        // A registry that cannot mount begins an upload, and keeps a part of it for a week.
+        // A registry that cannot mount starts an upload instead and keeps it for a week.
         if from == SHARED_LAYERS && !own.again(|| own.has_blob_in(from, digest)).await.map_err(Error::Registry)? {
             continue;
         }
@@ -353,8 +357,8 @@ async fn has(own: &Client, digest: &Digest) -> Result<bool, Error> {
     known(own.again(|| own.has_blob(digest)).await)
 }
 
-/// What the registry cannot say is not there, and pushed: a kill in the middle of a push leaves Docker's registry with an empty
-/// link, about which it answers 500 until the same is pushed again.
+/// Treats a 500 as "not there", so that the blob is pushed. If a push is killed, Docker's registry keeps an empty link
+/// and answers 500 for it until the same blob is pushed again.
 fn known<T: Default>(answer: Result<T, crate::registry::Error>) -> Result<T, Error> {
     match answer {
         Err(error) if matches!(error.fault, Fault::Status { status: 500, .. }) => Ok(T::default()),
@@ -362,7 +366,7 @@ fn known<T: Default>(answer: Result<T, crate::registry::Error>) -> Result<T, Err
     }
 }
 
-/// A file of at most `limit` bytes that is not a link.
+/// Reads a file of at most `limit` bytes. Returns `None` for a link.
 fn plain_file(path: &Path, limit: u64) -> Option<Vec<u8>> {
     let metadata = path.symlink_metadata().ok().filter(|metadata| metadata.is_file() && metadata.len() <= limit)?;
     let mut bytes = Vec::new();

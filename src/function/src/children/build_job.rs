@@ -1,4 +1,4 @@
-//! The Job of a build, by the builder that the operator has chosen.
+//! The Job of a build, for the operator's builder.
 
 use serde_json::Value;
 
@@ -6,7 +6,7 @@ use super::job::{self, Build};
 use super::kaniko;
 use crate::{ResolvedFunction, Settings};
 
-/// The Job.
+/// Returns the Job.
 pub fn build(function: &ResolvedFunction, build: &Build<'_>, settings: &Settings) -> Value {
     let pod = match settings.executor() {
         Some(image) => kaniko::pod(function, build, settings, image),

@@ -6,7 +6,7 @@ use super::metadata;
 use crate::{Code, ResolvedFunction};
 use mainstay_api::names;
 
-/// The ConfigMap; `None` for a Git Function.
+/// Returns the ConfigMap; `None` for a Git Function.
 pub fn build(function: &ResolvedFunction, name: &str) -> Option<Value> {
     let Code::Inline { source, dependencies } = &function.code else { return None };
     Some(json!({

@@ -1,7 +1,7 @@
 //! The Deployment that runs a Function's image.
 //!
-//! We own `replicas` only while the number is fixed; otherwise the autoscaler does. We own only the template
-//! annotations that we set, so that `kubectl rollout restart` works.
+//! The agent owns `replicas` only while the number is fixed; otherwise the autoscaler does. It owns only its own
+//! template annotations, so `kubectl rollout restart` works.
 
 use std::time::Duration;
 
@@ -17,17 +17,17 @@ pub const CONTAINER: &str = "function";
 /// Maximum size of `/tmp`.
 pub(super) const TMP_SIZE: &str = "100Mi";
 
-/// Default deadline of a call, the same as in the runtime servers.
+/// Default deadline of a call, as in the runtime servers.
 const TIMEOUT: Duration = Duration::from_secs(180);
-/// The longest deadline of a call that the liveness probe waits for.
+/// Maximum deadline of a call that the liveness probe allows for.
 const MAX_TIMEOUT: Duration = Duration::from_secs(3600);
-/// Termination grace period in seconds: the server accepts calls for 5 s more, because proxies learn late of its end
-/// (`FUNC_DRAIN_DELAY`), then calls in flight have Kubernetes' default of 30 s.
+/// Termination grace period in seconds. The server accepts calls for another 5 s, because proxies learn late of its end
+/// (`FUNC_DRAIN_DELAY`). Running calls then have Kubernetes' default of 30 s.
 const GRACE: i64 = 5 + 30;
 /// Seconds between two liveness probes.
 const LIVENESS_PERIOD: u64 = 10;
 
-/// The Deployment. `image` is pulled as given, `repository:tag@sha256:…`, with the Secret `pull_secret`.
+/// Returns the Deployment. `image` is `repository:tag@sha256:…`, and `pull_secret` the Secret for pulling it.
 pub fn build(function: &ResolvedFunction, name: &str, image: &str, pull_secret: &str, settings: &Settings) -> Value {
     let mut spec = Map::new();
     if let Some(replicas) = function.replicas.fixed() {
@@ -48,12 +48,12 @@ pub fn build(function: &ResolvedFunction, name: &str, image: &str, pull_secret: 
     if let Some(account) = &settings.service_account {
         pod["serviceAccountName"] = account.as_str().into();
     }
-    // The code may make calls as soon as it starts.
+    // The code may send requests as soon as it starts.
     let mut annotations = json!({ "proxy.istio.io/config": "{ \"holdApplicationUntilProxyStarts\": true }" });
     for (key, value) in &function.pod_annotations {
         annotations[key] = value.as_str().into();
     }
-    // Another value restarts the pods, which read it only once.
+    // The pods read the Secrets only at their start, so a change of the digest restarts them.
     if let Some(digest) = &function.secrets_digest {
         annotations[SECRETS_DIGEST] = digest.as_str().into();
     }
@@ -73,7 +73,7 @@ pub fn build(function: &ResolvedFunction, name: &str, image: &str, pull_secret: 
     })
 }
 
-/// The volumes of the Secrets that are files.
+/// Returns the volumes for mounted Secrets.
 pub(super) fn secret_volumes(function: &ResolvedFunction) -> impl Iterator<Item = Value> {
     function.secret_mounts.iter().enumerate().map(|(number, mount)| {
         json!({ "name": secret_volume(number), "secret": { "secretName": mount.secret_name, "defaultMode": 0o444 } })
@@ -93,7 +93,7 @@ fn container(function: &ResolvedFunction, image: &str) -> Value {
         "resources": function.resources,
         "securityContext": container_security(),
         "volumeMounts": volume_mounts(function),
-        // A slow start has 150 seconds; a start is detected within one. The other probes begin after it.
+        // The startup probe allows 150 s and detects a start within one second. The other probes begin after it.
         "startupProbe": probe(1, 150, 1),
         "readinessProbe": probe(5, 1, 2),
         "livenessProbe": probe(LIVENESS_PERIOD, patience(function), 4)
@@ -111,7 +111,7 @@ fn container(function: &ResolvedFunction, image: &str) -> Value {
     container
 }
 
-/// Where a container has its volumes.
+/// Returns the volume mounts of the container.
 pub(super) fn volume_mounts(function: &ResolvedFunction) -> Vec<Value> {
     let secrets = function.secret_mounts.iter().enumerate().map(
         |(number, mount)| json!({ "name": secret_volume(number), "mountPath": mount.mount_path, "readOnly": true }),
@@ -119,13 +119,13 @@ pub(super) fn volume_mounts(function: &ResolvedFunction) -> Vec<Value> {
     [json!({ "name": "tmp-dir", "mountPath": "/tmp" })].into_iter().chain(secrets).collect()
 }
 
-/// The failure threshold of the liveness probe: a computing function keeps its server from answering. The server itself
-/// ends calls that exceed their deadline; the probe is for a server that cannot.
+/// Returns the failure threshold of the liveness probe. A function that computes blocks its server. The server itself
+/// ends calls that exceed their deadline; the probe catches servers that cannot.
 fn patience(function: &ResolvedFunction) -> u64 {
     let given = function.env.iter().find(|variable| variable.name == "FUNC_TIMEOUT");
     let seconds = given.and_then(|variable| variable.value.as_deref()?.trim().parse().ok());
     let timeout = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()).unwrap_or(TIMEOUT);
-    // Two more than fit into the deadline.
+    // Two more failures than fit into the deadline.
     timeout.clamp(TIMEOUT, MAX_TIMEOUT).as_secs().div_ceil(LIVENESS_PERIOD) + 2
 }
 

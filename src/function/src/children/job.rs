@@ -1,13 +1,12 @@
 //! The Job that builds a Function's image: `fetch`, `install`, `push`.
 //!
-//! Each container starts a second after the one before has ended, because a kubelet looks once a second. So an inline Function
-//! without dependencies has two: `install` checks its syntax, and `push` fetches the source, which is in a ConfigMap. No code of the
-//! Function or of a package runs in either of them.
+//! The kubelet polls once a second, so each container starts about a second after the previous one. An inline Function
+//! without dependencies therefore has only two: `install` checks the syntax, and `push` reads the source from a
+//! ConfigMap. Neither runs code of the Function or of a package.
 //!
-//! Invariant: code from packages runs only in `install`, where the credentials of the package registries are the only
-//! ones that are mounted.
+//! Invariant: only `install` runs code from packages, and only the credentials of package registries are mounted there.
 //!
-//! Deliberately absent: the pod of an operator who has chosen Kaniko (`kaniko`).
+//! Not here: the pod for Kaniko (`kaniko`).
 
 use serde_json::{Value, json};
 
@@ -25,7 +24,7 @@ use mainstay_api::names;
 pub(super) const WORKSPACE_SIZE: &str = "4Gi";
 /// Maximum size of `/tmp` for package managers.
 pub(super) const TMP_SIZE: &str = "2Gi";
-/// Volume, directory and file of the CA bundle of the registries of base images.
+/// Volume, directory and file of the CA bundle for registries of base images.
 pub(super) const BASE_CA: &str = "base-ca";
 pub(super) const BASE_CA_DIR: &str = "/base-ca";
 pub(super) const BASE_CA_FILE: &str = "ca.crt";
@@ -35,9 +34,9 @@ pub(crate) const FETCH: &str = "fetch";
 pub(crate) const INSTALL: &str = "install";
 /// Name of the container that reports the digest.
 pub const PUSH: &str = "push";
-/// Name of Kaniko's container, which reports it, too.
+/// Name of Kaniko's container, which reports the digest too.
 pub const EXECUTOR: &str = "executor";
-/// The executor's argument before the image; our own program's is `--image=`.
+/// The executor's option before the image. Our own program's is `--image=`.
 pub(crate) const DESTINATION: &str = "--destination=";
 
 /// One attempt to build an image.
@@ -47,13 +46,13 @@ pub struct Build<'a> {
     pub tag: &'a str,
     /// The number of this attempt for this tag, from 1.
     pub attempt: i64,
-    /// Why it is built.
+    /// Causes of the build.
     pub causes: &'a [BuildCause],
     /// Repository that the image is pushed to, without tag.
     pub repository: &'a str,
     /// Secret with the registry's credentials.
     pub registry_secret: &'a str,
-    /// How the registry is spoken to.
+    /// How the registry is accessed.
     pub transport: Transport,
     /// The source.
     pub from: Origin<'a>,
@@ -64,9 +63,9 @@ pub struct Build<'a> {
 /// The source of a build.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin<'a> {
-    /// In a ConfigMap with this name.
+    /// A ConfigMap with this name.
     ConfigMap(&'a str),
-    /// In a Git repository.
+    /// A Git repository.
     Git {
         /// Its address, without credentials.
         url: &'a str,
@@ -74,13 +73,13 @@ pub enum Origin<'a> {
         commit: &'a str,
         /// Git tree of `baseDir` in that commit.
         tree: &'a str,
-        /// How to authenticate, and the Secret with the credentials.
+        /// Type of authentication, and the Secret with the credentials.
         auth: Option<(AuthType, &'a str)>,
         /// The Secret with the proxy.
         proxy: Option<&'a str>,
-        /// Host keys for all repositories, as far as they are about this host.
+        /// Host keys of this host that hold for all repositories.
         known_hosts: Option<&'a str>,
-        /// Whether submodules are fetched as well.
+        /// Whether submodules are fetched too.
         submodules: bool,
         /// Whether files in Git LFS are fetched.
         lfs: bool,
@@ -96,12 +95,12 @@ pub struct Previous<'a> {
     pub dependencies: &'a str,
 }
 
-/// Name of the Job: `{function}-build-{5 characters}`, different for every attempt and tag.
+/// Returns the name of the Job: `{function}-build-{5 characters}`. Every attempt and tag has its own.
 pub fn name(function: &ResolvedFunction, build: &Build<'_>) -> String {
     named(&function.name, "-build", &[&function.uid, build.repository, build.tag, &build.attempt.to_string()])
 }
 
-/// The Job, with its pod's specification.
+/// Returns the Job with the given pod specification.
 pub(super) fn around(function: &ResolvedFunction, build: &Build<'_>, settings: &Settings, pod: Value) -> Value {
     let mut metadata = metadata(function, &name(function, build));
     let causes: Vec<_> = build.causes.iter().map(ToString::to_string).collect();
@@ -119,7 +118,8 @@ pub(super) fn around(function: &ResolvedFunction, build: &Build<'_>, settings: &
             "backoffLimit": 0,
             "completions": 1,
             "parallelism": 1,
-            // Set explicitly, so that a suspended Job is reverted: it would occupy the build queue for ever.
+            // Set explicitly, so that suspension by others is reverted. A suspended Job would block the build queue
+            // forever.
             "suspend": false,
             "ttlSecondsAfterFinished": settings.build_ttl.as_secs(),
             "template": {
@@ -133,7 +133,7 @@ pub(super) fn around(function: &ResolvedFunction, build: &Build<'_>, settings: &
     })
 }
 
-/// The specification of our own builder's pod.
+/// Returns the pod specification of our own builder.
 pub(super) fn pod(function: &ResolvedFunction, build: &Build<'_>, settings: &Settings) -> Value {
     let (source, code_mounts) = code(build.from);
     let has_fetch = !is_plain(function);
@@ -186,14 +186,14 @@ fn volumes(build: &Build<'_>, settings: &Settings, has_fetch: bool, source: Vec<
     volumes
 }
 
-/// The container that runs code from packages; without a `fetch`, it only parses the handler.
+/// Returns the container that runs code from packages. Without a `fetch`, it only checks the syntax of the handler.
 fn install(function: &ResolvedFunction, settings: &Settings, has_fetch: bool, code_mounts: Vec<Value>) -> Value {
     let image = match &function.base {
         BaseImage::Image(image) | BaseImage::Tagged(image) => image,
         BaseImage::Scratch | BaseImage::Layout(_) => &settings.builder_image,
     };
     let (command, mounts) = if has_fetch {
-        // Code from packages can write only to the dependency directory, so that the result of `fetch` stays intact.
+        // Code from packages can write only to the dependency directory, so the result of `fetch` stays intact.
         let mounts = vec![
             read_only("workspace", "/workspace"),
             json!({ "name": "workspace", "mountPath": "/workspace/deps", "subPath": "deps" }),
@@ -202,22 +202,24 @@ fn install(function: &ResolvedFunction, settings: &Settings, has_fetch: bool, co
         (["sh", "/workspace/install.sh"].map(str::to_owned).to_vec(), mounts)
     } else {
         let script = literal(&install::check_inline(function.runtime));
-        (["sh", "-c", &script, "check", "/sources", "/tmp"].map(str::to_owned).to_vec(), code_mounts)
+        let mut mounts = vec![mount("workspace", "/workspace")];
+        mounts.extend(code_mounts);
+        (["sh", "-c", &script, "check", "/sources", "/tmp", "/workspace"].map(str::to_owned).to_vec(), mounts)
     };
     let mut install = container(INSTALL, image, command, &[], mounts, function);
     if is_tagged(function) {
-        // A node may have an older image under that tag than the one that `push` finds.
+        // The node may have cached an older image of the tag than the one that `push` uses.
         install["imagePullPolicy"] = "Always".into();
     }
     install
 }
 
-/// Whether nothing has to be fetched from elsewhere, and nothing installed.
+/// Whether the source is inline and has no dependencies.
 fn is_plain(function: &ResolvedFunction) -> bool {
     matches!(&function.code, Code::Inline { dependencies, .. } if install::needs_nothing(function.runtime, dependencies))
 }
 
-/// The container that fetches the source, with the agent's proxies.
+/// Returns the container that fetches the source. It has the agent's proxy settings.
 pub(super) fn fetch(function: &ResolvedFunction, settings: &Settings, args: &[String], mounts: Vec<Value>) -> Value {
     let mut fetch = container(FETCH, &settings.builder_image, program("fetch"), args, mounts, function);
     for (name, value) in &settings.proxies {
@@ -228,7 +230,7 @@ pub(super) fn fetch(function: &ResolvedFunction, settings: &Settings, args: &[St
     fetch
 }
 
-/// The volumes with the source, or with the Secrets for it, and their mounts.
+/// Returns the volumes with the source or its Secrets, and their mounts.
 pub(super) fn code(from: Origin<'_>) -> (Vec<Value>, Vec<Value>) {
     match from {
         Origin::ConfigMap(name) => {
@@ -251,12 +253,12 @@ fn program(step: &str) -> Vec<String> {
     ["mainstay", "build", step].map(str::to_owned).to_vec()
 }
 
-/// Each option and its value are one argument, so that a value cannot be mistaken for an option.
+/// Joins each option and its value into one argument, so that a value cannot be read as an option.
 pub(super) fn fetch_args(function: &ResolvedFunction, build: &Build<'_>, settings: &Settings) -> Vec<String> {
     let mut args = vec![
         format!("--runtime={}", function.runtime.name),
         "--workspace=/workspace".to_owned(),
-        // Dependencies installed on another base image are different.
+        // Another base image may produce other dependencies.
         format!("--base={}", function.base),
         format!("--platform={}", settings.platform),
     ];
@@ -264,7 +266,7 @@ pub(super) fn fetch_args(function: &ResolvedFunction, build: &Build<'_>, setting
         Origin::ConfigMap(_) => args.push("--inline=/sources".to_owned()),
         Origin::Git { url, commit, tree, auth, proxy, known_hosts, submodules, lfs } => {
             args.extend([format!("--url={url}"), format!("--commit={commit}"), format!("--tree={tree}")]);
-            // The agent has read it, so it may read repositories of its own machine.
+            // The agent accepted this local repository, so the build may read it too.
             args.extend(url.starts_with("file://").then(|| "--allow-local".to_owned()));
             if let Code::Git { reference, base_dir, .. } = &function.code {
                 args.extend([format!("--reference={reference}"), format!("--base-dir={base_dir}")]);
@@ -290,8 +292,8 @@ pub(super) fn fetch_args(function: &ResolvedFunction, build: &Build<'_>, setting
     args
 }
 
-/// The image whose dependencies may be reused. Under a tag they may have been installed on another base image, and Kaniko has a
-/// cache of its own.
+/// Returns the image whose dependencies may be reused. Under a base image tag, they may come from another base image.
+/// Kaniko has its own cache.
 fn previous<'a>(function: &ResolvedFunction, build: &Build<'a>, settings: &Settings) -> Option<Previous<'a>> {
     build.previous.filter(|_| !is_tagged(function) && settings.builder == Builder::Own)
 }
@@ -311,21 +313,21 @@ fn push_args(function: &ResolvedFunction, build: &Build<'_>, settings: &Settings
     ];
     args.extend(settings.base_ca.as_ref().map(|_| format!("--base-ca={BASE_CA_DIR}/{BASE_CA_FILE}")));
     args.extend(previous(function, build, settings).map(|previous| format!("--previous={}", previous.image)));
-    // Layers of a base image that a user has named may be private.
+    // Layers of a base image from the Function's spec may be private.
     args.extend((!function.has_own_base).then(|| "--share-base".to_owned()));
     args
 }
 
-/// The volume with the CA bundle of the registries of base images. Without the Secret a build begins all the same: base images of
-/// other registries need none.
+/// Returns the volume with the CA bundle for registries of base images. The Secret is optional, because other
+/// registries need no bundle.
 pub(super) fn base_ca(settings: &Settings) -> Option<Value> {
     let SecretKey { secret, key } = settings.base_ca.as_ref()?;
     let items = json!([{ "key": key, "path": BASE_CA_FILE }]);
     Some(json!({ "name": BASE_CA, "secret": { "secretName": secret, "items": items, "optional": true } }))
 }
 
-/// All three containers have the build's resources: init containers run one after the other, so the pod needs no more
-/// than one.
+/// Returns a container with the build's resources. Init containers run one after the other, so the pod needs the
+/// resources of one container only.
 pub(super) fn container(
     name: &str,
     image: &str,

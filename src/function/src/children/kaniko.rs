@@ -1,12 +1,12 @@
-//! The pod of a build by Kaniko: `fetch` writes the build context, `check` parses the handler, `executor` builds and pushes.
+//! The pod of a build by Kaniko: `fetch` writes the build context, `check` checks the handler, `executor` builds and
+//! pushes.
 //!
-//! Kaniko runs the commands of the Dockerfile in its own container, beside the login for the registry. They run as another user
-//! than the one who may read that, and what they are made of is mounted read-only.
+//! Kaniko runs the Dockerfile's commands in its own container, beside the registry's login. They run as a user who
+//! cannot read the login, and their inputs are mounted read-only.
 //!
-//! Invariant: the executor is the only container with more rights than Pod Security `restricted` allows, and it has only those
-//! that `baseline` allows.
-//! Invariant: no certificate goes unchecked, and plain HTTP is spoken only where our own builder speaks it, unless the operator's
-//! arguments name such a registry.
+//! Invariant: only the executor needs more permissions than Pod Security `restricted` allows. `baseline` allows them.
+//! Invariant: every certificate is verified, and plain HTTP is used only where our own builder uses it, unless the
+//! operator's arguments name such a registry.
 
 use serde_json::{Value, json};
 
@@ -17,10 +17,10 @@ use crate::{ResolvedFunction, Settings};
 
 /// Directory of Docker's configuration.
 const DOCKER_CONFIG: &str = "/docker/.docker/";
-/// Directory with the certificate of the registry's authority.
+/// Directory with the registry's CA certificate.
 const AUTHORITY: &str = "/registry-authority";
 
-/// The pod's specification.
+/// Returns the specification of the pod.
 pub(super) fn pod(function: &ResolvedFunction, build: &Build<'_>, settings: &Settings, image: &str) -> Value {
     let (source, code_mounts) = job::code(build.from);
     let mut mounts = vec![mount("workspace", "/workspace")];
@@ -62,7 +62,7 @@ fn volumes(build: &Build<'_>, settings: &Settings) -> Vec<Value> {
             "secret": {
                 "secretName": build.registry_secret,
                 "items": keys(".dockerconfigjson", ".docker/config.json"),
-                // Readable by root, who code from packages is not. Without an `fsGroup`, which would let it read.
+                // Root can read it, code from packages cannot. An `fsGroup` would make it readable for that code.
                 "defaultMode": 0o400,
                 "optional": true
             }
@@ -84,7 +84,7 @@ fn executor(function: &ResolvedFunction, build: &Build<'_>, settings: &Settings,
     let mut mounts = vec![
         read_only("workspace", "/workspace"),
         read_only("credentials", "/docker"),
-        // Where the script of `install` reads it in our own builds. It is a mount, so it is in no layer.
+        // The path from which the install script reads it in our own builds. A mount is not part of a layer.
         read_only("package-registry", "/package-registry"),
     ];
     if build.transport == Transport::OwnAuthority {
@@ -102,7 +102,7 @@ fn executor(function: &ResolvedFunction, build: &Build<'_>, settings: &Settings,
     executor
 }
 
-/// Those that the operator chooses, then those of this build.
+/// Returns the operator's arguments, followed by those of this build.
 fn args(function: &ResolvedFunction, build: &Build<'_>, settings: &Settings) -> Vec<String> {
     let mut args = settings.executor_args.clone();
     args.extend([

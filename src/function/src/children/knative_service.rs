@@ -1,9 +1,9 @@
 //! The Knative Service that runs a Function's image, instead of a Deployment, a Service and an autoscaler.
 //!
-//! It has what Kyma's Functions had on Knative, and what Pod Security `restricted` wants. There are no probes and no ports: Knative
-//! adds its own. `spec.traffic` is never ours.
+//! It has the fields that Kyma's Functions had on Knative, and those that Pod Security `restricted` requires. Probes
+//! and ports are missing, because Knative adds its own. The agent does not own `spec.traffic`.
 //!
-//! Invariant: a Function is never published: of the two labels that say so, each is ignored by some releases of Knative.
+//! Invariant: a Function is never public. Two labels ensure this, because some releases of Knative ignore one of them.
 
 use std::collections::BTreeMap;
 
@@ -17,15 +17,15 @@ use mainstay_api::names;
 
 /// Name of the container that runs the code.
 const CONTAINER: &str = "lambda";
-/// Labels by which a Knative Service has no address outside of the cluster: until Knative 0.20, and from 0.18 on.
+/// Labels that make a Knative Service cluster-local: until Knative 0.20, and from 0.18 on.
 const VISIBILITY: [&str; 2] = ["serving.knative.dev/visibility", "networking.knative.dev/visibility"];
 const CLUSTER_LOCAL: &str = "cluster-local";
-/// Set once nothing of ours has the address any more. Knative looks again at a Knative Service that has changed, and only rarely
-/// at one that could not be served because another object had its name.
+/// Annotation that is set once no Service of ours has the address. The change makes Knative reconcile a Knative Service
+/// that failed because of the name conflict. Otherwise Knative would retry only rarely.
 const ADDRESS: &str = "mainstay.dev/address";
 
-/// The Knative Service. `image` is pulled as given, `repository:tag@sha256:…`, with the Secret `pull_secret`; the digest keeps
-/// Knative from asking the registry. `has_address`: whether no Service of ours has its name.
+/// Returns the Knative Service. `image` is `repository:tag@sha256:…`, and `pull_secret` the Secret for pulling it. With
+/// the digest, Knative sends no request to the registry. `has_address`: whether no Service of ours has its name.
 pub(crate) fn build(
     function: &ResolvedFunction,
     image: &str,
@@ -60,9 +60,9 @@ pub(crate) fn build(
         pod["serviceAccountName"] = account.as_str().into();
     }
     let (min, max) = (function.replicas.set.unwrap_or(function.replicas.min), function.replicas.max);
-    // To Knative, 0 is no limit.
+    // In Knative, 0 means no limit.
     let max = function.replicas.set.unwrap_or(max).max(min).max(1);
-    // The spelling that every release understands.
+    // All releases support this spelling.
     let mut annotations = json!({
         "autoscaling.knative.dev/minScale": min.to_string(),
         "autoscaling.knative.dev/maxScale": max.to_string()
@@ -72,7 +72,7 @@ pub(crate) fn build(
             annotations[key] = value.as_str().into();
         }
     }
-    // Another value is a new Revision: pods read Secrets only once.
+    // Pods read Secrets only at their start, so a change of the digest creates a new Revision.
     if let Some(digest) = &function.secrets_digest {
         annotations[names::SECRETS_DIGEST] = digest.as_str().into();
     }
@@ -84,17 +84,18 @@ pub(crate) fn build(
     })
 }
 
-/// Those of the serving pods, without the one by which our own Service would find them, past Knative's proxy.
+/// Returns the labels of the serving pods without the one that our own Service selects. It would bypass Knative's
+/// proxy.
 fn labels(function: &ResolvedFunction) -> BTreeMap<&String, &String> {
     function.pod_labels.iter().filter(|(key, _)| *key != names::RESOURCE).collect()
 }
 
-/// Knative has no security context of pods: all of it is the container's.
+/// Returns the container's security context. Knative does not support the pod's.
 fn security() -> Value {
     let mut security = container_security();
     security["seccompProfile"] = json!({ "type": "RuntimeDefault" });
     if let Some(fields) = security.as_object_mut() {
-        // Knative knows no such field.
+        // Knative does not support this field.
         fields.remove("privileged");
     }
     security

@@ -1,9 +1,11 @@
-//! Builders of a Function's children, one file for each kind: objects ready for server-side apply.
+//! Builders of a Function's children, one file per kind. They return objects for server-side apply.
 //!
-//! Invariant: building cannot fail, and equal inputs give equal objects; they contain only fields that we own.
-//! Invariant: every pod satisfies Pod Security `restricted`, except that of a build by Kaniko, which satisfies `baseline`.
+//! Invariant: building cannot fail, and equal inputs give equal objects. Objects contain only fields that the agent
+//! owns.
+//! Invariant: every pod satisfies Pod Security `restricted`, except that of a build by Kaniko, which satisfies
+//! `baseline`.
 //!
-//! Deliberately absent: when a child is written. The stage table decides that.
+//! Not here: when a child is written; the stage table decides that.
 
 pub mod autoscaler;
 pub mod build_job;
@@ -23,22 +25,22 @@ use super::ResolvedFunction;
 
 pub use reserved::reserved;
 
-/// Port on which the runtime server listens in its pod.
+/// Port of the runtime server in its pod.
 pub const PORT: u16 = 8080;
-/// Maximum length of a child's name: it becomes a label value.
+/// Maximum length of a child's name, because it becomes a label value.
 const MAX_NAME: usize = 63;
-/// Length and alphabet of the suffix, the same as of names that the API generates: no vowels, so that no words appear,
-/// and no ambiguous characters.
+/// Length and alphabet of the suffix. They are those of generated names in Kubernetes: without vowels, so that no words
+/// appear, and without ambiguous characters.
 const SUFFIX: usize = 5;
 const ALPHABET: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
 
-/// Name of a Function's ConfigMap, Deployment and autoscaler: `{function}-{5 characters}`, stable for the life of the
-/// Function.
+/// Returns the name of a Function's ConfigMap, Deployment and autoscaler: `{function}-{5 characters}`. It is stable for
+/// the lifetime of the Function.
 pub fn name(function: &ResolvedFunction) -> String {
     named(&function.name, "", &[&function.uid])
 }
 
-/// `{function}{middle}-{5 characters}`, with the Function's name cut to fit.
+/// Returns `{function}{middle}-{5 characters}`, with the Function's name cut to fit.
 fn named(function: &str, middle: &str, parts: &[&str]) -> String {
     let mut hash = Sha256::new();
     for part in parts {
@@ -53,7 +55,7 @@ fn named(function: &str, middle: &str, parts: &[&str]) -> String {
     format!("{prefix}{middle}-{suffix}")
 }
 
-/// The metadata of every child.
+/// Returns the metadata of a child.
 fn metadata(function: &ResolvedFunction, name: &str) -> Value {
     json!({
         "name": name,

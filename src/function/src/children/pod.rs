@@ -1,13 +1,13 @@
-//! Fields that all pods of Functions and builds have in common.
+//! Fields that all pods of Functions and builds share.
 //!
-//! The security fields are those of Pod Security `restricted`, and a read-only root file system.
+//! The security fields are those of Pod Security `restricted`, plus a read-only root file system.
 
 use serde_json::{Value, json};
 
 /// User and group of every process.
 const USER: i64 = 1000;
 
-/// Pod security context: non-root, one user, the default seccomp profile.
+/// Returns the pod's security context: non-root, one user, the default seccomp profile.
 pub(super) fn security() -> Value {
     json!({
         "runAsNonRoot": true,
@@ -18,7 +18,7 @@ pub(super) fn security() -> Value {
     })
 }
 
-/// Container security context: no privileges, no capabilities, only volumes are writable.
+/// Returns the container's security context: no privileges, no capabilities, only volumes are writable.
 pub(super) fn container_security() -> Value {
     json!({
         "allowPrivilegeEscalation": false,
@@ -31,8 +31,8 @@ pub(super) fn container_security() -> Value {
     })
 }
 
-/// Container security context of Kaniko's executor: root, which unpacks the base image into its own root file system and hands
-/// files and programs to others; what Pod Security `baseline` allows, and nothing more than it needs.
+/// Returns the security context of Kaniko's executor: root with the capabilities that it needs, within Pod Security
+/// `baseline`. Kaniko unpacks the base image into its own root file system and changes users and file owners.
 pub(super) fn root_security() -> Value {
     json!({
         "allowPrivilegeEscalation": false,
@@ -45,7 +45,7 @@ pub(super) fn root_security() -> Value {
     })
 }
 
-/// Text for `command` and `args`, escaped so that the API does not expand `$(NAME)`.
+/// Escapes text for `command` and `args`, so that the API does not expand `$(NAME)`.
 pub(super) fn literal(text: &str) -> String {
     text.replace("$(", "$$(")
 }

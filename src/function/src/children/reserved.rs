@@ -1,7 +1,7 @@
-//! Which fields other clients may add to a Function's children, and which are removed.
+//! Which fields other clients may add to a Function's children, and which fields are removed.
 //!
-//! Only the Function may set what changes how the code runs or how it is called; such fields are removed, whoever wrote
-//! them. Everything else stays:
+//! Only the Function may set fields that change how the code runs or how it is called. Such fields of other clients are
+//! removed. All others stay:
 //!
 //! | child | removed | stays |
 //! |---|---|---|
@@ -11,10 +11,10 @@
 //! | Knative Service | | everything that is not ours, such as `spec.traffic`; the containers are ours as a whole |
 //! | autoscaler | | further metrics, and the scaling behaviour |
 //! | ConfigMap | | other keys, which builds do not read |
-//! | build Job | | nothing can be added: a Job cannot be changed once it is created |
+//! | build Job | | no fields can be added: a created Job is immutable |
 //!
-//! What admission injects into pods is not in the Deployment and is ignored. Fields that are ours, such as the image,
-//! are reverted by the rules of [`drift`](mainstay_engine::drift).
+//! Objects that admission injects into pods are not part of the Deployment and are ignored. Fields that the agent owns,
+//! such as the image, are reverted by [`drift`](mainstay_engine::drift).
 
 use crate::child_kind::ChildKind;
 use mainstay_engine::managed::Reserved;
@@ -33,7 +33,7 @@ const SERVICE: Reserved = Reserved {
     ],
 };
 
-/// The fields of a kind of children that only the Function may set.
+/// Returns the fields of a child kind that only the Function may set.
 pub fn reserved(of: ChildKind) -> Reserved {
     match of {
         ChildKind::Deployment => DEPLOYMENT,

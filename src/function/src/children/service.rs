@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::{PORT, metadata};
 use crate::ResolvedFunction;
 
-/// The Service, named like the Function.
+/// Returns the Service, which has the Function's name.
 pub fn build(function: &ResolvedFunction) -> Value {
     json!({
         "apiVersion": "v1",

@@ -1,30 +1,30 @@
-//! What the end of Kaniko's log means: the kind of failure, whether it may pass, and what to do.
+//! Classifies a failure from the end of Kaniko's log: the reason, whether to retry, and a hint.
 //!
-//! The log holds what packages print, too, so it decides words and delays only.
+//! Packages can write to the log too, so it determines only messages and delays.
 
 use mainstay_api::build::FailureReason;
 
-/// What a failed executor's log says.
+/// The meaning of a failed executor's log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Meaning {
     /// The kind of failure.
     pub reason: FailureReason,
-    /// What to do, where the log itself does not say.
+    /// How to fix it, if the log does not say so.
     pub hint: &'static str,
     /// Whether the same inputs may succeed later.
     pub retry: bool,
 }
 
-/// A failure that is told by words in the log, in lower case: one of the first, and one of the others.
+/// A failure, recognised by lower-case words in the log: one word of each list.
 struct Row(&'static [&'static str], &'static [&'static str], FailureReason, &'static str, bool);
 
-/// What ends the log; that a layer could not be pushed to the cache does not.
+/// Errors that end the log. A failed push to the cache does not end it.
 const PUSHING: &[&str] = &["error checking push permissions", "error pushing image"];
 const ANY: &[&str] = &[""];
 const REFUSED: &[&str] = &["unauthorized", "denied", "401 ", "403 ", "authentication required", "no basic auth"];
 const FULL: &[&str] = &["no space left on device", "enospc", "insufficient storage", "err:28"];
 
-/// The first that fits counts.
+/// The failures. The first match counts.
 const ROWS: &[Row] = &[
     Row(
         &["should only be run inside of a container"],
@@ -89,7 +89,7 @@ const ROWS: &[Row] = &[
     ),
 ];
 
-/// What it means; `None` if it is not known.
+/// Returns the meaning of a log; `None` if it is unknown.
 pub(crate) fn of_log(log: &str) -> Option<Meaning> {
     let log = log.to_lowercase();
     let has = |words: &[&str]| words.iter().any(|word| log.contains(word));
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_is_told_from_the_words_of_the_executor() {
+    fn a_failure_is_recognised_by_the_words_of_the_executor() {
         use FailureReason::{BaseImage, InstallFailed, Internal, Registry, RegistryAuthorization, TooLarge};
         let refused = "error checking push permissions -- make sure you entered the correct tag name, and that you are authenticated \
                        correctly, and try again: checking push permission for \"h.io/a:1\": POST https://h.io/v2/a/blobs/uploads/: \

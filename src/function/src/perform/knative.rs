@@ -1,7 +1,7 @@
-//! The steps that only Functions on Knative have: their address changes hands, and old Revisions go.
+//! Performs the steps of Functions on Knative: transfers of the address, and deletion of unused Revisions.
 //!
-//! Invariant: no request is sent for a Function that is not on its way and has no Revision that may go.
-//! Invariant: what follows from a Knative Service is read again before it is decided on: it is not watched.
+//! Invariant: no request is sent for a Function without a transfer and without unused Revisions.
+//! Invariant: objects of a Knative Service are read again before a decision, because they are not watched.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,11 +21,11 @@ use mainstay_engine::apply::Version;
 const VERSION: &str = "serving.knative.dev/v1";
 /// Label of a Revision with the name of its Knative Service.
 const SERVICE: &str = "serving.knative.dev/service";
-/// When Revisions are looked at again that changed while they were to be deleted, or whose owners were not ready.
+/// Delay after Revisions changed before their deletion, or while their owners are not ready.
 const AGAIN: Duration = Duration::from_secs(2);
-/// When a Route is looked for again that is not there. The Knative Service changes with it, as a rule.
+/// Delay while a Route is missing. The Knative Service usually changes earlier.
 const WITHOUT_ROUTE: Duration = Duration::from_secs(60);
-/// When a write that came too late is repeated.
+/// Delay after a write conflict.
 const SOON: Duration = Duration::from_millis(100);
 
 fn kind(name: &str, plural: &str) -> Arc<Kind> {
@@ -46,13 +46,13 @@ impl Performer<'_> {
         self.context.writer.cluster().get(kind, Some(self.namespace), name).await
     }
 
-    /// The Route of a Knative Service.
+    /// Reads the Route of a Knative Service.
     async fn route(&self, knative: &ChildIdentity) -> Result<Option<Value>, Error> {
         let route = self.read(&kind("Route", "routes"), &knative.name).await?;
         Ok(route.filter(|route| is_controlled_by(route, &Value::from(&*knative.uid))))
     }
 
-    /// Gives the Service of the Function's name to the Route of its Knative Service.
+    /// Gives the Service with the Function's name to the Route of its Knative Service.
     pub(super) async fn give_address(&self, knative: &ChildIdentity, outcome: &mut Outcome) -> Result<(), Error> {
         let services = ChildKind::Service.kind();
         let (writer, name) = (&self.context.writer, &*knative.name);
@@ -64,7 +64,7 @@ impl Performer<'_> {
         if holder(&live, self.uid) == Holder::Function
             && let Some(patch) = given_service(&live, &route)
         {
-            // Knative looks at the owner of both.
+            // Knative checks the owner of both.
             let endpoints = endpoints();
             if let Some(patch) = self.read(&endpoints, name).await?.and_then(|live| given_endpoints(&live, &route)) {
                 writer.cluster().patch_merge(&endpoints, Some(self.namespace), name, Part::Main, &patch).await?;
@@ -78,13 +78,13 @@ impl Performer<'_> {
                 written => drop(written?),
             }
         }
-        // Whoever else has it by now, it is ours no longer.
+        // The Function does not own it any more.
         self.context.cache.disown(ChildKind::Service, &live);
         Ok(())
     }
 
-    /// Takes the Service of the Function's name back from the Route of a Knative Service. Where it has to be deleted for that,
-    /// the Knative Service is.
+    /// Takes the Service with the Function's name back from the Route of a Knative Service. If it cannot be taken back,
+    /// deletes the Knative Service.
     pub(super) async fn take_address(
         &self,
         document: &Value,
@@ -121,7 +121,7 @@ impl Performer<'_> {
         Ok(())
     }
 
-    /// Keeps the Endpoints of this name from being deleted with the Route that they were given to.
+    /// Removes the Route as the owner of the Endpoints, so that they are not deleted with it.
     async fn release_endpoints(&self, name: &str, route: &str) -> Result<(), Error> {
         let (kind, cluster) = (endpoints(), self.context.writer.cluster());
         let live = self.read(&kind, name).await?;
@@ -132,17 +132,18 @@ impl Performer<'_> {
         Ok(())
     }
 
-    /// Whether the Route with this UID is of one of these Knative Services.
+    /// Whether the Route with this UID belongs to one of these Knative Services.
     async fn is_ours(&self, uid: &str, name: &str, knative: &[ChildIdentity]) -> Result<bool, Error> {
         let Some(of_name) = knative.iter().find(|identity| identity.name == name) else { return Ok(false) };
         Ok(self.route(of_name).await?.is_some_and(|route| route["metadata"]["uid"] == uid))
     }
 
-    /// Deletes the Revisions of a Knative Service that nothing needs.
+    /// Deletes the unused Revisions of a Knative Service.
     pub(super) async fn clean_up(&self, knative: &ChildIdentity, outcome: &mut Outcome) -> Result<(), Error> {
         let (revisions, name) = (kind("Revision", "revisions"), &*knative.name);
         let selection = Selection::labelled(SERVICE, name).within(self.namespace);
-        // Before what names them: one that is named after that has changed since, and is not deleted.
+        // Revisions are listed before the objects that reference them. A Revision referenced later has changed since
+        // then, and is not deleted.
         let listed: Vec<ObjectMeta> =
             self.context.writer.cluster().list_metadata(&revisions, selection).try_collect().await?;
         if listed.len() < 2 {

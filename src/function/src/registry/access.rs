@@ -1,4 +1,4 @@
-//! Access to a registry from the Secret of a build: scheme, login and certificates.
+//! Access to a registry, from the Secret of a build: scheme, login and certificates.
 
 use super::Address;
 use super::choice::{self, Problem, SecretData};
@@ -15,15 +15,15 @@ pub enum Scheme {
     Https,
 }
 
-/// How a registry is spoken to, and by what its certificate is checked.
+/// How a registry is accessed, and which CA its certificate needs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Transport {
     /// Plain HTTP.
     PlainHttp,
-    /// HTTPS with a certificate of a public authority.
+    /// HTTPS with a certificate of a public CA.
     #[default]
     PublicAuthority,
-    /// HTTPS with a certificate of an authority in `ca.crt`.
+    /// HTTPS with a certificate of a CA in `ca.crt`.
     OwnAuthority,
 }
 
@@ -34,16 +34,16 @@ pub struct Access {
     pub scheme: Scheme,
     /// User name and password; `None` for anonymous access.
     pub login: Option<Login>,
-    /// PEM of additional trusted certificates; empty for none.
+    /// Additional CA certificates in PEM format; empty for none.
     pub authorities: Vec<u8>,
 }
 
 impl Access {
-    /// Access to the registry that a Secret is about, where `image` is pushed.
+    /// Returns the access to the registry of `image`, from the Secret for that registry.
     ///
-    /// The login is that of `.dockerconfigjson`, or `username` and `password` when the Secret names this registry. `ca.crt` holds a private authority. Plain
-    /// HTTP is used for `isInternal: "true"` and on this machine, unless there is a `ca.crt` or the address of the
-    /// registry begins with `https://`.
+    /// The login comes from `.dockerconfigjson`, or from `username` and `password` if the Secret names this registry.
+    /// `ca.crt` contains a private CA. Plain HTTP is used with `isInternal: "true"` and on the local host, unless there
+    /// is a `ca.crt` or the registry's address begins with `https://`.
     pub fn own(data: &SecretData, image: &ImageRef) -> Result<Self, Problem> {
         let authorities = data.get("ca.crt").map(|pem| pem.0.clone()).unwrap_or_default();
         let address = ["registryAddress", "pushRegAddr"].iter().find_map(|key| choice::text(data, key));
@@ -65,7 +65,7 @@ impl Access {
         Ok(Self { scheme, login, authorities })
     }
 
-    /// How the registry is spoken to.
+    /// Returns how the registry is accessed.
     pub fn transport(&self) -> Transport {
         match self.scheme {
             Scheme::Http => Transport::PlainHttp,
@@ -74,9 +74,9 @@ impl Access {
         }
     }
 
-    /// Access to another registry, that of a base image: only a login for exactly its host is used. `ca.crt` and `isInternal` hold
-    /// for it, too, the latter if the Secret names its host. `bundle` has further authorities, in PEM; it makes no internal registry
-    /// speak HTTPS.
+    /// Returns the access to the registry of a base image. Only a login for exactly its host is used. `ca.crt` applies
+    /// here too, and `isInternal` if the Secret names its host. `bundle` contains further CAs in PEM format. It does
+    /// not switch an internal registry to HTTPS.
     pub fn foreign(data: &SecretData, image: &ImageRef, bundle: &[u8]) -> Self {
         let mut authorities = data.get("ca.crt").map(|pem| pem.0.clone()).unwrap_or_default();
         let is_plain = authorities.is_empty()
@@ -84,7 +84,7 @@ impl Access {
                 || choice::is_internal(data) && is_named(data, image));
         let scheme = if is_plain { Scheme::Http } else { Scheme::Https };
         if !authorities.is_empty() && !bundle.is_empty() {
-            // A file may end without a line end.
+            // The file may lack a newline at the end.
             authorities.push(b'\n');
         }
         authorities.extend_from_slice(bundle);
@@ -96,7 +96,7 @@ fn listed(data: &SecretData, image: &ImageRef) -> Option<Login> {
     docker_config::login(&data.get(".dockerconfigjson")?.0, image)
 }
 
-/// `username` and `password` if the Secret is about the image's registry.
+/// Returns `username` and `password` if the Secret names the image's registry.
 fn given(data: &SecretData, image: &ImageRef) -> Option<Login> {
     if !is_named(data, image) {
         return None;
@@ -113,7 +113,7 @@ fn is_named(data: &SecretData, image: &ImageRef) -> bool {
     addresses.any(|address| address.host() == image.registry)
 }
 
-/// Whether a host with or without a port is this machine.
+/// Whether a host with or without a port is the local host.
 pub(super) fn is_loopback(host: &str) -> bool {
     let name = match host.strip_prefix('[') {
         Some(rest) => rest.split(']').next().unwrap_or_default(),

@@ -1,4 +1,4 @@
-//! A registry address from a Secret becomes a prefix of image names.
+//! Parses a registry address from a Secret into a prefix of image names.
 
 use std::fmt;
 
@@ -16,15 +16,15 @@ pub struct Address {
 }
 
 impl Address {
-    /// Reads an address. A scheme and slashes at the end are tolerated; an address without a host, such as `user`, is
-    /// one on Docker Hub.
+    /// Parses an address. Ignores a scheme and trailing slashes. An address without a host, such as `user`, is on
+    /// Docker Hub.
     pub fn parse(text: &str) -> Result<Self, ParseImageRefError> {
         let text = text.trim();
         let text = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://")).unwrap_or(text);
         let text = text.trim_end_matches('/');
         let (host, path) = text.split_once('/').unwrap_or((text, ""));
         let (host, path) = if image_ref::names_host(host) { (host, path) } else { (DOCKER_HUB, text) };
-        // Docker's configuration names Docker Hub like this.
+        // Docker's configuration uses these names for Docker Hub.
         let (host, path) = match (host, path) {
             ("index.docker.io" | "registry-1.docker.io", "v1" | "v2") => (DOCKER_HUB, ""),
             ("index.docker.io" | "registry-1.docker.io", path) => (DOCKER_HUB, path),
@@ -39,36 +39,36 @@ impl Address {
         Ok(Self { host: host.to_owned(), path: path.to_owned() })
     }
 
-    /// Host and port.
+    /// Returns host and port.
     pub(crate) fn host(&self) -> &str {
         &self.host
     }
 
-    /// The image of a Function, in its repository ([`image_name`]).
+    /// Returns the image of a Function in its repository ([`image_name`]).
     ///
     /// # Errors
-    /// The address, a name or the tag is none of an image.
+    /// Fails if the address, a name or the tag is not valid in an image reference.
     pub fn image(&self, namespace: &str, function: &str, tag: &str) -> Result<ImageRef, ParseImageRefError> {
         format!("{self}/{}:{tag}", image_name(namespace, function)).parse()
     }
 }
 
-/// The last part of the name of a Function's repository. It is the one that Kyma gives it, `NAMESPACE-FUNCTION`, unless the
-/// namespace contains a hyphen: then it is `NAMESPACE_FUNCTION`.
+/// Returns the last segment of a Function's repository: `NAMESPACE-FUNCTION` as in Kyma, or `NAMESPACE_FUNCTION` if the
+/// namespace contains a hyphen.
 ///
-/// Invariant: no two Functions share a repository. No namespace and no Function has an underscore in its name, so a repository
-/// with one is divided there, and any other one at its first hyphen.
+/// Invariant: no two Functions share a repository. Names of namespaces and Functions contain no underscore. So the
+/// namespace ends at the underscore, or at the first hyphen if there is none.
 pub(crate) fn image_name(namespace: &str, function: &str) -> String {
     let separator = if namespace.contains('-') { '_' } else { '-' };
     format!("{namespace}{separator}{function}")
 }
 
-/// The repository in which builds of all namespaces share the layers of base images, in the registry of the cluster. It is no
-/// Function's.
+/// The repository of the in-cluster registry in which builds of all namespaces share layers of base images. It belongs
+/// to no Function.
 pub(crate) const SHARED_LAYERS: &str = "mainstay/base-layers";
 
-/// The namespace whose Function has this repository in a registry without a path, or one below it, such as Kaniko's cache; `None`
-/// if it is no Function's.
+/// Returns the namespace of the Function that owns this repository or one below it, such as Kaniko's cache. The
+/// registry has no path prefix. Returns `None` for other repositories.
 pub(super) fn owner(repository: &str) -> Option<&str> {
     let name = repository.split('/').next().unwrap_or_default();
     let divided = name.split_once('_').or_else(|| name.split_once('-'));
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_separator_in_its_first_part_is_no_functions() {
+    fn a_repository_without_a_separator_belongs_to_no_function() {
         for (repository, expected) in [
             ("team-fn", Some("team")),
             ("team-a-fn", Some("team")),

@@ -1,6 +1,6 @@
 //! Chooses the registry of a namespace from its Secrets: the addresses for pushing and pulling.
 //!
-//! Deliberately absent: credentials. The agent never connects to a registry; builds and nodes have the Secret.
+//! Not here: credentials. The agent does not connect to the registry; builds and nodes use the Secret.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,7 +11,7 @@ use super::Address;
 use super::guard::LOGINS;
 use mainstay_api::names::{DEFAULT_REGISTRY_SECRET, EXTERNAL_REGISTRY_SECRET, PER_NAMESPACE};
 
-/// `data` of a Secret.
+/// The `data` of a Secret.
 pub type SecretData = BTreeMap<String, ByteString>;
 
 /// The registry of a namespace.
@@ -25,12 +25,12 @@ pub struct Registry {
     pub pull: Address,
 }
 
-/// Why there is no registry, and what to do.
+/// Why there is no registry, and how to fix it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// The problem; names keys, never values.
+    /// The problem. It may name keys, but no values.
     pub what: String,
-    /// What to do about it.
+    /// How to fix it.
     pub hint: String,
 }
 
@@ -40,12 +40,12 @@ impl fmt::Display for Problem {
     }
 }
 
-/// Chooses the registry: the user's Secret takes precedence over the default one.
+/// Chooses the registry. The user's Secret takes precedence over the default one.
 ///
 /// `external` and `default` are the data of `serverless-registry-config` and `serverless-registry-config-default`;
-/// `None` if the Secret does not exist. In the default one, `isInternal: "true"` distinguishes the address for pushing
-/// (`registryAddress`) from that for pulling (`serverAddress`); their newer names `pushRegAddr` and `pullRegAddr` are
-/// supported. A Secret that exists but is invalid is a problem; the other one is not used instead.
+/// `None` if the Secret does not exist. With `isInternal: "true"`, the default Secret has separate addresses for
+/// pushing (`registryAddress` or `pushRegAddr`) and pulling (`serverAddress` or `pullRegAddr`). An invalid Secret is a
+/// problem; the other one does not replace it.
 pub fn choose(external: Option<&SecretData>, default: Option<&SecretData>) -> Result<Registry, Problem> {
     if let Some(data) = external {
         let push = address(EXTERNAL_REGISTRY_SECRET, data, &["registryAddress"])?;
@@ -76,12 +76,12 @@ pub(super) fn is_internal(data: &SecretData) -> bool {
     text(data, "isInternal").is_some_and(|text| text == "true")
 }
 
-/// Whether the login is for the repositories of its namespace only.
+/// Whether the login is limited to the repositories of its namespace.
 pub(crate) fn is_of_namespace(data: &SecretData) -> bool {
     text(data, LOGINS).is_some_and(|text| text == PER_NAMESPACE)
 }
 
-/// A value as text, without the line break that `echo` leaves.
+/// Returns a value as text, without the newline that `echo` adds.
 pub(super) fn text<'a>(data: &'a SecretData, key: &str) -> Option<&'a str> {
     data.get(key).and_then(|value| std::str::from_utf8(&value.0).ok()).map(str::trim)
 }

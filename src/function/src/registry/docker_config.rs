@@ -34,28 +34,28 @@ struct Entry {
     password: String,
 }
 
-/// The file for one registry, in the form that Kyma's webhook writes.
+/// Returns the file for one registry, in the format of Kyma's webhook.
 pub fn docker_config(server: &str, login: &Login) -> String {
     docker_config_of([server], login)
 }
 
-/// The file for a registry that has several addresses.
+/// Returns the file for a registry with several addresses.
 pub(super) fn docker_config_of<'a>(servers: impl IntoIterator<Item = &'a str>, login: &Login) -> String {
     let auth = BASE64_STANDARD.encode(format!("{}:{}", login.username, login.password.expose()));
     let auths: BTreeMap<&str, Value> = servers.into_iter().map(|server| (server, json!({"auth": auth}))).collect();
     json!({"auths": auths}).to_string()
 }
 
-/// The login for an image: the entry with its host and the longest path that is a prefix of its name.
+/// Returns the login for an image: the entry with its host and the longest matching path prefix.
 ///
-/// Unreadable entries are skipped; an unreadable file has no login.
+/// Invalid entries are skipped. An invalid file has no login.
 pub fn login(file: &[u8], image: &ImageRef) -> Option<Login> {
     let file: File = serde_json::from_slice(file).ok()?;
     let fits = |(key, entry): (&String, &Entry)| Some((path_for(key, image)?, entry.login()?));
     file.auths.iter().filter_map(fits).max_by_key(|(path, _)| *path).map(|(_, login)| login)
 }
 
-/// Length of the path of a key that matches the image.
+/// Returns the length of a key's path if the key matches the image.
 fn path_for(key: &str, image: &ImageRef) -> Option<usize> {
     let key = key.split_once("://").map_or(key, |(_, rest)| rest).trim_end_matches('/');
     let (host, path) = key.split_once('/').unwrap_or((key, ""));
@@ -65,7 +65,7 @@ fn path_for(key: &str, image: &ImageRef) -> Option<usize> {
     (whole && canonical(host) == canonical(&image.registry)).then_some(path.len())
 }
 
-/// The canonical name of Docker Hub.
+/// Returns the canonical name of Docker Hub.
 fn canonical(host: &str) -> &str {
     if matches!(host, "index.docker.io" | "registry-1.docker.io") { "docker.io" } else { host }
 }

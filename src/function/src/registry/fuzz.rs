@@ -1,16 +1,16 @@
-//! Readers of hostile input, for a fuzzer: each takes any bytes, ends soon, does not panic, and keeps its promise.
+//! Fuzz targets for untrusted input. Each accepts any bytes, ends soon, does not panic, and checks its invariants.
 
 use super::client::fuzz::{answer, asked, token};
 use super::{ImageRef, login};
 
-/// What a registry answers: headers in lines, or a body of its token server. What it wants has an address that is an address.
+/// Parses a registry's response: header lines, or the body of its token server.
 pub fn registry_answer(bytes: &[u8]) {
     asked(&String::from_utf8_lossy(bytes));
     token(bytes);
     answer(bytes);
 }
 
-/// A `.dockerconfigjson`: nobody sees the password of a login.
+/// Parses a `.dockerconfigjson`. The password of a login must not be shown.
 pub fn docker_config(bytes: &[u8]) {
     for image in ["registry.example.com:5000/shop/web:1", "docker.io/library/web", "localhost/a"] {
         let Ok(image) = image.parse::<ImageRef>() else { continue };

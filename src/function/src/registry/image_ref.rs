@@ -1,6 +1,6 @@
 //! Parses image references.
 //!
-//! Invariant: an [`ImageRef`] can be used in a URL as it is.
+//! Invariant: an [`ImageRef`] is valid in a URL without encoding.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,7 +8,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-/// The default host of references, as in every client.
+/// The default host of references.
 const DOCKER_HUB: &str = "docker.io";
 const MAX_REPOSITORY: usize = 255;
 const MAX_TAG: usize = 128;
@@ -19,22 +19,22 @@ const MAX_TAG: usize = 128;
 pub struct Digest(String);
 
 impl Digest {
-    /// The digest of bytes.
+    /// Returns the digest of bytes.
     pub fn of(bytes: &[u8]) -> Self {
         Self::finished(Sha256::new_with_prefix(bytes))
     }
 
-    /// The digest of a hasher's input.
+    /// Returns the digest of a hasher's input.
     pub fn finished(hasher: Sha256) -> Self {
         Self(format!("sha256:{}", hex::encode(hasher.finalize())))
     }
 
-    /// With the algorithm.
+    /// Returns the digest with the algorithm.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// Without the algorithm.
+    /// Returns the hexadecimal digits without the algorithm.
     pub fn hex(&self) -> &str {
         &self.0["sha256:".len()..]
     }
@@ -73,16 +73,16 @@ impl From<Digest> for String {
 /// Why a text is not an image reference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ParseImageRefError {
-    /// The host or its port.
+    /// The host or port is invalid.
     #[error("the registry is not HOST or HOST:PORT")]
     Host,
-    /// The name of the repository.
+    /// The name of the repository is invalid.
     #[error("the repository is not lower-case letters and digits with single separators, at most 255 in all")]
     Repository,
-    /// The tag.
+    /// The tag is invalid.
     #[error("the tag is not up to 128 letters, digits, `_`, `.` and `-`")]
     Tag,
-    /// The digest.
+    /// The digest is invalid.
     #[error("the digest is not `sha256:` and 64 lower-case hexadecimal digits")]
     Digest,
 }
@@ -101,13 +101,13 @@ pub struct ImageRef {
 }
 
 impl ImageRef {
-    /// This image, pinned to a digest.
+    /// Returns this image pinned to a digest.
     #[must_use]
     pub fn at(&self, digest: Digest) -> Self {
         Self { digest: Some(digest), ..self.clone() }
     }
 
-    /// The reference in manifest requests: the digest, the tag, or `latest`.
+    /// Returns the reference for manifest requests: the digest, the tag, or `latest`.
     pub fn reference(&self) -> &str {
         let tag = || self.tag.as_deref().unwrap_or("latest");
         self.digest.as_ref().map_or_else(tag, Digest::as_str)
@@ -158,12 +158,12 @@ impl FromStr for ImageRef {
     }
 }
 
-/// Whether the first part of a reference is a host, by the usual rule: it contains a dot or a colon, or is `localhost`.
+/// Whether the first part of a reference is a host: it contains a dot or a colon, or is `localhost`.
 pub(super) fn names_host(part: &str) -> bool {
     part.contains(['.', ':']) || part == "localhost"
 }
 
-/// `HOST` or `HOST:PORT`, an IPv6 address in brackets.
+/// Whether a text is `HOST` or `HOST:PORT`. An IPv6 address has brackets.
 pub(super) fn is_host(text: &str) -> bool {
     let (host, port) = match text.strip_prefix('[') {
         Some(rest) => match rest.split_once(']') {
@@ -188,7 +188,7 @@ fn is_tag(tag: &str) -> bool {
     first && tag.len() <= MAX_TAG && tag.bytes().all(inside)
 }
 
-/// Parts of `[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*`, joined by slashes.
+/// Whether a name matches `PART(/PART)*`, where `PART` is `[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*`.
 pub(super) fn is_repository(name: &str) -> bool {
     !name.is_empty() && name.len() <= MAX_REPOSITORY && name.split('/').all(is_part)
 }

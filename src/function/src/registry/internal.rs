@@ -1,10 +1,10 @@
-//! The registry in the cluster that `mainstay install` brings: its login, and the Secret that builds and nodes have it from.
+//! The in-cluster registry of `mainstay install`: its login, and the Secret with that login for builds and nodes.
 //!
-//! A Secret of the agent's namespace asks for a login by its label (`api::names::GENERATE`). It names the addresses in
-//! annotations, and holds `username`, `password` and, where each namespace gets a login of its own, their key.
+//! A Secret in the agent's namespace requests a login by its label (`api::names::GENERATE`). Its annotations contain
+//! the addresses, its data `username`, `password` and, with one login per namespace, the key for these logins.
 //!
-//! Invariant: a login or a key that is there is kept: whoever stored one has chosen it.
-//! Invariant: no password is in a problem.
+//! Invariant: an existing login or key is kept, because a user may have chosen it.
+//! Invariant: no problem text contains a password.
 
 use std::collections::BTreeMap;
 
@@ -23,28 +23,28 @@ use mainstay_object::Secret;
 
 const USERNAME: &str = "username";
 const PASSWORD: &str = "password";
-/// Characters of a user name and a password, as many as Kyma's have, and of the key of the logins of namespaces.
+/// Characters of a user name and a password, as in Kyma, and of the key for logins of namespaces.
 const LENGTHS: [usize; 3] = [20, 40, 43];
-/// Random bytes that a login and a key are made of.
+/// Number of random bytes for a login and a key.
 pub const SEED_BYTES: usize = LENGTHS[0] + LENGTHS[1] + LENGTHS[2];
 
-/// What a Secret says that asks for a login.
+/// The contents of a Secret that requests a login.
 #[derive(Debug, PartialEq, Eq)]
 pub struct InternalRegistry {
     /// The address for builds.
     push: Address,
-    /// Whether builds reach it over TLS.
+    /// Whether builds use TLS.
     is_tls: bool,
     /// The address for nodes.
     pull: Address,
     login: Option<Login>,
-    /// Whether each namespace gets a login of its own.
+    /// Whether each namespace gets its own login.
     is_per_namespace: bool,
     namespace_key: Option<Secret<String>>,
 }
 
 impl InternalRegistry {
-    /// Reads the Secret that asks.
+    /// Parses the Secret.
     pub fn read(secret: &Value) -> Result<Self, Problem> {
         let data: SecretData = match &secret["data"] {
             Value::Null => BTreeMap::new(),
@@ -80,7 +80,7 @@ impl InternalRegistry {
         Ok(Self { push, is_tls, pull, login, is_per_namespace, namespace_key })
     }
 
-    /// The names for its certificate, of which builds and nodes use one each; `None` if it is asked for over plain HTTP.
+    /// Returns the host names for its certificate, one for builds and one for nodes; `None` with plain HTTP.
     pub fn names(&self) -> Option<Vec<String>> {
         let name = |address: &Address| {
             let host = address.host();
@@ -94,8 +94,8 @@ impl InternalRegistry {
         self.is_tls.then_some(names)
     }
 
-    /// The `data` that the Secret lacks; empty if it lacks nothing. A login and a key that are not there are made of `seed`, which
-    /// is random.
+    /// Returns the `data` that the Secret lacks; empty if it is complete. A missing login or key is derived from the
+    /// random `seed`.
     pub fn missing(&self, seed: &Secret<[u8; SEED_BYTES]>) -> BTreeMap<&'static str, ByteString> {
         let (username, rest) = seed.expose().split_at(LENGTHS[0]);
         let (password, key) = rest.split_at(LENGTHS[1]);
@@ -109,9 +109,9 @@ impl InternalRegistry {
         lacking.map(|(name, bytes, _)| (name, ByteString(readable(bytes).into_bytes()))).collect()
     }
 
-    /// The Secret `serverless-registry-config-default` with this login, and with the key of which its copies get theirs, which
-    /// goes when `asking` goes; `None` without a login, or without a key that is asked for.
-    /// `authorities` are those that builds trust, as PEM; without any, they use plain HTTP.
+    /// Returns the Secret `serverless-registry-config-default` with this login and the key for the logins of its
+    /// copies. `asking` owns it. Returns `None` without a login, or without a required key. `authorities` are the CA
+    /// certificates for builds in PEM format; without any, builds use plain HTTP.
     pub fn default_secret(&self, asking: &Value, authorities: Option<&str>) -> Option<Value> {
         let login = self.login.as_ref()?;
         let key = if self.is_per_namespace { Some(self.namespace_key.as_ref()?) } else { None };
@@ -142,7 +142,7 @@ impl InternalRegistry {
     }
 }
 
-/// Random bytes as characters that need no quotes anywhere: 6 bits of each.
+/// Encodes random bytes as characters that need no quoting, 6 bits per byte.
 fn readable(bytes: &[u8]) -> String {
     const CHARACTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
     bytes.iter().map(|byte| char::from(CHARACTERS[usize::from(byte % 64)])).collect()
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said_without_the_password() {
+    fn errors_are_reported_without_the_password() {
         let problem = |secret: &Value| InternalRegistry::read(secret).unwrap_err().to_string();
         let half = problem(&asking(&[("password", "hunter2")]));
         assert!(half.contains("store both") && !half.contains("hunter2"), "{half}");

@@ -2,18 +2,18 @@
 //!
 //! - [`ImageRef`], [`Digest`]: image references
 //! - [`choose`]: the registry that a namespace pushes to and pulls from
-//! - [`InternalRegistry`]: the login of the registry that `mainstay install` brings
-//! - [`guard`]: what stands before that registry, and the logins of namespaces
-//! - [`retention`], [`storage`]: which images the registry in the cluster may lose, and its files
+//! - [`InternalRegistry`]: the login of the in-cluster registry of `mainstay install`
+//! - [`guard`]: the proxy in front of that registry, and the logins of namespaces
+//! - [`retention`], [`storage`]: removal of unused images from the in-cluster registry, and its files
 //! - [`Access`]: scheme and login of a registry, from the Secret of a build
 //! - [`Client`]: the OCI distribution API
 //!
-//! Invariant: credentials are sent only to the host that they were given for, and over plain HTTP only to a registry
-//! that is internal or on this machine.
-//! Invariant: content that is read by digest has that digest.
+//! Invariant: credentials are sent only to the host that they are for. Plain HTTP is used only for an internal registry
+//! or one on this machine.
+//! Invariant: content that is read by digest matches the digest.
 //!
-//! Deliberately absent: the crate `oci-client`, which sends credentials to a token server over plain HTTP if the
-//! registry says so, and reads answers without a limit.
+//! Not here: the crate `oci-client`. It sends credentials to a token server over plain HTTP if the registry asks for
+//! it, and reads responses without a limit.
 
 mod access;
 mod address;

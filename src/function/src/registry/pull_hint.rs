@@ -1,13 +1,13 @@
-//! What keeps a node from pulling from its own address, by the words of its kubelet.
+//! Explains a failed pull from the node's own address, from the kubelet's message.
 
 use super::access::is_loopback;
 
-/// Words of a kubelet whose containerd speaks another protocol than the registry.
+/// Words in the kubelet's message if containerd and the registry use different protocols.
 const OTHER_PROTOCOL: [&str; 3] = ["400 bad request", "http response to https client", "malformed http response"];
-/// Words of a kubelet that reaches nothing.
+/// Words in the kubelet's message if no server is reachable.
 const UNREACHABLE: [&str; 3] = ["connection refused", "i/o timeout", "no route to host"];
 
-/// What to do about a pull that failed from a repository under a loopback address.
+/// Returns a hint for a failed pull from a repository at a loopback address.
 pub(crate) fn of(repository: &str, text: &str) -> Option<&'static str> {
     if !is_loopback(repository.split('/').next().unwrap_or_default()) {
         return None;

@@ -1,15 +1,15 @@
-//! Which images the registry in the cluster may lose: what its storage holds, and a policy, become what goes.
+//! Decides which images the in-cluster registry may remove, from the contents of its storage and a policy.
 //!
-//! The agent writes the [`Policy`] from what the cluster uses; `mainstay registry sweep` judges by it in the registry's pod
-//! while the registry does not serve, so nothing is pushed meanwhile.
+//! The agent writes the [`Policy`] from the images in use. `mainstay registry sweep` applies it in the registry's pod
+//! while the registry does not serve, so no push can interfere.
 //!
-//! Invariant: nothing that is in use goes, nor what was in use at the policy before, nor what was pushed, or found to be there
-//! by a build, within the grace period.
-//! Invariant: only manifests that Mainstay has built go, and those of Kaniko's cache beside them. An index is never removed,
-//! and keeps its children.
-//! Invariant: a repository that cannot be understood is left as it is, and a policy that is not for this moment removes nothing.
+//! Invariant: a manifest is kept if it is in use, was in use at the previous policy, or was pushed or reused by a build
+//! within the grace period.
+//! Invariant: only manifests that Mainstay built are removed, and entries of Kaniko's cache beside them. An index is
+//! never removed, and its children are kept.
+//! Invariant: a repository with unknown contents is left unchanged, and an outdated policy removes no images.
 //!
-//! Deliberately absent: reading and removing files (`storage`), and removing blobs, which is the registry's own work.
+//! Not here: reading and removing files (`storage`), and removing blobs (the registry's garbage collection).
 
 mod content;
 mod used;
@@ -25,66 +25,66 @@ use super::{Digest, image_name};
 pub use content::{Content, Parsed, is_of_function};
 pub use used::Used;
 
-/// The version of the written form of policies and reports.
+/// The format version of policies and reports.
 const VERSION: u32 = 1;
-/// How long a policy holds after it was made, and how far clocks may differ.
+/// Maximum difference between the policy's time and the current time, including clock skew.
 const VALID: SignedDuration = SignedDuration::from_mins(30);
-/// Age from which entries of Kaniko's cache of a living Function go: it does not use older ones (`--cache-ttl`).
+/// Age at which cache entries of an existing Function are removed. Kaniko ignores older entries (`--cache-ttl`).
 const CACHE: SignedDuration = SignedDuration::from_hours(14 * 24);
-/// Last part of the name of the repository in which Kaniko keeps what `RUN` made.
+/// Last path segment of Kaniko's cache repositories, which hold the results of `RUN`.
 const CACHE_NAME: &str = "/cache";
-/// Longest policy in bytes: a ConfigMap has room for a megabyte, with its report.
+/// Maximum size of a policy in bytes. A ConfigMap holds 1 MiB, and the report is stored beside the policy.
 const LONGEST: usize = 900 << 10;
 
-/// What may go, as the operator chooses it.
+/// The operator's retention rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rules {
-    /// Builds of each living Function that are kept, the newest first; at least 1.
+    /// Number of newest builds that are kept for each existing Function; at least 1.
     pub builds: usize,
-    /// Younger images are kept.
+    /// Minimum age of removed images.
     pub grace: Duration,
 }
 
-/// What a sweep is to keep.
+/// The images that a sweep keeps.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Policy {
     version: u32,
-    /// The sweep that it is for.
+    /// The ID of its sweep.
     pub id: String,
-    /// When it was made.
+    /// When it was created.
     pub at: Timestamp,
     builds: usize,
     grace_seconds: u64,
-    /// The repositories of living Functions, and how many of them each is of.
+    /// Repositories of existing Functions, with the number of Functions that use each.
     functions: BTreeMap<String, usize>,
-    /// What was in use when it was made.
+    /// Images in use when it was created.
     in_use: Used,
-    /// What was in use when the policy before it was made, and is not any more.
+    /// Images that were in use at the previous policy and are not any more.
     held: Used,
-    /// A digest of what decides whether another sweep can find anything.
+    /// Digest of the state that determines whether another sweep can remove anything.
     changes: String,
 }
 
-/// Why nothing is removed.
+/// Why a sweep refuses to remove anything.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// It is not what a policy looks like.
+    /// The policy cannot be parsed.
     #[error("the policy cannot be read: {0}")]
     Unreadable(String),
-    /// It is larger than a ConfigMap.
+    /// The policy does not fit into a ConfigMap.
     #[error("the policy has {0} bytes, and a ConfigMap has room for {LONGEST}: too many images are in use")]
     TooLarge(usize),
-    /// It is of another release.
+    /// Another release wrote the policy.
     #[error("the policy is of another release")]
     Version,
-    /// The pod was started for another one.
+    /// The pod was started for another policy.
     #[error("the policy is not the one that this pod was started for")]
     Other,
-    /// It is old, or of the future.
+    /// The policy's time is too far in the past or in the future.
     #[error("the policy is of {at}, and it is {now} here: it is too old, or the clocks of the nodes differ")]
     Stale {
-        /// When it was made.
+        /// When the policy was created.
         at: Timestamp,
         /// The time of the sweep.
         now: Timestamp,
@@ -92,7 +92,7 @@ pub enum Refusal {
 }
 
 impl Policy {
-    /// The policy that keeps what is in use, and what was in use at the one before.
+    /// Returns a policy that keeps all images in use now or at the previous policy.
     pub fn new(id: String, at: Timestamp, rules: Rules, observed: Observed, before: Option<&Self>) -> Self {
         let Observed { functions, in_use, of_functions } = observed;
         let mut repositories = BTreeMap::new();
@@ -117,7 +117,7 @@ impl Policy {
         }
     }
 
-    /// Reads what [`text`](Self::text) wrote.
+    /// Parses a policy that [`text`](Self::text) wrote.
     pub fn read(text: &str) -> Result<Self, Refusal> {
         if text.len() > LONGEST {
             return Err(Refusal::TooLarge(text.len()));
@@ -126,13 +126,13 @@ impl Policy {
         if policy.version == VERSION { Ok(policy) } else { Err(Refusal::Version) }
     }
 
-    /// The written form; an error if a ConfigMap has no room for it.
+    /// Returns the policy as JSON. Fails if it does not fit into a ConfigMap.
     pub fn text(&self) -> Result<String, Refusal> {
         let text = serde_json::to_string(self).map_err(|error| Refusal::Unreadable(error.to_string()))?;
         if text.len() > LONGEST { Err(Refusal::TooLarge(text.len())) } else { Ok(text) }
     }
 
-    /// Whether the sweep of this id may act by it now.
+    /// Checks that the sweep with this ID may apply the policy now.
     pub fn check(&self, id: &str, now: Timestamp) -> Result<(), Refusal> {
         if id.is_empty() || self.id != id {
             return Err(Refusal::Other);
@@ -143,7 +143,7 @@ impl Policy {
         Ok(())
     }
 
-    /// Whether a sweep by this policy may find anything that the one before, with its report, did not.
+    /// Whether a sweep may remove anything more than the previous one, which wrote `report`.
     pub fn is_worth_a_sweep(&self, before: &Self, report: Option<&Report>) -> bool {
         let Some(report) = report.filter(|report| report.policy == before.id && report.problem.is_none()) else {
             return true;
@@ -152,14 +152,14 @@ impl Policy {
     }
 }
 
-/// What a cluster uses.
+/// The images and Functions of a cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Observed {
-    /// The Functions that there are.
+    /// The existing Functions.
     pub functions: Vec<LivingFunction>,
     /// The images in use.
     pub in_use: Used,
-    /// Those of them that Functions, and what they consist of, use: others come and go, and a sweep is no more worth it.
+    /// The images in use by Functions and their children. Only changes of these justify another sweep.
     pub of_functions: Used,
 }
 
@@ -177,36 +177,37 @@ pub struct LivingFunction {
 }
 
 impl LivingFunction {
-    /// The repositories of its images, in a registry without a path: the present one, and that of earlier releases.
+    /// Returns the repositories of its images, relative to the registry: the current name, and that of earlier
+    /// releases.
     fn repositories(&self) -> BTreeSet<String> {
         [image_name(&self.namespace, &self.name), format!("{}-{}", self.namespace, self.name)].into()
     }
 }
 
-/// What a sweep has done.
+/// The result of a sweep.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Report {
-    /// The id of its policy.
+    /// The ID of its policy.
     pub policy: String,
-    /// Manifests that were removed.
+    /// Number of removed manifests.
     pub manifests: u64,
-    /// Repositories of which nothing is left.
+    /// Number of repositories that were removed completely.
     pub repositories: u64,
-    /// Bytes of blobs that nothing needs any more; `None` if that is not known.
+    /// Bytes of unreferenced blobs; `None` if unknown.
     pub bytes: Option<u64>,
-    /// When more can go, as far as it is known now.
+    /// When more images can be removed, as far as is known.
     pub next: Option<Timestamp>,
-    /// Why not everything, or nothing, was removed.
+    /// Why some or all images were not removed.
     pub problem: Option<String>,
 }
 
-/// A repository of the registry's storage.
+/// A repository in the registry's storage.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Repository {
     /// Its name.
     pub name: String,
-    /// Its manifests; `None` if it cannot be understood.
+    /// Its manifests; `None` if the contents are unknown.
     pub manifests: Option<Vec<Stored>>,
     /// Its tags.
     pub tags: BTreeMap<String, Digest>,
@@ -217,52 +218,52 @@ pub struct Repository {
 pub struct Stored {
     /// Its digest.
     pub digest: Digest,
-    /// When it, or a tag of it, was pushed last.
+    /// When the manifest or one of its tags was last pushed.
     pub pushed: Timestamp,
-    /// What it is.
+    /// Its type.
     pub content: Content,
-    /// The blobs that it needs, its own among them.
+    /// Digests of all blobs that it needs, including its own.
     pub needs: Vec<Digest>,
 }
 
-/// What goes of a repository.
+/// The manifests and tags to remove from a repository.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Removal {
-    /// Its name.
+    /// Name of the repository.
     pub repository: String,
     /// The tags.
     pub tags: Vec<String>,
     /// The manifests.
     pub manifests: Vec<Digest>,
-    /// Whether nothing is left of it.
+    /// Whether the repository becomes empty.
     pub is_all: bool,
 }
 
-/// What a sweep is to do.
+/// The decision of a sweep.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sweep {
-    /// What goes.
+    /// Removals, by repository.
     pub removals: Vec<Removal>,
-    /// When more can go.
+    /// When more images can be removed.
     pub next: Option<Timestamp>,
-    /// Repositories that cannot be understood.
+    /// Repositories with unknown contents.
     pub not_understood: Vec<String>,
 }
 
-/// Decides what goes. `policy` has been [checked](Policy::check).
+/// Decides which manifests to remove. The caller has [checked](Policy::check) `policy`.
 pub fn decide(repositories: &[Repository], policy: &Policy, now: Timestamp) -> Sweep {
     let judge = Judge { policy, reference: now.min(policy.at) };
     let known: BTreeMap<&str, &Repository> = repositories.iter().map(|one| (one.name.as_str(), one)).collect();
     let mut sweep = Sweep::default();
     let not_understood = repositories.iter().filter(|one| one.manifests.is_none());
     sweep.not_understood = not_understood.map(|one| one.name.clone()).collect();
-    // No repository of a Function has such a name.
+    // Repositories of Functions never end with this name.
     for repository in repositories.iter().filter(|one| !one.name.ends_with(CACHE_NAME)) {
         let mut fate = judge.images(repository);
         let cache_name = format!("{}{CACHE_NAME}", repository.name);
         if let Some(cache) = known.get(cache_name.as_str()).filter(|cache| is_cache(cache, repository)) {
             let of_cache = judge.cache(cache, &fate);
-            // What is left of the cache is known as Mainstay's by the images beside it.
+            // One image stays, because it marks the rest of the cache as Mainstay's.
             if fate.is_all && !of_cache.is_all {
                 fate.keep_newest(of_cache.next);
             }
@@ -288,13 +289,13 @@ impl Sweep {
     }
 }
 
-/// What becomes of the manifests of a repository.
+/// The decision about the manifests of a repository.
 struct Fate<'r> {
     goes: Vec<&'r Stored>,
-    /// Whether nothing stays.
+    /// Whether no manifest remains.
     is_all: bool,
     next: Option<Timestamp>,
-    /// Whether its Function lives.
+    /// Whether its Function exists.
     is_living: bool,
 }
 
@@ -307,7 +308,7 @@ impl Fate<'_> {
     }
 }
 
-/// Whether a repository of that name is Kaniko's cache: it has no images of Functions, and the one that it would be for has some.
+/// Whether the repository is Kaniko's cache: it holds no Function images, and the repository beside it does.
 fn is_cache(cache: &Repository, images: &Repository) -> bool {
     let has_ours = |one: &Repository| one.manifests.iter().flatten().any(|stored| stored.content == Content::Function);
     has_ours(images) && !has_ours(cache)
@@ -315,12 +316,12 @@ fn is_cache(cache: &Repository, images: &Repository) -> bool {
 
 struct Judge<'p> {
     policy: &'p Policy,
-    /// The time that ages are measured from.
+    /// The time from which ages are measured.
     reference: Timestamp,
 }
 
 impl Judge<'_> {
-    /// What becomes of the images of a Function.
+    /// Decides about the images of a Function.
     fn images<'r>(&self, repository: &'r Repository) -> Fate<'r> {
         let functions = self.policy.functions.get(&repository.name).copied().unwrap_or_default();
         let mut fate = Fate { goes: Vec::new(), is_all: false, next: None, is_living: functions > 0 };
@@ -337,7 +338,7 @@ impl Judge<'_> {
         fate
     }
 
-    /// What becomes of a cache, given what becomes of the images.
+    /// Decides about a cache, given the decision about its images.
     fn cache<'r>(&self, repository: &'r Repository, images: &Fate<'_>) -> Fate<'r> {
         let mut fate = Fate { goes: Vec::new(), is_all: false, next: None, is_living: images.is_living };
         let Some(manifests) = &repository.manifests else { return fate };
@@ -357,7 +358,7 @@ impl Judge<'_> {
         if is_in(&self.policy.in_use) {
             return;
         }
-        // A time beyond all times never comes.
+        // On overflow, the image never becomes old enough.
         let old_at = stored.pushed.checked_add(age).unwrap_or(Timestamp::MAX);
         if old_at > self.reference {
             fate.next = earlier(fate.next, Some(old_at));
@@ -373,13 +374,13 @@ impl Judge<'_> {
     }
 }
 
-/// What the indexes of a repository need of it.
+/// Returns the children of a repository's indexes.
 fn children(manifests: &[Stored]) -> BTreeSet<&Digest> {
     let of = |stored: &Stored| !matches!(stored.content, Content::Function | Content::Image);
     manifests.iter().filter(|stored| of(stored)).flat_map(|stored| &stored.needs).collect()
 }
 
-/// Whether all tags of a manifest are such as builds give: 64 hexadecimal digits. Whoever gave it another one wants to keep it.
+/// Whether builds wrote all tags of a manifest: 64 hexadecimal digits. Any other tag marks an image that a user keeps.
 fn has_tags_of_ours(repository: &Repository, stored: &Stored) -> bool {
     let mut tags = repository.tags.iter().filter(|(_, digest)| **digest == stored.digest);
     tags.all(|(tag, _)| content::is_tag_of_ours(tag))

@@ -1,4 +1,4 @@
-//! The files of the registry in the cluster, while it does not serve: what a sweep judges by, and what it removes.
+//! Reads and removes files of the in-cluster registry's storage while the registry does not serve.
 //!
 //! ```text
 //!     <root>/docker/registry/v2/repositories/<name>/_manifests/revisions/sha256/<hex>/link
@@ -6,11 +6,11 @@
 //!                              /blobs/sha256/<two digits>/<hex>/data
 //! ```
 //!
-//! Invariant: no symbolic link is followed, and nothing outside of the root is read or removed.
-//! Invariant: all is read before anything is removed; what cannot be read ends a sweep before it begins.
-//! Invariant: a tag goes before its manifest, so that a sweep that is cut off leaves no tag that leads nowhere.
+//! Invariant: no symbolic link is followed, and no file outside of the root is read or removed.
+//! Invariant: all files are read before the first one is removed. A read error ends the sweep before it removes any.
+//! Invariant: a tag is removed before its manifest, so an interrupted sweep leaves no dangling tag.
 //!
-//! Deliberately absent: blobs, which `registry garbage-collect` removes afterwards.
+//! Not here: removing blobs, which `registry garbage-collect` does afterwards.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
@@ -23,36 +23,36 @@ use jiff::Timestamp;
 use super::Digest;
 use super::retention::{Content, Parsed, Policy, Removal, Report, Repository, Stored, decide, is_of_function};
 
-/// Where the registry's driver keeps everything.
+/// Directory of the registry's filesystem driver.
 const PLACE: [&str; 3] = ["docker", "registry", "v2"];
 const ALGORITHM: &str = "sha256";
-/// Parts of the name of a repository.
+/// Maximum number of segments in a repository name.
 const DEPTH: usize = 32;
-/// Entries of directories that are read at all.
+/// Maximum number of directory entries that are read.
 const ENTRIES: usize = 2_000_000;
-/// Longest manifest or configuration, in bytes: the registry takes no longer manifest.
+/// Maximum bytes of a manifest or configuration. The registry has the same limit for manifests.
 const DOCUMENT: u64 = 4 << 20;
-/// Longest link: a digest.
+/// Maximum bytes of a link, which contains a digest.
 const LINK: u64 = 256;
 
-/// Why a sweep could not go on.
+/// Why a sweep failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Something could not be read.
+    /// A file or directory could not be read.
     #[error("could not read {}", path.display())]
     Read {
-        /// What.
+        /// Path.
         path: PathBuf,
-        /// Why.
+        /// Cause.
         #[source]
         cause: io::Error,
     },
-    /// Something could not be removed.
+    /// A file or directory could not be removed.
     #[error("could not remove {}", path.display())]
     Remove {
-        /// What.
+        /// Path.
         path: PathBuf,
-        /// Why.
+        /// Cause.
         #[source]
         cause: io::Error,
     },
@@ -69,13 +69,13 @@ pub struct Storage {
 }
 
 impl Storage {
-    /// The storage of a registry with this `rootdirectory`.
+    /// Returns the storage of a registry with this `rootdirectory`.
     pub fn new(root: &Path) -> Self {
         Self { root: PLACE.iter().fold(root.to_owned(), |path, part| path.join(part)), entries: 0 }
     }
 
-    /// Removes what a policy, which has been [checked](Policy::check), does not keep. The report says what was removed, also
-    /// when not everything was.
+    /// Removes all images that a [checked](Policy::check) policy does not keep. The report is complete even after a
+    /// failure.
     pub fn sweep(&mut self, policy: &Policy, now: Timestamp) -> Report {
         let mut report = Report { policy: policy.id.clone(), ..Report::default() };
         if let Err(error) = self.try_sweep(policy, now, &mut report) {
@@ -188,7 +188,7 @@ impl Storage {
         self.root.join("blobs").join(ALGORITHM).join(&hex[..2]).join(hex).join("data")
     }
 
-    /// Bytes of the blobs that nothing needs once this is removed.
+    /// Returns the bytes of blobs that become unreferenced by these removals.
     fn unneeded(&mut self, repositories: &[Repository], removals: &[Removal]) -> Result<u64, Error> {
         let goes: BTreeMap<&str, BTreeSet<&Digest>> =
             removals.iter().map(|one| (one.repository.as_str(), one.manifests.iter().collect())).collect();
@@ -215,7 +215,7 @@ impl Storage {
             removal.repository.split('/').fold(self.root.join("repositories"), |path, part| path.join(part));
         let manifests = directory.join("_manifests");
         for tag in &removal.tags {
-            // Without this file, it is no tag.
+            // Without this file, the tag does not exist.
             remove(&manifests.join("tags").join(tag).join("current").join("link"), |path| fs::remove_file(path))?;
             remove(&manifests.join("tags").join(tag), |path| fs::remove_dir_all(path))?;
         }
@@ -230,13 +230,14 @@ impl Storage {
             for part in ["_layers", "_manifests"] {
                 remove(&directory.join(part), |path| fs::remove_dir_all(path))?;
             }
-            // They stay if something is in them, such as the beginning of a push.
+            // A directory with contents stays, for example with a started upload.
             let _ = fs::remove_dir(directory.join("_uploads")).and_then(|()| fs::remove_dir(&directory));
         }
         Ok(())
     }
 
-    /// The directories in a directory, with their names; none if it does not exist, and `None` if something else is in it.
+    /// Lists the subdirectories of a directory. Returns an empty list if it does not exist, `None` if it contains
+    /// files.
     fn directories(&mut self, path: &Path) -> Result<Option<Vec<(PathBuf, String)>>, Error> {
         let failed = |cause| Error::Read { path: path.to_owned(), cause };
         match metadata(path)? {
@@ -263,10 +264,10 @@ impl Storage {
     }
 }
 
-/// Where a link leads.
+/// The target of a link.
 enum Link {
     Missing,
-    /// A kill in the middle of a push leaves it empty.
+    /// The link is empty, because a push was killed.
     Broken,
     To(Digest, Timestamp),
 }
@@ -281,7 +282,7 @@ fn link(path: &Path) -> Result<Link, Error> {
     })
 }
 
-/// What is known of a file, which is no link; `None` if it does not exist.
+/// Returns the metadata of a path without following links; `None` if it does not exist.
 fn metadata(path: &Path) -> Result<Option<fs::Metadata>, Error> {
     match path.symlink_metadata() {
         Ok(metadata) => Ok(Some(metadata)),
@@ -290,7 +291,7 @@ fn metadata(path: &Path) -> Result<Option<fs::Metadata>, Error> {
     }
 }
 
-/// The bytes of a plain file; `None` if there is none, or a longer one.
+/// Returns the bytes of a regular file; `None` if it is missing or too long.
 fn file(path: &Path, longest: u64) -> Result<Option<Vec<u8>>, Error> {
     let Some(found) = metadata(path)?.filter(|found| found.is_file() && found.len() <= longest) else {
         return Ok(None);
@@ -300,7 +301,7 @@ fn file(path: &Path, longest: u64) -> Result<Option<Vec<u8>>, Error> {
     read.map(|_| Some(bytes)).map_err(|cause| Error::Read { path: path.to_owned(), cause })
 }
 
-/// Removes something that may be gone already.
+/// Removes a path that may not exist any more.
 fn remove(path: &Path, how: impl Fn(&Path) -> io::Result<()>) -> Result<(), Error> {
     match how(path) {
         Err(cause) if cause.kind() != io::ErrorKind::NotFound => Err(Error::Remove { path: path.to_owned(), cause }),

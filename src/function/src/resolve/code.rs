@@ -1,4 +1,4 @@
-//! The source of a Function, and whether it is valid.
+//! Resolves and validates the source of a Function.
 
 use std::collections::BTreeMap;
 
@@ -30,7 +30,7 @@ pub(super) fn is_git(spec: &FunctionSpec, found: &mut Findings) -> bool {
     false
 }
 
-/// The source; `None` after a violation.
+/// Resolves the source; `None` after a violation.
 pub(super) fn code(
     spec: &FunctionSpec,
     (is_git, runtime): (bool, Option<&Runtime>),
@@ -56,7 +56,7 @@ pub(super) fn code(
     Some(Code::Inline { source: spec.source.clone(), dependencies })
 }
 
-/// The dependency file, normalised for all ways to have no dependencies.
+/// Returns the dependency file. All ways to have no dependencies give the same text.
 fn dependencies(spec: &FunctionSpec, runtime: &Runtime, found: &mut Findings) -> String {
     let deps = spec.deps.as_deref().unwrap_or_default();
     let bare = deps.trim();
@@ -79,7 +79,7 @@ fn dependencies(spec: &FunctionSpec, runtime: &Runtime, found: &mut Findings) ->
     deps.to_owned()
 }
 
-/// The GitRepository that the Function names.
+/// Returns the GitRepository in the spec.
 fn named(name: &str, found: &mut Findings) -> Option<Origin> {
     if name.is_empty() {
         found.wrong(Violation::missing("spec.source"));
@@ -92,7 +92,7 @@ fn named(name: &str, found: &mut Findings) -> Option<Origin> {
     Some(Origin::Named(name.to_owned()))
 }
 
-/// The repository that the Function has itself.
+/// Returns the Function's own repository.
 fn own(own: &OwnRepository, name: &str, credentials: &Credentials, found: &mut Findings) -> Option<Origin> {
     const HERE: &str = "spec.gitRepository";
     const URL: &str = "spec.gitRepository.url";
@@ -154,7 +154,7 @@ fn git(spec: &FunctionSpec, credentials: &Credentials, found: &mut Findings) -> 
     Some(Code::Git { repository: repository?, reference: reference?, base_dir: base_dir? })
 }
 
-/// A parsed field. A missing one was reported already.
+/// Parses a field. A missing field was reported before.
 fn parse<T>(
     text: &str,
     parse: impl FnOnce(&str) -> Result<T, mainstay_git::Error>,

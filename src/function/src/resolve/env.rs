@@ -1,4 +1,4 @@
-//! The environment of a Function's pods: the user's variables, followed by ours.
+//! Resolves the environment of a Function's pods: the user's variables, followed by Mainstay's.
 
 use std::collections::BTreeSet;
 
@@ -11,10 +11,10 @@ use mainstay_api::function::{EnvVar, Resources};
 use mainstay_api::{Function, FunctionSpec};
 use mainstay_object::syntax;
 
-/// Maximum bytes of one `NAME=value` with its closing zero that the kernel passes to a program.
+/// Maximum bytes of one `NAME=value` in the kernel, including the terminating zero.
 const VARIABLE_ROOM: usize = 128 * 1024;
 
-/// Environment of the serving pods, in order, with unique names.
+/// Resolves the environment of the serving pods, in order, with unique names.
 pub(super) fn env(
     spec: &FunctionSpec,
     (settings, credentials): (&Settings, &Credentials),
@@ -22,7 +22,7 @@ pub(super) fn env(
     found: &mut Findings,
 ) -> Vec<EnvVar> {
     let given = spec.env.as_deref().unwrap_or_default();
-    // The user knows better where events and traces go, and what the code shall believe of its memory.
+    // The user may override the addresses for events and traces, and the reported memory limit.
     ours.retain(|variable| !DEFAULTS.contains(&&*variable.name) || !given.iter().any(|own| own.name == variable.name));
     let mut seen: BTreeSet<&str> = ours.iter().map(|variable| variable.name.as_str()).collect();
     let mut reported = BTreeSet::new();
@@ -45,11 +45,11 @@ pub(super) fn env(
     kept
 }
 
-/// Variables of ours that a Function may set otherwise.
+/// Mainstay's variables that a Function may override.
 const DEFAULTS: [&str; 4] =
     ["FUNC_MEMORY_LIMIT", "SERVICE_NAMESPACE", "PUBLISHER_PROXY_ADDRESS", "TRACE_COLLECTOR_ENDPOINT"];
 
-/// The variables of every Function of this runtime, in Kyma's order.
+/// Returns Mainstay's variables for this runtime, in Kyma's order.
 pub(super) fn ours(
     function: &Function,
     settings: &Settings,

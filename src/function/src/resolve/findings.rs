@@ -1,4 +1,4 @@
-//! Violations and warnings, as they are found.
+//! Collects violations and warnings.
 
 use std::fmt;
 
@@ -19,7 +19,7 @@ impl fmt::Display for Warning {
     }
 }
 
-/// Maximum number of warnings: each is an Event, and a Function can contain very many duplicate variables.
+/// Maximum number of warnings. Each is an Event, and a Function can contain many duplicate variables.
 const MAX_WARNINGS: usize = 20;
 
 /// Violations and warnings found so far.

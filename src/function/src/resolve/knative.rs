@@ -1,4 +1,4 @@
-//! What Knative refuses, said before an image is built for it.
+//! Refuses Functions that Knative would refuse, before an image is built.
 
 use kube::ResourceExt as _;
 
@@ -10,7 +10,7 @@ use mainstay_api::{Function, names};
 /// Variables that Knative sets itself.
 const RESERVED: [&str; 4] = ["PORT", "K_SERVICE", "K_REVISION", "K_CONFIGURATION"];
 
-/// How the Function is run, and what keeps Knative from it.
+/// Resolves how the Function is run, and reports violations of Knative's rules.
 pub(super) fn flavour(function: &Function, settings: &Settings, found: &mut Findings) -> Flavour {
     let flavour = match flavour::of(function, settings.serving) {
         Ok(flavour) => flavour,

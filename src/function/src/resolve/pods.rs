@@ -1,4 +1,4 @@
-//! What a Function adds to its serving pods: labels, annotations, and Secrets as files.
+//! Resolves a Function's additions to its serving pods: labels, annotations, and mounted Secrets.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,22 +11,22 @@ use mainstay_api::function::{FunctionSpec, PodTemplate, SecretMount};
 use mainstay_api::names;
 use mainstay_object::syntax;
 
-/// Most Secrets that are mounted: each is a volume, and a watch of the node.
+/// Maximum number of mounted Secrets. Each is a volume and a watch of the kubelet.
 const MAX_MOUNTS: usize = 32;
-/// Most bytes of annotations: an object holds 256 KiB.
+/// Maximum bytes of annotations. An object can have 256 KiB.
 const MAX_ANNOTATIONS: usize = 128 << 10;
-/// Directories that a container does not start without.
+/// Directories that a container needs to start.
 const TAKEN: [&str; 11] =
     ["/tmp", "/usr", "/bin", "/lib", "/lib64", "/sbin", "/dev", "/proc", "/sys", "/etc", runtimes::CODE_DIR];
 
-/// Whether a label or annotation is one of those of Mainstay itself.
+/// Whether Mainstay owns a label or annotation.
 pub(super) fn is_ours(key: &str) -> bool {
     key.starts_with(names::ANNOTATION_PREFIX)
 }
 
 type Texts = BTreeMap<String, String>;
 
-/// Those of the spec, and by its deprecated name; each with its path.
+/// Returns the entries of the spec and of its deprecated field, each with its path.
 fn both<'a>(
     spec: &'a FunctionSpec,
     own: Option<&'a Texts>,
@@ -40,7 +40,7 @@ fn both<'a>(
     own.map(move |(key, value)| (key, value, path)).chain(before.map(move |(key, value)| (key, value, former)))
 }
 
-/// Reports those that pods may not have, for each of the two paths.
+/// Reports entries that pods must not have, for each of the two paths.
 fn steering<'a, All: Iterator<Item = (&'a String, &'a String, &'static str)>>(
     what: &str,
     paths: [&'static str; 2],
@@ -54,7 +54,7 @@ fn steering<'a, All: Iterator<Item = (&'a String, &'a String, &'static str)>>(
     }
 }
 
-/// All labels; `internal` are those that identify the children.
+/// Resolves all labels. `internal` are the identifying labels of the children.
 pub(super) fn labels(spec: &FunctionSpec, internal: &Texts, allowed: &PodKeys, found: &mut Findings) -> Texts {
     let mut labels = BTreeMap::new();
     let (own, former) = ("spec.labels", "spec.template.labels");
@@ -76,14 +76,14 @@ pub(super) fn labels(spec: &FunctionSpec, internal: &Texts, allowed: &PodKeys, f
     labels
 }
 
-/// The annotations of the spec.
+/// Resolves the annotations of the spec.
 pub(super) fn annotations(spec: &FunctionSpec, allowed: &PodKeys, found: &mut Findings) -> Texts {
     let (path, former) = ("spec.annotations", "spec.template.annotations");
     let given = || both(spec, spec.annotations.as_ref(), |t| t.annotations.as_ref(), path, former);
     steering("annotation", [path, former], given, allowed, found);
     let mut annotations = BTreeMap::new();
     for (key, value, path) in given() {
-        // Annotation keys have the syntax of label keys, whatever their case.
+        // Annotation keys have the syntax of label keys in any case.
         for words in syntax::label(&key.to_lowercase(), "") {
             found.wrong(Violation::invalid(format!("{path}: {words}"), path));
         }
@@ -104,7 +104,7 @@ pub(super) fn annotations(spec: &FunctionSpec, allowed: &PodKeys, found: &mut Fi
     annotations
 }
 
-/// The Secrets that are mounted.
+/// Resolves the mounted Secrets.
 pub(super) fn secret_mounts(spec: &FunctionSpec, credentials: &Credentials, found: &mut Findings) -> Vec<SecretMount> {
     const PATH: &str = "spec.secretMounts";
     let mounts = spec.secret_mounts.as_deref().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! The number of pods of a Function, and the resources of its pods and builds: from the spec, or from presets.
+//! Resolves the replicas of a Function, and the resources of its pods and builds, from the spec or from presets.
 
 use kube::ResourceExt as _;
 
@@ -12,7 +12,7 @@ use crate::violation::{Violation, shown};
 use mainstay_api::function::Resources;
 use mainstay_api::{Function, names};
 
-/// Number of serving pods.
+/// Resolves the replicas.
 pub(super) fn replicas(function: &Function, settings: &Settings, found: &mut Findings) -> Replicas {
     let spec = &function.spec;
     let preset = preset(function, (None, names::REPLICAS_PRESET), &settings.replicas, found);
@@ -24,7 +24,7 @@ pub(super) fn replicas(function: &Function, settings: &Settings, found: &mut Fin
     let min = spec.min_replicas.unwrap_or_else(|| spec.max_replicas.map_or(preset_min, |max| preset_min.min(max)));
     let max = spec.max_replicas.unwrap_or_else(|| preset_max.max(min));
     let is_knative = flavour::of(function, settings.serving) == Ok(Flavour::Knative);
-    // Only Knative starts a pod for a request.
+    // Only Knative can start a pod for a request.
     let least = if is_knative { 0 } else { settings.min_replicas };
     if min > max {
         found.wrong(Violation::invalid(
@@ -62,8 +62,8 @@ pub(super) fn replicas(function: &Function, settings: &Settings, found: &mut Fin
     Replicas { min, max, set }
 }
 
-/// Resources of a serving pod. A memory limit from a preset is at least what the runtime needs; one in the spec is
-/// kept, with a warning if it is less.
+/// Resolves the resources of a serving pod. A preset's memory limit is raised to the runtime's minimum. A limit in the
+/// spec is kept, with a warning if it is lower.
 pub(super) fn of_pod(
     function: &Function,
     settings: &Settings,
@@ -90,13 +90,13 @@ pub(super) fn of_pod(
     resources::complete(given, &preset, &settings.min_resources, "spec.resources", &mut found.violations)
 }
 
-/// CPU and memory of the build.
+/// Resolves CPU and memory of the build.
 pub(super) fn of_build(function: &Function, settings: &Settings, found: &mut Findings) -> Resources {
     let own = function.spec.build_profile.as_ref();
     let named = (own.map(|name| (name, "spec.buildProfile")), names::BUILD_RESOURCES_PRESET);
     let presets = &settings.build_resources;
     let preset = match (preset(function, named, presets, found), settings.builder) {
-        // What a build uses was measured with our own builder.
+        // The lower requests were measured with our own builder.
         (preset, Builder::Kaniko) if preset == presets.unnamed.as_ref() => presets.fallback(),
         (preset, _) => preset,
     };
@@ -112,7 +112,7 @@ fn complete_preset(preset: Option<&ResourcesPreset>, presets: &Presets<Resources
     }
 }
 
-/// The preset that a field of the spec names, else a label.
+/// Returns the preset that a field of the spec selects, else that of a label.
 fn preset<'a, T>(
     function: &Function,
     (own, label): (Option<(&String, &str)>, &str),

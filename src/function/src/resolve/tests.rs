@@ -1,4 +1,4 @@
-//! Every default and every rule, with its boundary.
+//! Every default and every rule, with boundary values.
 
 use std::fmt::Write as _;
 
@@ -20,7 +20,7 @@ fn settings() -> Settings {
     Settings { base_images: [("*".to_owned(), BaseImage::Scratch)].into(), ..Settings::default() }
 }
 
-/// A Function with this `spec` in YAML, and these labels.
+/// Returns a Function with this `spec` in YAML and these labels.
 fn function(spec: &str, labels: &[(&str, &str)]) -> Function {
     let spec: FunctionSpec = serde_yaml::from_str(spec).unwrap();
     let mut function = Function::new("hello", spec);
@@ -42,7 +42,7 @@ fn ok_with(spec: &str, labels: &[(&str, &str)]) -> ResolvedFunction {
     }
 }
 
-/// The message about a Function that is refused.
+/// Returns the message for a Function that is refused.
 fn refused(spec: &str) -> String {
     text(
         &resolve(&function(spec, &[]), &settings(), &Credentials::new(&settings(), []))

@@ -1,9 +1,10 @@
-//! The packages that the runtime servers use: fetched once by the package managers, by locks with hashes, into a directory.
+//! The packages of the runtime servers. Package managers fetch them once into a directory, from lock files with hashes.
 //!
-//! The locks are files of the servers, so that other packages make other images. A directory is named after its lock: what was
-//! fetched for another release is never used, and several releases share one place.
+//! The lock files are part of the servers, so other packages produce other images. A directory is named after the
+//! digest of its lock, so releases can share one place and never use each other's packages.
 //!
-//! Invariant: no build and no pod fetches them; a build that does not find them fails and says who does.
+//! Invariant: builds and pods do not fetch packages. A build without them fails and names the command that fetches
+//! them.
 
 use std::ffi::OsString;
 use std::fs;
@@ -15,27 +16,27 @@ use sha2::{Digest as _, Sha256};
 
 use super::{Language, files};
 
-/// Where they are in the image of Mainstay.
+/// Their directory in Mainstay's image.
 pub(crate) const IMAGE_DIR: &str = "/usr/share/mainstay/libraries";
-/// The environment variable that names another place.
+/// Environment variable with another directory.
 pub const VARIABLE: &str = "MAINSTAY_LIBRARIES";
-/// Bytes of what a package manager complains that are shown.
+/// Maximum bytes of a package manager's output in an error.
 const COMPLAINT: usize = 2000;
-/// Compiled at once, for the version that fetches: a pod cannot write bytecode. It names the place where it will lie, and its
-/// source by a hash that nobody checks.
+/// Arguments that compile the packages, because a pod cannot write bytecode. The bytecode contains its final path, and
+/// refers to its source by an unchecked hash.
 const COMPILE: [&str; 10] =
     ["-m", "compileall", "-q", "--invalidation-mode", "unchecked-hash", "-p", "/kubeless_rt/lib", "-s", ".", "."];
 
-/// Why there are no packages.
+/// Why the packages are missing.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Nobody has fetched them.
+    /// They were not fetched.
     #[error(
         "the packages of the runtime server are not in {place}: `mainstay runtimes fetch` fetches them, once, and the image of \
          Mainstay has them", place = .place.display()
     )]
     NotFetched {
-        /// Where they would be.
+        /// Their expected directory.
         place: PathBuf,
     },
     /// A directory cannot be written.
@@ -47,7 +48,7 @@ pub enum Error {
         #[source]
         cause: io::Error,
     },
-    /// There is no package manager.
+    /// The package manager is missing.
     #[error("could not run {program}, which fetches the packages of the runtime server")]
     Run {
         /// The program.
@@ -56,36 +57,36 @@ pub enum Error {
         #[source]
         cause: io::Error,
     },
-    /// The package manager has failed.
+    /// The package manager failed.
     #[error("{program} could not fetch the packages of the runtime server: {said}")]
     Failed {
         /// The program.
         program: &'static str,
-        /// The end of what it printed.
+        /// The end of its output.
         said: String,
     },
 }
 
-/// Where packages are looked for and fetched to: what is named, else that of the image, else the user's cache.
+/// Returns the directory of the packages: the given one, else the image's, else the user's cache.
 pub fn place(named: Option<PathBuf>) -> PathBuf {
     let image = Path::new(IMAGE_DIR);
     named.or_else(|| image.is_dir().then(|| image.to_owned())).unwrap_or_else(|| cache(&|name| std::env::var_os(name)))
 }
 
-/// The directory for what this user's programs can make again.
+/// Returns the user's cache directory.
 fn cache(env: &dyn Fn(&str) -> Option<OsString>) -> PathBuf {
     let given = |name| env(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let base = given("XDG_CACHE_HOME").or_else(|| given("HOME").map(|home| home.join(".cache")));
     base.unwrap_or_else(std::env::temp_dir).join("mainstay").join("libraries")
 }
 
-/// The packages of a language: a directory with the [`name`] that it needs beside its server's files.
+/// Returns the packages of a language: a directory that contains [`name`].
 pub fn find(language: Language, place: &Path) -> Result<PathBuf, Error> {
     let found = place.join(locked(language)).join(name(language));
     if found.is_dir() { Ok(found) } else { Err(Error::NotFetched { place: place.to_owned() }) }
 }
 
-/// What their directory is called below [`SERVER_DIR`](super::SERVER_DIR).
+/// Returns the name of their directory below [`SERVER_DIR`](super::SERVER_DIR).
 pub fn name(language: Language) -> &'static str {
     match language {
         Language::NodeJs => "node_modules",
@@ -93,7 +94,7 @@ pub fn name(language: Language) -> &'static str {
     }
 }
 
-/// Fetches the packages of a language unless they are there, and says where they are. Waits for the network.
+/// Fetches the packages of a language unless they exist, and returns their directory. Uses the network.
 pub fn fetch(language: Language, place: &Path) -> Result<PathBuf, Error> {
     if let Ok(found) = find(language, place) {
         return Ok(found);
@@ -119,15 +120,15 @@ pub fn fetch(language: Language, place: &Path) -> Result<PathBuf, Error> {
         }
     }
     let target = place.join(locked(language));
-    // Node.js looks for packages beside each other only in directories with that name, so the whole directory moves. Somebody
-    // else may have been faster.
+    // Node.js finds packages of packages only below a directory with that name, so the whole directory is moved.
+    // Another process may have moved its own first.
     match fs::rename(room.path(), &target) {
         Err(cause) if !target.is_dir() => Err(Error::Write { path: target, cause }),
         _ => find(language, place),
     }
 }
 
-/// Fetches those of all languages.
+/// Fetches the packages of all languages.
 pub fn fetch_all(place: &Path) -> Result<Vec<PathBuf>, Error> {
     [Language::NodeJs, Language::Python].into_iter().map(|language| fetch(language, place)).collect()
 }
@@ -144,7 +145,7 @@ fn run(program: &'static str, arguments: &[&str], directory: &Path) -> Result<()
     Err(Error::Failed { program, said: mainstay_object::printable(&said[begin..]).into_owned() })
 }
 
-/// The files that name the packages, with their hashes.
+/// Returns the files that list the packages and their hashes.
 fn locks(language: Language) -> impl Iterator<Item = (&'static str, &'static [u8])> {
     let (files, names): (_, &'static [&str]) = match language {
         Language::NodeJs => (files::NODEJS, &["package.json", "package-lock.json"]),
@@ -153,7 +154,7 @@ fn locks(language: Language) -> impl Iterator<Item = (&'static str, &'static [u8
     files.iter().filter(|file| names.contains(&file.path)).map(|file| (file.path, file.contents))
 }
 
-/// The directory's name in its place.
+/// Returns the name of the directory for the current lock files.
 fn locked(language: Language) -> String {
     let mut hash = Sha256::new();
     for (path, contents) in locks(language) {
@@ -204,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_is_told_with_who_fetches_it() {
+    fn a_missing_library_is_reported_with_the_command_that_fetches_it() {
         let room = tempfile::tempdir().unwrap();
         let error = find(Language::NodeJs, room.path()).unwrap_err().to_string();
         assert!(

@@ -1,13 +1,13 @@
-//! The table of language runtimes, and the servers that run users' code.
+//! The table of language runtimes, and the servers that run user code.
 //!
-//! A row names a language and a version. Its server is a handful of files that are embedded in this program and that a
-//! build puts below [`SERVER_DIR`] in the image; the user's code and its dependencies lie below [`CODE_DIR`].
+//! A row names a language and a version. The files of its server are embedded in this program. A build puts them below
+//! [`SERVER_DIR`] in the image, and the user's code and dependencies below [`CODE_DIR`].
 //!
-//! Invariant: the packages that a server uses are there before a build begins ([`libraries`]), so that no build downloads a framework.
-//! Invariant: any change of a server's files, which include the locks of its packages, changes [`Runtime::server_digest`], and with it the images.
+//! Invariant: the server's packages exist before a build begins ([`libraries`]), so no build downloads a framework.
+//! Invariant: any change of the server's files or package locks changes [`Runtime::server_digest`], and so the images.
 //!
-//! What a function may expect of its server is told in the headers of `nodejs/server.js` and `python/server.py` and
-//! pinned by the integration tests.
+//! The headers of `nodejs/server.js` and `python/server.py` document the interface for functions. Integration tests
+//! check it.
 
 mod files;
 #[expect(clippy::disallowed_methods, reason = "it runs the package managers and looks at what they have fetched")]
@@ -15,15 +15,15 @@ pub mod libraries;
 
 use sha2::{Digest, Sha256};
 
-/// Where the runtime server lies in the image.
+/// Directory of the runtime server in the image.
 pub const SERVER_DIR: &str = "/kubeless_rt";
-/// Where the user's code and its dependencies lie in the image.
+/// Directory of the user's code and dependencies in the image.
 pub(crate) const CODE_DIR: &str = "/kubeless";
-/// Environment variable that names a Unix socket to the server, on which it listens instead of its port.
+/// Environment variable with the path of a Unix socket. If set, the server listens there instead of on its port.
 pub const SOCKET_ENV: &str = "FUNC_SOCKET";
-/// Environment variable of the image that names [`CODE_DIR`] to the server.
+/// Environment variable of the image with the path of [`CODE_DIR`].
 pub const CODE_DIR_ENV: &str = "KUBELESS_INSTALL_VOLUME";
-/// The runtime of a Function that names none, unless the settings say otherwise.
+/// The default runtime, unless the settings name another.
 pub const DEFAULT: &str = "nodejs22";
 
 /// The language of a function.
@@ -36,7 +36,7 @@ pub enum Language {
 }
 
 impl Language {
-    /// Its name for people.
+    /// Returns its display name.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::NodeJs => "Node.js",
@@ -54,16 +54,16 @@ pub struct ServerFile {
     pub contents: &'static [u8],
 }
 
-/// One row: a language in a version, under the name that manifests use.
+/// One row: a language version, under the name that manifests use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Runtime {
-    /// The name in `spec.runtime`: `nodejs22`, `python312`.
+    /// The name in `spec.runtime`, for example `nodejs22` or `python312`.
     pub name: &'static str,
     /// The language.
     pub language: Language,
-    /// The version that the name asks for: `22`, `3.12`.
+    /// The requested version, for example `22` or `3.12`.
     pub version: &'static str,
-    /// The maintained row that it runs on; its own name when it is maintained itself.
+    /// The maintained row that replaces it, or its own name if it is maintained.
     pub runs_as: &'static str,
 }
 
@@ -71,9 +71,9 @@ const fn row(name: &'static str, language: Language, version: &'static str, runs
     Runtime { name, language, version, runs_as }
 }
 
-/// Maintained is what its authors still mend: Node.js 22 (until April 2027; 20 ended in April 2026), 24 and 26, and
-/// Python 3.11 (until October 2027), 3.12, 3.13 and 3.14 (3.10 ended in October 2026). Every other name keeps working on the oldest
-/// maintained row of its language, which is the nearest to what its functions were written for.
+/// Maintained upstream: Node.js 22 (until April 2027; 20 ended in April 2026), 24 and 26; Python 3.11 (until October
+/// 2027), 3.12, 3.13 and 3.14 (3.10 ended in October 2026). Every other name runs on the oldest maintained row of its
+/// language, which is the closest to the requested version.
 const TABLE: &[Runtime] = &[
     row("nodejs10", Language::NodeJs, "10", "nodejs22"),
     row("nodejs12", Language::NodeJs, "12", "nodejs22"),
@@ -93,41 +93,41 @@ const TABLE: &[Runtime] = &[
     row("python314", Language::Python, "3.14", "python314"),
 ];
 
-/// `RUNTIME IMAGE` in each line.
+/// Lines of `RUNTIME IMAGE`.
 const BASE_IMAGES: &str = include_str!("base-images.txt");
 
-/// The row with this name.
+/// Returns the row with this name.
 pub fn find(name: &str) -> Option<&'static Runtime> {
     TABLE.iter().find(|runtime| runtime.name == name)
 }
 
-/// All rows, the oldest first within each language.
+/// Returns all rows, the oldest first within each language.
 pub fn all() -> &'static [Runtime] {
     TABLE
 }
 
 impl Runtime {
-    /// Whether its authors have ended it, so that it runs on another row.
+    /// Whether its version is no longer maintained upstream, so it runs on another row.
     pub(crate) fn is_deprecated(&self) -> bool {
         self.name != self.runs_as
     }
 
-    /// The rows that can serve it, the best first: the one that it [runs as](Self::runs_as), and for a name whose authors have
-    /// ended it the newer ones of its language, because an installation need not have an image of the oldest.
+    /// Returns the rows that can serve it, best first: the one that it [runs as](Self::runs_as), and for a deprecated
+    /// name also the newer rows of its language. An installation need not have an image of the oldest row.
     pub(crate) fn served_by(&self) -> impl Iterator<Item = &'static Self> + use<> {
         let (language, deprecated, first) = (self.language, self.is_deprecated(), self.runs_as);
         let maintained = TABLE.iter().filter(move |row| row.language == language && !row.is_deprecated());
         maintained.skip_while(move |row| row.name != first).take(if deprecated { usize::MAX } else { 1 })
     }
 
-    /// The base image that it has without a setting, by its digest: that of the maintained row that it
-    /// [runs as](Self::runs_as), from Docker's official images.
+    /// Returns the default base image with its digest: that of the maintained row that it [runs as](Self::runs_as),
+    /// from Docker's official images.
     pub(crate) fn base_image(&self) -> &'static str {
         let lines = BASE_IMAGES.lines().filter_map(|line| line.split_once(' '));
         lines.filter(|(runtime, _)| *runtime == self.runs_as).map(|(_, image)| image).next().unwrap_or_default()
     }
 
-    /// Name of the file with the function, below [`CODE_DIR`].
+    /// Returns the name of the file with the function, below [`CODE_DIR`].
     pub fn handler_file(&self) -> &'static str {
         match self.language {
             Language::NodeJs => "handler.js",
@@ -135,7 +135,7 @@ impl Runtime {
         }
     }
 
-    /// Name of the file that lists the dependencies, below [`CODE_DIR`].
+    /// Returns the name of the file with the dependencies, below [`CODE_DIR`].
     pub fn dependency_file(&self) -> &'static str {
         match self.language {
             Language::NodeJs => "package.json",
@@ -143,7 +143,7 @@ impl Runtime {
         }
     }
 
-    /// Where the dependencies lie, below [`CODE_DIR`].
+    /// Returns the directory of the installed dependencies, below [`CODE_DIR`].
     pub(crate) fn dependency_dir(&self) -> &'static str {
         match self.language {
             Language::NodeJs => "node_modules",
@@ -151,7 +151,7 @@ impl Runtime {
         }
     }
 
-    /// The server's files, sorted by path.
+    /// Returns the server's files, sorted by path.
     pub fn server_files(&self) -> &'static [ServerFile] {
         match self.language {
             Language::NodeJs => files::NODEJS,
@@ -159,7 +159,7 @@ impl Runtime {
         }
     }
 
-    /// SHA-256 over the server's paths and contents, each preceded by its length; in hexadecimal digits.
+    /// Returns the SHA-256 over the server's paths and contents, each preceded by its length, in hexadecimal digits.
     pub(crate) fn server_digest(&self) -> String {
         let mut hash = Sha256::new();
         for file in self.server_files() {
@@ -171,9 +171,10 @@ impl Runtime {
         hex::encode(hash.finalize())
     }
 
-    /// The command that starts the server in the image; its last word is the server.
+    /// Returns the command that starts the server in the image. Its last word is the server.
     ///
-    /// Bodies are outside of the heap of V8, whose default lets many megabytes of them gather between two collections.
+    /// Node.js stores request bodies outside of the V8 heap. V8's default settings let many megabytes of them
+    /// accumulate between two collections.
     pub fn entrypoint(&self) -> &'static [&'static str] {
         match self.language {
             Language::NodeJs => &["node", "--max-semi-space-size=2", "/kubeless_rt/server.js"],
@@ -181,14 +182,13 @@ impl Runtime {
         }
     }
 
-    /// Least memory that the server needs to answer without being killed for it, as a Kubernetes quantity, with room for a
-    /// package or two.
+    /// Returns the minimum memory for the server and a package or two, as a Kubernetes quantity. With less, the kernel
+    /// kills it.
     ///
-    /// As measured with a function that says hello, while 50 clients send 64 KiB each: CPython 3.11 to 3.13 take 28 MiB
-    /// (20 at rest), with the package `requests` 36; Node.js 22 takes 81 MiB (64 at rest), of which 33 cannot be given
-    /// back: the rest is the program's own text, which the kernel reads again. In a cgroup, the kernel kills Python at
-    /// 16 MiB, with that package at 24, and Node.js at 24; at 32 MiB, Node.js lives on what is taken from it again and
-    /// again. Each has twice the last that was too little for it.
+    /// Measured with a hello-world function and 50 clients that send 64 KiB each: CPython 3.11 to 3.13 use 28 MiB (20
+    /// idle; 36 with the package `requests`), Node.js 22 uses 81 MiB (64 idle). 33 MiB of that are not reclaimable. In
+    /// a cgroup, the kernel kills Python at 16 MiB (at 24 with `requests`) and Node.js at 24; at 32 MiB, Node.js
+    /// survives under constant reclaim. Each minimum is twice the last insufficient value.
     pub fn least_memory(&self) -> &'static str {
         match self.language {
             Language::NodeJs => "64Mi",
@@ -196,10 +196,10 @@ impl Runtime {
         }
     }
 
-    /// Environment variables of the pod that depend on the runtime, in the order in which the pod lists them.
+    /// Returns the environment variables of the pod that depend on the runtime, in the pod's order.
     ///
-    /// The paths are spelled out: the kubelet leaves `$(KUBELESS_INSTALL_VOLUME)/…` as it is, because that variable belongs
-    /// to the image. The servers find both folders without these, too.
+    /// The paths are literal, because the kubelet does not expand variables of the image, such as
+    /// `$(KUBELESS_INSTALL_VOLUME)/…`. The servers also find both directories without these variables.
     pub fn pod_env(&self) -> Vec<(&'static str, String)> {
         let runtime = ("FUNC_RUNTIME", self.name.to_owned());
         let dependencies = format!("{CODE_DIR}/{}", self.dependency_dir());
@@ -272,7 +272,7 @@ mod tests {
         for entry in fs::read_dir(folder).unwrap() {
             let path = entry.unwrap().path();
             if path.file_name().is_some_and(|name| name == "__pycache__") {
-                continue; // what Python leaves behind when it runs from here
+                continue; // Python's bytecode cache from test runs
             }
             if path.is_dir() {
                 collect(root, &path, found);
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn the_pod_is_told_where_dependencies_are_and_what_was_asked_for() {
+    fn the_pod_gets_the_path_of_dependencies_and_the_requested_runtime() {
         let env = |name| -> Vec<_> {
             find(name).unwrap().pod_env().iter().map(|(name, value)| format!("{name}={value}")).collect()
         };

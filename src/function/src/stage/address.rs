@@ -1,15 +1,15 @@
-//! Whether Knative has the address of a Function, whichever flavour it is to have.
+//! Whether Knative has the address of a Function, for either flavour.
 
 use super::Observed;
 use crate::knative_presence::Presence;
 use crate::knative_state::KnativeService;
 
-/// Whether a Knative Service serves, of whatever generation.
+/// Whether a Knative Service serves, of any generation.
 pub(super) fn knative_serves(observed: &Observed<'_>) -> bool {
     observed.children.knative_services.iter().any(KnativeService::serves)
 }
 
-/// Whether there may be a Knative Service, which has the address.
+/// Whether a Knative Service may exist, which has the address.
 pub(super) fn may_have_address(observed: &Observed<'_>) -> bool {
     match observed.knative {
         Presence::Present => !observed.children.knative_services.is_empty(),

@@ -1,7 +1,7 @@
-//! The build stage: one Job at a time for a Function, for its newest inputs, retried when it fails.
+//! The build stage. It runs one Job at a time for a Function's newest inputs, and retries it after a failure.
 //!
-//! Invariant: an image whose digest is recorded for the same inputs is never built again.
-//! Invariant: a Job is created once. Another attempt, and other inputs, are another Job.
+//! Invariant: an image with a recorded digest is never built again for the same inputs.
+//! Invariant: a Job is created once. Another attempt or other inputs get another Job.
 
 use std::time::Duration;
 
@@ -26,18 +26,18 @@ use mainstay_api::function_conditions::{Reason, Status, Type};
 use mainstay_object::failure::Backoff;
 
 const SUBJECT: Type = Type::BuildReady;
-/// How long the report of a complete Job may be missing.
+/// How long to wait for the report of a complete Job.
 const REPORT_TIMEOUT: SignedDuration = SignedDuration::from_secs(15);
-/// How long a Job may be without a pod before its Events are read.
+/// How long a Job may have no pod before its Events are read.
 const POD_TIMEOUT: SignedDuration = SignedDuration::from_secs(3);
-/// Cap of the backoff between attempts, and the delay if only another input helps.
+/// Maximum backoff between attempts. Also the delay after a failure that only other inputs can fix.
 const MAX_RETRY_DELAY: Duration = Duration::from_secs(3600);
-/// Attempts without delay, if the failure says that the next one will find another state.
+/// Maximum number of attempts without delay, after failures whose cause the next attempt removes.
 const MAX_IMMEDIATE: i64 = 5;
-/// Reason of a Job that exceeded its deadline, and the exit codes of its containers.
+/// Reason of a Job that exceeded its deadline, and the exit codes of its killed containers.
 const DEADLINE: &str = "DeadlineExceeded";
 const KILLED: [i64; 2] = [137, 143];
-/// How often the position in the queue is reported: seconds per position, within these bounds.
+/// Interval of queue reports: seconds per position, and the maximum.
 const QUEUE_REPORT: (u64, u64) = (5, 600);
 
 /// The inputs of this stage.
@@ -55,11 +55,11 @@ struct Failure {
     reason: Option<FailureReason>,
     message: String,
     retry: bool,
-    /// Whether it ends once the registry takes an upload.
+    /// Whether it lasts until the registry accepts an upload.
     waits_for_registry: bool,
 }
 
-/// The second stage: the image.
+/// The second stage: builds the image.
 pub(super) fn image(resolved: &Resolved<'_>, observed: &Observed<'_>, now: Timestamp, decision: &mut Decision) {
     let built = observed.status.built.as_ref().filter(|built| is_digest(&built.digest));
     let repository = &resolved.repository.push;
@@ -101,7 +101,7 @@ pub(super) fn image(resolved: &Resolved<'_>, observed: &Observed<'_>, now: Times
     let end = pods.clone().find_map(|pod| pod.end.as_ref());
     let problem = pods.clone().find_map(|pod| pod.problem.clone());
     match &job.progress {
-        // The Job itself is complete a second or two after its pod.
+        // The Job becomes complete one or two seconds after its pod.
         Progress::Running if let Some(report) = reported(job, observed) => finished(situation, job, report, decision),
         Progress::Running if let Some(suspension) = &job.suspension => {
             suspended(situation, job, suspension, decision);
@@ -132,20 +132,20 @@ pub(super) fn image(resolved: &Resolved<'_>, observed: &Observed<'_>, now: Times
         },
         Progress::Failed { reason, message } => {
             let problem = problem.map(text).or_else(|| last_problem(job, observed));
-            // Needed again until the status is written.
+            // The status does not hold it until it is written.
             decision.state.problem = problem.clone().map(|problem| (job.identity.uid.clone(), problem));
             failed(situation, job, &why_failed(job, (reason, message), problem, observed), decision);
         }
     }
 }
 
-/// What the pod of a Job has reported, which has ended.
+/// Returns the report from the ended pod of a Job.
 fn reported<'a>(job: &Job, observed: &Observed<'a>) -> Option<&'a BuildReport> {
     let own = observed.children.pods.iter().filter(|pod| pod.is_of(&job.identity.uid));
     own.filter_map(Pod::report).find(|report| is_digest(&report.digest))
 }
 
-/// A suspended build waits for its time, and then for its place in the queue.
+/// A suspended build waits for its retry time, then for its place in the queue.
 fn suspended(situation: &Situation<'_>, job: &Job, suspension: &Suspension, decision: &mut Decision) {
     let Situation { resolved, observed, now, .. } = *situation;
     let is_asked = observed.state.retry_now.as_deref() == Some(&job.identity.name);
@@ -156,7 +156,7 @@ fn suspended(situation: &Situation<'_>, job: &Job, suspension: &Suspension, deci
     } else {
         decision.in_queue = true;
         match observed.admission {
-            // It is enqueued, and decided again with its place.
+            // The Function is enqueued after this decision, and the next reconcile sees its position.
             Admission::Absent => {}
             Admission::Queued { position } => {
                 let why = format!("; Job {} is suspended: {}", job.identity.name, suspension.why);
@@ -167,13 +167,13 @@ fn suspended(situation: &Situation<'_>, job: &Job, suspension: &Suspension, deci
     }
 }
 
-/// Why a Job failed, from its condition and its pods; `problem` is the last problem of its pod.
+/// Returns why a Job failed, from its condition and its pods. `problem` is the last problem of its pod.
 fn why_failed(job: &Job, (reason, message): (&str, &str), problem: Option<String>, observed: &Observed<'_>) -> Failure {
     let mut pods = observed.children.pods.iter().filter(|pod| pod.is_of(&job.identity.uid));
     let end = pods.clone().find_map(|pod| pod.end.as_ref());
     let stopped = pods.find_map(|pod| pod.problem.clone().filter(|_| pod.over));
     match end {
-        // Its containers were killed with the pod: their exit codes are not the cause.
+        // The containers were killed with the pod, so their exit codes are not the cause.
         _ if stopped.is_some() => Failure::of(&stopped.map_or_else(String::new, text), true),
         Some(end) if end.code != 0 && !(reason == DEADLINE && KILLED.contains(&end.code)) => ended(end),
         _ => {
@@ -183,8 +183,8 @@ fn why_failed(job: &Job, (reason, message): (&str, &str), problem: Option<String
     }
 }
 
-/// Why the previous attempt failed, as appended to the messages of this one; empty for the first one. It is read from
-/// the failed Job while that exists, then from the kept state.
+/// Returns why the previous attempt failed, as a suffix for messages; empty for the first attempt. The text comes from
+/// the failed Job while it exists, then from the kept state.
 fn previous_failure(situation: &Situation<'_>, attempt: i64, decision: &mut Decision) -> String {
     let Situation { resolved, observed, .. } = *situation;
     let tag = &resolved.recipe.tag;
@@ -212,8 +212,8 @@ impl Failure {
     }
 }
 
-/// The image with this digest, under the name that serves already: another build may give the same image, and no pod has to
-/// be replaced by its equal.
+/// Returns the image with this digest, under the name that is already serving. Another build may produce the same
+/// image, and its pods need not be replaced then.
 fn image_of(resolved: &Resolved<'_>, observed: &Observed<'_>, digest: &str) -> Image {
     let (pull, tag) = (&resolved.repository.pull, &resolved.recipe.tag);
     let is_same = |name: &&String| {
@@ -224,8 +224,8 @@ fn image_of(resolved: &Resolved<'_>, observed: &Observed<'_>, digest: &str) -> I
     Image { name: known.unwrap_or_else(|| format!("{pull}:{tag}@{digest}")) }
 }
 
-/// When a Function of which only the base image is another one may be built; `None` if now. A base image that its user
-/// names is built at once.
+/// Returns when a Function may be built whose only change is the base image; `None` if now. A base image from the
+/// Function's spec is built at once.
 fn until_move(
     resolved: &Resolved<'_>,
     observed: &Observed<'_>,
@@ -239,13 +239,13 @@ fn until_move(
     }
     let next = schedule.next(now)?;
     let at = observed.status.moves_at.as_ref().map_or(next, |known| known.0.min(next));
-    // It stays when its time has come, until the image is built.
+    // A time in the past stays until the image is built.
     decision.record.moves_at = Some(at);
     let is_building = observed.status.building.as_deref() == Some(&resolved.recipe.tag);
     (at > now && !is_building).then_some(at)
 }
 
-/// What a tag names is found out again by a build, at the next time of the schedule.
+/// Requeues a Function with a base image tag for the schedule's next time, when a build resolves the tag again.
 fn tag_is_resolved_again(resolved: &Resolved<'_>, now: Timestamp, decision: &mut Decision) {
     let is_tagged = matches!(resolved.function.base, BaseImage::Tagged(_));
     let schedule = resolved.settings.base_schedule.as_ref().filter(|_| is_tagged);
@@ -258,7 +258,7 @@ fn is_digest(text: &str) -> bool {
     text.parse::<Digest>().is_ok()
 }
 
-/// The first digits of a digest, tag or commit.
+/// Returns the first 7 digits of a digest, tag or commit.
 fn short(digest: &str) -> String {
     let digits = digest.strip_prefix("sha256:").unwrap_or(digest);
     format!("{}…", mainstay_api::conditions::cut(digits, 7))
@@ -279,7 +279,7 @@ fn runs(situation: &Situation<'_>, job: &Job, problem: Option<(String, String)>,
     };
     let refused = known.as_ref().filter(|_| without_pod && problem.is_none());
     let refused = refused.and_then(|why| kaniko::pod_security(job, why, situation.resolved.function));
-    // At the Job's deadline its pod is deleted: then this was the cause.
+    // The pod is deleted at the Job's deadline, and this is the cause then.
     let last = problem.or(known.filter(|_| !works));
     decision.state.problem = last.map(|problem| (job.identity.uid.clone(), problem));
     match refused {
@@ -291,7 +291,7 @@ fn runs(situation: &Situation<'_>, job: &Job, problem: Option<(String, String)>,
     }
 }
 
-/// Whether a new Job would ask for other resources, or be of another builder. One that works goes on with what it has.
+/// Whether a new Job would have other resources or another builder. A working Job keeps what it has.
 fn is_made_otherwise(job: &Job, resolved: &Resolved<'_>) -> bool {
     if kaniko::is_of_another_builder(job, resolved.settings) {
         return true;
@@ -300,8 +300,8 @@ fn is_made_otherwise(job: &Job, resolved: &Resolved<'_>) -> bool {
     job.resources.as_ref().is_some_and(|resources| *resources != sizes(&wanted))
 }
 
-/// Replaces a held-up attempt whose cause is fixed: the kubelet would take minutes to retry, and the resources of a Job cannot
-/// be changed.
+/// Replaces a held-up attempt after its cause is fixed. The kubelet would take minutes to retry, and the resources of a
+/// Job are immutable.
 fn replace_held_up(situation: &Situation<'_>, job: &Job, decision: &mut Decision) {
     decision.without_pod = None;
     decision.delete(ChildKind::Job, &job.identity);
@@ -349,26 +349,26 @@ fn finished(situation: &Situation<'_>, job: &Job, report: &BuildReport, decision
         tag: resolved.recipe.tag.clone(),
         digest: report.digest.clone(),
         dependencies: report.dependencies.clone(),
-        // It is third-party code's neighbour that reports it.
+        // The reporting container shares a workspace with third-party code.
         base: if is_name(&report.base) { report.base.clone() } else { String::new() },
         inputs: resolved.recipe.inputs.clone(),
     });
     decision.image = Some(image_of(resolved, observed, &report.digest));
 }
 
-/// Whether a base image is reported by a name with a digest.
+/// Whether a reported base image is a name with a digest.
 fn is_name(base: &str) -> bool {
     matches!(BaseImage::chosen(base), Ok(BaseImage::Image(_)))
 }
 
-/// The failure from a container's termination.
+/// Converts a container's termination into a failure.
 fn ended(end: &End) -> Failure {
     match &end.termination {
         Termination::Failed(BuildFailure { reason, message, retry, waits_for_registry }) => Failure {
             reason: Some(*reason),
             message: format!("{reason:?}: {message}"),
             retry: *retry,
-            // Only this container has the login.
+            // Only this container has the registry's credentials.
             waits_for_registry: *waits_for_registry && end.container == PUSH,
         },
         Termination::Built(_) => Failure::of("the build reported an image and failed all the same", true),
@@ -418,7 +418,7 @@ fn failed(situation: &Situation<'_>, job: &Job, failure: &Failure, decision: &mu
     decision.set_condition(SUBJECT, Status::False, Reason::JobFailed, message);
 }
 
-/// The delay before a failed build is retried.
+/// Returns the delay before a failed build is retried.
 fn backoff(first: Duration, attempt: i64, retry: bool) -> Duration {
     if !retry {
         return MAX_RETRY_DELAY;
@@ -426,19 +426,19 @@ fn backoff(first: Duration, attempt: i64, retry: bool) -> Duration {
     Backoff::new(first, MAX_RETRY_DELAY).delay(u32::try_from(attempt).unwrap_or(u32::MAX))
 }
 
-/// The reason of an attempt.
+/// What the previous attempt means for the next one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum After {
-    /// The previous image was gone: dependencies are installed anew.
+    /// The previous image is missing, so dependencies are installed again.
     PreviousGone,
-    /// Anything else, or nothing.
+    /// No consequence.
     Other,
 }
 
 fn start(situation: &Situation<'_>, decision: &mut Decision) {
     let Situation { resolved, observed, .. } = *situation;
     let status = observed.status;
-    // The failed Job of an earlier attempt may be gone.
+    // The failed Job of an earlier attempt may be deleted already.
     let known = status.building.as_deref() == Some(&resolved.recipe.tag);
     let last = status.builds.filter(|_| known);
     if let Some(last) = last
@@ -452,7 +452,7 @@ fn start(situation: &Situation<'_>, decision: &mut Decision) {
     start_after(situation, attempt, After::Other, decision);
 }
 
-/// Whether the drift loop will recreate the Job of this attempt, which was deleted.
+/// Whether the drift loop will recreate the deleted Job of this attempt.
 fn is_put_back(resolved: &Resolved<'_>, observed: &Observed<'_>, attempt: i64) -> bool {
     let build = Build {
         tag: &resolved.recipe.tag,
@@ -507,11 +507,11 @@ fn start_after(situation: &Situation<'_>, attempt: i64, after: After, decision: 
     };
     let document = build_job::build(resolved.function, &build, resolved.settings);
     let again = previous_failure(situation, attempt, decision);
-    // A Function whose write must wait anyway does not take a place in the queue.
+    // A Function whose write has to wait does not take a place in the queue.
     if !is_held(situation, &document) {
         decision.in_queue = true;
         match observed.admission {
-            // It is enqueued, and decided again with its place.
+            // The Function is enqueued after this decision, and the next reconcile sees its position.
             Admission::Absent => return,
             Admission::Queued { position } => {
                 wait(situation, position, &again, decision);
@@ -530,7 +530,7 @@ fn start_after(situation: &Situation<'_>, attempt: i64, after: After, decision: 
     }
 }
 
-/// Whether the Job was refused and must not be retried yet.
+/// Whether the Job was refused and is not retried yet.
 fn is_held(situation: &Situation<'_>, document: &Value) -> bool {
     let Situation { resolved, observed, now, .. } = *situation;
     let Some(job) = super::desired(ChildKind::Job, resolved.function, document) else { return false };
@@ -543,7 +543,7 @@ fn config_map_name(resolved: &Resolved<'_>, observed: &Observed<'_>) -> String {
     super::one_of(&mut Decision::default(), ChildKind::ConfigMap, &there, children::name(resolved.function))
 }
 
-/// The previous image, if its dependencies may be reused.
+/// Returns the previous image if its dependencies may be reused.
 fn previous(resolved: &Resolved<'_>, observed: &Observed<'_>, after: After) -> Option<(String, String)> {
     let built = observed.status.built.as_ref().filter(|_| after != After::PreviousGone)?;
     let (new, old) = (&resolved.recipe.inputs, &built.inputs);
@@ -559,7 +559,7 @@ fn wait(situation: &Situation<'_>, position: usize, again: &str, decision: &mut 
     let reported = observed.state.queue_reported.filter(|_| observed.says(SUBJECT, Status::Unknown, Reason::JobQueued));
     let since = reported.map(|reported| now.duration_since(reported));
     if let (Some(since), Some(queue)) = (since.filter(|since| *since < every), observed.status.queue) {
-        // All positions change whenever a build ends: they are reported only now and then.
+        // Every finished build changes all positions, so they are reported at intervals.
         decision.state.queue_reported = reported;
         decision.record.queue = usize::try_from(queue).ok();
         decision.requeue_within(Duration::try_from(every - since).unwrap_or_default());

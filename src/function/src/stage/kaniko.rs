@@ -1,4 +1,4 @@
-//! What the stage of the image says and does about builds by Kaniko.
+//! Messages and decisions of the build stage for builds by Kaniko.
 
 use crate::child_state::Job;
 use crate::executor::of_log;
@@ -6,15 +6,15 @@ use crate::log_tail::log_tail;
 use crate::{ResolvedFunction, Settings};
 use mainstay_api::build::FailureReason;
 
-/// How an API server says that Pod Security refuses a pod.
+/// The API server's words when Pod Security refuses a pod.
 const VIOLATES: &str = "violates PodSecurity";
 
-/// Whether another builder, or another image of Kaniko, would build now. A build that works goes on with what it began with.
+/// Whether a new build would use another builder or another image of Kaniko. A working build continues.
 pub(super) fn is_of_another_builder(job: &Job, settings: &Settings) -> bool {
     job.executor.as_deref() != settings.executor()
 }
 
-/// What to do where Pod Security refuses the pod of a Job, and that is why it has none.
+/// Returns a hint if a Job has no pod because Pod Security refuses it.
 pub(super) fn pod_security(job: &Job, problem: &str, function: &ResolvedFunction) -> Option<String> {
     job.executor.as_ref().filter(|_| problem.contains(VIOLATES))?;
     let namespace = &function.namespace;
@@ -26,7 +26,7 @@ pub(super) fn pod_security(job: &Job, problem: &str, function: &ResolvedFunction
     ))
 }
 
-/// Why an executor has failed, from the end of its log: reason, message, and whether another attempt may succeed.
+/// Returns why an executor failed, from the end of its log: reason, message, and whether to retry.
 pub(super) fn why_failed(how: &str, log: &str) -> Option<(FailureReason, String, bool)> {
     let meaning = of_log(log)?;
     let hint = if meaning.hint.is_empty() { String::new() } else { format!("{}; ", meaning.hint) };

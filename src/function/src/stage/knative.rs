@@ -1,11 +1,11 @@
-//! The serving stages on Knative: the Knative Service, the Running condition, and the ways from a Deployment and back.
+//! The serving stages on Knative: the Knative Service, the Running condition, and moves from and to a Deployment.
 //!
-//! The address of a Function is the Service of its name, which is ours with a Deployment and Knative's without. It changes hands as
-//! soon as the new flavour could serve: to Knative before the Deployment is left, and back before the Knative Service is.
+//! The address of a Function is the Service with its name. With a Deployment, the Function owns this Service, otherwise
+//! Knative. It is transferred as soon as the new flavour can serve, and the old flavour is removed afterwards.
 //!
-//! Invariant: where Knative is not known to be there, nothing is written and nothing is deleted.
-//! Invariant: the old flavour is not touched before the new one could serve.
-//! Invariant: `status.serving` is written before there is a Knative Service: an agent that was killed finds it by that.
+//! Invariant: unless Knative is known to be present, no Knative object is written or deleted.
+//! Invariant: the old flavour is not touched before the new one can serve.
+//! Invariant: `status.serving` is written before a Knative Service is created, so a restarted agent finds it.
 
 use std::time::Duration;
 
@@ -20,16 +20,16 @@ use crate::knative_state::{KnativeService, Word};
 use mainstay_api::function_conditions::{Reason, Status, Type};
 
 const SUBJECT: Type = Type::Running;
-/// How long the Deployment stays once Knative serves, for clients that still have its address.
+/// How long the Deployment stays after Knative serves, for clients with a cached address.
 const STAYS: Duration = Duration::from_secs(30);
-/// When is looked for what the status records. As a rule that is a change of the Function, which is seen before.
+/// When to check the recorded status again. A watch event usually arrives earlier.
 const RECORDED: Duration = Duration::from_secs(1);
 
 fn live<'a>(resolved: &Resolved<'_>, observed: &Observed<'a>) -> Option<&'a KnativeService> {
     observed.children.knative_services.iter().find(|service| service.identity.name == resolved.function.name)
 }
 
-/// The Knative Service, once there is an image.
+/// Applies the Knative Service once there is an image.
 pub(super) fn service(resolved: &Resolved<'_>, observed: &Observed<'_>, _: Timestamp, decision: &mut Decision) {
     decision.record.has_knative_service = may_have_address(observed);
     if *observed.knative != Presence::Present {
@@ -51,7 +51,7 @@ pub(super) fn service(resolved: &Resolved<'_>, observed: &Observed<'_>, _: Times
     put(decision, observed, resolved, ChildKind::KnativeService, &document, &there, update);
 }
 
-/// Leaves the Deployment once Knative serves.
+/// Removes the Deployment once Knative serves.
 pub(super) fn leave_deployment(
     resolved: &Resolved<'_>,
     observed: &Observed<'_>,
@@ -85,9 +85,9 @@ pub(super) fn leave_deployment(
     }
 }
 
-/// Leaves Knative once the Deployment serves.
+/// Removes the Knative Service once the Deployment serves.
 pub(super) fn leave(resolved: &Resolved<'_>, observed: &Observed<'_>, _: Timestamp, decision: &mut Decision) {
-    // Until the address is ours again.
+    // The record stays until the Function owns the address again.
     let is_on_its_way = observed.status.serving.is_some() && observed.children.services.is_empty();
     decision.record.has_knative_service = is_on_its_way || may_have_address(observed);
     if *observed.knative != Presence::Present
@@ -113,7 +113,7 @@ pub(super) fn leave(resolved: &Resolved<'_>, observed: &Observed<'_>, _: Timesta
     }
 }
 
-/// Lets the Revisions go that nothing needs, once the newest serves.
+/// Deletes unused Revisions once the newest serves.
 pub(super) fn clean_up(resolved: &Resolved<'_>, observed: &Observed<'_>, _: Timestamp, decision: &mut Decision) {
     let live = live(resolved, observed).filter(|_| *observed.knative == Presence::Present);
     let Some((live, settled)) = live.and_then(|live| Some((live, live.settled()?))) else { return };
@@ -126,13 +126,13 @@ pub(super) fn clean_up(resolved: &Resolved<'_>, observed: &Observed<'_>, _: Time
     decision.state.cleaned_up = Some(settled);
 }
 
-/// What is left of a time that began then, and no more than all of it.
+/// Returns the rest of a duration that began at `began`, at most all of it.
 fn left_of(time: Duration, began: Timestamp, now: Timestamp) -> Option<Duration> {
     let passed = Duration::try_from(now.duration_since(began)).unwrap_or_default();
     time.checked_sub(passed).filter(|left| !left.is_zero())
 }
 
-/// The Running condition.
+/// Sets the Running condition.
 pub(super) fn running(resolved: &Resolved<'_>, observed: &Observed<'_>, _: Timestamp, decision: &mut Decision) {
     match observed.knative {
         Presence::Present => {}
@@ -156,7 +156,7 @@ pub(super) fn running(resolved: &Resolved<'_>, observed: &Observed<'_>, _: Times
         decision.record.image = Some(live.image.clone());
         decision.record.serves_current = decision.image.is_some() && !decision.puts(ChildKind::KnativeService);
     }
-    // Without a new image, the old one serves.
+    // Without a new image the old one keeps serving.
     update.outdated = decision.image.is_none();
     if update.reason == Reason::ServiceWaiting && serving::goes_on(resolved, observed) {
         (update.status, update.outdated) = (Status::True, true);
@@ -165,12 +165,12 @@ pub(super) fn running(resolved: &Resolved<'_>, observed: &Observed<'_>, _: Times
     decision.steps.push(Step::SetConditionUnlessWritten(update));
 }
 
-/// The condition update from the Knative Service's status.
+/// Returns the condition update from the Knative Service's status.
 fn state(live: &KnativeService, resolved: &Resolved<'_>, observed: &Observed<'_>) -> ConditionUpdate {
     let (name, namespace) = (&resolved.function.name, &resolved.function.namespace);
     let version = live.is_current.then_some(&*live.latest_created);
     let problem = observed.children.problem_of(version).map(|problem| resolved.repository.explain(problem));
-    // The Route says that the address is ours until it has looked again.
+    // The Route reports the conflict about the address until its next reconcile.
     let is_on_its_way = !observed.children.services.is_empty() || !observed.children.deployments.is_empty();
     let word = match live.word() {
         Word::Failed(_) if is_on_its_way && live.has_ready_revision() => Word::Waiting(None),
@@ -200,7 +200,7 @@ fn state(live: &KnativeService, resolved: &Resolved<'_>, observed: &Observed<'_>
     ConditionUpdate::new(SUBJECT, status, reason, message)
 }
 
-/// Whether an address is only known inside of the cluster, whatever the cluster's domain is.
+/// Whether an address is cluster-local, for any cluster domain.
 fn is_private(url: &str, name: &str, namespace: &str) -> bool {
     url.split_once("://").is_some_and(|(_, host)| host.starts_with(&format!("{name}.{namespace}.svc.")))
 }

@@ -1,7 +1,7 @@
 //! The serving stages: Deployment, Service, autoscaler, and the Running condition.
 //!
-//! Invariant: a running Function stays True while its Deployment has the minimum number of pods, of any version: only a
-//! failed rollout ends that.
+//! Invariant: Running stays True while the Deployment has the minimum number of pods, of any version. Only a failed
+//! rollout ends that.
 
 use std::fmt::Write as _;
 
@@ -23,14 +23,14 @@ fn name_of_deployment(resolved: &Resolved<'_>, observed: &Observed<'_>) -> Strin
     one_of(&mut Decision::default(), ChildKind::Deployment, &deployments(observed), children::name(resolved.function))
 }
 
-/// The number of pods, and the labels that select them.
+/// Returns the number of pods, and the labels that select them.
 pub(super) fn pods(resolved: &Resolved<'_>, observed: &Observed<'_>) -> (i64, String) {
     let name = name_of_deployment(resolved, observed);
     let live = observed.children.deployments.iter().find(|deployment| deployment.identity.name == name);
     (live.map_or(0, |live| live.pods), resolved.function.pod_selector_text())
 }
 
-/// The Deployment, once there is an image.
+/// Applies the Deployment once there is an image.
 pub(super) fn deployment(resolved: &Resolved<'_>, observed: &Observed<'_>, _: Timestamp, decision: &mut Decision) {
     let there = deployments(observed);
     let name = one_of(decision, ChildKind::Deployment, &there, children::name(resolved.function));
@@ -44,16 +44,16 @@ pub(super) fn deployment(resolved: &Resolved<'_>, observed: &Observed<'_>, _: Ti
         && resolved.function.replicas.are_scaled()
         && let Some(live) = live.filter(|live| live.owns_replicas_alone)
     {
-        // A field without an owner is reset to its default: the Function would be scaled to one pod.
+        // A field without an owner is reset to its default, which would scale the Function to one pod.
         let step = Step::HandOver { deployment: name, replicas: live.replicas };
         decision.steps.insert(before, step);
     }
 }
 
-/// The Service, once there is a Deployment.
+/// Applies the Service once there is a Deployment.
 pub(super) fn service(resolved: &Resolved<'_>, observed: &Observed<'_>, _: Timestamp, decision: &mut Decision) {
     let there = observed.children.services.iter().collect::<Vec<_>>();
-    // Its name is the address: a Service with another name is useless.
+    // The name is the address, so a Service with another name is useless.
     for other in there.iter().filter(|identity| identity.name != resolved.function.name) {
         decision.delete(ChildKind::Service, other);
     }
@@ -69,7 +69,7 @@ pub(super) fn service(resolved: &Resolved<'_>, observed: &Observed<'_>, _: Times
     put(decision, observed, resolved, ChildKind::Service, &document, &there, update);
 }
 
-/// The autoscaler, unless the number of pods is fixed.
+/// Applies the autoscaler, unless the number of pods is fixed.
 pub(super) fn autoscaler(resolved: &Resolved<'_>, observed: &Observed<'_>, _: Timestamp, decision: &mut Decision) {
     let there = observed.children.autoscalers.iter().collect::<Vec<_>>();
     if !resolved.function.replicas.are_scaled() {
@@ -77,7 +77,7 @@ pub(super) fn autoscaler(resolved: &Resolved<'_>, observed: &Observed<'_>, _: Ti
             && decision.image.is_none()
             && !observed.children.deployments.is_empty()
         {
-            // Its Deployment gets its number of pods with the image that is being built; until then it is scaled as before.
+            // The Deployment gets its fixed number together with the new image. Until then the autoscaler stays.
             return;
         }
         for identity in &there {
@@ -104,7 +104,7 @@ pub(super) fn goes_on(resolved: &Resolved<'_>, observed: &Observed<'_>) -> bool 
     observed.holds(SUBJECT) && (is_available || address::knative_serves(observed))
 }
 
-/// Whether the Deployment is ready as it is wanted now, with as many pods as its autoscaler has at least.
+/// Whether the Deployment is ready at its current generation, with at least the minimum number of pods.
 pub(super) fn is_rolled_out(resolved: &Resolved<'_>, observed: &Observed<'_>) -> bool {
     let name = name_of_deployment(resolved, observed);
     let replicas = resolved.function.replicas;
@@ -114,7 +114,7 @@ pub(super) fn is_rolled_out(resolved: &Resolved<'_>, observed: &Observed<'_>) ->
     there.any(|live| live.identity.name == name && live.replicas >= least)
 }
 
-/// The Running condition.
+/// Sets the Running condition.
 pub(super) fn running(resolved: &Resolved<'_>, observed: &Observed<'_>, _: Timestamp, decision: &mut Decision) {
     let name = name_of_deployment(resolved, observed);
     let Some(live) = observed.children.deployments.iter().find(|deployment| deployment.identity.name == name) else {
@@ -128,7 +128,7 @@ pub(super) fn running(resolved: &Resolved<'_>, observed: &Observed<'_>, _: Times
         decision.record.image = Some(live.image.clone());
         decision.record.serves_current = decision.image.is_some() && !decision.puts(ChildKind::Deployment);
     }
-    // Without a new image, the old one serves.
+    // Without a new image the old one keeps serving.
     update.outdated = decision.image.is_none();
     if update.reason == Reason::DeploymentWaiting && goes_on(resolved, observed) {
         (update.status, update.outdated) = (Status::True, true);
@@ -137,7 +137,7 @@ pub(super) fn running(resolved: &Resolved<'_>, observed: &Observed<'_>, _: Times
     decision.steps.push(Step::SetConditionUnlessWritten(update));
 }
 
-/// The condition update from the Deployment's status. One that `may_rest` is as it should be without pods.
+/// Returns the condition update from the Deployment's status. With `may_rest`, zero pods are not a failure.
 fn state(live: &Deployment, problem: Option<&str>, may_rest: bool) -> ConditionUpdate {
     let name = &live.identity.name;
     let find = |kind: &str| live.conditions.iter().find(|condition| condition.kind == kind);
@@ -167,7 +167,7 @@ fn state(live: &Deployment, problem: Option<&str>, may_rest: bool) -> ConditionU
     }
     if let Some(refused) = refused {
         let message = format!("Deployment {name} cannot create pods: {}: {}", refused.reason, refused.message);
-        // Until its deadline, the rollout may continue as soon as there is room.
+        // Until its deadline, the rollout may continue as soon as pods can be created.
         let (status, reason) = if progressing && live.is_available() {
             (Status::Unknown, Reason::DeploymentWaiting)
         } else {
@@ -186,7 +186,7 @@ fn state(live: &Deployment, problem: Option<&str>, may_rest: bool) -> ConditionU
     ConditionUpdate::new(SUBJECT, Status::Unknown, Reason::DeploymentWaiting, waiting())
 }
 
-/// The conditions as YAML, in the format of Kyma's Functions.
+/// Returns the conditions as YAML, in the format of Kyma's Functions.
 fn dump(conditions: &[Condition]) -> String {
     let mut text = String::new();
     for condition in conditions {

@@ -1,4 +1,4 @@
-//! The source stage: a ConfigMap for an inline Function, a tree of a Git repository otherwise.
+//! The source stage: a ConfigMap for an inline Function, or a tree of a Git repository.
 
 use jiff::Timestamp;
 
@@ -10,7 +10,7 @@ use mainstay_api::function_conditions::{Reason, Status, Type};
 
 const SUBJECT: Type = Type::ConfigurationReady;
 
-/// The first stage: the source.
+/// The first stage: provides the source.
 pub(super) fn source(resolved: &Resolved<'_>, observed: &Observed<'_>, _: Timestamp, decision: &mut Decision) {
     let there = observed.children.config_maps.iter().collect::<Vec<_>>();
     if let Some((tree, _)) = resolved.git {
@@ -40,7 +40,7 @@ pub(super) fn source(resolved: &Resolved<'_>, observed: &Observed<'_>, _: Timest
     if observed.holds(SUBJECT) {
         decision.steps.push(Step::ConfirmCondition(SUBJECT));
     } else {
-        // An invalid spec was fixed, or it is the first reconcile of a new agent.
+        // An invalid spec was fixed, or this is the first reconcile of a new agent.
         let message = format!("ConfigMap {name} updated");
         let update = ConditionUpdate::new(SUBJECT, Status::True, Reason::ConfigMapUpdated, message);
         decision.steps.push(Step::SetConditionUnlessWritten(update));

@@ -21,10 +21,10 @@ struct Case {
     status: FunctionStatus,
     state: ReconcileState,
     admission: Admission,
-    /// Whether its held-up build has to be suspended.
+    /// Whether its held-up build has to yield.
     must_yield: bool,
     knative: Presence,
-    /// Whether what scales the Deployment may scale it to 0.
+    /// Whether an autoscaler may scale the Deployment to zero.
     may_rest: bool,
     settings: Settings,
     now: Timestamp,
@@ -54,12 +54,12 @@ impl Case {
         }
     }
 
-    /// The decision, with no child managed yet.
+    /// Decides while no child is managed yet.
     fn decide(&self) -> Decision {
         self.decide_with(&|_| None)
     }
 
-    /// The decision, with what is managed already.
+    /// Decides with the given managed objects.
     fn decide_with(&self, kept: &dyn Fn(&Key) -> Option<Digest>) -> Decision {
         let settings = &self.settings;
         let spec = resolve(&self.function, settings, &Credentials::new(settings, [])).unwrap();
@@ -128,7 +128,7 @@ impl Case {
     }
 }
 
-/// The decision in short words.
+/// Returns the decision in short words.
 fn words(decision: &Decision) -> Vec<String> {
     let word = |step: &Step| match step {
         Step::SetCondition(message) | Step::SetConditionUnlessWritten(message) => {
@@ -188,7 +188,7 @@ fn obsolete_children_are_deleted_and_an_older_child_is_adopted() {
     assert!(all.contains(&"delete Autoscaler hello-hpa".to_owned()), "{all:?}");
 }
 
-/// A write that is refused at every attempt with this text.
+/// Returns a write that is refused at every attempt with this text.
 fn refused(case: &Case, child_kind: ChildKind, text: &str) -> RefusedWrite {
     let decision = case.decide();
     let step =

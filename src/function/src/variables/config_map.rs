@@ -1,6 +1,6 @@
-//! Settings from the data of a ConfigMap: its keys are variables, or value paths of Kyma's chart.
+//! Parses settings from the data of a ConfigMap. Its keys are variables, or value paths of Kyma's chart.
 //!
-//! Invariant: one mistake refuses all of it, and every mistake is named; nothing is ignored without a word.
+//! Invariant: one invalid key refuses the whole ConfigMap. Every invalid key is reported, and none is ignored silently.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ const KANIKO: &str = "builds run Kaniko only with MAINSTAY_BUILDER=kaniko";
 /// Prefix of the paths of base images.
 const IMAGES: &str = "images.runtimes.";
 
-/// A key that means nothing here.
+/// A key that has no effect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WithoutEffect {
     /// The key.
@@ -23,21 +23,21 @@ pub struct WithoutEffect {
     pub why: &'static str,
 }
 
-/// What the keys say, in the order in which it is set.
+/// The parsed keys, in the order in which they are applied.
 #[derive(Default)]
 struct Read<'d> {
-    /// By variable: the keys that are it, with their values.
+    /// By variable: its keys and their values.
     variables: BTreeMap<&'static str, Vec<(&'d str, &'d str)>>,
     presets: Vec<(&'d str, &'d str, Set)>,
-    /// By runtime: the key, repository and tag.
+    /// By runtime: key, repository and tag.
     images: BTreeMap<&'d str, (&'d str, Option<&'d str>, Option<&'d str>)>,
     without_effect: Vec<WithoutEffect>,
     refused: Vec<InvalidVariable>,
 }
 
 impl Settings {
-    /// `base` with what the data of a ConfigMap say, and the keys that have no effect; or all mistakes. An empty value means that
-    /// of `base`.
+    /// Returns `base` with the settings from a ConfigMap, and the keys without an effect. An empty value keeps that of
+    /// `base`. Fails with all invalid keys.
     pub fn from_config_map(
         base: Self,
         data: &BTreeMap<String, String>,
@@ -124,7 +124,7 @@ fn unknown(key: &str) -> String {
     }
 }
 
-/// The base image of a runtime.
+/// Returns the base image of a runtime.
 fn image(runtime: &str, repository: Option<&str>, tag: Option<&str>) -> Result<BaseImage, String> {
     if runtimes::find(runtime).is_none() {
         return Err(format!("there is no runtime \"{runtime}\""));

@@ -1,23 +1,23 @@
-//! The value paths of Kyma's chart, and what each of them is here: the data of an override can be used as it is.
+//! Maps the value paths of Kyma's chart to settings, so that the data of an override works unchanged.
 //!
-//! Invariant: every path that the chart had is known; one that means nothing here says why, or is refused where its absence
-//! would surprise.
+//! Invariant: every path of the chart is known. A path without an effect has a reason, or is refused if a missing
+//! effect would surprise.
 
 use super::super::Settings;
 use super::super::presets::{ReplicasPreset, ResourcesPreset};
 use super::{EXECUTOR_ARGS, EXECUTOR_IMAGE, Set, amount, at_least_one};
 use mainstay_api::Amount;
 
-/// What a path of the chart is.
+/// The meaning of a path of the chart.
 #[derive(Clone, Copy)]
 pub(super) enum Path {
-    /// This variable.
+    /// It sets this variable.
     Variable(&'static str),
-    /// A part of the default preset.
+    /// It sets a part of the default preset.
     Preset(Set),
-    /// Nothing; why.
+    /// It has no effect, for this reason.
     WithoutEffect(&'static str),
-    /// Nothing that may be set here; what to do.
+    /// It must not be set. The text says what to do instead.
     Refused(&'static str),
 }
 
@@ -25,7 +25,7 @@ use Path::{Preset, Refused, Variable, WithoutEffect};
 
 const MANAGER: &str = "containers.manager.envs.";
 const WEBHOOK: &str = "webhook.values.";
-/// Of the chart of 1.14.
+/// The prefix in the chart of 1.14.
 const WEBHOOK_1_14: &str = "webhook.container.envs.";
 
 const WATCHED: &str = "what was looked at again periodically is watched";
@@ -95,7 +95,7 @@ const OF_WEBHOOK_1_14: &[(&str, Path)] = &[
     ("maxReplicas", Preset(|s, v| replicas(s, v, |p| &mut p.max))),
 ];
 
-/// What begins like this, or is this.
+/// Other paths, and prefixes that end with a dot.
 const OTHERS: &[(&str, Path)] = &[
     ("webhook.deployment.", WithoutEffect("there is no webhook process")),
     ("webhook.values.deployment.", WithoutEffect("there is no webhook process")),
@@ -122,14 +122,14 @@ const OTHERS: &[(&str, Path)] = &[
     ("tests.", WithoutEffect("there are no tests of a chart")),
 ];
 
-/// Which preset.
+/// The resources that a preset is for.
 #[derive(Clone, Copy)]
 enum Of {
     Function,
     Build,
 }
 
-/// What a path is; `None` if the chart had none of that name. It may end with `.value`.
+/// Returns the meaning of a path; `None` if the chart did not have it. It may end with `.value`.
 pub(super) fn find(path: &str) -> Option<Path> {
     let path = path.strip_suffix(".value").unwrap_or(path);
     for (prefix, all) in GROUPS {
@@ -146,7 +146,7 @@ pub(super) fn find(path: &str) -> Option<Path> {
 const GROUPS: [(&str, &[(&str, Path)]); 3] =
     [(MANAGER, OF_MANAGER), (WEBHOOK, OF_WEBHOOK), (WEBHOOK_1_14, OF_WEBHOOK_1_14)];
 
-/// All paths that are settings, for suggestions.
+/// Returns all paths that are settings, for suggestions.
 pub(super) fn names() -> impl Iterator<Item = String> {
     GROUPS.into_iter().flat_map(|(prefix, all)| all.iter().map(move |(name, _)| format!("{prefix}{name}")))
 }
@@ -164,14 +164,14 @@ fn of_preset(
         Of::Function => &mut settings.resources,
         Of::Build => &mut settings.build_resources,
     };
-    // One that is missing is told of anyway.
+    // A missing preset is reported elsewhere.
     if let Some(preset) = presets.all.get_mut(&presets.default) {
         *field(preset) = Some(given);
     }
     Ok(())
 }
 
-/// Sets a number of pods of the default preset.
+/// Sets the minimum or maximum of the default preset.
 fn replicas(
     settings: &mut Settings,
     value: &str,

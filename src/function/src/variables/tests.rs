@@ -1,4 +1,4 @@
-//! Every variable is read or reported.
+//! Every variable is parsed or reported.
 
 use super::unknown::REFUSED;
 use super::*;
@@ -176,7 +176,7 @@ fn kaniko_needs_an_image_of_its_own_base_images_and_fit_arguments() {
     ]) {
         assert!(mistake.starts_with(expected), "{mistake}");
     }
-    // The arguments of Kyma's chart mean nothing to our own builder.
+    // Our own builder ignores the arguments of Kyma's chart.
     assert!(from(&[("APP_FUNCTION_BUILD_EXECUTOR_ARGS", "--insecure,--skip-tls-verify")]).is_ok());
     for (name, value, why) in [
         ("MAINSTAY_BUILDER", "docker", "it is mainstay or kaniko"),

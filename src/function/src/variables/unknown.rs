@@ -1,15 +1,14 @@
-//! Unknown environment variables that look like settings of the agent: whoever sets one expects an effect that it does
-//! not have.
+//! Refuses unknown environment variables that look like settings of the agent, because they would have no effect.
 //!
-//! Invariant: variables that Kubernetes sets for Services are ignored: a Service `mainstay-x` gives every pod in its
-//! namespace `MAINSTAY_X_SERVICE_HOST`, `MAINSTAY_X_PORT_80_TCP_ADDR` and more.
+//! Invariant: variables that Kubernetes sets for Services are ignored. A Service `mainstay-x` adds
+//! `MAINSTAY_X_SERVICE_HOST`, `MAINSTAY_X_PORT_80_TCP_ADDR` and more to every pod in its namespace.
 
 use super::VARIABLES;
 
-/// Every variable with one of these prefixes must be known.
+/// Prefixes of variables that must be known.
 const OURS: [&str; 4] = ["MAINSTAY_", "APP_", "WEBHOOK_VALIDATION_", "WEBHOOK_DEFAULTING_"];
 
-/// Variables with such a prefix that the command line reads.
+/// Variables with these prefixes that the command line reads.
 const COMMAND_LINE: [&str; 14] = [
     "MAINSTAY_ALLOW_DOMAINS",
     "MAINSTAY_ALLOW_GATEWAYS",
@@ -41,10 +40,10 @@ pub(super) const REFUSED: [(&str, &str); 4] = [
     ),
 ];
 
-/// Similarity, from 0 to 1, above which one name may be a typo of the other.
+/// Similarity, from 0 to 1, from which a name counts as a typo of another.
 const ALIKE: f64 = 0.7;
 
-/// Refuses a variable that looks like a setting and is none.
+/// Refuses an unknown variable that looks like a setting.
 pub(super) fn refuse(name: &str, value: &str) -> Result<(), String> {
     if let Some((_, why)) = REFUSED.iter().find(|(refused, _)| *refused == name) {
         let why = format!("it is not a setting of Mainstay; remove it: {why}");
@@ -61,7 +60,7 @@ pub(super) fn refuse(name: &str, value: &str) -> Result<(), String> {
     })
 }
 
-/// The most similar known name, if one is similar enough.
+/// Returns the most similar known name, if one is similar enough.
 pub(super) fn nearest(name: &str, known: impl Iterator<Item = String>) -> Option<String> {
     let likeness = known.map(|known| (strsim::normalized_damerau_levenshtein(name, &known), known));
     likeness.filter(|(alike, _)| *alike >= ALIKE).max_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, known)| known)

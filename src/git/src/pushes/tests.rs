@@ -1,4 +1,4 @@
-//! Who is woken, and when.
+//! Tests of which consumers are woken, and when.
 
 use super::*;
 use crate::consumers::ConsumerKind;
@@ -51,7 +51,7 @@ fn a_storm_of_deliveries_wakes_once_per_time_between_and_the_last_one_counts() {
     assert!(pushes.0.lock().rows.is_empty() && pushes.0.lock().last.is_empty(), "nothing is kept of who is gone");
 }
 
-/// Remotes of one repository, and what each of them has found so far.
+/// Remotes of one repository, with the commits that each of them has found.
 struct Bench {
     pushes: Pushes,
     known: HashMap<Identity, KnownCommits>,
@@ -74,12 +74,12 @@ impl Bench {
         self.start + Duration::from_millis(millis)
     }
 
-    /// A lookup of `main` that finds a commit, and that ends 10 ms after it began.
+    /// Simulates a lookup of `main` that finds a commit and takes 10 ms.
     fn find(&mut self, remote: &Remote, digit: u8, millis: u64) {
         self.find_unless(remote, digit, millis, &[]);
     }
 
-    /// The same, while the lookups of some remotes fail.
+    /// Simulates the lookup while the lookups of some remotes fail.
     fn find_unless(&mut self, remote: &Remote, digit: u8, millis: u64, failed: &[&Remote]) {
         let covers = [Reference::parse("main").unwrap()].into();
         let mut refs = Refs::default();
@@ -152,13 +152,13 @@ fn a_login_that_fails_keeps_its_backoff() {
     bench.find(&two, 1, 0);
     bench.find_unless(&one, 2, 100, &[&two]);
     assert_eq!((second.take(), third.take()), (None, None));
-    // One of them has tried again with success: so may the others with this login.
+    // One remote has retried successfully, so the others with this login may retry, too.
     bench.find(&two, 2, 60_000);
     assert!(second.take().is_some() && third.take().is_some());
 }
 
 #[test]
-fn a_proxy_of_somebodys_own_wakes_nobody_else() {
+fn a_push_through_a_private_proxy_wakes_no_other_consumer() {
     let mut bench = Bench::new();
     let own = remote(URL, "one");
     let mut proxied = own.clone();
@@ -192,7 +192,7 @@ fn commits_in_a_row_wake_others_once_a_second_and_the_last_one_counts() {
 }
 
 #[test]
-fn a_repository_that_nobody_follows_is_woken_by_commits_and_no_push() {
+fn a_repository_without_followers_is_woken_by_commits_and_no_push() {
     let mut bench = Bench::new();
     let (one, two) = (remote(URL, "one"), remote(URL, "two"));
     let repository = Consumer::new(ConsumerKind::GitRepository, "shop", "repo");

@@ -11,28 +11,28 @@ use crate::error::Fault;
 use crate::id::Id;
 use crate::ref_list::{At, RefNames, Refs, branch_of_head};
 
-/// The capabilities of a server that matter here.
+/// The relevant capabilities of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Capabilities {
     pub(super) version: Version,
-    /// It can omit history.
+    /// The server can omit history.
     pub(super) shallow: bool,
-    /// It can omit files (version 2 only).
+    /// The server can omit files (version 2 only).
     pub(super) filter: bool,
-    /// It can send commits that no reference points to (version 2 servers are just asked).
+    /// The server can send commits without a reference. Version 2 servers do not advertise this; they are just asked.
     pub(super) any_commit: bool,
-    /// It names its object format, and expects it in requests.
+    /// The server names its object format, and expects it in requests.
     pub(super) names_format: bool,
 }
 
 impl Capabilities {
-    /// The capabilities of a version 0 server that advertises neither references nor capabilities.
+    /// Returns the capabilities of a version 0 server that advertises neither references nor capabilities.
     fn of_empty_repository() -> Self {
         Self { version: Version::Zero, shallow: false, filter: false, any_commit: false, names_format: false }
     }
 }
 
-/// Reads the whole advertisement; the references come with version 0 only.
+/// Reads the whole advertisement. It has references in version 0 only.
 pub(super) async fn read(body: &mut Body, wanted: &RefNames) -> Result<(Capabilities, Option<Refs>), Fault> {
     let mut first = body.expected().await?;
     let announced = matches!(&first, Packet::Data(data) if data.starts_with(b"# service=git-upload-pack"));
@@ -44,7 +44,7 @@ pub(super) async fn read(body: &mut Body, wanted: &RefNames) -> Result<(Capabili
     }
     let first = match first {
         Packet::Data(first) => first,
-        // Git before 2.42 advertises nothing for an empty repository in version 0, not even its capabilities.
+        // In version 0, Git before 2.42 advertises nothing for an empty repository, not even capabilities.
         Packet::Flush if announced || body.is_duplex() => {
             return Ok((Capabilities::of_empty_repository(), Some(Refs::default())));
         }
@@ -112,7 +112,7 @@ async fn version_two(body: &mut Body) -> Result<Capabilities, Fault> {
     Ok(capabilities)
 }
 
-/// The capabilities, and the branch that HEAD points to.
+/// Parses the capabilities, and the branch that HEAD points to.
 fn version_zero(words: &[u8]) -> Result<(Capabilities, Option<String>), Fault> {
     let words = String::from_utf8_lossy(words);
     let words: Vec<&str> = words.split(' ').collect();
@@ -140,7 +140,7 @@ fn check_format(format: &str) -> Result<(), Fault> {
     Err(Fault::Unsupported { what: "a repository with SHA-256 object ids", instead: "use one with SHA-1 object ids" })
 }
 
-/// Adds the reference in a line `<id> <name>` if it was requested; `<name>^{}` is the target of an annotated tag.
+/// Adds the reference in a line `<id> <name>` if it was requested. `<name>^{}` is the target of an annotated tag.
 fn keep(line: &[u8], wanted: &RefNames, refs: &mut Refs) -> Result<(), Fault> {
     let (id, name) = id_and_rest(line)?;
     let name = String::from_utf8_lossy(name);
@@ -166,7 +166,7 @@ pub(super) fn id_and_rest(line: &[u8]) -> Result<(Id, &[u8]), Fault> {
 mod tests {
     use super::*;
 
-    /// What HEAD is called where a server of version 0 says that it points there.
+    /// Returns the name of HEAD if a version 0 server sends this target.
     async fn name_of_head(target: &str) -> Option<String> {
         let mut sent = Vec::new();
         packet::write(&mut sent, &format!("{} HEAD\0side-band-64k symref=HEAD:{target}\n", "1".repeat(40)));

@@ -1,8 +1,9 @@
-//! Tokens of GitHub Apps: asked for once for all remotes of an installation, and kept until shortly before they end.
+//! Tokens of GitHub Apps. One request serves all remotes of an installation, and a token is cached until shortly
+//! before its end.
 //!
-//! Invariant: at most one request for a token of an installation is under way.
-//! Invariant: a token that a server has refused is not used again.
-//! Invariant: a token is kept for the App and the API that gave it; nothing is kept of the App's key.
+//! Invariant: at most one request for a token of an installation runs at a time.
+//! Invariant: a token that a server has rejected is not used again.
+//! Invariant: a token is cached per App and issuing API. No part of the App's key is cached.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,14 +15,14 @@ use parking_lot::Mutex;
 use crate::Secret;
 use crate::error::Fault;
 
-/// How long before its end a token is replaced.
+/// Time before its end at which a token is replaced.
 const BEFORE_END: Duration = Duration::from_secs(300);
 
 /// A token of an installation.
 #[derive(Clone, Debug)]
 struct Token {
     text: Secret<String>,
-    /// When it is replaced.
+    /// When the token is replaced.
     until: Timestamp,
 }
 
@@ -32,7 +33,7 @@ type Place = Arc<tokio::sync::Mutex<Option<Token>>>;
 pub(crate) struct AppTokens(Mutex<HashMap<[u8; 32], Place>>);
 
 impl AppTokens {
-    /// The token of an App, by its digest: the one that is kept, or one that is asked for.
+    /// Returns the token of an App, by the App's digest, from the cache or from `asked`.
     pub(crate) async fn get(
         &self,
         app: [u8; 32],
@@ -50,7 +51,7 @@ impl AppTokens {
         Ok(kept.insert(Token { text, until }).text.clone())
     }
 
-    /// The server has refused the token of an App.
+    /// Drops the token of an App after a server has rejected it.
     pub(crate) fn refused(&self, app: [u8; 32]) {
         self.0.lock().remove(&app);
     }
@@ -59,7 +60,7 @@ impl AppTokens {
         let mut places = self.0.lock();
         if !places.contains_key(&app) {
             let now = Timestamp::now();
-            // One that is locked is in use.
+            // A locked entry is in use.
             places.retain(|_, place| {
                 place.try_lock().map_or(true, |token| token.as_ref().is_some_and(|token| now < token.until))
             });

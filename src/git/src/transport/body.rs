@@ -1,6 +1,6 @@
 //! The body of a server's answer over HTTP, SSH or TCP, read in chunks or in packets.
 //!
-//! Invariant: reading fails at the limit of bytes, or after too long a silence.
+//! Invariant: reading fails at the limit of bytes, or after too long without data.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use super::packet::{self, Packet};
 use super::ssh;
 use crate::error::Fault;
 
-/// An answer that is being read.
+/// An answer being read.
 #[derive(Debug)]
 pub(crate) struct Body {
     flow: Stream,
@@ -28,7 +28,7 @@ enum Stream {
     Http(reqwest::Response),
     Ssh(Box<ssh::Session>),
     Git(GitStream),
-    /// What a fuzzer says in place of a server.
+    /// Input of a fuzzer instead of a server's.
     #[cfg(any(test, feature = "fuzz"))]
     Given(Option<Bytes>),
 }
@@ -52,7 +52,7 @@ impl Body {
         Self { flow, left: 1 << 20, limit: 1 << 20, silence: Duration::from_secs(60), buffer: BytesMut::new() }
     }
 
-    /// Whether requests can be sent on the same stream ([`Body::send`]).
+    /// Returns whether requests can be sent on the same stream ([`Body::send`]).
     pub(super) fn is_duplex(&self) -> bool {
         matches!(self.flow, Stream::Ssh(_) | Stream::Git(_))
     }
@@ -85,7 +85,7 @@ impl Body {
         }
     }
 
-    /// The next packet; `None` at the end of the body.
+    /// Returns the next packet; `None` at the end of the body.
     pub(super) async fn packet(&mut self) -> Result<Option<Packet>, Fault> {
         loop {
             if let Some(packet) = packet::split(&mut self.buffer)? {
@@ -99,12 +99,12 @@ impl Body {
         }
     }
 
-    /// The next packet; the end of the body is an error.
+    /// Returns the next packet. The end of the body is an error.
     pub(super) async fn expected(&mut self) -> Result<Packet, Fault> {
         self.packet().await?.ok_or(Fault::Protocol { why: "the answer ends too early" })
     }
 
-    /// All bytes that are left.
+    /// Returns all remaining bytes.
     pub(crate) async fn all(mut self) -> Result<Vec<u8>, Fault> {
         let mut all = Vec::new();
         while let Some(bytes) = self.chunk().await? {
@@ -113,7 +113,7 @@ impl Body {
         Ok(all)
     }
 
-    /// The next bytes; `None` at the end of the body.
+    /// Returns the next bytes; `None` at the end of the body.
     pub(crate) async fn chunk(&mut self) -> Result<Option<Bytes>, Fault> {
         let next = async {
             match &mut self.flow {

@@ -1,6 +1,7 @@
-//! One of a host's addresses becomes a connection, directly or through a proxy: they are tried one after the other, each with a head start on the next.
+//! Connects to one of a host's addresses, directly or through a proxy. The attempts start one after the other and
+//! overlap.
 //!
-//! Invariant: an address that never answers costs its head start, not the deadline.
+//! Invariant: an address that never answers costs `HEAD_START`, not the deadline.
 
 use std::io;
 use std::net::SocketAddr;
@@ -17,12 +18,12 @@ use crate::error::Fault;
 use crate::fair_queue::Tenant;
 use crate::proxy::Proxy;
 
-/// How long an address is waited for before the next one is tried as well: RFC 8305 recommends this much.
+/// Delay before the next address is tried, too, as RFC 8305 recommends.
 const HEAD_START: Duration = Duration::from_millis(250);
-/// Addresses of each family that are tried.
+/// Maximum number of tried addresses per family.
 const TRIED: usize = 4;
 
-/// What is connected to.
+/// The target of a connection.
 #[derive(Debug)]
 pub(super) struct Target<'a> {
     pub(super) host: &'a str,
@@ -30,7 +31,7 @@ pub(super) struct Target<'a> {
     pub(super) proxy: Option<&'a Proxy>,
 }
 
-/// A connection within this time.
+/// Connects within this time.
 pub(super) async fn connect(
     names: &Names,
     to: &Target<'_>,
@@ -57,7 +58,7 @@ pub(super) async fn connect(
         (Fault::Confined { why }, Some(proxy)) => Fault::Proxy { why: format!("{proxy}: {why}") },
         (fault, _) => fault,
     })?;
-    // Requests are small and latency matters. If this fails, it costs some milliseconds.
+    // Requests are small and sensitive to latency. A failure costs some milliseconds.
     let _ = stream.set_nodelay(true);
     Ok(stream)
 }
@@ -66,7 +67,7 @@ fn network(what: String) -> Fault {
     Fault::Network { what }
 }
 
-/// The first connection that comes about, or the error of the last that does not; `None`: there is no address.
+/// Returns the first successful connection, or the error of the last failed one; `None` without addresses.
 async fn race<C, A>(addresses: &[SocketAddr], connect: impl Fn(SocketAddr) -> A) -> Option<io::Result<C>>
 where
     A: Future<Output = io::Result<C>>,
@@ -94,7 +95,7 @@ where
     }
 }
 
-/// The families take turns, the one that the resolver prefers first.
+/// Alternates between the address families, beginning with the one that the resolver prefers.
 fn in_order(addresses: &[SocketAddr]) -> Vec<SocketAddr> {
     let is_first = |address: &&SocketAddr| address.is_ipv4() == addresses[0].is_ipv4();
     let (first, second): (Vec<SocketAddr>, Vec<SocketAddr>) = addresses.iter().partition(is_first);
@@ -114,7 +115,7 @@ mod tests {
         text.parse().unwrap()
     }
 
-    /// Connects to the addresses: port 1 never answers, port 2 refuses, port 3 is good.
+    /// Connects to the addresses: port 1 never answers, port 2 refuses, port 3 succeeds.
     async fn outcome(addresses: &[&str]) -> (String, Duration) {
         let addresses: Vec<_> = addresses.iter().map(|text| address(text)).collect();
         let before = Instant::now();

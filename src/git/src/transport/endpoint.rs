@@ -1,6 +1,6 @@
-//! Where a repository is on an HTTP server, and where redirects lead.
+//! The location of a repository on an HTTP server, after redirects.
 //!
-//! Invariant: a redirect to another host is followed without credentials, one from https to http not at all.
+//! Invariant: a redirect to another host is followed without credentials. A redirect from https to http is refused.
 
 use reqwest::{Url, header};
 
@@ -28,7 +28,7 @@ pub(super) fn host(url: &Url) -> String {
     url.port().map_or_else(|| name.to_owned(), |port| format!("{name}:{port}"))
 }
 
-/// The target of a redirect. `asked` is the repository's own address.
+/// Returns the target of a redirect. `asked` is the repository's own address.
 pub(super) fn redirected(at: &Endpoint, asked: &Url, response: &reqwest::Response) -> Result<Endpoint, Fault> {
     let location = response.headers().get(header::LOCATION).and_then(|to| to.to_str().ok());
     let to = location.and_then(|to| append(&at.base, "info/refs", None).join(to).ok());

@@ -1,9 +1,9 @@
 //! Requests commits with or without their files, and receives the pack into a spool.
 //!
-//! The pack is checked piece by piece as it arrives ([`Scan`]), so that a decompression bomb is refused before it is
+//! The pack is checked in pieces as it arrives ([`Scan`]), so that a decompression bomb is refused before it is
 //! unpacked.
-//! Invariant: what a server sends beside the pack (progress text, lines) is bounded as well.
-//! Invariant: server messages are shown shortened, in one line, and not at all if they repeat the credentials.
+//! Invariant: data that a server sends beside the pack (progress text, lines) is bounded, too.
+//! Invariant: server messages are shortened to one line, and hidden if they repeat the credentials.
 
 use std::collections::BTreeSet;
 
@@ -21,10 +21,10 @@ use crate::ref_list::RefNames;
 use crate::spool::PackSpool;
 use crate::{Credentials, Limits};
 
-/// Bytes that are collected before a blocking thread checks and writes them.
+/// Number of bytes that are collected before a blocking thread checks and writes them.
 const PIECE: usize = 256 << 10;
 
-/// Bytes of lines and progress text that a server may send with a pack.
+/// Maximum bytes of lines and progress text beside a pack.
 const BESIDE: usize = 1 << 20;
 
 /// A request for a pack.
@@ -32,7 +32,7 @@ const BESIDE: usize = 1 << 20;
 pub(crate) struct PackRequest {
     /// The requested objects.
     pub(crate) want: Vec<Id>,
-    /// Commits whose files we have, and whether their history is complete.
+    /// Complete local commits, and whether their history is complete.
     pub(crate) have: Vec<(Id, History)>,
     /// How much history is requested.
     pub(crate) history: History,
@@ -77,7 +77,7 @@ pub(crate) async fn fetch_pack(
 ) -> Result<ReceivedPack, Fault> {
     // 5 % more than the pack, for packet lengths and progress.
     let limit = limits.pack_bytes.saturating_add(limits.pack_bytes / 20).saturating_add(64 << 10);
-    // On a stream, a server of version 0 lists all of its references first.
+    // On a stream, a version 0 server first lists all of its references.
     let limit_of_stream = limit.saturating_add(limits.advertisement_bytes);
     let mut body = match wire {
         Wire::Http(http, _) => {
@@ -149,7 +149,8 @@ fn request(capabilities: Capabilities, asked: &PackRequest) -> Vec<u8> {
     out
 }
 
-/// Both versions answer with lines, then with the pack in side bands: 1 is the pack, 2 progress, 3 an error.
+/// Receives a pack. In both versions, lines precede the pack. The side bands are 1 for the pack, 2 for progress and 3
+/// for an error.
 pub(super) async fn receive(body: &mut Body, limits: &Limits, into: PackSpool) -> Result<ReceivedPack, Fault> {
     let mut spool = Checked { sink: Some((Scan::new(*limits), into)), piece: Vec::new(), started: false };
     let mut shallow = BTreeSet::new();
@@ -213,7 +214,7 @@ impl Line {
     }
 }
 
-/// Collects pieces; a blocking thread checks and writes them.
+/// Collects pieces. A blocking thread checks and writes them.
 struct Checked {
     /// `None` while a blocking thread uses it.
     sink: Option<(Scan, PackSpool)>,
@@ -254,7 +255,7 @@ impl Checked {
     }
 }
 
-/// The fault, without a server message that repeats the credentials.
+/// Returns the fault, without a server message that repeats the credentials.
 pub(crate) fn without_credentials(credentials: &Credentials, fault: Fault) -> Fault {
     match fault {
         Fault::Refused { text } => Fault::Refused { text: without(credentials, text) },
@@ -263,7 +264,7 @@ pub(crate) fn without_credentials(credentials: &Credentials, fault: Fault) -> Fa
 }
 
 fn without(credentials: &Credentials, text: String) -> String {
-    // Shortening may have cut a repeated secret: any eight consecutive characters of it count.
+    // Shortening may have cut a repeated secret, so any eight consecutive characters of it count.
     if credentials.secrets().iter().any(|secret| repeats(&text, secret)) {
         "(its message repeats the credentials and is not shown)".to_owned()
     } else {

@@ -1,4 +1,5 @@
-//! Readers of hostile input, for a fuzzer: each takes any bytes, ends soon, does not panic, and keeps its promise.
+//! Fuzz targets for parsers of untrusted input. Each accepts any bytes, ends soon, does not panic, and checks an
+//! invariant.
 
 use std::io::{self, Write as _};
 use std::sync::LazyLock;
@@ -19,8 +20,8 @@ use crate::reference::Reference;
 use crate::spool::{PackSpool, Space};
 use mainstay_object::is_unprintable;
 
-/// What a Git server sends, in lines: nothing is invented, and each line but the last takes something off. The same bytes as
-/// an advertisement, as references and as a pack in side bands.
+/// Parses the packet lines of a Git server. No data is invented, and each complete line consumes input. The same
+/// bytes are parsed as an advertisement, as references, and as a pack in side bands.
 pub fn pkt_line(bytes: &[u8]) {
     let mut buffer = BytesMut::from(bytes);
     let mut left = buffer.len();
@@ -47,7 +48,8 @@ pub fn pkt_line(bytes: &[u8]) {
     });
 }
 
-/// A pack, however it arrives: as a whole, byte by byte, it is judged as the same. So is one of objects that the bytes list.
+/// Checks a pack in one piece and byte by byte; the results agree. It also checks a pack of objects that the bytes
+/// list.
 pub fn pack(bytes: &[u8]) {
     for bytes in [bytes, &assembled(bytes)] {
         let judged = |size: usize| {
@@ -60,14 +62,15 @@ pub fn pack(bytes: &[u8]) {
     }
 }
 
-/// A pack of listed objects: each a byte of its type, one of its length, and so many bytes. Fuzzers know no compression.
+/// Builds a pack of listed objects: a byte for the type, one for the length, and the content. Fuzzers cannot compress
+/// data.
 fn assembled(mut bytes: &[u8]) -> Vec<u8> {
     let (mut count, mut objects) = (0_u32, Vec::new());
     while let [kind, length, rest @ ..] = bytes {
         let (content, rest) = rest.split_at(usize::from(*length).min(rest.len()));
         bytes = rest;
         count += 1;
-        // Four bits of the size, and the rest of it if there is more.
+        // Four bits of the size, then the rest of it.
         objects.push(kind << 4 | 0x80 | length & 0x0f);
         objects.push(length >> 4);
         match kind & 7 {
@@ -89,7 +92,7 @@ fn limits() -> Limits {
 
 static RUNTIME: LazyLock<io::Result<Runtime>> = LazyLock::new(|| Builder::new_current_thread().enable_time().build());
 
-/// References of every kind, and versions.
+/// Requests references of every kind, and version ranges.
 fn wanted() -> RefNames {
     RefNames::tips().with_ranges(references().iter().filter_map(Reference::range).cloned())
 }
@@ -108,7 +111,7 @@ fn asked(refs: Result<Refs, Fault>) {
     }
 }
 
-/// A reference that is there resolves to an object that was named.
+/// Checks that a reference resolves to an object that was sent.
 fn resolved(refs: &Refs) {
     for reference in references() {
         match refs.resolve(&reference) {
@@ -121,13 +124,13 @@ fn resolved(refs: &Refs) {
     }
 }
 
-/// What is shown of a server's words is one short line.
+/// Checks that a server's message is shown as one short line.
 fn is_shown(fault: &Fault) {
     let text = fault.to_string();
     assert!(text.chars().count() <= 600 && !text.chars().any(is_unprintable), "{text:?}");
 }
 
-/// Room for any pack that a fuzzer makes.
+/// Space for any pack of a fuzzer.
 struct Enough;
 
 impl Space for Enough {

@@ -1,4 +1,4 @@
-//! Git's own protocol: a TCP connection to `git daemon`, which neither encrypts nor authenticates.
+//! The Git protocol over TCP to `git daemon`. It neither encrypts nor authenticates.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::error::Fault;
 use crate::git_address::GitAddress;
 use crate::proxy::Proxy;
 
-/// Bytes that are read at once.
+/// Bytes per read.
 const PIECE: usize = 64 << 10;
 
 /// The client for one remote.
@@ -24,16 +24,16 @@ pub(crate) struct GitWire<'a> {
     pub(crate) proxy: Option<&'a Proxy>,
     /// Deadline of the connection.
     pub(crate) connect: Duration,
-    /// Time without data.
+    /// Maximum time without data.
     pub(crate) silence: Duration,
 }
 
-/// A connection on which the server was asked for a repository.
+/// A connection whose server was asked for a repository.
 #[derive(Debug)]
 pub(super) struct GitStream(TcpStream);
 
 impl GitWire<'_> {
-    /// Asks for the repository, whose advertisement comes first.
+    /// Requests the repository. The server answers with its advertisement.
     pub(super) async fn open(&self) -> Result<GitStream, Fault> {
         let Self { ref names, address, proxy, connect, silence } = *self;
         let to = Target { host: &address.host, port: address.port, proxy };
@@ -55,7 +55,7 @@ impl GitStream {
         self.0.write_all(request).await.map_err(|error| broken(&error))
     }
 
-    /// The next bytes; `None` at the end.
+    /// Returns the next bytes; `None` at the end.
     pub(super) async fn chunk(&mut self) -> Result<Option<Bytes>, Fault> {
         let mut piece = BytesMut::with_capacity(PIECE);
         let length = self.0.read_buf(&mut piece).await.map_err(|error| broken(&error))?;
@@ -65,7 +65,7 @@ impl GitStream {
     /// Ends the conversation as the protocol requires, without making the caller wait.
     pub(super) fn finish(mut self, within: Duration) {
         tokio::spawn(tokio::time::timeout(within, async move {
-            // A server that is gone needs no message.
+            // A closed connection needs no message.
             let _ = self.0.write_all(b"0000").await;
         }));
     }

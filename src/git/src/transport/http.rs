@@ -1,9 +1,9 @@
-//! Requests to a Git server over HTTP: statuses become faults, and redirects are followed here, not by the client.
+//! Requests to a Git server over HTTP. Statuses become faults, and redirects are followed here, not by the client.
 //!
-//! Invariant: a client goes from memory, with its certificates, with the last remote that uses it; only the one with
-//! nothing special is kept.
-//! Invariant: credentials are sent only to the host of the repository's address; a redirect to another host is followed
-//! without them, one from https to http not at all.
+//! Invariant: a client with its certificates is dropped with the last remote that uses it. Only the client with
+//! default settings is kept.
+//! Invariant: credentials are sent only to the host of the repository's address. A redirect to another host is
+//! followed without them, a redirect from https to http not at all.
 
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock, Weak};
@@ -22,16 +22,16 @@ use crate::github_app::GithubApp;
 use crate::{Connection, Credentials, Deadlines, DefaultProxy, Secret};
 use mainstay_object::failure::retry_after_header;
 
-/// Some servers accept only clients that call themselves git.
+/// Some servers accept only clients that identify as git.
 const AGENT: &str = concat!("git/2.0 (mainstay ", env!("CARGO_PKG_VERSION"), ")");
 const REDIRECTS: usize = 5;
-/// Maximum bytes of the answer to a GitHub App.
+/// Maximum size of an answer to a GitHub App, in bytes.
 const APP_ANSWER_BYTES: usize = 64 << 10;
-/// Maximum bytes of a token.
+/// Maximum length of a token, in bytes.
 const TOKEN_BYTES: usize = 4 << 10;
 const UPLOAD_PACK_QUERY: &str = "service=git-upload-pack";
 
-/// Where a remote keeps its client.
+/// Storage for a remote's client.
 pub(crate) type ClientPlace = Mutex<Option<Arc<Http>>>;
 
 /// All clients.
@@ -41,7 +41,7 @@ pub(crate) struct HttpClients {
     names: Names,
     proxy: DefaultProxy,
     usual: OnceLock<Arc<Http>>,
-    /// By the digest of their connection: a key must not outlive its use.
+    /// Clients by the digest of their connection. They are weak, so a key does not outlive its use.
     others: Mutex<HashMap<[u8; 32], Weak<Http>>>,
 }
 
@@ -50,7 +50,7 @@ impl HttpClients {
         Self { deadlines, names, proxy, usual: OnceLock::new(), others: Mutex::default() }
     }
 
-    /// The client for a remote's connection, which keeps it in its place.
+    /// Returns the client for a remote's connection. `place` keeps it alive.
     pub(crate) fn get(&self, connection: &Connection, place: &ClientPlace) -> Result<Arc<Http>, Fault> {
         if *connection == Connection::default() {
             return self.usual();
@@ -89,29 +89,29 @@ const NO_OWNER: &str = "it has no installation of the App for this owner (404); 
 const NO_INSTALLATION: &str =
     "it has no such installation of the App (404); correct githubAppInstallationID in the Secret";
 
-/// An installation of a GitHub App; the rest of the answer does not matter.
+/// An installation of a GitHub App. Other fields are ignored.
 #[derive(Deserialize)]
 struct Installation {
     id: u64,
 }
 
-/// The API of an App gives nothing.
+/// Returns the fault for an API that refuses an App.
 fn refused_by(api: &Url, why: &str) -> Fault {
     Fault::App { host: api.host_str().unwrap_or_default().to_owned(), why: why.to_owned() }
 }
 
-/// The answer of the API to a GitHub App.
+/// The API's answer to a GitHub App.
 #[derive(Deserialize)]
 struct AppAnswer {
     token: String,
     expires_at: Timestamp,
 }
 
-/// A client for the remotes with one kind of connection.
+/// A client for remotes with the same connection settings.
 pub(crate) struct Http {
-    /// For the host of the repository's address.
+    /// Client for the host of the repository's address.
     own: reqwest::Client,
-    /// For other hosts: without the client certificate.
+    /// Client for other hosts, without the client certificate.
     foreign: reqwest::Client,
     connection: Connection,
     names: Names,
@@ -120,7 +120,7 @@ pub(crate) struct Http {
 
 impl std::fmt::Debug for Http {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // The clients would show the password of the proxy.
+        // The clients' output would contain the proxy's password.
         f.debug_struct("Http").field("connection", &self.connection).finish_non_exhaustive()
     }
 }
@@ -132,7 +132,7 @@ impl Http {
         connection: &Connection,
         proxy: DefaultProxy,
     ) -> Result<Self, Fault> {
-        // Fails only when a provider is installed already, which serves as well.
+        // Fails only if a provider is already installed, which works, too.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let made = |connection: &Connection| client(deadlines, names, connection, proxy);
         let foreign = made(&Connection { client: None, ..connection.clone() })?;
@@ -220,7 +220,7 @@ impl Http {
         }
     }
 
-    /// A token of a GitHub App from this API, and when it ends.
+    /// Requests a token of a GitHub App from this API. Returns it with its expiry.
     pub(crate) async fn app_token(&self, app: &GithubApp, api: &Url) -> Result<(Secret<String>, Timestamp), Fault> {
         let refused = |why: &str| refused_by(api, why);
         let found = match app.installation_url(api) {
@@ -241,7 +241,7 @@ impl Http {
         Ok((Secret::new(answer.token), answer.expires_at))
     }
 
-    /// The answer of the API to a request that the App signs; `missing` is what it means that nothing is there.
+    /// Sends a request signed by the App. `missing` is the reason to report for status 404.
     async fn ask_app(
         &self,
         app: &GithubApp,
@@ -282,12 +282,12 @@ impl Http {
         Ok(body)
     }
 
-    /// The answer to a request.
+    /// Sends a request and returns its answer.
     async fn answer(&self, request: reqwest::RequestBuilder) -> Result<reqwest::Response, Fault> {
         let silence = self.deadlines.silence;
         let (client, request) = request.build_split();
         let request = request.map_err(|error| self.network(&error))?;
-        // The client asks no resolver for what is an address already.
+        // The client does not call the resolver for IP addresses, so they are checked here.
         request.url().host_str().map_or(Ok(()), |host| self.names.check_host(host))?;
         self.check_proxy().await?;
         match tokio::time::timeout(silence, client.execute(request)).await {
@@ -296,19 +296,19 @@ impl Http {
         }
     }
 
-    /// Refuses a proxy that may not be connected to. The client judges it again, and does not say why.
+    /// Refuses a forbidden proxy. The client checks it again, but does not report the reason.
     async fn check_proxy(&self) -> Result<(), Fault> {
         let Some(proxy) = self.connection.proxy.as_deref().filter(|_| self.names.are_confined()) else { return Ok(()) };
         let tenant = names::tenant();
         let found = self.names.find(&tenant, &proxy.host, proxy.port);
         match tokio::time::timeout(self.deadlines.connect, found).await {
             Ok(Err(Fault::Confined { why })) => Err(Fault::Proxy { why: format!("{proxy}: {why}") }),
-            // What else is wrong, the client finds out.
+            // The client reports other errors.
             Ok(_) | Err(_) => Ok(()),
         }
     }
 
-    /// The next bytes of an answer.
+    /// Returns the next bytes of an answer.
     async fn chunk(&self, response: &mut reqwest::Response) -> Result<Option<bytes::Bytes>, Fault> {
         let silence = self.deadlines.silence;
         match tokio::time::timeout(silence, response.chunk()).await {
@@ -347,7 +347,7 @@ fn client(
     if let Some(proxy) = &connection.proxy {
         let url = proxy.url().ok_or(Fault::Stopped)?;
         let proxy = reqwest::Proxy::all(url.expose().clone());
-        // Some proxies end a connection after an answer without saying so, and the next request would fail on it.
+        // Some proxies close a connection silently after an answer, and the next request on it would fail.
         builder = builder.proxy(proxy.map_err(|error| network(&error))?).pool_max_idle_per_host(0);
     }
     if let Some(client) = &connection.client {

@@ -1,6 +1,7 @@
-//! An error of the HTTP client becomes a [`Fault`]: what the TLS handshake failed at is told apart from the network.
+//! Turns an error of the HTTP client into a [`Fault`]. Failures of the TLS handshake are distinguished from network
+//! failures.
 //!
-//! Invariant: no text holds an address or anything that the server said, but the names in its certificate, shortened.
+//! Invariant: no text holds an address or a text of the server, except for the names in its certificate, shortened.
 
 use rustls::{AlertDescription, CertificateError, Error as TlsError};
 
@@ -9,7 +10,7 @@ use super::words::clean;
 use crate::error::Fault;
 use mainstay_object::failure::network_error;
 
-/// The fault of a failed request.
+/// Returns the fault of a failed request.
 pub(super) fn network(error: &reqwest::Error) -> Fault {
     let causes = || std::iter::successors(std::error::Error::source(error), |cause| cause.source());
     if let Some(error) = causes().filter_map(tls_error).last() {
@@ -18,13 +19,13 @@ pub(super) fn network(error: &reqwest::Error) -> Fault {
     if let Some(ConfinedAddress(why)) = causes().find_map(|cause| cause.downcast_ref()) {
         return Fault::Confined { why };
     }
-    // The library's errors for proxies have no public types.
+    // The library's proxy errors have no public types.
     causes()
         .find_map(|cause| proxy(&cause.to_string()))
         .unwrap_or_else(|| Fault::Network { what: network_error(error) })
 }
 
-/// The fault of a proxy, by the library's words for it.
+/// Returns the fault of a proxy, by the library's error text.
 fn proxy(words: &str) -> Option<Fault> {
     let failed = |why: &str| Some(Fault::Proxy { why: why.to_owned() });
     match (words.strip_prefix("tunnel error: "), words.strip_prefix("SOCKS error: ")) {
@@ -41,7 +42,7 @@ fn proxy(words: &str) -> Option<Fault> {
     }
 }
 
-/// The TLS error that an I/O error wraps, however often, or the error itself.
+/// Returns the TLS error inside nested I/O errors.
 fn tls_error<'e>(mut cause: &'e (dyn std::error::Error + 'static)) -> Option<&'e TlsError> {
     while let Some(wrapped) = cause.downcast_ref::<std::io::Error>().and_then(|error| error.get_ref()) {
         cause = wrapped;

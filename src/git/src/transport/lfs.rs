@@ -1,7 +1,7 @@
-//! Requests to a Git LFS server: where objects are, and their bytes.
+//! Requests to a Git LFS server: the locations of objects, and their bytes.
 //!
-//! Invariant: credentials of the repository go to its own server only; what the server says is to be sent for a download goes
-//! where the server says. Redirects are not followed.
+//! Invariant: the repository's credentials are sent only to its own server. Headers that the server specifies for a
+//! download are sent to the server that it names. Redirects are not followed.
 
 use std::collections::BTreeMap;
 
@@ -17,9 +17,9 @@ use crate::lfs::LfsServer;
 /// Some servers answer with `application/json`.
 const JSON: &str = "application/";
 const KIND: &str = "application/vnd.git-lfs+json";
-/// Headers that a server may want with a download.
+/// Maximum number of headers that a server may specify for a download.
 const HEADERS: usize = 32;
-/// Headers that are about the connection or another host: nobody chooses them for us.
+/// Headers of the connection or of other hosts, which a server must not set.
 const OURS: [&str; 8] = [
     "connection",
     "content-length",
@@ -32,7 +32,7 @@ const OURS: [&str; 8] = [
 ];
 
 impl Http {
-    /// The answer of the batch API.
+    /// Returns the answer of the batch API.
     pub(crate) async fn lfs_batch(
         &self,
         server: &LfsServer,
@@ -48,7 +48,7 @@ impl Http {
         self.body(accepted(response, &at, self.sent(credentials), JSON)?, limit).all().await
     }
 
-    /// An object, whose bytes are read from there. The server's own word on authorization goes before the credentials.
+    /// Downloads an object. Authorization headers from the server take precedence over the credentials.
     pub(crate) async fn lfs_object(
         &self,
         (url, is_own): (Url, bool),
@@ -64,7 +64,7 @@ impl Http {
     }
 }
 
-/// The request with what the server wants to be sent, and the credentials that go beside that.
+/// Adds the server's headers to the request. Returns the credentials to send besides them.
 fn with_headers<'c>(
     mut request: reqwest::RequestBuilder,
     headers: &BTreeMap<String, String>,

@@ -1,7 +1,7 @@
-//! A repository in the local file system, read in place: no copy, no mirror.
+//! A repository in the local file system, read in place without a copy or mirror.
 //!
-//! libgit2 copies a local repository's whole history when it fetches; reading the objects in place costs nothing. Only
-//! `mainstay dev` allows it, for repositories of the user who runs it.
+//! libgit2 copies a local repository's whole history when it fetches; reading the objects in place costs nothing.
+//! Only `mainstay dev` allows this, for repositories of its user.
 
 use std::path::{Path, PathBuf};
 
@@ -21,12 +21,12 @@ pub(crate) fn open(path: &Path) -> Result<Repository, Fault> {
     })
 }
 
-/// The repository's object directory.
+/// Returns the repository's object directory.
 pub(crate) fn objects(path: &Path) -> Result<PathBuf, Fault> {
     Ok(open(path)?.commondir().join("objects"))
 }
 
-/// The requested references that the repository has.
+/// Returns the requested references that the repository has.
 pub(crate) fn list_refs(path: &Path, wanted: &RefNames) -> Result<Refs, Fault> {
     let repository = open(path)?;
     let mut refs = Refs::default();
@@ -34,7 +34,7 @@ pub(crate) fn list_refs(path: &Path, wanted: &RefNames) -> Result<Refs, Fault> {
     for name in wanted.names() {
         if name.ends_with('/') {
             let all = repository.references_glob(&format!("{name}*")).map_err(Fault::git)?;
-            // A reference whose name is not text has no name here.
+            // References with non-text names are skipped.
             names.extend(all.filter_map(|reference| Some(reference.ok()?.name().ok()?.to_owned())));
         } else {
             names.push(name.to_owned());
@@ -43,7 +43,7 @@ pub(crate) fn list_refs(path: &Path, wanted: &RefNames) -> Result<Refs, Fault> {
     for name in names {
         let Ok(reference) = repository.find_reference(&name) else { continue };
         let symbolic = reference.symbolic_target().ok().flatten().and_then(branch_of_head).filter(|_| name == "HEAD");
-        // HEAD of an empty repository resolves to nothing.
+        // HEAD of an empty repository does not resolve.
         let Some(id) = reference.resolve().ok().and_then(|direct| direct.target()) else { continue };
         let peeled = reference.peel(git2::ObjectType::Any).ok().map(|object| Id::from(object.id()));
         let id = Id::from(id);

@@ -1,9 +1,10 @@
 //! Transports: Git's smart protocol over HTTP, SSH or TCP, or the files of a local repository.
 //!
-//! `names` finds hosts, `app_token` gets tokens for Apps, `http` sends, `endpoint` follows, `http_fault` reads its errors, `dial` connects, `tunnel` asks a proxy to, `git` asks a daemon, `ssh` runs the server's command, `body` reads what either answers, `packet` cuts
-//! it into packets, `advertisement` and `refs` ask what there is, `fetch` asks for a commit, `pack` judges the pack while
-//! it arrives, `local` reads a repository in this file system.
-//! Version 2 of the protocol is used wherever the server has it; version 0 otherwise.
+//! Connections: `names` resolves hosts, `dial` connects, `tunnel` goes through proxies. HTTP: `http` sends requests,
+//! `endpoint` follows redirects, `http_fault` converts errors, `app_token` gets tokens of Apps. `git` connects to a
+//! daemon, and `ssh` runs the command on a server. Protocol: `body` reads answers, `packet` splits them into packets,
+//! `advertisement` and `refs` request references, `fetch` requests a commit, `pack` checks the arriving pack. `local`
+//! reads a local repository. Version 2 of the protocol is used if the server supports it, otherwise version 0.
 
 mod advertisement;
 mod app_token;
@@ -39,10 +40,10 @@ use std::sync::Arc;
 
 pub(super) use self::http::Http;
 
-/// Blocking threads that looking up names and opening keys may take, beside the permits.
+/// Maximum number of blocking threads for name lookups and opening keys, besides the permits.
 pub(super) const THREADS: usize = names::AT_ONCE + ssh::AT_ONCE;
 
-/// A remote that is not on this machine, and the client for it.
+/// The client for a remote that is not local.
 #[derive(Debug)]
 pub(super) enum Wire<'a> {
     Http(Arc<Http>, &'a reqwest::Url),

@@ -1,13 +1,13 @@
-//! Names of hosts become addresses.
+//! Resolves host names to addresses.
 //!
-//! The system's resolver blocks a thread for as long as the nameservers of a name take, which may be minutes, and nobody
-//! can call it back. So a lookup that nobody waits for any more still counts.
+//! The system's resolver blocks a thread while the nameservers answer, possibly for minutes, and cannot be cancelled.
+//! So an abandoned lookup still counts.
 //!
-//! Invariant: what is found is what is connected to, and nothing else: a name is looked up once for a connection, and those of its
-//! addresses that may not be connected to are left out.
-//! Invariant: where connections are confined, a name that leads inside and one that does not exist are answered alike.
-//! Invariant: at most [`AT_ONCE`] threads look names up, shared fairly by namespaces: one whose nameservers never answer
-//! holds up its own repositories.
+//! Invariant: connections use exactly the resolved addresses: a name is resolved once per connection, and forbidden
+//! addresses are removed.
+//! Invariant: for confined connections, internal names and missing names have the same result.
+//! Invariant: at most [`AT_ONCE`] threads resolve names, shared fairly by namespaces. A namespace with unresponsive
+//! nameservers delays only its own repositories.
 
 use std::collections::HashMap;
 use std::io;
@@ -22,30 +22,30 @@ use crate::fair_queue::Tenant;
 use crate::permits::Permits;
 use mainstay_object::egress::Egress;
 
-/// Names that are looked up at the same time.
+/// Maximum number of concurrent lookups.
 pub(crate) const AT_ONCE: usize = 16;
 
 tokio::task_local! {
-    /// On whose behalf remotes are spoken to. The client of HTTP asks for addresses deep within a request, where nothing
-    /// else of ours comes along.
+    /// The namespace that a task works for. The HTTP client resolves names deep inside a request, where no argument
+    /// can carry it.
     static TENANT: Tenant;
 }
 
-/// Speaks to remotes on behalf of a namespace.
+/// Runs a conversation with remotes for a namespace.
 pub(crate) async fn on_behalf_of<T>(tenant: &Tenant, conversation: impl Future<Output = T>) -> T {
     TENANT.scope(tenant.clone(), conversation).await
 }
 
-/// On whose behalf the current task speaks.
+/// Returns the namespace that the current task works for.
 pub(super) fn tenant() -> Tenant {
     TENANT.try_with(Clone::clone).unwrap_or_default()
 }
 
-/// Looks names up.
+/// Resolves names.
 #[derive(Clone, Debug)]
 pub(crate) struct Names {
     permits: Permits,
-    /// Hosts for which the resolver is not asked.
+    /// Hosts with fixed addresses.
     known: Arc<HashMap<String, IpAddr>>,
     policy: SharedPolicy,
     egress: Egress,
@@ -53,7 +53,7 @@ pub(crate) struct Names {
 }
 
 impl Names {
-    /// With the resolver of the system for all but these hosts.
+    /// Uses the system's resolver for all hosts but these.
     pub(crate) fn new(known: HashMap<String, IpAddr>, policy: SharedPolicy) -> Self {
         let known = Arc::new(known);
         Self {
@@ -65,23 +65,23 @@ impl Names {
         }
     }
 
-    /// The same for connections that lead to other addresses.
+    /// Returns the same with other allowed addresses.
     pub(crate) fn within(&self, egress: Egress) -> Self {
         Self { egress, ..self.clone() }
     }
 
-    /// Whether connections lead to some addresses only.
+    /// Returns whether the allowed addresses are limited.
     pub(super) fn are_confined(&self) -> bool {
         self.egress == Egress::Confined
     }
 
-    /// Refuses a host that is written as an address which may not be connected to: nobody resolves those.
+    /// Refuses a host that is a forbidden IP address. Such hosts are not resolved.
     pub(crate) fn check_host(&self, host: &str) -> Result<(), Fault> {
         let refusal = self.policy.refusal_of_host(self.egress, host);
         refusal.map_or(Ok(()), |refusal| Err(Fault::Confined { why: sentence(refusal) }))
     }
 
-    /// The addresses of a host, in the resolver's order.
+    /// Returns the addresses of a host, in the resolver's order.
     pub(crate) async fn find(&self, tenant: &Tenant, host: &str, port: u16) -> Result<Vec<SocketAddr>, Fault> {
         let (look_up, name) = (self.look_up, host.to_owned());
         let found = match self.known.get(host) {
@@ -94,7 +94,7 @@ impl Names {
         })
     }
 
-    /// The addresses that may be connected to, of what the resolver answered.
+    /// Returns the allowed addresses in the resolver's answer.
     fn judged(&self, host: &str, found: io::Result<Vec<SocketAddr>>) -> Result<Vec<SocketAddr>, Unresolved> {
         let found = match found {
             Ok(found) => found,
@@ -111,7 +111,7 @@ impl Names {
         let allowed: Vec<_> = found.into_iter().filter(|address| refusal(address).is_none()).collect();
         match refused {
             _ if !allowed.is_empty() => Ok(allowed),
-            // Whether there is such a name within the cluster is not theirs to know.
+            // A confined namespace must not learn which names exist in the cluster.
             _ if self.are_confined() => Err(Unresolved::Confined(ConfinedAddress(REFUSED))),
             Some(refusal) => Err(Unresolved::Confined(ConfinedAddress(sentence(refusal)))),
             None => Ok(allowed),
@@ -119,20 +119,20 @@ impl Names {
     }
 }
 
-/// Why a name leads nowhere.
+/// Why a name does not resolve.
 #[derive(Debug)]
 enum Unresolved {
     Confined(ConfinedAddress),
     NotFound(String),
 }
 
-/// A name leads only to addresses that may not be connected to; or, where those are confined, nowhere.
+/// The name has only forbidden addresses. For confined connections, the name may also not exist.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub(super) struct ConfinedAddress(pub(super) &'static str);
 
-/// Whether the nameservers did not answer, which is no answer about the name. The library has no other word for it than that of
-/// the system.
+/// Returns whether the nameservers failed to answer, which says nothing about the name. The library provides only the
+/// system's text.
 fn is_temporary(error: &io::Error) -> bool {
     let text = error.to_string();
     ["Temporary failure", "Try again"].iter().any(|words| text.contains(words))
@@ -143,7 +143,7 @@ impl Resolve for Names {
         let (names, tenant) = (self.clone(), tenant());
         Box::pin(async move {
             let host = name.as_str();
-            // A host that is also that of a proxy of the environment is asked for as the proxy.
+            // If the host is also a proxy of the environment, this is a connection to the proxy.
             let names = if names.policy.is_proxy(host) { names.within(Egress::Unrestricted) } else { names };
             let (look_up, name) = (names.look_up, host.to_owned());
             let found = match names.known.get(host) {
@@ -151,7 +151,7 @@ impl Resolve for Names {
                 None => names.permits.share(&tenant).run(move || look_up(&name, 0)).await?,
             };
             let judged = names.judged(host, found).map_err(|unresolved| match unresolved {
-                // It is looked for in the causes of a failed request.
+                // The caller finds this error among the causes of a failed request.
                 Unresolved::Confined(confined) => Box::<dyn std::error::Error + Send + Sync>::from(confined),
                 Unresolved::NotFound(what) => what.into(),
             })?;
@@ -173,7 +173,7 @@ mod tests {
     static STUCK: AtomicUsize = AtomicUsize::new(0);
     static OVER: (Mutex<bool>, Condvar) = (Mutex::new(false), Condvar::new());
 
-    /// A resolver whose nameservers answer for `good` and `absent`, and for nothing else before the test is over.
+    /// A resolver whose nameservers answer only for `good` and `absent` until the test ends.
     fn stuck(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
         if host == "metadata" {
             return Ok(vec![SocketAddr::from(([169, 254, 169, 254], port))]);
@@ -205,7 +205,7 @@ mod tests {
         let brief = Duration::from_millis(10);
         for number in 0..50 {
             let name = format!("stuck-{number}");
-            // Given up long before its thread is free.
+            // The caller gives up long before the thread is free.
             let given_up = tokio::time::timeout(brief, names.find(&bad, &name, 22)).await;
             assert!(given_up.is_err());
             let resolving = on_behalf_of(&bad, async { names.resolve(name.parse().unwrap()).await });
@@ -226,8 +226,8 @@ mod tests {
         assert_eq!(found.expect("a thread is free").unwrap().count(), 1);
     }
 
-    /// One name that leads into the cluster, one that leads out of it, and one that leads both ways; each question has
-    /// another answer than the one before, as a hostile nameserver has it.
+    /// Simulates a malicious nameserver: an internal name, an external one, and one with both. Each lookup has a
+    /// different result than the one before.
     fn rebinding(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
         static ASKED: AtomicUsize = AtomicUsize::new(0);
         let (inside, outside) = (SocketAddr::from(([10, 96, 0, 1], port)), SocketAddr::from(([192, 0, 2, 1], port)));
@@ -277,7 +277,7 @@ mod tests {
         assert!(matches!(refused, Fault::Confined { .. }), "{refused}");
         assert_eq!(confined.find(&shop, "outside", 443).await.unwrap(), [outside]);
         assert_eq!(confined.find(&shop, "both", 443).await.unwrap(), [outside]);
-        // The client of HTTP connects to what this resolver answers, and asks no other.
+        // The HTTP client connects only to addresses from this resolver.
         let resolved = |host: &'static str| {
             let names = confined.clone();
             async move { names.resolve(host.parse().unwrap()).await.map(Iterator::collect::<Vec<_>>) }

@@ -1,12 +1,12 @@
-//! Checks a pack while it arrives: the number of objects, their sizes, the length of delta chains.
+//! Checks an arriving pack: the number of objects, their sizes, and the length of delta chains.
 //!
 //! libgit2 trusts the size in a delta and allocates it; a kilobyte of delta can claim gigabytes. So every object is
-//! inflated here once without keeping the result, and its sizes are compared with the limits first.
+//! inflated here once, without keeping the result, and its sizes are checked against the limits first.
 //!
-//! Invariant: what libgit2 takes for any one object is within `working_bytes`, unless a delta is wrong about its base;
-//! [`Weight`] says what it takes then.
+//! Invariant: libgit2 needs at most `working_bytes` for any object, unless a delta misstates its base. [`Weight`] has
+//! the bound for that case.
 //! Invariant: memory is constant plus some bytes per delta; time grows with the pack and with `unpacked_bytes`.
-//! Deliberately not here: checksums and ids, which libgit2 verifies when it indexes.
+//! Not here: checksums and ids, which libgit2 verifies when it indexes.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -16,23 +16,23 @@ use crate::Limits;
 use crate::error::Fault;
 use crate::id::Id;
 
-/// The longest delta chain that git itself makes.
+/// Maximum length of a delta chain. Git itself writes at most this.
 const MAX_CHAIN: u16 = 4095;
-/// Ids of bases that are remembered: 20 bytes each.
+/// Maximum number of remembered base ids, of 20 bytes each.
 const MAX_BASES: usize = 4096;
 
-/// What indexing a pack takes.
+/// The cost of indexing a pack.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Weight {
     /// Number of objects.
     pub(crate) objects: u64,
-    /// At most how many bytes the objects outside have that it builds on.
+    /// Upper bound for the total bytes of base objects outside of the pack.
     pub(crate) bases: u64,
-    /// Bytes of its largest object.
+    /// Size of its largest object, in bytes.
     pub(crate) largest: u64,
-    /// Bytes of its largest delta; 0 without deltas.
+    /// Size of its largest delta, in bytes; 0 without deltas.
     pub(crate) delta: u64,
-    /// The objects that deltas name by their ids; `None` if these are too many.
+    /// Ids of the base objects of deltas; `None` if there are too many.
     pub(crate) named: Option<BTreeSet<Id>>,
 }
 
@@ -40,7 +40,7 @@ pub(crate) struct Weight {
 pub(super) struct Scan {
     limits: Limits,
     state: State,
-    /// Bytes of the pack so far.
+    /// Number of processed bytes.
     position: u64,
     objects_left: u32,
     unpacked: u64,
@@ -48,7 +48,7 @@ pub(super) struct Scan {
     object: Object,
     inflate: Decompress,
     scratch: Vec<u8>,
-    /// Length of the chain that ends in the delta at this position.
+    /// Length of the delta chain that ends at this position.
     chains: HashMap<u64, u16>,
 }
 
@@ -66,7 +66,7 @@ enum State {
     Content,
     /// Checksum.
     Trailer { left: usize },
-    /// The end; nothing may follow.
+    /// The end. No further bytes are allowed.
     End,
 }
 
@@ -76,7 +76,7 @@ struct Object {
     kind: u8,
     size: u64,
     produced: u64,
-    /// The first bytes of a delta, which state two sizes.
+    /// The first bytes of a delta, which contain two sizes.
     claims: Vec<u8>,
 }
 
@@ -114,7 +114,7 @@ impl Scan {
         Ok(())
     }
 
-    /// Checks that the pack is complete. Returns what indexing it takes.
+    /// Checks that the pack is complete. Returns the cost of indexing it.
     pub(super) fn finish(self) -> Result<Weight, Fault> {
         if self.state == State::End { Ok(self.weight) } else { Err(damaged("it ends too early")) }
     }
@@ -228,7 +228,7 @@ impl Scan {
         self.state = State::Content;
     }
 
-    /// Inflates some bytes; returns how many were consumed.
+    /// Inflates some bytes. Returns how many were consumed.
     fn content(&mut self, bytes: &[u8]) -> Result<usize, Fault> {
         let (before_in, before_out) = (self.inflate.total_in(), self.inflate.total_out());
         let status = self.inflate.decompress(bytes, &mut self.scratch, FlushDecompress::None);
@@ -281,7 +281,7 @@ impl Scan {
         Ok(())
     }
 
-    /// Whether a delta, its base and its result may be in memory together.
+    /// Checks the limit for a delta, its base and its result, which are in memory together.
     fn works(&mut self, base: u64, result: u64) -> Result<(), Fault> {
         let (delta, limits) = (self.object.size, self.limits);
         if delta > limits.delta_bytes {
@@ -303,7 +303,7 @@ impl Scan {
     }
 }
 
-/// A size at the start of a delta: seven bits a byte, the lowest first.
+/// Parses a size at the start of a delta: seven bits per byte, the lowest first.
 fn claim(bytes: &[u8]) -> Result<(u64, &[u8]), Fault> {
     let mut size = 0;
     for (place, byte) in bytes.iter().take(9).enumerate() {

@@ -18,7 +18,7 @@ pub(super) enum Packet {
 }
 
 impl Packet {
-    /// Number and content of the side band that it belongs to, if it is in one.
+    /// Returns the number of its side band and the content, if it has one.
     pub(super) fn band(&self) -> Option<(u8, &[u8])> {
         match self {
             Self::Data(data) => data.split_first().map(|(number, content)| (*number, content)),
@@ -26,7 +26,7 @@ impl Packet {
         }
     }
 
-    /// Bytes of it, with its length.
+    /// Returns its length in bytes, including the length field.
     pub(super) fn length(&self) -> usize {
         match self {
             Self::Data(data) => data.len() + 4,
@@ -35,7 +35,7 @@ impl Packet {
     }
 }
 
-/// Takes the next packet off `buffer`; `None` if more bytes are needed.
+/// Removes the next packet from `buffer`; `None` if more bytes are needed.
 pub(super) fn split(buffer: &mut BytesMut) -> Result<Option<Packet>, Fault> {
     let Some(digits) = buffer.get(..4) else { return Ok(None) };
     let mut length = [0; 2];
@@ -60,7 +60,7 @@ pub(super) fn write(out: &mut Vec<u8>, text: &str) {
     out.extend_from_slice(format!("{:04x}{text}", text.len() + 4).as_bytes());
 }
 
-/// A packet's text without its line break.
+/// Returns a packet's text without its line break.
 pub(super) fn line(data: &[u8]) -> &[u8] {
     data.strip_suffix(b"\n").unwrap_or(data)
 }

@@ -1,6 +1,7 @@
-//! Looks up the requested references, and no others.
+//! Looks up only the requested references.
 //!
-//! The caller caches the result of the negotiation: an unchanged remote then costs one request of a few hundred bytes.
+//! The caller caches the result of the negotiation: an unchanged remote then costs one request of a few hundred
+//! bytes.
 
 use super::Wire;
 use super::advertisement::{self, Capabilities, id_and_rest};
@@ -17,7 +18,7 @@ use mainstay_object::failure::Class;
 /// The agent name in protocol messages.
 pub(super) const AGENT_LINE: &str = concat!("agent=mainstay/", env!("CARGO_PKG_VERSION"), "\n");
 
-/// The endpoint of a repository and its server's capabilities.
+/// The negotiated endpoint of a repository, and its server's capabilities.
 #[derive(Clone, Debug)]
 pub(crate) struct Negotiated {
     /// The endpoint, for HTTP.
@@ -26,18 +27,18 @@ pub(crate) struct Negotiated {
 }
 
 impl Negotiated {
-    /// Whether a pack can omit files.
+    /// Returns whether a pack can omit files.
     pub(crate) fn leaves_files_out(&self) -> bool {
         self.capabilities.filter
     }
 
-    /// Whether to request a commit that no reference points to.
+    /// Returns whether to request a commit without a reference.
     pub(crate) fn any_commit(&self) -> bool {
         self.capabilities.any_commit
     }
 }
 
-/// The requested references that the remote has.
+/// Returns the requested references that the remote has.
 pub(crate) async fn list_refs(
     wire: &Wire<'_>,
     credentials: &Credentials,
@@ -61,10 +62,9 @@ pub(crate) async fn list_refs(
         match ls_refs(http, at, known.capabilities, credentials, wanted, limit).await {
             Ok(refs) => return Ok((known.clone(), refs)),
             Err(fault @ (Fault::Denied { .. } | Fault::Timeout { .. } | Fault::TooLarge { .. })) => return Err(fault),
-            // A server that is overloaded or in trouble is not asked again at once, least of all one that sent
-            // `Retry-After`.
+            // An overloaded or failing server is not asked again at once, in particular after a `Retry-After`.
             Err(fault @ Fault::Status { .. }) if fault.class() == Class::Unavailable => return Err(fault),
-            // The server may have moved or changed: negotiate again.
+            // The server may have moved or changed, so negotiate again.
             Err(_) => {}
         }
     }
@@ -77,7 +77,7 @@ pub(crate) async fn list_refs(
     Ok((Negotiated { at: Some(at), capabilities }, refs))
 }
 
-/// Over SSH and TCP, requests and answers use the same stream.
+/// Requests references on a stream. Over SSH and TCP, requests and answers share it.
 async fn ask_on_stream(mut body: Body, wanted: &RefNames) -> Result<(Negotiated, Refs), Fault> {
     let (capabilities, refs) = advertisement::read(&mut body, wanted).await?;
     let refs = if let Some(refs) = refs {

@@ -1,7 +1,7 @@
-//! A connection to an SSH server through a proxy: HTTP `CONNECT`, or SOCKS version 5 (RFC 1928, RFC 1929).
+//! Connects to an SSH server through a proxy: HTTP `CONNECT`, or SOCKS version 5 (RFC 1928, RFC 1929).
 //!
-//! Invariant: nothing after the proxy's answer is read here, because an SSH server speaks first.
-//! Invariant: user name and password are sent to the proxy only, and its words are not shown.
+//! Invariant: no byte after the proxy's answer is read here, because an SSH server speaks first.
+//! Invariant: user name and password are sent only to the proxy, and its messages are not shown.
 
 use std::net::IpAddr;
 
@@ -11,10 +11,10 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use crate::error::Fault;
 use crate::proxy::{Proxy, ProxyKind, authority};
 
-/// Maximum bytes of the answer to `CONNECT`.
+/// Maximum size of the answer to `CONNECT`, in bytes.
 const ANSWER_BYTES: usize = 8 << 10;
 
-/// Asks the proxy at the other end of the stream to connect it with the host.
+/// Asks the proxy at the other end of the stream to connect to the host.
 pub(super) async fn open<S>(stream: &mut S, proxy: &Proxy, host: &str, port: u16) -> Result<(), Fault>
 where
     S: AsyncRead + AsyncWrite + Unpin,
@@ -47,14 +47,14 @@ where
     }
     match status(&answer).ok_or(failed("it does not speak HTTP"))? {
         200..=299 => Ok(()),
-        // Some proxies say 401 of a login that they do not accept.
+        // Some proxies send 401 for a rejected login.
         401 | 407 => Err(Fault::ProxyDenied),
         403 => Err(failed("it does not allow connections to this host and port (403)")),
         _ => Err(failed("it cannot connect to the host")),
     }
 }
 
-/// The status of an answer.
+/// Parses the status of an answer.
 fn status(answer: &[u8]) -> Option<u16> {
     let line = std::str::from_utf8(answer.split(|byte| *byte == b'\r').next()?).ok()?;
     let (version, rest) = line.split_once(' ')?;
@@ -111,7 +111,7 @@ where
         5 => return Err(failed("the host refuses the connection")),
         _ => return Err(failed("it cannot connect to the host")),
     }
-    // The address that it uses itself, and the port.
+    // The proxy's own address and port follow.
     let length = match kind {
         1 => 4,
         4 => 16,
@@ -134,7 +134,7 @@ where
     Ok(answer)
 }
 
-/// Appends a text after its length.
+/// Appends the length of a text, then the text.
 fn push(request: &mut Vec<u8>, text: &[u8]) -> Result<(), Fault> {
     let length = u8::try_from(text.len()).map_err(|_| failed("SOCKS takes no names of more than 255 bytes"))?;
     request.push(length);
@@ -164,12 +164,12 @@ mod tests {
         Proxy { kind, host: "proxy".to_owned(), port: 1, login }
     }
 
-    /// What is asked of a proxy that answers this, and what comes of it.
+    /// Returns the requests to a proxy with this answer, and the outcome.
     async fn asked(proxy: &Proxy, host: &str, answer: &[u8]) -> (Vec<u8>, String) {
         let (mut here, mut there) = tokio::io::duplex(64 << 10);
         there.write_all(answer).await.unwrap();
         there.write_all(b"SSH-2.0").await.unwrap();
-        // The other end says no more, as one that is gone.
+        // The peer sends no more, like a closed connection.
         let (mut requests, mut words) = tokio::io::split(there);
         words.shutdown().await.unwrap();
         let outcome = match open(&mut here, proxy, host, 2222).await {

@@ -1,8 +1,8 @@
-//! Messages of servers, as they may be shown.
+//! Prepares messages of servers for display.
 
 use mainstay_object::is_unprintable;
 
-/// A server's message as one short line.
+/// Returns a server's message as one short line.
 pub(super) fn clean(text: &[u8]) -> String {
     let text = String::from_utf8_lossy(text);
     let text: String = text.chars().map(|c| if is_unprintable(c) { ' ' } else { c }).take(200).collect();

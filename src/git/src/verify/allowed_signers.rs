@@ -1,19 +1,19 @@
-//! SSH keys that may sign: lines of an `allowed_signers` file (ssh-keygen(1)), or plain public keys.
+//! Parses trusted SSH keys: lines of an `allowed_signers` file (ssh-keygen(1)), or plain public keys.
 //!
-//! Invariant: an option that is not known makes the line unusable, because options only ever narrow.
+//! Invariant: an unknown option makes a line unusable, because options only restrict.
 
 use jiff::civil::DateTime;
 use jiff::{Timestamp, tz::TimeZone};
 use russh::keys::ssh_key::PublicKey;
 
-/// What Git signs in; `namespaces` must allow it.
+/// Signature namespace of Git. `namespaces` must allow it.
 pub(super) const NAMESPACE: &str = "git";
 
-/// A key that may sign.
+/// A trusted key.
 #[derive(Debug)]
 pub(super) struct SshSigner {
     pub(super) key: PublicKey,
-    /// Whom the line names; empty for a plain key.
+    /// The line's principals; empty for a plain key.
     pub(super) principals: String,
     pub(super) valid_after: Option<Timestamp>,
     pub(super) valid_before: Option<Timestamp>,
@@ -21,7 +21,7 @@ pub(super) struct SshSigner {
     pub(super) for_git: bool,
 }
 
-/// Reads a text; the error names the line.
+/// Parses a text. The error names the line.
 pub(super) fn read(text: &str) -> Result<Vec<SshSigner>, String> {
     let lines = text.lines().map(str::trim).enumerate();
     let lines = lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#'));
@@ -38,7 +38,7 @@ fn signer(line: &str) -> Result<SshSigner, &'static str> {
     let (principals, rest) = field(line);
     let mut rest = rest.trim_start();
     let (mut valid_after, mut valid_before, mut for_git) = (None, None, None);
-    // A key begins with its type, which no option looks like.
+    // A key begins with its type. No option looks like one.
     let key = loop {
         if let Ok(key) = PublicKey::from_openssh(rest) {
             break key;
@@ -75,7 +75,7 @@ fn signer(line: &str) -> Result<SshSigner, &'static str> {
     })
 }
 
-/// Whether a list of patterns allows Git's namespace: one matches it, and none that is negated does.
+/// Returns whether patterns allow Git's namespace: at least one matches, and no negated one does.
 fn allows_git(patterns: &str) -> bool {
     let negated = |pattern: &str| pattern.trim().strip_prefix('!').is_some_and(|pattern| matches(pattern, NAMESPACE));
     !patterns.split(',').any(negated) && patterns.split(',').any(|pattern| matches(pattern, NAMESPACE))
@@ -85,7 +85,7 @@ fn is_key_type(word: &str) -> bool {
     ["ssh-", "ecdsa-", "sk-"].iter().any(|beginning| word.starts_with(beginning))
 }
 
-/// The text up to the first blank outside of quotes, and the rest.
+/// Splits the text at the first blank outside of quotes.
 fn field(text: &str) -> (&str, &str) {
     let mut quoted = false;
     let end = text.find(|c: char| {
@@ -95,7 +95,7 @@ fn field(text: &str) -> (&str, &str) {
     text.split_at(end.unwrap_or(text.len()))
 }
 
-/// The parts between commas outside of quotes.
+/// Splits the text at commas outside of quotes.
 fn split(text: &str) -> Vec<&str> {
     let mut quoted = false;
     text.split(|c: char| {
@@ -105,8 +105,8 @@ fn split(text: &str) -> Vec<&str> {
     .collect()
 }
 
-/// Whether a pattern with `*` and `?` matches. Patterns are short, and tried from the left without going back more than once
-/// for each star.
+/// Returns whether a pattern with `*` and `?` matches. Patterns are short, and matching backtracks at most once per
+/// star.
 fn matches(pattern: &str, text: &str) -> bool {
     let (pattern, text): (Vec<char>, Vec<char>) = (pattern.trim().chars().collect(), text.chars().collect());
     let (mut p, mut t, mut star) = (0, 0, None);
@@ -129,7 +129,7 @@ fn matches(pattern: &str, text: &str) -> bool {
     pattern[p..].iter().all(|c| *c == '*')
 }
 
-/// `YYYYMMDD`, `YYYYMMDDHHMM` or `YYYYMMDDHHMMSS`, with or without a `Z`; the agent's zone is UTC.
+/// Parses `YYYYMMDD`, `YYYYMMDDHHMM` or `YYYYMMDDHHMMSS`, with or without a `Z`. The agent's time zone is UTC.
 fn time(text: &str) -> Option<Timestamp> {
     let digits = text.strip_suffix(['Z', 'z']).unwrap_or(text);
     if !digits.bytes().all(|byte| byte.is_ascii_digit()) || ![8, 12, 14].contains(&digits.len()) {

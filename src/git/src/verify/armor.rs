@@ -1,20 +1,20 @@
-//! The armour of a signature: which kind it is, and that there is one and nothing beside it.
+//! Determines the kind of an armored signature, and that the text contains only one.
 //!
-//! Invariant: what is judged is all that there is: readers differ in what they skip around a block.
+//! Invariant: the whole text is verified. Parsers differ in what they skip around a block.
 
 use super::fault::SignatureFault;
 
-/// Longest signature, in bytes. One of OpenPGP with a key of 16 384 bits has 3 000.
+/// Maximum length of a signature, in bytes. An OpenPGP signature by a 16 384 bit key has about 3 000.
 pub(super) const LONGEST: usize = 64 << 10;
 
-/// The text of a signature, by its kind.
+/// The text of a signature, by kind.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Kind<'s> {
     OpenPgp(&'s str),
     Ssh(&'s str),
 }
 
-/// The kind of a signature.
+/// Returns the kind of a signature.
 pub(super) fn kind(signature: &[u8]) -> Result<Kind<'_>, SignatureFault> {
     let unreadable = |why| SignatureFault::Unreadable { why };
     if signature.len() > LONGEST {

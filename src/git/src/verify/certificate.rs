@@ -1,8 +1,8 @@
-//! An OpenPGP certificate: a primary key, its subkeys, and what their owner says of them in signatures of their own.
+//! An OpenPGP certificate: a primary key, its subkeys, and the owner's self-signatures.
 //!
-//! Invariant: only what the primary key itself has signed with a strong hash is believed: that a subkey belongs to it, what a key
-//! may do, and until when.
-//! Invariant: whatever was revoked stays so, whenever and why it was.
+//! Invariant: only self-signatures by the primary key with a strong hash are trusted. They bind subkeys, and state
+//! usage and expiry.
+//! Invariant: a revocation is permanent, whatever its time and reason.
 
 use std::io::Read as _;
 use std::sync::Arc;
@@ -18,28 +18,28 @@ use pgp::types::{KeyDetails, KeyVersion, PublicParams, Tag, VerifyingKey};
 use super::fault::SignatureFault;
 use super::validity::earlier;
 
-/// Fewest bytes of an RSA key of 2048 bits, whose modulus is nearly all of it.
+/// Minimum bytes of a 2048 bit RSA key, most of which is its modulus.
 const RSA_BYTES: usize = 256;
-/// Beginning of a certificate in text.
+/// First line of an armored certificate.
 const BEGIN: &str = "-----BEGIN PGP PUBLIC KEY BLOCK-----";
 
-/// A certificate that may sign, and the revocations of primary keys that stand anywhere in the same file.
+/// A trusted certificate, with all revocations of primary keys in the same file.
 pub(super) struct Certificate(SignedPublicKey, Arc<[Signature]>);
 
-/// Shows no more than its fingerprint.
+/// Shows only the fingerprint.
 impl std::fmt::Debug for Certificate {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&name(&self.0))
     }
 }
 
-/// What the owner says of a key.
+/// The owner's statements about a key.
 struct Terms {
     may_sign: bool,
     expires: Option<Timestamp>,
 }
 
-/// The certificates in a text, which may have several blocks.
+/// Parses the certificates in a text, which may have several blocks.
 pub(super) fn from_text(text: &str) -> Result<Vec<Certificate>, String> {
     let mut all = Vec::new();
     for block in text.split(BEGIN).skip(1) {
@@ -59,7 +59,7 @@ pub(super) fn from_text(text: &str) -> Result<Vec<Certificate>, String> {
     Ok(all)
 }
 
-/// The certificates in a binary file.
+/// Parses the certificates in a binary file.
 pub(super) fn from_bytes(bytes: &[u8]) -> Result<Vec<Certificate>, String> {
     let mut all = Vec::new();
     let read = SignedPublicKey::from_bytes_many(bytes).map_err(|_| unreadable(0))?;
@@ -72,8 +72,8 @@ fn add(
     read: impl Iterator<Item = pgp::errors::Result<SignedPublicKey>>,
     bytes: &[u8],
 ) -> Result<(), String> {
-    // One that was appended stands behind the last subkey, and is passed over when that is read. What cannot be read in between
-    // is passed over, too; the parser ends by itself where no packet begins.
+    // An appended revocation follows the last subkey, where the certificate parser skips it. Unreadable packets are
+    // skipped, too; the packet parser ends at data that is not a packet.
     let revocations = PacketParser::new(bytes).filter_map(Result::ok).filter_map(|packet| match packet {
         Packet::Signature(signature) if signature.typ() == Some(SignatureType::KeyRevocation) => Some(signature),
         _ => None,
@@ -91,7 +91,8 @@ fn unreadable(before: usize) -> String {
 }
 
 impl Certificate {
-    /// Judges a signature by one of its keys, and until when that holds; `None` if it is by none of them.
+    /// Verifies a signature by one of its keys. Returns the time until which the result is valid; `None` if no key
+    /// made it.
     pub(super) fn judge(
         &self,
         signature: &Signature,
@@ -116,7 +117,7 @@ impl Certificate {
         now: Timestamp,
     ) -> Result<Option<Timestamp>, SignatureFault> {
         let primary = &self.0.primary_key;
-        // A subkey lives no longer than its primary key; what that may do does not matter.
+        // A subkey expires with its primary key. The primary key's usage does not matter.
         let terms = Terms { may_sign: true, ..self.terms_of_primary()? };
         let until = valid(primary, &terms, made, now)?;
         let key = || name(&subkey.key);
@@ -130,7 +131,7 @@ impl Certificate {
             || SignatureFault::MayNotSign { key: key(), why: "its primary key has not bound it with a strong hash" };
         let binding = newest.ok_or_else(not_bound)?;
         let until = earlier(until, valid(&subkey.key, &terms_of(&subkey.key, &[binding]), made, now)?);
-        // Else a primary key could adopt a subkey of somebody else.
+        // Otherwise, a primary key could adopt another owner's subkey.
         let back = binding.embedded_signature();
         let bound = back.is_some_and(|back| {
             back.hash_alg().is_some_and(is_strong) && back.verify_primary_key_binding(&subkey.key, primary).is_ok()
@@ -142,10 +143,10 @@ impl Certificate {
         }
     }
 
-    /// What the newest of the primary key's signatures about itself says.
+    /// Returns the terms in the newest self-signatures of the primary key.
     fn terms_of_primary(&self) -> Result<Terms, SignatureFault> {
         let (primary, details) = (&self.0.primary_key, &self.0.details);
-        // A revocation counts however weak its hash is: nobody but the owner gains by it.
+        // A revocation counts even with a weak hash: forging one gains nothing.
         if details.revocation_signatures.iter().chain(&*self.1).any(|sig| sig.verify_key(primary).is_ok()) {
             return Err(SignatureFault::Revoked { key: name(primary) });
         }
@@ -158,7 +159,7 @@ impl Certificate {
             let revoked = own.iter().any(|sig| sig.typ() == Some(SignatureType::CertRevocation));
             if revoked { None } else { newest(own.into_iter()) }
         });
-        // What the signature about the key itself leaves out, that about its user id says.
+        // The direct signature takes precedence over the one on a user id.
         let said: Vec<_> = [newest(direct), newest(users)].into_iter().flatten().collect();
         if said.is_empty() {
             let why = "it has no user id that it has signed with a strong hash itself";
@@ -168,14 +169,14 @@ impl Certificate {
     }
 }
 
-/// The newest of these that has a strong hash.
+/// Returns the newest signature with a strong hash.
 fn newest<'s>(signatures: impl Iterator<Item = &'s Signature>) -> Option<&'s Signature> {
     let strong = signatures.filter(|sig| sig.hash_alg().is_some_and(is_strong));
     strong.max_by_key(|sig| sig.created().map(pgp::types::Timestamp::as_secs))
 }
 
-/// What signatures of the owner say of a key: of each thing, the first that says something. Old keys say nothing of what they
-/// may do, and may do all.
+/// Returns the terms of a key: each one from the first signature that states it. Old keys state no usage, and may do
+/// everything.
 fn terms_of(key: &impl KeyDetails, said: &[&Signature]) -> Terms {
     let speaks = |said: &&&Signature| {
         let mut parts = said.config().into_iter().flat_map(SignatureConfig::hashed_subpackets);
@@ -187,7 +188,8 @@ fn terms_of(key: &impl KeyDetails, said: &[&Signature]) -> Terms {
     Terms { may_sign: said.iter().find(speaks).is_none_or(|said| said.key_flags().sign()), expires }
 }
 
-/// Whether a key may sign by these terms, both now and when the signature says that it was made; and until when.
+/// Checks that a key may sign, both now and at the signature's stated time. Returns the time until which this is
+/// valid.
 fn valid(
     key: &impl KeyDetails,
     terms: &Terms,
@@ -226,7 +228,7 @@ fn verify(signature: &Signature, key: &impl VerifyingKey, payload: &[u8]) -> Res
     signature.verify(key, payload).map_err(|_| SignatureFault::Wrong { key: name(key) })
 }
 
-/// Whether a signature says that it is by this key.
+/// Returns whether a signature names this key as its issuer.
 fn is_by(signature: &Signature, key: &impl KeyDetails) -> bool {
     let (fingerprint, id) = (key.fingerprint(), key.legacy_key_id());
     let fingerprints = signature.issuer_fingerprint();
@@ -240,12 +242,12 @@ fn name(key: &impl KeyDetails) -> String {
     format!("OpenPGP key {:X}", key.fingerprint())
 }
 
-/// A time of OpenPGP.
+/// Converts a time of OpenPGP.
 pub(super) fn at(time: pgp::types::Timestamp) -> Timestamp {
     Timestamp::from_second(i64::from(time.as_secs())).unwrap_or(Timestamp::MAX)
 }
 
-/// Whether a hash is strong enough to sign with.
+/// Returns whether a hash is strong enough for signatures.
 pub(super) fn is_strong(hash: HashAlgorithm) -> bool {
     matches!(
         hash,

@@ -1,10 +1,10 @@
 //! Why a commit or tag is not trusted.
 //!
-//! Invariant: public keys are named by their fingerprints; nothing of a Secret's values is quoted.
+//! Invariant: public keys are shown by fingerprint only. No value of a Secret is quoted.
 
 use jiff::Timestamp;
 
-/// Why the signature of an object does not count, or why there is none that could.
+/// Why an object's signature is missing or invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SignatureFault {
@@ -23,10 +23,10 @@ pub enum SignatureFault {
         secret: String,
         /// Name of the value.
         name: String,
-        /// The rule that it breaks, and where.
+        /// The violated rule, and where.
         why: String,
     },
-    /// It is not signed.
+    /// The object is not signed.
     #[error("it is not signed; sign it with a key that is in Secret {secret}")]
     Unsigned {
         /// Name of the Secret.
@@ -40,7 +40,7 @@ pub enum SignatureFault {
         /// Name of the Secret.
         secret: String,
     },
-    /// The signature was made for something else.
+    /// The signature is about another content.
     #[error("its signature by {key} was made for something else, or was altered")]
     Wrong {
         /// The key.
@@ -51,7 +51,7 @@ pub enum SignatureFault {
     Expired {
         /// The key.
         key: String,
-        /// When.
+        /// When it expired.
         at: Timestamp,
     },
     /// The key is not valid yet, or was not when it signed.
@@ -59,16 +59,16 @@ pub enum SignatureFault {
     NotYetValid {
         /// The key.
         key: String,
-        /// From when.
+        /// When its validity begins.
         from: Timestamp,
     },
-    /// The key was revoked.
+    /// The key is revoked.
     #[error("it is signed with {key}, which was revoked")]
     Revoked {
         /// The key.
         key: String,
     },
-    /// The signature uses an algorithm that is broken.
+    /// The signature uses a broken algorithm.
     #[error("its signature by {key} uses {what}, which is too weak; use SHA-256 or SHA-512")]
     Weak {
         /// The key.
@@ -81,19 +81,19 @@ pub enum SignatureFault {
     MayNotSign {
         /// The key.
         key: String,
-        /// Why not.
+        /// The reason.
         why: &'static str,
     },
     /// The signature cannot be read.
     #[error("its signature is not usable: {why}")]
     Unreadable {
-        /// The rule that it breaks.
+        /// The violated rule.
         why: &'static str,
     },
     /// The tag object cannot be read.
     #[error("the tag object is malformed")]
     UnreadableTag,
-    /// A tag is wanted where there is none.
+    /// A tag is required, but the reference is not a tag.
     #[error("`verify.mode` {mode} wants a signed tag, and {reference} is none; follow a tag, or use mode HEAD")]
     NoTag {
         /// The mode.
@@ -107,16 +107,16 @@ pub enum SignatureFault {
     /// The tag object was made for another name.
     #[error("the tag object that it leads to was made for the tag {name}")]
     OtherTag {
-        /// That tag.
+        /// The name in the tag object.
         name: String,
     },
-    /// The tag leads to another tag.
+    /// The tag points to another tag.
     #[error("the tag leads to another tag and not to the commit; tag the commit itself")]
     TagOfTag,
 }
 
 impl SignatureFault {
-    /// With the name of the Secret where that was not known.
+    /// Sets the name of the Secret if it was unknown.
     pub(super) fn of_secret(self, name: &str) -> Self {
         match self {
             Self::UnknownKey { key, .. } => Self::UnknownKey { key, secret: name.to_owned() },

@@ -1,15 +1,16 @@
-//! Whether somebody who is trusted has signed what is to be applied.
+//! Verifies that a trusted key has signed a commit.
 //!
-//! The Secret of a GitRepository's `spec.verify` becomes a [`Verification`]: the keys, OpenPGP or SSH, and whether they must
-//! have signed the commit, the annotated tag that leads to it, or both. The bytes of the very object that was fetched are
-//! judged, and whoever fetches a commit of a remote with a verification gets it verified or not at all.
+//! The Secret of a GitRepository's `spec.verify` becomes a [`Verification`]: the OpenPGP or SSH keys, and whether
+//! they must have signed the commit, the annotated tag that leads to it, or both. The bytes of the fetched object
+//! itself are verified. A fetch for a remote with a verification returns only verified commits.
 //!
-//! Invariant: a signature counts if it is the only one of its object, was made for exactly these bytes with a hash that is not
-//! broken, and by a key that is in the Secret, may sign, and has neither expired nor been revoked.
-//! Invariant: nothing here grows faster than the bytes that it reads; a signature has at most 64 KiB.
+//! Invariant: a valid signature is the only one of its object, and was made for exactly these bytes with a strong
+//! hash.
+//! Invariant: its key is in the Secret, may sign, and is neither expired nor revoked.
+//! Invariant: time and memory grow at most with the bytes that are read. A signature has at most 64 KiB.
 //!
-//! Deliberately not here: who may sign which repository's history, and in which order. A signature says who, not when: an older
-//! commit that is signed stays signed.
+//! Not here: per-branch signers, and the order of commits. A signature proves who signed, not when: an older signed
+//! commit stays valid.
 
 mod allowed_signers;
 mod armor;

@@ -1,4 +1,4 @@
-//! Judges a detached OpenPGP signature.
+//! Verifies a detached OpenPGP signature.
 
 use jiff::Timestamp;
 use pgp::composed::{Deserializable as _, DetachedSignature};
@@ -10,7 +10,7 @@ use super::fault::SignatureFault;
 use super::ssh::SKEW;
 use super::validity::earlier;
 
-/// Judges the signature in `text` over the payload; until when that holds.
+/// Verifies the signature in `text` over the payload. Returns the time until which the result is valid.
 pub(super) fn judge(
     text: &str,
     payload: &[u8],
@@ -51,9 +51,9 @@ pub(super) fn judge(
     for certificate in certificates {
         match certificate.judge(&signature, payload, made, now) {
             None => {}
-            // An older copy of the certificate does not say so, and changes nothing.
+            // An older copy of the certificate may lack the revocation, which still counts.
             Some(revoked @ Err(SignatureFault::Revoked { .. })) => return revoked,
-            // A copy that says more holds for longer.
+            // The copy with the later expiry wins.
             Some(Ok(end)) => {
                 judgement = Ok(match judgement {
                     Ok(Some(known)) => end.map(|end| end.max(known)),
@@ -67,7 +67,7 @@ pub(super) fn judge(
     judgement.map(|end| earlier(end, until))
 }
 
-/// The only packet of the text.
+/// Parses the only packet of the text.
 fn read(text: &str) -> Result<Signature, SignatureFault> {
     let unreadable = |why| SignatureFault::Unreadable { why };
     let (mut packets, _) =
@@ -79,7 +79,7 @@ fn read(text: &str) -> Result<Signature, SignatureFault> {
     Ok(first.signature)
 }
 
-/// The key that a signature says it is by.
+/// Returns the key that a signature names as its issuer.
 fn issuer(signature: &Signature) -> Option<String> {
     let shown = |fingerprint: &&Fingerprint| format!("OpenPGP key {fingerprint:X}");
     let by_fingerprint = signature.issuer_fingerprint().first().map(shown);
@@ -87,7 +87,7 @@ fn issuer(signature: &Signature) -> Option<String> {
         .or_else(|| signature.issuer_key_id().first().map(|id| format!("OpenPGP key {}", hex::encode_upper(id))))
 }
 
-/// Whether it has a part without which it must not be understood, and that is not understood here.
+/// Returns whether the signature has a critical part that is not supported here.
 fn has_unknown_critical(signature: &Signature) -> bool {
     let parts = signature.config().into_iter().flat_map(SignatureConfig::hashed_subpackets);
     parts.filter(|part| part.is_critical).any(|part| {

@@ -1,45 +1,47 @@
-//! A commit or tag as Git stores it becomes the signature and the bytes that were signed.
+//! Splits a stored commit or tag into its signature and the signed bytes.
 //!
-//! A commit carries its signature in the header `gpgsig`; what was signed is the commit without that header. A tag carries it
-//! at the end of its message; what was signed is all before it. Both are what `git verify-commit` and `git verify-tag` judge.
+//! A commit has its signature in the header `gpgsig`; the signed bytes are the commit without that header. A tag has
+//! it at the end of its message; the signed bytes are everything before it. `git verify-commit` and `git verify-tag`
+//! verify the same.
 //!
-//! Invariant: a second signature makes an object unusable. Git joins them, and whoever signs with one key could pass for
+//! Invariant: an object with a second signature is unusable. Git joins the signatures, so one signer could pass for
 //! another.
 
 use super::fault::SignatureFault;
 use mainstay_object::is_unprintable;
 
-/// What begins a signature at the end of a tag.
+/// First lines of a signature at the end of a tag.
 const BEGINNINGS: [&[u8]; 4] = [
     b"-----BEGIN PGP SIGNATURE-----",
     b"-----BEGIN PGP MESSAGE-----",
     b"-----BEGIN SSH SIGNATURE-----",
     b"-----BEGIN SIGNED MESSAGE-----",
 ];
-/// Signature of an object in a repository with SHA-1 ids.
+/// Header with the signature of an object in a repository with SHA-1 ids.
 const OURS: &[u8] = b"gpgsig ";
-/// Signature of the same object in a repository with SHA-256 ids. It is about other bytes, and left out of ours.
+/// Header with the signature of the same object with SHA-256 ids. It covers other bytes, and is excluded from the
+/// payload.
 const OTHER: &[u8] = b"gpgsig-sha256 ";
 
 /// A signed object.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Signed {
-    /// The bytes that were signed.
+    /// The signed bytes.
     pub(super) payload: Vec<u8>,
     pub(super) signature: Vec<u8>,
-    /// When the object was made by its own account, in seconds since 1970.
+    /// The object's own creation time, in seconds since 1970.
     pub(super) made: Option<i64>,
 }
 
-/// What a tag object is about.
+/// The target of a tag object.
 pub(super) struct TagTarget<'t> {
     /// The tag's name.
     pub(super) name: &'t [u8],
-    /// Id of the commit; empty if it is no commit.
+    /// Id of the commit; empty if the target is not a commit.
     pub(super) commit: &'t str,
 }
 
-/// The signature of a commit; `None` if it has none.
+/// Returns the signature of a commit; `None` if it has none.
 pub(super) fn commit(raw: &[u8]) -> Result<Option<Signed>, SignatureFault> {
     #[derive(PartialEq)]
     enum In {
@@ -54,7 +56,7 @@ pub(super) fn commit(raw: &[u8]) -> Result<Option<Signed>, SignatureFault> {
         let end = rest.iter().position(|byte| *byte == b'\n').map_or(rest.len(), |at| at + 1);
         let (line, after) = rest.split_at(end);
         if line == b"\n" {
-            // The message, in which nothing is a header.
+            // The message follows. It contains no headers.
             payload.extend_from_slice(rest);
             break;
         }
@@ -88,7 +90,7 @@ pub(super) fn commit(raw: &[u8]) -> Result<Option<Signed>, SignatureFault> {
     Ok(signature.map(|signature| Signed { payload, signature, made }))
 }
 
-/// The signature of a tag object; `None` if it has none.
+/// Returns the signature of a tag object; `None` if it has none.
 pub(super) fn tag(raw: &[u8]) -> Result<Option<Signed>, SignatureFault> {
     let mut begins = Vec::new();
     let mut at = 0;
@@ -109,7 +111,7 @@ pub(super) fn tag(raw: &[u8]) -> Result<Option<Signed>, SignatureFault> {
     }
 }
 
-/// What a tag object is about; `None` if it does not read.
+/// Returns the target of a tag object; `None` if it is malformed.
 pub(super) fn tag_is_about(raw: &[u8]) -> Option<TagTarget<'_>> {
     let mut lines = raw.split(|byte| *byte == b'\n');
     let object = lines.next()?.strip_prefix(b"object ")?;
@@ -119,18 +121,18 @@ pub(super) fn tag_is_about(raw: &[u8]) -> Option<TagTarget<'_>> {
     Some(TagTarget { name, commit })
 }
 
-/// A name from a repository, for people.
+/// Returns a name from a repository for display.
 pub(super) fn shown(name: &[u8]) -> String {
     String::from_utf8_lossy(name).chars().map(|c| if is_unprintable(c) { '?' } else { c }).take(100).collect()
 }
 
-/// The first header with this name.
+/// Returns the first header with this name.
 fn header<'p>(payload: &'p [u8], name: &[u8]) -> Option<&'p [u8]> {
     let mut lines = payload.split(|byte| *byte == b'\n').take_while(|line| !line.is_empty());
     lines.find_map(|line| line.strip_prefix(name))
 }
 
-/// The time in `Name <address> 1700000000 +0100`.
+/// Parses the time in `Name <address> 1700000000 +0100`.
 fn seconds(person: &[u8]) -> Option<i64> {
     let text = String::from_utf8_lossy(person);
     text.rsplit(' ').nth(1)?.parse().ok()

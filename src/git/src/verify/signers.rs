@@ -1,14 +1,15 @@
-//! The values of a Secret become the keys that may sign.
+//! Turns the values of a Secret into trusted keys.
 //!
-//! Any name will do; Flux calls OpenPGP keys `*.asc` and SSH keys `*.sshpub`. What a value holds shows in its text.
+//! The names of values do not matter; Flux calls OpenPGP keys `*.asc` and SSH keys `*.sshpub`. The text of a value
+//! determines its kind.
 //!
-//! Invariant: a value that cannot be read is an error and not one key less: its owner believes that it counts.
+//! Invariant: an unreadable value is an error, not a missing key, because its owner expects it to count.
 
 use super::allowed_signers::{self, SshSigner};
 use super::certificate::{self, Certificate};
 use super::fault::SignatureFault;
 
-/// The keys that may sign.
+/// The trusted keys.
 #[derive(Debug, Default)]
 pub(super) struct Signers {
     pub(super) ssh: Vec<SshSigner>,

@@ -1,4 +1,4 @@
-//! Judges a signature by `ssh-keygen -Y sign -n git`.
+//! Verifies a signature of `ssh-keygen -Y sign -n git`.
 
 use jiff::{SignedDuration, Timestamp};
 use russh::keys::ssh_key::public::KeyData;
@@ -8,12 +8,12 @@ use super::allowed_signers::{NAMESPACE, SshSigner};
 use super::fault::SignatureFault;
 use super::signed_object::Signed;
 
-/// Fewest bits of an RSA key.
+/// Minimum bits of an RSA key.
 const RSA_BITS: usize = 2048;
-/// How far the clock of whoever signs may be ahead.
+/// Maximum time by which a signer's clock may be ahead.
 pub(super) const SKEW: SignedDuration = SignedDuration::from_mins(10);
 
-/// Judges the signature in `text`; until when that holds.
+/// Verifies the signature in `text`. Returns the time until which the result is valid.
 pub(super) fn judge(
     text: &str,
     signed: &Signed,
@@ -45,7 +45,7 @@ pub(super) fn judge(
     for signer in signers.iter().filter(|signer| signer.key.key_data() == signature.public_key()) {
         let key = if signer.principals.is_empty() { name.clone() } else { format!("{name} ({})", signer.principals) };
         match may_sign(signer, key, signed.made, now) {
-            // Another line for the same key is looked at when this one has ended.
+            // If this line expires, another line for the same key is tried in a later check.
             Ok(()) => return Ok(signer.valid_before),
             Err(why) => refused = why,
         }
@@ -53,8 +53,8 @@ pub(super) fn judge(
     Err(refused)
 }
 
-/// Whether the signer may sign now, and might when the object was made by its own account. The first is what keeps a key that was
-/// stolen after its time from signing something that claims to be old.
+/// Checks that the signer is valid now and at the object's own creation time. The first check prevents an expired,
+/// stolen key from signing backdated objects.
 fn may_sign(signer: &SshSigner, key: String, made: Option<i64>, now: Timestamp) -> Result<(), SignatureFault> {
     if !signer.for_git {
         return Err(SignatureFault::MayNotSign { key, why: "its namespaces in the Secret do not include git" });

@@ -1,8 +1,8 @@
-//! Until when a judgement holds.
+//! Expiry of verification results.
 
 use jiff::Timestamp;
 
-/// The earlier of two ends, of which there may be none.
+/// Returns the earlier of two optional times.
 pub(crate) fn earlier(one: Option<Timestamp>, other: Option<Timestamp>) -> Option<Timestamp> {
     one.into_iter().chain(other).min()
 }

@@ -1,6 +1,6 @@
-//! The keys of a Secret, and what they must have signed.
+//! The keys of a Secret, and which objects they must have signed.
 //!
-//! Deliberately not here: fetching what is judged (`trust`).
+//! Not here: fetching the verified objects (`trust`).
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -18,7 +18,7 @@ use super::{armor, openpgp, ssh};
 use crate::error::{Error, Fault};
 use mainstay_api::git_repository::{Verify, VerifyMode};
 
-/// What a remote's commits must be signed by.
+/// The required signatures of a remote's commits.
 pub struct Verification {
     mode: VerifyMode,
     /// Name of the Secret, for messages.
@@ -28,7 +28,7 @@ pub struct Verification {
 }
 
 impl Verification {
-    /// Reads the keys in the Secret that `spec` names; `None` if nothing is to be verified.
+    /// Reads the keys in the Secret that `spec` names; `None` without `spec`.
     pub fn new(spec: Option<&Verify>, data: Option<&BTreeMap<String, ByteString>>) -> Result<Option<Arc<Self>>, Error> {
         let Some(Verify { mode, secret_ref }) = spec else { return Ok(None) };
         let unusable = |fault: SignatureFault| Error::Signers { cause: Arc::new(fault.into()) };
@@ -45,17 +45,17 @@ impl Verification {
         Ok(Some(Arc::new(Self { mode: *mode, secret, signers, digest: digest.finalize().into() })))
     }
 
-    /// Whether the commit itself must be signed.
+    /// Returns whether the commit itself must be signed.
     pub(crate) fn asks_for_commit(&self) -> bool {
         matches!(self.mode, VerifyMode::Head | VerifyMode::TagAndHead)
     }
 
-    /// Whether the tag that leads to the commit must be signed.
+    /// Returns whether the tag that leads to the commit must be signed.
     pub(crate) fn asks_for_tag(&self) -> bool {
         matches!(self.mode, VerifyMode::Tag | VerifyMode::TagAndHead)
     }
 
-    /// The mode, as it is written.
+    /// Returns the mode, as in the specification.
     pub(crate) fn mode(&self) -> &'static str {
         match self.mode {
             VerifyMode::Head => "HEAD",
@@ -64,18 +64,18 @@ impl Verification {
         }
     }
 
-    /// Mode and keys, as one value.
+    /// Returns a digest of mode and keys.
     pub(crate) fn digest(&self) -> [u8; 32] {
         self.digest
     }
 
-    /// Judges the signature of a commit by its bytes; until when that holds.
+    /// Verifies the signature of a commit in its stored form. Returns the time until which the result is valid.
     pub(crate) fn judge_commit(&self, raw: &[u8], now: Timestamp) -> Result<Option<Timestamp>, Fault> {
         self.judge(signed_object::commit(raw)?, now)
     }
 
-    /// Judges the signature of the tag object that a reference leads to, which must be about this commit and have the
-    /// reference's name; until when that holds.
+    /// Verifies the signature of a tag object, which must point to this commit and have the reference's name. Returns
+    /// the time until which the result is valid.
     pub(crate) fn judge_tag(
         &self,
         raw: &[u8],
@@ -85,7 +85,7 @@ impl Verification {
     ) -> Result<Option<Timestamp>, Fault> {
         let is_about = signed_object::tag_is_about(raw).ok_or(SignatureFault::UnreadableTag)?;
         if is_about.name != name.as_bytes() {
-            // Else a tag that was signed long ago could be shown as any other one.
+            // Otherwise, an older signed tag could be served under another name.
             return Err(SignatureFault::OtherTag { name: signed_object::shown(is_about.name) }.into());
         }
         if is_about.commit != commit {

@@ -233,7 +233,7 @@ fn git_syncs_of_different_namespaces_change_nothing_in_each_others_plans_but_by_
 }
 
 #[test]
-fn what_an_account_has_labelled_in_another_namespace_is_its_own_for_tenants_and_not_for_the_platform() {
+fn objects_that_an_account_labelled_elsewhere_are_its_own_for_tenants_and_not_for_the_platform() {
     let one = objects().into_iter().find(|one| one.key.namespace.as_deref() == Some("a")).unwrap();
     let check = |by_account: bool, label: Option<&str>, own_confined_to: Option<&str>, is_free: bool| {
         let registry = Registry::default();

@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_form_gitea_signs_the_field_and_github_the_form() {
+    fn gitea_signs_the_field_of_a_form_and_github_the_whole_form() {
         let payload = r#"{"ref": "refs/heads/main"}"#;
         let form: String = form_urlencoded::Serializer::new(String::new()).append_pair("payload", payload).finish();
         let key = ring::hmac::Key::new(ring::hmac::HMAC_SHA256, b"token");

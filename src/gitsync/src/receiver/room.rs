@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_kept_of_a_body_that_is_gone() {
+    fn a_dropped_body_leaves_no_reservation() {
         let room = Arc::new(Room::default());
         for number in 0..100 {
             let held = fill(&room, &format!("n{number}"), "a", LARGE);

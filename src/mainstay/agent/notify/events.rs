@@ -1,4 +1,4 @@
-//! Messages as Kubernetes Events: one about the GitSync or Function, one about the managed object.
+//! Writes messages as Kubernetes Events: one about the GitSync or Function, one about the managed object.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use mainstay_object::{Owner, printable_lines};
 #[derive(Clone)]
 pub(super) struct Events {
     recorder: EventRecorder,
-    /// The resource behind each owner.
+    /// The resource of each owner.
     subjects: Arc<Mutex<HashMap<Owner, Regarding>>>,
 }
 
@@ -41,12 +41,12 @@ impl Events {
         self.subjects.lock().keys().cloned().collect()
     }
 
-    /// Writes an Event.
+    /// Publishes an Event.
     pub(super) fn publish(&self, event: Event) {
         self.recorder.publish(event);
     }
 
-    /// Writes the Events of a message; none for messages of severity `Debug`.
+    /// Publishes the Events of a message; none for severity `Debug`.
     pub(super) fn write(&self, announcement: &Announcement<'_>) {
         let description = announcement.message.describe();
         let (kind, priority) = match (description.severity, announcement.message.object()) {
@@ -86,7 +86,7 @@ impl Events {
     }
 }
 
-/// Routine Events of one owner that differ in the object only are summed up.
+/// Routine Events of one owner that differ only in the object are aggregated.
 fn aggregation_key(message: &Message, key: &str, priority: Priority) -> String {
     match message.object() {
         Some(named) if priority != Priority::Routine => format!("{named} {key}"),

@@ -1,4 +1,4 @@
-//! Messages as log lines: one each, at the level of its severity.
+//! Writes messages as log lines, one each, at the level of the message's severity.
 
 use mainstay_engine::notification::{Message, Severity};
 use mainstay_object::printable_lines;

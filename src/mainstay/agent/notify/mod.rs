@@ -1,7 +1,7 @@
-//! Hands each message of the controllers to every sink.
+//! Sends each message of the controllers to every sink.
 //!
 //! A sink is one file here and one variant of [`Sink`]. Metrics and the terminal of `mainstay dev` subscribe to the
-//! stream instead, because they live longer or shorter than a leader's term.
+//! stream instead, because their lifetimes differ from a leader's term.
 //!
 //! Invariant: no sink blocks.
 
@@ -17,11 +17,11 @@ use mainstay_object::Owner;
 
 use events::Events;
 
-/// Where messages go.
+/// The destinations of messages.
 enum Sink {
     /// The process's log.
     Log,
-    /// Kubernetes Events about the subject and the object.
+    /// Kubernetes Events about the owner and the object.
     Events(Events),
     /// The stream inside the process.
     Stream(Emitter),
@@ -35,29 +35,29 @@ pub(super) struct Notifier {
 }
 
 impl Notifier {
-    /// A notifier, and the task that writes its Events.
+    /// Returns a notifier, and the task that writes its Events.
     pub(super) fn new(emitter: Emitter, cluster: &Cluster, identity: &str) -> (Self, EventWriter) {
         let (events, writer) = Events::new(cluster, identity);
         let sinks = [Sink::Log, Sink::Stream(emitter), Sink::Events(events.clone())];
         (Self { sinks: sinks.into(), events }, writer)
     }
 
-    /// Sets or removes the resource behind an owner.
+    /// Sets or removes the resource of an owner.
     pub(super) fn set_subject(&self, owner: &Owner, resource: Option<Regarding>) {
         self.events.set_subject(owner, resource);
     }
 
-    /// Removes all resources, for a new term in which they are listed anew.
+    /// Removes all resources. They are listed again in the next term.
     pub(super) fn clear_subjects(&self) {
         self.events.clear_subjects();
     }
 
-    /// All GitSyncs and Functions that exist.
+    /// Returns all existing GitSyncs and Functions.
     pub(super) fn subjects(&self) -> Vec<Owner> {
         self.events.subjects()
     }
 
-    /// Writes an Event about an object that is no subject.
+    /// Publishes an Event about an object that is not an owner.
     pub(super) fn publish(&self, event: Event) {
         self.events.publish(event);
     }

@@ -1,4 +1,4 @@
-//! `mainstay build push`: the workspace of the earlier containers becomes an image in the registry.
+//! `mainstay build push`: pushes the workspace of the earlier containers as an image to the registry.
 
 use std::path::PathBuf;
 
@@ -70,7 +70,7 @@ pub(super) async fn run(arguments: Push) -> Result<(), BuildFailure> {
     }
     let built = push::push(&request(arguments)?).await.map_err(|error| error.failure())?;
     let reused = if built.reused { ", which the registry had" } else { "" };
-    // The log is informational: if it cannot be written, that is no failure.
+    // The log is informational, so a failure to write it is ignored.
     let _ = output::print(&format!("pushed {}{reused}, {} s after the build began\n", built.digest, built.seconds));
     report(&built);
     Ok(())

@@ -1,7 +1,7 @@
-//! Nodes whose containerd pulls from the registry of the installation over plain HTTP.
+//! Finds nodes whose containerd pulls from the in-cluster registry over plain HTTP.
 //!
-//! containerd before 1.6.33 and 1.7.16 speaks plain HTTP to a loopback address, and the registry's guard answers. So the images are
-//! pulled, and what is said here is that a login is not encrypted between two nodes.
+//! containerd before 1.6.33 and 1.7.16 uses plain HTTP for a loopback address, which the registry's guard accepts.
+//! Images are pulled, but logins are sent unencrypted between two nodes; the finding reports this.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -14,10 +14,11 @@ use mainstay_api::names::INTERNAL_REGISTRY;
 use mainstay_cluster::{Cluster, Kind, Scope, Selection};
 use mainstay_object::printable;
 
-/// Nodes that are named for each version.
+/// Maximum number of named nodes per version.
 const SHOWN: usize = 3;
 
-/// What is said of nodes with an old containerd, if the registry of the installation is there. Without the right to list nodes, there are no findings.
+/// Returns the finding about nodes with an old containerd, if the in-cluster registry exists. Without permission to
+/// list nodes, there is no finding.
 pub(super) async fn finding(cluster: &Cluster, namespace: &str) -> Result<Option<Finding>, Error> {
     let deployments = Kind::fixed("apps/v1", "Deployment", "deployments", Scope::Namespaced);
     if cluster.get_metadata(&deployments, Some(namespace), INTERNAL_REGISTRY).await?.is_none() {
@@ -54,7 +55,8 @@ fn text(nodes: &[Value]) -> Option<String> {
     })
 }
 
-/// Whether a version of containerd speaks plain HTTP to a loopback address. Distributions add words of their own to the number.
+/// Returns whether a version of containerd uses plain HTTP for a loopback address. Distributions append text to the
+/// version.
 fn speaks_plain_http(version: &str) -> bool {
     let mut numbers = version.split('.').map(|part| {
         let digits: String = part.chars().take_while(char::is_ascii_digit).collect();

@@ -1,4 +1,4 @@
-//! Tries a repository as the agent would: its Secrets, its host key, what is followed, and who signed that.
+//! Tests a repository as the agent would: its Secrets, its host key, the followed references, and signatures.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -18,7 +18,7 @@ use mainstay_object::failure::chain;
 const SERVERLESS: &str = "serverless.kyma-project.io/v1alpha1";
 const MAINSTAY: &str = "mainstay.dev/v1alpha1";
 
-/// What came of one check: what is fine, or what is wrong and what to do.
+/// The result of a check: success, or the problem with its remedy.
 pub(super) type Finding = Result<String, (String, Option<String>)>;
 
 pub(super) fn wrong(what: impl Into<String>, hint: impl Into<String>) -> Finding {
@@ -29,17 +29,17 @@ fn bad(error: &mainstay_git::Error) -> Finding {
     Err((chain(error), None))
 }
 
-/// What the arguments say of every repository.
+/// The arguments for all repositories.
 pub(super) struct Asked {
     /// Namespace of the agent.
     pub(super) home: String,
-    /// What is looked up; `None` for what is followed.
+    /// The reference to look up; `None` for the followed ones.
     pub(super) reference: Option<Reference>,
-    /// Whether the agent is that of `mainstay dev`, which follows directories of this machine, too.
+    /// Whether the agent is that of `mainstay dev`, which can also follow local directories.
     pub(super) is_dev: bool,
 }
 
-/// All GitRepositories of the agent's namespace.
+/// Checks all GitRepositories of the agent's namespace.
 pub(super) async fn all(cluster: &Cluster, asked: &Asked) -> Result<Vec<Finding>, Error> {
     let mut findings = Vec::new();
     for repository in list::<GitRepository>(cluster, SERVERLESS, "GitRepository", &asked.home).await? {
@@ -56,7 +56,7 @@ pub(super) async fn all(cluster: &Cluster, asked: &Asked) -> Result<Vec<Finding>
     Ok(findings)
 }
 
-/// The GitRepository `NAME` of the agent's namespace, or `NAMESPACE/NAME`.
+/// Checks the GitRepository `NAME` of the agent's namespace, or `NAMESPACE/NAME`.
 pub(super) async fn named(cluster: &Cluster, name: &str, asked: &Asked) -> Result<Vec<Finding>, Error> {
     let (namespace, name) = name.split_once('/').unwrap_or((&asked.home, name));
     let kind = cluster.kind(SERVERLESS, "GitRepository").await?;
@@ -68,7 +68,7 @@ pub(super) async fn named(cluster: &Cluster, name: &str, asked: &Asked) -> Resul
     one(cluster, namespace, &syncs::understand(repository)?, asked).await
 }
 
-/// A repository at an address; the cluster, if one is needed, is asked for its Secrets alone.
+/// Checks a repository by its address. The cluster is needed only for its Secrets.
 pub(super) async fn at(
     cluster: Option<&Cluster>,
     url: &str,
@@ -103,7 +103,7 @@ async fn one(
     Ok(findings.into_iter().map(|finding| finding.map(named).map_err(|(text, hint)| (named(text), hint))).collect())
 }
 
-/// What GitSyncs and Functions follow in a GitRepository; the default branch if none does.
+/// Returns the references that GitSyncs and Functions follow in a GitRepository, or else the default branch.
 async fn followed(cluster: &Cluster, namespace: &str, name: &str) -> Result<Vec<Reference>, Error> {
     let syncs = list::<GitSync>(cluster, MAINSTAY, "GitSync", namespace).await?.into_iter().filter_map(Result::ok);
     let by_syncs =
@@ -113,7 +113,7 @@ async fn followed(cluster: &Cluster, namespace: &str, name: &str) -> Result<Vec<
     let functions = functions.filter(|function| function.spec.kind.as_deref() == Some("git"));
     let by_functions =
         functions.filter(|function| function.spec.source.trim() == name).filter_map(|one| one.spec.reference);
-    // What cannot be read is said by the one that follows it.
+    // An unreadable reference is reported by the object that follows it.
     let all: BTreeSet<_> = by_syncs.chain(by_functions).filter_map(|text| Reference::parse(text.trim()).ok()).collect();
     Ok(if all.is_empty() { vec![Reference::head()] } else { all.into_iter().collect() })
 }
@@ -129,9 +129,9 @@ async fn list<T: serde::de::DeserializeOwned>(
     Ok(values.into_iter().map(syncs::understand).collect())
 }
 
-/// Where a repository is tried.
+/// The context of a check.
 struct Attempt<'a> {
-    /// `None` if nothing of it is in a cluster.
+    /// `None` if no object of the repository is in a cluster.
     cluster: Option<&'a Cluster>,
     /// Namespace of the repository.
     namespace: &'a str,
@@ -142,7 +142,7 @@ struct Attempt<'a> {
 }
 
 impl Attempt<'_> {
-    /// Looks these references up in a repository, and judges their signatures if it asks for that.
+    /// Looks up these references in a repository, and verifies their signatures if required.
     async fn try_all(&self, repository: &GitRepository, references: &[Reference]) -> Result<Vec<Finding>, Error> {
         let room = tempfile::tempdir().map_err(|cause| Error::ReadFile { path: std::env::temp_dir(), cause })?;
         let settings = mainstay_git::Settings { allow_local: self.is_dev, ..mainstay_git::Settings::new(room.path()) };
@@ -159,7 +159,7 @@ impl Attempt<'_> {
             Err(finding) => return Ok(vec![finding]),
         };
         let mut findings = Vec::new();
-        // Whether the host's key is known by nothing but its own word.
+        // Whether the host key is unknown, and only the host itself vouches for it.
         let mut is_first_use = false;
         for reference in references {
             let mut found = source.lookup(&remote, reference, Duration::ZERO).await;
@@ -208,7 +208,7 @@ impl Attempt<'_> {
         Ok(findings)
     }
 
-    /// How the agent would open the repository.
+    /// Returns the remote as the agent would open it.
     async fn remote(&self, repository: &GitRepository) -> Result<Result<Remote, Finding>, Error> {
         let spec = &repository.spec;
         let url = match RemoteUrl::parse(&spec.url) {
@@ -249,7 +249,7 @@ impl Attempt<'_> {
         })
     }
 
-    /// The data of a Secret beside the repository, if it names one.
+    /// Returns the data of a Secret in the repository's namespace, if it names one.
     async fn secret(
         &self,
         name: Option<&str>,

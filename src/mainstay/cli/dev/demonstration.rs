@@ -1,6 +1,6 @@
-//! The demonstration repository: the files of `examples/gitops` as a Git repository with one commit.
+//! Creates the demonstration repository: the files of `examples/gitops` in a Git repository with one commit.
 //!
-//! Invariant: an existing repository is not changed, so that experiments in it are kept.
+//! Invariant: an existing repository is not changed, so that the user's changes are kept.
 
 use std::{
     fs, io,
@@ -9,7 +9,7 @@ use std::{
 
 use super::git;
 
-/// Path in the repository and contents.
+/// Paths in the repository, with contents.
 const FILES: &[(&str, &str)] = &[
     ("README.md", include_str!("../../../../examples/gitops/README.md")),
     ("api/deployment.yaml", include_str!("../../../../examples/gitops/api/deployment.yaml")),
@@ -31,7 +31,7 @@ pub(in crate::cli) enum Error {
     Commit(PathBuf, #[source] git2::Error),
 }
 
-/// Whether it has been created. A link in the place of its Git directory is none.
+/// Returns whether the repository exists. A link in place of its Git directory does not count.
 pub(super) fn is_there(directory: &Path) -> bool {
     fs::symlink_metadata(directory.join(".git")).is_ok_and(|found| found.is_dir())
 }

@@ -17,37 +17,37 @@ use mainstay_function::runtimes::{SOCKET_ENV, libraries};
 
 /// Image whose programs are those of this machine, including this one.
 pub(in crate::cli) const BUILDER: &str = "mainstay.localhost/builder:dev";
-/// The usual ports of the gateway.
+/// Default ports of the gateway.
 const GATEWAY_PORT: u16 = 8080;
 const SECURE_PORT: u16 = 8443;
-/// The file of the certificate by which clients know its hosts, beside the kubeconfig.
+/// File with the gateway's CA certificate for clients, beside the kubeconfig.
 const AUTHORITY: &str = "gateway-ca.pem";
-/// The port of the servers of Functions.
+/// Port of the Functions' servers.
 const FUNCTION_PORT: u16 = 8080;
-/// The container of a build that reports the image.
+/// The build container that reports the image.
 const PUSH: &str = "push";
 
 /// How pods of Functions run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PodMode {
-    /// As processes of this user.
+    /// As processes of the current user.
     Processes,
     /// Simulated, like the builds.
     Simulated,
 }
 
-/// A running cluster; it ends when this is dropped.
+/// A running cluster. It stops when this is dropped.
 pub(super) struct Embedded {
     pub(super) serving: Serving,
     pub(super) server: devcluster::Cluster,
     /// Serves the hosts of APIRules.
     pub(super) gateway: Gateway,
-    /// Where it does so over HTTPS, and the file of the certificate by which clients know them.
+    /// Its HTTPS address, and the file with its CA certificate for clients.
     pub(super) secure: SocketAddr,
     pub(super) authority: PathBuf,
     _directory: Option<tempfile::TempDir>,
     _sockets: tempfile::TempDir,
-    /// Held, so that no other run writes its own there.
+    /// Held, so that no other run overwrites these files.
     _kubeconfig: fs::File,
     _authority: fs::File,
 }
@@ -55,11 +55,11 @@ pub(super) struct Embedded {
 /// Address, authentication and authorisation of the cluster.
 pub(super) struct EmbeddedOptions<'a> {
     pub(super) listen: SocketAddr,
-    /// Of the gateway; `None`: the usual one, or a free one where that is taken.
+    /// Address of the gateway; `None`: the default port, or a free one if that is in use.
     pub(super) gateway: Option<SocketAddr>,
-    /// The same for HTTPS.
+    /// Address for HTTPS, with the same default.
     pub(super) secure: Option<SocketAddr>,
-    /// Issuers of tokens inside of the cluster and of this machine that the gateway may ask.
+    /// Token issuers in the cluster and on this machine that the gateway may contact.
     pub(super) issuers: &'a [String],
     pub(super) token: &'a str,
     pub(super) kubeconfig: &'a Path,
@@ -72,7 +72,7 @@ pub(super) struct EmbeddedOptions<'a> {
     pub(super) directory: Option<&'a Path>,
 }
 
-/// Serves a new, empty cluster.
+/// Starts a new, empty cluster.
 pub(super) async fn start(arguments: EmbeddedOptions<'_>) -> Result<Embedded, Error> {
     let EmbeddedOptions { listen, gateway, secure, issuers, token, kubeconfig, pods, rbac, knative, directory } =
         arguments;
@@ -82,7 +82,7 @@ pub(super) async fn start(arguments: EmbeddedOptions<'_>) -> Result<Embedded, Er
         let held = tempfile::tempdir().map_err(|cause| Error::Write { path: env::temp_dir(), cause })?;
         (held.path().to_owned(), Some(held))
     };
-    // Their paths must be short.
+    // The paths of sockets must be short.
     let sockets = tempfile::tempdir().map_err(|cause| Error::Write { path: env::temp_dir(), cause })?;
     let options = options(&path, sockets.path(), pods).map_err(|cause| Error::Write { path, cause })?;
     let server = devcluster::Cluster::new(Options { rbac, knative, converter: Some(converted), ..options });
@@ -103,7 +103,7 @@ pub(super) async fn start(arguments: EmbeddedOptions<'_>) -> Result<Embedded, Er
     let text = serving.kubeconfig(Some(token));
     let authority = kubeconfig.with_file_name(AUTHORITY);
     let kubeconfig = kubeconfig::write(kubeconfig, &text).map_err(Error::Kubeconfig)?;
-    // It is written by the same rules.
+    // The same rules as for the kubeconfig apply.
     let held_authority = kubeconfig::write(&authority, &certificate).map_err(Error::Authority)?;
     Ok(Embedded {
         serving,
@@ -118,7 +118,7 @@ pub(super) async fn start(arguments: EmbeddedOptions<'_>) -> Result<Embedded, Er
     })
 }
 
-/// Serves the hosts of APIRules, with the issuer whose key is beside the kubeconfig.
+/// Starts the gateway for hosts of APIRules, with the issuer whose key is beside the kubeconfig.
 async fn gateway_at(
     server: &devcluster::Cluster,
     named: Option<SocketAddr>,
@@ -137,7 +137,7 @@ async fn gateway_at(
     served.map_err(|cause| Error::Gateway { address, cause })
 }
 
-/// Serves them over HTTPS, too.
+/// Adds HTTPS to the gateway.
 async fn secure_at(gateway: &mut Gateway, named: Option<SocketAddr>) -> Result<(SocketAddr, String), Error> {
     let address = named.unwrap_or(SocketAddr::from((Ipv4Addr::LOCALHOST, SECURE_PORT)));
     let served = match gateway.secure(address).await {
@@ -177,10 +177,10 @@ fn options(directory: &Path, sockets: &Path, pods: PodMode) -> io::Result<Option
     node.host_env = vec![(libraries::VARIABLE.to_owned(), libraries.to_string_lossy().into_owned())];
     let variables = [
         ("FUNC_HOST", "{podIP}"),
-        // The cluster's proxy knows at once which pods terminate.
+        // The cluster's proxy notices terminating pods immediately.
         ("FUNC_DRAIN_DELAY", "0"),
         (TERMINATION_LOG_ENV, "{terminationLog}"),
-        // The install script finds its mount by this: paths inside of scripts are not rewritten.
+        // Tells the install script its mount, because paths in scripts are not rewritten.
         ("MAINSTAY_PACKAGE_REGISTRY", "/package-registry"),
     ];
     node.env = variables.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();

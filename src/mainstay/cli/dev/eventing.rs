@@ -1,9 +1,9 @@
-//! Eventing in the embedded cluster: the same code as in `mainstay eventing run`, as a task of this process.
+//! Eventing in the embedded cluster: the code of `mainstay eventing run`, as a task of this process.
 //!
-//! Two Services with Kyma's names lead to it, through a simulated pod whose port is this process's, so that `kubectl port-forward`
-//! works; and the gateway leads the events of applications there.
+//! Two Services with Kyma's names route to it, through a simulated pod with the port of this process, so `kubectl
+//! port-forward` works. The gateway routes events of applications there, too.
 //!
-//! Deliberately absent: events of an earlier run; whoever subscribed is gone with its cluster.
+//! Not here: events of an earlier run. Their subscribers are gone with its cluster.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -17,7 +17,7 @@ use loopback::{Reach, Reserved};
 use mainstay_api::names::{self, EVENTING_NAMESPACE as NAMESPACE};
 use mainstay_cluster::{Apply, Cluster};
 
-/// What events may occupy on disk.
+/// Maximum size of stored events, in bytes.
 const BUDGET: u64 = 256 << 20;
 /// Label of the pod.
 const LABEL: (&str, &str) = ("app.kubernetes.io/name", "mainstay-eventing");
@@ -41,7 +41,7 @@ pub(in crate::cli) enum Error {
     Run(#[from] mainstay_eventing::Error),
 }
 
-/// Where events are accepted, and where they are kept.
+/// The listener for events, and their directory.
 pub(super) struct Events {
     listener: Reserved,
     address: SocketAddr,
@@ -49,7 +49,7 @@ pub(super) struct Events {
 }
 
 impl Events {
-    /// Listens on a free port.
+    /// Binds a free port.
     pub(super) fn bind(data: PathBuf) -> Result<Self, Error> {
         let failed = |cause| Error::Empty { path: data.clone(), cause };
         match std::fs::remove_dir_all(&data) {
@@ -61,12 +61,12 @@ impl Events {
         Ok(Self { listener, address, data })
     }
 
-    /// Where Functions publish.
+    /// Returns the address for publishing, for Functions.
     pub(super) fn publisher(&self) -> String {
         format!("http://{}/publish", self.address)
     }
 
-    /// Creates what leads there; `domain` is that of the gateway's hosts.
+    /// Creates the Services and routes. `domain` is that of the gateway's hosts.
     pub(super) async fn install(&self, cluster: &Cluster, domain: &str) -> Result<(), Error> {
         for object in objects(self.address, domain) {
             let text = |field: &str| object[field].as_str().unwrap_or_default().to_owned();
@@ -94,7 +94,7 @@ impl Events {
             budget: BUDGET,
             listener: self.listener,
             resolve: Some(Arc::new(resolve)),
-            // One person has all namespaces.
+            // A single user owns all namespaces.
             grants: vec![mainstay_eventing::Grant::ALL],
             written_endpoints: vec!["*".to_owned()],
             instance: "mainstay-dev".to_owned(),
@@ -116,7 +116,7 @@ fn objects(address: SocketAddr, domain: &str) -> Vec<Value> {
         "name": "eventing", "image": "mainstay:dev", "ports": [{"name": "http", "containerPort": port}],
     });
     let mut pod = metadata("mainstay-eventing");
-    // What is sent to the pod goes to this process.
+    // Requests to the pod go to this process.
     pod["annotations"] = json!({devcluster::LOOPBACK: "true"});
     let applications = "eventing-gateway";
     let subset = json!({"addresses": [{"ip": address.ip()}], "ports": [{"name": "http", "port": port}]});

@@ -1,10 +1,10 @@
-//! Creates the Git repository of the demonstration and commits to it.
+//! Creates the demonstration's Git repository and commits to it.
 //!
-//! Deliberately absent: anything about users' repositories, which are only read.
+//! Not here: users' repositories, which are only read.
 
 use std::path::Path;
 
-/// Makes an empty repository whose branch is `main`.
+/// Creates an empty repository with the branch `main`.
 pub(super) fn init(directory: &Path) -> Result<(), git2::Error> {
     let mut options = git2::RepositoryInitOptions::new();
     git2::Repository::init_opts(directory, options.initial_head("main").external_template(false)).map(drop)

@@ -15,7 +15,7 @@ use mainstay_cluster::{Apply, Cluster, Kind};
 
 const WEBHOOKS: &str = include_str!("../../../../manifests/webhooks.yaml");
 
-/// Serves every version of a definition. The embedded cluster converts by itself, so nobody asks at the address.
+/// Serves every version of a definition. The embedded cluster converts itself, so the webhook address is not used.
 fn serve_all(definition: &mut Value) {
     for version in definition["spec"]["versions"].as_array_mut().into_iter().flatten() {
         version["served"] = true.into();
@@ -25,7 +25,7 @@ fn serve_all(definition: &mut Value) {
     definition["spec"]["conversion"] = serde_json::json!({"strategy": "Webhook", "webhook": webhook});
 }
 
-/// Applies the definitions and the two objects; with `newer`, Functions are served in v1alpha2, too.
+/// Applies the definitions and the two objects. With `newer`, Functions are also served in v1alpha2.
 pub(super) async fn install(
     cluster: &Cluster,
     followed: &FollowedRepository,
@@ -59,7 +59,7 @@ pub(super) async fn install(
         &followed.name,
         GitRepositorySpec { url: followed.url.clone(), ..GitRepositorySpec::default() },
     );
-    // The branch may contain a GitRepository with this name for other clusters: here it must keep the address of the
+    // The branch may contain a GitRepository with this name for other clusters. Here it must keep the address of the
     // local copy.
     repository.metadata.annotations = Some([(names::RECONCILE.to_owned(), names::DISABLED.to_owned())].into());
     let kind = own_kind::<GitRepository>(cluster).await?;
@@ -85,7 +85,8 @@ pub(super) async fn webhooks(cluster: &Cluster, admit: &Admit) -> Result<(), Err
     Ok(())
 }
 
-/// The webhook configurations of `manifests/`, but by address: no Service leads to a process outside of the cluster.
+/// Returns the webhook configurations of `manifests/` with an address instead of a Service, for a process outside of
+/// the cluster.
 pub(in crate::cli) fn webhooks_at(address: SocketAddr) -> Result<Vec<Value>, Error> {
     let mut configurations = Vec::new();
     for document in serde_yaml::Deserializer::from_str(WEBHOOKS) {

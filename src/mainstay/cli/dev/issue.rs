@@ -1,6 +1,6 @@
-//! `mainstay dev token`: a token of the issuer that the gateway of an embedded cluster answers for.
+//! `mainstay dev token`: prints a token of the issuer that the embedded cluster's gateway trusts.
 //!
-//! Invariant: the key is readable by its owner alone; it is beside the kubeconfig, by which one is the cluster's administrator anyway.
+//! Invariant: only its owner can read the key. It is beside the kubeconfig, which already gives administrator access.
 
 use std::{
     fs, io,
@@ -17,7 +17,7 @@ use crate::cli::local_directory;
 
 /// The name of the key's file.
 const FILE: &str = "issuer.key";
-/// More is no key.
+/// Maximum size of a key file, in bytes.
 const MOST: u64 = 16 << 10;
 
 /// Arguments of `dev token`.
@@ -41,7 +41,7 @@ pub(super) struct Arguments {
 }
 
 impl Arguments {
-    /// The kubeconfig beside which the key is.
+    /// Returns the kubeconfig whose directory contains the key.
     pub(super) fn kubeconfig(&self) -> &Path {
         &self.kubeconfig
     }
@@ -61,7 +61,7 @@ pub(in crate::cli) enum Error {
 }
 
 impl Error {
-    /// The hint.
+    /// Returns the hint.
     pub(super) fn hint(&self) -> Option<String> {
         match self {
             Self::Read(_, cause) if cause.kind() == io::ErrorKind::NotFound => {
@@ -73,7 +73,7 @@ impl Error {
     }
 }
 
-/// A token, and what is known of it.
+/// Returns a token with its metadata.
 pub(super) fn token(arguments: &Arguments) -> Result<(String, Value), Error> {
     let issuer = read(&arguments.kubeconfig.with_file_name(FILE))?;
     let now = Timestamp::now().as_second();
@@ -86,7 +86,7 @@ pub(super) fn token(arguments: &Arguments) -> Result<(String, Value), Error> {
     Ok((token, facts))
 }
 
-/// The issuer whose key is beside a kubeconfig; it is made if there is none.
+/// Returns the issuer whose key is beside a kubeconfig, and creates the key if necessary.
 pub(super) fn beside(kubeconfig: &Path) -> Result<Issuer, Error> {
     let path = kubeconfig.with_file_name(FILE);
     match read(&path) {

@@ -1,6 +1,6 @@
-//! The kubeconfig of the embedded cluster: readable by its owner alone.
+//! The kubeconfig of the embedded cluster. Only its owner can read it.
 //!
-//! Invariant: a kubeconfig that was not written here is never overwritten.
+//! Invariant: a kubeconfig of another origin is never overwritten.
 
 use std::{
     fs::{self, File, TryLockError},
@@ -10,7 +10,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// First line of every kubeconfig that is written here.
+/// First line of every kubeconfig of `mainstay dev`.
 const MARK: &str = "# Written by `mainstay dev`; overwritten by its next run.\n";
 
 /// Why the kubeconfig could not be written.
@@ -24,7 +24,8 @@ pub(in crate::cli) enum Error {
     Write(PathBuf, #[source] io::Error),
 }
 
-/// Writes `text` to `path`, mode 0600, making its directory. While the returned file is held, no other run replaces it.
+/// Writes `text` to `path` with mode 0600, and creates the directory. While the returned file is held, no other run
+/// replaces it.
 pub(super) fn write(path: &Path, text: &str) -> Result<File, Error> {
     let failed = |error| Error::Write(path.to_owned(), error);
     match fs::read_to_string(path) {
@@ -40,7 +41,7 @@ pub(super) fn write(path: &Path, text: &str) -> Result<File, Error> {
     if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
         fs::create_dir_all(folder).map_err(failed)?;
     }
-    // A new file beside it, moved into place: readers see the old one or the new one, and never another mode.
+    // Written to a new file and moved into place: readers see the old or the new content, always with the right mode.
     let mut name = path.as_os_str().to_owned();
     name.push(format!(".{:08x}", fastrand::u32(..)));
     let fresh = PathBuf::from(name);

@@ -16,25 +16,25 @@ use super::{CommandError, FollowedRepository, NAMESPACE, OutputArgument, PodMode
 use mainstay_engine::notification::Message;
 use mainstay_object::Owner;
 
-/// What `dev` has started.
+/// The parts that `dev` has started.
 pub(super) struct Started {
     /// Address of the embedded cluster.
     pub server: String,
-    /// Where its gateway serves the hosts of APIRules.
+    /// Address of its gateway for the hosts of APIRules.
     pub gateway: SocketAddr,
-    /// Where it does so over HTTPS, and the file of the certificate by which clients know them.
+    /// Its HTTPS address, and the file with its CA certificate for clients.
     pub secure: (SocketAddr, PathBuf),
     /// Path of its kubeconfig.
     pub kubeconfig: PathBuf,
-    /// The repository that it follows.
+    /// The followed repository.
     pub followed: Option<FollowedRepository>,
     /// How pods run.
     pub pods: PodMode,
-    /// Where webhooks are received, if an agent runs.
+    /// Address for webhooks, if an agent runs.
     pub receivers: Option<String>,
-    /// The directory of this run, if another run has the usual one.
+    /// The directory of this run, if another run uses the default one.
     pub other_room: Option<PathBuf>,
-    /// Whether what is saved counts instead of commits.
+    /// Whether saved files are followed instead of commits.
     pub is_work_tree: bool,
 }
 
@@ -61,14 +61,14 @@ fn absolute(path: &Path) -> PathBuf {
     std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }
 
-/// Prints a Function's namespace and name, and where it answers from now on.
+/// Prints a Function's namespace and name with its new address.
 fn print_move(output: OutputArgument, (namespace, name): &(String, String), url: &str) -> Result<(), CommandError> {
     let facts = json!({"event": "moved", "kind": "Function", "namespace": namespace, "name": name, "url": url});
     let line = || format!("{}  function {namespace}/{name}  answers at  {url}\n", now());
     output.print_next(&facts, line).map(drop)
 }
 
-/// Prints a message, with the URL of what it is about.
+/// Prints a message, with the URL of its object.
 fn print_message(output: OutputArgument, message: &Message, url: Option<String>) -> Result<(), CommandError> {
     let mut facts = serde_json::to_value(message).map_err(CommandError::WriteJson)?;
     facts.as_object_mut().zip(url.clone()).map(|(facts, url)| facts.insert("url".to_owned(), url.into()));
@@ -80,7 +80,7 @@ fn print_message(output: OutputArgument, message: &Message, url: Option<String>)
     output.print_next(&facts, line).map(drop)
 }
 
-/// The time of the day.
+/// Returns the time of day.
 fn now() -> String {
     jiff::Zoned::now().strftime("%H:%M:%S").to_string()
 }
@@ -132,14 +132,14 @@ fn next(tries: &[String]) -> String {
     format!("Try in another terminal:\n  {}\nCtrl-C ends it.\n\n", tries.join("\n  "))
 }
 
-/// A path quoted for the shell.
+/// Returns a path quoted for the shell.
 fn quoted(path: &Path) -> String {
     let text = path.display().to_string();
     let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+".contains(c);
     if text.chars().all(plain) { text } else { format!("'{}'", text.replace('\'', r"'\''")) }
 }
 
-/// Prints messages, and where Functions answer, until `stop`.
+/// Prints messages and the addresses of Functions until `stop`.
 pub(super) async fn print(
     mut messages: broadcast::Receiver<Message>,
     output: OutputArgument,
@@ -148,7 +148,7 @@ pub(super) async fn print(
 ) -> Result<(), CommandError> {
     let url_of = |(namespace, name): &(String, String)| cluster.service_urls(namespace, name).into_iter().next();
     let mut moves = cluster.service_moves();
-    // Where each Function that was ready answers, as printed.
+    // The last printed address of each Function that was ready.
     let mut printed: BTreeMap<(String, String), Option<String>> = BTreeMap::new();
     loop {
         let message = tokio::select! {
@@ -177,7 +177,7 @@ pub(super) async fn print(
     }
 }
 
-/// Namespace and name of the Function that a message reports as ready; its Service has the same.
+/// Returns namespace and name of the Function that a message reports as ready; its Service has the same.
 fn ready(message: &Message) -> Option<(&str, &str)> {
     match message {
         Message::Stage { subject: Owner::Function(function), reason, status, .. }

@@ -1,11 +1,12 @@
-//! `mainstay dev`: an embedded cluster, a repository and the agent in one process, to try things out.
+//! `mainstay dev`: an embedded cluster, a repository and the agent in one process, for trying things out.
 //!
-//! The agent talks to the embedded cluster as to any other: over HTTP, with the kubeconfig that is written for people.
+//! The agent accesses the embedded cluster like any other: over HTTP, with the kubeconfig for users.
 //!
-//! Invariant: nothing is reachable from other machines unless `--listen` and `--token` say so.
-//! Invariant: who may use the cluster runs code as this user, so nobody else may: the token is in a file of this user alone.
+//! Invariant: other machines can connect only with `--listen` and `--token`.
+//! Invariant: access to the cluster allows running code as this user. So the token is in a file that only this user
+//! can read.
 //!
-//! Deliberately absent: persistence. The cluster is gone with the process; the demonstration repository stays.
+//! Not here: persistence. The cluster is gone with the process; the demonstration repository stays.
 
 mod demonstration;
 mod embedded;
@@ -60,15 +61,15 @@ pub(super) use registry::secret as registry_secret;
 use repository::FollowedRepository;
 use room::Room;
 
-/// Name of the directory of the demonstration repository.
+/// Directory name of the demonstration repository.
 const DEMONSTRATION: &str = "demo";
-/// Namespace of the GitSync, which is the agent's own, so that it may apply everything.
+/// Namespace of the GitSync. It is the agent's own, so that the GitSync may apply everything.
 const NAMESPACE: &str = "default";
 
-/// Domain of the hosts of APIRules that have none: it leads to this machine.
+/// Default domain for the hosts of APIRules. It resolves to this machine.
 const DOMAIN: &str = "localhost";
 
-/// Memory that the agent may take, in bytes: it is a person's machine.
+/// Memory limit of the agent, in bytes, suitable for a developer's machine.
 const MEMORY: usize = 2 << 30;
 
 /// Arguments of `dev`.
@@ -134,7 +135,7 @@ pub(super) struct Arguments {
     output: OutputArgument,
 }
 
-/// What APIRules may name: hosts below `localhost`, and the gateway's own issuer.
+/// Returns the settings for APIRules: they may use hosts below `localhost`, and the gateway's own issuer.
 fn exposure(arguments: Exposure, port: u16) -> mainstay_exposure::Settings {
     let own = devcluster::gateway::issuer::ISSUER;
     let mut settings = arguments.settings(DomainName::parse(DOMAIN).ok());
@@ -208,7 +209,7 @@ pub(super) enum Error {
 }
 
 impl Error {
-    /// The hint.
+    /// Returns the hint.
     pub(super) fn hint(&self) -> Option<String> {
         match self {
             Self::Kubeconfig(kubeconfig::Error::Foreign(_) | kubeconfig::Error::InUse(_)) => {
@@ -260,7 +261,7 @@ pub(super) async fn run(arguments: Arguments) -> Result<Exit, CommandError> {
     };
     let mut source = mainstay_git::Settings::new(place.join("mirrors"));
     source.allow_local = true;
-    // Everything in it is this user's.
+    // The whole cluster belongs to this user.
     source.egress.allowed = mainstay_object::egress::Network::ALL.to_vec();
     let reference = arguments.branch.as_deref().unwrap_or("HEAD");
     if let Some(followed) = &mut followed {
@@ -333,14 +334,14 @@ pub(super) async fn run(arguments: Arguments) -> Result<Exit, CommandError> {
         profile: agent::Profile::Full,
         namespaces: Vec::new(),
         exposure: exposure(arguments.exposure, started.gateway.port()),
-        // Commands know by its Lease that an agent is at work.
+        // Other commands detect the agent by its Lease.
         elect: true,
         stuck_after: liveness::STUCK_AFTER,
         memory: MEMORY,
         nudge: agent::Nudge::default(),
         audit: agent::AUDIT,
         renderer: None,
-        // Whoever reads the statuses has the files.
+        // Readers of the statuses have the files.
         words: Words::Full,
     };
     let delivering = events.run(cluster.clone(), embedded.server.clone(), stop.clone());
@@ -367,8 +368,8 @@ pub(super) async fn run(arguments: Arguments) -> Result<Exit, CommandError> {
     }
 }
 
-/// The packages of the runtime servers, before the first build asks for them: the first time on this machine. Without them
-/// everything but the builds of Functions works.
+/// Fetches the packages of the runtime servers at the first run on this machine, before a build needs them. A failure
+/// affects only builds of Functions.
 async fn fetch_libraries() {
     let named = std::env::var_os(libraries::VARIABLE).map(PathBuf::from);
     let fetched = tokio::task::spawn_blocking(|| libraries::fetch_all(&libraries::place(named))).await;
@@ -377,14 +378,14 @@ async fn fetch_libraries() {
     }
 }
 
-/// The listener for webhooks; its address is known here.
+/// Binds the listener for webhooks, whose address is known here.
 fn receive(address: SocketAddr) -> Result<agent::Receive, CommandError> {
     let mut receive = agent::Receive::bind(address, Reach::of(address), BaseUrl::Unknown)?;
     receive.base = receive.address().map_or(BaseUrl::Unknown, |at| BaseUrl::Known(format!("http://{at}")));
     Ok(receive)
 }
 
-/// The token of the administrator. A listener that other machines reach has none by chance: somebody chose that.
+/// Returns the administrator's token. A listener for other machines requires an explicit token.
 fn token(arguments: &Arguments) -> Result<String, Error> {
     match &arguments.token {
         Some(token) => Ok(token.clone()),
@@ -393,7 +394,7 @@ fn token(arguments: &Arguments) -> Result<String, Error> {
     }
 }
 
-/// Functions run with the programs of this machine.
+/// Returns the settings for Functions, which run with the programs of this machine.
 async fn functions(publisher: String) -> mainstay_function::Settings {
     mainstay_function::Settings {
         node_programs: Some(programs::installed().await),
@@ -412,17 +413,17 @@ async fn run_agent(
     Ok(agent::run(settings, cluster, emitter, stop).await?)
 }
 
-/// How pods run: code of a remote repository runs only with `--run-code`.
+/// Returns how pods run. Code of a remote repository runs only with `--run-code`.
 fn pods(followed: Option<&FollowedRepository>, run_code: bool) -> PodMode {
     let remote = followed.is_some_and(|followed| followed.local.is_none());
     if remote && !run_code { PodMode::Simulated } else { PodMode::Processes }
 }
 
-/// The repository to follow; the default is the demonstration.
+/// Returns the repository to follow; by default, the demonstration.
 fn followed_repository(arguments: &Arguments, local: &LocalDirectory) -> Result<FollowedRepository, CommandError> {
     let Some(text) = arguments.repository.as_deref() else {
         let mut directory = local.directory(DEMONSTRATION)?;
-        // Once it is a repository, it is the user's.
+        // An existing repository belongs to the user.
         if !demonstration::is_there(directory.path()) {
             directory = local.plain_directory(DEMONSTRATION)?;
         }
@@ -441,13 +442,13 @@ fn followed_repository(arguments: &Arguments, local: &LocalDirectory) -> Result<
     Ok(followed)
 }
 
-/// Whether this run uses anything of the local directory.
+/// Returns whether this run uses the local directory.
 fn needs_directory(arguments: &Arguments) -> bool {
     let usual = Path::new(local_directory::KUBECONFIG).parent().unwrap_or(Path::new(""));
     !arguments.cluster_only || arguments.kubeconfig.as_ref().is_none_or(|path| path.starts_with(usual))
 }
 
-/// Has a repository of what is saved followed instead of the one that is there.
+/// Follows a repository of saved files instead of the user's own one.
 fn follow_work_tree(followed: &mut FollowedRepository, place: &Path) -> Result<WorkTree, Error> {
     let directory = place.join("work-tree.git");
     let root = followed.local.clone().unwrap_or_default();
@@ -457,7 +458,7 @@ fn follow_work_tree(followed: &mut FollowedRepository, place: &Path) -> Result<W
     Ok(tree)
 }
 
-/// Follows the directory that somebody named; it is an error if the commit does not have it.
+/// Selects the directory that the user named. It is an error if the commit does not contain it.
 async fn choose_directory(
     followed: &mut FollowedRepository,
     named: Option<&str>,
@@ -467,7 +468,7 @@ async fn choose_directory(
     if let Some(named) = named {
         named.clone_into(&mut followed.base_dir);
     }
-    // A remote is fetched for this only if somebody named a directory of it.
+    // A remote is fetched for this only if the user named a directory.
     if followed.local.is_none() && named.is_none() {
         return Ok(());
     }
@@ -475,7 +476,7 @@ async fn choose_directory(
     missing.map_err(Error::Directory)?.map_or(Ok(()), |missing| Err(Error::NoDirectory(missing)))
 }
 
-/// Lets the user choose where a base and its overlays lie below the directory, which would all be built.
+/// Lets the user choose if the directory contains a base and overlays, which would all be built.
 async fn choose_overlay(
     followed: &mut FollowedRepository,
     reference: &str,

@@ -1,14 +1,14 @@
-//! The versions of Node.js and Python of this machine, with which Functions run.
+//! The versions of Node.js and Python on this machine, with which Functions run.
 
 use std::{process::Stdio, time::Duration};
 
 use mainstay_function::NodePrograms;
 use tokio::process::Command;
 
-/// A program that takes longer to name its version is not used.
+/// Maximum time for a program to print its version. A slower one is not used.
 const WITHIN: Duration = Duration::from_secs(10);
 
-/// Those on the PATH.
+/// Returns the programs on the PATH.
 pub(super) async fn installed() -> NodePrograms {
     let (nodejs, python) = tokio::join!(version("node"), version("python3"));
     NodePrograms { nodejs, python }
@@ -21,7 +21,7 @@ async fn version(program: &str) -> Option<String> {
     read(&String::from_utf8_lossy(&output.stdout))
 }
 
-/// The version in `v22.4.1` or `Python 3.12.4`.
+/// Parses the version in `v22.4.1` or `Python 3.12.4`.
 fn read(said: &str) -> Option<String> {
     let version = said.split_whitespace().last()?.trim_start_matches('v');
     version.starts_with(|c: char| c.is_ascii_digit()).then(|| version.to_owned())

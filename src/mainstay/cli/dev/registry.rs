@@ -50,7 +50,7 @@ async fn apply_secret(cluster: &Cluster, secrets: &Kind, namespace: &Value, body
     }
 }
 
-/// The Secret for a registry at this address, with the token as its password.
+/// Returns the Secret for a registry at this address, with the token as its password.
 pub(in crate::cli) fn secret(address: &str, token: &str) -> Value {
     let auth = BASE64_STANDARD.encode(format!("mainstay:{token}"));
     json!({

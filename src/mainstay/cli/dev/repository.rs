@@ -14,7 +14,7 @@ use mainstay_git::{
 };
 use mainstay_manifest::Limits;
 
-/// Bytes of a kustomization, and how many of them are read to find out which build on one another.
+/// Maximum size of a kustomization, in bytes, and maximum number that is read to find bases.
 const LARGEST: u64 = 1 << 20;
 const MOST_KUSTOMIZATIONS: usize = 2_000;
 
@@ -44,7 +44,7 @@ pub(in crate::cli) enum Error {
     Address(#[source] mainstay_git::Error),
 }
 
-/// The repository in `text`: an address with a scheme, or a path in or below a repository.
+/// Parses a repository: an address with a scheme, or a path in or below a repository.
 pub(super) fn followed(text: &str) -> Result<FollowedRepository, Error> {
     if text.contains("://") && !text.starts_with("file://") {
         let url = RemoteUrl::parse(text).map_err(Error::Address)?;
@@ -60,7 +60,7 @@ pub(super) fn followed(text: &str) -> Result<FollowedRepository, Error> {
     local(Path::new(text.strip_prefix("file://").unwrap_or(text)))
 }
 
-/// A local repository and a directory in it, after which it is named.
+/// Returns a local repository with a directory in it. The directory gives the name.
 pub(super) fn local(path: &Path) -> Result<FollowedRepository, Error> {
     let path = fs::canonicalize(path).map_err(|error| Error::Find(path.to_owned(), error))?;
     let repository = git2::Repository::discover(&path).map_err(|error| Error::NotARepository(path.clone(), error))?;
@@ -74,7 +74,7 @@ pub(super) fn local(path: &Path) -> Result<FollowedRepository, Error> {
     Ok(FollowedRepository { name, url, shown, local: Some(directory), base_dir: format!("/{inside}") })
 }
 
-/// A directory that is in no repository; it is followed as a work tree.
+/// Returns a directory outside of a repository. It is followed as a work tree.
 pub(super) fn plain(path: PathBuf) -> FollowedRepository {
     let last = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     let shown = path.display().to_string();
@@ -87,7 +87,7 @@ pub(super) fn plain(path: PathBuf) -> FollowedRepository {
     }
 }
 
-/// The directory, if the commit does not have it. What else is wrong with the repository, the agent says.
+/// Returns the directory if the commit lacks it. The agent reports other problems of the repository.
 pub(super) async fn missing_directory(
     followed: &FollowedRepository,
     reference: &str,
@@ -107,8 +107,7 @@ pub(super) async fn missing_directory(
     Ok(look.await.unwrap_or_default())
 }
 
-/// The files below the directory that make directories kustomizations, with their contents. What is wrong with the repository,
-/// the agent says.
+/// Returns the kustomization files below the directory, with contents. The agent reports problems of the repository.
 pub(super) async fn kustomizations(
     followed: &FollowedRepository,
     reference: &str,
@@ -138,7 +137,7 @@ fn kustomizations_in(
     files.map(|entry| Ok((entry.path.clone(), snapshot.read(entry)?))).collect()
 }
 
-/// A DNS label made from any text.
+/// Converts any text to a DNS label.
 fn object_name(text: &str) -> String {
     let text = text.strip_suffix(".git").unwrap_or(text).to_lowercase();
     let words = text.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty()).collect::<Vec<_>>();

@@ -1,28 +1,28 @@
 //! The directory of one run of `dev`: mirrors, pods, images, and by default the kubeconfig.
 //!
-//! Invariant: nobody but its owner reads it, and no link leads out of it.
-//! Invariant: two runs that last at the same time have different ones, also in one working directory.
+//! Invariant: only its owner can read it, and no link in it leads outside.
+//! Invariant: concurrent runs have different directories, also in one working directory.
 
 use std::{fs::File, path::Path};
 
 use crate::cli::local_directory::{Error, LocalDirectory};
 
-/// Files that are written by their path.
+/// Files that are written by path.
 const FILES: [&str; 3] = ["kubeconfig", "gateway-ca.pem", "issuer.key"];
-/// Directories of which nothing is kept.
+/// Directories that are emptied at the start.
 const EPHEMERAL: [&str; 3] = ["cluster", "eventing", "work-tree.git"];
 
-/// A directory that no other run uses while this value lives, however the process ends.
+/// A directory that no other run uses while this value lives, also if the process is killed.
 #[derive(Debug)]
 pub(super) struct Room {
     directory: LocalDirectory,
-    /// Held, not used.
+    /// Held for its lock.
     _lock: File,
 }
 
 impl Room {
-    /// Takes `directory`, or, if another run has it, the first free one of `directory/2`, `directory/3` and so on. Git
-    /// ignores all of them.
+    /// Takes `directory`, or, if another run uses it, the first free one of `directory/2`, `directory/3` and so on.
+    /// Git ignores all of them.
     pub(super) fn take(directory: LocalDirectory) -> Result<Self, Error> {
         if let Some(lock) = directory.lock()? {
             return Self::prepare(directory, lock);
@@ -37,7 +37,7 @@ impl Room {
         }
     }
 
-    /// Judges what is there already.
+    /// Checks the existing files.
     fn prepare(directory: LocalDirectory, lock: File) -> Result<Self, Error> {
         for name in FILES {
             directory.file(name)?;

@@ -1,9 +1,11 @@
-//! Files with the objects of a cluster become a cluster of this process, against which a preview is made without the other one.
+//! Loads files with a cluster's objects into an embedded cluster, for a preview without access to the original
+//! cluster.
 //!
-//! Invariant: what is in the files is in it, or the command fails: an object that is missing would count as one to create.
-//! Invariant: no controller runs, so nothing in it moves.
+//! Invariant: all objects of the files are loaded, or the command fails: a missing object would appear as one to
+//! create.
+//! Invariant: no controller runs, so no object changes.
 //!
-//! Deliberately absent: what controllers made from others (the Pods of a ReplicaSet, Events); nothing of it is ever compared.
+//! Not here: objects created by controllers (the Pods of a ReplicaSet, Events). They are never compared.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -19,9 +21,9 @@ use mainstay_cluster::{Cluster, Kind};
 use mainstay_function::admission::{Version, convert};
 use mainstay_object::{Key, redact_server_text, split_api_version};
 
-/// Who has created what is in the files, where they do not say so.
+/// Field manager of objects whose files name none.
 const MANAGER: &str = "snapshot";
-/// Fields of the metadata that only the server of an object sets.
+/// Metadata that only the server sets.
 const OF_SERVER: [&str; 7] = [
     "uid",
     "resourceVersion",
@@ -34,7 +36,7 @@ const OF_SERVER: [&str; 7] = [
 const DEFINITIONS: (&str, &str) = ("apiextensions.k8s.io", "CustomResourceDefinition");
 const GIT_SYNCS: (&str, &str) = ("mainstay.dev", "GitSync");
 
-/// Why what was saved cannot be loaded.
+/// Why saved objects cannot be loaded.
 #[derive(Debug, thiserror::Error)]
 pub(in crate::cli) enum Error {
     #[error("could not read {}", .0.display())]
@@ -49,23 +51,23 @@ pub(in crate::cli) enum Error {
     Cluster(#[from] mainstay_cluster::Error),
 }
 
-/// A cluster with what was saved.
+/// A cluster with the saved objects.
 pub(in crate::cli) struct Snapshot {
     pub(in crate::cli) cluster: Cluster,
-    /// What the files lack.
+    /// Warnings about data missing in the files.
     pub(in crate::cli) notes: Vec<String>,
 }
 
-/// Loads files of YAML or JSON documents and lists, such as `kubectl get -o yaml` prints.
+/// Loads files of YAML or JSON documents and lists, as printed by `kubectl get -o yaml`.
 ///
 /// # Errors
-/// A file cannot be read, or an object in it cannot be loaded.
+/// If a file cannot be read, or one of its objects cannot be loaded.
 pub(in crate::cli) async fn load(files: &[PathBuf]) -> Result<Snapshot, Error> {
     let mut objects = Vec::new();
     for file in files {
         read(file, &mut objects)?;
     }
-    // What others need comes first; their owners are known by a uid of this cluster then.
+    // Owners come first, so that their uid in this cluster is known.
     objects.sort_by_key(rank);
     let options = Options { converter: Some(converted), ..Options::default() };
     let server = devcluster::Cluster::new(options);
@@ -91,7 +93,7 @@ fn converted(object: &mut Value, to: &str) {
     }
 }
 
-/// The objects of a file; lists are unpacked.
+/// Reads the objects of a file, and unpacks lists.
 fn read(file: &Path, objects: &mut Vec<Value>) -> Result<(), Error> {
     let text = fs::read_to_string(file).map_err(|cause| Error::Read(file.to_owned(), cause))?;
     for document in serde_yaml::Deserializer::from_str(&text) {
@@ -127,9 +129,9 @@ fn group_and_kind(object: &Value) -> (&str, &str) {
 struct Loading {
     server: devcluster::Cluster,
     cluster: Cluster,
-    /// What objects are known by here, by what they were known by there.
+    /// Maps uids in the original cluster to those in this one.
     uids: HashMap<String, String>,
-    /// Whether every object says who owns which of its fields.
+    /// Whether every object has `managedFields`.
     is_tracked: bool,
 }
 
@@ -177,15 +179,15 @@ impl Loading {
         let is_there = self.server.object(&version, &kind.plural, namespace, &key.name).is_some();
         let created = match (is_there, is_definition) {
             (false, _) => self.call(&kind, &key, "", Action::Create(object)),
-            // They are those of this program.
+            // These definitions are built into this program.
             (true, true) => return Ok(()),
-            // Nobody would end its deletion.
+            // No controller would finish its deletion.
             (true, false) if key.is("", "Namespace") => {
                 let metadata =
                     json!({"labels": object["metadata"]["labels"], "annotations": object["metadata"]["annotations"]});
                 self.call(&kind, &key, "", Action::Patch(Form::Merge, json!({"metadata": metadata})))
             }
-            // A cluster has some objects from its beginning.
+            // Some objects exist in a new cluster.
             (true, false) => {
                 let gone = self.call(&kind, &key, "", Action::Delete(DeleteOptions::default()));
                 gone.and_then(|_| self.call(&kind, &key, "", Action::Create(object)))
@@ -212,12 +214,12 @@ impl Loading {
         Ok(())
     }
 
-    /// A namespace that has something is there, whether it was saved or not.
+    /// Creates the namespace of an object, whether it was saved or not.
     fn name_space(&self, key: &Key) {
         let Some(name) = &key.namespace else { return };
         let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": &**name}});
         let call = Call::new("v1", "namespaces", "", name, Action::Create(namespace));
-        // Most are there already.
+        // Usually it already exists.
         let _ = self.server.call(&Caller::new(MANAGER), call);
     }
 
@@ -228,7 +230,8 @@ impl Loading {
     }
 }
 
-/// The addresses of another cluster may not be of the range of this one. What Git does not set is not compared.
+/// Removes addresses of a Service, because another cluster may have other ranges. Fields that Git does not set are
+/// not compared.
 fn give_up_addresses(service: &mut Value) {
     let Some(spec) = service["spec"].as_object_mut() else { return };
     spec.remove("ipFamilies");

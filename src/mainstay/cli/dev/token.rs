@@ -4,7 +4,7 @@ use ring::rand::{SecureRandom as _, SystemRandom};
 
 const BYTES: usize = 32;
 
-/// A new one; `None` if the machine gives no random bytes.
+/// Returns a new token; `None` if the system has no random bytes.
 pub(super) fn random() -> Option<String> {
     let mut bytes = [0; BYTES];
     SystemRandom::new().fill(&mut bytes).ok()?;

@@ -1,6 +1,6 @@
-//! What is saved in a work tree becomes a commit at once, which `dev --work-tree` follows.
+//! Commits saved files of a work tree at once, for `dev --work-tree`.
 //!
-//! Deliberately absent: other branches that are created or moved after the start.
+//! Not here: other branches that are created or moved after the start.
 
 use std::{
     fs,
@@ -13,12 +13,11 @@ use notify::{EventKind, RecursiveMode, Watcher as _, event::ModifyKind};
 
 use crate::cli::work_tree::{self, WorkTree};
 
-/// Nothing was saved for so long before a commit is made.
+/// Time without changes before a commit.
 const QUIET: Duration = Duration::from_millis(50);
-/// What is saved without a pause becomes commits at this interval.
+/// Interval of commits while files are saved continuously.
 const MAX_DELAY: Duration = Duration::from_millis(500);
-/// Commits that follow each other faster than this make the next one wait twice as long as the last one, up to
-/// [`LONGEST_PAUSE`].
+/// Minimum time between commits. After faster ones, the delay doubles each time, up to [`LONGEST_PAUSE`].
 const OFTEN: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
@@ -31,19 +30,19 @@ pub(in crate::cli) enum Error {
     Watch(PathBuf, #[source] notify::Error),
 }
 
-/// What was seen in the work tree.
+/// A kind of change in the work tree.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Change {
     /// A file may have changed.
     File,
-    /// A directory may have come, or is not ignored any more.
+    /// A directory may be new, or no longer ignored.
     Directory,
 }
 
-/// Makes a commit whenever something is saved, and calls `notify`, on a thread that lasts as long as the process.
+/// Commits whenever a file is saved, and calls `notify`, on a thread that lives as long as the process.
 pub(super) fn watch(mut tree: WorkTree, notify: impl Fn() + Send + 'static) -> Result<(), Error> {
     let (changes, seen) = channel();
-    // Something may have been saved since the first commit.
+    // A file may have been saved since the first commit.
     let _ = changes.send(Change::File);
     let watch = |cause| Error::Watch(tree.root.clone(), cause);
     let mut watcher = notify::recommended_watcher(move |event: Result<notify::Event, notify::Error>| {
@@ -64,13 +63,13 @@ pub(super) fn watch(mut tree: WorkTree, notify: impl Fn() + Send + 'static) -> R
             }
             match tree.commit() {
                 Ok(Some(_)) => {
-                    // A file that is written all the time is not worth a commit each time.
+                    // A file that is written continuously is not committed each time.
                     pause = if last.elapsed() < OFTEN { (pause * 2).min(LONGEST_PAUSE) } else { QUIET };
                     last = Instant::now();
                     notify();
                 }
                 Ok(None) => {}
-                // A file may have gone meanwhile, which is heard of, too.
+                // A file may be gone meanwhile, which causes another event.
                 Err(error) => {
                     tracing::warn!(error = &error as &dyn std::error::Error, "what was saved is not seen");
                 }
@@ -103,7 +102,7 @@ fn watch_directories(tree: &WorkTree, watcher: &mut notify::RecommendedWatcher) 
     Ok(())
 }
 
-/// What an event means. An error may hide any change.
+/// Returns the change that an event means. An error may hide any change.
 fn change(event: &notify::Result<notify::Event>) -> Option<Change> {
     let Ok(event) = event else { return Some(Change::Directory) };
     let is_rule = |path: &PathBuf| path.file_name().is_some_and(|name| name == ".gitignore");
@@ -115,7 +114,7 @@ fn change(event: &notify::Result<notify::Event>) -> Option<Change> {
     }
 }
 
-/// The sum of the changes up to the next `pause`; `None` when there will be no more.
+/// Returns the largest change until the next `pause`; `None` after the last one.
 fn next(seen: &Receiver<Change>, pause: Duration) -> Option<Change> {
     let mut sum = seen.recv().ok()?;
     let first = Instant::now();
@@ -156,7 +155,7 @@ mod tests {
         fs::write(path, text).unwrap();
     }
 
-    /// Every file of a repository's own directory, with its length.
+    /// Returns every file in a repository's own directory, with its length.
     fn inside(directory: &Path) -> Vec<(PathBuf, u64)> {
         let mut found: Vec<(PathBuf, u64)> = Vec::new();
         let mut left = vec![directory.to_owned()];
@@ -201,7 +200,7 @@ mod tests {
         assert_eq!(head.name().ok(), theirs.head().unwrap().name().ok());
         assert_eq!((inside(&root.join(".git")), theirs.head().unwrap().target()), before);
 
-        // The next run begins anew.
+        // The next run starts with an empty repository.
         drop(head);
         drop(tree);
         assert_eq!(files(&WorkTree::new(&root, &ours).unwrap()).len(), 4);

@@ -1,6 +1,6 @@
-//! One Event, in the words of core `v1` or of `events.k8s.io/v1`.
+//! An Event of core `v1` or `events.k8s.io/v1`.
 //!
-//! Invariant: its texts are others': nothing of them begins a line of the output, or leaves its own.
+//! Invariant: its texts are untrusted. They cannot start a line of the output, or end their own line.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -8,27 +8,27 @@ use serde_json::{Value, json};
 use crate::cli::object_name;
 use mainstay_object::{Key, printable, split_api_version};
 
-/// An Event as it is shown.
+/// An Event for display.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct SeenEvent {
     /// Name of the Event itself.
     pub(super) name: String,
-    /// When it happened last.
+    /// When it last happened.
     pub(super) last: Option<Timestamp>,
-    /// How often.
+    /// The number of occurrences.
     pub(super) count: i64,
     /// `Normal` or `Warning`.
     pub(super) severity: String,
     pub(super) reason: String,
-    /// What it is about.
+    /// Its object.
     pub(super) object: Key,
     pub(super) message: String,
-    /// Who reported it.
+    /// Its reporter.
     reporter: String,
 }
 
 impl SeenEvent {
-    /// Reads what the server has; whatever is missing stays empty.
+    /// Reads an Event. Missing fields stay empty.
     pub(super) fn read(value: &Value) -> Self {
         let first = |paths: &[&str]| {
             let texts = paths.iter().filter_map(|path| value.pointer(path).and_then(Value::as_str));
@@ -59,7 +59,7 @@ impl SeenEvent {
         }
     }
 
-    /// What is said of it in JSON and YAML.
+    /// Returns the Event for JSON and YAML.
     pub(super) fn facts(&self) -> Value {
         json!({
             "time": self.last, "count": self.count, "type": self.severity, "reason": self.reason,
@@ -68,7 +68,7 @@ impl SeenEvent {
         })
     }
 
-    /// One line, or several where the message has them; the others are indented.
+    /// Returns the Event as one line, or as several indented ones if its message has line breaks.
     pub(super) fn line(&self) -> String {
         let time = self.last.map_or_else(|| "?".to_owned(), |last| last.strftime("%Y-%m-%dT%H:%M:%SZ").to_string());
         let object = self.object.to_string();

@@ -1,9 +1,9 @@
-//! `mainstay function apply`: the objects of a directory are printed or applied.
+//! `mainstay function apply`: prints or applies the objects of a directory.
 //!
 //! Invariant: nothing is written before the server has accepted every object in a dry run.
-//! Invariant: what is deleted was applied by this command, and belongs to this Function.
+//! Invariant: a deleted object was applied by this command, and belongs to this Function.
 //!
-//! Deliberately absent: what the objects are; `objects` says that without a cluster.
+//! Not here: the content of the objects, which `objects` determines without a cluster.
 
 use std::{
     path::{Path, PathBuf},
@@ -105,7 +105,7 @@ pub(super) async fn run(arguments: &Arguments) -> Result<Exit, crate::cli::Error
     }
 }
 
-/// The configuration, and its objects.
+/// Reads the configuration, and returns it with its objects.
 fn read(arguments: &Arguments) -> Result<(Config, Vec<Value>), Error> {
     let path = &arguments.filename;
     let config = Config::read(&read_text(path)?, arguments.connection.given_namespace())
@@ -126,7 +126,7 @@ fn read(arguments: &Arguments) -> Result<(Config, Vec<Value>), Error> {
     Ok((config, objects))
 }
 
-/// Words about an object as words about the files that it is made of.
+/// Converts messages about an object to messages about its files.
 fn of_files(words: &str, handler: Option<&str>) -> String {
     let lines = words.lines().map(|line| match handler {
         Some(handler) if line == "missing field(s): spec.source" => format!("{handler}: {EMPTY}"),
@@ -135,7 +135,7 @@ fn of_files(words: &str, handler: Option<&str>) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// An object, and where it goes.
+/// An object, and the kind and live object that it is applied to.
 struct Target {
     kind: Arc<Kind>,
     object: Value,
@@ -178,7 +178,8 @@ async fn targets(cluster: &Cluster, path: &Path, mut objects: Vec<Value>) -> Res
     Ok(targets)
 }
 
-/// The kind of an object, which takes the version that the cluster serves if there is one in which it says the same.
+/// Returns the kind of an object. If necessary, the object is changed to an equivalent version that the cluster
+/// serves.
 async fn served(cluster: &Cluster, object: &mut Value) -> Result<Option<Arc<Kind>>, crate::cli::Error> {
     let (api_version, kind) = (text_at(object, "/apiVersion").to_owned(), text_at(object, "/kind").to_owned());
     if let Some(served) = cluster.kind(&api_version, &kind).await? {
@@ -192,20 +193,20 @@ async fn served(cluster: &Cluster, object: &mut Value) -> Result<Option<Arc<Kind
     Ok(served)
 }
 
-/// The GitSync that manages a live object, as `namespace/name`.
+/// Returns the GitSync that manages a live object, as `namespace/name`.
 fn managed_by(live: &Value) -> Option<String> {
     let label = live["metadata"]["labels"][names::SYNC_LABEL].as_str()?;
     Some(printable(&label.replacen('.', "/", 1)).into_owned())
 }
 
-/// Whether something is printed before or after it is applied.
+/// Whether an object is printed before or after it is applied.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Moment {
     Before,
     After,
 }
 
-/// The object before it is applied, or what became of it afterwards.
+/// Prints the object before it is applied, or the outcome afterwards.
 fn print(object: &Value, format: Format, outcome: &str, moment: Moment) -> Result<(), crate::cli::Error> {
     match (manifest::text(object, format)?, moment) {
         (Some(text), Moment::Before) => output::print(&text),
@@ -217,18 +218,18 @@ fn print(object: &Value, format: Format, outcome: &str, moment: Moment) -> Resul
     }
 }
 
-/// The command on its way.
+/// The state of the command.
 struct Applying<'a> {
     arguments: &'a Arguments,
     cluster: &'a Cluster,
     config: &'a Config,
     function_uid: Option<String>,
-    /// What this run has created of the GitRepository and the Function: kind, name and UID.
+    /// The GitRepository and Function that this run has created: kind, name and UID.
     created: Vec<(Arc<Kind>, String, String)>,
 }
 
 impl Applying<'_> {
-    /// Whether the server takes everything.
+    /// Checks by a dry run whether the server accepts all objects.
     async fn check(&mut self, targets: &[Target]) -> Result<(), crate::cli::Error> {
         if !self.arguments.force {
             for target in targets {
@@ -246,7 +247,7 @@ impl Applying<'_> {
         Ok(())
     }
 
-    /// Applies everything; the kind of the Function and its generation, if it is waited for.
+    /// Applies all objects. Returns the kind and generation of the Function, if the command waits for it.
     async fn perform(&mut self, targets: &[Target]) -> Result<Option<(Arc<Kind>, i64)>, crate::cli::Error> {
         let mut waited_for = None;
         for target in targets {
@@ -305,7 +306,7 @@ impl Applying<'_> {
         })
     }
 
-    /// Deletes what an earlier run has applied for this Function and the configuration does not have any more.
+    /// Deletes objects that an earlier run applied for this Function and that the configuration no longer contains.
     async fn delete_obsolete(&self, targets: &[Target], function_uid: &str) -> Result<(), crate::cli::Error> {
         let Config { namespace, name, .. } = self.config;
         let schema = self.config.schema_version.unwrap_or(Schema::V0);
@@ -325,7 +326,7 @@ impl Applying<'_> {
         Ok(())
     }
 
-    /// Deletes what this run has created. That it fails is said; the first failure is the one that counts.
+    /// Deletes the objects that this run has created. A failure is printed; the first failure is the error.
     async fn purge(&self) -> Result<(), crate::cli::Error> {
         for (kind, name, uid) in self.created.iter().rev() {
             let guard = Guard { uid: Some(uid), resource_version: None };
@@ -342,7 +343,7 @@ impl Applying<'_> {
     }
 }
 
-/// An object without what others report in it, and who wrote what.
+/// Returns an object without status, version and managers.
 fn written(object: &Value) -> Value {
     let mut written = object.clone();
     if let Some(fields) = written.as_object_mut() {
@@ -354,7 +355,7 @@ fn written(object: &Value) -> Value {
     written
 }
 
-/// Whether an object was applied by this command for the Function with this UID, and by no GitSync.
+/// Returns whether this command applied an object for the Function with this UID, and no GitSync manages it.
 fn is_ours(object: &Value, function_uid: &str) -> bool {
     let list = |pointer: &str| object.pointer(pointer).and_then(Value::as_array).cloned().unwrap_or_default();
     let applied = |entry: &Value| entry["manager"] == names::FUNCTION_MANAGER && entry["operation"] == "Apply";

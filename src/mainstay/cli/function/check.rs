@@ -1,4 +1,4 @@
-//! What a configuration must hold beside what the table of its fields says.
+//! Checks of a configuration beyond the table of its fields.
 
 use std::path::Path;
 
@@ -8,11 +8,11 @@ use super::shape::Reading;
 use mainstay_function::runtimes;
 use mainstay_object::syntax::shown;
 
-/// What belongs to the other source type, below `source`.
+/// Fields below `source` of one source type only.
 const INLINE: [&str; 3] = ["sourcePath", "sourceHandlerName", "depsHandlerName"];
 const GIT: [&str; 6] = ["url", "repository", "reference", "baseDir", "credentialsSecretName", "credentialsType"];
 
-/// What the table does not say. Defaults are filled in.
+/// Checks rules that the table cannot express, and fills in defaults.
 pub(super) fn check(value: &mut Value, namespace: Option<&str>, reading: &mut Reading) {
     if value.get("name").is_none() {
         reading.wrong("", "name is missing");
@@ -55,7 +55,7 @@ pub(super) fn check(value: &mut Value, namespace: Option<&str>, reading: &mut Re
     }
 }
 
-/// What may stand in `runtime`.
+/// Returns a message with the allowed values of `runtime`.
 pub(super) fn supported() -> String {
     let names: Vec<_> = runtimes::all().iter().map(|runtime| runtime.name).collect();
     format!("supported are {}", names.join(", "))

@@ -1,7 +1,8 @@
-//! What refers to a Function: Triggers, Subscriptions and APIRules, as its configuration has them, and back.
+//! Objects that refer to a Function: Triggers, Subscriptions and APIRules. Converts them from a configuration and
+//! back.
 //!
-//! Invariant: defaults are filled in on the way to the cluster and left out on the way back.
-//! Invariant: a Trigger says the same in both of its versions, so that either one is written and read.
+//! Invariant: defaults are filled in on the way to the cluster and omitted on the way back.
+//! Invariant: both versions of a Trigger have the same meaning, so either one is written and read.
 
 use kube::Resource as _;
 use serde_json::{Map, Value, json};
@@ -30,10 +31,11 @@ const BROKER: &str = "default";
 const GATEWAY: &str = "kyma-gateway.kyma-system.svc.cluster.local";
 const PORT: u32 = 80;
 const PATH: &str = "/.*";
-/// What lets everybody in.
+/// The handler without authentication.
 const ALLOW: &str = "allow";
 
-/// All of them. Of a kind that is served in several versions, the first is asked for; `schema` says which Subscriptions those are.
+/// Returns all kinds. If several versions of a kind are served, the first one is used; `schema` determines the order
+/// for Subscriptions.
 pub(super) fn all(schema: Schema) -> [Companion; 5] {
     let [first, second] = match schema {
         Schema::V0 => [SUBSCRIPTION, NEWER_SUBSCRIPTION],
@@ -42,7 +44,7 @@ pub(super) fn all(schema: Schema) -> [Companion; 5] {
     [TRIGGER, NEWER_TRIGGER, first, second, API_RULE]
 }
 
-/// The section of a configuration that has objects of a kind.
+/// Returns the section of a configuration with objects of a kind.
 pub(super) fn section(kind: &str) -> Option<&'static str> {
     match kind {
         "Trigger" => Some("triggers"),
@@ -52,12 +54,12 @@ pub(super) fn section(kind: &str) -> Option<&'static str> {
     }
 }
 
-/// The `apiVersion` in which an object says the same, for clusters that do not serve its own.
+/// Returns the equivalent `apiVersion` of an object, for clusters that do not serve its own.
 pub(super) fn other_version(api_version: &str, kind: &str) -> Option<&'static str> {
     (api_version == TRIGGER.api_version && kind == TRIGGER.kind).then_some(NEWER_TRIGGER.api_version)
 }
 
-/// What is missing where a kind is served in no version that is known.
+/// Returns the message for a kind that is served in no known version.
 pub(super) fn not_served(api_version: &str, kind: &str) -> String {
     let place = section(kind).map(|section| format!("{section}: ")).unwrap_or_default();
     let other = other_version(api_version, kind).and_then(|other| other.rsplit_once('/'));
@@ -65,7 +67,7 @@ pub(super) fn not_served(api_version: &str, kind: &str) -> String {
     format!("{place}the cluster does not serve {kind} ({api_version}{other})")
 }
 
-/// Those of a configuration.
+/// Returns the objects of a configuration.
 pub(super) fn of(config: &Config) -> Vec<Value> {
     let object = |companion: Companion, name: String, spec: Value| {
         let mut metadata = json!({ "name": name, "namespace": config.namespace });
@@ -92,7 +94,7 @@ pub(super) fn of(config: &Config) -> Vec<Value> {
     all
 }
 
-/// Whether an object refers to the Function.
+/// Returns whether an object refers to the Function.
 pub(super) fn refers_to(object: &Value, namespace: &str, name: &str) -> bool {
     match text_at(object, "/kind") {
         "Trigger" => {
@@ -105,7 +107,7 @@ pub(super) fn refers_to(object: &Value, namespace: &str, name: &str) -> bool {
     }
 }
 
-/// The metadata that lets an object go with its Function.
+/// Adds an owner reference, so that the object is deleted with its Function.
 pub(super) fn owned(mut object: Value, function_uid: &str) -> Value {
     let function = json!({
         "apiVersion": Function::api_version(&()), "kind": Function::kind(&()),
@@ -121,10 +123,10 @@ fn owner_name(object: &Value) -> String {
     sink.unwrap_or_else(|| named.into_iter().find(|name| !name.is_empty()).unwrap_or_default()).to_owned()
 }
 
-/// Adds what a live object says to a configuration.
+/// Adds a live object to a configuration.
 ///
 /// # Errors
-/// What of it a configuration cannot say.
+/// The part that a configuration cannot express.
 pub(super) fn add(config: &mut Config, live: &Value) -> Result<(), &'static str> {
     match text_at(live, "/kind") {
         "Trigger" => config.triggers.push(trigger(config, live)?),
@@ -166,7 +168,7 @@ fn trigger_spec(config: &Config, trigger: &Trigger) -> Value {
     })
 }
 
-/// The name, unless it is the default.
+/// Returns the name, unless it is the default.
 fn own_name(live: &Value, default: &str) -> Option<String> {
     let name = text_at(live, "/metadata/name");
     (name != default).then(|| name.to_owned())
@@ -177,7 +179,7 @@ fn trigger(config: &Config, live: &Value) -> Result<Trigger, &'static str> {
     if !broker.is_empty() && broker != BROKER {
         return Err("it is of another broker than default");
     }
-    // Where v1 has them, they count, and not the filter.
+    // In v1, these filters replace the attribute filter.
     if live.pointer("/spec/filters").and_then(Value::as_array).is_some_and(|filters| !filters.is_empty()) {
         return Err("it has filters, which are more than a filter by attributes");
     }
@@ -306,7 +308,7 @@ fn api_rule(config: &Config, live: &Value) -> Result<ApiRule, &'static str> {
 mod tests {
     use super::*;
 
-    /// What a configuration with these fields becomes, and that it is the same after its way through the cluster.
+    /// Checks the objects of a configuration with these fields, and that they convert back to the same configuration.
     fn check(fields: &str, expected: &str) {
         let head = "name: fn\nnamespace: ns\nsource:\n    sourceType: inline\n";
         let config = Config::read(&format!("{head}{fields}"), None).unwrap();
@@ -384,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_configuration_cannot_say_is_not_half_said() {
+    fn a_configuration_is_refused_when_it_cannot_hold_the_object_in_full() {
         let mut config = Config { name: "fn".into(), namespace: "ns".into(), ..Config::default() };
         let trigger = json!({"kind": "Trigger", "spec": {"filter": {"attributes": {"subject": "x"}}}});
         assert!(add(&mut config, &trigger).is_err());

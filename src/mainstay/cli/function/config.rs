@@ -1,8 +1,8 @@
-//! `config.yaml`: a Function as its workspace describes it.
+//! `config.yaml`: the configuration of a Function in its workspace.
 //!
-//! Invariant: all mistakes are found, each with its line and column.
+//! Invariant: all mistakes are reported, each with its line and column.
 //!
-//! Deliberately absent: what a Function may be. That is `function::resolve`'s, which `objects` asks.
+//! Not here: the validation of the Function, which `objects` does by `function::resolve`.
 
 use std::collections::BTreeMap;
 
@@ -48,7 +48,7 @@ pub(super) enum Schema {
     V1,
 }
 
-/// Where the code is.
+/// The location of the code.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "sourceType", rename_all = "lowercase")]
 pub(super) enum Source {
@@ -70,10 +70,10 @@ pub(super) enum Source {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct GitSource {
-    /// The address; without it the GitRepository is one that is there.
+    /// The address. Without it, the GitRepository must already exist.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) url: Option<String>,
-    /// Name of the GitRepository; by default that of the Function.
+    /// Name of the GitRepository; by default, that of the Function.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) repository: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -87,7 +87,7 @@ pub(super) struct GitSource {
 }
 
 impl Source {
-    /// The directory of the files, if it is named.
+    /// Returns the directory of the files, if one is named.
     pub(super) fn path(&self) -> Option<&str> {
         match self {
             Self::Inline { source_path, .. } => source_path.as_deref(),
@@ -110,7 +110,7 @@ pub(super) struct Resource {
     pub(super) requests: BTreeMap<String, String>,
 }
 
-/// An environment variable, as a Function has it.
+/// An environment variable of a Function.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct Variable {
@@ -121,7 +121,7 @@ pub(super) struct Variable {
     pub(super) value_from: Option<ValueFrom>,
 }
 
-/// Where the value of a variable is.
+/// The location of a variable's value.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct ValueFrom {
@@ -169,7 +169,7 @@ pub(super) struct Subscription {
     pub(super) types: Vec<String>,
 }
 
-/// The filter of a Subscription of the schema `v0`.
+/// The filter of a Subscription in the schema `v0`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct Filter {
@@ -178,7 +178,7 @@ pub(super) struct Filter {
     pub(super) filters: Vec<EventFilter>,
 }
 
-/// One event.
+/// A single event.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct EventFilter {
@@ -186,7 +186,7 @@ pub(super) struct EventFilter {
     pub(super) event_type: Match,
 }
 
-/// A value that a property has.
+/// The value of a property.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(super) struct Match {
@@ -196,7 +196,7 @@ pub(super) struct Match {
     pub(super) value: String,
 }
 
-/// How the Function is reached from outside.
+/// The exposure of the Function.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(super) struct ApiRule {
@@ -218,7 +218,7 @@ pub(super) struct Service {
     pub(super) port: Option<u32>,
 }
 
-/// Who may do what with a path.
+/// The access to a path.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct Rule {
@@ -228,7 +228,7 @@ pub(super) struct Rule {
     pub(super) access_strategies: Vec<AccessStrategy>,
 }
 
-/// How a caller proves who it is.
+/// An authentication method.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(super) struct AccessStrategy {
@@ -237,7 +237,7 @@ pub(super) struct AccessStrategy {
     pub(super) config: AccessConfig,
 }
 
-/// What a strategy is given.
+/// The configuration of an authentication method.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct AccessConfig {
@@ -253,7 +253,7 @@ impl AccessConfig {
 }
 
 impl Config {
-    /// The configuration in a text. `namespace` is for one that names none.
+    /// Parses a configuration. `namespace` is the default for one without a namespace.
     pub(super) fn read(text: &str, namespace: Option<&str>) -> Result<Self, Vec<Problem>> {
         let document = parse(text).map_err(|problem| vec![problem])?;
         let mut reading = Reading::default();
@@ -270,17 +270,17 @@ impl Config {
         Err(reading.problems)
     }
 
-    /// Its text.
+    /// Returns the configuration as text.
     pub(super) fn text(&self) -> Result<String, serde_json::Error> {
         Ok(shape::write(&serde_json::to_value(self)?, CONFIG))
     }
 
-    /// The runtime, which says what the files are called.
+    /// Returns the runtime, which determines the file names.
     pub(super) fn runtime(&self) -> Option<&'static Runtime> {
         runtimes::find(&self.runtime)
     }
 
-    /// Names of the two files of an inline Function, below its directory.
+    /// Returns the names of the two files of an inline Function, below its directory.
     pub(super) fn files(&self) -> Option<[String; 2]> {
         let Source::Inline { source_handler_name, deps_handler_name, .. } = &self.source else { return None };
         let runtime = self.runtime()?;

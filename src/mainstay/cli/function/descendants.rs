@@ -1,43 +1,43 @@
-//! Processes that have left the process group of the program that began them, such as those that make themselves daemons.
+//! Finds processes that have left the process group of their program, such as daemons.
 //!
-//! On Linux this process adopts what its descendants leave behind, so that all of them are found below it. If it is killed
-//! itself, so that it can do nothing more, nobody ends them; elsewhere nobody does at all.
+//! On Linux, this process adopts orphaned descendants, so all of them are found below it. If this process is killed,
+//! or on other systems, such processes are not ended.
 
-/// From now on, whoever loses its parent below this process becomes its child.
+/// Makes this process adopt orphaned descendants from now on.
 #[cfg(target_os = "linux")]
 pub(super) fn adopt() {
-    // A kernel that cannot do that has them as any other system.
+    // A kernel without this feature behaves like other systems.
     let _ = rustix::process::set_child_subreaper(Some(rustix::process::getpid()));
 }
 
 #[cfg(not(target_os = "linux"))]
 pub(super) fn adopt() {}
 
-/// Kills all processes below this one, and waits until they have ended; `own` is left for its owner to wait for.
+/// Kills all processes below this one, and waits for their end. The owner of `own` waits for that process.
 #[cfg(target_os = "linux")]
 pub(super) fn kill(own: rustix::process::Pid) {
     use std::time::{Duration, Instant};
 
     use rustix::process::{Signal, WaitOptions, kill_process, waitpid};
 
-    /// How long a killed process may take to end.
+    /// Maximum time for a killed process to end.
     const PATIENCE: Duration = Duration::from_secs(1);
 
     let mut killed = Vec::new();
     loop {
-        // What is killed may just have begun another.
+        // A process may have started another one just before it was killed.
         let fresh: Vec<_> = all().into_iter().filter(|process| !killed.contains(process)).collect();
         if fresh.is_empty() {
             break;
         }
         for process in fresh {
-            // It may have ended since it was seen.
+            // It may already have ended.
             let _ = kill_process(process, Signal::KILL);
             killed.push(process);
         }
     }
     let end = Instant::now() + PATIENCE;
-    // Parents come first: what they leave is ours then.
+    // Parents come first; this process then adopts their children.
     for process in killed.into_iter().filter(|process| *process != own) {
         while matches!(waitpid(Some(process), WaitOptions::NOHANG), Ok(None)) && Instant::now() < end {
             std::thread::sleep(Duration::from_millis(1));
@@ -48,7 +48,7 @@ pub(super) fn kill(own: rustix::process::Pid) {
 #[cfg(not(target_os = "linux"))]
 pub(super) fn kill(_: rustix::process::Pid) {}
 
-/// All processes below this one, parents before their children.
+/// Returns all processes below this one, parents before their children.
 #[cfg(target_os = "linux")]
 fn all() -> Vec<rustix::process::Pid> {
     let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
@@ -63,7 +63,7 @@ fn all() -> Vec<rustix::process::Pid> {
     found.split_off(1)
 }
 
-/// A process and its parent, from its line of the kernel; the name in parentheses may hold anything.
+/// Parses a process and its parent from the kernel's line. The name in parentheses may contain any character.
 #[cfg(target_os = "linux")]
 fn parent(line: &str) -> Option<(rustix::process::Pid, rustix::process::Pid)> {
     let number = |text: &str| rustix::process::Pid::from_raw(text.trim().parse().ok()?);

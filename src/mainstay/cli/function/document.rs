@@ -1,14 +1,15 @@
-//! The text of a `config.yaml` becomes nodes, each with its line and column.
+//! Parses the text of a `config.yaml` into nodes with line and column.
 //!
-//! Invariant: scalars are texts as they are written (`1`, `on` and `007` too); only an empty one, `~` and `null` are absent.
+//! Invariant: scalars are read as their text (also `1`, `on` and `007`). Only an empty one, `~` and `null` are
+//! absent.
 //!
-//! Deliberately absent: anchors, aliases and several documents, which a configuration does not need.
+//! Not here: anchors, aliases and several documents, which a configuration does not need.
 
 use std::{collections::HashMap, fmt};
 
 use granit_parser::{Event, Options, Parser, ScalarStyle, StrInput};
 
-/// Levels of lists and maps.
+/// Maximum nesting of lists and maps.
 const DEPTH: usize = 16;
 
 /// A position: line and column from 1.
@@ -24,7 +25,7 @@ impl fmt::Display for Mark {
     }
 }
 
-/// What is wrong, and where.
+/// A problem with its place.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Problem {
     pub(super) mark: Mark,
@@ -47,13 +48,13 @@ pub(super) struct Node {
 /// The content of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Content {
-    /// Nothing is there.
+    /// No value.
     Null,
     /// A scalar.
     Text(String),
     /// A list.
     List(Vec<Node>),
-    /// A map, in its order.
+    /// A map, in order.
     Map(Vec<Field>),
 }
 
@@ -65,7 +66,7 @@ pub(super) struct Field {
     pub(super) node: Node,
 }
 
-/// The one document of a text; nothing is an empty one.
+/// Parses the only document of a text. An empty text is an empty document.
 pub(super) fn parse(text: &str) -> Result<Node, Problem> {
     let mut options = Options::default();
     options.set_emit_comments(false);
@@ -95,7 +96,7 @@ impl<'t> Reader<'t> {
         match self.parser.next_event() {
             None => Ok(None),
             Some(Ok((event, span))) => Ok(Some((event, place(span.start)))),
-            // The parser's own text may repeat a piece of the document.
+            // The parser's own message may repeat a part of the document.
             Some(Err(error)) => Err(Problem::new(place(*error.marker()), "this is not YAML")),
         }
     }

@@ -1,6 +1,7 @@
 //! The environment of a Function that runs on this machine.
 //!
-//! Invariant: it is that of the pod: what the configuration says, and nothing of this machine but the ways to its programs.
+//! Invariant: it equals that of the pod: the configuration's variables, and from this machine only the paths to its
+//! programs.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,8 +9,8 @@ use super::config::{Config, KeyRef, Variable};
 use super::document::{Mark, Problem};
 use mainstay_object::syntax;
 
-/// The variables of a file with a `NAME=VALUE` in each line. Blank lines, and lines that begin with `#`, say nothing; a value is
-/// what follows the first `=`, as it stands there.
+/// Parses a file with one `NAME=VALUE` per line. Blank lines and lines that begin with `#` are ignored. A value is
+/// the unchanged text after the first `=`.
 pub(super) fn parse(text: &str) -> Result<BTreeMap<String, String>, Vec<Problem>> {
     let mut all = BTreeMap::new();
     let mut problems = Vec::new();
@@ -22,7 +23,7 @@ pub(super) fn parse(text: &str) -> Result<BTreeMap<String, String>, Vec<Problem>
             Some((name, value)) if syntax::env_name(name).is_empty() && !value.contains('\0') => {
                 all.insert(name.to_owned(), value.to_owned());
             }
-            // Nothing of the line is repeated: it may be a secret.
+            // The line is not repeated, because it may contain a secret.
             _ => problems.push(Problem::new(mark, "this is not NAME=VALUE")),
         }
     }
@@ -32,23 +33,23 @@ pub(super) fn parse(text: &str) -> Result<BTreeMap<String, String>, Vec<Problem>
 /// A ConfigMap or Secret: its kind and its name.
 pub(super) type Holder = (&'static str, String);
 
-/// What a cluster has: the entries of its ConfigMaps and Secrets that are texts.
+/// The text entries of a cluster's ConfigMaps and Secrets.
 pub(super) type Found = BTreeMap<Holder, BTreeMap<String, String>>;
 
-/// Where the value of a variable is in the cluster: the kind, the name and the key.
+/// Returns the location of a variable's value in the cluster: kind, name and key.
 fn place(variable: &Variable) -> Option<(&'static str, &KeyRef)> {
     let from = variable.value_from.as_ref()?;
     let references = [("ConfigMap", &from.config_map_key_ref), ("Secret", &from.secret_key_ref)];
     references.into_iter().find_map(|(kind, reference)| Some((kind, reference.as_ref()?)))
 }
 
-/// The ConfigMaps and Secrets that hold what the file does not give.
+/// Returns the ConfigMaps and Secrets with values that the file lacks.
 pub(super) fn holders(config: &Config, file: &BTreeMap<String, String>) -> BTreeSet<Holder> {
     let wanted = config.env.iter().filter(|variable| !file.contains_key(&variable.name));
     wanted.filter_map(place).map(|(kind, at)| (kind, at.name.clone())).collect()
 }
 
-/// The user's variables, in their order, and what is missing of them: the file's values come before those of the
+/// Returns the user's variables in order, and the missing ones. The file's values take precedence over those of the
 /// configuration and the cluster.
 pub(super) fn variables(
     config: &Config,
@@ -76,7 +77,8 @@ pub(super) fn variables(
     (all, missing)
 }
 
-/// A value with `$(NAME)` replaced by variables before it, as in a pod: `$$(NAME)` stays `$(NAME)`, and so does an unknown name.
+/// Replaces `$(NAME)` in a value by preceding variables, as in a pod. `$$(NAME)` becomes `$(NAME)`; unknown names are
+/// unchanged.
 fn expanded(value: &str, before: &[(String, String)]) -> String {
     let mut text = String::with_capacity(value.len());
     let mut rest = value;
@@ -132,7 +134,7 @@ mod tests {
         let (all, missing) = of(&Found::new());
         assert_eq!(all, ["HOST=h", "URL=http://h/$(HOST)$(X)$", "TOKEN=t"]);
         assert_eq!(missing, ["C (key c of ConfigMap m)"]);
-        // What the cluster has stands in its place; the file is asked before it.
+        // A value from the cluster keeps its place in the order; the file takes precedence.
         assert_eq!(holders(&config, &file).into_iter().collect::<Vec<_>>(), [("ConfigMap", "m".to_owned())]);
         let entries = |key: &str| BTreeMap::from([(key.to_owned(), "$(HOST)".to_owned())]);
         let found =

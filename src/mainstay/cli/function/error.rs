@@ -1,4 +1,4 @@
-//! Failures of the commands about a Function and its directory.
+//! Errors of the commands for a Function and its directory.
 
 use std::{
     io,
@@ -64,13 +64,13 @@ pub(in crate::cli) enum Error {
 }
 
 impl Error {
-    /// A file with these mistakes.
+    /// Returns the error for a file with these problems.
     pub(super) fn unusable(path: &Path, problems: &[Problem]) -> Self {
         let lines = problems.iter().map(|problem| format!("{}: {}", problem.mark, problem.what));
         Self::Config { path: path.to_owned(), problems: lines.collect() }
     }
 
-    /// The hint.
+    /// Returns the hint.
     pub(in crate::cli) fn hint(&self) -> Option<&'static str> {
         match self {
             Self::WouldBeLost { .. } => Some("--overwrite replaces them; --dir DIR names another directory"),

@@ -1,6 +1,6 @@
-//! A Function of the cluster becomes a configuration and code.
+//! Converts a Function of the cluster to a configuration and code.
 //!
-//! Invariant: what a configuration cannot say is named, and only what an author has written is said: defaults are not.
+//! Invariant: fields that a configuration cannot express are reported, and defaults are omitted.
 
 use std::collections::BTreeMap;
 
@@ -18,16 +18,17 @@ use mainstay_function::authored;
 use mainstay_function::runtimes;
 use mainstay_object::printable;
 
-/// A Function as a workspace has it.
+/// A Function in the form of a workspace.
 #[derive(Debug)]
 pub(super) struct Fetched {
     pub(super) config: Config,
     pub(super) code: Code,
-    /// What stays in the cluster only: each a field, or a field and why.
+    /// The fields that stay only in the cluster, some with a reason.
     pub(super) left_out: Vec<String>,
 }
 
-/// The workspace of a Function: `repository` is the GitRepository that it names, `referring` what may refer to it.
+/// Converts a Function. `repository` is the GitRepository that it names, `referring` are the objects that may refer
+/// to it.
 pub(super) fn fetched(function: &Function, repository: Option<&GitRepositorySpec>, referring: &[Value]) -> Fetched {
     let spec = authored(function);
     let mut left_out = unsaid(&spec);
@@ -66,7 +67,7 @@ pub(super) fn fetched(function: &Function, repository: Option<&GitRepositorySpec
     Fetched { config, code, left_out }
 }
 
-/// The labels of a Function are also those of what refers to it; what only its pods have is apart.
+/// Splits a Function's labels into those that its companions also have and those of its pods only.
 fn labels(all: BTreeMap<String, String>, referring: &[&Value]) -> (BTreeMap<String, String>, BTreeMap<String, String>) {
     let is_everywhere = |name: &str, value: &str| {
         referring.iter().all(|object| object["metadata"]["labels"][name].as_str() == Some(value))
@@ -97,7 +98,7 @@ fn git(spec: &FunctionSpec, repository: Option<&GitRepositorySpec>, left_out: &m
     })
 }
 
-/// The fields of a spec that a configuration cannot say.
+/// Returns the fields of a spec that a configuration cannot express.
 fn unsaid(spec: &FunctionSpec) -> Vec<String> {
     let rest = FunctionSpec {
         source: String::new(),
@@ -154,7 +155,7 @@ fn env(variables: &[EnvVar], left_out: &mut Vec<String>) -> Vec<Variable> {
     said
 }
 
-/// What a configuration can say of where a value is, and nothing else.
+/// The sources of a value that a configuration can express, and no others.
 #[derive(serde::Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct Strict {
@@ -189,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_workspace_becomes_becomes_the_workspace_again() {
+    fn a_workspace_survives_a_round_trip_through_objects() {
         let config = Config::read(include_str!("tests/whole.yaml"), None).unwrap();
         let code = Code { source: "module.exports = {}\r\n{{ .Values }}".into(), dependencies: "{}\n".into() };
         let objects = objects(&config, &code).unwrap();
@@ -197,14 +198,14 @@ mod tests {
         let mut fetched = fetched(&live, None, &objects[1..]);
         assert_eq!(fetched.code, code);
         assert_eq!(fetched.left_out, Vec::<String>::new());
-        // These two say nothing that is not the default.
+        // These two fields have their default values.
         fetched.config.schema_version = config.schema_version;
         fetched.config.subscriptions[0].protocol.clone_from(&config.subscriptions[0].protocol);
         assert_eq!(fetched.config, config);
     }
 
     #[test]
-    fn what_a_configuration_cannot_say_is_named() {
+    fn fields_that_a_configuration_cannot_hold_are_named() {
         let fetched = fetched(
             &function(&json!({
                 "source": "x", "minReplicas": 2, "secretMounts": [{"secretName": "s", "mountPath": "/s"}],

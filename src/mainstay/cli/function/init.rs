@@ -1,4 +1,4 @@
-//! `mainstay function init`: a directory with the files of a new Function.
+//! `mainstay function init`: creates a directory with the files of a new Function.
 
 use std::path::PathBuf;
 
@@ -57,7 +57,7 @@ pub(super) async fn run(arguments: &Arguments) -> Result<Exit, crate::cli::Error
     Ok(Exit::Fine)
 }
 
-/// Writes the files; the path of their directory.
+/// Writes the files. Returns the path of their directory.
 fn create(arguments: &Arguments, namespace: String) -> Result<PathBuf, Error> {
     let runtime = runtimes::find(&arguments.runtime)
         .ok_or_else(|| Error::Runtime { given: syntax::shown(&arguments.runtime), supported: supported() })?;

@@ -1,4 +1,4 @@
-//! What the cluster has of a Function: its GitRepository, and what refers to it.
+//! Live objects of a Function: its GitRepository, and the objects that refer to it.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::cli::{Error, connection::own_kind, syncs::understand};
 use mainstay_api::{GitRepository, GitRepositorySpec};
 use mainstay_cluster::{Cluster, Kind, Selection};
 
-/// The spec of a GitRepository, if it is there.
+/// Returns the spec of a GitRepository, if it exists.
 pub(super) async fn repository(
     cluster: &Cluster,
     namespace: &str,
@@ -24,7 +24,8 @@ pub(super) async fn repository(
     found.map(|found| understand::<GitRepository>(found).map(|repository| repository.spec)).transpose()
 }
 
-/// What refers to a Function in its namespace, each with its kind. Of a kind in two versions, `schema` decides.
+/// Returns the objects that refer to a Function in its namespace, each with its kind. `schema` selects among two
+/// versions.
 pub(super) async fn referring(
     cluster: &Cluster,
     namespace: &str,
@@ -41,7 +42,7 @@ pub(super) async fn referring(
         seen.push(kind);
         let listed: Vec<Value> = cluster.list(&served, Selection::default().within(namespace)).try_collect().await?;
         for mut object in listed {
-            // Items of a list need not say what they are.
+            // Items of a list may lack apiVersion and kind.
             object["apiVersion"] = api_version.into();
             object["kind"] = kind.into();
             if companions::refers_to(&object, namespace, name) {

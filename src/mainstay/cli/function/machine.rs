@@ -1,6 +1,6 @@
-//! A Function on this machine: the server that pods have, the dependencies, and the process.
+//! Runs a Function on this machine: the pods' server, the dependencies, and the process.
 //!
-//! Invariant: the user's files are run where they are, so that a debugger finds them; nothing is written beside them.
+//! Invariant: the user's files run in place, so that a debugger finds them. No file is written beside them.
 
 use std::{
     fs,
@@ -16,18 +16,18 @@ use crate::cli::output;
 use mainstay_function::runtimes::{self, Language, Runtime, libraries};
 use mainstay_object::printable;
 
-/// Where the debuggers of Node.js and of Python find it.
+/// Addresses of the debuggers of Node.js and Python.
 const INSPECTOR: &str = "127.0.0.1:9229";
 const DEBUGPY: &str = "127.0.0.1:5678";
-/// What of this machine the Function sees: the ways to programs.
+/// Environment variables of this machine that the Function sees, for finding programs.
 const PASSED_ON: [&str; 4] = ["PATH", "HOME", "LANG", "TMPDIR"];
 
-/// A place for what belongs to a Function that runs.
+/// A directory for the files of a running Function.
 pub(super) struct Machine<'a> {
     room: &'a Path,
     port: u16,
     debug: bool,
-    /// The dependencies that are installed.
+    /// The installed dependencies.
     installed: Option<String>,
 }
 
@@ -36,12 +36,12 @@ impl<'a> Machine<'a> {
         Self { room, port, debug, installed: None }
     }
 
-    /// Where the server of the Function listens; no other user enters the place.
+    /// Returns the socket of the Function's server. Other users cannot enter its directory.
     pub(super) fn socket(&self) -> PathBuf {
         self.room.join("socket")
     }
 
-    /// Puts the server of a runtime into our place.
+    /// Installs the server of a runtime in the directory.
     pub(super) async fn server(&self, runtime: &'static Runtime) -> Result<(), crate::cli::Error> {
         let place = libraries::place(std::env::var_os(libraries::VARIABLE).map(PathBuf::from));
         let fetched = tokio::task::spawn_blocking(move || libraries::fetch(runtime.language, &place)).await;
@@ -61,7 +61,7 @@ impl<'a> Machine<'a> {
         Ok(())
     }
 
-    /// Starts the Function; `None` if it cannot start before something is saved, or the command is to end.
+    /// Starts the Function; `None` if it cannot start until a file is saved, or if the command ends.
     pub(super) async fn start(
         &mut self,
         project: &Project,
@@ -122,7 +122,7 @@ impl<'a> Machine<'a> {
         command
     }
 
-    /// Installs what the dependency file names, if it is not what is installed; whether the Function can start.
+    /// Installs the dependencies unless they are already installed. Returns whether the Function can start.
     async fn install(&mut self, project: &Project, stop: &CancellationToken) -> Result<bool, Error> {
         let wanted = &project.dependencies;
         if self.installed.as_ref() == Some(wanted) {
@@ -186,14 +186,14 @@ impl<'a> Machine<'a> {
     }
 }
 
-/// A program without the environment of this machine.
+/// Returns a program without this machine's environment.
 fn clean(program: &str) -> Command {
     let mut command = Command::new(program);
     command.env_clear().envs(PASSED_ON.iter().filter_map(|name| Some((name, std::env::var_os(name)?))));
     command
 }
 
-/// Whether a dependency file names nothing.
+/// Returns whether a dependency file lists no dependencies.
 fn asks_for_nothing(language: Language, text: &str) -> bool {
     match language {
         Language::Python => text.lines().all(|line| line.trim().is_empty() || line.trim_start().starts_with('#')),

@@ -1,6 +1,6 @@
-//! Objects as they are printed: ready to be committed.
+//! Prints objects as manifests for a repository.
 //!
-//! Invariant: every reader of YAML gets the same texts, byte for byte, whichever version of YAML it reads: `on` is in quotes.
+//! Invariant: every YAML parser of any version reads the same texts, byte for byte: `on` is quoted.
 
 use serde_json::Value;
 
@@ -22,13 +22,13 @@ pub(super) enum Format {
     None,
 }
 
-/// The text of an object, if the format shows objects.
+/// Returns the text of an object, if the format prints objects.
 pub(super) fn text(object: &Value, format: Format) -> Result<Option<String>, Error> {
     match format {
         Format::Text | Format::None => Ok(None),
         Format::Json => output::json(object).map(Some),
         Format::Yaml => {
-            // No line after it: a block that keeps its last line ends would have one more.
+            // No line follows: it would add a line end to a block that keeps its line ends.
             let mut text = "---\n".to_owned();
             write(object, 0, &mut text);
             Ok(Some(text))
@@ -36,14 +36,14 @@ pub(super) fn text(object: &Value, format: Format) -> Result<Option<String>, Err
     }
 }
 
-/// Writes a value that is no part of a line that has begun.
+/// Writes a value on new lines.
 fn write(value: &Value, indent: usize, text: &mut String) {
     match value {
         Value::Object(fields) => {
             for (name, value) in fields {
                 text.push_str(&format!("{:indent$}{}:", "", scalar(name)));
                 let is_list = value.as_array().is_some_and(|items| !items.is_empty());
-                // The items of a list stand below its name.
+                // The items of a list are not indented below its name.
                 after(value, indent + if is_list { 0 } else { 2 }, text);
             }
         }
@@ -89,11 +89,11 @@ fn after(value: &Value, indent: usize, text: &mut String) {
     }
 }
 
-/// How a text begins that is written as it is, line by line; `None` if that would change it.
+/// Returns the header for writing a text as a literal block; `None` if that would change the text.
 fn block(text: &str) -> Option<&'static str> {
     let is_plain = text.trim_end_matches('\n').contains('\n') || text.ends_with('\n');
     let is_safe = !text.contains(|c: char| is_unprintable(c) && c != '\n' && c != '\t');
-    // Its first character says how far all lines are indented.
+    // The indentation of the first line determines that of all lines.
     if !is_plain || !is_safe || text.starts_with([' ', '\n', '\t']) {
         return None;
     }
@@ -133,7 +133,7 @@ mod tests {
                 let text = text(&object, format).unwrap().unwrap();
                 prop_assert_eq!(&serde_yaml::from_str::<Value>(&text).unwrap(), &object, "{}", text);
                 if let Some(text) = text.strip_prefix("---\n") {
-                    // As kubectl reads it.
+                    // Reads it as kubectl does.
                     let read = mainstay_manifest::read_value(text, &mainstay_manifest::Limits::new(|| std::time::Duration::ZERO));
                     prop_assert_eq!(read.map(Value::Object), Ok(object.clone()), "{}", text);
                 }

@@ -1,7 +1,7 @@
-//! `mainstay function`: from a directory to a Function and back.
+//! `mainstay function`: converts a directory to a Function and back.
 //!
-//! `config.yaml` and the files beside it are a workspace ([`workspace`]); [`shape`] is the table of what the file may hold,
-//! [`config`] what it says, [`objects`] and [`companions`] what becomes of that, and [`fetched`] the way back.
+//! `config.yaml` and the files beside it are a workspace ([`workspace`]). [`shape`] is the table of the file's
+//! fields, [`config`] its content. [`objects`] and [`companions`] create the objects, and [`fetched`] converts back.
 
 mod apply;
 mod check;

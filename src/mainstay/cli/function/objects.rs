@@ -1,7 +1,7 @@
-//! A configuration and the code of its files become the objects that are applied.
+//! Creates the objects to apply from a configuration and its code.
 //!
-//! Invariant: they follow from these alone: neither the cluster nor the machine matters, so that what is printed and committed is
-//! what is applied.
+//! Invariant: they depend only on these inputs, not on the cluster or the machine. So the printed and committed
+//! objects are the applied ones.
 
 use kube::Resource as _;
 use serde_json::{Map, Value, json};
@@ -25,10 +25,10 @@ pub(super) struct Code {
     pub(super) dependencies: String,
 }
 
-/// The objects, in the order in which they are applied: the GitRepository, the Function, and what refers to it.
+/// Returns the objects in the order of applying: the GitRepository, the Function, and the objects that refer to it.
 ///
 /// # Errors
-/// What is wrong with them, in the words of the agent.
+/// The problems, in the agent's words.
 pub(super) fn objects(config: &Config, code: &Code) -> Result<Vec<Value>, String> {
     let mut objects = Vec::new();
     let mut wrong = Vec::new();
@@ -43,7 +43,7 @@ pub(super) fn objects(config: &Config, code: &Code) -> Result<Vec<Value>, String
     let function = function(config, code);
     match serde_json::from_value::<Function>(function.clone()) {
         Ok(function) => {
-            // The cluster judges by the settings of its operator.
+            // The cluster applies its operator's settings.
             let settings = Settings { pod_keys: PodKeys::any(), ..Settings::default() };
             if let Err(violations) = resolve(&function, &settings, &Credentials::default()) {
                 wrong.push(text(&violations));
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_agent_would_refuse_is_refused_in_its_words() {
+    fn refuses_invalid_objects_in_the_words_of_the_agent() {
         let head = "namespace: default\nsource: {sourceType: inline}\n";
         check(&format!("name: a\n{head}env: [{{name: 1A, value: x}}]\n"), &{
             let function = json!({

@@ -1,7 +1,8 @@
-//! A program on this machine, with all that it begins.
+//! Runs a program on this machine, with all of its child processes.
 //!
-//! Invariant: when it has been ended, nothing of its process group is left; also when this process is killed.
-//! Invariant: on Linux nothing is left that has gone out of the group either, unless this process is killed ([`descendants`]).
+//! Invariant: after its end, no process of its group remains, also if this process is killed.
+//! Invariant: on Linux, no process that left the group remains either, unless this process is killed
+//! ([`descendants`]).
 
 use std::{
     io,
@@ -14,23 +15,23 @@ use tokio::process::{Child, Command};
 
 use super::descendants;
 
-/// How long a program may take to end when it is asked to.
+/// Maximum time for a program to end after SIGTERM.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// Kills a group when nobody holds the other end of its input any more.
+/// Kills a process group when its standard input is closed.
 const WATCHDOG: &str = "read -r _; kill -9 -\"$0\"";
 
-/// A running process group; there is one at a time, and no other process that this one has begun.
+/// A running process group. Only one exists at a time, and this process has started no other one.
 pub(super) struct Group {
     child: Child,
     pid: Pid,
     is_over: bool,
-    /// Waits for our end.
+    /// Waits for the end of this process.
     watchdog: Option<Child>,
 }
 
 impl Group {
-    /// Starts a program that has nothing to read and writes where we do.
+    /// Starts a program without input, with the output of this process.
     pub(super) fn start(command: &mut Command) -> io::Result<Self> {
         let child = command.stdin(Stdio::null()).process_group(0).kill_on_drop(true).spawn()?;
         let pid = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
@@ -49,10 +50,10 @@ impl Group {
         status
     }
 
-    /// Asks it to end, and ends it if it does not.
+    /// Terminates the group, and kills it after a timeout.
     pub(super) async fn end(&mut self) {
         if !self.is_over {
-            // It may just have ended.
+            // It may have ended just now.
             let _ = kill_process(self.pid, Signal::TERM);
             let _ = tokio::time::timeout(GRACE, self.child.wait()).await;
             self.kill();
@@ -63,9 +64,9 @@ impl Group {
     fn kill(&mut self) {
         if !self.is_over {
             self.is_over = true;
-            // The last of them may just have ended.
+            // The last process may have ended just now.
             let _ = kill_process_group(self.pid, Signal::KILL);
-            // Its number may be given to another group from now on.
+            // The group's number may be reused from now on.
             self.watchdog = None;
             descendants::kill(self.pid);
         }

@@ -1,4 +1,4 @@
-//! What is run of a workspace, as its files are at a moment.
+//! The runnable content of a workspace, from its current files.
 
 use std::{
     collections::BTreeMap,
@@ -21,20 +21,20 @@ pub(super) struct Project {
     pub(super) handler: PathBuf,
     /// Text of the dependency file.
     pub(super) dependencies: String,
-    /// The variables of a file, by name.
+    /// The variables of the environment file, by name.
     pub(super) given: BTreeMap<String, String>,
     pub(super) variables: Vec<(String, String)>,
-    /// Variables without a value, and where it is in the cluster.
+    /// Variables without a value, with the value's location in the cluster.
     pub(super) missing: Vec<String>,
-    /// Where changes are looked for.
+    /// The directories to watch.
     pub(super) directories: Vec<PathBuf>,
 }
 
 impl Project {
-    /// Reads a configuration, the files in `source` or where it names them, and the variables of a file.
+    /// Reads a configuration, its files in `source` or at their named place, and the variables of a file.
     pub(super) fn read(filename: &Path, source: Option<&Path>, env_file: Option<&Path>) -> Result<Self, Error> {
         let text = read_text(filename)?;
-        // What names no namespace runs here as well.
+        // A configuration without a namespace can run, too.
         let config = Config::read(&text, None).or_else(|wrong| Config::read(&text, Some("default")).map_err(|_| wrong));
         let config = config.map_err(|wrong| Error::unusable(filename, &wrong))?;
         let unsupported = || Error::Runtime { given: config.runtime.clone(), supported: supported() };
@@ -46,7 +46,7 @@ impl Project {
         };
         let defaults = || [runtime.handler_file().to_owned(), runtime.dependency_file().to_owned()];
         let [handler, dependencies] = config.files().unwrap_or_else(defaults);
-        // It says what is wrong with the file, before an interpreter does.
+        // This reports a problem of the file before an interpreter does.
         source.read_code(&handler)?;
         let dependencies = source.read(&dependencies)?;
         let handler = source.root().join(handler);
@@ -63,7 +63,7 @@ impl Project {
         Ok(Self { config, runtime, handler, dependencies, given, variables, missing, directories })
     }
 
-    /// The same with values that a cluster has.
+    /// Adds values from a cluster.
     pub(super) fn with(mut self, found: &Found) -> Self {
         (self.variables, self.missing) = environment::variables(&self.config, &self.given, found);
         self

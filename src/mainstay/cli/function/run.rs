@@ -1,6 +1,6 @@
-//! `mainstay function run`: the Function on the Node.js or Python of this machine, by the server that pods have.
+//! `mainstay function run`: runs the Function with this machine's Node.js or Python and the server of the pods.
 //!
-//! Invariant: when the command ends, so has everything that it has started, as far as `process` says.
+//! Invariant: when the command ends, all processes that it has started end, within the limits of `process`.
 
 use std::{net::Ipv4Addr, path::PathBuf, time::Duration};
 
@@ -13,9 +13,9 @@ use crate::cli::{Exit, connection::ClusterArguments, output, stop};
 use mainstay_cluster::Cluster;
 use mainstay_object::failure::chain;
 
-/// Nothing was saved for so long before the Function starts again.
+/// Time without changes before the Function is restarted.
 const QUIET: Duration = Duration::from_millis(100);
-/// Files with these ends are watched.
+/// Extensions of the watched files.
 const WATCHED: [&str; 7] = ["js", "mjs", "cjs", "json", "py", "txt", "yaml"];
 
 /// Arguments of `function run`.
@@ -51,7 +51,7 @@ pub(super) async fn run(arguments: &Arguments) -> Result<Exit, crate::cli::Error
         Listener::bind((Ipv4Addr::LOCALHOST, arguments.port).into(), Reach::SameUser).map_err(Error::Port)?;
     let port = listener.local_addr().map_err(Error::Port)?.port();
     let mut machine = Machine::new(room.path(), port, arguments.debug);
-    // It has the port until the command ends, also while the Function is started again.
+    // It holds the port until the command ends, also while the Function restarts.
     let _front = Front::waiting(listener, machine.socket());
     if arguments.debug {
         output::note(
@@ -94,7 +94,7 @@ pub(super) async fn run(arguments: &Arguments) -> Result<Exit, crate::cli::Error
     }
 }
 
-/// The project as it is now, with what the cluster has of it.
+/// Reads the current project, with values from the cluster.
 async fn read(arguments: &Arguments, cluster: Option<&Cluster>) -> Result<Project, crate::cli::Error> {
     let project = Project::read(&arguments.filename, arguments.source_dir.as_deref(), arguments.env_file.as_deref())?;
     let Some(cluster) = cluster else { return Ok(project) };
@@ -102,7 +102,7 @@ async fn read(arguments: &Arguments, cluster: Option<&Cluster>) -> Result<Projec
     Ok(project.with(&found))
 }
 
-/// How the Function has ended; never if there is none.
+/// Waits for the end of the Function, and returns its status; waits forever without one.
 async fn ended(group: &mut Option<Group>) -> String {
     match group {
         None => std::future::pending().await,
@@ -113,7 +113,7 @@ async fn ended(group: &mut Option<Group>) -> String {
     }
 }
 
-/// Sends whenever a file of these directories may have been saved, until it is dropped.
+/// Sends a message whenever a file in these directories may have been saved, until it is dropped.
 fn watch(
     directories: &[PathBuf],
     env_file: Option<&PathBuf>,
@@ -128,11 +128,11 @@ fn watch(
     let mut watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
         let matters = match &event {
             Ok(event) => !matches!(event.kind, EventKind::Access(_)) && event.paths.iter().any(&is_ours),
-            // It may hide any change.
+            // An error may hide any change.
             Err(_) => true,
         };
         if matters {
-            // Nobody listens when the command ends.
+            // The receiver is gone when the command ends.
             let _ = changes.send(());
         }
     })

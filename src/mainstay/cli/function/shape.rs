@@ -1,6 +1,7 @@
-//! What a `config.yaml` may hold: one table from which it is read, with the place of each mistake, and written, in this order.
+//! The fields of `config.yaml`: one table for reading it, with the place of each mistake, and for writing it in
+//! order.
 //!
-//! Invariant: what is written is read as the same.
+//! Invariant: a written file reads back as the same value.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +10,7 @@ use serde_json::{Map, Value};
 use super::document::{Content, Field, Mark, Node, Problem};
 use mainstay_object::printable;
 
-/// What stands in a place.
+/// The type of a value.
 pub(super) enum Shape {
     /// A scalar.
     Text,
@@ -17,18 +18,18 @@ pub(super) enum Shape {
     Number,
     /// A list of scalars.
     Texts,
-    /// A map from any name to a scalar.
+    /// A map with arbitrary names and scalar values.
     Pairs,
     /// A map with these fields.
     Object(&'static [Row]),
-    /// A list of such.
+    /// A list of maps with these fields.
     List(&'static [Row]),
 }
 
 /// A field.
 pub(super) struct Row {
     name: &'static str,
-    /// Another name by which the field is read.
+    /// Another accepted name of the field.
     also: Option<&'static str>,
     shape: Shape,
 }
@@ -45,7 +46,7 @@ const AMOUNTS: &[Row] = &[text("cpu"), text("memory")];
 const KEY_REF: &[Row] = &[text("name"), text("key")];
 const MATCH: &[Row] = &[text("property"), text("type"), text("value")];
 
-/// The file.
+/// The fields of the file.
 pub(super) const CONFIG: &[Row] = &[
     text("name"),
     text("namespace"),
@@ -152,7 +153,7 @@ pub(super) const CONFIG: &[Row] = &[
     text("schemaVersion"),
 ];
 
-/// What was read: the value, the place of each part of it by its path, and what is wrong.
+/// The result of reading: the place of each part by path, and problems.
 #[derive(Default)]
 pub(super) struct Reading {
     pub(super) marks: BTreeMap<String, Mark>,
@@ -160,13 +161,13 @@ pub(super) struct Reading {
 }
 
 impl Reading {
-    /// The value of a document with these fields.
+    /// Reads a document with these fields.
     pub(super) fn read(&mut self, node: &Node, rows: &[Row]) -> Value {
         self.marks.insert(String::new(), node.mark);
         Value::Object(self.object(node, rows, "").unwrap_or_default())
     }
 
-    /// The place of a path, or of what is around it.
+    /// Returns the place of a path, or of its nearest parent.
     pub(super) fn mark(&self, path: &str) -> Mark {
         let mut path = path;
         loop {
@@ -273,7 +274,7 @@ fn unknown(field: &Field, rows: &[Row], path: &str) -> Problem {
     Problem::new(field.mark, format!("there is no field {name}{place}; {advice}"))
 }
 
-/// The text of a value, four columns for each level.
+/// Writes a value, with four columns per level.
 pub(super) fn write(value: &Value, rows: &[Row]) -> String {
     let mut text = String::new();
     object(value, rows, 0, &mut text);
@@ -319,7 +320,7 @@ fn field(name: &str, value: &Value, shape: &Shape, indent: usize, text: &mut Str
             }
         }
     }
-    // Nothing is in it.
+    // The map or list is empty.
     if text[head..] == *"\n" {
         text.truncate(start);
     }
@@ -332,7 +333,7 @@ fn value_text(value: &Value) -> String {
     }
 }
 
-/// A scalar that every reader of YAML takes for this text.
+/// Writes a scalar that every YAML parser reads as this text.
 pub(super) fn scalar(text: &str) -> String {
     let is_word = |c: char| c.is_ascii_alphanumeric() || "/._-@:+=,".contains(c);
     let starts = text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '/' || c == '_');
@@ -400,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_another_shape_is_refused_where_it_stands() {
+    fn a_field_of_another_shape_is_refused_with_its_position() {
         assert_eq!(
             problems("name: [a]\nenv: x\nlabels: [a]\n"),
             ["1:7: name is a text", "2:6: env is a list", "3:9: labels is a map"]
@@ -436,7 +437,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read_as_the_same(
+        fn a_written_configuration_is_read_back_unchanged(
             name in any::<String>(), key in "[^\u{0}]{1,9}", values in prop::collection::vec(any::<String>(), 1..4),
             port in any::<u32>(),
         ) {
@@ -448,7 +449,7 @@ mod tests {
             let mut reading = Reading::default();
             prop_assert_eq!(&reading.read(&parse(&text).unwrap(), CONFIG), &config, "{}", text);
             prop_assert_eq!(reading.problems.len(), 0);
-            // Another reader takes it for the same.
+            // Another parser reads the same value.
             prop_assert_eq!(serde_yaml::from_str::<Value>(&text).unwrap(), config, "{}", text);
         }
     }

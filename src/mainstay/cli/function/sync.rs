@@ -1,6 +1,6 @@
-//! `mainstay function sync`: a Function of the cluster becomes the files of a directory.
+//! `mainstay function sync`: writes a Function of the cluster to the files of a directory.
 //!
-//! Invariant: a `config.yaml` that already says what the cluster has stays as it is, with its comments.
+//! Invariant: a `config.yaml` that already matches the cluster is not changed, so its comments are kept.
 
 use std::path::{Path, PathBuf};
 
@@ -74,7 +74,7 @@ pub(super) async fn run(arguments: &Arguments) -> Result<Exit, crate::cli::Error
     Ok(Exit::Fine)
 }
 
-/// A workspace of the same Function that is there already.
+/// An existing workspace of the same Function.
 struct Present {
     workspace: Workspace,
     config: Config,
@@ -87,14 +87,14 @@ impl Present {
         (config.name == name && config.namespace == namespace).then_some(Self { workspace, config })
     }
 
-    /// Where its source files are, below its directory.
+    /// Returns the directory of its source files, below its own.
     fn source_directory(&self) -> Result<PathBuf, Error> {
         let source = self.workspace.source(self.config.source.path())?;
         Ok(source.root().strip_prefix(self.workspace.root()).unwrap_or(Path::new("")).to_owned())
     }
 }
 
-/// The files of a Function; those of a workspace that is there keep their places.
+/// Returns the files of a Function. Files of an existing workspace keep their places.
 fn files(fetched: &Fetched, present: Option<&Present>) -> Result<Vec<(String, String)>, Error> {
     let mut config = fetched.config.clone();
     let mut directory = PathBuf::new();
@@ -119,7 +119,7 @@ fn files(fetched: &Fetched, present: Option<&Present>) -> Result<Vec<(String, St
     Ok(files)
 }
 
-/// Whether two configurations become the same objects, in whatever order.
+/// Returns whether two configurations create the same objects, in any order.
 fn says_the_same(one: &Config, other: &Config, code: &Code) -> bool {
     let sorted = |config: &Config| {
         objects(config, code).map(|mut objects| {

@@ -1,18 +1,18 @@
-//! What a new workspace holds.
+//! The files of a new workspace.
 
 use mainstay_function::runtimes::{Language, Runtime};
 use mainstay_object::syntax;
 
-/// The name of a Function whose directory's name cannot be it.
+/// Name of the Function if the directory's name is not allowed.
 const FIRST: &str = "first-function";
 
-/// The name of the Function in a directory: the directory's own, if a Function may be called so.
+/// Returns the name of the Function: that of the directory, if it is allowed.
 pub(super) fn name(directory: Option<&str>) -> String {
     let fits = directory.filter(|name| syntax::dns_label(name).is_empty());
     fits.unwrap_or(FIRST).to_owned()
 }
 
-/// The handler and the dependency file, each with its name and content.
+/// Returns the handler and the dependency file, each with name and content.
 pub(super) fn files(name: &str, runtime: &Runtime) -> [(String, String); 2] {
     let (handler, dependencies) = match runtime.language {
         Language::NodeJs => (

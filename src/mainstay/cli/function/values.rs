@@ -1,6 +1,7 @@
-//! The values of variables that are in ConfigMaps and Secrets of a cluster.
+//! Reads values of variables from ConfigMaps and Secrets of a cluster.
 //!
-//! Invariant: no cluster is asked that the command line does not name, and only objects that the configuration names are read.
+//! Invariant: only a cluster that the command line names is used, and only objects that the configuration names are
+//! read.
 //! Invariant: no value is written or shown.
 
 use std::collections::BTreeMap;
@@ -15,12 +16,12 @@ use super::{
 use crate::cli::{Error, connection::ClusterArguments};
 use mainstay_cluster::Cluster;
 
-/// The cluster of `cluster`, if a flag names one; sends no request yet.
+/// Returns the cluster if a flag names one. It sends no request yet.
 pub(super) async fn source(cluster: &ClusterArguments) -> Result<Option<Cluster>, Error> {
     if cluster.origin().names_cluster() { cluster.connect().await.map(Some) } else { Ok(None) }
 }
 
-/// What a cluster has of the values that a project lacks.
+/// Reads the values that a project lacks from a cluster.
 pub(super) async fn fetch(cluster: &Cluster, project: &Project) -> Result<Found, Error> {
     let mut all = Found::new();
     for (kind, name) in holders(&project.config, &project.given) {
@@ -32,7 +33,7 @@ pub(super) async fn fetch(cluster: &Cluster, project: &Project) -> Result<Found,
     Ok(all)
 }
 
-/// The entries of an object that can be values of variables.
+/// Returns the entries of an object that can be values of variables.
 fn entries(kind: &str, object: &Value) -> BTreeMap<String, String> {
     let text = |value: &Value| {
         let text = value.as_str()?;

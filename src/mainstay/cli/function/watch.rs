@@ -1,4 +1,4 @@
-//! `--watch`: the conditions of a Function until it runs.
+//! `--watch`: prints the conditions of a Function until it runs.
 
 use std::{sync::Arc, time::Instant};
 
@@ -11,7 +11,7 @@ use mainstay_cluster::{Cluster, Kind, Selection, WatchEvent};
 use mainstay_object::failure::chain;
 use mainstay_object::printable;
 
-/// Prints the conditions as they change, until the Function runs its generation, cannot come to run, or the time is over.
+/// Prints changed conditions until the Function runs its generation, has failed, or the time is over.
 pub(super) async fn until_running(
     cluster: &Cluster,
     kind: &Arc<Kind>,
@@ -65,7 +65,7 @@ pub(super) async fn until_running(
     }
 }
 
-/// The conditions of a live object, those of the stages in their order.
+/// Returns the conditions of a live object, in the order of the stages.
 fn conditions(function: &Value) -> impl Iterator<Item = &Value> {
     let all = function["status"]["conditions"].as_array().map(Vec::as_slice).unwrap_or_default();
     Type::ALL.into_iter().filter_map(move |kind| all.iter().find(|condition| condition["type"] == kind.as_str()))
@@ -79,23 +79,23 @@ fn lines(function: &Value) -> Vec<String> {
     conditions(function).map(line).collect()
 }
 
-/// How far a Function is.
+/// The progress of a Function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Progress {
-    /// It may come to run.
+    /// It may start to run.
     Waiting,
-    /// It runs what its generation says.
+    /// It runs its generation.
     Running,
-    /// It does not come to run by itself.
+    /// It cannot run without a change by the user.
     Failed,
 }
 
-/// What the conditions say of a generation; those of an older one say nothing.
+/// Returns the progress by the conditions of a generation. Conditions of older generations are ignored.
 fn progress(function: &Value, generation: i64) -> Progress {
     let is_newer = |condition: &&Value| condition["observedGeneration"].as_i64().is_some_and(|seen| seen >= generation);
     let current: Vec<_> = conditions(function).filter(is_newer).collect();
     let all_true = current.iter().all(|condition| condition["status"] == "True");
-    // Git is read again by itself; the GitRepository may just have been applied.
+    // Git reads are retried, and the GitRepository may just have been applied.
     let is_final = |condition: &&Value| {
         condition["status"] == "False" && condition["reason"] != Reason::SourceUpdateFailed.as_str()
     };
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn what_serves_an_older_generation_is_waited_for() {
+    fn waits_while_pods_serve_an_older_generation() {
         let (ready, built, running) = ("ConfigurationReady", "BuildReady", "Running");
         check(&[], Progress::Waiting);
         check(&[(running, "True", 1), (built, "True", 2), (ready, "True", 2)], Progress::Waiting);

@@ -1,14 +1,14 @@
-//! The order of words that Kyma's users know: `init function`, `apply function`, `sync function NAME`, `run function`.
+//! Accepts the word order of Kyma's CLI: `init function`, `apply function`, `sync function NAME`, `run function`.
 //!
-//! Invariant: `mainstay sync NAME` is about the GitSync of that name, whatever it is: also one that is called `function`. What has
-//! two words after `sync`, `function` and a name, is about a Function.
+//! Invariant: `mainstay sync NAME` syncs the GitSync of that name, even if it is named `function`. Only `sync
+//! function NAME`, with two words, is about a Function.
 
 use std::ffi::OsString;
 
-/// The verbs that stand before `function`.
+/// The verbs that may precede `function`.
 const VERBS: [&str; 4] = ["init", "apply", "sync", "run"];
 
-/// The same command in our order of words, if it may be meant so.
+/// Returns the command in Mainstay's word order, if it may have the other one.
 pub(in crate::cli) fn in_order(arguments: &[OsString]) -> Option<Vec<OsString>> {
     let [program, verb, object, rest @ ..] = arguments else { return None };
     let is_known = VERBS.iter().any(|known| verb == known) && object == "function";

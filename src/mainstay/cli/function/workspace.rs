@@ -1,7 +1,7 @@
-//! The directory of a Function: its files, read and written.
+//! The directory of a Function: reads and writes its files.
 //!
-//! Invariant: whatever `config.yaml` says, no file outside of its directory is read or written, by `..`, by an absolute path or by
-//! a symbolic link either.
+//! Invariant: no file outside of the directory is read or written, whatever `config.yaml` contains: neither by `..`,
+//! nor by an absolute path, nor by a symbolic link.
 //! Invariant: either nothing is written, or no file is half written.
 
 use std::{
@@ -15,44 +15,44 @@ use super::error::Error;
 
 /// Name of the configuration in its directory.
 pub(super) const CONFIG: &str = "config.yaml";
-/// What is wrong with a handler without code.
+/// The problem of a handler without code.
 pub(super) const EMPTY: &str = "it is empty; the code of the Function is missing";
-/// Maximum bytes of a file: a Function holds 1 MiB.
+/// Maximum size of a file, in bytes. A Function may have 1 MiB.
 const MAX_BYTES: u64 = 4 * 1024 * 1024;
 
-/// A directory that is there.
+/// An existing directory.
 pub(super) struct Workspace {
-    /// Without symbolic links.
+    /// The path without symbolic links.
     root: PathBuf,
 }
 
 impl Workspace {
-    /// The directory of this configuration file.
+    /// Returns the directory of this configuration file.
     pub(super) fn of_file(file: &Path) -> Result<Self, Error> {
         let directory = file.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
         Self::at(directory)
     }
 
-    /// This directory.
+    /// Returns this directory.
     pub(super) fn at(directory: &Path) -> Result<Self, Error> {
         let root = fs::canonicalize(directory).map_err(|cause| Error::Read { path: directory.to_owned(), cause })?;
         Ok(Self { root })
     }
 
-    /// This directory, which is created for its owner if it is not there.
+    /// Returns this directory, and creates it for its owner if necessary.
     pub(super) fn create(directory: &Path) -> Result<Self, Error> {
         let created = fs::DirBuilder::new().recursive(true).mode(0o700).create(directory);
         created.map_err(|cause| Error::Write { path: directory.to_owned(), cause })?;
         Self::at(directory)
     }
 
-    /// Its path.
+    /// Returns its path.
     pub(super) fn root(&self) -> &Path {
         &self.root
     }
 
-    /// The directory in it that `sourcePath` names: from here or, as the file was written by older tools, from where the command
-    /// runs.
+    /// Returns the directory that `sourcePath` names: relative to this one or, as in files of older tools, to the
+    /// working directory.
     pub(super) fn source(&self, path: Option<&str>) -> Result<Self, Error> {
         let Some(path) = path.filter(|path| !path.is_empty()) else { return Ok(Self { root: self.root.clone() }) };
         let found =
@@ -66,7 +66,7 @@ impl Workspace {
         if found.is_dir() { Ok(Self { root: found }) } else { Err(refused("sourcePath is no directory")) }
     }
 
-    /// The text of a file.
+    /// Reads the text of a file.
     pub(super) fn read(&self, name: &str) -> Result<String, Error> {
         let path = self.inside(name).map_err(|why| Error::NotRead { path: name.into(), why })?;
         let real = fs::canonicalize(&path).map_err(|cause| Error::Read { path: path.clone(), cause })?;
@@ -76,7 +76,7 @@ impl Workspace {
         read_text(&real)
     }
 
-    /// The code of a Function, which is never nothing.
+    /// Reads the code of a Function, which must not be empty.
     pub(super) fn read_code(&self, name: &str) -> Result<String, Error> {
         let text = self.read(name)?;
         if text.trim().is_empty() {
@@ -85,7 +85,7 @@ impl Workspace {
         Ok(text)
     }
 
-    /// The bytes of a file that is there, if it is a plain one.
+    /// Reads the bytes of an existing file, if it is a regular one.
     fn present(&self, name: &str) -> Result<Option<Vec<u8>>, Error> {
         let refused = |why| Error::NotWritten { path: self.root.join(name), why };
         let path = self.inside(name).map_err(refused)?;
@@ -104,7 +104,7 @@ impl Workspace {
         }
     }
 
-    /// Writes files that differ from what is there. Those that would replace others need `may_replace`.
+    /// Writes changed files. Replacing existing files requires `may_replace`.
     pub(super) fn write(&self, files: &[(String, String)], may_replace: bool) -> Result<(), Error> {
         let mut changed = Vec::new();
         let mut lost = Vec::new();
@@ -126,7 +126,7 @@ impl Workspace {
         Ok(())
     }
 
-    /// The path of a file of this name, in this directory or below.
+    /// Returns the path of a file with this name, in this directory or below.
     fn inside(&self, name: &str) -> Result<PathBuf, &'static str> {
         let mut parts = Path::new(name).components();
         if name.is_empty() || name.contains('\0') {
@@ -139,11 +139,11 @@ impl Workspace {
     }
 }
 
-/// The text of a file, which the user has named.
+/// Reads the text of a file that the user has named.
 pub(super) fn read_text(path: &Path) -> Result<String, Error> {
     let failed = |cause| Error::Read { path: path.to_owned(), cause };
     let refused = |why| Error::NotRead { path: path.to_owned(), why };
-    // Whoever opens a pipe waits for its writer.
+    // Opening a pipe would wait for its writer.
     if !fs::metadata(path).map_err(failed)?.is_file() {
         return Err(refused("it is no file"));
     }
@@ -155,7 +155,7 @@ pub(super) fn read_text(path: &Path) -> Result<String, Error> {
     String::from_utf8(bytes).map_err(|_| refused("it is not a text in UTF-8"))
 }
 
-/// Puts a whole file in the place of another; a link in that place is replaced and not followed.
+/// Replaces a file as a whole. A link is replaced, not followed.
 fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let beside = path.with_file_name(format!(".{name}.{}", fastrand::u32(..)));
@@ -164,7 +164,7 @@ fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
         fs::rename(&beside, path)
     });
     if written.is_err() {
-        // It may not be there at all.
+        // It may not exist.
         let _ = fs::remove_file(&beside);
     }
     written
@@ -176,7 +176,7 @@ mod tests {
 
     use super::*;
 
-    /// A workspace beside a secret.
+    /// Creates a workspace beside a secret.
     fn room() -> (tempfile::TempDir, Workspace) {
         let room = tempfile::tempdir().unwrap();
         fs::write(room.path().join("secret"), "hunter2").unwrap();
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_there_is_replaced_only_when_it_may_be() {
+    fn existing_files_are_replaced_only_if_permitted() {
         let (_room, workspace) = room();
         workspace.write(&texts(&[("a", "1"), ("b", "2")]), false).unwrap();
         workspace.write(&texts(&[("a", "1"), ("c", "3")]), false).unwrap();
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_text_is_refused() {
+    fn a_file_that_is_no_text_is_refused() {
         let (_room, workspace) = room();
         fs::write(workspace.root().join("binary"), [0xff, 0xfe]).unwrap();
         assert!(matches!(workspace.read("binary"), Err(Error::NotRead { why: "it is not a text in UTF-8", .. })));

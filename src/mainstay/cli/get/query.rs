@@ -1,4 +1,4 @@
-//! One kind with the objects that are asked for: its table, and the objects.
+//! A kind with the requested objects: its table, and the objects.
 
 use std::sync::Arc;
 
@@ -27,33 +27,33 @@ pub(super) enum Format {
     Name,
 }
 
-/// One kind, and which of its objects are printed.
+/// A kind, and the objects of it to print.
 pub(super) struct Query<'a> {
     pub(super) cluster: &'a Cluster,
     pub(super) kind: Arc<Kind>,
     /// `None` for all namespaces.
     pub(super) namespace: Option<String>,
     pub(super) names: &'a [String],
-    /// Selector of labels, as the user has written it.
+    /// Label selector as written by the user.
     pub(super) labels: Option<&'a str>,
 }
 
-/// How rows are printed.
+/// The layout of rows.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Layout {
     pub(super) format: Format,
     pub(super) places: Places,
-    /// Whether the titles are printed.
+    /// Whether titles are printed.
     pub(super) titles: bool,
     pub(super) width: Option<usize>,
 }
 
-/// Which namespaces are looked at.
+/// The namespaces to read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Places {
     /// One.
     One,
-    /// All, so that each row has to say which.
+    /// All namespaces, with a column for them.
     All,
 }
 
@@ -67,7 +67,7 @@ impl Query<'_> {
         }
     }
 
-    /// The rows, or the names alone.
+    /// Returns the rows, or only the names.
     pub(super) fn text(&self, printed: &Printed, with_kind: bool, layout: Layout) -> String {
         if layout.format == Format::Name {
             let prefix = self.prefix();
@@ -76,7 +76,7 @@ impl Query<'_> {
         text(printed, with_kind.then(|| self.prefix()).as_deref(), layout)
     }
 
-    /// `gitsync.mainstay.dev`.
+    /// Returns the prefix of names, such as `gitsync.mainstay.dev`.
     pub(super) fn prefix(&self) -> String {
         format!("{}.{}", self.kind.singular, self.kind.group)
     }
@@ -85,7 +85,7 @@ impl Query<'_> {
         format!("{} {}/{name}", self.kind.kind, self.namespace.as_deref().unwrap_or_default())
     }
 
-    /// The table of the objects, and one that does not exist.
+    /// Reads the table of the objects. Also returns one that does not exist, if any.
     pub(super) async fn print(&self) -> Result<(Printed, Option<String>), Error> {
         if self.names.is_empty() {
             return Ok((self.cluster.print(&self.kind, &self.selection()).await?, None));
@@ -103,7 +103,7 @@ impl Query<'_> {
         Ok((all, missing))
     }
 
-    /// The objects without `managedFields`, as kubectl prints them, and one that does not exist.
+    /// Reads the objects without `managedFields`, like kubectl. Also returns one that does not exist, if any.
     pub(super) async fn read(&self) -> Result<(Vec<Value>, Option<String>), Error> {
         let (mut all, mut missing) = (Vec::new(), None);
         if self.names.is_empty() {
@@ -122,14 +122,14 @@ impl Query<'_> {
     }
 }
 
-/// Removes `managedFields`, as kubectl does.
+/// Removes `managedFields`, like kubectl.
 pub(super) fn without_managers(object: &mut Value) {
     if let Some(metadata) = object["metadata"].as_object_mut() {
         metadata.remove("managedFields");
     }
 }
 
-/// The table; with `prefix`, each name begins with its kind.
+/// Formats the table. With `prefix`, each name begins with its kind.
 fn text(printed: &Printed, prefix: Option<&str>, layout: Layout) -> String {
     let Layout { format, places, titles, width } = layout;
     let is_shown = |column: usize| format == Format::Wide || printed.columns[column].priority == 0;
@@ -153,7 +153,7 @@ fn text(printed: &Printed, prefix: Option<&str>, layout: Layout) -> String {
     if titles { text } else { text.split_once('\n').map_or_else(String::new, |(_, rows)| rows.to_owned()) }
 }
 
-/// Cuts ids. One that has a column is not said again in another.
+/// Shortens ids. An id with its own column is not repeated in another one.
 fn shorten(cells: &mut [String]) {
     let own: Vec<String> = cells.iter().filter(|cell| ids::is_id(cell)).cloned().collect();
     for cell in cells {

@@ -1,13 +1,13 @@
-//! The resources that `mainstay get` knows, and how people name them.
+//! The resources of `mainstay get`, and their names.
 
-/// One kind of resource.
+/// A kind of resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::cli) struct Resource {
     /// Its API group.
     pub(in crate::cli) group: &'static str,
     /// Its kind.
     pub(in crate::cli) kind: &'static str,
-    /// Its plural, singular and short names, the plural first.
+    /// Its plural, singular and short names; the plural is first.
     names: &'static [&'static str],
 }
 
@@ -20,7 +20,7 @@ pub(in crate::cli) const GIT_SYNCS: Resource =
 const GIT_REPOSITORIES: Resource =
     Resource { group: SERVERLESS, kind: "GitRepository", names: &["gitrepositories", "gitrepository", "gitrepos"] };
 
-/// All of them, in the order in which they are printed.
+/// All resources, in the order of printing.
 const ALL: [Resource; 5] = [
     GIT_REPOSITORIES,
     GIT_SYNCS,
@@ -30,7 +30,7 @@ const ALL: [Resource; 5] = [
 ];
 
 impl Resource {
-    /// The one with this name: plural, singular or short, in any case, with its group or without it.
+    /// Returns the resource with this plural, singular or short name, in any case, with or without its group.
     pub(in crate::cli) fn named(text: &str) -> Option<Self> {
         let text = text.to_lowercase();
         let is_it = |one: &Self| {
@@ -43,7 +43,7 @@ impl Resource {
     }
 }
 
-/// What other tools call the counterparts of our kinds.
+/// Names of the equivalent kinds in other tools.
 const ELSEWHERE: [(&[&str], Resource); 2] = [
     (
         &[
@@ -63,7 +63,7 @@ const ELSEWHERE: [(&[&str], Resource); 2] = [
     (&["source", "sources", "repo", "repos", "repositories"], GIT_REPOSITORIES),
 ];
 
-/// Why a word is no kind, and which one is meant.
+/// Returns why a word is not a kind, with the intended one if known.
 fn unknown(word: &str) -> String {
     let name = word.to_lowercase();
     if let Some((_, ours)) = ELSEWHERE.iter().find(|(names, _)| names.contains(&&*name)) {
@@ -73,17 +73,17 @@ fn unknown(word: &str) -> String {
     format!("{word:?} is none of {known}, all; `kubectl get` prints other kinds")
 }
 
-/// What is asked for: `gitsyncs`, `gitsyncs,functions`, `all`, or `gitsync/shop`.
+/// The requested resources: `gitsyncs`, `gitsyncs,functions`, `all`, or `gitsync/shop`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::cli) struct Asked {
     pub(in crate::cli) resources: Vec<Resource>,
-    /// The name behind a slash.
+    /// The name after a slash.
     pub(super) name: Option<String>,
-    /// Whether a kind that the cluster does not serve is left out.
+    /// Whether kinds that the cluster does not serve are skipped.
     pub(super) is_all: bool,
 }
 
-/// What the words of a command ask for.
+/// Parses the requested resources.
 pub(super) fn asked(text: &str) -> Result<Asked, String> {
     if text == "all" {
         return Ok(Asked { resources: ALL.to_vec(), name: None, is_all: true });
@@ -97,7 +97,7 @@ pub(super) fn asked(text: &str) -> Result<Asked, String> {
     Ok(Asked { resources, name: name.map(str::to_owned), is_all: false })
 }
 
-/// The words that are completed.
+/// Returns the words for completion.
 pub(in crate::cli) fn words() -> impl Iterator<Item = &'static str> {
     ALL.into_iter().map(|resource| resource.names[0]).chain(["all"])
 }

@@ -1,6 +1,6 @@
-//! `mainstay get --watch`: objects as they are, and again each one that changes.
+//! `mainstay get --watch`: prints objects, and again each one that changes.
 //!
-//! Invariant: after a lost connection, what changed meanwhile is printed, and nothing else.
+//! Invariant: after a lost connection, only objects that changed meanwhile are printed.
 
 use std::collections::BTreeMap;
 
@@ -62,7 +62,7 @@ pub(super) async fn follow(query: &Query<'_>, layout: Layout) -> Result<Exit, Er
     }
 }
 
-/// Whether it is not the state that was seen last; it is from now on.
+/// Records the state of an object. Returns whether it differs from the last one.
 fn is_another(known: &mut Versions, object: &Value) -> bool {
     let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default().to_owned();
     let version = text("resourceVersion");
@@ -73,7 +73,7 @@ fn is_another(known: &mut Versions, object: &Value) -> bool {
 struct Printer<'a> {
     query: &'a Query<'a>,
     layout: Layout,
-    /// Whether the titles are still to be printed.
+    /// Whether the titles are still to print.
     has_titles: bool,
 }
 
@@ -94,7 +94,7 @@ impl Printer<'_> {
         Ok(std::ops::ControlFlow::Continue(()))
     }
 
-    /// The rows are the API server's: one request for each object. What is gone by then is left out.
+    /// Prints rows from the API server, with one request per object. Objects deleted meanwhile are skipped.
     async fn print_rows(&mut self, objects: &[Value]) -> Result<std::ops::ControlFlow<()>, Error> {
         let mut all = Printed::default();
         for metadata in objects.iter().map(|object| &object["metadata"]) {

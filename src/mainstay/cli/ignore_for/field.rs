@@ -1,7 +1,8 @@
-//! A field as the agent names it, such as `spec.containers[name="web"].image`, becomes a JSON pointer into the manifest.
+//! Converts a field in the agent's notation, such as `spec.containers[name="web"].image`, to a JSON pointer into the
+//! manifest.
 //!
-//! An item of a list is known by its keys; in the manifest it has a position. That is its position among the items that are
-//! ours in the live object, for those are the manifest's, in its order.
+//! The notation identifies a list item by its keys, the pointer by its index in the manifest. This is its index among
+//! the live object's items that Mainstay owns, because those come from the manifest in its order.
 
 use serde_json::{Map, Value};
 
@@ -9,20 +10,20 @@ use mainstay_api::names::MANAGER;
 use mainstay_engine::managed::fields::{Fields, applied_by};
 use mainstay_object::Pointer;
 
-/// How the name of a list ends whose items have another order.
+/// Suffix of a list's name if its items have another order.
 const ORDER: &str = " (order)";
 
-/// One part of a field's name.
+/// A part of a field's name.
 #[derive(Debug, PartialEq)]
 enum Part {
     Field(String),
-    /// The item of a list with these keys.
+    /// The list item with these keys.
     Item(Map<String, Value>),
-    /// The member of a set with this value.
+    /// The set member with this value.
     Member(Value),
 }
 
-/// The pointer to a field of a live object.
+/// Returns the pointer to a field of a live object.
 ///
 /// # Errors
 /// Why there is none.
@@ -74,7 +75,7 @@ fn is(part: &Part, item: &Value) -> bool {
     }
 }
 
-/// The key under which an item is ours.
+/// Returns the key of an item in the owned fields.
 fn key_of<'f>(ours: &'f Fields, item: &Value) -> Option<&'f String> {
     ours.keys().find(|key| match key.split_once(':') {
         Some(("k", keys)) => serde_json::from_str(keys).is_ok_and(|keys| is(&Part::Item(keys), item)),
@@ -103,7 +104,7 @@ fn parts(mut field: &str) -> Option<Vec<Part>> {
     Some(parts)
 }
 
-/// What is in brackets, and what follows them.
+/// Parses the content of brackets. Returns it with the rest.
 fn in_brackets(text: &str) -> Option<(Part, &str)> {
     if let Some((value, rest)) = text.strip_prefix('=').and_then(value) {
         return Some((Part::Member(value), rest.strip_prefix(']')?));
@@ -115,7 +116,7 @@ fn in_brackets(text: &str) -> Option<(Part, &str)> {
     Some((Part::Field(name.to_owned()), rest))
 }
 
-/// Keys with their values, up to the bracket.
+/// Parses keys with their values, up to the closing bracket.
 fn keys(mut text: &str) -> Option<(Map<String, Value>, &str)> {
     let mut keys = Map::new();
     loop {
@@ -130,7 +131,7 @@ fn keys(mut text: &str) -> Option<(Map<String, Value>, &str)> {
     }
 }
 
-/// A value as JSON, and what follows it.
+/// Parses a JSON value. Returns it with the rest.
 fn value(text: &str) -> Option<(Value, &str)> {
     let mut values = serde_json::Deserializer::from_str(text).into_iter::<Value>();
     let value = values.next()?.ok()?;

@@ -1,4 +1,4 @@
-//! The flags that say how much is installed: components, rights and network policies.
+//! The flags for the scope of an installation: components, permissions and network policies.
 
 use super::kinds::Resource;
 use super::label::{RULE, is_label};
@@ -6,7 +6,7 @@ use crate::{Component, Components, agent::Profile};
 use mainstay_cluster::Scope;
 use mainstay_git::RemoteUrl;
 
-/// The `ServiceAccount` of GitSyncs where none is named.
+/// Default `ServiceAccount` of GitSyncs that name none.
 const ACCOUNT: &str = "mainstay-applies";
 
 /// How much is installed.
@@ -37,18 +37,18 @@ pub(super) struct Choice {
     pub(super) egress_policy: bool,
 }
 
-/// The rights of `--profile restricted`.
+/// The permissions of `--profile restricted`.
 #[derive(Debug)]
 pub(super) struct Restricted {
     /// Kinds that may be applied.
     pub(super) kinds: Vec<Resource>,
-    /// Namespaces in which they may; none: in all.
+    /// Namespaces in which they may be applied; empty means all.
     pub(super) namespaces: Vec<String>,
-    /// The `ServiceAccount` that may, in the agent's namespace.
+    /// The `ServiceAccount` with these permissions, in the agent's namespace.
     pub(super) account: String,
 }
 
-/// The flags about what Functions need.
+/// Whether flags for Functions are used.
 pub(super) struct OfFunctions {
     pub(super) has_registry: bool,
     pub(super) has_base_images: bool,
@@ -57,7 +57,7 @@ pub(super) struct OfFunctions {
 }
 
 impl Choice {
-    /// The chosen components; `None`: those of a usual installation, and whatever is added to it.
+    /// Returns the chosen components; `None`: the default ones, and any that the user adds separately.
     pub(super) fn components(
         &self,
         named: &[Component],
@@ -105,7 +105,8 @@ impl Choice {
         Some(components)
     }
 
-    /// The rights of `--profile restricted`, if it is that. `home` is the agent's namespace, and `target` that of objects without one.
+    /// Returns the permissions of `--profile restricted`, if chosen. `home` is the agent's namespace, and `target`
+    /// that of objects without a namespace.
     pub(super) fn restricted(&self, home: &str, target: &str, problems: &mut Vec<String>) -> Option<Restricted> {
         if self.profile == Profile::Full {
             let flags = [
@@ -157,12 +158,12 @@ impl Choice {
         Some(Restricted { kinds, namespaces: self.namespaces.clone(), account: account.to_owned() })
     }
 
-    /// The names of the components that flags name.
+    /// Returns the names of the components in the flags.
     pub(super) fn component_names(&self) -> Vec<String> {
         self.components.iter().map(|component| component.name().to_owned()).collect()
     }
 
-    /// What `mainstay agent` is told of it.
+    /// Returns the corresponding arguments of `mainstay agent`.
     pub(super) fn agent_arguments(named: &[Component], restricted: Option<&Restricted>) -> Vec<String> {
         let mut arguments = Vec::new();
         if restricted.is_some() && named.is_empty() {
@@ -181,7 +182,7 @@ impl Choice {
     }
 }
 
-/// The port of a repository, for the egress policy.
+/// Returns the port of a repository, for the egress policy.
 pub(super) fn port(url: &RemoteUrl) -> u16 {
     let usual = match url.scheme() {
         "ssh" => 22,
@@ -193,7 +194,7 @@ pub(super) fn port(url: &RemoteUrl) -> u16 {
 }
 
 impl Restricted {
-    /// What an administrator should know.
+    /// Returns notes for the administrator.
     pub(super) fn notes(&self) -> Vec<String> {
         let mut notes = Vec::new();
         if self.namespaces.is_empty() && self.kinds.iter().any(|kind| kind.scope == Scope::Namespaced) {

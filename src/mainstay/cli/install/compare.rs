@@ -1,11 +1,12 @@
-//! What an installation in the cluster has, and this one does not name: `install` remembers nothing, so it says what goes.
+//! Finds settings of an existing installation that the new one omits, since `install` stores nothing, and reports
+//! their removal.
 //!
-//! Like `helm upgrade` with files and `flux install`, the command is declarative: flags and values decide, and what they do not name
-//! has its default. What somebody else has added, `kubectl apply` leaves where neither command names it.
+//! Like `helm upgrade` with files and `flux install`, the command is declarative: flags and values decide, and all
+//! others have their defaults. `kubectl apply` keeps settings of other clients that neither command names.
 //!
 //! Invariant: no value of an environment variable is printed.
 //!
-//! Deliberately absent: reading the cluster.
+//! Not here: reading the cluster.
 
 use std::collections::BTreeSet;
 
@@ -13,9 +14,9 @@ use serde_json::{Map, Value};
 
 use super::values::Given;
 
-/// What `kubectl apply` remembers of its last document.
+/// The annotation in which `kubectl apply` keeps its last document.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
-/// Fields of a pod that the API server completes, or that `manifests/` decide.
+/// Fields of a pod that the API server completes, or that `manifests/` determine.
 const NOT_CHOSEN: [&str; 15] = [
     "affinity",
     "automountServiceAccountToken",
@@ -34,31 +35,31 @@ const NOT_CHOSEN: [&str; 15] = [
     "tolerations",
 ];
 
-/// Something that was chosen for a Deployment.
+/// A chosen setting of a Deployment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Choice {
-    /// What it is, as in a message.
+    /// Its name in messages.
     what: String,
-    /// The flag that makes it, if there is one.
+    /// The flag for it, if any.
     keep: Option<String>,
-    /// The value of it; empty for one of a list.
+    /// The path of its value; empty for an item of a list.
     path: Vec<String>,
-    /// Whether an apply replaces what others have written there.
+    /// Whether an apply replaces another client's value there.
     overwrites: Overwrites,
-    /// The map or list that it is in, if that may go as a whole.
+    /// Its parent map or list, if that may be removed as a whole.
     within: Option<String>,
-    /// The flag of an argument that is given once: another version may give it another value.
+    /// The flag of an argument that is given only once. Another version may set a different value.
     once: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Overwrites {
     Always,
-    /// Only what was applied before goes.
+    /// Only previously applied values are removed.
     OwnOnly,
 }
 
-/// What of a live Deployment goes, or stays by chance.
+/// Returns notes about settings of a live Deployment that are removed, or kept only by chance.
 pub(super) fn notes(live: &Value, new: &Value, given: &Given) -> Vec<String> {
     let name = |object: &Value, field: &str| object["metadata"][field].as_str().unwrap_or_default().to_owned();
     let object = format!("Deployment {}/{}", name(new, "namespace"), name(new, "name"));
@@ -94,14 +95,14 @@ pub(super) fn notes(live: &Value, new: &Value, given: &Given) -> Vec<String> {
     notes
 }
 
-/// Whether an apply removes a map or a list with all that others have added: one that was applied before and is not now, or a list
-/// that has no keys.
+/// Returns whether an apply removes a map or list with all entries of other clients: it was applied before and is not
+/// now, or the list has no keys.
 fn goes_whole(within: &str, last: Option<&Value>, new: &Value) -> bool {
     let has = |object: &Value| object.pointer(within).is_some_and(|field| !field.is_null());
     last.is_some_and(has) && !has(new) || within.ends_with("/tolerations") && has(new)
 }
 
-/// Everything in a Deployment that a flag, a value or a patch may have chosen.
+/// Returns all settings of a Deployment that a flag, a value or a patch may have chosen.
 fn choices(deployment: &Value) -> Vec<Choice> {
     let mut all = Vec::new();
     let template = &deployment["spec"]["template"];
@@ -118,7 +119,7 @@ fn choices(deployment: &Value) -> Vec<Choice> {
         [("labels", "--pod-label", "podLabels"), ("annotations", "--pod-annotation", "podAnnotations")]
     {
         for (key, text) in texts(&template["metadata"][field]) {
-            // Written by the agent and by `kubectl rollout restart`.
+            // The agent and `kubectl rollout restart` write these.
             if !key.starts_with("mainstay.dev/") && key != "kubectl.kubernetes.io/restartedAt" {
                 let singular = field.trim_end_matches('s');
                 let (what, keep) = (format!("the {singular} {key}={text} of pods"), format!("{flag} {key}={text}"));
@@ -167,7 +168,7 @@ fn choices(deployment: &Value) -> Vec<Choice> {
 }
 
 impl Choice {
-    /// In a map or a list of the pod's template.
+    /// Sets the parent map or list in the pod's template.
     fn within(mut self, field: &str) -> Self {
         self.within = Some(format!("/spec/template/{field}"));
         self
@@ -232,14 +233,14 @@ fn without_flag(what: String) -> Choice {
     Choice { what, keep: None, path: Vec::new(), overwrites: Overwrites::OwnOnly, within: None, once: None }
 }
 
-/// The pull policy that Kubernetes sets for an image.
+/// Returns Kubernetes' default pull policy for an image.
 fn usual_policy(image: &str) -> &'static str {
     let last = image.rsplit('/').next().unwrap_or_default();
     let is_moving = !image.contains('@') && (!last.contains(':') || last.ends_with(":latest"));
     if is_moving { "Always" } else { "IfNotPresent" }
 }
 
-/// A toleration as a taint.
+/// Formats a toleration like a taint.
 fn taint(toleration: &Value) -> String {
     let text = |field: &str| toleration[field].as_str().unwrap_or_default();
     let key = if text("key").is_empty() { "*" } else { text("key") };
@@ -278,7 +279,7 @@ mod tests {
         object
     }
 
-    /// The notes about a live Deployment, without their beginning.
+    /// Returns the notes about a live Deployment, without their beginning.
     fn notes_of(live: &Value, flags: &Arguments) -> Vec<String> {
         let new = deployment(|_| {});
         let notes = notes(live, &new, &of_flags(flags).unwrap());
@@ -336,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn an_argument_to_which_this_version_gives_another_value_is_nobodys_choice() {
+    fn a_default_that_this_version_changes_is_no_choice_of_a_user() {
         let with =
             |argument: &'static str| deployment(|one| pod(one)["containers"][0]["args"] = json!(["agent", argument]));
         let given = of_flags(&Arguments::default()).unwrap();
@@ -346,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn what_this_command_names_otherwise_is_changed_without_a_word() {
+    fn values_set_by_flags_change_without_a_note() {
         let mut flags = Arguments::default();
         flags.pods.replicas = Some(3);
         flags.pods.node_selector = vec![("k8s.io/pool".into(), "blue".into())];
@@ -358,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn what_somebody_else_has_added_stays_where_an_apply_leaves_it() {
+    fn additions_of_others_stay_where_an_apply_leaves_them() {
         let last = deployment(|last| pod(last)["priorityClassName"] = json!("high"));
         let live = deployment(|live| {
             live["metadata"]["annotations"] = json!({LAST_APPLIED: last.to_string()});
@@ -376,7 +377,7 @@ mod tests {
                 format!("the priority class high{GOES}--priority-class high to keep it"),
             ]
         );
-        // What goes as a whole takes with it what others have added.
+        // Entries of other clients are removed with the whole map.
         let last = deployment(|last| pod(last)["nodeSelector"] = json!({"zone": "a"}));
         let live = deployment(|live| {
             live["metadata"]["annotations"] = json!({LAST_APPLIED: last.to_string()});

@@ -1,4 +1,4 @@
-//! The kinds of `--kinds`, as resources of RBAC. `install` asks no cluster, so it knows the kinds of Kubernetes itself.
+//! The kinds of `--kinds` as RBAC resources. `install` contacts no cluster, so Kubernetes' kinds are listed here.
 
 use std::collections::BTreeMap;
 use std::str::FromStr;
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use mainstay_cluster::Scope;
 use mainstay_object::syntax;
 
-/// A resource that a repository may hold.
+/// A resource that a repository may contain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Resource {
     group: String,
@@ -16,7 +16,7 @@ pub(super) struct Resource {
     pub(super) scope: Scope,
 }
 
-/// Kinds of Kubernetes that repositories hold: group, kind and plural.
+/// Kubernetes' kinds for repositories: group, kind and plural.
 const NAMESPACED: [(&str, &str, &str); 27] = [
     ("", "ConfigMap", "configmaps"),
     ("", "Endpoints", "endpoints"),
@@ -75,7 +75,7 @@ impl FromStr for Resource {
         if let Some(found) = found {
             return Ok(found);
         }
-        // The groups of custom kinds are domains.
+        // Groups of custom kinds are domains.
         if group.contains('.') && syntax::subdomain(group).is_none() && is_plural(name) {
             return Ok(Self { group: group.to_owned(), plural: name.to_owned(), scope: Scope::Namespaced });
         }
@@ -90,13 +90,13 @@ fn is_plural(name: &str) -> bool {
 }
 
 impl Resource {
-    /// Whether these are Secrets, which whoever lists them reads.
+    /// Returns whether these are Secrets. A user who may list them can read them.
     pub(super) fn is_secret(&self) -> bool {
         self.group.is_empty() && self.plural == "secrets"
     }
 }
 
-/// The rules with these verbs, one for each group.
+/// Returns RBAC rules with these verbs, one per group.
 pub(super) fn rules<'a>(resources: impl IntoIterator<Item = &'a Resource>, verbs: &[&str]) -> Vec<Value> {
     let mut groups: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for resource in resources {

@@ -1,10 +1,10 @@
-//! The names that flags give to objects.
+//! Object names from flags.
 
-/// What is said of a name that is none.
+/// The rule for a name, in messages.
 pub(super) const RULE: &str =
     "it has up to 63 lower-case letters, digits and dashes, and begins and ends with a letter or digit";
 
-/// Whether it is a DNS label, and so a valid name of a namespace and of any object.
+/// Returns whether a name is a DNS label, which is valid for a namespace and any other object.
 pub(super) fn is_label(name: &str) -> bool {
     let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
     (1..=63).contains(&name.len())

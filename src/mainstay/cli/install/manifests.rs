@@ -1,4 +1,4 @@
-//! The files of `manifests/`, in the namespace and with the image of an [`Installation`].
+//! Reads the files of `manifests/` with the namespace and the image of an [`Installation`].
 
 use serde::Deserialize as _;
 use serde_json::Value;
@@ -8,14 +8,14 @@ use crate::cli::{Error, connection::DEFAULT_NAMESPACE};
 
 pub(super) const RBAC: &str = include_str!("../../../../manifests/rbac.yaml");
 pub(super) const WEBHOOKS: &str = include_str!("../../../../manifests/webhooks.yaml");
-/// The namespace of `manifests/`.
+/// The namespace in `manifests/`.
 pub(super) const MANIFEST_NAMESPACE: &str = DEFAULT_NAMESPACE;
 
 pub(super) fn value(what: &str, object: &impl serde::Serialize) -> Result<Value, Error> {
     serde_json::to_value(object).map_err(|cause| Error::Understand { what: what.to_owned(), cause })
 }
 
-/// The documents of a manifest, in the installation's namespace and with its image.
+/// Returns the documents of a manifest, with the namespace and the image of the installation.
 pub(super) fn manifest(text: &str, installation: &Installation) -> Result<Vec<Value>, Error> {
     let mut objects = Vec::new();
     for document in serde_yaml::Deserializer::from_str(text) {
@@ -26,7 +26,7 @@ pub(super) fn manifest(text: &str, installation: &Installation) -> Result<Vec<Va
     Ok(objects)
 }
 
-/// Replaces the namespace and the image of `manifests/`, wherever they occur.
+/// Replaces the namespace and the image of `manifests/` in all values.
 pub(super) fn substitute(value: &mut Value, installation: &Installation) {
     match value {
         Value::String(text) if *text == MANIFEST_NAMESPACE => text.clone_from(&installation.namespace),

@@ -1,11 +1,13 @@
-//! `mainstay install`: everything that a cluster needs to follow a repository, as one YAML stream for `kubectl apply -f -`.
+//! `mainstay install`: prints all objects for following a repository, as one YAML stream for `kubectl apply -f -`.
 //!
-//! Invariant: the same flags and files print the same bytes, whatever is in a cluster; it contacts no Git server.
-//! Invariant: no private key, password or token is printed: the agent makes the key, and credentials stay in Secrets.
+//! Invariant: the same flags and files print the same bytes, for any cluster. No Git server is contacted.
+//! Invariant: no private key, password or token is printed: the agent creates the key, and credentials stay in
+//! Secrets.
 //!
-//! It writes nothing to a cluster. Where one can be reached, it reads the Deployments of an earlier installation, to say what goes.
+//! The command writes nothing to a cluster. If it can reach one, it reads the Deployments of an earlier installation
+//! and reports settings that will be removed.
 //!
-//! Deliberately absent: what the agent does with these objects (`agent::bootstrap`, `agent::ssh_keys`).
+//! Not here: the agent's use of these objects (`agent::bootstrap`, `agent::ssh_keys`).
 
 mod agent;
 mod arguments;
@@ -43,11 +45,11 @@ pub(super) use arguments::Arguments;
 
 use values::{File, Given};
 
-/// Maximum size of a file with host keys.
+/// Maximum size of a file with host keys, in bytes.
 const MAX_KNOWN_HOSTS: u64 = 256 << 10;
-/// Maximum size of a file with values, which may hold host keys.
+/// Maximum size of a values file, in bytes. It may contain host keys.
 const MAX_VALUES: u64 = 1 << 20;
-/// How long the cluster may take to say what it has.
+/// Maximum time to read from the cluster.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 pub(super) async fn run(arguments: Arguments) -> Result<Exit, Error> {
@@ -59,7 +61,7 @@ pub(super) async fn run(arguments: Arguments) -> Result<Exit, Error> {
     let (installation, notes) = request::resolve(&arguments, &given).map_err(refused)?;
     let objects = objects::all(&installation)?;
     let stream = objects::stream(&objects)?;
-    // Before the stream is printed, which `kubectl apply` may be waiting for.
+    // Notes come before the stream, which `kubectl apply` may be waiting for.
     let dropped = dropped(&arguments, &objects, &given).await;
     output::print(&stream)?;
     let warnings = request::image_warning(&installation).into_iter().chain(dropped);
@@ -72,7 +74,7 @@ pub(super) async fn run(arguments: Arguments) -> Result<Exit, Error> {
     Ok(Exit::Fine)
 }
 
-/// What goes of an installation that is in the cluster. A cluster that nothing names is not looked for.
+/// Returns the removed settings of an existing installation. A cluster is contacted only if it is configured.
 async fn dropped(arguments: &Arguments, objects: &[Value], given: &Given) -> Vec<String> {
     let compared = async {
         let cluster = arguments.cluster.connect().await?;
@@ -116,7 +118,7 @@ fn read_known_hosts(path: &Path) -> Result<String, Error> {
     fs::read_to_string(path).map_err(failed)
 }
 
-/// A file of values; `-` is standard input.
+/// Reads a values file; `-` is standard input.
 fn read_values(path: &Path) -> Result<File, Error> {
     let is_stdin = path == Path::new("-");
     let name = if is_stdin { "standard input".to_owned() } else { path.display().to_string() };

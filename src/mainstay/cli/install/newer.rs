@@ -1,4 +1,5 @@
-//! Functions in `v1alpha2`: what the component `manifests/v1alpha2` makes of their definition, and the rights that this takes.
+//! Functions in `v1alpha2`: the changes of the component `manifests/v1alpha2` to their definition, and its
+//! permissions.
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -6,7 +7,7 @@ use serde_json::Value;
 use crate::cli::Error;
 use mainstay_api::names;
 
-/// Who may write whom API servers trust about conversions.
+/// The permissions for writing the CA bundle of the conversion webhook.
 pub(super) const RBAC: &str = include_str!("../../../../manifests/v1alpha2/rbac.yaml");
 const COMPONENT: &str = include_str!("../../../../manifests/v1alpha2/kustomization.yaml");
 
@@ -20,7 +21,7 @@ struct Patch {
     patch: String,
 }
 
-/// The definition as the component has it; others stay as they are.
+/// Applies the component's patches to the definition of Function. Others are unchanged.
 pub(super) fn serve(definition: &mut Value) -> Result<(), Error> {
     if definition["metadata"]["name"] != names::FUNCTION_DEFINITION {
         return Ok(());

@@ -1,4 +1,4 @@
-//! The objects of an [`Installation`], in the order in which they are applied. Roles and the Deployment are those of `manifests/`.
+//! The objects of an [`Installation`], in the order of applying. Roles and the Deployment are those of `manifests/`.
 
 use serde_json::{Value, json};
 
@@ -18,14 +18,14 @@ const NETWORK_POLICY: &str = include_str!("../../../../manifests/network-policy.
 const EGRESS_POLICY: &str = include_str!("../../../../manifests/egress/network-policy.yaml");
 const DISRUPTION_BUDGET: &str = include_str!("../../../../manifests/disruption-budget.yaml");
 const REGISTRY: &str = include_str!("../../../../manifests/registry/registry.yaml");
-/// The environment of the agent in its Deployment.
+/// The agent's environment in its Deployment.
 const VARIABLES: &str = "/spec/template/spec/containers/0/env";
-/// The arguments of the agent there.
+/// The agent's arguments in its Deployment.
 const ARGUMENTS: &str = "/spec/template/spec/containers/0/args";
-/// Label on everything that is installed.
+/// Label on all installed objects.
 const LABEL: (&str, &str) = (names::INSTALLED, names::INSTALLED_AS);
 
-/// All objects.
+/// Returns all objects.
 pub(super) fn all(installation: &Installation) -> Result<Vec<Value>, Error> {
     let mut objects = manifest(NAMESPACE, installation)?;
     if installation.with_definitions {
@@ -50,7 +50,7 @@ pub(super) fn all(installation: &Installation) -> Result<Vec<Value>, Error> {
     objects.extend(egress(installation)?);
     objects.extend(manifest(DISRUPTION_BUDGET, installation)?);
     if installation.registry == Registry::Internal {
-        // Builds call it by its name, which has the namespace in it.
+        // Builds use the registry's host name, which contains the namespace.
         let here = format!(".{}.svc.", installation.namespace);
         let mut registry = manifest(&REGISTRY.replace(&format!(".{MANIFEST_NAMESPACE}.svc."), &here), installation)?;
         for object in &mut registry {
@@ -66,11 +66,11 @@ pub(super) fn all(installation: &Installation) -> Result<Vec<Value>, Error> {
     Ok(objects)
 }
 
-/// The agent's account and its rights.
+/// Returns the agent's ServiceAccount and permissions.
 fn rights(installation: &Installation) -> Result<Vec<Value>, Error> {
     let mut objects = manifest(RBAC, installation)?;
     let Some(restricted) = &installation.restricted else { return Ok(objects) };
-    // Its account, what it does in its own namespace, and who sees what it does.
+    // Keeps its account, its permissions in its own namespace, and the view role for users.
     let stays = ["ServiceAccount", "Role", "RoleBinding"];
     objects.retain(|object| {
         stays.iter().any(|kind| object["kind"] == *kind)
@@ -80,7 +80,7 @@ fn rights(installation: &Installation) -> Result<Vec<Value>, Error> {
     Ok(objects)
 }
 
-/// The policy of `--egress-policy`, with the port of the repository.
+/// Returns the policy of `--egress-policy`, with the port of the repository.
 fn egress(installation: &Installation) -> Result<Vec<Value>, Error> {
     let Some(port) = installation.egress_port else { return Ok(Vec::new()) };
     let mut objects = manifest(EGRESS_POLICY, installation)?;
@@ -93,7 +93,7 @@ fn egress(installation: &Installation) -> Result<Vec<Value>, Error> {
     Ok(objects)
 }
 
-/// Lets only pods and nodes of these networks connect, by a NetworkPolicy.
+/// Restricts connections to pods, and to nodes in these networks, by a NetworkPolicy.
 fn confine_clients(object: &mut Value, networks: &[String]) {
     if let (Some(rule), false) = (object.pointer_mut("/spec/ingress/0"), networks.is_empty()) {
         let blocks = networks.iter().map(|network| json!({"ipBlock": {"cidr": network}}));
@@ -101,7 +101,7 @@ fn confine_clients(object: &mut Value, networks: &[String]) {
     }
 }
 
-/// The Deployment of the agent with its Service.
+/// Returns the agent's Deployment with its Service.
 fn deployment(installation: &Installation) -> Result<Vec<Value>, Error> {
     let mut objects = manifest(agent::MANIFEST, installation)?;
     for variables in objects.iter_mut().filter_map(|object| object.pointer_mut(VARIABLES)?.as_array_mut()) {
@@ -121,17 +121,17 @@ fn config_map(installation: &Installation, name: &str, key: &str, text: String) 
     json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata(installation, name), "data": {key: text}})
 }
 
-/// The Secret that the agent puts a new key into. It has no data here, so applying it again keeps the key.
+/// Returns the Secret for a new key. It has no data here, so applying it again keeps the key.
 fn secret(installation: &Installation) -> Option<Value> {
     let Access::NewKey(name) = &installation.access else { return None };
     let mut metadata = metadata(installation, name);
     metadata["labels"][names::GENERATE] = json!(names::SSH_KEY);
-    // Even if the repository contains a Secret with this name, the agent must not overwrite the key.
+    // If the repository contains a Secret with this name, it must not overwrite the key.
     metadata["annotations"] = json!({names::RECONCILE: names::DISABLED});
     Some(json!({"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "type": "Opaque"}))
 }
 
-/// The GitRepository and its GitSyncs, which the agent creates.
+/// Returns the GitRepository and its GitSyncs, which the agent creates.
 fn followed(installation: &Installation) -> Result<Vec<Value>, Error> {
     let auth = match &installation.access {
         Access::Anonymous => None,
@@ -149,7 +149,7 @@ fn followed(installation: &Installation) -> Result<Vec<Value>, Error> {
         })
     };
     let mut objects = vec![object("serverless.kyma-project.io/v1alpha1", "GitRepository", &installation.name, spec)];
-    // The types must accept what is written here.
+    // The types must accept these objects.
     serde_json::from_value::<GitRepository>(objects[0].clone())
         .map_err(|cause| Error::Understand { what: "GitRepository".into(), cause })?;
     for (name, directory) in &installation.syncs {
@@ -171,7 +171,7 @@ fn followed(installation: &Installation) -> Result<Vec<Value>, Error> {
     Ok(objects)
 }
 
-/// The objects as one YAML stream.
+/// Returns the objects as one YAML stream.
 pub(super) fn stream(objects: &[Value]) -> Result<String, Error> {
     let mut text = String::new();
     for object in objects {

@@ -1,4 +1,4 @@
-//! The manifests of components that only some installations have, and what is left in a cluster that had them.
+//! Manifests of optional components, and the remains of components in a cluster that had them.
 
 use serde_json::Value;
 
@@ -17,14 +17,14 @@ const EVENTING: [&str; 5] = [
 const EXPOSURE: [&str; 2] =
     [include_str!("../../../../manifests/exposure/crd.yaml"), include_str!("../../../../manifests/exposure/rbac.yaml")];
 const DEFINITION: &str = "CustomResourceDefinition";
-/// Where images are replaced by the installation's.
+/// Kyma's namespace for eventing.
 const NAMESPACE_OF_EVENTING: &str = "kyma-system";
 
-/// The objects of the chosen components that have manifests of their own.
+/// Returns the objects of chosen components with separate manifests.
 pub(super) fn chosen(installation: &Installation) -> Result<Vec<Value>, Error> {
     let mut objects = Vec::new();
     for (component, texts) in [(Component::Exposure, &EXPOSURE[..]), (Component::Eventing, &EVENTING[..])] {
-        // By default they are left to who adds them to an installation.
+        // By default, users add them separately.
         if installation.chosen.as_ref().is_none_or(|chosen| !chosen.has(component)) {
             continue;
         }
@@ -40,7 +40,7 @@ pub(super) fn chosen(installation: &Installation) -> Result<Vec<Value>, Error> {
     Ok(objects)
 }
 
-/// Removes from an object what belongs to components that are left out; false if that is all of it.
+/// Removes the parts of components that are left out; returns false if no part remains.
 pub(super) fn keep_chosen(object: &mut Value, installation: &Installation) -> bool {
     if installation.has(Component::Functions) {
         return true;
@@ -56,14 +56,14 @@ pub(super) fn keep_chosen(object: &mut Value, installation: &Installation) -> bo
     metadata["labels"][COMPONENT] != Component::Functions.name() && metadata["name"] != FUNCTION_DEFINITION
 }
 
-/// Whether a webhook is asked about Functions.
+/// Returns whether a webhook is for Functions.
 fn is_of_functions(webhook: &Value) -> bool {
     let rules = webhook["rules"].as_array().into_iter().flatten();
     let mut resources = rules.filter_map(|rule| rule["resources"].as_array()).flatten();
     resources.any(|resource| resource == "functions" || resource == "secrets")
 }
 
-/// What is said of rights and components that are left out: `kubectl apply` removes nothing.
+/// Returns notes about permissions and components that are left out, since `kubectl apply` removes nothing.
 pub(super) fn notes(installation: &Installation) -> Result<Vec<String>, Error> {
     let mut notes = Vec::new();
     if installation.restricted.is_some() {
@@ -97,7 +97,8 @@ fn left_out(installation: &Installation) -> Result<Option<String>, Error> {
     )))
 }
 
-/// The cluster-wide rights and webhooks of a component, as `kubectl delete` takes them. Its data and definitions are not among them.
+/// Returns a component's cluster-wide permissions and webhooks, as arguments of `kubectl delete`. Its data and
+/// definitions are not included.
 fn rights_of(component: Component, installation: &Installation) -> Result<Vec<String>, Error> {
     let texts: Vec<&str> = match component {
         Component::Sync => Vec::new(),
@@ -120,7 +121,7 @@ fn rights_of(component: Component, installation: &Installation) -> Result<Vec<St
     Ok(names)
 }
 
-/// The definitions of the types of `mainstay_api`.
+/// Returns the definitions of the types in `mainstay_api`.
 pub(super) fn definitions(installation: &Installation) -> Result<Vec<Value>, Error> {
     let all = mainstay_api::definitions();
     let mut definitions = all.iter().map(|one| value(DEFINITION, one)).collect::<Result<Vec<_>, _>>()?;

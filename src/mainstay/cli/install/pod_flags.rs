@@ -1,4 +1,4 @@
-//! The flags about pods.
+//! The flags for pods.
 
 use serde_json::{Value, json};
 
@@ -54,7 +54,7 @@ fn pair(text: &str) -> Result<(String, String), String> {
     if name.is_empty() { Err("write NAME=VALUE".to_owned()) } else { Ok((name.to_owned(), value.to_owned())) }
 }
 
-/// A toleration of a taint: `KEY=VALUE:EFFECT`, `KEY:EFFECT`, `KEY=VALUE` or `KEY`; `*` is any key.
+/// Parses a toleration of a taint: `KEY=VALUE:EFFECT`, `KEY:EFFECT`, `KEY=VALUE` or `KEY`; `*` is any key.
 fn toleration(text: &str) -> Result<Value, String> {
     let (taint, effect) = match text.rsplit_once(':') {
         Some((taint, effect)) => (taint, Some(effect)),

@@ -1,15 +1,15 @@
-//! How the choices come into the Deployments.
+//! Applies the pod settings to the Deployments.
 
 use serde_json::{Value, json};
 
 use super::values::Values;
 
-/// The Deployment that some choices are about alone.
+/// The agent's Deployment. Some settings apply only to it.
 const AGENT: &str = "mainstay";
-/// Where pods are in a Deployment.
+/// The pod's spec in a Deployment.
 const POD: &str = "/spec/template/spec";
 
-/// Puts the choices into a Deployment of the installation.
+/// Applies the settings to a Deployment of the installation.
 pub(super) fn choose(deployment: &mut Value, values: &Values) {
     let is_agent = deployment["metadata"]["name"] == AGENT;
     if is_agent {
@@ -52,7 +52,7 @@ fn named(secret: &str) -> Value {
     if secret.is_empty() { Value::Null } else { json!([{"name": secret}]) }
 }
 
-/// Whether a choice was not made.
+/// Returns whether a setting is unset.
 fn is_empty(value: &Value) -> bool {
     match value {
         Value::Null => true,

@@ -1,5 +1,4 @@
-//! The registry for the images of Functions: the one that the installation brings, or another, with the commands that store
-//! its login.
+//! The registry for Functions' images: in-cluster, or an existing one, with the commands for storing its login.
 
 use std::str::FromStr;
 
@@ -9,12 +8,12 @@ use mainstay_function::registry::Address;
 /// The value of `--registry`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) enum Registry {
-    /// One in the cluster, which the installation brings.
+    /// An in-cluster one, which the installation contains.
     #[default]
     Internal,
-    /// None, or one that is known already.
+    /// None, or one that is already configured.
     None,
-    /// This one, which is there already.
+    /// This existing one.
     Existing(Address),
 }
 
@@ -36,8 +35,8 @@ impl FromStr for Registry {
     }
 }
 
-/// What the login of a registry is: the end of its host, the address that the login is for if it is not the host, the user name,
-/// and what the password is.
+/// Logins of known registries: a suffix of the host, the address of the login if it differs from the host, the user
+/// name, and the kind of password.
 const LOGINS: [(&str, Option<&str>, &str, &str); 6] = [
     ("docker.io", Some("https://index.docker.io/v1/"), "ACCOUNT", "an access token that may write"),
     ("ghcr.io", None, "ACCOUNT", "a personal access token with write:packages"),
@@ -54,7 +53,7 @@ const LOGINS: [(&str, Option<&str>, &str, &str); 6] = [
 const OTHER: (Option<&str>, &str, &str) = (None, "USERNAME", "such as that of a robot account");
 
 impl Registry {
-    /// What is to be done for it.
+    /// Returns the instructions for an existing registry.
     pub(super) fn note(&self, namespace: &str) -> Option<String> {
         let Self::Existing(address) = self else { return None };
         let address = address.to_string();

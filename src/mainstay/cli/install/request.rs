@@ -1,4 +1,4 @@
-//! The flags and values of `install` become an [`Installation`], or the list of all problems with them.
+//! Resolves the flags and values of `install` into an [`Installation`], or the list of all problems.
 
 use super::agent;
 use super::arguments::Arguments;
@@ -11,35 +11,35 @@ use mainstay_api::{Span, names};
 use mainstay_git::{BaseDir, Reference, RemoteUrl};
 use mainstay_gitsync::receiver::BaseUrl;
 
-/// The image that the Deployment of `manifests/` names.
+/// The image in the Deployment of `manifests/`.
 pub(super) const IMAGE: &str = concat!("mainstay:", env!("CARGO_PKG_VERSION"));
 
-/// What to install.
+/// A resolved installation.
 #[derive(Debug)]
 pub(super) struct Installation {
     /// Namespace of the agent.
     pub(super) namespace: String,
     /// Name of the GitRepository.
     pub(super) name: String,
-    /// Address of the repository, as it was given.
+    /// Address of the repository, as given.
     pub(super) url: String,
-    /// How the repository is authenticated.
+    /// Authentication of the repository.
     pub(super) access: Access,
     /// The directories to follow, each with the name of its GitSync.
     pub(super) syncs: Vec<(String, BaseDir)>,
     /// The branch.
     pub(super) branch: String,
-    /// Namespace for objects that name none.
+    /// Namespace for objects without one.
     pub(super) target_namespace: String,
-    /// How often the repository is asked, if given.
+    /// Poll interval, if given.
     pub(super) interval: Option<Span>,
     /// Image of the agent.
     pub(super) image: String,
-    /// Address under which Receivers are reached, if it is known.
+    /// Address of Receivers, if known.
     pub(super) receiver_url: Option<BaseUrl>,
     /// The registry for the images of Functions.
     pub(super) registry: Registry,
-    /// Host keys besides those that are published.
+    /// Host keys besides the published ones.
     pub(super) known_hosts: Option<String>,
     /// Whether the definitions are included.
     pub(super) with_definitions: bool,
@@ -47,24 +47,24 @@ pub(super) struct Installation {
     pub(super) v1alpha2: bool,
     /// The components, if they were chosen.
     pub(super) chosen: Option<Components>,
-    /// Rights of `--profile restricted`, if it is that.
+    /// The permissions of `--profile restricted`, if chosen.
     pub(super) restricted: Option<Restricted>,
-    /// Port of the repository that the egress policy allows, if there is to be one.
+    /// Port of the repository for the egress policy, if requested.
     pub(super) egress_port: Option<u16>,
-    /// What the agent is told of these choices.
+    /// The agent's arguments for these choices.
     pub(super) agent_arguments: Vec<String>,
-    /// The choices that are put into the Deployments.
+    /// The settings for the Deployments.
     pub(super) values: Values,
 }
 
 impl Installation {
-    /// Whether a component is installed, or may be added.
+    /// Returns whether a component is installed, or may be added.
     pub(super) fn has(&self, component: Component) -> bool {
         self.chosen.as_ref().is_none_or(|chosen| chosen.has(component))
     }
 }
 
-/// How the repository is authenticated.
+/// Authentication of a repository.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Access {
     /// Without credentials.
@@ -73,17 +73,17 @@ pub(super) enum Access {
     Basic(String),
     /// With the SSH key of this Secret, which the user provides.
     Key(String),
-    /// With an SSH key that the agent makes and keeps in this Secret.
+    /// With an SSH key that the agent creates and stores in this Secret.
     NewKey(String),
 }
 
-/// Validates flags and values; returns the installation and notes for the user.
+/// Validates flags and values. Returns the installation, and notes for the user.
 pub(super) fn resolve(arguments: &Arguments, given: &Given) -> Result<(Installation, Vec<String>), Vec<String>> {
     let resolved = resolve_values(arguments, given);
     resolved.map_err(|problems| problems.iter().map(|problem| given.located(problem)).collect())
 }
 
-/// The same; each problem begins with its flag.
+/// Validates flags and values. Each problem begins with its flag.
 fn resolve_values(arguments: &Arguments, given: &Given) -> Result<(Installation, Vec<String>), Vec<String>> {
     let values = &given.values;
     let git = &values.git;
@@ -248,7 +248,7 @@ fn resolve_values(arguments: &Arguments, given: &Given) -> Result<(Installation,
     Ok((installation, notes))
 }
 
-/// The warning about the default image if it is used and names no registry.
+/// Returns the warning about the default image if it is used and has no registry.
 pub(super) fn image_warning(installation: &Installation) -> Option<String> {
     (installation.image == IMAGE && !IMAGE.contains('/')).then(|| {
         format!(
@@ -258,7 +258,7 @@ pub(super) fn image_warning(installation: &Installation) -> Option<String> {
     })
 }
 
-/// How the CA bundle comes to where base images are fetched.
+/// Returns the instructions for storing the CA bundle of base images.
 fn ca_note(base_ca: &str, namespace: &str) -> Option<String> {
     let (secret, key) = base_ca.split_once('/').unwrap_or((base_ca, "ca.crt"));
     (!secret.is_empty()).then(|| {
@@ -272,7 +272,7 @@ fn ca_note(base_ca: &str, namespace: &str) -> Option<String> {
     })
 }
 
-/// How the Secret comes to where the image is pulled.
+/// Returns the instructions for storing the Secret that pulls the image.
 fn pull_note(secret: &str, namespace: &str) -> String {
     format!(
         "store the login for the agent's image; its label has it copied to the namespaces of Functions, whose builds run that \
@@ -305,14 +305,14 @@ fn address(text: &str) -> Result<RemoteUrl, String> {
     Ok(url)
 }
 
-/// The last part of the address, as the name of an object.
+/// Returns the last part of the address as an object name.
 fn name_of(url: &RemoteUrl) -> String {
     let last = url.repository_path().and_then(|path| path.rsplit('/').next()).unwrap_or_default();
-    // Names of Secrets and of further GitSyncs are made of it.
+    // Names of Secrets and of further GitSyncs are derived from it.
     Some(label(last, 40)).filter(|name| !name.is_empty()).unwrap_or_else(|| "repository".to_owned())
 }
 
-/// The text as a name: other characters become dashes.
+/// Converts text to a name. Other characters become dashes.
 fn label(text: &str, most: usize) -> String {
     let plain = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' };
     let text: String = text.chars().map(plain).collect();
@@ -322,7 +322,7 @@ fn label(text: &str, most: usize) -> String {
     name.trim_end_matches('-').to_owned()
 }
 
-/// A GitSync for each directory.
+/// Returns a GitSync for each directory.
 fn syncs(name: &str, paths: &[String]) -> Result<Vec<(String, BaseDir)>, String> {
     let mut syncs: Vec<(String, BaseDir)> = Vec::new();
     for path in paths.iter().map(String::as_str).chain(paths.is_empty().then_some("/")) {
@@ -357,7 +357,7 @@ mod tests {
         }
     }
 
-    /// The installation of flags, and notes.
+    /// Returns the installation of flags, with notes.
     fn resolve(arguments: &Arguments, known_hosts: Option<&str>) -> Result<(Installation, Vec<String>), Vec<String>> {
         let given = Given::merge(arguments, Vec::new(), known_hosts)?;
         super::resolve(arguments, &given)

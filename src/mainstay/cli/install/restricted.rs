@@ -1,11 +1,11 @@
-//! The rights of an agent that applies nothing with rights of its own (`--profile restricted`).
+//! The permissions of an agent that applies objects only by impersonation (`--profile restricted`).
 //!
-//! Two ServiceAccounts: `mainstay`, the agent, reads the chosen kinds, keeps its records in its own namespace, and may impersonate
-//! the other one alone. That one may apply the chosen kinds in the chosen namespaces. No role of them has a wildcard, `escalate`,
-//! `bind`, a subresource of pods, or tokens.
+//! There are two ServiceAccounts. The agent's, `mainstay`, reads the chosen kinds, keeps its records in its own
+//! namespace, and may impersonate only the other one. That one may apply the chosen kinds in the chosen namespaces.
+//! Their roles have no wildcard, `escalate`, `bind`, subresource of pods, or tokens.
 //!
-//! Invariant: nobody but the agent reads Secrets of its namespace; it reads Secrets of other namespaces only if they are among the
-//! chosen kinds, and then in the chosen namespaces.
+//! Invariant: only the agent reads Secrets of its namespace. It reads Secrets of other namespaces only if they are
+//! among the chosen kinds, and then only in the chosen namespaces.
 
 use serde_json::{Value, json};
 
@@ -15,7 +15,7 @@ use super::request::Installation;
 use mainstay_api::names;
 use mainstay_cluster::Scope;
 
-/// Verbs to see objects, and to apply and prune them.
+/// Verbs for reading objects, and for applying and pruning them.
 const READ: [&str; 3] = ["get", "list", "watch"];
 const APPLY: [&str; 7] = ["get", "list", "watch", "create", "update", "patch", "delete"];
 /// The agent's `ServiceAccount`.
@@ -25,7 +25,7 @@ const OF_AGENT: &str = "mainstay-agent";
 const APPLIES: &str = "mainstay-restricted";
 const IMPERSONATES: &str = "mainstay-impersonates";
 
-/// All roles and bindings besides those of the agent's Lease.
+/// Returns all roles and bindings, except for those of the agent's Lease.
 pub(super) fn rights(installation: &Installation, restricted: &Restricted) -> Vec<Value> {
     let home = &*installation.namespace;
     let (inside, outside): (Vec<&Resource>, Vec<&Resource>) =
@@ -61,7 +61,7 @@ pub(super) fn rights(installation: &Installation, restricted: &Restricted) -> Ve
     objects
 }
 
-/// What the agent needs in the whole cluster: no content of anything.
+/// Returns the permissions in the whole cluster. They include no content of objects.
 fn in_cluster() -> Vec<Value> {
     vec![
         json!({"apiGroups": [""], "resources": ["namespaces"], "verbs": READ}),
@@ -73,7 +73,7 @@ fn in_cluster() -> Vec<Value> {
     ]
 }
 
-/// What it needs in each namespace that it sees, also to refuse a GitSync there by its status.
+/// Returns the permissions in each visible namespace, including the status of a refused GitSync.
 fn anywhere() -> Vec<Value> {
     vec![
         json!({"apiGroups": ["mainstay.dev"], "resources": ["gitsyncs", "receivers"], "verbs": READ}),
@@ -87,7 +87,7 @@ fn anywhere() -> Vec<Value> {
     ]
 }
 
-/// What it needs in its own namespace: credentials, inventories, and what it follows.
+/// Returns the permissions in the agent's own namespace: credentials, inventories, and followed objects.
 fn in_home() -> Vec<Value> {
     vec![
         json!({"apiGroups": ["mainstay.dev"], "resources": ["gitsyncs"], "verbs": ["update", "patch"]}),
@@ -103,14 +103,14 @@ fn labels() -> Value {
     json!({names::INSTALLED: names::INSTALLED_AS})
 }
 
-/// Whom rights are given to.
+/// The grantees of permissions.
 struct Granted<'a> {
     home: &'a str,
     account: &'a str,
 }
 
 impl Granted<'_> {
-    /// A role of a namespace or of the cluster, and its binding to a `ServiceAccount`; none without rules.
+    /// Returns a role and its binding to a `ServiceAccount`, in a namespace or the cluster; empty without rules.
     fn role(&self, namespace: Option<&str>, name: &str, account: &str, rules: &[Value]) -> Vec<Value> {
         if rules.is_empty() {
             return Vec::new();

@@ -1,14 +1,14 @@
-//! Checks values against the schema of the chart, and says which value is wrong, why, and what it is for.
+//! Checks values against the schema of the chart. A problem names the value, the reason, and its purpose.
 //!
-//! Invariant: no value is in a message; somebody may have put a password there.
+//! Invariant: no message contains a value, which may be a password.
 //!
-//! Why not `jsonschema`: it brings 27 crates, for one file and the twelve words that the schema uses. A test compares both judges:
-//! Helm refuses what this refuses.
+//! `jsonschema` is not used: it has 27 dependencies, for one file and the twelve keywords of the schema. A test
+//! compares the results with Helm's.
 
 use regex::Regex;
 use serde_json::{Map, Value};
 
-/// The words of a schema that are checked here.
+/// The schema keywords that are checked here.
 #[cfg(test)]
 const CHECKED: [&str; 12] = [
     "additionalProperties",
@@ -24,7 +24,7 @@ const CHECKED: [&str; 12] = [
     "propertyNames",
     "type",
 ];
-/// The words that only describe.
+/// The keywords without effect on validity.
 #[cfg(test)]
 const DESCRIBING: [&str; 4] = ["$schema", "default", "description", "title"];
 
@@ -36,19 +36,19 @@ const TEXT: &str = include_str!("../../../../manifests/chart/values.schema.json"
 pub(super) struct Schema(Value);
 
 impl Schema {
-    /// That of the chart.
+    /// Returns the schema of the chart.
     pub(super) fn of_chart() -> Self {
         Self(serde_json::from_str(TEXT).expect("a test reads the schema of the chart"))
     }
 
-    /// What is wrong with values, each problem with its path.
+    /// Returns the problems of values, each with its path.
     pub(super) fn problems(&self, values: &Value) -> Vec<String> {
         let mut problems = Vec::new();
         check(&self.0, values, "", &mut problems);
         problems
     }
 
-    /// The paths of all values.
+    /// Returns the paths of all values.
     #[cfg(test)]
     pub(super) fn paths(&self) -> Vec<String> {
         let mut paths = Vec::new();
@@ -102,7 +102,7 @@ fn members(schema: &Value, fields: &Map<String, Value>, path: &str, problems: &m
     }
 }
 
-/// The known name that is meant, or all of them.
+/// Returns the likely intended name, or all names.
 fn nearest(schema: &Value, name: &str, path: &str) -> String {
     let known: Vec<&str> =
         schema["properties"].as_object().into_iter().flat_map(Map::keys).map(String::as_str).collect();
@@ -114,7 +114,7 @@ fn nearest(schema: &Value, name: &str, path: &str) -> String {
     }
 }
 
-/// Why a value itself, apart from what is in it, does not match.
+/// Returns why a value does not match, apart from its content.
 fn flaw(schema: &Value, value: &Value) -> Option<String> {
     let kinds: Vec<&str> = match &schema["type"] {
         Value::String(kind) => vec![kind],
@@ -177,7 +177,7 @@ fn kind_of(value: &Value) -> &'static str {
     }
 }
 
-/// The name of a type with its article.
+/// Returns the name of a type with its article.
 fn with_article(word: &&str) -> String {
     let article = if word.starts_with(['a', 'i', 'o']) { "an" } else { "a" };
     format!("{article} {word}")

@@ -1,38 +1,39 @@
-//! The choices of an installation: each is a flag of `install`, a value of the chart and of `--values`, and something in the objects.
+//! The settings of an installation. Each one is a flag of `install`, a value of the chart and of `--values`, and a
+//! field of the objects.
 //!
-//! Flags become values, which are merged over those of the files. The tests compare this table with the schema of the chart and with
-//! its documentation.
+//! Flags are converted to values and merged over those of the files. Tests compare this table with the schema of the
+//! chart and with its documentation.
 
 use serde_json::{Map, Value, json};
 
 use super::arguments::Arguments;
 
-/// One choice.
+/// A setting.
 pub(super) struct Row {
     /// Path of the value.
     pub(super) value: &'static str,
     /// The flag.
     pub(super) flag: &'static str,
-    /// What is checked of the flag by the schema: some flags have a parser of their own.
+    /// Whether the schema checks the flag; some flags have their own parser.
     pub(super) checked: Checked,
-    /// Where it is in the objects.
+    /// Its field in the objects.
     #[cfg_attr(not(test), expect(dead_code, reason = "the documentation is compared with it"))]
     pub(super) lands: &'static str,
     given: fn(&Arguments) -> Result<Option<Value>, String>,
 }
 
-/// Whether the schema judges a flag.
+/// Whether the schema checks a flag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Checked {
-    /// It does.
+    /// The schema checks it.
     BySchema,
-    /// The flag is parsed elsewhere.
+    /// It has its own parser.
     Elsewhere,
 }
 
 use Checked::{BySchema, Elsewhere};
 
-/// All of them. Values that are not here have no flag.
+/// All settings. Values that are missing here have no flag.
 pub(super) const ROWS: &[Row] = &[
     row("git.url", "--git-url", Elsewhere, "GitRepository `spec.url`", |a| text(a.git_url.as_deref())),
     row("git.branch", "--git-branch", Elsewhere, "GitSync `spec.reference`", |a| text(a.git_branch.as_deref())),
@@ -40,7 +41,7 @@ pub(super) const ROWS: &[Row] = &[
     row("git.secret", "--git-secret", Elsewhere, "GitRepository `spec.auth.secretName`", |a| {
         text(a.git_secret.as_deref())
     }),
-    // The file is read where the command acts.
+    // The command reads the file.
     row("git.knownHosts", "--known-hosts", Elsewhere, "ConfigMap `mainstay-known-hosts`", |_| Ok(None)),
     row("git.targetNamespace", "--target-namespace", Elsewhere, "GitSync `spec.targetNamespace`", |a| {
         text(a.target_namespace.as_deref())
@@ -122,18 +123,18 @@ const fn row(
 }
 
 impl Row {
-    /// Whether it is this value, or one below it.
+    /// Returns whether it is this value, or contains it.
     fn has(&self, path: &str) -> bool {
         path.strip_prefix(self.value).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
     }
 }
 
-/// The row of a value.
+/// Returns the row of a value.
 pub(super) fn of_value(path: &str) -> Option<&'static Row> {
     ROWS.iter().find(|row| row.has(path))
 }
 
-/// The values of the flags. A flag that cannot be one is a problem.
+/// Returns the values of the flags, and adds invalid flags to `problems`.
 pub(super) fn given(arguments: &Arguments, problems: &mut Vec<String>) -> Value {
     let mut values = json!({});
     for row in ROWS {
@@ -155,7 +156,7 @@ pub(super) fn set(values: &mut Value, path: &str, value: Value) {
     *at = value;
 }
 
-/// The value at a path.
+/// Returns the value at a path.
 pub(super) fn get<'a>(values: &'a Value, path: &str) -> Option<&'a Value> {
     path.split('.').try_fold(values, |at, name| at.get(name))
 }
@@ -183,7 +184,7 @@ fn json_of(given: Option<&str>, what: &str) -> Given {
     given.map(read).transpose()
 }
 
-/// Amounts as `CONTAINER.requests.cpu=100m`; `none` removes a default.
+/// Parses amounts such as `CONTAINER.requests.cpu=100m`; `none` removes a default.
 fn resources(given: &[(String, String)]) -> Given {
     let mut all = json!({});
     for (path, amount) in given {
@@ -203,7 +204,7 @@ mod tests {
     use super::*;
     use crate::cli::install::schema::Schema;
 
-    /// Values that no flag stands for.
+    /// Values without a flag.
     const WITHOUT_FLAG: [&str; 2] = ["createNamespace", "global"];
 
     #[test]

@@ -1,8 +1,8 @@
 //! The values of an installation: the defaults of the chart, then files, then flags.
 //!
-//! Values are merged as Helm merges them: objects key by key, anything else as a whole, and `null` removes what was there.
+//! Values are merged as in Helm: objects key by key, other values as a whole, and `null` removes a value.
 //!
-//! Deliberately absent: reading the files.
+//! Not here: reading the files.
 
 use std::collections::BTreeMap;
 
@@ -19,9 +19,9 @@ const DEFAULTS: &str = include_str!("../../../../manifests/chart/values.yaml");
 /// A file of `--values`.
 #[derive(Clone, Debug)]
 pub(super) struct File {
-    /// What it is called in messages.
+    /// Its name in messages.
     pub(super) name: String,
-    /// The document in it.
+    /// Its document.
     pub(super) values: Value,
 }
 
@@ -58,7 +58,7 @@ pub(super) struct Values {
     pub(super) extra_env: BTreeMap<String, Value>,
 }
 
-/// What to follow.
+/// The followed repository.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Git {
@@ -72,10 +72,10 @@ pub(super) struct Git {
     pub(super) interval: String,
 }
 
-/// The values of an installation, and where each is from.
+/// The values of an installation, with the origin of each.
 #[derive(Debug)]
 pub(super) struct Given {
-    /// With defaults.
+    /// The values with defaults.
     pub(super) values: Values,
     files: Vec<File>,
     flags: Value,
@@ -115,14 +115,14 @@ impl Given {
         }
     }
 
-    /// Whether a flag or a file names this value.
+    /// Returns whether a flag or a file sets this value.
     pub(super) fn names(&self, path: &[&str]) -> bool {
         let all = self.files.iter().map(|file| &file.values).chain([&self.flags]);
         let mut named = all.filter_map(|values| path.iter().try_fold(values, |at, name| at.get(name)));
         named.next().is_some()
     }
 
-    /// A problem that begins with a flag, with the file and the value that it is from.
+    /// Returns a problem that begins with a flag, with the file and value that caused it.
     pub(super) fn located(&self, problem: &str) -> String {
         let is_about = |flag: &str| {
             problem.strip_prefix(flag).is_some_and(|rest| !rest.starts_with(|c: char| c == '-' || c.is_alphanumeric()))
@@ -139,7 +139,7 @@ impl Given {
     }
 }
 
-/// What the schema says of the flags that have no parser of their own.
+/// Returns the schema's problems of flags without their own parser.
 fn flaws(schema: &Schema, flags: &Value) -> Vec<String> {
     let mut problems = Vec::new();
     let mut values = flags.clone();
@@ -157,7 +157,7 @@ fn defaults() -> Value {
     serde_yaml::from_str(DEFAULTS).expect("a test reads the defaults of the chart")
 }
 
-/// A value that was removed has its default again; an amount or a label below it stays removed.
+/// Restores the default of a removed value. Removed amounts and labels below it stay removed.
 fn complete(whole: &mut Value, values: Value) {
     let Value::Object(values) = values else { return };
     for (name, value) in values {
@@ -175,15 +175,15 @@ fn without_nulls(value: &mut Value) {
     }
 }
 
-/// Reads the text of a file: one YAML document, or none.
+/// Parses the text of a file: one YAML document, or none.
 pub(super) fn parse(text: &str) -> Result<Value, serde_yaml::Error> {
-    // By way of its own type, which refuses a key that is there twice.
+    // This type refuses duplicate keys.
     let document: serde_yaml::Value = serde_yaml::from_str(text)?;
     let values: Option<Value> = serde_yaml::from_value(document)?;
     Ok(values.unwrap_or_else(|| json!({})))
 }
 
-/// The values of flags alone.
+/// Returns the values of flags only.
 #[cfg(test)]
 pub(super) fn of_flags(arguments: &Arguments) -> Result<Given, Vec<String>> {
     Given::merge(arguments, Vec::new(), None)

@@ -1,24 +1,24 @@
-//! The lines in which two states of an object differ, as `diff -u` has them: YAML, and above each part the field that it is in.
+//! Compares two states of an object as YAML lines like `diff -u`, with the field above each part.
 //!
-//! Deliberately absent: line numbers. They would be those of no file.
+//! Not here: line numbers. They would belong to no file.
 
 use std::time::Duration;
 
 use serde_json::Value;
 use similar::{ChangeTag, TextDiff};
 
-/// Lines that are the same and are shown around those that are not.
+/// Number of equal lines around differences.
 const AROUND: usize = 3;
-/// How much deeper the keys of an item are than the item.
+/// Extra depth of an item's keys.
 const KEY_OF_ITEM: usize = 3;
-/// How long the shortest difference is looked for; after that any difference will do.
+/// Maximum time to search for the shortest difference. After it, any difference is used.
 const WITHIN: Duration = Duration::from_secs(2);
 
-/// The lines; each begins with ` `, `-` or `+`, or is `@@ the.field @@`. None if there is no difference.
+/// Returns the lines. Each begins with ` `, `-` or `+`, or is `@@ the.field @@`; empty without a difference.
 pub(super) fn hunks(before: Option<&Value>, after: Option<&Value>) -> Vec<String> {
     let text = |value: Option<&Value>| {
         let Some(value) = value else { return String::new() };
-        // A value has string keys: it is always YAML.
+        // A value has string keys, so it is always valid YAML.
         serde_yaml::to_string(value).unwrap_or_else(|_| format!("{value:#}\n"))
     };
     let (old, new) = (text(before), text(after));
@@ -51,7 +51,7 @@ pub(super) fn hunks(before: Option<&Value>, after: Option<&Value>) -> Vec<String
     lines
 }
 
-/// The field in which a line of YAML is, such as `spec.containers[0]`: the keys and items above it that are less deep.
+/// Returns the field of a YAML line, such as `spec.containers[0]`: the keys and items above it with less depth.
 fn field_of(lines: &[&str], at: usize) -> String {
     let mut within = lines.get(at).map_or(0, |line| depth(line));
     let mut steps = Vec::new();
@@ -64,7 +64,7 @@ fn field_of(lines: &[&str], at: usize) -> String {
             continue;
         }
         if let Some(first) = text.strip_prefix("- ") {
-            // The first key of an item is in its line, as deep as its other keys.
+            // The first key of an item is on the item's line, with the depth of its other keys.
             if let Some(key) = first.strip_suffix(':').filter(|_| depth_here + KEY_OF_ITEM < within) {
                 steps.push(format!(".{key}"));
             }
@@ -80,7 +80,7 @@ fn field_of(lines: &[&str], at: usize) -> String {
     steps.concat().trim_start_matches('.').to_owned()
 }
 
-/// How deep a line is: an item of a list is deeper than the key of the list, which has the same indentation.
+/// Returns the depth of a line. A list item is deeper than the list's key, which has the same indentation.
 fn depth(line: &str) -> usize {
     let text = line.trim_start_matches(' ');
     let indentation = line.len() - text.len();

@@ -1,24 +1,24 @@
-//! A report as the body of a comment on a pull request, for hosts that show GitHub's Markdown.
+//! Formats a report as a pull request comment, for hosts with GitHub's Markdown.
 //!
-//! Invariant: at most [`LONGEST`] characters; what is cut is said.
-//! Invariant: no text of a repository, of a cluster or of a name is markup: in prose every character that could be is an entity,
-//! and the fence around lines is longer than any run of backticks in them.
+//! Invariant: the comment has at most [`LONGEST`] characters, and says what is cut.
+//! Invariant: no text of a repository, a cluster or a name acts as markup. In prose, special characters are entities;
+//! the fence around lines is longer than any run of backticks in them.
 
 use super::report::{Report, Shown};
 use mainstay_object::printable;
 
-/// Characters of a comment; hosts take 65 536.
+/// Maximum length of a comment, in characters. Hosts accept 65 536.
 const LONGEST: usize = 60_000;
-/// Characters of the lines of one object.
+/// Maximum length of one object's lines, in characters.
 const LONGEST_OBJECT: usize = 20_000;
-/// Characters of a note.
+/// Maximum length of a note, in characters.
 const LONGEST_NOTE: usize = 2_000;
-/// Notes on all of it.
+/// Maximum number of notes about the whole report.
 const NOTES: usize = 10;
-/// Characters that are kept for the last sentence.
+/// Number of characters reserved for the last sentence.
 const FOR_THE_END: usize = 400;
 
-/// The comment.
+/// Returns the comment.
 pub(super) fn comment(report: &Report) -> String {
     let mut text = format!("### What GitSync {} would change\n\n", code(&report.sync()));
     let what = |text: &str| prose(text);
@@ -80,11 +80,11 @@ fn table(report: &Report) -> String {
 /// An object with its lines.
 struct Details {
     text: String,
-    /// Whether lines are missing.
+    /// Whether lines were cut.
     is_cut: bool,
 }
 
-/// At most `most` characters of its lines; `None` if there is not even room for what is around them.
+/// Returns an object with at most `most` characters; `None` if even its frame does not fit.
 fn details(shown: &Shown, most: usize) -> Option<Details> {
     let note = shown.note.as_ref().map(|note| format!("{}\n\n", prose(cut(note, LONGEST_NOTE)))).unwrap_or_default();
     if shown.lines.is_empty() && note.is_empty() {
@@ -120,13 +120,13 @@ fn summary(shown: &Shown) -> String {
     format!("{} {}{place}", shown.word, code(&shown.name))
 }
 
-/// Longer than any run of backticks in these lines.
+/// Returns a fence longer than any run of backticks in these lines.
 fn fence<'l>(lines: impl Iterator<Item = &'l str>) -> String {
     let run = |line: &str| line.split(|c| c != '`').map(str::len).max().unwrap_or(0);
     "`".repeat(lines.map(run).max().unwrap_or(0).max(2) + 1)
 }
 
-/// Text in which nothing is markup, a mention, a reference or a link.
+/// Returns text without markup, mentions, references and links.
 fn prose(text: &str) -> String {
     let mut shown = String::new();
     for c in printable(&text.replace('\n', " ")).chars() {

@@ -1,13 +1,14 @@
-//! What a work tree or a revision would change: `mainstay diff --path`, `--revision`, and `mainstay sync --dry-run`.
+//! Previews the changes of a work tree or a revision: `mainstay diff --path`, `--revision`, and `mainstay sync
+//! --dry-run`.
 //!
-//! - [`Wanted`]: what is compared with what; `remote`: where it is read from
-//! - [`Report`]: what is shown of it, as text and as facts; `hunks`: the lines of one object; `markdown`: the comment on a pull
-//!   request
+//! - [`Wanted`]: the two sides of the comparison; `remote`: where they are read from
+//! - [`Report`]: the result, as text and as data; `hunks`: the lines of one object; `markdown`: the pull request
+//!   comment
 //!
 //! Invariant: nothing is written, neither in the cluster nor in a repository.
-//! Invariant: what is printed has gone through a mask: no value of a Secret is in it.
+//! Invariant: all output is masked: it contains no value of a Secret.
 //!
-//! Deliberately absent: what a GitSync means; that is `gitsync`'s, as for the agent.
+//! Not here: the semantics of a GitSync. They are in `gitsync`, as for the agent.
 
 mod hunks;
 mod markdown;

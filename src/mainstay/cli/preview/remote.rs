@@ -1,4 +1,4 @@
-//! Where revisions are read from: the repository of the GitSync, one of this machine, or a work tree.
+//! The sources of revisions: the GitSync's repository, a local repository, or a work tree.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,14 +13,14 @@ use mainstay_cluster::{Cluster, Kind, Scope};
 use mainstay_git::{Credentials, Reference, Remote, RemoteUrl, SharedHostKeys, Source};
 use mainstay_gitsync::Preview;
 
-/// A directory for mirrors, and Git.
+/// A Git source with a directory for mirrors.
 pub(super) struct Git {
     pub(super) source: Source,
     room: TempDir,
 }
 
 impl Git {
-    /// With the host keys that the agent knows, as far as they may be read.
+    /// Creates a source with the agent's host keys, if they can be read.
     pub(super) async fn new(cluster: &Cluster) -> Result<Self, Error> {
         let room = tempfile::tempdir().map_err(|cause| Error::ReadFile { path: std::env::temp_dir(), cause })?;
         let mut settings = mainstay_git::Settings::new(room.path().join("mirrors"));
@@ -34,12 +34,12 @@ impl Git {
         Ok(Self { source, room })
     }
 
-    /// Where kustomizations and charts are rendered.
+    /// Returns the directory for rendering kustomizations and charts.
     pub(super) fn scratch(&self) -> PathBuf {
         self.room.path().join("render")
     }
 
-    /// The work tree that a directory is in, as a repository, and the reference that has it as it is now.
+    /// Returns the work tree around a directory as a repository, and the reference to its current state.
     pub(super) fn work_tree(&self, directory: &Path) -> Result<(Remote, Reference), Error> {
         let root = root_of(directory)?;
         let place = self.room.path().join("work-tree.git");
@@ -49,12 +49,12 @@ impl Git {
     }
 }
 
-/// The repository of this machine that a directory is in.
+/// Returns the local repository around a directory.
 pub(super) fn of_this_machine(directory: &Path) -> Result<Remote, Error> {
     local(&root_of(directory)?)
 }
 
-/// The repository of the GitSync, and what keeps the agent from using it.
+/// Returns the repository of the GitSync, and the reason why the agent cannot use it.
 pub(super) async fn of_sync(
     cluster: &Cluster,
     preview: &Preview,
@@ -62,7 +62,7 @@ pub(super) async fn of_sync(
 ) -> Result<(Remote, Option<String>), Error> {
     let repository = repository(cluster, sync).await?;
     let remote = preview.remote(&repository).await?;
-    // Whoever writes the address in the cluster does not choose what is read of this machine.
+    // A user who writes the address in the cluster must not choose local files.
     if remote.0.url.local_path().is_some() {
         let namespace = sync.metadata.namespace.as_deref().unwrap_or_default();
         return Err(Error::PathOfAgent { repository: format!("{namespace}/{}", sync.spec.git_repository) });
@@ -70,12 +70,12 @@ pub(super) async fn of_sync(
     Ok(remote)
 }
 
-/// Whether the agent fetches the submodules of a commit; not if nobody can tell.
+/// Returns whether the agent fetches the submodules of a commit; false if unknown.
 pub(super) async fn has_submodules(cluster: &Cluster, sync: &GitSync) -> bool {
     repository(cluster, sync).await.is_ok_and(|repository| repository.spec.submodules)
 }
 
-/// The GitRepository of the GitSync.
+/// Returns the GitRepository of the GitSync.
 async fn repository(cluster: &Cluster, sync: &GitSync) -> Result<GitRepository, Error> {
     let kind = own_kind::<GitRepository>(cluster).await?;
     let (namespace, name) = (sync.metadata.namespace.as_deref().unwrap_or_default(), &sync.spec.git_repository);
@@ -88,7 +88,7 @@ fn local(path: &Path) -> Result<Remote, Error> {
     Ok(Remote::new(RemoteUrl::local(path), Credentials::Anonymous))
 }
 
-/// The work tree that a directory is in; the directory itself if it is in none.
+/// Returns the root of the work tree around a directory, or the directory itself.
 fn root_of(directory: &Path) -> Result<PathBuf, Error> {
     let unread = |cause| Error::ReadFile { path: directory.to_owned(), cause };
     let directory = fs::canonicalize(directory).map_err(unread)?;

@@ -1,6 +1,6 @@
-//! What is shown of a preview: one value, as text for people and as facts.
+//! The result of a preview: one value, as text for users and as data.
 //!
-//! Invariant: nothing is put into it that has not gone through the mask.
+//! Invariant: only masked content is added to it.
 
 use serde_json::{Value, json};
 
@@ -27,7 +27,7 @@ pub(in crate::cli) enum PreviewOutput {
 }
 
 impl PreviewOutput {
-    /// The format without that of comments; `None` if it is that one.
+    /// Returns the format; `None` for the comment format.
     pub(in crate::cli) fn plain(self) -> Option<OutputArgument> {
         let output = match self {
             Self::Text => Format::Text,
@@ -40,55 +40,55 @@ impl PreviewOutput {
     }
 }
 
-/// What a revision would change.
+/// The changes of a revision.
 #[derive(Debug)]
 pub(in crate::cli) struct Report {
     owner: Owner,
     /// `commit 1a2b3c4d of main`, or the work tree.
     pub(super) what: String,
-    /// What that is compared with.
+    /// The other side of the comparison.
     pub(super) against: String,
     /// Id of the commit; `None` for a work tree.
     commit: Option<String>,
     pub(super) objects: Vec<Shown>,
-    /// Objects that stay as they are.
+    /// Number of unchanged objects.
     pub(super) unchanged: usize,
     pub(super) notes: Vec<String>,
 }
 
-/// One object that does not stay as it is, or of which something is to be said.
+/// An object that changes or has a note.
 #[derive(Debug)]
 pub(super) struct Shown {
     object: Previewed,
     pub(super) name: String,
-    /// Where the repository has it.
+    /// Its place in the repository.
     pub(super) place: Option<String>,
     pub(super) word: &'static str,
     pub(super) note: Option<String>,
     pub(super) lines: Vec<String>,
 }
 
-/// What is compared, in words and as an id.
+/// A side of the comparison, as text and as an id.
 pub(super) struct Named {
     pub(super) what: String,
     pub(super) commit: Option<String>,
 }
 
 impl Named {
-    /// A commit.
+    /// Returns a commit.
     pub(super) fn revision(revision: &Revision) -> Self {
         let (commit, reference) = (ids::short(&revision.commit), &revision.reference);
         let of = if *reference == revision.commit { String::new() } else { format!(" of {}", printable(reference)) };
         Self { what: format!("commit {commit}{of}"), commit: Some(revision.commit.clone()) }
     }
 
-    /// A work tree.
+    /// Returns a work tree.
     pub(super) fn work_tree() -> Self {
         Self { what: "the work tree".to_owned(), commit: None }
     }
 }
 
-/// The words, in the order in which they are counted.
+/// The outcomes, in the order of counting.
 pub(super) const WORDS: [&str; 7] = ["created", "changed", "replaced", "deleted", "waiting", "left alone", "failed"];
 
 impl Report {
@@ -103,7 +103,7 @@ impl Report {
         Self { owner, what: named.what, against, commit: named.commit, objects, unchanged, notes }
     }
 
-    /// 2 if something of it failed, else 1 if anything differs.
+    /// Returns 2 if a part failed, or else 1 if there are differences.
     pub(in crate::cli) fn exit(&self) -> Exit {
         let exit = |shown: &Shown| match &shown.object.fate {
             Fate::Failed(_) => Exit::Failed,
@@ -117,13 +117,13 @@ impl Report {
         self.owner.resource().to_string()
     }
 
-    /// How many objects have which fate, but for those that stay as they are.
+    /// Returns the number of objects per outcome, except for unchanged ones.
     pub(super) fn counts(&self) -> Vec<(&'static str, usize)> {
         let count = |word: &'static str| (word, self.objects.iter().filter(|shown| shown.word == word).count());
         WORDS.into_iter().map(count).collect()
     }
 
-    /// As text.
+    /// Returns the report as text.
     pub(in crate::cli) fn text(&self) -> String {
         let mut text = format!("GitSync {}: {} against {}\n", self.sync(), self.what, self.against);
         for shown in &self.objects {
@@ -145,7 +145,7 @@ impl Report {
         text
     }
 
-    /// As facts.
+    /// Returns the report as data.
     pub(in crate::cli) fn facts(&self) -> Value {
         let mut counts: serde_json::Map<String, Value> =
             self.counts().into_iter().map(|(word, count)| (camel_case(word), count.into())).collect();
@@ -158,7 +158,7 @@ impl Report {
     }
 }
 
-/// Several reports as one text.
+/// Returns several reports as one text.
 pub(in crate::cli) fn text_of(reports: &[Report]) -> String {
     reports.iter().map(Report::text).collect::<Vec<_>>().join("\n")
 }
@@ -189,7 +189,7 @@ impl Shown {
     }
 }
 
-/// `left alone` becomes `leftAlone`.
+/// Converts `left alone` to `leftAlone`.
 fn camel_case(word: &str) -> String {
     let mut parts = word.split(' ');
     let first = parts.next().unwrap_or_default().to_owned();
@@ -205,7 +205,7 @@ pub(super) mod tests {
     use super::*;
     use mainstay_object::{Key, Place};
 
-    /// A report with so many objects of this name, each with this text in it.
+    /// Returns a report with this number of objects with this name and text.
     pub(in crate::cli::preview) fn report(count: usize, name: &str, text: &str) -> Report {
         let object = |_| Previewed {
             key: Key::new("", "ConfigMap", Some("shop"), name),

@@ -1,4 +1,4 @@
-//! What is compared with what, and the comparison.
+//! The two sides of a preview, and their comparison.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -56,7 +56,7 @@ fn reference(text: &str) -> Result<Reference, String> {
 }
 
 impl Wanted {
-    /// Whether anything is to be previewed.
+    /// Returns whether a flag asks for a preview.
     pub(in crate::cli) fn is_any(&self) -> bool {
         self.is_offline()
             || self.path.is_some()
@@ -76,7 +76,7 @@ impl Wanted {
         false
     }
 
-    /// The cluster that is asked, or what was saved of one, and what that lacks.
+    /// Connects to the cluster, or loads a snapshot of one. The strings are notes about data that the snapshot lacks.
     #[cfg(feature = "dev")]
     async fn cluster(&self, connection: &Connection) -> Result<(Cluster, Vec<String>), Error> {
         if self.snapshot.is_empty() {
@@ -92,14 +92,14 @@ impl Wanted {
     }
 }
 
-/// Compares what is wanted, and prints that.
+/// Compares the two sides and prints the differences.
 pub(in crate::cli) async fn diff(
     wanted: &Wanted,
     name: &str,
     connection: &Connection,
     output: PreviewOutput,
 ) -> Result<Exit, Error> {
-    // What the agent would say in its log belongs to no preview.
+    // The agent's log lines are no part of a preview.
     logs::start(logs::Format::Text, "off");
     let (cluster, notes) = wanted.cluster(connection).await?;
     let namespace = connection.namespace(&cluster);
@@ -112,13 +112,13 @@ pub(in crate::cli) async fn diff(
     Ok(report.exit())
 }
 
-/// What a sync would do now with what the GitSync follows.
+/// Previews a sync of the revision that the GitSync follows.
 pub(in crate::cli) async fn dry_run(cluster: &Cluster, sync: GitSync) -> Result<Report, Error> {
     logs::start(logs::Format::Text, "off");
     Box::pin(Comparison { cluster, wanted: &Wanted::default(), notes: Vec::new() }.report(sync)).await
 }
 
-/// The GitSync of the cluster, or as a file has it.
+/// Reads the GitSync from the file, or from the cluster without one.
 async fn find(cluster: &Cluster, namespace: &str, name: &str, file: Option<&Path>) -> Result<GitSync, Error> {
     let Some(file) = file else {
         let kind = own_kind::<GitSync>(cluster).await?;
@@ -137,7 +137,7 @@ async fn find(cluster: &Cluster, namespace: &str, name: &str, file: Option<&Path
     let missing = || Error::Missing { what: format!("GitSync {namespace}/{name} in {}", file.display()) };
     let mut written: GitSync = syncs::understand(found.ok_or_else(missing)?)?;
     written.metadata.namespace = Some(namespace.to_owned());
-    // What it has applied so far is known by the one that is there.
+    // The live GitSync knows which objects it has applied.
     if let Some(kind) = cluster.kind("mainstay.dev/v1alpha1", "GitSync").await?
         && let Some(live) = cluster.get(&kind, Some(namespace), name).await?
     {
@@ -151,7 +151,7 @@ async fn find(cluster: &Cluster, namespace: &str, name: &str, file: Option<&Path
 struct Comparison<'a> {
     cluster: &'a Cluster,
     wanted: &'a Wanted,
-    /// What the cluster lacks.
+    /// Notes about data that the cluster lacks.
     notes: Vec<String>,
 }
 
@@ -199,7 +199,7 @@ impl Comparison<'_> {
         Ok(Report::of(owner, named, against, changes, &preview.secret_values()))
     }
 
-    /// Where revisions are read from, and what keeps the agent from using that.
+    /// Returns the repository of the revisions, and the reason if the agent cannot use it.
     async fn remote(&self, preview: &Preview, sync: &GitSync) -> Result<(Remote, Option<String>), Error> {
         match self.wanted.repository.as_ref().or(self.wanted.path.as_ref()) {
             Some(directory) => {

@@ -1,4 +1,4 @@
-//! Several GitSyncs as a table, and what is said of one in JSON and YAML.
+//! Several GitSyncs as a table, and each one in JSON and YAML.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -11,7 +11,7 @@ use crate::cli::{
 };
 use mainstay_api::{GitRepository, GitSync, conditions};
 
-/// What is said of one GitSync: whether it is in sync, what it reads, and its status as it is in the cluster.
+/// Returns a GitSync in JSON: whether it is in sync, its source, and its status from the cluster.
 pub(super) fn facts(
     sync: &GitSync,
     repository: Option<&GitRepository>,
@@ -36,12 +36,12 @@ pub(super) fn facts(
     }))
 }
 
-/// Several of them.
+/// Returns several GitSyncs as a list.
 pub(super) fn list(items: Vec<Value>) -> Value {
     json!({ "items": items })
 }
 
-/// One row for each GitSync.
+/// Returns a table with a row per GitSync.
 pub(super) fn table<'a>(
     syncs: &[&GitSync],
     repository: impl Fn(&GitSync) -> Option<&'a GitRepository>,
@@ -94,7 +94,7 @@ pub(super) fn table<'a>(
     table.render(table::width().filter(|_| !is_wide))
 }
 
-/// A message without the commit that has a column, and with other ids cut.
+/// Returns a message without the commit, which has a column, and with other IDs shortened.
 fn message(message: &str, commit: Option<&str>) -> String {
     ids::shortened(&commit.map_or_else(|| message.to_owned(), |commit| ids::without(message, commit)))
 }

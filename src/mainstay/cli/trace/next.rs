@@ -1,4 +1,4 @@
-//! What the agent will do about an object next, and why, as far as the cluster shows it.
+//! Predicts the agent's next action on an object and its reason, as far as the cluster shows them.
 
 use jiff::Timestamp;
 use serde_json::Value;
@@ -13,7 +13,7 @@ use mainstay_api::{
 use mainstay_engine::managed::PauseEnd;
 use mainstay_object::Key;
 
-/// What the agent does next, in one sentence, and whether it keeps the object as it is in the repository.
+/// The agent's next action, in one sentence.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Next {
     /// One word for programs.
@@ -28,7 +28,7 @@ impl Next {
     }
 }
 
-/// What the agent does next. The first reason that applies decides, as it does in the agent.
+/// Returns the agent's next action. The first reason that applies decides, as in the agent.
 pub(super) fn next(trace: &Trace, now: Timestamp) -> Next {
     let Some(manager) = &trace.manager else {
         return Next::new("Nothing", "nothing: no GitSync manages it");
@@ -72,7 +72,7 @@ fn paused(key: &Key, live: &Value, now: Timestamp) -> Option<Next> {
     Some(Next::new("Nothing", format!("nothing {until}: it is under break glass")))
 }
 
-/// What left the repository, or is not to be touched.
+/// An object that left the repository, or that the agent must not change.
 fn leaving(key: &Key, status: &GitSyncStatus) -> Option<Next> {
     let name = key.to_string();
     if let Some(one) = status.terminating.iter().find(|one| one.object == name) {
@@ -113,7 +113,7 @@ fn failing(key: &Key, status: &GitSyncStatus) -> Option<Next> {
     ))
 }
 
-/// A revert that waits, because somebody keeps changing the object.
+/// A delayed revert, because another client keeps changing the object.
 fn fought_over(key: &Key, status: &GitSyncStatus) -> Option<Next> {
     let name = key.to_string();
     let drifted = status.drifted.iter().find(|one| one.object == name && one.reason == DriftReason::Backoff)?;

@@ -1,6 +1,7 @@
-//! Finds the GitSync of an object: by its label, by the inventories, or by what it is a child of.
+//! Finds the GitSync of an object: by its label, by the inventories, or by its owners.
 //!
-//! Invariant: a label alone proves nothing (controllers copy labels to what they make); only an inventory does.
+//! Invariant: only an inventory proves that a GitSync manages an object. Controllers copy labels to objects that they
+//! create.
 
 use std::sync::Arc;
 
@@ -19,23 +20,23 @@ use mainstay_engine::managed::inventory::Entry;
 use mainstay_gitsync::{Listed, Listing};
 use mainstay_object::{Key, Place};
 
-/// How far up owner references are followed.
+/// Maximum number of owner references to follow.
 const HIGHEST: usize = 8;
-/// GitSyncs whose inventories are read, at most.
+/// Maximum number of GitSyncs with an inventory to read.
 const MOST: usize = 500;
 
-/// What is known of an object.
+/// The facts about an object.
 #[derive(Debug)]
 pub(in crate::cli) struct Trace {
-    /// The object that was asked for.
+    /// The requested object.
     pub(in crate::cli) asked: Key,
-    /// The owners between it and the managed object, that one last; empty if it is managed itself.
+    /// The owners between it and the managed object, which is the last one. Empty if the object itself is managed.
     pub(in crate::cli) owners: Vec<Key>,
-    /// The managed object as it is in the cluster, or else the one that was asked for; `None` if it is not there.
+    /// The live managed object, or the live requested object if none is managed. `None` if it does not exist.
     pub(in crate::cli) live: Option<Value>,
     /// The GitSync that manages it.
     pub(in crate::cli) manager: Option<Manager>,
-    /// What could not be read.
+    /// Notes about data that could not be read.
     pub(in crate::cli) notes: Vec<String>,
 }
 
@@ -44,20 +45,20 @@ pub(in crate::cli) struct Trace {
 pub(in crate::cli) struct Manager {
     pub(in crate::cli) sync: GitSync,
     pub(in crate::cli) repository: Option<GitRepository>,
-    /// What its inventory says of the object.
+    /// The object's entry in the inventory.
     pub(in crate::cli) entry: Entry,
-    /// Where it is in the repository, and in which commit.
+    /// The file in the repository, and the commit.
     pub(in crate::cli) place: Option<(Arc<str>, Place)>,
 }
 
 impl Trace {
-    /// The managed object.
+    /// Returns the managed object.
     pub(in crate::cli) fn object(&self) -> &Key {
         self.owners.last().unwrap_or(&self.asked)
     }
 }
 
-/// Finds what is known of the object of the arguments, in the cluster that they name.
+/// Collects the facts about the object that the arguments name.
 pub(in crate::cli) async fn find(arguments: &ObjectArguments) -> Result<(Cluster, Trace), Error> {
     let (called, name) = arguments.kind_and_name()?;
     let cluster = arguments.connection.connect().await?;
@@ -78,7 +79,7 @@ pub(in crate::cli) async fn find(arguments: &ObjectArguments) -> Result<(Cluster
     Ok((cluster, trace))
 }
 
-/// The GitSyncs that may manage an object, with their inventories as far as they were read.
+/// The GitSyncs that may manage an object, and the inventories that were read.
 struct Search<'a> {
     cluster: &'a Cluster,
     syncs: Vec<(GitSync, Option<Listed>)>,
@@ -106,7 +107,7 @@ impl<'a> Search<'a> {
         Ok(Self { cluster, syncs: syncs.collect::<Result<_, Error>>()?, notes })
     }
 
-    /// The object, or `None` if it is not there or may not be read.
+    /// Reads an object; `None` if it does not exist or reading is forbidden.
     async fn read(&mut self, kind: &Kind, key: &Key) -> Result<Option<Value>, Error> {
         match self.cluster.get(kind, key.namespace.as_deref(), &key.name).await {
             Err(error) if error.is_forbidden() => {
@@ -117,7 +118,7 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// The GitSync whose inventory lists the object. The one that the label names is asked first.
+    /// Finds the GitSync with the object in its inventory. The GitSync that the label names comes first.
     async fn manager(&mut self, key: &Key, live: Option<&Value>) -> Result<Option<Manager>, Error> {
         let label = live.and_then(|live| live.pointer("/metadata/labels")?.get(names::SYNC_LABEL)?.as_str());
         let is_named = |sync: &GitSync| {
@@ -171,7 +172,7 @@ impl<'a> Search<'a> {
         Ok(self.syncs[number].1.as_ref())
     }
 
-    /// Looks for a managed object among the owners.
+    /// Searches the owners for a managed object.
     async fn climb(&mut self, trace: &mut Trace) -> Result<(), Error> {
         let mut owners = Vec::new();
         let mut live = trace.live.clone();
@@ -190,7 +191,7 @@ impl<'a> Search<'a> {
     }
 }
 
-/// `apiVersion`, kind and name of the controller of an object, or else of its first owner.
+/// Returns `apiVersion`, kind and name of an object's controller, or of its first owner.
 fn owner(live: &Value) -> Option<(String, String, String)> {
     let owners = live.pointer("/metadata/ownerReferences")?.as_array()?;
     let controls = |owner: &&Value| owner.get("controller") == Some(&Value::Bool(true));

@@ -1,4 +1,4 @@
-//! A trace as lines and as facts.
+//! A trace as lines and as JSON.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -15,12 +15,12 @@ use crate::cli::{
 use mainstay_api::{git_sync::UNKNOWN, names};
 use mainstay_object::{Health, health, printable};
 
-/// Other managers that are named.
+/// Maximum number of other managers to print.
 const NAMED: usize = 5;
-/// What is said of a place that the inventory does not have.
+/// The text for a file that the inventory lacks.
 const NO_PLACE: &str = "unknown: the inventory was written by an older agent, or has no room for it";
 
-/// The trace for people.
+/// Formats a trace for people.
 pub(super) fn text(trace: &Trace, next: &Next, moments: &[Moment], now: Timestamp) -> String {
     let mut text = format!("{}\n", printable(&trace.asked.to_string()));
     let mut row = |label: &str, value: &str| {
@@ -76,7 +76,7 @@ pub(super) fn text(trace: &Trace, next: &Next, moments: &[Moment], now: Timestam
     text + &timeline::lines(moments)
 }
 
-/// The trace for programs.
+/// Returns a trace for programs.
 pub(super) fn facts(trace: &Trace, next: &Next, moments: &[Moment], now: Timestamp) -> Value {
     let manager = trace.manager.as_ref().map(|manager| {
         let (spec, status) = (&manager.sync.spec, manager.sync.status.clone().unwrap_or_default());
@@ -121,13 +121,13 @@ fn entries(live: &Value) -> impl Iterator<Item = (&str, &Value)> {
     entries.into_iter().flatten().filter_map(|entry| Some((entry.get("manager")?.as_str()?, entry)))
 }
 
-/// When our fields of the object were written last.
+/// Returns when the agent last wrote its fields of the object.
 fn applied(live: &Value) -> Option<Timestamp> {
     let times = entries(live).filter(|(manager, _)| *manager == names::MANAGER);
     times.filter_map(|(_, entry)| entry.get("time")?.as_str()?.parse().ok()).max()
 }
 
-/// Who else owns fields of it.
+/// Returns the other field managers.
 fn managers(live: &Value) -> Vec<String> {
     let mut names: Vec<String> = entries(live)
         .filter(|(manager, _)| !manager.starts_with(names::MANAGER))

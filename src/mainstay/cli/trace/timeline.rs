@@ -1,8 +1,8 @@
-//! The time line of a Function: its newest build and its newest serving pod, as their objects and Events tell it.
+//! The time line of a Function: its newest build and its newest serving pod, from their objects and Events.
 //!
-//! Invariant: the time line is read from the cluster alone; times have the precision that objects keep, a second.
+//! Invariant: the time line uses only data in the cluster. The times of objects have a precision of a second.
 //!
-//! Deliberately absent: earlier builds, whose pods are gone.
+//! Not here: earlier builds, because their pods are gone.
 
 use futures::{StreamExt as _, TryStreamExt as _};
 use jiff::Timestamp;
@@ -14,11 +14,11 @@ use mainstay_api::names;
 use mainstay_cluster::{Cluster, FieldSelector, Selection};
 use mainstay_object::printable;
 
-/// The API group and the kind whose objects have a time line.
+/// The API group and the kind of objects with a time line.
 const FUNCTION: (&str, &str) = ("serverless.kyma-project.io", "Function");
-/// Objects of a kind that are read, at most.
+/// Maximum number of objects to read per kind.
 const MOST: usize = 200;
-/// Events of a pod that belong to the time line.
+/// Events of a pod for the time line.
 const PULLS: [&str; 3] = ["Pulling", "Pulled", "Failed"];
 
 /// A moment of a time line.
@@ -28,7 +28,7 @@ pub(super) struct Moment {
     what: String,
 }
 
-/// What a time line is made of.
+/// The objects that a time line is made of.
 #[derive(Debug, Default)]
 struct Parts {
     function: Value,
@@ -39,7 +39,7 @@ struct Parts {
     events: Vec<Value>,
 }
 
-/// The time line of the object of a trace; empty unless it is a Function.
+/// Reads the time line of a trace's object. Empty if the object is no Function.
 pub(super) async fn of(cluster: &Cluster, trace: &mut Trace) -> Result<Vec<Moment>, Error> {
     let (asked, live) = (&trace.asked, trace.live.as_ref());
     let uid = live.and_then(|live| live.pointer("/metadata/uid")?.as_str());
@@ -100,7 +100,7 @@ impl Parts {
         newest(self.pods.iter().filter(|pod| matches!(controller(pod), Some(("ReplicaSet", _)))))
     }
 
-    /// The moments, the first one first.
+    /// Returns the moments in order of time.
     fn moments(&self) -> Vec<Moment> {
         let mut all = Vec::new();
         let mut add = |at: Option<Timestamp>, what: String| all.extend(at.map(|at| Moment { at, what }));
@@ -144,7 +144,7 @@ impl Parts {
         let running = condition(&self.function, "Running");
         add(running, "Function running".to_owned());
         all.sort_by_key(|moment| moment.at);
-        // What was before the newest build belongs to another one.
+        // Earlier moments belong to an older build.
         let began = self.job().and_then(|job| time(job, "/metadata/creationTimestamp"));
         all.retain(|moment| began.is_none_or(|began| moment.at >= began));
         all.dedup();
@@ -152,7 +152,7 @@ impl Parts {
     }
 }
 
-/// The time line for people.
+/// Formats the time line for people.
 pub(super) fn lines(moments: &[Moment]) -> String {
     let Some(first) = moments.first() else { return String::new() };
     let mut text = format!("  timeline    seconds since {:.0}\n", first.at);
@@ -162,7 +162,7 @@ pub(super) fn lines(moments: &[Moment]) -> String {
     text
 }
 
-/// The time line for programs.
+/// Returns the time line for programs.
 pub(super) fn facts(moments: &[Moment]) -> Value {
     let fact = |moment: &Moment| {
         let seconds = moments.first().map(|first| seconds(first, moment));
@@ -179,7 +179,7 @@ fn newest<'a>(all: impl Iterator<Item = &'a Value>) -> Option<&'a Value> {
     all.max_by_key(|object| time(object, "/metadata/creationTimestamp"))
 }
 
-/// Kind and UID of the controller of an object.
+/// Returns kind and UID of an object's controller.
 fn controller(object: &Value) -> Option<(&str, &str)> {
     let owners = object.pointer("/metadata/ownerReferences")?.as_array()?;
     let owner = owners.iter().find(|owner| owner["controller"] == true)?;
@@ -191,14 +191,14 @@ fn statuses(pod: &Value) -> impl Iterator<Item = &Value> {
     lists.into_iter().filter_map(|path| pod.pointer(path)?.as_array()).flatten()
 }
 
-/// Since when a condition is True.
+/// Returns when a condition became True.
 fn condition(object: &Value, kind: &str) -> Option<Timestamp> {
     let all = object.pointer("/status/conditions")?.as_array()?;
     let found = all.iter().find(|condition| condition["type"] == kind && condition["status"] == "True")?;
     time(found, "/lastTransitionTime")
 }
 
-/// When our fields of an object were written last.
+/// Returns when the agent last wrote its fields of the object.
 fn applied(object: &Value) -> Option<Timestamp> {
     let entries = object.pointer("/metadata/managedFields")?.as_array()?;
     entries.iter().filter(|entry| entry["manager"] == names::MANAGER).filter_map(|entry| time(entry, "/time")).max()

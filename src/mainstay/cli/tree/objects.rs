@@ -1,4 +1,4 @@
-//! What a tree is made of: the objects of an inventory as they are in the cluster, and their children.
+//! Builds trees: the live objects of an inventory, and their children.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -16,11 +16,11 @@ use mainstay_gitsync::Listing;
 use mainstay_object::failure::chain;
 use mainstay_object::{Health, Key, health, stage};
 
-/// Objects that are read of one kind, at most.
+/// Maximum number of objects to read per kind.
 const MOST: usize = 5000;
-/// Namespaces in which children are looked for, at most.
+/// Maximum number of namespaces to search for children.
 const NAMESPACES: usize = 20;
-/// Kinds that the cluster's controllers and our own make of other objects.
+/// Kinds that Kubernetes' controllers and the agent create for other objects.
 const CHILDREN: [(&str, &str); 9] = [
     ("apps/v1", "Deployment"),
     ("apps/v1", "ReplicaSet"),
@@ -32,7 +32,7 @@ const CHILDREN: [(&str, &str); 9] = [
     ("v1", "PersistentVolumeClaim"),
     ("autoscaling/v2", "HorizontalPodAutoscaler"),
 ];
-/// A reference may lead in a circle.
+/// Maximum depth, because owner references may form a cycle.
 const DEEPEST: usize = 8;
 
 /// An object of a tree.
@@ -40,36 +40,37 @@ const DEEPEST: usize = 8;
 pub(super) struct Node {
     /// The object.
     pub(super) key: Key,
-    /// How it is.
+    /// The state of the object.
     pub(super) state: State,
-    /// What it has for children.
+    /// The objects that it owns.
     pub(super) children: Vec<Node>,
 }
 
-/// How an object is.
+/// The state of an object.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum State {
-    /// It is there.
+    /// The object exists.
     There(Health),
-    /// It is being deleted.
+    /// The object is being deleted.
     Terminating,
-    /// It is in the inventory and not in the cluster.
+    /// The inventory has the object, but the cluster does not.
     Absent,
-    /// It ran to its end and is gone.
+    /// The object ran to completion and is gone.
     Ended,
-    /// It could not be read, or was not.
+    /// The object was not read, for this reason.
     Unknown(String),
 }
 
 impl Node {
-    /// Whether the GitSync and all that it manages are healthy; their children count by what their parents say.
+    /// Returns whether the GitSync and all its objects are healthy. Children do not count, because the health of
+    /// their parents includes theirs.
     pub(super) fn is_healthy(&self) -> bool {
         let is_fine = |node: &Node| matches!(node.state, State::There(Health::Healthy) | State::Ended);
         is_fine(self) && self.children.iter().all(is_fine)
     }
 }
 
-/// Reads trees, every kind and namespace of children once.
+/// Reads trees. Reads each kind and namespace of children only once.
 pub(super) struct Forest<'a> {
     cluster: &'a Cluster,
     with_children: bool,
@@ -84,12 +85,12 @@ impl<'a> Forest<'a> {
         Self { cluster, with_children, children: HashMap::new(), looked_in: BTreeSet::new(), notes: BTreeSet::new() }
     }
 
-    /// What could not be shown in full.
+    /// Returns notes about incomplete trees.
     pub(super) fn notes(&self) -> Vec<String> {
         self.notes.iter().cloned().collect()
     }
 
-    /// The tree of a GitSync.
+    /// Reads the tree of a GitSync.
     pub(super) async fn tree(&mut self, sync: &GitSync) -> Result<Node, Error> {
         let key = syncs::key(sync);
         let status = sync.status.clone().unwrap_or_default();
@@ -112,7 +113,7 @@ impl<'a> Forest<'a> {
         Ok(root)
     }
 
-    /// The objects of a GitSync in another cluster, if that may be asked.
+    /// Reads the objects of a GitSync in another cluster. A failure becomes a note.
     async fn objects_elsewhere(&mut self, sync: &GitSync) -> Vec<Node> {
         let asked = async {
             let Some(other) =
@@ -137,7 +138,7 @@ impl<'a> Forest<'a> {
         })
     }
 
-    /// What an inventory lists, as it is.
+    /// Reads the live objects of an inventory.
     async fn objects(&mut self, sync: &GitSync, listed: &mainstay_gitsync::Listed) -> Result<Vec<Node>, Error> {
         let key = syncs::key(sync);
         let mut nodes = Vec::new();
@@ -168,7 +169,7 @@ impl<'a> Forest<'a> {
         Ok(nodes)
     }
 
-    /// The objects of an inventory as they are, each kind by one list of what carries the label.
+    /// Reads the live objects of an inventory, with one list by label per kind.
     async fn live(
         &mut self,
         listed: &mainstay_gitsync::Listed,
@@ -202,7 +203,8 @@ impl<'a> Forest<'a> {
         Ok(live)
     }
 
-    /// At most [`MOST`] objects of a kind; of what may hold much or secrets, the metadata alone, unless more `is_asked` about.
+    /// Lists at most [`MOST`] objects of a kind. Reads only the metadata of Secrets and ConfigMaps, unless
+    /// `is_asked`: a health rule needs the whole object.
     async fn list(
         &mut self,
         kind: &Arc<Kind>,
@@ -251,7 +253,7 @@ impl<'a> Forest<'a> {
         }
     }
 
-    /// The children of a live object.
+    /// Returns the children of a live object.
     fn below(&self, parent: &Value, depth: usize) -> Vec<Node> {
         let uid = parent.pointer("/metadata/uid").and_then(Value::as_str).unwrap_or_default();
         let found = self.children.get(uid).filter(|_| depth < DEEPEST && !uid.is_empty());
@@ -269,7 +271,7 @@ impl<'a> Forest<'a> {
     }
 }
 
-/// An object of an inventory.
+/// The result of reading an object of an inventory.
 enum Read {
     There(Value),
     Not(String),

@@ -1,14 +1,14 @@
-//! Trees as lines and as facts.
+//! Trees as lines and as JSON.
 
 use serde_json::{Value, json};
 
 use super::objects::{Node, State};
 use mainstay_object::{Health, Key, printable};
 
-/// Children of one object and kind that are shown. A Deployment may have many old ReplicaSets.
+/// Maximum number of children to show per parent and kind. A Deployment may have many old ReplicaSets.
 const SHOWN: usize = 10;
 
-/// All trees, and what they lack.
+/// Formats all trees and their notes.
 pub(super) fn text(trees: &[Node], notes: &[String]) -> String {
     let mut lines = Vec::new();
     for tree in trees {
@@ -29,9 +29,9 @@ pub(super) fn text(trees: &[Node], notes: &[String]) -> String {
 /// Whether long lists are cut.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Cut {
-    /// What a GitSync manages is shown in full.
+    /// All objects of a GitSync are shown.
     Nothing,
-    /// Of children, the first of each kind.
+    /// Only the first children of each kind are shown.
     Children,
 }
 
@@ -84,7 +84,7 @@ fn words(state: &State) -> (&'static str, &str) {
     }
 }
 
-/// A tree in JSON and YAML, with every child.
+/// Returns a tree for JSON and YAML, with all children.
 pub(super) fn facts(node: &Node) -> Value {
     let (health, why) = words(&node.state);
     json!({

@@ -1,5 +1,5 @@
-//! Functions in `v1alpha2`, which nobody converts without the agent: kubectl prefers that version, and the deletion of a
-//! namespace asks for it, so Functions that stay would be out of reach.
+//! Ends the conversion of Functions from and to `v1alpha2`, which needs the agent. Without this, remaining Functions
+//! would be unreachable: kubectl prefers that version, and the deletion of a namespace requests it.
 
 use serde_json::json;
 
@@ -9,7 +9,7 @@ use mainstay_api::names;
 use mainstay_cluster::{Kind, Part, Scope};
 
 impl Uninstall<'_> {
-    /// Has Functions served in the stored version only, if it is this agent that converts them.
+    /// Serves Functions only in the stored version, if this agent converts them.
     pub(super) async fn end_conversion(&self) -> Result<(), Error> {
         let (version, kind, name) = ("apiextensions.k8s.io/v1", "CustomResourceDefinition", names::FUNCTION_DEFINITION);
         let definitions = Kind::fixed(version, kind, "customresourcedefinitions", Scope::Cluster);
@@ -22,7 +22,7 @@ impl Uninstall<'_> {
         for version in versions.as_array_mut().into_iter().flatten() {
             version["served"] = version["storage"].clone();
         }
-        // As it was read: whoever changes it meanwhile is not written over.
+        // The resource version prevents overwriting a concurrent change.
         let patch = json!({
             "metadata": {"resourceVersion": live["metadata"]["resourceVersion"]},
             "spec": {"versions": versions, "conversion": {"strategy": "None", "webhook": null}},

@@ -1,6 +1,6 @@
-//! The namespace of the agent: deleted if `mainstay install` created it and it holds no other objects.
+//! Deletes the namespace of the agent if `mainstay install` created it and it holds no other objects.
 //!
-//! Invariant: an object counts as ours by kind and name; a label alone, which others may set, is not enough.
+//! Invariant: an object is ours by kind and name. A label alone is not enough, since other clients may set it.
 //! Invariant: the namespace stays while an API group is unavailable, because its objects cannot be listed.
 
 use std::collections::BTreeSet;
@@ -14,7 +14,7 @@ use crate::cli::{Error, output};
 use mainstay_api::names;
 use mainstay_cluster::{Kind, Scope, Selection};
 
-/// Remaining objects that are named.
+/// Maximum number of remaining objects in the message.
 const SHOWN: usize = 5;
 
 impl Uninstall<'_> {
@@ -31,7 +31,7 @@ impl Uninstall<'_> {
         }
     }
 
-    /// The objects in the namespace that are not ours.
+    /// Returns the objects in the namespace that are not ours.
     async fn foreign_objects(&self) -> Result<BTreeSet<String>, Error> {
         let mut left = BTreeSet::new();
         for kind in self.cluster.kinds().await? {
@@ -52,7 +52,7 @@ impl Uninstall<'_> {
     }
 }
 
-/// The message if the namespace must stay.
+/// Returns the message if the namespace must stay.
 fn reason_to_keep(namespace: &str, left: &BTreeSet<String>, unavailable: &[String]) -> Option<String> {
     if !left.is_empty() {
         let some: Vec<&str> = left.iter().take(SHOWN).map(String::as_str).collect();
@@ -68,7 +68,8 @@ fn reason_to_keep(namespace: &str, left: &BTreeSet<String>, unavailable: &[Strin
     })
 }
 
-/// Whether an object is installed by us, exists in every namespace, or was created by a controller for an object of ours.
+/// Returns whether an object is installed by us, exists in every namespace, or was created by a controller for one of
+/// our objects.
 fn is_installed(kind: &str, meta: &ObjectMeta) -> bool {
     let name = meta.name.as_deref().unwrap_or_default();
     let is_default = matches!((kind, name), ("ConfigMap", "kube-root-ca.crt") | ("ServiceAccount", "default"));
@@ -82,7 +83,7 @@ fn is_installed(kind: &str, meta: &ObjectMeta) -> bool {
     let is_own = is_named(kind, name) || kind == "Endpoints" && is_of_service(name);
     let mut makers = meta.owner_references.iter().flatten().filter(|owner| owner.controller == Some(true));
     let is_made_for_ours = makers.any(|owner| is_named(&owner.kind, &owner.name));
-    // The agent makes its Lease without our label.
+    // The agent creates its Lease without our label.
     let is_made = is_made_for_registry(meta) || is_ours(meta) && (is_own || is_made_for_ours);
     is_default || (kind, name) == ("Lease", names::LEASE) || is_made
 }
@@ -138,7 +139,7 @@ mod tests {
         check("Deployment", registry, None, false);
     }
 
-    /// A cluster with a fake server, and the requests that it has received.
+    /// A cluster with a fake server, and the requests that the server received.
     fn cluster(answer: fn(&str) -> Value) -> (Cluster, Arc<Mutex<Vec<String>>>) {
         let asked = Arc::new(Mutex::new(Vec::new()));
         let received = Arc::clone(&asked);

@@ -1,6 +1,6 @@
-//! The registry in the cluster, and the copies of its login.
+//! Deletes the registry in the cluster, and the copies of its login.
 //!
-//! Invariant: both stay as long as there are Functions: their pods pull from it, with these copies.
+//! Invariant: both stay as long as there are Functions, because their pods pull from the registry with these copies.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::cli::{Error, output};
 use mainstay_api::names;
 use mainstay_cluster::{Kind, Scope, Selection};
 
-/// Kinds of the objects that the registry consists of, all of one name.
+/// Kinds of the registry's objects, which all have the same name.
 const OBJECTS: [(&str, &str, &str); 5] = [
     ("apps/v1", "Deployment", "deployments"),
     ("v1", "Service", "services"),
@@ -24,7 +24,7 @@ const OBJECTS: [(&str, &str, &str); 5] = [
 const COPIED: [(&str, &str); 2] = [("Secret", "secrets"), ("ServiceAccount", "serviceaccounts")];
 
 impl Uninstall<'_> {
-    /// The Functions of the cluster.
+    /// Counts the Functions of the cluster.
     pub(super) async fn count_functions(&self) -> Result<usize, Error> {
         let functions = self.cluster.kind("serverless.kyma-project.io/v1alpha1", "Function").await?;
         let Some(functions) = functions else { return Ok(0) };
@@ -32,8 +32,8 @@ impl Uninstall<'_> {
         Ok(all.len())
     }
 
-    /// Deletes the registry of the installation with its volume, and the copies of logins in all namespaces.
-    /// The plan has said of `planned` Functions that it stays for them.
+    /// Deletes the registry of the installation with its volume, and the copies of logins in all namespaces. Repeats
+    /// the message that the registry stays only if the number of Functions is not `planned`.
     pub(super) async fn delete_registry(&self, planned: usize) -> Result<(), Error> {
         let name = names::INTERNAL_REGISTRY;
         let functions = self.count_functions().await?;
@@ -64,7 +64,7 @@ impl Uninstall<'_> {
     }
 }
 
-/// Whether a controller made an object for the registry; what it consists of itself is not meant.
+/// Returns whether a controller created an object for the registry. The registry's own objects do not count.
 pub(super) fn is_made_for_registry(meta: &ObjectMeta) -> bool {
     let mut makers = meta.owner_references.iter().flatten().filter(|owner| owner.controller == Some(true));
     makers.any(|owner| match &*owner.kind {

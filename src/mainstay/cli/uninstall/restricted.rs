@@ -1,4 +1,5 @@
-//! The Roles of an installation with `--profile restricted`, in all namespaces, and the `ServiceAccount` that it applies with.
+//! Deletes the Roles of an installation with `--profile restricted` in all namespaces, and its `ServiceAccount` for
+//! applying.
 
 use std::sync::Arc;
 
@@ -12,7 +13,7 @@ use mainstay_cluster::{Kind, Scope, Selection};
 const ROLES: [&str; 3] = ["mainstay-agent", "mainstay-impersonates", "mainstay-restricted"];
 
 impl Uninstall<'_> {
-    /// Deletes them.
+    /// Deletes the Roles, their bindings and the `ServiceAccount`.
     pub(super) async fn delete_restricted(&self) -> Result<(), Error> {
         let ours = Selection::labelled(LABEL.0, LABEL.1);
         for (kind, plural) in [("RoleBinding", "rolebindings"), ("Role", "roles")] {

@@ -1,16 +1,16 @@
-//! Directories that are built rather than read.
+//! Finds directories that are built rather than read.
 //!
-//! Invariant: nothing below a directory with a kustomization is read as a manifest: its files mean something only
-//! through the kustomization.
+//! Invariant: no file below a directory with a kustomization is read as a manifest. Its meaning depends on the
+//! kustomization.
 //!
-//! Deliberately absent: building one (`render`).
+//! Not here: building a kustomization (`render`).
 
 use super::directories::Directories;
 
-/// The names under which a directory's kustomization is looked for.
+/// File names of kustomizations.
 pub(super) const NAMES: &[&str] = &["kustomization.yaml", "kustomization.yml", "Kustomization"];
 
-/// The outermost directories with a kustomization among these paths.
+/// Returns the outermost directories with a kustomization among these paths.
 pub(super) fn among<'p>(paths: impl Iterator<Item = &'p str>) -> Directories {
     Directories::of(paths.filter(|path| NAMES.contains(&path.rsplit('/').next().unwrap_or_default())))
 }

@@ -1,4 +1,4 @@
-//! A commit with some files of ours in it, for a tool to read.
+//! A commit with additional files for a tool.
 
 use std::collections::BTreeMap;
 
@@ -6,19 +6,19 @@ use super::closure::Tree;
 use mainstay_git::{BlobId, Entry, EntryKind, Found};
 use mainstay_object::Digest;
 
-/// Files that are added to those of a commit, or take their places, by their paths.
+/// Files that are added to those of a commit or replace them, by path.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Added(pub(super) BTreeMap<String, Vec<u8>>);
 
 impl Added {
-    /// A digest of their paths and contents; `None` if there are none.
+    /// Returns a digest of paths and contents; `None` without files.
     pub(super) fn digest(&self) -> Option<Digest> {
         let lines = self.0.iter().map(|(path, content)| format!("{} {path}\n", Digest::of(content)));
         (!self.0.is_empty()).then(|| Digest::of(lines.collect::<String>().as_bytes()))
     }
 }
 
-/// A commit, and what is added.
+/// A commit with additional files.
 pub(super) struct WithAdded<'a, T> {
     pub(super) tree: T,
     pub(super) added: &'a Added,
@@ -29,7 +29,7 @@ impl<T: Tree> Tree for WithAdded<'_, T> {
         let Some(content) = self.added.0.get(path) else { return self.tree.at(path) };
         Ok(Found::File(Entry {
             path: path.to_owned(),
-            // Nobody looks it up: the content is here.
+            // The id is not used, because the content is here.
             id: BlobId::NONE,
             size: content.len() as u64,
             kind: EntryKind::File,

@@ -1,9 +1,9 @@
-//! What a chart reads: everything in its directory, and the files with values that the GitSync names.
+//! The inputs of a chart: all files in its directory, and the values files of the GitSync.
 //!
-//! Invariant: no path leaves the repository, and all lead to files of the commit. A link, a submodule that was not fetched,
-//! and a schema that refers to anything but itself are problems.
+//! Invariant: all paths lead to files of the commit. A link, a submodule that was not fetched, and a schema with
+//! external references are problems.
 //!
-//! Deliberately absent: which of the files Helm uses (`.helmignore`): a change of any other one renders the chart once more.
+//! Not here: which of the files Helm uses (`.helmignore`). A change of an unused file renders the chart again.
 
 use std::collections::BTreeMap;
 
@@ -15,59 +15,59 @@ use mainstay_api::render::Helm;
 use mainstay_git::{Entry, EntryKind, Found};
 use mainstay_object::{Digest, Place, printable};
 
-/// Files of one chart, in all.
+/// Maximum number of files of a chart.
 const MOST_FILES: usize = 5_000;
-/// Bytes of one chart, in all.
+/// Maximum total size of a chart's files, in bytes.
 const MOST_BYTES: u64 = 32 << 20;
-/// Bytes of one file with values.
+/// Maximum size of a values file, in bytes.
 const VALUES_BYTES: u64 = 1 << 20;
-/// The file in which a chart's schema of its values is.
+/// The file with the schema of a chart's values.
 const SCHEMA: &str = "values.schema.json";
-/// Longest name of a release that Helm takes.
+/// Maximum length of a release name in Helm.
 const LONGEST_RELEASE: usize = 53;
 
-/// How a chart is rendered.
+/// The options for rendering a chart.
 #[derive(Clone, Debug)]
 pub struct ChartOptions {
-    /// The release's name, unless `helm` has one.
+    /// Name of the release, unless `helm` sets one.
     pub name: String,
-    /// The release's namespace.
+    /// Namespace of the release.
     pub namespace: String,
-    /// What the GitSync says.
+    /// The specification of the GitSync.
     pub helm: Helm,
 }
 
-/// What a chart reads.
+/// The inputs of a chart.
 #[derive(Debug, Default)]
 pub struct ChartFiles {
-    /// The chart's own files, by their paths in the repository.
+    /// The chart's own files, by path in the repository.
     pub files: BTreeMap<String, Entry>,
-    /// The files with values, in their order.
+    /// The values files, in order.
     pub values: Vec<Entry>,
-    /// What is wrong with it; if there is anything, it is not rendered.
+    /// Its problems. A chart with problems is not rendered.
     pub problems: Vec<Problem>,
 }
 
 impl ChartOptions {
-    /// The release's name.
+    /// Returns the name of the release.
     pub fn release(&self) -> &str {
         self.helm.release_name.as_deref().unwrap_or(&self.name)
     }
 
-    /// The values of the GitSync, as a file; `None` if it has none.
+    /// Returns the inline values of the GitSync as a file; `None` if it has none.
     pub(super) fn values(&self) -> Option<Vec<u8>> {
-        // A map of values has no other form.
+        // Serializing a map of values cannot fail.
         self.helm.values.as_ref().and_then(|values| serde_json::to_vec(values).ok())
     }
 }
 
 impl ChartFiles {
-    /// All files that are read.
+    /// Returns all input files.
     pub fn all(&self) -> impl Iterator<Item = &Entry> {
         self.files.values().chain(&self.values)
     }
 
-    /// A digest of everything that the result depends on beside what the cluster is.
+    /// Returns a digest of all inputs except for the cluster's capabilities.
     pub fn digest(&self, options: &ChartOptions) -> Digest {
         let mut text = String::new();
         for entry in self.all() {
@@ -82,7 +82,7 @@ impl ChartFiles {
     }
 }
 
-/// Whether a file is about a chart or the repository, by its name.
+/// Returns whether a file is documentation, by its name.
 fn is_for_people(path: &str) -> bool {
     const NAMES: [&str; 6] = ["changelog", "contributing", "license", "notice", "owners", "readme"];
     let name = path.rsplit('/').next().unwrap_or_default().to_ascii_lowercase();
@@ -90,10 +90,10 @@ fn is_for_people(path: &str) -> bool {
     NAMES.contains(&stem)
 }
 
-/// What the chart in a directory reads, which is the one of this `Chart.yaml`.
+/// Returns the inputs of the chart with this `Chart.yaml`.
 ///
 /// # Errors
-/// The repository cannot be read.
+/// If the repository cannot be read.
 pub(crate) fn chart_files(
     tree: &mut impl Tree,
     file: &str,
@@ -115,7 +115,7 @@ pub(crate) fn chart_files(
         }
         match entry.kind {
             EntryKind::File => {}
-            // For people; a chart is the same without it.
+            // Documentation does not affect a chart.
             EntryKind::Symlink if is_for_people(&entry.path) => continue,
             EntryKind::Symlink => {
                 let what = "it is a symbolic link in a chart, and links are not followed";
@@ -145,7 +145,7 @@ pub(crate) fn chart_files(
             schema::refused(&tree.read(&entry)?)
         } else if is_archive(&entry.path) && within(file, &entry.path).split('/').any(|part| part == "charts") {
             let content = tree.read(&entry)?;
-            // Of a pointer it is said when it is copied.
+            // A pointer to Git LFS is reported when it is copied.
             if crate::is_in_lfs(&content) { None } else { archives.refused(&content) }
         } else {
             None
@@ -157,7 +157,7 @@ pub(crate) fn chart_files(
     Ok(found)
 }
 
-/// Takes in a file with values.
+/// Adds a values file.
 fn add_values(
     found: &mut ChartFiles,
     tree: &mut impl Tree,
@@ -167,7 +167,7 @@ fn add_values(
     let shown = format!("spec.render.helm.valuesFiles names {}", printable(named));
     let here = Place::file(chart);
     if is_remote(named) {
-        // An address may hold a password.
+        // The address is not shown, because it may contain a password.
         let what = "spec.render.helm.valuesFiles names something of another host, which is not fetched";
         found.problem(here, what, "commit a copy, and name that");
         return Ok(());
@@ -200,7 +200,7 @@ fn add_values(
     Ok(())
 }
 
-/// Whether Helm takes a name for a release. None of those begins with `-`.
+/// Returns whether Helm accepts a release name. None begins with `-`.
 fn is_release(name: &str) -> bool {
     let is_plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
     let is_label = |label: &str| {
@@ -209,17 +209,17 @@ fn is_release(name: &str) -> bool {
     name.len() <= LONGEST_RELEASE && name.split('.').all(is_label)
 }
 
-/// Whether a file of a chart is a packed chart.
+/// Returns whether a file of a chart is a packed chart.
 pub(super) fn is_archive(path: &str) -> bool {
     [".tgz", ".tar.gz"].iter().any(|end| path.ends_with(end))
 }
 
-/// The path that a file of a repository has in the copy of its chart.
+/// Returns the path of a repository's file inside the copy of its chart.
 pub(super) fn within<'p>(chart: &str, path: &'p str) -> &'p str {
     path.strip_prefix(parent(chart)).map_or(path, |rest| rest.trim_start_matches('/'))
 }
 
-/// The file of the repository that Helm calls `CHART/templates/web.yaml`, if it is one of these.
+/// Returns the repository's file that Helm calls `CHART/templates/web.yaml`, if it is one of these.
 pub(super) fn of_source<'f>(chart: &str, files: &'f BTreeMap<String, Entry>, source: &str) -> Option<&'f str> {
     let (_, path) = source.split_once('/')?;
     files.get_key_value(&join(parent(chart), path)).map(|(path, _)| path.as_str())

@@ -1,7 +1,7 @@
-//! What `helm template` printed becomes objects, each with the template that it is from.
+//! Decodes the output of `helm template` into objects, each with its template.
 //!
-//! Invariant: objects that two runs of the same chart do not agree on are refused by name.
-//! Invariant: a hook is never applied as if it were an ordinary object.
+//! Invariant: objects that differ between two runs of the same chart are refused by name.
+//! Invariant: a hook is never applied like a normal object.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,17 +16,17 @@ use mainstay_object::{Digest, Key, Object, Place, printable};
 
 /// The annotation of hooks.
 const HOOK: &str = "helm.sh/hook";
-/// Hooks of occasions that never come here. (Those for installing definitions are no hooks any more.)
+/// Hooks that never apply here. (`crd-install` is obsolete.)
 const NEVER: [&str; 6] = ["test", "test-success", "test-failure", "pre-rollback", "post-rollback", "crd-install"];
-/// How a line begins that names the template of what follows.
+/// Prefix of a line that names the template of the following output.
 const SOURCE: &str = "# Source: ";
-/// Objects that one problem names.
+/// Maximum number of objects named in one problem.
 const SHOWN: usize = 3;
 
-/// The objects of a chart of which two runs printed this.
+/// Returns the objects of a chart from the outputs of two runs.
 ///
 /// # Errors
-/// Everything that keeps the chart from being applied.
+/// All problems that prevent the chart from being applied.
 pub fn chart_objects(
     file: &str,
     files: &ChartFiles,
@@ -56,7 +56,7 @@ pub fn chart_objects(
     if problems.is_empty() { Ok(objects) } else { Err(problems) }
 }
 
-/// The occasions of a hook; `None` if it is none.
+/// Returns the events of a hook; `None` if the object is not a hook.
 fn hook(object: &Object) -> Option<Vec<String>> {
     let is_possible = object.json().windows(HOOK.len()).any(|part| part == HOOK.as_bytes());
     let value = is_possible.then(|| object.value())?;
@@ -64,7 +64,7 @@ fn hook(object: &Object) -> Option<Vec<String>> {
     Some(occasions.split(',').map(|occasion| occasion.trim().to_owned()).collect())
 }
 
-/// Reads what a run printed. What is said of it names the templates.
+/// Decodes the output of a run. Problems name the templates.
 fn decode(file: &str, files: &ChartFiles, printed: &[u8], limits: &Limits) -> Result<Vec<Arc<Object>>, Vec<Problem>> {
     let sources = Sources::of(file, files, printed);
     let read = crate::decode_manifests(file, printed, limits);
@@ -88,7 +88,7 @@ fn decode(file: &str, files: &ChartFiles, printed: &[u8], limits: &Limits) -> Re
     Ok(objects)
 }
 
-/// Where in what was printed the templates begin, by their lines.
+/// The first lines of templates in the output.
 struct Sources<'s> {
     chart: Arc<str>,
     begin: Vec<(u32, Option<&'s str>)>,
@@ -112,18 +112,18 @@ impl<'s> Sources<'s> {
         self.begin.get(self.begin.partition_point(|(begin, _)| *begin <= line).checked_sub(1)?)
     }
 
-    /// The template of a line; the chart's own file, if it is not known.
+    /// Returns the template of a line, or else the `Chart.yaml`.
     fn at(&self, line: u32) -> Arc<str> {
         self.find(line).and_then(|(_, file)| *file).map_or_else(|| Arc::clone(&self.chart), Arc::from)
     }
 
-    /// The line within what its template was rendered to.
+    /// Returns the line within the output of its template.
     fn line(&self, line: u32) -> u32 {
         self.find(line).map_or(line, |(begin, _)| line - begin)
     }
 }
 
-/// The problem that two runs differ, if they do in their objects.
+/// Returns the problem of differing objects in two runs.
 fn differences(file: &str, first: &[Arc<Object>], second: &[Arc<Object>]) -> Option<Problem> {
     let digests = |objects: &[Arc<Object>]| -> BTreeMap<Key, Digest> {
         objects.iter().map(|object| (object.key.clone(), object.digest)).collect()
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn what_differs_between_runs_is_refused_by_name_and_without_values() {
+    fn objects_that_differ_between_runs_are_refused_by_name_without_values() {
         let run = |value: &str, name: &str| {
             document("web/templates/a.yaml", "a", "")
                 + &document("web/templates/b.yaml", name, &format!("data: {{k: {value}}}\n"))
@@ -234,7 +234,7 @@ mod tests {
         assert!(why.contains("differently: ConfigMap b-1 ("), "{why}");
         let more = document("web/templates/b.yaml", "c", "");
         assert!(said(&run("x", "b"), &(run("x", "b") + &more), Hooks::Refuse).contains("differently: ConfigMap c ("));
-        // A comment is not applied.
+        // Comments are not applied, so they may differ.
         let commented = run("x", "b") + "# rendered at 12:00\n";
         assert_eq!(
             said(&run("x", "b"), &commented, Hooks::Refuse),

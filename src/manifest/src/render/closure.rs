@@ -1,10 +1,11 @@
-//! What a kustomization reads: its own file, those that it names, and the same of each directory that it names.
+//! The inputs of a kustomization: its own file, the files that it names, and recursively those of the directories
+//! that it names.
 //!
-//! Invariant: no path in a closure leaves the repository, and all lead to files of the commit. Whatever else a
-//! kustomization names is a problem with its line: something of another host, a link, or nothing.
+//! Invariant: all paths in a closure lead to files of the commit. Anything else that a kustomization names is a
+//! problem with its line: an external address, a link, or a missing file.
 //!
-//! Deliberately absent: what files that are themselves lists of files would read (configurations of built-in generators
-//! that are named rather than written out): the tool does not find those, and says so.
+//! Not here: files named by configurations of built-in generators in separate files. The tool does not find those,
+//! and reports them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,56 +14,56 @@ use crate::Problem;
 use mainstay_git::{BaseDir, Entry, EntryKind, Found};
 use mainstay_object::{Digest, Place, printable};
 
-/// The names under which a directory's kustomization is looked for.
+/// File names of kustomizations.
 const NAMES: [&str; 3] = ["kustomization.yaml", "kustomization.yml", "Kustomization"];
-/// Files that one kustomization may read, in all.
+/// Maximum number of files that one kustomization reads.
 const MOST_FILES: usize = 5_000;
-/// Bytes that one kustomization may read, in all.
+/// Maximum total size of these files, in bytes.
 const MOST_BYTES: u64 = 32 << 20;
-/// Bytes of one kustomization's own file.
+/// Maximum size of a kustomization's own file, in bytes.
 const KUSTOMIZATION_BYTES: u64 = 1 << 20;
-/// What a kustomization reads.
+/// The inputs of a kustomization.
 #[derive(Debug, Default)]
 pub struct Closure {
-    /// Its files, by their paths.
+    /// Its files, by path.
     pub files: BTreeMap<String, Entry>,
-    /// What is wrong with it; if there is anything, it is not built.
+    /// Its problems. A kustomization with problems is not built.
     pub problems: Vec<Problem>,
     directories: BTreeSet<String>,
     bytes: u64,
 }
 
 impl Closure {
-    /// Of nothing but what is wrong.
+    /// Returns a closure that contains only problems.
     pub(super) fn of_problems(problems: Vec<Problem>) -> Self {
         Self { problems, ..Self::default() }
     }
 
-    /// A digest of everything that is read. The same digest means the same result.
+    /// Returns a digest of all inputs. Equal digests mean equal results.
     pub fn digest(&self) -> Digest {
         let lines = self.files.iter().map(|(path, entry)| format!("{} {path}\n", entry.id));
         Digest::of(lines.collect::<String>().as_bytes())
     }
 }
 
-/// Where files come from.
+/// A source of files.
 pub trait Tree {
-    /// What a path leads to.
+    /// Returns what exists at a path.
     ///
     /// # Errors
-    /// The repository cannot be read.
+    /// If the repository cannot be read.
     fn at(&mut self, path: &str) -> Result<Found, mainstay_git::Error>;
 
-    /// Everything in a directory and below it.
+    /// Returns all entries in and below a directory.
     ///
     /// # Errors
-    /// The repository cannot be read.
+    /// If the repository cannot be read.
     fn below(&mut self, directory: &str) -> Result<Vec<Entry>, mainstay_git::Error>;
 
-    /// The content of a file.
+    /// Returns the content of a file.
     ///
     /// # Errors
-    /// The repository cannot be read.
+    /// If the repository cannot be read.
     fn read(&mut self, entry: &Entry) -> Result<Vec<u8>, mainstay_git::Error>;
 }
 
@@ -80,10 +81,10 @@ impl Tree for &mainstay_git::Snapshot {
     }
 }
 
-/// What the kustomization in a file reads.
+/// Returns the inputs of the kustomization in a file.
 ///
 /// # Errors
-/// The repository cannot be read.
+/// If the repository cannot be read.
 pub fn closure(tree: &mut impl Tree, file: &str) -> Result<Closure, mainstay_git::Error> {
     let mut closure = Closure::default();
     let mut open = vec![(parent(file).to_owned(), Place::file(file))];
@@ -136,10 +137,10 @@ pub fn closure(tree: &mut impl Tree, file: &str) -> Result<Closure, mainstay_git
     Ok(closure)
 }
 
-/// What is wrong with the components that a GitSync names below a directory.
+/// Returns the problems of the components that a GitSync names below a directory.
 ///
 /// # Errors
-/// The repository cannot be read.
+/// If the repository cannot be read.
 pub(super) fn components(
     tree: &mut impl Tree,
     base: &str,
@@ -167,7 +168,7 @@ impl Closure {
         self.problems.push(Problem::new(place, what, Some(hint)));
     }
 
-    /// Whether it has become too large, which is a problem once.
+    /// Returns whether it exceeds a limit, and reports that once.
     fn is_full(&mut self, at: &Place) -> bool {
         let is_full = self.files.len() > MOST_FILES || self.bytes > MOST_BYTES;
         if is_full && self.problems.is_empty() {
@@ -177,7 +178,7 @@ impl Closure {
         is_full
     }
 
-    /// Takes in what is named: a file; or else the directory that is to be looked at.
+    /// Adds a named file, or returns the named directory to visit.
     fn follow(
         &mut self,
         tree: &mut impl Tree,
@@ -188,7 +189,7 @@ impl Closure {
         let shown = printable(named.path).into_owned();
         match named.to {
             Target::Elsewhere => {
-                // An address may hold a password.
+                // The address is not shown, because it may contain a password.
                 let what = "it names something of another host, which is not fetched";
                 self.problem(at.clone(), what, "commit a copy, or add the repository as a submodule");
                 return Ok(None);
@@ -231,7 +232,7 @@ impl Closure {
     }
 }
 
-/// A path that is named in a directory, from the root of the repository; `None` if it leaves it.
+/// Returns a named path from the root of the repository; `None` if it is outside of the repository.
 pub(super) fn resolve(base: &str, named: &str) -> Option<String> {
     if named.starts_with('/') || named.contains(['\0', '\\']) || named.len() > 4096 {
         return None;
@@ -248,7 +249,7 @@ pub(super) fn resolve(base: &str, named: &str) -> Option<String> {
     Some(parts.join("/"))
 }
 
-/// The directory of a file.
+/// Returns the directory of a file.
 pub(super) fn parent(path: &str) -> &str {
     path.rsplit_once('/').map_or("", |(directory, _)| directory)
 }
@@ -265,7 +266,7 @@ fn line(file: &str, line: usize) -> Place {
 pub(super) mod tests {
     use super::*;
 
-    /// A commit with these files; a content of `->` is a link.
+    /// A commit with these files. A content that begins with `->` is a link.
     pub(crate) struct Files(pub(crate) Vec<(&'static str, &'static str)>);
 
     impl Tree for Files {
@@ -340,7 +341,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn what_leads_elsewhere_is_a_problem_with_its_line_and_without_its_address() {
+    fn remote_references_are_a_problem_with_a_line_and_without_an_address() {
         for remote in [
             "https://user:hush@example.com/x.yaml",
             "HTTPS://example.com/x",

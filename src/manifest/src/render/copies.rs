@@ -1,4 +1,4 @@
-//! Private copies of the files that a tool reads, and of nothing else.
+//! Private copies of exactly the files that a tool reads.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -9,16 +9,16 @@ use crate::Problem;
 use mainstay_git::{Entry, Snapshot};
 use mainstay_object::{Place, printable};
 
-/// Why the files are not there for the tool.
+/// Why files cannot be copied for the tool.
 #[derive(Debug)]
 pub(super) enum NotCopied {
     Disk(std::io::Error),
-    /// This one is not in the repository itself.
+    /// The content of this file is in Git LFS.
     InLfs(String),
 }
 
 impl NotCopied {
-    /// The problem of what is rendered from a file.
+    /// Returns the problem of a rendered file.
     pub(super) fn problem(&self, file: &str) -> Problem {
         let (what, hint) = match self {
             Self::Disk(error) if error.kind() == std::io::ErrorKind::InvalidFilename => {
@@ -37,11 +37,11 @@ impl NotCopied {
     }
 }
 
-/// Copies files to these paths in a directory of its own below `scratch`, which goes when it is dropped; those that are `added`
-/// are written. `look` sees the path and the content of each.
+/// Copies files into a new directory below `scratch`, which is removed when it is dropped, and writes the `added`
+/// ones. `look` receives the path and the content of each.
 ///
 /// # Errors
-/// The repository cannot be read.
+/// If the repository cannot be read.
 pub(super) async fn copy(
     snapshot: &Snapshot,
     files: &BTreeMap<String, Entry>,
@@ -75,7 +75,7 @@ pub(super) async fn copy(
         .await?
 }
 
-/// Writes a file that is not there yet.
+/// Creates a file.
 pub(super) fn write(path: &Path, content: &[u8]) -> std::io::Result<()> {
     if let Some(directory) = path.parent() {
         std::fs::create_dir_all(directory)?;

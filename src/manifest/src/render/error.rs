@@ -1,8 +1,8 @@
-//! Why nothing is known of what a directory is rendered to. What is wrong with the directory is a `Problem`.
+//! Errors of rendering that are not problems of the directory.
 
 use mainstay_object::failure::Class;
 
-/// Why nothing was rendered.
+/// Why rendering failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The repository cannot be read.
@@ -17,7 +17,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// What kind of failure it is.
+    /// Returns the class of the failure.
     pub fn class(&self) -> Class {
         match self {
             Self::Source(error) => error.class(),

@@ -1,7 +1,7 @@
 //! Renders the charts of a commit, one at a time, each twice.
 //!
-//! Invariant: what both runs print is what the chart is; the second one is at another time, in another zone, so a chart that
-//! depends on the time or on chance differs from itself (see [`chart_objects`](super::chart_objects)).
+//! Invariant: both runs must print the same. The second one runs at another time in another time zone, which exposes
+//! charts that depend on time or randomness (see [`chart_objects`](super::chart_objects)).
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -26,17 +26,17 @@ use crate::Problem;
 use mainstay_git::{Entry, Snapshot};
 use mainstay_object::{Digest, Place};
 
-/// What is said where there is no tool.
+/// The problem without a tool.
 const NO_TOOL: &str = "it makes its directory a Helm chart, which is rendered by `helm`, and that was not found";
 const NO_TOOL_HINT: &str = "install Helm where the agent finds it on its PATH, such as with `go install \
                             helm.sh/helm/v3/cmd/helm@latest`, or name the directory in .mainstayignore";
-/// Directories and files of a run, in its root.
+/// Directories and files of a run, below its root.
 const CHART: &str = "chart";
 const VALUES: &str = "values";
 const ZONE: &str = "zone";
-/// There is nothing.
+/// A path that does not exist.
 const NOWHERE: &str = "nowhere";
-/// The directories of Helm itself: its plug-ins, its configuration, and what it has downloaded.
+/// Environment variables for Helm's own directories: plug-ins, configuration and downloads.
 const DIRECTORIES: [&str; 7] = [
     "HELM_PLUGINS",
     "HELM_CONFIG_HOME",
@@ -46,9 +46,9 @@ const DIRECTORIES: [&str; 7] = [
     "XDG_CACHE_HOME",
     "XDG_DATA_HOME",
 ];
-/// A chart that asks for the time is rendered again after this.
+/// Minimum time before a chart that reads the time is rendered again.
 const A_MOMENT: Duration = Duration::from_millis(1100);
-/// How far the zone of that run is ahead, in seconds: year, month, day, hour, minute and second differ.
+/// Offset of that run's time zone, in seconds. It changes year, month, day, hour, minute and second.
 const AHEAD: i32 = 400 * 86_400 + 3_661;
 
 /// Renders charts with the official tool. Cheap to clone.
@@ -60,58 +60,58 @@ pub struct Helm {
     words: Words,
 }
 
-/// What the cluster says of itself, for templates that ask.
+/// Facts about the cluster for templates.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Capabilities {
     /// The version of Kubernetes, such as `v1.32.4`.
     pub kube_version: String,
-    /// Each group and version (`apps/v1`, `v1`), and each kind in them (`apps/v1/Deployment`), in their order.
+    /// Each group and version (`apps/v1`, `v1`), and each kind in them (`apps/v1/Deployment`), in order.
     pub api_versions: Vec<String>,
 }
 
-/// What decides what a chart is rendered to.
+/// The identity of a chart's output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChartKey {
-    /// Of its files and options.
+    /// Digest of its files and options.
     chart: Digest,
-    /// Of what the cluster is, if the chart asks for that.
+    /// Digest of the cluster's capabilities, if the chart reads them.
     capabilities: Option<Digest>,
 }
 
-/// A chart that was rendered, or was not.
+/// A chart that was rendered, or was unchanged.
 #[derive(Debug)]
 pub struct RenderedChart {
-    /// What it reads; problems of it are in `outputs`.
+    /// Its inputs. Their problems are in `outputs`.
     pub files: ChartFiles,
-    /// What both runs printed, and what decided about that; or what is wrong. `None` if it is as it was.
+    /// The outputs of both runs with their key, or problems; `None` if unchanged.
     pub outputs: Option<Result<(Outputs, ChartKey), Vec<Problem>>>,
 }
 
-/// What two runs printed.
+/// The outputs of two runs.
 pub type Outputs = [Vec<u8>; 2];
 
 impl Capabilities {
-    /// A digest of all of it.
+    /// Returns a digest of all capabilities.
     pub fn digest(&self) -> Digest {
         Digest::of(format!("{}\n{}", self.kube_version, self.api_versions.join("\n")).as_bytes())
     }
 }
 
 impl ChartKey {
-    /// Whether what it was the key of depends on the cluster, which has become another one.
+    /// Returns whether the output depends on the cluster, and the cluster has changed.
     pub fn is_outdated(&self, now: Digest) -> bool {
         self.capabilities.is_some_and(|then| then != now)
     }
 
-    /// Whether the chart asks what the cluster is.
+    /// Returns whether the chart reads the cluster's capabilities.
     pub fn asks_the_cluster(&self) -> bool {
         self.capabilities.is_some()
     }
 }
 
 impl Helm {
-    /// With the tool that is found in the directories of `path`, as PATH has them, or in the renderer of `kustomize`, with which
-    /// it takes turns, and with as much of the tool's own words.
+    /// Uses the tool in the directories of `path`, in the format of PATH, or in the renderer of `kustomize`. Both
+    /// share their turns and the setting for the tool's own messages.
     pub fn beside(kustomize: &Kustomize, path: Option<&OsStr>) -> Self {
         let tool = match &kustomize.renderer {
             Some(renderer) => Some(Tool::Beside(renderer.clone(), Purpose::Helm)),
@@ -120,10 +120,10 @@ impl Helm {
         Self { tool, scratch: kustomize.scratch.clone(), turns: Arc::clone(&kustomize.turns), words: kustomize.words }
     }
 
-    /// Renders the chart of a `Chart.yaml` for a namespace, unless `known` is the key that it has now.
+    /// Renders the chart of a `Chart.yaml` for a namespace, unless its key is `known`.
     ///
     /// # Errors
-    /// The repository cannot be read, or there is no answer from the renderer. What the tool refuses is a problem.
+    /// If the repository cannot be read, or the renderer does not answer. A refusal by the tool is a problem.
     pub async fn render(
         &self,
         namespace: &str,
@@ -166,7 +166,7 @@ impl Helm {
         Ok(RenderedChart { files, outputs })
     }
 
-    /// Copies the chart and the values into a directory of their own, under names of ours, and sees what they ask for.
+    /// Copies the chart and the values into a directory under fixed names. Returns what its templates read.
     async fn copy(
         &self,
         snapshot: &Snapshot,
@@ -197,7 +197,7 @@ impl Helm {
     }
 }
 
-/// Where the values of the GitSync are, after those of files.
+/// Returns the file of the GitSync's inline values. It follows the values files.
 fn inline_values(files: &ChartFiles) -> String {
     format!("{VALUES}/{}.yaml", files.values.len())
 }
@@ -213,9 +213,9 @@ struct Job<'j> {
     words: Words,
 }
 
-/// Why a run printed nothing.
+/// Why a run failed.
 enum NotRendered {
-    /// This is wrong with the chart.
+    /// A problem of the chart.
     Refused(Problem),
     /// The container with the tool does not answer.
     Away(std::io::Error),
@@ -229,7 +229,7 @@ impl Job<'_> {
         if asked.time {
             tokio::time::sleep(A_MOMENT.saturating_sub(begun.elapsed())).await;
         }
-        // What reads a time that is written without its zone would be another one there.
+        // A chart that parses local times would differ in another time zone, so it keeps the zone.
         let second = self.once((asked.time && !asked.zone).then_some(&*zone)).await?;
         Ok([first, second])
     }
@@ -256,7 +256,7 @@ impl Job<'_> {
         NotRendered::Refused(Problem::new(Place::file(self.file), what, Some(hint)))
     }
 
-    /// Every value is one argument together with its option, so none is taken for another option.
+    /// Each value is in one argument with its option, so it cannot be taken for another option.
     fn arguments(&self) -> Vec<OsString> {
         let mut arguments: Vec<OsString> = vec![
             "--skip-tests".into(),
@@ -277,14 +277,14 @@ impl Job<'_> {
         arguments
     }
 
-    /// A line of a file of the chart, from 1.
+    /// Returns a line of a file of the chart, from 1.
     fn line(&self, path: &str, line: usize) -> Option<String> {
         let text = std::fs::read(self.root.join(CHART).join(within(self.file, path))).ok()?;
         String::from_utf8_lossy(&text).lines().nth(line.checked_sub(1)?).map(str::to_owned)
     }
 }
 
-/// A zone that is so many seconds ahead, as a file of the zone database (RFC 9636, version 1): one kind of local time.
+/// Returns a time zone with this offset in seconds, in the format of RFC 9636, version 1, with one local time type.
 fn zone(ahead: i32) -> Vec<u8> {
     let mut bytes = b"TZif".to_vec();
     bytes.extend([0; 16]);

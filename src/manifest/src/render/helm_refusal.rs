@@ -1,7 +1,7 @@
-//! What Helm refused, in our words.
+//! Converts Helm's error messages into problems.
 //!
-//! Invariant: nothing of Helm's words is shown but the names of files, lines, paths of values, names of charts and functions,
-//! and what stands literally in the template itself: the rest may quote a Secret.
+//! Invariant: of Helm's messages, only names of files, charts and functions, lines, paths of values, and literal text
+//! of the template are shown. The rest may quote a Secret.
 
 use std::path::Path;
 
@@ -10,19 +10,19 @@ use super::closure::{join, parent};
 use crate::Problem;
 use mainstay_object::{Place, printable};
 
-/// Longest name that is shown, in characters.
+/// Maximum length of a displayed name, in characters.
 const LONGEST: usize = 200;
-/// Places of a schema that are shown.
+/// Maximum number of displayed schema violations.
 const SHOWN: usize = 5;
-/// What to do to see more.
+/// The hint for more details.
 const SEE: &str = "`helm template` in a checkout says why: its words may quote Secrets and are not shown here";
 
-/// What Helm said of a chart.
+/// Helm's error message about a chart.
 pub(super) struct Told<'t> {
-    /// The `Chart.yaml`.
+    /// Path of the `Chart.yaml`.
     pub(super) chart: &'t str,
     pub(super) files: &'t ChartFiles,
-    /// Where it lay.
+    /// The directory of the chart's copy.
     pub(super) root: &'t Path,
     pub(super) words: &'t str,
 }
@@ -30,7 +30,8 @@ pub(super) struct Told<'t> {
 /// Lines of the chart's files, by path and number.
 type Lines<'l> = dyn Fn(&str, usize) -> Option<String> + 'l;
 
-/// How Helm's words about a whole chart begin, what is said of it (`{}` is what comes next), up to what, and what to do.
+/// Prefixes of Helm's messages about a whole chart, the end of the following name, the problem (`{}` is the name),
+/// and the remedy.
 const WHOLE: &[(&str, &str, &str, &str)] = &[
     (
         "found in Chart.yaml, but missing in charts/ directory: ",
@@ -60,7 +61,7 @@ const WHOLE: &[(&str, &str, &str, &str)] = &[
     ),
 ];
 
-/// The problem of a chart that Helm refused.
+/// Returns the problem of a chart that Helm refused.
 pub(super) fn refusal(told: &Told<'_>, lines: &Lines<'_>) -> Problem {
     let words = told.words;
     of_values(words, told)
@@ -70,7 +71,7 @@ pub(super) fn refusal(told: &Told<'_>, lines: &Lines<'_>) -> Problem {
         .unwrap_or_else(|| Problem::new(Place::file(told.chart), "helm refuses it", Some(SEE)))
 }
 
-/// A name that Helm quotes, as it may be shown.
+/// Returns the displayed form of a name that Helm quotes.
 fn shown(name: &str) -> String {
     printable(name.trim()).chars().take(LONGEST).collect()
 }
@@ -83,7 +84,7 @@ fn of_whole(words: &str, told: &Told<'_>) -> Option<Problem> {
     })
 }
 
-/// A file with values that cannot be read.
+/// Recognizes an unreadable values file.
 fn of_values(words: &str, told: &Told<'_>) -> Option<Problem> {
     let own = ["values.yaml", "Chart.yaml", "Chart.lock"];
     let own = own.iter().find(|name| words.contains(&format!("cannot load {name}: ")));
@@ -106,7 +107,7 @@ fn of_values(words: &str, told: &Told<'_>) -> Option<Problem> {
     })
 }
 
-/// Values that do not match the schema. The names of values are shown, and no value.
+/// Recognizes values that violate the schema. Their names are shown, the values are not.
 fn of_schema(words: &str, told: &Told<'_>) -> Option<Problem> {
     let (_, rest) = words.split_once("values don't meet the specifications of the schema(s)")?;
     let mut places: Vec<String> = Vec::new();
@@ -124,7 +125,7 @@ fn of_schema(words: &str, told: &Told<'_>) -> Option<Problem> {
     Some(Problem::new(Place::file(told.chart), what, Some("correct them; `helm template` in a checkout says more")))
 }
 
-/// A template that cannot be rendered.
+/// Recognizes a template that cannot be rendered.
 fn of_template(words: &str, told: &Told<'_>, lines: &Lines<'_>) -> Option<Problem> {
     if let Some((_, rest)) = words.split_once("YAML parse error on ") {
         let source = rest.split_once(": ").map_or(rest, |(source, _)| source);
@@ -173,11 +174,11 @@ fn of_template(words: &str, told: &Told<'_>, lines: &Lines<'_>) -> Option<Proble
     problem(what, SEE)
 }
 
-/// The innermost place in a file of the chart, and what is said after it.
+/// Returns the innermost position in a file of the chart, and the text after it.
 fn location<'w>(words: &'w str, told: &Told<'_>) -> Option<(Place, &'w str)> {
     let mut found = None;
     for (at, _) in words.match_indices('.') {
-        // The end of a path: `CHART/templates/web.yaml:12:5`.
+        // The end of a position: `CHART/templates/web.yaml:12:5`.
         let begin = words[..at].rfind([' ', '(', '\n', '"']).map_or(0, |before| before + 1);
         let token = &words[begin..];
         let end = token.find([' ', ')', '\n', '"']).unwrap_or(token.len());
@@ -195,7 +196,7 @@ fn location<'w>(words: &'w str, told: &Told<'_>) -> Option<(Place, &'w str)> {
     found
 }
 
-/// The number that comes after this; 0 if there is none.
+/// Returns the number after this text; 0 if there is none.
 fn number_after(words: &str, before: &str) -> u32 {
     let rest = words.split_once(before).map_or("", |(_, rest)| rest);
     rest.split(|c: char| !c.is_ascii_digit()).next().and_then(|digits| digits.parse().ok()).unwrap_or(0)
@@ -235,7 +236,7 @@ mod tests {
                 "Error: template: web/templates/b.yaml:1:13: executing \"web/templates/b.yaml\" at <.Values.x.y>: nil pointer evaluating interface {}.y",
                 "app/templates/b.yaml, line 1, column 14: it uses a value that is not there: .Values.x.y (set it in the values, or correct its name)",
             ),
-            // Helm 4 breaks the line.
+            // Helm 4 wraps the line.
             (
                 "Error: web/templates/b.yaml:1:13\n  executing \"web/templates/b.yaml\" at <.Values.x.y>:\n    nil pointer evaluating interface {}.y",
                 "app/templates/b.yaml, line 1, column 14: it uses a value that is not there: .Values.x.y (set it in the values, or correct its name)",

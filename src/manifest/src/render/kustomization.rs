@@ -1,10 +1,10 @@
-//! The text of a kustomization becomes its fields, and these become what it names.
+//! Parses the text of a kustomization into its fields, and these into the inputs that it names.
 //!
-//! Invariant: the tool reads the same fields. Whatever it may read in another way is a problem: line breaks that only YAML 1.1
-//! knows, tags that are written with escapes, and other spellings of a field's name, which the tool takes too (`Resources`, or
-//! with the Kelvin sign for a K). Otherwise it would read, and fetch, what nobody has looked at.
+//! Invariant: the tool reads the same fields. Text that it may read differently is a problem, since the tool would
+//! read, and fetch, unchecked inputs. Such text has line breaks of YAML 1.1 only, tags with escapes, or another
+//! spelling of a field's name that the tool accepts (`Resources`, or the Kelvin sign for a K).
 //!
-//! Deliberately absent: whether what is named is there.
+//! Not here: whether the inputs exist.
 
 use std::time::Duration;
 
@@ -14,12 +14,12 @@ use serde_json::{Map, Value};
 use crate::{Limits, read_documents, read_fields};
 use mainstay_object::printable;
 
-/// How references begin that lead to another host, in lower case.
+/// Prefixes of references to other hosts, in lower case.
 const REMOTE: [&str; 10] =
     ["git::", "gh:", "ssh:", "https:", "http:", "git@", "github.com:", "github.com/", "file:", "s3::"];
 /// Line breaks of YAML 1.1.
 const OLD_BREAKS: [char; 3] = ['\u{85}', '\u{2028}', '\u{2029}'];
-/// Fields that name something.
+/// Fields that name inputs.
 const FIELDS: [&str; 18] = [
     "resources",
     "bases",
@@ -40,42 +40,42 @@ const FIELDS: [&str; 18] = [
     "helmChartInflationGenerator",
     "helmGlobals",
 ];
-/// Fields within these.
+/// Nested fields that name inputs.
 const WITHIN: [&str; 5] = ["path", "paths", "files", "envs", "env"];
 
 /// Why a kustomization is not read.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Unread {
-    /// From 1; 0 if it is not known.
+    /// Line, from 1; 0 if it is not known.
     pub(super) line: usize,
     pub(super) what: String,
     pub(super) hint: String,
 }
 
-/// Something that a kustomization names.
+/// An input that a kustomization names.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Reference<'v> {
     pub(super) path: &'v str,
     pub(super) to: Target,
 }
 
-/// What may be there.
+/// The kind of an input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Target {
     File,
     FileOrDirectory,
-    /// Something of another host.
+    /// An address on another host.
     Elsewhere,
-    /// It is neither a path nor an object, in this field.
+    /// Neither a path nor an object, in this field.
     Unclear(&'static str),
 }
 
 fn limits() -> Limits {
-    // The memory that it may take bounds the time.
+    // The memory limit bounds the time, too.
     Limits::new(|| Duration::ZERO)
 }
 
-/// The fields of a kustomization; none if it is empty.
+/// Parses the fields of a kustomization. An empty text has none.
 pub(super) fn fields(content: &[u8]) -> Result<Map<String, Value>, Unread> {
     let unread = |line, what: &str, hint: &str| Unread { line, what: what.to_owned(), hint: hint.to_owned() };
     let Ok(text) = std::str::from_utf8(content) else {
@@ -105,15 +105,15 @@ pub(super) fn fields(content: &[u8]) -> Result<Map<String, Value>, Unread> {
     }
 }
 
-/// Whether a tag may be there that readers take for different ones.
+/// Returns whether a line may contain a tag that parsers read differently.
 fn has_unclear_tag(line: &str) -> bool {
     let is_between = |c: char| c.is_whitespace() || ",[]{}:?-".contains(c);
     let is_unclear = |word: &str| word.starts_with("!<") || word.starts_with('!') && word.contains('%');
     line.starts_with("%TAG") || line.split(is_between).any(is_unclear)
 }
 
-/// A name as the tool compares it: without case, and with what has an ASCII letter as its other case (the long s, and the
-/// Kelvin sign) as that letter.
+/// Returns a name as the tool compares it: in lower case, with the long s and the Kelvin sign as the ASCII letters of
+/// which they are case variants.
 fn folded(name: &str) -> String {
     let letter = |c: char| match c {
         '\u{17f}' => 's',
@@ -123,7 +123,7 @@ fn folded(name: &str) -> String {
     name.chars().map(letter).collect()
 }
 
-/// The first field whose name is not as it is documented, and how that is.
+/// Returns the first field with an undocumented spelling, and its documented name.
 fn misspelled(fields: &Map<String, Value>) -> Option<(&str, &'static str)> {
     let among = |map: &'_ Map<String, Value>, known: &[&'static str]| -> Option<(String, &'static str)> {
         map.keys().find_map(|key| {
@@ -137,13 +137,13 @@ fn misspelled(fields: &Map<String, Value>) -> Option<(&str, &'static str)> {
         items.filter_map(Value::as_object).find_map(|item| among(item, &WITHIN))
     });
     let (key, known) = found?;
-    // It is borrowed from where it was found.
+    // Looks up the key to borrow it from `fields`.
     let all = fields.values().flat_map(|value| value.as_array().map_or(std::slice::from_ref(value), Vec::as_slice));
     let mut keys = fields.keys().chain(all.filter_map(Value::as_object).flat_map(Map::keys));
     keys.find(|own| **own == key).map(|own| (own.as_str(), known))
 }
 
-/// What a kustomization names, in its order.
+/// Returns the inputs of a kustomization, in order.
 pub(super) fn references(kustomization: &Map<String, Value>) -> Vec<Reference<'_>> {
     let mut all = Vec::new();
     let list = |key: &str| kustomization.get(key).and_then(Value::as_array).into_iter().flatten();
@@ -152,7 +152,7 @@ pub(super) fn references(kustomization: &Map<String, Value>) -> Vec<Reference<'_
     for key in ["resources", "bases", "components"] {
         texts(key).for_each(|path| name(path, Target::FileOrDirectory));
     }
-    // These are paths, or what the file would hold.
+    // These fields contain paths or inline documents.
     for (key, to) in [
         ("generators", Target::FileOrDirectory),
         ("transformers", Target::FileOrDirectory),
@@ -181,7 +181,7 @@ pub(super) fn references(kustomization: &Map<String, Value>) -> Vec<Reference<'_
         for generator in list(key) {
             let named = |field: &str| generator.get(field).and_then(Value::as_array).into_iter().flatten();
             for path in named("files").filter_map(Value::as_str) {
-                // Of `key=path` the path. In an address the sign may be anywhere.
+                // In `key=path`, only the path is an input. An address may contain `=` anywhere.
                 let behind = path.split_once('=').map_or(path, |(_, path)| path);
                 name(if is_remote(path) { path } else { behind }, Target::File);
             }
@@ -194,14 +194,14 @@ pub(super) fn references(kustomization: &Map<String, Value>) -> Vec<Reference<'_
     all
 }
 
-/// What a text is where the tool takes a path or objects.
+/// The meaning of a text in a field for paths or objects.
 enum Written {
     Path,
     Objects { reads_elsewhere: bool },
     Neither,
 }
 
-/// The tool takes for a path what it cannot read as objects.
+/// Classifies a text. The tool treats a text that is not an object as a path.
 fn written(text: &str) -> Written {
     let documents = read_documents(text, &limits()).unwrap_or_default();
     let is_object = |document: &Value| {
@@ -211,12 +211,12 @@ fn written(text: &str) -> Written {
     if !documents.is_empty() && documents.iter().all(is_object) {
         return Written::Objects { reads_elsewhere: documents.iter().any(|one| reads_elsewhere(one, false)) };
     }
-    // It may hold a Secret, and is not shown.
+    // The text is not shown, because it may contain a Secret.
     let is_long = text.contains('\n') || text.contains(": ") || text.starts_with('{');
     if is_long && !is_remote(text) { Written::Neither } else { Written::Path }
 }
 
-/// Whether the configuration of a generator or transformer names something of another host.
+/// Returns whether the configuration of a generator or transformer names an address on another host.
 fn reads_elsewhere(value: &Value, is_path: bool) -> bool {
     match value {
         Value::String(text) => is_path && is_remote(text),
@@ -226,18 +226,18 @@ fn reads_elsewhere(value: &Value, is_path: bool) -> bool {
     }
 }
 
-/// Whether what is named leads to another host.
+/// Returns whether an input is on another host.
 pub(super) fn is_remote(named: &str) -> bool {
     let lower = named.trim_start().to_ascii_lowercase();
     REMOTE.iter().any(|begin| lower.starts_with(begin)) || is_address(&lower)
 }
 
-/// Whether there is an address in it: the one of a document is in one of its lines.
+/// Returns whether a text contains an address. A document with several lines does not count.
 fn is_address(lower: &str) -> bool {
     lower.contains("://") && !lower.contains('\n')
 }
 
-/// The first line that has a text, from 1; 0 if none has.
+/// Returns the first line that contains a text, from 1; 0 if there is none.
 pub(super) fn line_of(text: &str, wanted: &str) -> usize {
     text.lines().position(|line| line.contains(wanted)).map_or(0, |index| index + 1)
 }
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_tool_would_read_otherwise_is_a_problem() {
+    fn constructs_that_the_tool_reads_otherwise_are_a_problem() {
         let spelled = |text: &str| unread(text).contains("which is spelled otherwise (write ");
         for text in [
             "Resources: [a]",
@@ -286,7 +286,7 @@ mod tests {
         );
         assert!(unread("resources: [a]\n---\nresources: [b]\n").contains("more than one document"));
         assert!(fields(b"\xff\xfer\0").is_err());
-        // Everything else is read as the tool does it.
+        // Other syntax is read as the tool does it.
         let read =
             fields(b"---\n<<: {resources: [!!binary aHR0cDovL2E=]}\nconfigMapGenerator: [{literals: ['a=!b 5%']}]\n")
                 .unwrap();
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_named_is_a_path_an_object_or_something_elsewhere() {
+    fn a_reference_is_a_path_an_inline_object_or_remote() {
         let named = |text: &str| {
             let fields = fields(text.as_bytes()).unwrap();
             references(&fields).iter().map(|one| format!("{:?}", one.to)).collect::<Vec<_>>().join(" ")

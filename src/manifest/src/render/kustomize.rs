@@ -22,58 +22,58 @@ use crate::Problem;
 use mainstay_git::Snapshot;
 use mainstay_object::{Digest, Place};
 
-/// What is said where there is no tool.
+/// The problem without a tool.
 const NO_TOOL: &str = "it is built by `kustomize`, or `kubectl kustomize`, and neither was found";
 const NO_TOOL_HINT: &str =
     "install one of the two where the agent finds it on its PATH, or name the directory in .mainstayignore";
 
-/// The directory in `baseDir` in which a kustomization of ours lies while objects are changed.
+/// Directory below `baseDir` for the generated kustomization of an overlay.
 const OWN_DIRECTORY: &str = ".mainstay-overlay";
-/// The file in it with the objects.
+/// File with the objects in this directory.
 const OBJECTS: &str = "objects.yaml";
 
 /// Builds kustomizations with the official tool. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Kustomize {
     tool: Option<Tool>,
-    /// If the tools are in a container of their own.
+    /// The renderer, if the tools run in a separate container.
     pub(super) renderer: Option<Renderer>,
     pub(super) scratch: PathBuf,
     pub(super) turns: Arc<Turns>,
     pub(super) words: Words,
 }
 
-/// What is built.
+/// The input of a build.
 #[derive(Debug)]
 pub enum Built<'a> {
-    /// The kustomization in a file, with the changes of a GitSync.
+    /// The kustomization in a file, with the overlay of a GitSync.
     Kustomization(&'a str, Option<&'a Overlay>),
-    /// Objects, written out, with the changes of the GitSync whose `baseDir` this is.
+    /// Serialized objects, with the overlay of the GitSync that has this `baseDir`.
     Objects(&'a str, Vec<u8>, &'a Overlay),
 }
 
-/// A kustomization that was built, or was not.
+/// A kustomization that was built, or was unchanged.
 #[derive(Debug)]
 pub struct Rendered {
-    /// What it reads; problems of it are in `documents`.
+    /// Its inputs. Their problems are in `documents`.
     pub closure: Closure,
-    /// What decides the documents.
+    /// The identity of the documents.
     pub key: Digest,
-    /// Its documents, or what is wrong with it; `None` if it is as it was.
+    /// Its documents, or problems; `None` if unchanged.
     pub documents: Option<Result<Vec<u8>, Vec<Problem>>>,
-    /// Where the objects in them are from.
+    /// The origins of the objects in the documents.
     pub origins: Origins,
 }
 
 impl Kustomize {
-    /// With the tool that is found in the directories of `path`, as PATH has them. What the tool reads is copied into
-    /// directories below `scratch`.
+    /// Uses the tool in the directories of `path`, in the format of PATH. Its inputs are copied into directories
+    /// below `scratch`.
     pub fn new(path: Option<&std::ffi::OsStr>, scratch: PathBuf) -> Self {
         let tool = path.and_then(|path| Program::find(path, Purpose::Kustomize)).map(Tool::Here);
         Self::with(tool, None, scratch)
     }
 
-    /// With the tool of the renderer that shares this directory with the agent.
+    /// Uses the tool of the renderer that shares this directory with the agent.
     pub fn in_renderer(shared: &Path) -> Self {
         let renderer = Renderer::new(shared);
         let tool = Tool::Beside(renderer.clone(), Purpose::Kustomize);
@@ -81,26 +81,26 @@ impl Kustomize {
     }
 
     fn with(tool: Option<Tool>, renderer: Option<Renderer>, scratch: PathBuf) -> Self {
-        // What an agent left there that was killed.
+        // Removes the remains of a killed agent.
         _ = std::fs::remove_dir_all(&scratch);
         Self { tool, renderer, scratch, turns: Arc::default(), words: Words::Reduced }
     }
 
-    /// With so much of the tools' own words in problems, those of charts as well.
+    /// Sets how much of the tools' own messages problems show, also for charts.
     #[must_use]
     pub fn showing(self, words: Words) -> Self {
         Self { words, ..self }
     }
 
-    /// How many kustomizations were built and charts rendered so far, those among them that were refused.
+    /// Returns how many kustomizations were built and charts rendered so far, including refused ones.
     pub fn renders(&self) -> u64 {
         self.turns.taken()
     }
 
-    /// Builds a kustomization for a namespace, unless `known` decides what it is.
+    /// Builds a kustomization for a namespace, unless its key is `known`.
     ///
     /// # Errors
-    /// The repository cannot be read, or there is no answer from the renderer. What the tool refuses is a problem.
+    /// If the repository cannot be read, or the renderer does not answer. A refusal by the tool is a problem.
     pub async fn build(
         &self,
         namespace: &str,
@@ -146,7 +146,7 @@ impl Kustomize {
     }
 }
 
-/// What is to be built, before the commit is read.
+/// A build before the commit is read.
 struct Prepared {
     /// The file of the kustomization.
     file: String,
@@ -177,7 +177,7 @@ impl Prepared {
         }
     }
 
-    /// What it reads, what is added to that, and whether it asks for the origins of objects.
+    /// Returns the inputs, the additional files, and whether the kustomization itself requests origins.
     fn read(self, mut snapshot: &Snapshot) -> Result<(Closure, Added, bool), mainstay_git::Error> {
         let mut added = Added::default();
         let Some(overlay) = self.overlay else {
@@ -197,7 +197,7 @@ impl Prepared {
         } else {
             let found = closure(&mut snapshot, &self.file)?;
             let root = match found.files.get(&self.file) {
-                // Problems are named with the lines of the file as it is.
+                // Problems must name lines of the original file.
                 Some(root) if found.problems.is_empty() => fields(&snapshot.read(root)?).ok(),
                 _ => None,
             };

@@ -1,23 +1,22 @@
-//! Directories that are not plain manifests become documents.
+//! Renders directories that are not plain manifests into documents.
 //!
-//! A directory with a kustomization is built by the official tool, `kustomize`, or `kubectl kustomize` where only that is
-//! there. [`closure`] finds out what the tool will read; [`kustomize`] copies exactly that into an empty directory, runs the
-//! tool there ([`program`]) and says in our words what it refused. A chart is rendered by `helm template` in the same way:
-//! [`chart`] says what it reads, [`helm`] runs the tool, and [`chart_objects`] makes objects of what it printed. What a GitSync
-//! changes itself is an [`Overlay`]: a kustomization in its directory is edited, and whatever else is there becomes the resource
-//! of one ([`written_out`]).
+//! A kustomization is built by the official tool, `kustomize`, or else `kubectl kustomize`. [`closure`] determines
+//! its inputs. [`kustomize`] copies exactly those into an empty directory, runs the tool there ([`program`]) and
+//! converts its refusals into problems. A chart is rendered by `helm template` in the same way: [`chart`] determines
+//! its inputs, [`helm`] runs the tool, and [`chart_objects`] decodes the output. The changes of a GitSync are an
+//! [`Overlay`]: it edits a kustomization in the directory; other objects become the resource of a new one
+//! ([`written_out`]).
 //!
-//! In a cluster the tools run in a container of their own ([`serve`]), whose memory and whose credentials, which it does not have,
-//! are not the agent's.
+//! In a cluster, the tools run in a separate container ([`serve`]) with its own memory limit and without credentials.
 //!
-//! Invariant: the tool sees no file that the commit does not hold, no variable, and no credential; it has a deadline, and
-//! bounds on time, memory and output. What would make it use the network is a problem before it runs.
-//! Invariant: nothing that the tool says is shown but names, and what stands in the files themselves: its words quote values.
-//! Invariant: a chart that would be rendered to something else the next time is refused.
+//! Invariant: the tool sees no file outside of the commit, no environment variable and no credential. Its time,
+//! memory and output are bounded. Inputs that need the network are a problem before it runs.
+//! Invariant: of the tool's messages, only names and text of the files are shown, because the messages quote values.
+//! Invariant: a chart with unstable output is refused.
 //!
-//! [`substitute()`] gives a text the values of its expressions, and [`normal_form()`] is the text of an object for that.
+//! [`substitute()`] replaces the expressions in a text, and [`normal_form()`] writes an object as a text for that.
 //!
-//! Deliberately absent: reading the documents (`manifest`), where values come from, and SOPS.
+//! Not here: decoding the documents (`manifest`), the origin of values, and SOPS.
 
 mod added;
 mod chart;

@@ -1,15 +1,16 @@
-//! No network: whoever begins a program here takes from it, and from all that it begins, the means to speak to anybody.
+//! Runs programs without network: the calling thread and all of its child processes lose the ability to create
+//! sockets.
 //!
-//! Tools fetch what they are given by an address, also from the pod itself, where no proxy is asked. What a kustomization may be
-//! given is more than anybody can look through: generators are themselves patched.
+//! Tools fetch addresses, also inside of the cluster and without a proxy. The inputs of a kustomization cannot be
+//! checked completely, because generators can be patched.
 //!
-//! Invariant: a program that was begun after [`cut_off`] has no socket and can make none.
+//! Invariant: a program that starts after [`cut_off`] has no socket and cannot create one.
 
 use std::collections::BTreeMap;
 
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, sock_filter};
 
-/// The bit in the number of a system call that marks the x32 ABI.
+/// The bit in a system call's number that marks the x32 ABI.
 const X32: u32 = 0x4000_0000;
 
 /// Why a program is not cut off.
@@ -17,14 +18,14 @@ const X32: u32 = 0x4000_0000;
 #[error("the kernel does not keep the tool from the network; it needs CONFIG_SECCOMP_FILTER")]
 pub(super) struct NotCutOff(#[source] seccompiler::Error);
 
-/// Takes the network from this thread, for good, and from what it begins. `arch` is the processor, as Rust calls it.
+/// Removes network access from this thread and its children, permanently. `arch` is the processor's name in Rust.
 pub(super) fn cut_off(arch: &str) -> Result<(), NotCutOff> {
     let filter = filter(arch).map_err(NotCutOff)?;
     seccompiler::apply_filter(&filter).map_err(NotCutOff)
 }
 
-/// Refuses to make a socket, a pair of them (one of datagrams can be sent from to others), and rings by which the kernel would
-/// make one.
+/// Refuses to create sockets and socket pairs: a datagram socket of a pair can send to other sockets. Refuses
+/// io_uring instances, too, because the kernel creates sockets through them.
 fn filter(arch: &str) -> Result<BpfProgram, seccompiler::Error> {
     let refused = [libc::SYS_socket, libc::SYS_socketpair, libc::SYS_io_uring_setup].map(|call| (call, Vec::new()));
     let errno = libc::EACCES.unsigned_abs();
@@ -34,14 +35,14 @@ fn filter(arch: &str) -> Result<BpfProgram, seccompiler::Error> {
     Ok(other_abi_refused(errno).into_iter().chain(known).collect())
 }
 
-/// Refuses every call with the bit of x32, a second set of numbers for the same calls of an x86-64 processor, of which the rules
-/// that follow know nothing. No call of another processor has so high a number.
+/// Refuses every call with the x32 bit: x32 numbers the same calls of x86-64 differently, and the other rules do not
+/// know these numbers. No call of another architecture has such a number.
 fn other_abi_refused(errno: u32) -> [sock_filter; 3] {
     // `BPF_LD | BPF_W | BPF_ABS`, `BPF_JMP | BPF_JGE | BPF_K` and `BPF_RET | BPF_K` of `linux/bpf_common.h`.
     const LOAD_NUMBER: u16 = 0x20;
     const IF_AT_LEAST: u16 = 0x35;
     const RETURN: u16 = 0x06;
-    // The number is the first field of what a filter sees.
+    // The number is the first field of the filter's input.
     let load = sock_filter { code: LOAD_NUMBER, jt: 0, jf: 0, k: 0 };
     let compare = sock_filter { code: IF_AT_LEAST, jt: 0, jf: 1, k: X32 };
     let refuse = sock_filter { code: RETURN, jt: 0, jf: 0, k: libc::SECCOMP_RET_ERRNO | errno };
@@ -79,7 +80,7 @@ mod tests {
     #[expect(unsafe_code, reason = "no crate makes system calls of x32")]
     fn system_calls_of_x32_are_refused() {
         let call = |number: libc::c_long| {
-            // SAFETY: each makes a socket, or fails; none reads or writes memory of this process.
+            // SAFETY: each call creates a socket or fails; none reads or writes memory of this process.
             let code = unsafe { libc::syscall(number, libc::AF_INET, libc::SOCK_STREAM, 0) };
             if code >= 0 { None } else { std::io::Error::last_os_error().raw_os_error() }
         };

@@ -1,17 +1,17 @@
-//! A value becomes YAML in the form in which kustomize prints it, which is where expressions are substituted.
+//! Writes a value as YAML in kustomize's output form, in which expressions are substituted.
 //!
-//! The form decides what a value can break: strings are plain wherever they can be, so that `"${N}"` is `${N}` and becomes a
-//! number; keys are sorted; text of several lines is a literal block.
+//! The form determines what a value can break. Strings are plain if possible, so `"${N}"` is written as `${N}` and
+//! can become a number. Keys are sorted. A text of several lines is a literal block.
 //!
-//! Invariant: reading the text gives the value again.
+//! Invariant: parsing the text gives the same value.
 //!
-//! Deliberately absent: folding of long lines, which would change a default that it falls into.
+//! Not here: folding of long lines. It would change a default value that it splits.
 
 use std::fmt::Write as _;
 
 use serde_json::{Map, Value};
 
-/// A map as YAML.
+/// Writes a map as YAML.
 pub fn normal_form(map: &Map<String, Value>) -> String {
     let mut text = String::new();
     write_map(&mut text, map, 0);
@@ -22,7 +22,7 @@ fn indent(text: &mut String, columns: usize) {
     text.extend(std::iter::repeat_n(' ', columns));
 }
 
-/// Entries, each on lines of its own, of which the first is already indented.
+/// Writes entries, each on its own lines. The first one is already indented.
 fn write_map(text: &mut String, map: &Map<String, Value>, columns: usize) {
     let mut keys: Vec<&String> = map.keys().collect();
     keys.sort_unstable();
@@ -30,7 +30,7 @@ fn write_map(text: &mut String, map: &Map<String, Value>, columns: usize) {
         if number > 0 {
             indent(text, columns);
         }
-        // What is longer is no key to a parser unless it is marked as one.
+        // A longer key needs an explicit key indicator.
         let is_simple = key.len() <= 128 && !key.contains(is_break);
         if !is_simple {
             text.push_str("? ");
@@ -45,14 +45,14 @@ fn write_map(text: &mut String, map: &Map<String, Value>, columns: usize) {
     }
 }
 
-/// What a value is in.
+/// The parent of a value.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Within {
     Map,
     List,
 }
 
-/// A value behind the mark of its entry, up to the end of its last line.
+/// Writes a value after the indicator of its entry, up to the end of its last line.
 fn write_value(text: &mut String, value: &Value, columns: usize, within: Within) {
     match value {
         Value::Object(map) if !map.is_empty() => {
@@ -102,12 +102,12 @@ fn is_break(c: char) -> bool {
     matches!(c, '\n' | '\r' | '\u{85}' | '\u{2028}' | '\u{2029}')
 }
 
-/// Whether it has to be written with escapes.
+/// Returns whether a character needs an escape.
 fn is_special(c: char) -> bool {
     !matches!(c, '\n' | ' '..='~' | '\u{a0}'..='\u{fefe}' | '\u{ff00}'..='\u{fffd}')
 }
 
-/// Whether it is a literal block: it has lines, and each can stand there as it is.
+/// Returns whether a string is written as a literal block: it has several lines, and none needs an escape.
 fn is_block(string: &str) -> bool {
     let is_plain = !string.contains(|c| is_special(c) || is_break(c) && c != '\n');
     string.contains('\n') && is_plain && !string.contains(" \n") && !string.ends_with(' ')
@@ -136,7 +136,7 @@ fn write_block(text: &mut String, string: &str, columns: usize) {
     }
 }
 
-/// A string on one line.
+/// Writes a string on one line.
 fn line(string: &str) -> String {
     let has_breaks = string.contains(is_break);
     let needs_escapes = has_breaks || string.contains(is_special);
@@ -149,7 +149,7 @@ fn line(string: &str) -> String {
     string.to_owned()
 }
 
-/// Whether it would be no string without quotes, or not to every reader. What holds a `$` is one.
+/// Returns whether a parser may read the unquoted text as another type than a string. A text with `$` is a string.
 fn is_of_other_type(string: &str) -> bool {
     const WORDS: [&str; 13] = ["", "~", "null", "y", "yes", "true", "on", "n", "no", "false", "off", "<<", "="];
     let lower = string.to_ascii_lowercase();
@@ -160,7 +160,7 @@ fn is_of_other_type(string: &str) -> bool {
             && string.chars().skip(1).take(2).any(|c| c.is_ascii_alphanumeric() || c == '.')
 }
 
-/// Whether a mark of YAML is where it would count.
+/// Returns whether the text contains an active YAML indicator.
 fn is_indicator(string: &str) -> bool {
     let mut chars = string.chars();
     let first = chars.next();
@@ -188,7 +188,7 @@ fn double_quoted(string: &str) -> String {
             '\t' => quoted.push_str("\\t"),
             '\r' => quoted.push_str("\\r"),
             c if is_special(c) || is_break(c) => {
-                // Writing to a string does not fail.
+                // Writing to a string cannot fail.
                 let _ = match u32::from(c) {
                     code @ ..=0xff => write!(quoted, "\\x{code:02X}"),
                     code @ ..=0xffff => write!(quoted, "\\u{code:04X}"),

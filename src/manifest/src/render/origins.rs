@@ -1,7 +1,7 @@
-//! Where the objects of a build are from: the tool notes in an annotation in which file it found each of them.
+//! The origins of a build's objects. The tool writes each object's file into an annotation.
 //!
-//! Invariant: only files that the build read are named, and never a line: what the tool prints has other lines than they.
-//! Invariant: the annotation reaches the cluster only if the kustomization asks for it.
+//! Invariant: only input files of the build are named, without lines: lines of the output differ.
+//! Invariant: the annotation reaches the cluster only if the kustomization itself requests it.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -17,25 +17,25 @@ use mainstay_object::{Place, printable};
 
 /// The annotation.
 const ORIGIN: &str = "config.kubernetes.io/origin";
-/// The field of a kustomization that asks for it, and how.
+/// The field and value of a kustomization that request the annotation.
 const METADATA: &str = "buildMetadata";
 const ASKED: &str = "originAnnotations";
 
-/// The files of a build.
+/// The input files of a build.
 #[derive(Clone, Debug, Default)]
 pub struct Origins {
-    /// What is named for an object that the tool found in no file.
+    /// The name for an object without an input file.
     shown: Arc<str>,
-    /// The directory that was built.
+    /// The directory of the build.
     directory: String,
     files: BTreeSet<Arc<str>>,
-    /// Whether the kustomization itself asks for the annotation.
+    /// Whether the kustomization itself requests the annotation.
     keeps: bool,
 }
 
 impl Origins {
     pub(super) fn new(shown: &str, file: &str, closure: &Closure, keeps: bool) -> Self {
-        // What is ours among them is in no commit.
+        // Added files are not in the commit.
         let files = closure.files.iter().filter(|(_, entry)| entry.id != BlobId::NONE);
         Self {
             shown: shown.into(),
@@ -45,7 +45,7 @@ impl Origins {
         }
     }
 
-    /// Those of one file.
+    /// Returns the origins of a single file.
     pub fn of_file(file: &str) -> Self {
         Self { shown: file.into(), ..Self::default() }
     }
@@ -54,7 +54,7 @@ impl Origins {
         &self.shown
     }
 
-    /// The place of an object that was printed, without the annotation that says so.
+    /// Returns the place of an object in the output, and removes the annotation unless it was requested.
     pub(crate) fn take(&self, object: &mut Map<String, Value>) -> Place {
         let Some(Value::Object(metadata)) = object.get_mut("metadata") else { return Place::file(self.shown.clone()) };
         let Some(Value::Object(annotations)) = metadata.get_mut("annotations") else {
@@ -76,7 +76,7 @@ impl Origins {
     }
 }
 
-/// What a printed object is called, for messages; `None` if that is not clear.
+/// Returns the name of an object in the output, for messages; `None` if it is unclear.
 pub(crate) fn name(object: &Map<String, Value>) -> Option<String> {
     let text = |value: &Value| value.as_str().map(|text| printable(text).chars().take(100).collect::<String>());
     let kind = text(object.get("kind")?)?;
@@ -86,16 +86,16 @@ pub(crate) fn name(object: &Map<String, Value>) -> Option<String> {
     })
 }
 
-/// A kustomization that asks for the annotation.
+/// A kustomization that requests the annotation.
 pub(super) struct Asking {
-    /// Whether it did before.
+    /// Whether it requested the annotation before.
     pub(super) keeps: bool,
-    /// Its content, if that is another one.
+    /// Its content, if changed.
     pub(super) content: Option<Vec<u8>>,
 }
 
-/// A kustomization with these fields, which asks for the annotation. The text stays as it is but for a line at its end, where that
-/// is possible: the tool looks for deprecated fields in it.
+/// Adds the request for the annotation to a kustomization with these fields. If possible, only a line at the end of
+/// the text is added: the tool looks for deprecated fields in it.
 pub(super) fn asking(content: &[u8], root: &Map<String, Value>) -> Asking {
     let asked = json!([ASKED]);
     let mut changed = root.clone();
@@ -111,7 +111,7 @@ pub(super) fn asking(content: &[u8], root: &Map<String, Value>) -> Asking {
                 return Asking { keeps: false, content: Some(appended) };
             }
         }
-        // For the tool to refuse.
+        // The tool will refuse it.
         Some(_) => return Asking { keeps: false, content: None },
     }
     Asking { keeps: false, content: Some(Value::Object(changed).to_string().into_bytes()) }
@@ -174,7 +174,7 @@ mod tests {
             false,
             ("base/kustomization.yaml, built by over/kustomization.yaml", json!({"annotations": {"a": "b"}})),
         );
-        // Nothing else is named.
+        // Only input files are named.
         for other in ["../../etc/passwd", "absent.yaml", "[", ""] {
             check(from(other), false, ("over/kustomization.yaml", json!({})));
         }

@@ -1,17 +1,17 @@
-//! What a GitSync changes of what its directory is rendered to, as fields of a kustomization.
+//! The changes of a GitSync to its rendered objects, as fields of a kustomization.
 //!
-//! A kustomization in `baseDir` is edited as Flux does it: a namespace, prefix and suffix take the place of its own, patches and
-//! components come after its own, and images are merged by their names. Of anything else a kustomization is made whose only
-//! resource are the objects.
+//! A kustomization in `baseDir` is edited as in Flux. A namespace, prefix or suffix replaces its own; patches and
+//! components follow its own; images are merged by name. Other objects become the only resource of a new
+//! kustomization.
 //!
-//! Deliberately absent: labels and annotations of all objects; they need no tool (`metadata`).
+//! Not here: common labels and annotations, which need no tool (`written_out`).
 
 use serde_json::{Map, Value, json};
 
 use mainstay_api::git_sync::GitSyncSpec;
 use mainstay_api::overlay::{Image, Patch};
 
-/// Changes of what a directory is rendered to.
+/// Changes to the rendered objects.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Overlay {
     /// The namespace of all objects.
@@ -25,7 +25,7 @@ pub struct Overlay {
 }
 
 impl Overlay {
-    /// What a GitSync says; `None` if it changes nothing.
+    /// Returns the overlay of a GitSync; `None` if it changes nothing.
     pub fn of(spec: &GitSyncSpec) -> Option<Self> {
         let overlay = Self {
             namespace: spec.override_namespace.clone(),
@@ -38,8 +38,8 @@ impl Overlay {
         (overlay != Self::default()).then_some(overlay)
     }
 
-    /// A kustomization with these changes. `below` is how its directory names `baseDir`, such as `../`; empty if it is that.
-    /// A field of the wrong type stays as it is, for the tool to refuse.
+    /// Returns the kustomization with these changes. `below` is the path from its directory to `baseDir`, such as
+    /// `../`; empty for the same directory. A field of a wrong type is kept, and the tool will refuse it.
     pub(super) fn edit(&self, mut kustomization: Map<String, Value>, below: &str) -> Map<String, Value> {
         let root = &mut kustomization;
         for (field, value) in
@@ -60,7 +60,7 @@ impl Overlay {
     }
 }
 
-/// The list in a field, which is made if there is none.
+/// Returns the list in a field, and creates it if necessary.
 fn list<'r>(root: &'r mut Map<String, Value>, field: &str, is_unused: bool) -> Option<&'r mut Vec<Value>> {
     if is_unused {
         return None;
@@ -78,7 +78,7 @@ fn append(root: &mut Map<String, Value>, field: &str, items: impl ExactSizeItera
     }
 }
 
-/// Another name keeps the tag; a tag or a digest takes the place of both.
+/// Merges an image. A new name keeps the tag; a new tag or digest replaces both.
 fn merge(images: &mut Vec<Value>, image: &Image) {
     let known = images.iter_mut().filter_map(Value::as_object_mut);
     let mut known = known.filter(|known| known.get("name").and_then(Value::as_str) == Some(&image.name));
@@ -134,7 +134,7 @@ mod tests {
             json!({"patches": null}),
             json!({"patches": [{"patch": "p", "target": {"kind": "Deployment", "labelSelector": "a=b"}}]}),
         );
-        // What the tool refuses stays for it to refuse.
+        // Invalid fields are kept, and the tool will refuse them.
         check(json!({"images": [{"name": "a"}]}), json!({"images": "all"}), json!({"images": "all"}));
     }
 

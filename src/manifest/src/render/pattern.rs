@@ -1,22 +1,23 @@
-//! Patterns of `${name#pattern}` and the like, as Flux (Go's `path.Match`, with a `*` that crosses `/`) matches them.
+//! Matches patterns of `${name#pattern}` and similar operators as in Flux (Go's `path.Match`, but `*` also matches
+//! `/`).
 //!
-//! Invariant: a match costs no more than its [`Steps`], however the pattern is made.
+//! Invariant: a match costs at most its [`Steps`], for any pattern.
 
-/// What is left to be compared: a pattern with many stars on a long text takes long.
+/// The remaining steps: a pattern with many stars is slow on a long text.
 #[derive(Debug)]
 pub(super) struct Steps(u32);
 
-/// Why there is no answer.
+/// Why there is no result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NoAnswer {
-    /// The pattern is none.
+    /// The pattern is invalid.
     BadPattern,
-    /// It takes too long.
+    /// The match takes too many steps.
     TakesTooLong,
 }
 
 impl Steps {
-    /// So many comparisons of a character.
+    /// Returns a limit on compared characters.
     pub(super) fn new(steps: u32) -> Self {
         Self(steps)
     }
@@ -27,14 +28,14 @@ impl Steps {
     }
 }
 
-/// Which of the beginnings of a text that match is meant.
+/// The prefix to remove, among all matching ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Which {
     Shortest,
     Longest,
 }
 
-/// The text without the beginning that matches; the empty one never does. With a bad pattern it stays as it is.
+/// Removes the matching prefix. The empty prefix never matches. With an invalid pattern, the text is unchanged.
 pub(super) fn without_beginning<'t>(
     text: &'t [char],
     pattern: &[char],
@@ -54,7 +55,7 @@ pub(super) fn without_beginning<'t>(
     Ok(shortest.map_or(text, |end| &text[end..]))
 }
 
-/// Whether the pattern is the whole text. As in Go, each star takes the first place where what follows it is found.
+/// Returns whether the pattern matches the whole text. As in Go, each star ends at the first match of the next part.
 fn matches(mut pattern: &[char], mut text: &[char], steps: &mut Steps) -> Result<bool, NoAnswer> {
     'pattern: while !pattern.is_empty() {
         steps.take()?;
@@ -84,7 +85,7 @@ fn matches(mut pattern: &[char], mut text: &[char], steps: &mut Steps) -> Result
     Ok(text.is_empty())
 }
 
-/// What of a pattern has no star in it.
+/// A part of a pattern without stars.
 struct Chunk<'p> {
     after_star: bool,
     text: &'p [char],
@@ -111,7 +112,7 @@ impl<'p> Chunk<'p> {
     }
 }
 
-/// What follows in the text, if it begins with what the chunk matches.
+/// Returns the text after the chunk, if the text begins with it.
 fn begins_with<'t>(
     mut text: &'t [char],
     mut chunk: &[char],
@@ -142,7 +143,7 @@ fn begins_with<'t>(
     Ok(Some(text))
 }
 
-/// Whether a character is in the class that begins here, and what follows that.
+/// Returns whether a character is in the class that begins here, and the rest of the pattern.
 fn class<'p>(c: char, mut rest: &'p [char], steps: &mut Steps) -> Result<(bool, &'p [char]), NoAnswer> {
     let is_negated = rest.first() == Some(&'^');
     rest = &rest[usize::from(is_negated)..];
@@ -159,7 +160,7 @@ fn class<'p>(c: char, mut rest: &'p [char], steps: &mut Steps) -> Result<(bool, 
     }
 }
 
-/// One end of a range, and what follows, which is never nothing.
+/// Returns one end of a range, and the rest, which is never empty.
 fn of_class(rest: &[char]) -> Result<(char, &[char]), NoAnswer> {
     let (c, rest) = match rest {
         ['\\', escaped, rest @ ..] => (*escaped, rest),

@@ -1,5 +1,5 @@
-//! The tools that build kustomizations and render charts, and their runs: with an empty environment, without network, with a
-//! deadline and bounds on what they may use.
+//! Runs the tools that build kustomizations and render charts: with an empty environment, without network, and with
+//! bounded time and resources.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -16,26 +16,26 @@ use tokio::sync::oneshot;
 
 use super::network::cut_off;
 
-/// Longest run.
+/// Maximum time of a run.
 pub(super) const DEADLINE: Duration = BOUNDS.deadline;
-/// Three thousand objects with prefixes take a third of the time, and half of the memory. In a cluster all of it has to fit into the
-/// renderer's container, or that is killed in place of the tool.
+/// Three thousand objects with prefixes take a third of the time and half of the memory. In a cluster, the memory
+/// must fit into the renderer's container; otherwise the container is killed instead of the tool.
 const BOUNDS: Bounds = Bounds { deadline: Duration::from_secs(60), cpu_seconds: 60, memory: 400 << 20 };
-/// Memory from which the tool collects its garbage more often.
+/// Memory above which the tool collects garbage more often.
 const SOFT_MEMORY: &str = "GOMEMLIMIT=96MiB";
-/// Open files of a run.
+/// Maximum open files of a run.
 const FILES: u64 = 256;
-/// Longest output, in bytes; longer than any file of manifests that is read.
+/// Maximum output, in bytes. It exceeds the size limit of manifests.
 pub(super) const OUTPUT: u64 = 17 << 20;
-/// Bytes of what it complains that are looked at.
+/// Maximum bytes of the error output that are read.
 pub(super) const COMPLAINT: u64 = 64 << 10;
-/// Where the tool finds no files of its own: neither ours nor, as it would in its copy of the repository, those of a commit.
+/// The tool's home directory. It does not exist, so the tool reads no configuration of the agent or of the commit.
 const NOBODYS_HOME: &str = "/nonexistent";
 
-/// Programs, the first of which that is there is used, each with the arguments that all of its runs have.
+/// Candidate programs in order of preference, each with the arguments of all of its runs.
 type Programs = [(&'static str, &'static [&'static str])];
 
-/// What a tool is for.
+/// The purpose of a tool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) enum Purpose {
@@ -54,13 +54,13 @@ impl Purpose {
     }
 }
 
-/// How the words begin of what is written in Go and ends because there is no more memory.
+/// Prefixes of a Go program's message when it runs out of memory.
 const NO_MEMORY: [&str; 3] = ["fatal error: ", "runtime: ", "runtime/cgo: "];
 
-/// What a run may use.
+/// Resource limits of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Bounds {
-    /// How long it may take.
+    /// Maximum time.
     deadline: Duration,
     /// CPU time, in seconds.
     cpu_seconds: u64,
@@ -68,7 +68,7 @@ struct Bounds {
     memory: u64,
 }
 
-/// A program that builds kustomizations, or renders charts.
+/// A program that builds kustomizations or renders charts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Program {
     path: PathBuf,
@@ -76,23 +76,23 @@ pub(super) struct Program {
     bounds: Bounds,
 }
 
-/// How a run ended.
+/// The result of a run.
 #[derive(Debug)]
 pub(super) enum Run {
-    /// It printed this.
+    /// Its output.
     Built(Vec<u8>),
-    /// It failed, and said this. Not to be shown: it may quote anything.
+    /// Its error output. It must not be shown, because it may quote any value.
     Failed(String),
-    /// It was ended, or could not begin, for a reason.
+    /// It was stopped or could not start, with the reason.
     Ended(String),
-    /// There is no such program.
+    /// The program does not exist.
     Missing,
     /// The container with the program does not answer.
     Away(std::io::Error),
 }
 
 impl Program {
-    /// The first one of the programs for this that is in one of these directories, and there the first of them.
+    /// Finds the preferred program for a purpose in these directories, in the first directory that contains it.
     pub(super) fn find(path: &OsStr, purpose: Purpose) -> Option<Self> {
         purpose.programs().iter().find_map(|(name, arguments)| {
             let mut candidates = std::env::split_paths(path).filter(|dir| dir.is_absolute()).map(|dir| dir.join(name));
@@ -100,8 +100,8 @@ impl Program {
         })
     }
 
-    /// Runs it in `root`, which has nothing in it but what it is to read, and goes afterwards. The arguments come after its
-    /// own, the variables are the only ones that it has beside those that bound it.
+    /// Runs the program in `root`, which contains only its inputs and is removed afterwards. The arguments follow its
+    /// own ones. Its environment consists of these variables and its limits.
     pub(super) async fn run(
         &self,
         root: &Path,
@@ -137,7 +137,7 @@ impl Program {
             let complaint = async {
                 let mut stderr = stderr;
                 let complaint = read(stderr.as_mut(), COMPLAINT).await;
-                // It would wait for ever for somebody who reads the rest.
+                // Without a reader for the rest, the program would wait forever.
                 if let Some(stderr) = &mut stderr {
                     _ = tokio::io::copy(stderr, &mut tokio::io::sink()).await;
                 }
@@ -173,7 +173,7 @@ impl Program {
     }
 }
 
-/// Begins a program without network.
+/// Starts a program without network.
 async fn spawn(mut command: Command) -> io::Result<Child> {
     let (runtime, (done, begun)) = (Handle::current(), oneshot::channel());
     let mut begin = move || {
@@ -181,28 +181,28 @@ async fn spawn(mut command: Command) -> io::Result<Child> {
         cut_off(std::env::consts::ARCH).map_err(io::Error::other)?;
         command.spawn()
     };
-    // What a thread gives up it cannot have again: this one ends.
+    // The thread cannot regain access, so it ends.
     std::thread::Builder::new().name("begin a tool".to_owned()).spawn(move || {
-        // Whoever waited may be gone; the child goes with the answer.
+        // If the receiver is gone, the child is dropped with the result.
         _ = done.send(begin());
     })?;
     begun.await.unwrap_or_else(|_| Err(io::ErrorKind::Interrupted.into()))
 }
 
-/// Bounds what a process may use.
+/// Limits the resources of a process.
 fn confine(pid: Pid, most: Bounds) -> Result<(), rustix::io::Errno> {
     let bounds = [
         (Resource::Cpu, most.cpu_seconds),
         (Resource::Data, most.memory),
         (Resource::Nofile, FILES),
-        // It writes to its output only.
+        // It writes only to its output.
         (Resource::Fsize, 0),
         (Resource::Core, 0),
     ];
     for (resource, most) in bounds {
         match prlimit(Some(pid), resource, Rlimit { current: Some(most), maximum: Some(most) }) {
             Ok(_) => {}
-            // It has ended already.
+            // It has already ended.
             Err(rustix::io::Errno::SRCH) => return Ok(()),
             Err(error) => return Err(error),
         }
@@ -210,11 +210,11 @@ fn confine(pid: Pid, most: Bounds) -> Result<(), rustix::io::Errno> {
     Ok(())
 }
 
-/// What comes, up to a limit; what comes after it is not taken, and the writer waits for its end.
+/// Reads up to a limit. The rest is not read, and the writer blocks until the run ends.
 async fn read(from: Option<impl AsyncRead + Unpin>, most: u64) -> Vec<u8> {
     let mut bytes = Vec::new();
     if let Some(from) = from {
-        // What was read until it broke off is what there is.
+        // After an error, the bytes read so far are used.
         _ = from.take(most).read_to_end(&mut bytes).await;
     }
     bytes
@@ -237,8 +237,8 @@ mod tests {
     async fn within(bounds: Bounds, script: &str) -> Run {
         let directory = tempfile::tempdir().unwrap();
         let program = directory.path().join("kustomize");
-        // Written by another process: while a test of this one begins a program, that program has all files of this process
-        // open, and what is open to be written cannot be run.
+        // Another process writes the file. The child of a concurrent test inherits all open files of this process
+        // until exec, and a file that is open for writing cannot be executed.
         let mut writer = std::process::Command::new("/bin/sh");
         writer
             .args(["-c", "printf '#!/bin/sh\\n%s\\n' \"$1\" > \"$2\" && chmod 755 \"$2\"", "write", script])
@@ -301,7 +301,7 @@ mod tests {
         assert_eq!(why, "timed out after 1 s while it was built");
         let grows = "x=0123456789012345; while :; do x=$x$x; done";
         let run = within(Bounds { memory: 64 << 20, cpu_seconds: 10, ..BOUNDS }, grows).await;
-        // The shell says so itself, and ends.
+        // The shell reports it itself, and ends.
         assert!(
             matches!(&run, Run::Failed(words) if words.contains("memory")) || matches!(run, Run::Ended(_)),
             "{run:?}"
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn nothing_is_found_where_nothing_is() {
+    async fn a_missing_program_is_not_found() {
         assert_eq!(Program::find(OsStr::new("relative:/nothing"), Purpose::Kustomize), None);
     }
 }

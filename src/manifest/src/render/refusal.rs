@@ -1,18 +1,18 @@
-//! What the tool refused, in our words.
+//! Converts the error messages of kustomize into problems.
 //!
-//! The tool quotes what it cannot read, and that may be a Secret. So its words are searched for what is known to be a name
-//! (paths, field names, kinds and names of objects), and nothing else of them is shown.
+//! The tool quotes unreadable input, which may be a Secret. So only known names in its messages are shown: paths,
+//! field names, kinds and names of objects.
 
 use super::closure::{join, parent};
 use crate::Problem;
 use mainstay_object::{Place, printable};
 
-/// Longest name that is shown, in characters.
+/// Maximum length of a displayed name, in characters.
 const LONGEST: usize = 200;
-/// What is said of what is not known.
+/// The problem for an unknown message.
 const UNKNOWN: &str = "kustomize refuses it";
 
-/// How the tool's words go on before and after a name, and what is said of it: `{}` stands for the name.
+/// Texts before and after a name in the tool's messages, and the problem: `{}` stands for the name.
 const KNOWN: &[(&str, &str, &str, &str)] = &[
     ("unknown field \"", "\"", "the kustomization has no field {}", "correct its name"),
     (
@@ -55,9 +55,9 @@ const KNOWN: &[(&str, &str, &str, &str)] = &[
     ),
 ];
 
-/// The problem of a kustomization of which the tool said this. `root` is where the files lay that it reads.
+/// Returns the problem of a kustomization with this error message. `root` is the directory of the copied inputs.
 pub(super) fn refusal<'f>(file: &str, root: &str, words: &str, files: impl Iterator<Item = &'f str>) -> Problem {
-    // Some of its builds write their words as a quoted text.
+    // Some versions of the tool quote their messages.
     let words = words.replace("\\\"", "\"").replace(&format!("{}/", root.trim_end_matches('/')), "");
     if let Some((at, path)) = malformed(&words) {
         let place = Place { line: at, ..Place::file(whole(path, file, files)) };
@@ -73,7 +73,7 @@ pub(super) fn refusal<'f>(file: &str, root: &str, words: &str, files: impl Itera
     Problem::new(Place::file(file), UNKNOWN, Some(hint))
 }
 
-/// The line and the file of `MalformedYAMLError: yaml: line 3: … in File: web.yaml`.
+/// Returns line and file of `MalformedYAMLError: yaml: line 3: … in File: web.yaml`.
 fn malformed(words: &str) -> Option<(u32, &str)> {
     let (_, rest) = words.split_once("MalformedYAMLError: yaml: line ")?;
     let line = rest.split(':').next()?.parse().ok()?;
@@ -82,7 +82,8 @@ fn malformed(words: &str) -> Option<(u32, &str)> {
     Some((line, file.get(..end)?))
 }
 
-/// The path in the repository of a file that is named by where the kustomization lies that names it, which is not known.
+/// Returns the path in the repository of a file. `path` is relative to the kustomization that names it, which is
+/// unknown.
 fn whole<'f>(path: &str, kustomization: &str, mut files: impl Iterator<Item = &'f str>) -> String {
     let beside = join(parent(kustomization), path);
     let mut found = files

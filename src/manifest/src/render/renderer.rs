@@ -1,13 +1,15 @@
-//! The renderer: a container beside the agent's, with a memory limit of its own and without credentials, in which the tools run.
+//! The renderer: a container beside the agent's, in which the tools run with a separate memory limit and without
+//! credentials.
 //!
-//! Both see the files that a tool reads, by the same paths. The agent asks over a Unix socket, one run on each connection: a line
-//! of JSON, answered by a letter, a length and that many bytes.
+//! Both containers see the input files at the same paths. The agent sends requests over a Unix socket, one run per
+//! connection: a line of JSON, answered by a letter, a length and the output.
 //!
-//! Invariant: of what the renderer answers no more is read than a tool may print: whatever runs there, the agent's memory is safe.
-//! Invariant: a renderer that does not answer is no problem of a commit. It may have been killed for the memory that a tool took, or
-//! be starting; the same commit is tried again.
+//! Invariant: at most a tool's maximum output is read of an answer, so a compromised renderer cannot exhaust the
+//! agent's memory.
+//! Invariant: an unreachable renderer is not a problem of the commit. It may be starting, or was killed for a tool's
+//! memory; the commit is retried.
 //!
-//! Deliberately absent: what is run, and in which bounds (`program`).
+//! Not here: the program and its limits (`program`).
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -22,19 +24,19 @@ use tokio_util::sync::CancellationToken;
 
 use super::program::{COMPLAINT, DEADLINE, OUTPUT, Program, Purpose, Run};
 
-/// The directory of the files that tools read, and the socket, both below the one that agent and renderer share.
+/// The directory of input files and the socket, both below the directory that agent and renderer share.
 const FILES: &str = "files";
 const SOCKET: &str = "socket/renderer";
-/// How long a renderer that is not there yet is waited for.
+/// Maximum wait for a renderer that is starting.
 const STARTS: Duration = Duration::from_secs(10);
-/// Between two attempts to reach it.
+/// Interval between attempts to connect.
 const PAUSE: Duration = Duration::from_millis(100);
-/// How long a run may take longer than the tool, and a request may take to arrive.
+/// Time beyond a run's deadline until the agent gives up, and maximum time to receive a request.
 const GRACE: Duration = Duration::from_secs(10);
-/// Longest request: a cluster may serve thousands of kinds, and each is an argument.
+/// Maximum size of a request: each of possibly thousands of kinds in the cluster is an argument.
 const REQUEST: u64 = 4 << 20;
 
-/// What is to be run.
+/// A request to run a tool.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Request {
@@ -44,13 +46,13 @@ struct Request {
     variables: Vec<(String, String)>,
 }
 
-/// The renderer, as the agent sees it.
+/// The renderer, from the agent's side.
 #[derive(Clone, Debug)]
 pub(super) struct Renderer {
     socket: PathBuf,
 }
 
-/// Where the files go that tools of a renderer read; `shared` is the directory that it shares with the agent.
+/// Returns the directory of input files. `shared` is the directory that renderer and agent share.
 pub(super) fn files(shared: &Path) -> PathBuf {
     shared.join(FILES)
 }
@@ -124,16 +126,16 @@ impl Renderer {
     }
 }
 
-/// Answers an agent, one run at a time, until `stop`. `shared` is the directory that both see, `path` has the tools.
+/// Serves requests, one run at a time, until `stop`. `shared` is the shared directory; `path` contains the tools.
 ///
 /// # Errors
-/// The socket cannot be made, or nobody can connect to it any more.
+/// If the socket cannot be created, or no longer accepts connections.
 pub async fn serve(shared: &Path, path: Option<&OsStr>, stop: &CancellationToken) -> io::Result<()> {
     let (socket, files) = (shared.join(SOCKET), files(shared));
     if let Some(directory) = socket.parent() {
         std::fs::create_dir_all(directory)?;
     }
-    // What one left there that was killed.
+    // Removes the socket of a killed renderer.
     match std::fs::remove_file(&socket) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
@@ -185,7 +187,7 @@ async fn answer(stream: UnixStream, files: &Path, path: &OsStr) -> io::Result<()
 mod tests {
     use super::*;
 
-    /// What is asked of a renderer that answers these bytes.
+    /// Returns the result of a request to a renderer that answers these bytes.
     async fn asked(answer: &'static [u8]) -> Run {
         let shared = tempfile::tempdir().unwrap();
         std::fs::create_dir(shared.path().join("socket")).unwrap();
@@ -200,7 +202,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_no_answer_is_no_problem_of_the_commit() {
+    async fn an_invalid_answer_is_no_problem_of_the_commit() {
         let length = |length: u64, begin: &'static [u8]| [begin, &length.to_be_bytes()].concat().leak();
         assert!(matches!(asked(b"").await, Run::Away(_)), "it was killed");
         assert!(matches!(asked(length(9, b"B")).await, Run::Away(_)), "in the middle");

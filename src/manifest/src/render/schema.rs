@@ -1,7 +1,7 @@
-//! Schemas of values: what they refer to, which Helm would fetch.
+//! Checks the schemas of values for external references, which Helm would fetch.
 //!
-//! Invariant: what cannot be read here is refused: Helm may be able to.
-//! Invariant: all packed charts of a chart, those in packed charts with them, unpack to no more than a limit.
+//! Invariant: an unreadable schema is refused, because Helm may be able to read it.
+//! Invariant: the total unpacked size of all packed charts, including nested ones, is limited.
 
 use std::cell::Cell;
 use std::io::{self, Read};
@@ -9,21 +9,21 @@ use std::io::{self, Read};
 use flate2::read::MultiGzDecoder;
 use serde_json::Value;
 
-/// Bytes of one file of a packed chart that is looked at, and no more are taken.
+/// Maximum size of a checked file in a packed chart, in bytes.
 const FILE_BYTES: u64 = 4 << 20;
-/// Bytes that all packed charts of a chart may unpack to together.
+/// Maximum unpacked size of all packed charts of a chart, in bytes.
 const UNPACKED_BYTES: u64 = 64 << 20;
-/// Packed charts within each other.
+/// Maximum nesting of packed charts.
 const DEPTH: usize = 5;
 /// Keywords of JSON Schema that refer to another schema.
 const REFERENCES: [&str; 3] = ["$ref", "$dynamicRef", "$recursiveRef"];
-/// Where the schemas of schemas are that Helm brings along.
+/// Addresses of meta-schemas that are built into Helm.
 const KNOWN: [&str; 2] = ["http://json-schema.org/", "https://json-schema.org/"];
 
-/// What is wrong with something, and what to do.
+/// A problem and its remedy.
 type Refused = Option<(&'static str, &'static str)>;
 
-/// Whether a schema refers to anything but itself.
+/// Returns whether a schema has external references or is unreadable.
 pub(super) fn refused(content: &[u8]) -> Refused {
     let Ok(schema) = serde_json::from_slice::<Value>(content) else {
         return Some(("the schema is not JSON, or is nested too deeply", "mend it"));
@@ -48,9 +48,9 @@ fn leads_elsewhere(value: &Value) -> bool {
 
 /// The packed charts of a chart.
 pub(super) struct Archives<'n> {
-    /// The name of schemas.
+    /// File name of schemas.
     name: &'n str,
-    /// Bytes that they may yet unpack to.
+    /// Remaining bytes that they may unpack to.
     left: Cell<u64>,
 }
 
@@ -63,7 +63,7 @@ impl<'n> Archives<'n> {
         Self { name, left: Cell::new(UNPACKED_BYTES) }
     }
 
-    /// What is wrong with a packed chart: with its schemas, and those of packed charts in it.
+    /// Returns the problem of a packed chart, including the schemas of nested packed charts.
     pub(super) fn refused(&self, content: &[u8]) -> Refused {
         self.within(content, 0)
     }
@@ -71,7 +71,7 @@ impl<'n> Archives<'n> {
     fn within(&self, content: &[u8], depth: usize) -> Refused {
         let mut unpacked = Counted { from: MultiGzDecoder::new(content), left: &self.left };
         let found = self.look_through(&mut unpacked, depth);
-        // To its end, as Helm does, whatever came of reading it.
+        // Reads to the end, as Helm does, whatever was found.
         let rest = if found.is_none() { io::copy(&mut unpacked, &mut io::sink()).map(drop) } else { Ok(()) };
         match found.or_else(|| rest.is_err().then_some(UNREADABLE)) {
             Some(_) if self.left.get() == 0 => Some(TOO_LARGE),
@@ -84,7 +84,7 @@ impl<'n> Archives<'n> {
         let Ok(entries) = archive.entries() else { return Some(UNREADABLE) };
         for entry in entries {
             let Ok(mut entry) = entry else { return Some(UNREADABLE) };
-            // Helm resolves `..`, and takes `\\` for `/` where there is one: so any part may be the name.
+            // Helm resolves `..` and may treat `\\` as `/`, so any part of the path may be the name.
             let path = entry.path_bytes().into_owned();
             let has = |is_it: &dyn Fn(&[u8]) -> bool| path.split(|byte| matches!(byte, b'/' | b'\\')).any(is_it);
             let is_schema = has(&|part| part == self.name.as_bytes());
@@ -116,7 +116,7 @@ impl<'n> Archives<'n> {
     }
 }
 
-/// What is read is taken off what is left.
+/// A reader that subtracts the bytes read from `left`.
 struct Counted<'l, R> {
     from: R,
     left: &'l Cell<u64>,
@@ -154,7 +154,7 @@ mod tests {
             r#"{"$ref": "file:///etc/passwd"}"#,
             r#"{"allOf": [{"$ref": "other.json"}]}"#,
             r#"{"$schema": "http://169.254.169.254/latest"}"#,
-            // Some versions of Helm read these.
+            // Some versions of Helm can read these.
             "{",
             &format!("{REMOTE} x"),
             &format!("{}{REMOTE}{}", "[".repeat(200), "]".repeat(200)),
@@ -169,7 +169,7 @@ mod tests {
         let mut builder = tar::Builder::new(GzEncoder::new(Vec::new(), Compression::fast()));
         for (path, content) in files {
             let mut header = tar::Header::new_gnu();
-            // Unchecked: what a hostile archive says.
+            // Bypasses checks, as a malicious archive does.
             header.as_mut_bytes()[..path.len()].copy_from_slice(path.as_bytes());
             header.set_size(content.len() as u64);
             header.set_cksum();
@@ -211,7 +211,7 @@ mod tests {
         for unreadable in [&damaged[..], b"nothing"] {
             assert_eq!(said(unreadable), UNREADABLE.0);
         }
-        // Go's reader takes a sum of signed bytes as well.
+        // Go's reader also accepts a checksum of signed bytes.
         let mut header = tar::Header::new_gnu();
         header.set_path("db/values.schema.json").unwrap();
         header.set_size(0);

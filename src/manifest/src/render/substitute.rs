@@ -1,51 +1,51 @@
-//! Expressions in a text become values: `${name}` with its operators, read as Flux reads them (`envsubst`).
+//! Replaces expressions in a text by values: `${name}` with its operators, as in Flux (`envsubst`).
 //!
-//! Invariant: one pass. What a value holds is not looked at again.
-//! Invariant: no text and no value causes a panic, and neither the time nor the length of what comes out depends on more than
-//! the length of what goes in and the bounds below.
-//! Invariant: a fault shows the beginning of an expression up to its operator, never a value, and never a default.
+//! Invariant: one pass. Expressions in values are not replaced.
+//! Invariant: no text or value causes a panic. Time and output are bounded by the length of the input and the limits
+//! below.
+//! Invariant: a fault shows the beginning of an expression up to its operator, never a value or default.
 //!
-//! Deliberately absent: where values come from, and that the text is YAML ([`normal_form`](super::normal_form)).
+//! Not here: the origin of values, and that the text is YAML ([`normal_form`](super::normal_form)).
 
 use std::collections::BTreeSet;
 
 use super::pattern::{Steps, Which, without_beginning};
 
-/// Bytes of everything that expressions of one text become, those within others included.
+/// Maximum total output of the expressions in one text, including nested ones, in bytes.
 const MOST: usize = 3 << 20;
-/// Expressions within expressions.
+/// Maximum nesting of expressions.
 const DEPTH: usize = 50;
-/// Comparisons of characters for the patterns of one text.
+/// Maximum character comparisons for the patterns in one text.
 const STEPS: u32 = 5_000_000;
-/// Variables that are not defined and that are named, of one text.
+/// Maximum number of undefined variables that are reported for one text.
 const NAMED: usize = 20;
-/// Characters of an expression that are shown.
+/// Maximum length of a displayed expression, in characters.
 const SHOWN: usize = 60;
 
-/// What becomes of `${name}` if `name` is not defined.
+/// The handling of `${name}` if `name` is undefined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Undefined {
     /// It is a fault.
     Refused,
-    /// Nothing.
+    /// It becomes an empty text.
     Empty,
 }
 
-/// A text with values.
+/// A text after substitution.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Substituted {
     /// The text.
     pub text: String,
-    /// The variables that are defined and that an expression names.
+    /// The defined variables that expressions use.
     pub used: BTreeSet<String>,
 }
 
-/// What is wrong with an expression.
+/// A fault of an expression.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExpressionFault {
-    /// Its beginning.
+    /// The beginning of the expression.
     pub expression: String,
-    /// What is wrong.
+    /// The fault.
     pub what: &'static str,
 }
 
@@ -60,10 +60,10 @@ const TOO_DEEP: &str = "too many expressions are within each other";
 const TOO_LARGE: &str = "it becomes too large";
 const TOO_LONG: &str = "its pattern takes too long";
 
-/// A text with the values of its expressions, or everything that is wrong with them.
+/// Replaces the expressions in a text by their values.
 ///
 /// # Errors
-/// All variables that are not defined; or the first expression that is none.
+/// All undefined variables, or the first invalid expression.
 pub fn substitute<'v>(
     text: &str,
     value: &dyn Fn(&str) -> Option<&'v str>,
@@ -92,7 +92,7 @@ pub fn substitute<'v>(
     }
 }
 
-/// Whether a value can change anything in a text.
+/// Returns whether the text may contain expressions.
 pub fn may_hold_expressions(text: &[u8]) -> bool {
     text.contains(&b'$')
 }
@@ -102,19 +102,19 @@ type Read<T> = Result<T, &'static str>;
 struct Reader<'t, 'r, 'v> {
     text: &'t str,
     at: usize,
-    /// Where the innermost expression begins that is being read.
+    /// Start of the innermost expression being read.
     begins: usize,
     value: &'r dyn Fn(&str) -> Option<&'v str>,
     undefined: Undefined,
     used: BTreeSet<String>,
     faults: Vec<ExpressionFault>,
-    /// Bytes that expressions may still become.
+    /// Remaining bytes of output.
     room: usize,
     depth: usize,
     steps: Steps,
 }
 
-/// The beginning of an expression, up to its operator.
+/// Returns the beginning of an expression, up to its operator.
 fn shown(text: &str) -> String {
     let line = text.lines().next().unwrap_or_default();
     let operator = |(at, c): &(usize, char)| {
@@ -142,7 +142,7 @@ impl<'t> Reader<'t, '_, '_> {
         self.text[self.at..].starts_with(text)
     }
 
-    /// Takes what is next as long as it is such a character, at most so many.
+    /// Consumes characters while `is_taken` is true, at most `most`.
     fn take_while(&mut self, most: usize, is_taken: impl Fn(char) -> bool) -> &'t str {
         let rest = &self.text[self.at..];
         let end =
@@ -156,7 +156,7 @@ impl<'t> Reader<'t, '_, '_> {
         if self.take_while(1, |c| c == '}').is_empty() { Err(NOT_AN_EXPRESSION) } else { Ok(()) }
     }
 
-    /// What comes out must have room.
+    /// Checks the limit for output.
     fn make_room(&mut self, bytes: usize) -> Read<()> {
         self.room = self.room.checked_sub(bytes).ok_or(TOO_LARGE)?;
         Ok(())
@@ -178,7 +178,7 @@ impl<'t> Reader<'t, '_, '_> {
         Ok(all)
     }
 
-    /// What an expression becomes that begins here.
+    /// Evaluates the expression that begins here.
     fn expression(&mut self) -> Read<String> {
         let outer = std::mem::replace(&mut self.begins, self.at);
         self.depth += 1;
@@ -220,7 +220,7 @@ impl<'t> Reader<'t, '_, '_> {
         }
     }
 
-    /// What an operator makes of the value of a variable.
+    /// Applies an operator to the value of a variable.
     fn with_value(&mut self, name: &str, make: impl FnOnce(&mut Self, &str) -> Read<String>) -> Read<String> {
         let value = (self.value)(name);
         if value.is_some() {
@@ -236,7 +236,7 @@ impl<'t> Reader<'t, '_, '_> {
         Ok(made)
     }
 
-    /// An operand: a text up to where it ends, or one expression.
+    /// Reads an operand: a text up to its end, or one expression.
     fn operand(&mut self, ends: impl Fn(char) -> bool, escapes: bool) -> Read<String> {
         if self.is_at("${") {
             return self.expression();
@@ -259,7 +259,7 @@ impl<'t> Reader<'t, '_, '_> {
         if self.at == begins { Err(NO_OPERAND) } else { Ok(operand) }
     }
 
-    /// `${name:-default}`, and the other operators that mean the same.
+    /// `${name:-default}`, and the equivalent operators.
     fn default(&mut self, name: &str, operator: usize) -> Read<String> {
         self.at += operator;
         let mut default = String::new();
@@ -354,7 +354,7 @@ impl<'t> Reader<'t, '_, '_> {
     }
 }
 
-/// A part of a value; `None` where there is none. What is no number changes nothing.
+/// Returns a part of a value; `None` if it is out of range. An invalid number returns the whole value.
 fn part(value: &str, offset: &str, length: Option<&str>) -> Option<String> {
     let (Ok(offset), Ok(size)) = (offset.parse::<i64>(), i64::try_from(value.len())) else {
         return Some(value.to_owned());
@@ -371,7 +371,7 @@ fn part(value: &str, offset: &str, length: Option<&str>) -> Option<String> {
     value.get(usize::try_from(begin).ok()?..usize::try_from(end).ok()?).map(str::to_owned)
 }
 
-/// As Go has it: a character that becomes several stays as it is.
+/// As in Go, a character whose upper case has several characters is unchanged.
 fn upper(c: char) -> char {
     let mut all = c.to_uppercase();
     all.next().filter(|_| all.next().is_none()).unwrap_or(c)

@@ -1,33 +1,33 @@
-//! What templates ask for beside their values: the time, its zone, and what the cluster is.
+//! Detects whether templates read the time, the time zone, or the cluster's capabilities.
 //!
-//! Deliberately absent: whether the part of a template that asks is ever run.
+//! Not here: whether that part of a template is executed.
 
 use super::chart::is_archive;
 
-/// Functions whose result may depend on the time.
+/// Functions that depend on the time.
 const TIME: [&str; 8] =
     ["now", "ago", "date", "dateInZone", "date_in_zone", "htmlDate", "htmlDateInZone", "durationRound"];
-/// Functions whose result depends on the zone, whatever the time is.
+/// Functions that depend on the time zone, but not on the time.
 const ZONE: [&str; 2] = ["toDate", "mustToDate"];
-/// What leads to what the cluster is.
+/// The object with the cluster's capabilities.
 const CAPABILITIES: &str = "Capabilities";
 
-/// What templates ask for.
+/// The facts that templates read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Asked {
     /// The time.
     pub(super) time: bool,
-    /// The zone.
+    /// The time zone.
     pub(super) zone: bool,
-    /// What the cluster is.
+    /// The cluster's capabilities.
     pub(super) capabilities: bool,
 }
 
 impl Asked {
-    /// Takes in a file of a chart, or one with values, which may be templates, too.
+    /// Adds a file of a chart, or a values file, which may contain templates, too.
     pub(super) fn look_at(&mut self, path: &str, content: &[u8]) {
         if is_archive(path) {
-            // It is not looked into.
+            // A packed chart is not inspected, so it may read anything.
             *self = Self { time: true, zone: self.zone, capabilities: true };
             return;
         }

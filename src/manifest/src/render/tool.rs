@@ -1,4 +1,4 @@
-//! The tools that build kustomizations and render charts, wherever they are.
+//! The tools for kustomizations and charts, in this container or in the renderer.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -6,17 +6,17 @@ use std::path::Path;
 use super::program::{Program, Purpose, Run};
 use super::renderer::Renderer;
 
-/// What builds kustomizations, or renders charts.
+/// A tool that builds kustomizations or renders charts.
 #[derive(Clone, Debug)]
 pub(super) enum Tool {
-    /// A program of this container.
+    /// A program in this container.
     Here(Program),
-    /// One of the container beside it.
+    /// A program in the renderer's container.
     Beside(Renderer, Purpose),
 }
 
 impl Tool {
-    /// Runs it, as [`Program::run`].
+    /// Runs the tool, as [`Program::run`].
     pub(super) async fn run(&self, root: &Path, arguments: &[OsString], variables: &[(&str, &Path)]) -> Run {
         match self {
             Self::Here(program) => program.run(root, arguments, variables).await,

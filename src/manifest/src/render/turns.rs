@@ -1,4 +1,4 @@
-//! Who renders next, fair between namespaces.
+//! The queue for rendering, fair between namespaces.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,8 +7,8 @@ use std::sync::{Arc, Weak};
 use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// One is rendered at a time: each takes a core, and memory. Of each namespace one at most waits for that, so whoever has many
-/// that take long delays others by one of them.
+/// Only one render runs at a time, since each takes a core and memory. Each namespace has at most one render in the
+/// queue, so a namespace with many slow renders delays others by one of them.
 #[derive(Debug)]
 pub(super) struct Turns {
     all: Arc<Semaphore>,
@@ -16,7 +16,7 @@ pub(super) struct Turns {
     taken: AtomicU64,
 }
 
-/// Lasts as long as it is held.
+/// A turn, until it is dropped.
 pub(super) struct Turn(#[expect(dead_code, reason = "they are held")] [Option<OwnedSemaphorePermit>; 2]);
 
 impl Default for Turns {
@@ -35,14 +35,14 @@ impl Turns {
             namespaces.insert(namespace.to_owned(), Arc::downgrade(&own));
             own
         };
-        // Neither is ever closed. A permit keeps its semaphore.
+        // The semaphores are never closed. A permit keeps its semaphore alive.
         let own = own.acquire_owned().await.ok();
         let all = Arc::clone(&self.all).acquire_owned().await.ok();
         self.taken.fetch_add(1, Ordering::Relaxed);
         Turn([own, all])
     }
 
-    /// How many were taken so far.
+    /// Returns the number of turns taken so far.
     pub(super) fn taken(&self) -> u64 {
         self.taken.load(Ordering::Relaxed)
     }

@@ -1,4 +1,4 @@
-//! How much of a tool's own words a problem shows.
+//! How much of a tool's own messages a problem shows.
 
 use crate::Problem;
 use mainstay_object::printable;
@@ -6,15 +6,15 @@ use mainstay_object::printable;
 /// How much is shown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Words {
-    /// Only what is known to be a name: they may quote Secrets, and a status has more readers than a repository.
+    /// Only known names. Messages may quote Secrets, and a status has more readers than a repository.
     #[default]
     Reduced,
-    /// All of them, on the machine of a developer who has the files.
+    /// The whole messages, for a developer who has the files.
     Full,
 }
 
 impl Words {
-    /// A problem with what a tool said of it. `root` is where the files lay that it read.
+    /// Adds a tool's message to a problem. `root` is the directory of the copied inputs.
     pub(super) fn add(self, problem: Problem, said: &str, root: &str) -> Problem {
         let said = said.replace(&format!("{}/", root.trim_end_matches('/')), "");
         let said = error_of_log_line(&said).unwrap_or(said);
@@ -23,13 +23,13 @@ impl Words {
         if self == Self::Reduced || lines.is_empty() {
             return problem;
         }
-        // The hints that lead to these words.
+        // Drops hints on how to see these messages.
         let hint = problem.hint.filter(|hint| !hint.contains("in a checkout"));
         Problem { what: format!("{}: {}", problem.what, lines.join(" ")), hint, ..problem }
     }
 }
 
-/// The error in the log line `"command failed" err="…"` or `"command failed" err=<…>`, in which kubectl writes it.
+/// Extracts the error from kubectl's log line `"command failed" err="…"` or `"command failed" err=<…>`.
 fn error_of_log_line(said: &str) -> Option<String> {
     let error = without_log_prefix(said).strip_prefix(r#""command failed" err="#)?.trim();
     match error.strip_prefix('<').and_then(|error| error.strip_suffix('>')) {
@@ -38,7 +38,7 @@ fn error_of_log_line(said: &str) -> Option<String> {
     }
 }
 
-/// A line without the prefix of klog: severity and date, time, thread, and place in the tool's sources.
+/// Removes klog's prefix from a line: severity and date, time, thread, and source position.
 fn without_log_prefix(line: &str) -> &str {
     let line = line.trim();
     let mut severity = line.bytes();
@@ -54,7 +54,7 @@ mod tests {
     use mainstay_object::Place;
 
     #[test]
-    fn a_developer_sees_all_that_the_tool_says_and_nobody_else_does() {
+    fn only_a_developer_sees_all_output_of_the_tool() {
         let problem = |hint| Problem::new(Place::file("a/kustomization.yaml"), "kustomize refuses it", Some(hint));
         let said = "Error: in '/scratch/x/a/p.yaml':\n  no such key hush\n\n";
         let told = |words: Words, hint| words.add(problem(hint), said, "/scratch/x").to_string();

@@ -1,6 +1,6 @@
-//! Objects become a file for a tool to read, and what it makes of them becomes objects, each at the place of the one that it was.
+//! Writes objects as a file for a tool, and reads its output back into objects at the places of the original ones.
 //!
-//! Deliberately absent: what the tool does to them.
+//! Not here: the tool's changes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,10 +11,10 @@ use crate::{Form, Problem};
 use mainstay_api::overlay::CommonMetadata;
 use mainstay_object::{Flaw, Names, Object, Place, path_text};
 
-/// The annotation that says which object it was.
+/// The annotation with the index of the original object.
 const NUMBER: &str = "internal.mainstay.dev/number";
 
-/// The objects as a stream of documents.
+/// Writes the objects as a stream of documents.
 pub fn written_out(objects: &[Arc<Object>]) -> Vec<u8> {
     let mut stream = String::new();
     for (number, object) in objects.iter().enumerate() {
@@ -29,7 +29,7 @@ pub fn written_out(objects: &[Arc<Object>]) -> Vec<u8> {
     stream.into_bytes()
 }
 
-/// What YAML takes only as an escape, JSON takes as it is; in JSON it is in a text.
+/// Escapes characters that JSON strings may contain, but YAML accepts only as escapes.
 fn escaped(character: char) -> impl Iterator<Item = char> {
     let is_escaped =
         matches!(character, '\u{7f}'..='\u{9f}' | '\u{2028}' | '\u{2029}' | '\u{feff}' | '\u{fffe}' | '\u{ffff}');
@@ -45,7 +45,7 @@ fn annotations(value: &mut Value) -> Option<&mut serde_json::Map<String, Value>>
     all.as_object_mut()
 }
 
-/// The objects that a tool has made of `before`, as they were read; what is new is at its own place.
+/// Returns the tool's output objects, with the places of the objects in `before`. A new object keeps its own place.
 pub fn read_back(made: &[Arc<Object>], before: &[Arc<Object>], form: Form) -> Result<Vec<Arc<Object>>, Vec<Problem>> {
     changed(made, form, |object, value| {
         let number = annotations(value).and_then(|all| all.remove(NUMBER));
@@ -59,7 +59,7 @@ pub fn read_back(made: &[Arc<Object>], before: &[Arc<Object>], form: Form) -> Re
     })
 }
 
-/// The objects with labels and annotations in their metadata.
+/// Adds labels and annotations to the metadata of objects.
 pub fn with_metadata(
     objects: &[Arc<Object>],
     common: &CommonMetadata,
@@ -86,7 +86,7 @@ fn add(value: &mut Value, field: &str, added: &BTreeMap<String, String>) {
     }
 }
 
-/// Other objects, each at the place that `change` says.
+/// Returns changed objects, each at the place that `change` returns.
 fn changed(
     objects: &[Arc<Object>],
     form: Form,
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_out_is_yaml_and_read_back_as_it_was() {
+    fn written_yaml_is_read_back_unchanged() {
         let odd = "del \u{7f} next \u{85} line \u{2028} mark \u{feff} {{ .Values }} ${x}\n# \"";
         let before = [object(&map("a", odd), "a.yaml"), object(&map("b", "---\n"), "b.yaml")];
         let text = String::from_utf8(written_out(&before)).unwrap();
@@ -134,7 +134,7 @@ mod tests {
         let documents = text.split("---\n{").skip(1).map(|text| format!("{{{text}"));
         let made = documents.map(|text| object(&serde_yaml::from_str(&text).unwrap(), "made.yaml")).collect::<Vec<_>>();
         assert_eq!(read_back(&made, &before, Form::Final).unwrap(), before);
-        // In another order, and with one that is new.
+        // In a different order, and with a new object.
         let new = object(&map("c", "1"), "made.yaml");
         let other = [made[1].clone(), new.clone(), made[0].clone()];
         assert_eq!(read_back(&other, &before, Form::Final).unwrap(), [before[1].clone(), new, before[0].clone()]);

@@ -1,11 +1,11 @@
-//! What age has encrypted to an X25519 recipient, and the identities that decrypt it.
+//! Decrypts data that age encrypted to an X25519 recipient, with its identities.
 //!
-//! The format is that of <https://age-encryption.org/v1>, as far as a data key needs it: armored, one chunk.
+//! The format is <https://age-encryption.org/v1>, limited to the needs of a data key: armored, one chunk.
 //!
 //! Invariant: an identity is erased when it is dropped.
 //!
-//! Deliberately absent: recipients that are SSH keys, passphrases or hybrid (post-quantum) keys, whose stanzas are passed
-//! over; plug-ins.
+//! Not here: recipients that are SSH keys, passphrases or hybrid (post-quantum) keys, whose stanzas are skipped; and
+//! plug-ins.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD};
@@ -18,11 +18,11 @@ use super::bech32;
 const BEGIN: &str = "-----BEGIN AGE ENCRYPTED FILE-----";
 const END: &str = "-----END AGE ENCRYPTED FILE-----";
 const VERSION: &[u8] = b"age-encryption.org/v1\n";
-/// Bytes of an encrypted data key, with its recipients, at most.
+/// Maximum size of an encrypted data key with its recipients, in bytes.
 const LONGEST: usize = 64 << 10;
-/// Recipients of one.
+/// Maximum number of recipients.
 const MOST_STANZAS: usize = 100;
-/// Bytes of a nonce before the payload, and of the key of the payload.
+/// Lengths of the payload's nonce and of the file key, in bytes.
 const NONCE: usize = 16;
 const FILE_KEY: usize = 16;
 
@@ -32,19 +32,19 @@ pub(super) struct Identity {
     recipient: PublicKey,
 }
 
-/// Why something cannot be decrypted.
+/// Why decryption failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Miss {
-    /// None of the keys is one of its recipients.
+    /// No key matches a recipient.
     NoKey,
-    /// It is not what was encrypted.
+    /// The data was changed.
     Damaged,
-    /// It would take too many attempts.
+    /// The number of attempts is exhausted.
     TooMany,
 }
 
 impl Identity {
-    /// The identity in a text.
+    /// Parses an identity.
     pub(super) fn parse(text: &str) -> Option<Self> {
         let (prefix, bytes) = bech32::decode(text)?;
         let bytes = Zeroizing::new(bytes);
@@ -55,19 +55,19 @@ impl Identity {
         Some(Self { secret, recipient })
     }
 
-    /// What its owner publishes.
+    /// Returns its public recipient.
     pub(super) fn recipient(&self) -> String {
         bech32::encode("age", self.recipient.as_bytes())
     }
 }
 
-/// A line of the header: whom the file key is encrypted to.
+/// A stanza of the header: the file key, encrypted to one recipient.
 struct Stanza<'t> {
     arguments: Vec<&'t str>,
     body: Vec<u8>,
 }
 
-/// Decrypts an armored text with one of the identities. Each that is tried is taken off `attempts`.
+/// Decrypts an armored text with one of the identities. Each tried one reduces `attempts`.
 pub(super) fn decrypt<'i>(
     text: &str,
     identities: impl Iterator<Item = &'i Identity> + Clone,
@@ -101,7 +101,7 @@ fn dearmored(text: &str) -> Option<Vec<u8>> {
 
 type Parsed<'f> = (Vec<Stanza<'f>>, &'f [u8], Vec<u8>, &'f [u8]);
 
-/// The stanzas, what the MAC of the header is over, that MAC, and the payload.
+/// Splits a file into its stanzas, the header bytes under the MAC, the MAC, and the payload.
 fn parse(file: &[u8]) -> Option<Parsed<'_>> {
     let mut at = file.strip_prefix(VERSION).map(|_| VERSION.len())?;
     let mut line = || {
@@ -116,7 +116,7 @@ fn parse(file: &[u8]) -> Option<Parsed<'_>> {
         if let Some(mac) = first.strip_prefix("--- ") {
             let mac_line = first.len() + 1;
             let mac = STANDARD_NO_PAD.decode(mac).ok()?;
-            // The MAC is over the header up to the dashes.
+            // The MAC covers the header up to the dashes.
             let header = file.get(..at - mac_line + 3)?;
             return Some((stanzas, header, mac, file.get(at..)?));
         }
@@ -151,7 +151,7 @@ fn derived(secret: &[u8], salt: &[u8], info: &[u8]) -> Option<Zeroizing<[u8; 32]
     Some(key)
 }
 
-/// ChaCha20-Poly1305 with a nonce that is used once for this key.
+/// Decrypts ChaCha20-Poly1305. The nonce is used once for this key.
 fn unsealed(key: &[u8; 32], nonce: [u8; 12], sealed: &[u8]) -> Option<Zeroizing<Vec<u8>>> {
     let key = aead::LessSafeKey::new(aead::UnboundKey::new(&aead::CHACHA20_POLY1305, key).ok()?);
     let mut bytes = Zeroizing::new(sealed.to_vec());
@@ -161,7 +161,7 @@ fn unsealed(key: &[u8; 32], nonce: [u8; 12], sealed: &[u8]) -> Option<Zeroizing<
     Some(bytes)
 }
 
-/// The file key in a stanza, if it is for this identity.
+/// Returns the file key in a stanza for this identity.
 fn unwrapped(stanza: &Stanza<'_>, identity: &Identity) -> Option<Zeroizing<Vec<u8>>> {
     let [_, share] = stanza.arguments.as_slice() else { return None };
     let share: [u8; 32] = STANDARD_NO_PAD.decode(share).ok()?.try_into().ok()?;
@@ -174,13 +174,13 @@ fn unwrapped(stanza: &Stanza<'_>, identity: &Identity) -> Option<Zeroizing<Vec<u
     unsealed(&key, [0; 12], &stanza.body)
 }
 
-/// The payload, if it and the header are what was encrypted with this file key.
+/// Decrypts the payload, after verifying the header with the file key.
 fn opened(file_key: &[u8], header: &[u8], mac: &[u8], payload: &[u8]) -> Option<Zeroizing<Vec<u8>>> {
     let key = derived(file_key, &[], b"header")?;
     hmac::verify(&hmac::Key::new(hmac::HMAC_SHA256, key.as_ref()), header, mac).ok()?;
     let (nonce, chunk) = payload.split_at_checked(NONCE)?;
     let key = derived(file_key, nonce, b"payload")?;
-    // The counter of the first chunk, and the mark of the last one.
+    // The counter of the first chunk, and the flag of the last one.
     let mut nonce = [0; 12];
     nonce[11] = 1;
     unsealed(&key, nonce, chunk)

@@ -1,16 +1,16 @@
-//! Bech32, in which age writes its keys.
+//! Bech32, the encoding of age's keys.
 //!
-//! Deliberately absent: the limit of 90 characters, which age does not have either.
+//! Not here: the limit of 90 characters, which age does not apply either.
 
-/// The characters, by their values.
+/// The characters, by value.
 const CHARACTERS: &[u8; 32] = b"qpzry9x8gf2tvdw0s3jn54khce6mua7l";
 const GENERATOR: [u32; 5] = [0x3b6a_57b2, 0x2650_8e6d, 0x1ea1_19fa, 0x3d42_33dd, 0x2a14_62b3];
-/// Characters of a checksum.
+/// Length of the checksum, in characters.
 const CHECKSUM: usize = 6;
-/// The longest text that is read: far longer than any key.
+/// Maximum length of a text, far above that of any key.
 const LONGEST: usize = 8192;
 
-/// The prefix of a text, in lower case, and its bytes; `None` if it is none or was mistyped.
+/// Decodes a text into its prefix in lower case and its bytes; `None` if it is invalid or mistyped.
 pub(super) fn decode(text: &str) -> Option<(String, Vec<u8>)> {
     let is_mixed = text.bytes().any(|b| b.is_ascii_lowercase()) && text.bytes().any(|b| b.is_ascii_uppercase());
     if is_mixed || text.len() > LONGEST {
@@ -26,7 +26,7 @@ pub(super) fn decode(text: &str) -> Option<(String, Vec<u8>)> {
     Some((prefix.to_owned(), regrouped(&values[..values.len() - CHECKSUM])?))
 }
 
-/// The text of bytes.
+/// Encodes bytes.
 pub(super) fn encode(prefix: &str, bytes: &[u8]) -> String {
     let mut values: Vec<u8> = Vec::with_capacity(bytes.len() * 2);
     let (mut bits, mut count) = (0u32, 0);
@@ -72,7 +72,7 @@ fn checksum(prefix: &str, values: &[u8]) -> u32 {
     sum
 }
 
-/// Groups of five bits as bytes; what remains at the end must be zero.
+/// Regroups five-bit values into bytes. Remaining bits must be zero.
 fn regrouped(values: &[u8]) -> Option<Vec<u8>> {
     let mut bytes = Vec::with_capacity(values.len() * 5 / 8);
     let (mut bits, mut count) = (0u32, 0);

@@ -1,7 +1,7 @@
-//! The data key of a file is decrypted with private keys.
+//! Decrypts the data key of a file with private keys.
 //!
-//! Invariant: what is said of a file that no key decrypts names its recipients, which stand in the file in plain text, and only
-//! if they look like such.
+//! Invariant: the fault of a file without a matching key names the file's recipients, which are not encrypted, if
+//! their form is valid.
 
 use zeroize::Zeroizing;
 
@@ -11,11 +11,11 @@ use super::metadata::{KeyKind, MasterKey, Metadata};
 use super::openpgp::{self, PrivateKey};
 use super::shamir;
 
-/// Attempts to decrypt with one key, for one file: each takes up to a millisecond.
+/// Maximum attempts per file to decrypt with a key. Each takes up to a millisecond.
 const ATTEMPTS: u32 = 2000;
-/// Recipients that a message names.
+/// Maximum number of recipients in a message.
 const SHOWN: usize = 10;
-/// Characters of one of them.
+/// Maximum length of a displayed recipient, in characters.
 const LONGEST: usize = 120;
 
 /// Why there is no data key.
@@ -63,11 +63,11 @@ fn damaged() -> NoKey {
     NoKey { what: "its data key is damaged: it was changed, or is cut short".to_owned(), hint: RE_ENCRYPT }
 }
 
-/// The part of the data key that a group of keys has.
+/// Returns the share of the data key that a group of keys encrypts.
 fn of_group(group: &[MasterKey], keys: &Keys, attempts: &mut u32) -> Result<Zeroizing<Vec<u8>>, Miss> {
     let mut worst = Miss::NoKey;
     let by_age = group.iter().filter(|key| key.kind == KeyKind::Age).map(|key| of_age(key, &keys.age, attempts));
-    // What age decrypts costs less.
+    // age is tried first, because it costs less.
     let mut results: Vec<_> = Vec::new();
     for result in by_age {
         let is_found = result.is_ok();
@@ -90,7 +90,7 @@ fn of_group(group: &[MasterKey], keys: &Keys, attempts: &mut u32) -> Result<Zero
     Err(worst)
 }
 
-/// The identity that the entry names is tried first, then all others.
+/// Tries the named identity first, then all others.
 fn of_age(key: &MasterKey, identities: &[Identity], attempts: &mut u32) -> Result<Zeroizing<Vec<u8>>, Miss> {
     let is_named = |identity: &&Identity| identity.recipient() == key.name;
     if identities.is_empty() {
@@ -144,7 +144,7 @@ fn no_key(metadata: &Metadata, missing: &[&MasterKey], found: usize) -> NoKey {
     NoKey { what: format!("no key decrypts it; it is encrypted to {}{shares}", shown.join(", ")), hint: ADD_KEY }
 }
 
-/// A recipient as it is shown; `None` if it is a service.
+/// Returns the displayed form of a recipient; `None` for a key service.
 fn recipient(key: &MasterKey) -> Option<String> {
     let is_plain = !key.name.is_empty()
         && key.name.len() <= LONGEST
@@ -160,7 +160,7 @@ fn recipient(key: &MasterKey) -> Option<String> {
     }
 }
 
-/// `age1NAME1…`: in a plain recipient there is no second `1`.
+/// A plug-in's recipient has the form `age1NAME1…`; a plain recipient has no second `1`.
 fn is_plugin(recipient: &str) -> bool {
     recipient.strip_prefix("age1").is_some_and(|rest| rest.contains('1'))
 }

@@ -1,7 +1,7 @@
-//! The documents of a file are verified and decrypted.
+//! Verifies and decrypts the documents of a file.
 //!
-//! Documents that carry the same metadata, and those without any behind them, are one file to SOPS: one data key, and one MAC
-//! over all of them in their order.
+//! For SOPS, consecutive documents with the same metadata, and those without metadata after them, are one file: with
+//! one data key, and one MAC over all of them in order.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -18,40 +18,40 @@ use super::value::{Cipher, Flawed, Plain};
 use super::{MARKER, json, yaml};
 use mainstay_object::{Flaw, Step, path_text};
 
-/// Bytes of an encrypted file, at most.
+/// Maximum size of an encrypted file, in bytes.
 pub const MAX_BYTES: usize = 5 << 20;
-/// Faults of one file.
+/// Maximum number of reported faults of one file.
 const MOST_FAULTS: usize = 50;
-/// What is said of a file whose values are not those that were encrypted.
+/// The fault of a file whose values were changed.
 const WRONG_MAC: &str = "its values are not those that SOPS encrypted: the MAC does not match";
 const EDIT: &str = "restore the file, or edit it with `sops FILE`, which writes the MAC anew";
 const AT_ITS_PATH: &str = "leave what SOPS has encrypted at its path: the keys to it are authenticated";
 const DAMAGED: &str = "cannot be decrypted: it was changed, moved, or cut short since it was encrypted";
 
-/// How a file is read.
+/// The format of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
-    /// As YAML.
+    /// YAML.
     Yaml,
-    /// As JSON: one document.
+    /// JSON, with one document.
     Json,
 }
 
-/// What is wrong with an encrypted file, and where.
+/// A fault of an encrypted file, with its place.
 #[derive(Clone, Debug)]
 pub struct Fault {
     /// Number of the document.
     pub document: u32,
-    /// What it is, by its path in the document. No value is quoted.
+    /// The flaw, with its path in the document. It quotes no value.
     pub flaw: Flaw,
 }
 
-/// What was encrypted in a file.
+/// The decrypted content of a file.
 #[derive(Default)]
 pub struct Opened {
-    /// The values of each document, by their paths.
+    /// The values of each document, by path.
     pub documents: HashMap<u32, Vec<(Vec<Step>, Plain)>>,
-    /// By the MAC: what decrypts the same values where a tool has put them.
+    /// The verified files, for decrypting values that a tool has moved.
     pub sealed: Vec<Sealed>,
 }
 
@@ -61,7 +61,7 @@ impl std::fmt::Debug for Opened {
     }
 }
 
-/// An encrypted file that was verified.
+/// A verified encrypted file.
 #[derive(Clone)]
 pub struct Sealed {
     mac: String,
@@ -77,11 +77,11 @@ impl std::fmt::Debug for Sealed {
     }
 }
 
-/// Verifies and decrypts the documents of a file, which have numbers. `None` if SOPS has not encrypted it, or if it is not in
-/// its language at all.
+/// Verifies and decrypts the numbered documents of a file. Returns `None` if the file is not encrypted or not valid
+/// in its format.
 ///
 /// # Errors
-/// What is wrong with it: nothing of it is decrypted.
+/// The faults. No document is then decrypted.
 pub fn open(documents: &[(u32, &str)], format: Format, keys: &Keys) -> Result<Option<Opened>, Vec<Fault>> {
     let mut trees = Vec::new();
     for (number, text) in documents {
@@ -102,7 +102,7 @@ pub fn open(documents: &[(u32, &str)], format: Format, keys: &Keys) -> Result<Op
         Some(Fault { document: *document, flaw })
     });
     let foreign: Vec<Fault> = foreign.collect();
-    // What it is cannot be seen in what cannot be read.
+    // An unreadable document does not show whether it is encrypted.
     let is_marked = || documents.iter().any(|(_, text)| text.contains("\nsops:") || text.starts_with("sops:"));
     if !is_encrypted && (foreign.is_empty() || !is_marked()) {
         return Ok(None);
@@ -127,12 +127,12 @@ pub fn open(documents: &[(u32, &str)], format: Format, keys: &Keys) -> Result<Op
     if faults.is_empty() { Ok(Some(opened)) } else { Err(faults) }
 }
 
-/// Whether a document has metadata of SOPS, or a value that only SOPS writes.
+/// Returns whether a document has SOPS metadata or an encrypted value.
 fn is_touched(tree: &Node) -> bool {
     mac_of(tree).is_some() || first_value(tree).is_some()
 }
 
-/// The path of the first encrypted value, or of what is left of one.
+/// Returns the path of the first encrypted value, or of its remains.
 fn first_value(node: &Node) -> Option<Vec<Step>> {
     let inside = |(at, member): (usize, &super::tree::Member), is_map: bool| {
         let step = if is_map { Step::Key(member.key.clone()) } else { Step::Item(at) };
@@ -151,11 +151,11 @@ fn first_value(node: &Node) -> Option<Vec<Step>> {
     }
 }
 
-/// The documents by the file that they are to SOPS.
+/// Groups the documents by their file in the sense of SOPS.
 fn grouped<'t>(trees: &[(u32, &'t Node)]) -> Result<Vec<Group<'t>>, Fault> {
     let mut groups: Vec<Group<'t>> = Vec::new();
     for (number, tree) in trees {
-        // One that was cut short may have no MAC: that is said when it is opened.
+        // A truncated document may lack the MAC. Opening it reports that.
         let mac = mac_of(tree).or_else(|| matches!(tree.get("sops"), Some(Node::Map(_))).then_some(""));
         match (mac, groups.last_mut()) {
             (Some(mac), Some(group)) if group.mac == mac || mac.is_empty() => group.documents.push((*number, tree)),
@@ -215,16 +215,16 @@ impl Group<'_> {
     }
 }
 
-/// Walks the documents of a file in their order.
+/// Visits the documents of a file in order.
 struct Walk<'c> {
     cipher: &'c Cipher,
     rule: &'c Rule,
     mac_only_encrypted: bool,
     hash: Sha512,
-    /// The same for a SOPS that read all numbers of JSON as floats.
+    /// The hash of an older SOPS, which read all JSON numbers as floats.
     floats: Option<Sha512>,
     path: Vec<Step>,
-    /// The keys to a value, each with a colon behind it.
+    /// The keys to a value, each followed by a colon.
     authenticated: String,
     values: Vec<(Vec<Step>, Plain)>,
     flaws: Vec<Flaw>,
@@ -324,7 +324,7 @@ impl<'c> Walk<'c> {
         }
     }
 
-    /// Whether the values are those that were encrypted.
+    /// Returns whether the MAC matches the values.
     fn has_mac(&self, metadata: &Metadata) -> bool {
         let Ok((Plain::Text(mac), _)) = self.cipher.decrypt(&metadata.mac, &metadata.last_modified) else {
             return false;
@@ -334,7 +334,7 @@ impl<'c> Walk<'c> {
     }
 }
 
-/// What is said of a value that does not decrypt, behind its path.
+/// Returns the fault of a value that does not decrypt, to follow its path.
 fn said(flawed: Flawed) -> &'static str {
     match flawed {
         Flawed::NotEncrypted => "is not encrypted, and should be",
@@ -345,31 +345,32 @@ fn said(flawed: Flawed) -> &'static str {
 }
 
 impl Sealed {
-    /// The MAC by which objects that came out of the file are known.
+    /// Returns the MAC, which identifies the file's objects.
     pub fn mac(&self) -> &str {
         &self.mac
     }
 
-    /// Whether an object of this kind is in the file. What was encrypted in one kind is not to be decrypted in another, which may
-    /// be shown to more people.
+    /// Returns whether the file contains an object of this kind. Values of one kind must not be decrypted in another
+    /// kind, which may have more readers.
     pub fn holds(&self, api_version: &str, kind: &str) -> bool {
         self.kinds.iter().any(|(own_version, own_kind)| own_version == api_version && own_kind == kind)
     }
 
-    /// Whether its rule encrypts the value at a path.
+    /// Returns whether its rule encrypts the value at a path.
     fn encrypts(&self, path: &[Step]) -> bool {
         let mut keys = path.iter().filter_map(|step| match step {
             Step::Key(key) => Some(key.as_str()),
             Step::Item(_) => None,
         });
-        // No tool keeps the comments that a rule may be about.
+        // Tools do not keep the comments that such a rule refers to.
         self.rule.is_by_comment() || self.rule.selects(keys.any(|key| self.rule.matches(Some(key), &[])))
     }
 
-    /// Decrypts the values of an object that a tool has made of the file, and of `others`: patches have values of their own.
+    /// Decrypts the values of an object that a tool has built from this file and from `others`: patches have their
+    /// own values.
     ///
     /// # Errors
-    /// The values that do not decrypt, by their paths.
+    /// The values that do not decrypt, with their paths.
     pub fn decrypt(&self, others: &[&Self], object: &mut Value) -> Result<(), Vec<Flaw>> {
         if let Value::Object(map) = object {
             map.remove("sops");
@@ -380,14 +381,14 @@ impl Sealed {
     }
 }
 
-/// The values of one object are decrypted, each by the file that it is from.
+/// Decrypts the values of one object, each with its own file.
 struct Opening<'s> {
-    /// The file that the object's metadata are of.
+    /// The file of the object's metadata.
     own: &'s Sealed,
     others: &'s [&'s Sealed],
-    /// Which of the others decrypted the last value.
+    /// Index of the other file that decrypted the last value.
     last: usize,
-    /// No file decrypted a value: the others are not tried again.
+    /// Set once no file decrypts a value. The others are then not tried again.
     is_hopeless: bool,
     flaws: Vec<Flaw>,
 }
@@ -416,7 +417,7 @@ impl Opening<'_> {
                     path.pop();
                 }
             }
-            // What the tool has added was never encrypted.
+            // Values that the tool added were never encrypted.
             Value::String(text) if text.starts_with(MARKER) => match self.opened(text, path, authenticated) {
                 Ok(plain) => *value = plain,
                 Err(flaw) => self.flaws.push(flaw),
@@ -425,7 +426,7 @@ impl Opening<'_> {
         }
     }
 
-    /// A value at a path. It decrypts with the data key of its own file alone, and at its own path.
+    /// Decrypts a value at a path. This needs the data key of its own file, and its original path.
     fn opened(&mut self, text: &str, path: &[Step], authenticated: &str) -> Result<Value, Flaw> {
         let attempt = |file: &Sealed| {
             let opened = file.encrypts(path).then(|| file.cipher.decrypt(text, authenticated));
@@ -451,7 +452,7 @@ impl Opening<'_> {
         }
     }
 
-    /// The value as one of the others decrypts it, that of the last value first.
+    /// Decrypts the value with one of the other files, beginning with the last successful one.
     fn by_others(&mut self, attempt: &impl Fn(&Sealed) -> Option<Result<Plain, Flawed>>) -> Option<Plain> {
         if self.is_hopeless {
             return None;
@@ -468,9 +469,9 @@ impl Opening<'_> {
     }
 }
 
-/// A decrypted value as one of a manifest; `None` if it is infinite or not a number.
+/// Converts a decrypted value to a manifest's value; `None` if it is infinite or not a number.
 pub(super) fn to_value(plain: &Plain) -> Option<Value> {
-    // As far as whole numbers are exact.
+    // Bound of the integer conversion.
     const BEYOND: f64 = 9_223_372_036_854_775_808.0;
     Some(match plain {
         Plain::Text(text) => Value::from(text.as_str()),

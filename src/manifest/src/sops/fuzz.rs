@@ -1,11 +1,12 @@
-//! Readers of hostile input, for a fuzzer: each takes any bytes, ends soon, does not panic, and keeps its promise.
+//! Fuzz targets for parsers of untrusted input. Each accepts any bytes, ends soon, does not panic, and checks an
+//! invariant.
 
 use super::{Format, Keys, open};
 
-/// A key for tests, to which the seeds are encrypted.
+/// A key for tests. The seeds are encrypted to it.
 const IDENTITY: &str = "AGE-SECRET-KEY-1VJ8FSJRQU3QGLWZ6USVC7YYUK5F07QF7DAUZF5WWXRDGTLKK86KSM6DVM0";
 
-/// A file, as YAML and as JSON: what is wrong with it is one of its documents' faults.
+/// Opens a file as YAML and as JSON. Each fault refers to one of its documents.
 pub fn sops(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     let Ok(keys) = Keys::of([("a.agekey", IDENTITY.as_bytes()), ("b.agekey", IDENTITY.as_bytes())].into_iter()) else {
@@ -20,6 +21,6 @@ pub fn sops(bytes: &[u8]) {
             }
         }
     }
-    // The bytes as keys.
+    // The bytes are parsed as keys, too.
     _ = Keys::of([("a.agekey", bytes), ("a.asc", bytes)].into_iter());
 }

@@ -1,4 +1,4 @@
-//! The text of a JSON document becomes a tree.
+//! Parses a JSON document into a tree.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor}
 use super::scalar::Scalar;
 use super::tree::{Member, Node, Unreadable};
 
-/// The tree of a document. Depth is bounded by the parser.
+/// Parses a document. The parser bounds the depth.
 pub(super) fn parse(text: &str) -> Result<Option<Node>, Unreadable> {
     serde_json::from_str::<Node>(text).map(Some).map_err(|_| Unreadable::Syntax)
 }

@@ -1,6 +1,6 @@
 //! The private keys in a Secret.
 //!
-//! Invariant: what is said of a key that cannot be used names where it stands, and nothing of it.
+//! Invariant: the fault of an unusable key names its location, and quotes no part of it.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,9 +9,9 @@ use super::age::Identity;
 use super::openpgp::PrivateKey;
 use mainstay_object::{Digest, printable};
 
-/// Keys of each kind that a Secret may have.
+/// Maximum number of keys of each kind in a Secret.
 const MOST: usize = 100;
-/// Bytes of all of them.
+/// Maximum total size of all keys, in bytes.
 const MAX_BYTES: usize = 1 << 20;
 
 /// Private keys.
@@ -21,7 +21,7 @@ pub struct Keys {
     id: KeyId,
 }
 
-/// Tells keys from other ones. It is of the keys themselves, so it is compared and never shown.
+/// Distinguishes sets of keys. It is derived from private keys, so it is compared and never shown.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct KeyId(Digest);
 
@@ -38,10 +38,10 @@ impl fmt::Debug for Keys {
 }
 
 impl Keys {
-    /// The keys in the data of a Secret: identities of age in `*.agekey`, private keys of OpenPGP in `*.asc`.
+    /// Reads the keys in the data of a Secret: age identities in `*.agekey`, OpenPGP private keys in `*.asc`.
     ///
     /// # Errors
-    /// The first key that cannot be used, by where it stands.
+    /// The location of the first unusable key.
     pub fn of<'d>(data: impl Iterator<Item = (&'d str, &'d [u8])>) -> Result<Self, String> {
         let ours: BTreeMap<&str, &[u8]> =
             data.filter(|(name, _)| [".agekey", ".asc"].iter().any(|end| name.ends_with(end))).collect();
@@ -70,7 +70,7 @@ impl Keys {
         Ok(Self { age, pgp, id })
     }
 
-    /// Tells these keys from other ones.
+    /// Returns an id that distinguishes these keys from others.
     pub fn id(&self) -> KeyId {
         self.id
     }

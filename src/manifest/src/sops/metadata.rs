@@ -1,45 +1,45 @@
-//! What SOPS writes into a file beside its values: who can decrypt it, by which rule, and the MAC.
+//! The SOPS metadata of a file: master keys, encryption rule, and MAC.
 
 use super::rules::Rule;
 use super::tree::Node;
 
-/// Keys of one file, in all its groups.
+/// Maximum number of keys of one file, in all groups.
 const MOST_KEYS: usize = 200;
 
 /// The metadata of a file.
 #[derive(Clone)]
 pub(super) struct Metadata {
-    /// In each group, every key has the whole of the data key, or of a share of it.
+    /// Groups of keys. Each key of a group encrypts the same: the whole data key, or one share of it.
     pub(super) groups: Vec<Vec<MasterKey>>,
-    /// How many shares are needed.
+    /// Number of required shares.
     pub(super) threshold: usize,
     pub(super) mac: String,
     pub(super) last_modified: String,
-    /// The MAC is over the encrypted values only.
+    /// Whether the MAC covers only encrypted values.
     pub(super) mac_only_encrypted: bool,
     pub(super) rule: Rule,
 }
 
-/// A key with which a data key is encrypted.
+/// A master key, which encrypts a data key.
 #[derive(Clone)]
 pub(super) struct MasterKey {
     pub(super) kind: KeyKind,
-    /// The recipient, or the fingerprint.
+    /// The recipient or the fingerprint.
     pub(super) name: String,
-    /// The data key, encrypted.
+    /// The encrypted data key.
     pub(super) encrypted: String,
 }
 
-/// Who has a key.
+/// The kind of a master key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum KeyKind {
     Age,
     OpenPgp,
-    /// A service that is not asked.
+    /// A key service, which is not supported.
     Service(&'static str),
 }
 
-/// The lists of keys, and what each names its keys by.
+/// The lists of keys, with the field that names a key.
 const LISTS: [(&str, KeyKind, &str); 7] = [
     ("age", KeyKind::Age, "recipient"),
     ("pgp", KeyKind::OpenPgp, "fp"),
@@ -50,16 +50,16 @@ const LISTS: [(&str, KeyKind, &str); 7] = [
     ("hckms", KeyKind::Service("Huawei Cloud KMS"), "key_id"),
 ];
 
-/// The MAC of a document with metadata; `None` if it has none.
+/// Returns the MAC of a document; `None` without metadata.
 pub(super) fn mac_of(document: &Node) -> Option<&str> {
     document.get("sops")?.text("mac")
 }
 
 impl Metadata {
-    /// The metadata in the value of `sops`.
+    /// Parses the metadata in the value of `sops`.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The fault.
     pub(super) fn of(sops: &Node) -> Result<Self, String> {
         let direct = group(sops);
         let groups = if direct.is_empty() { sops.items("key_groups").map(group).collect() } else { vec![direct] };
@@ -86,7 +86,7 @@ impl Metadata {
         if mac.is_empty() || last_modified.is_empty() {
             return Err("it has no MAC, so nobody knows who changed it".to_owned());
         }
-        // Its last line. Without it `sops` reads nothing either.
+        // The version is the last line. `sops` refuses a file without it, too.
         if matches!(sops.get("version"), None | Some(Node::Leaf(super::scalar::Scalar::Null))) {
             return Err("it has no version of SOPS: it is cut short".to_owned());
         }

@@ -1,17 +1,17 @@
-//! Files that SOPS has encrypted become the values that were encrypted, in memory.
+//! Decrypts files that SOPS has encrypted, in memory.
 //!
-//! [`Keys`] are read from a Secret. [`open`] takes the documents of a file, finds the data key that one of the keys
-//! decrypts, decrypts every value that the file's own rules select, and verifies the MAC over all of them. What a tool
-//! has made of such a file afterwards is decrypted by [`Sealed`], which stands for a file that was verified.
+//! [`Keys`] are read from a Secret. [`open`] decrypts a file: its data key with one of the keys, then every value
+//! that the file's own rules select. It verifies the MAC over all values. [`Sealed`] is a verified file; it decrypts
+//! objects that a tool has built from such files.
 //!
-//! Invariant: of a file whose MAC is not that of its values nothing is used.
-//! Invariant: nothing here is written to a disk, and no fault quotes a value: it names the field, and recipients of keys.
-//! Invariant: no input causes a panic; the work is proportional to the file, and the keys that are tried are bounded.
+//! Invariant: no value of a file with a wrong MAC is used.
+//! Invariant: nothing is written to disk. No fault quotes a value; it names the field, and recipients of keys.
+//! Invariant: no input causes a panic. The work is proportional to the file, and the number of tried keys is bounded.
 //! Invariant: data keys and private keys are erased from memory when they are dropped.
 //!
-//! Deliberately absent: encrypting; master keys that another service keeps (KMS, Vault); plug-ins of age, which are
-//! programs; private keys with a passphrase. age's own format is read here, because what its library brings along is
-//! forty crates for the texts of its command line.
+//! Not here: encryption, master keys in other services (KMS, Vault), age plug-ins, which are programs, and private
+//! keys with a passphrase. age's format is parsed here, because its library would add forty crates for the texts of
+//! its command line.
 
 mod age;
 mod bech32;
@@ -37,5 +37,5 @@ pub use file::{Fault, Format, MAX_BYTES, Opened, Sealed, open};
 pub use keys::{KeyId, Keys};
 pub use value::Plain;
 
-/// How every encrypted value begins.
+/// Prefix of every encrypted value.
 pub const MARKER: &str = "ENC[AES256_GCM,";

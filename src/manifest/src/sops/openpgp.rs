@@ -1,6 +1,6 @@
-//! What OpenPGP has encrypted to a public key, and the private keys that decrypt it.
+//! Decrypts data that OpenPGP encrypted to a public key, with its private keys.
 //!
-//! Deliberately absent: private keys with a passphrase, which nobody is there to type; smart cards.
+//! Not here: private keys with a passphrase, which cannot be entered; smart cards.
 
 use std::io::Read as _;
 
@@ -10,21 +10,21 @@ use zeroize::Zeroizing;
 
 use super::age::Miss;
 
-/// Beginning of a private key in text.
+/// First line of an armored private key.
 const BEGIN: &str = "-----BEGIN PGP PRIVATE KEY BLOCK-----";
-/// Bytes of an encrypted data key, with its recipients, at most.
+/// Maximum size of an encrypted data key with its recipients, in bytes.
 const LONGEST: usize = 64 << 10;
-/// Bytes of what is in it, at most: a data key is much shorter.
+/// Maximum size of the decrypted content, in bytes. A data key is much shorter.
 const MOST: u64 = 1024;
 
 /// A private key with its subkeys.
 pub(super) struct PrivateKey(SignedSecretKey);
 
 impl PrivateKey {
-    /// The private keys in a text, which may have several blocks.
+    /// Parses the private keys in a text, which may have several blocks.
     ///
     /// # Errors
-    /// What is wrong with it, as the end of a sentence.
+    /// The fault, as the end of a sentence.
     pub(super) fn all_in(text: &str) -> Result<Vec<Self>, String> {
         let mut all = Vec::new();
         for block in text.split(BEGIN).skip(1) {
@@ -54,7 +54,7 @@ impl PrivateKey {
         }
     }
 
-    /// Whether it, or a subkey, has this fingerprint, or an end of it.
+    /// Returns whether the key or a subkey has this fingerprint, or a suffix of it.
     pub(super) fn is_named(&self, fingerprint: &str) -> bool {
         let subkeys = self.0.secret_subkeys.iter().map(|subkey| subkey.key.fingerprint());
         let mut all = std::iter::once(self.0.primary_key.fingerprint()).chain(subkeys);
@@ -82,7 +82,7 @@ pub(super) fn decrypt<'k>(
     let ring = TheRing {
         key_passwords: vec![&password; keys.len()],
         secret_keys: keys,
-        // What GnuPG writes to keys that it has made itself.
+        // GnuPG uses this mode for keys that it has generated.
         decrypt_options: DecryptionOptions::new().enable_gnupg_aead(),
         ..TheRing::default()
     };

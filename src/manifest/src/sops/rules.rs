@@ -1,14 +1,14 @@
-//! Which values of a file are encrypted, as the file itself says.
+//! The encryption rule of a file, from its metadata.
 
 use regex::{Regex, RegexBuilder};
 
 use super::tree::Node;
 
-/// What is left as it is where a file has no rule.
+/// Suffix of unencrypted keys in a file without a rule.
 const DEFAULT: &str = "_unencrypted";
-/// Bytes that a pattern may take when it is compiled.
+/// Maximum size of a compiled regular expression, in bytes.
 const PATTERN: usize = 1 << 20;
-/// All fields that are rules.
+/// The fields that define rules.
 const FIELDS: [&str; 6] = [
     "unencrypted_suffix",
     "encrypted_suffix",
@@ -21,7 +21,7 @@ const FIELDS: [&str; 6] = [
 /// The rule of a file.
 #[derive(Clone, Debug)]
 pub(super) struct Rule {
-    /// Whether what matches is encrypted, or all the rest.
+    /// Whether matching values are encrypted, or all others.
     matches_are_encrypted: bool,
     matcher: Matcher,
 }
@@ -34,10 +34,10 @@ enum Matcher {
 }
 
 impl Rule {
-    /// The rule in the metadata of a file.
+    /// Parses the rule in the metadata of a file.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The fault.
     pub(super) fn of(metadata: &Node) -> Result<Self, String> {
         let mut rules = FIELDS.into_iter().filter_map(|field| {
             let text = metadata.text(field).filter(|text| !text.is_empty())?;
@@ -59,7 +59,7 @@ impl Rule {
         Ok(Self { matches_are_encrypted: field.starts_with("encrypted"), matcher })
     }
 
-    /// Whether a key, or what is said before it, matches.
+    /// Returns whether a key, or a comment before it, matches.
     pub(super) fn matches(&self, key: Option<&str>, comments: &[String]) -> bool {
         match &self.matcher {
             Matcher::Suffix(suffix) => key.is_some_and(|key| key.ends_with(suffix.as_str())),
@@ -68,12 +68,12 @@ impl Rule {
         }
     }
 
-    /// Whether a value is encrypted, by whether any step to it matches.
+    /// Returns whether a value is encrypted. `matched` tells whether a step of its path matches.
     pub(super) fn selects(&self, matched: bool) -> bool {
         matched == self.matches_are_encrypted
     }
 
-    /// Whether it looks at comments, which no other program keeps.
+    /// Returns whether the rule depends on comments, which other tools do not keep.
     pub(super) fn is_by_comment(&self) -> bool {
         matches!(self.matcher, Matcher::Comment(_))
     }

@@ -1,6 +1,6 @@
-//! What SOPS takes an unencrypted scalar for, because its MAC is over the value and not over the text.
+//! The values that SOPS reads from unencrypted scalars. Its MAC covers the values, not their text.
 //!
-//! Invariant: the meaning is that of Go's YAML library in version 3, which is not that of `kubectl`: `yes` is a text.
+//! Invariant: scalars are resolved as in version 3 of Go's YAML library, not as in `kubectl`: `yes` is a string.
 
 use std::borrow::Cow;
 
@@ -9,19 +9,19 @@ use base64::Engine as _;
 /// A scalar.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Scalar {
-    /// Neither encrypted nor in the MAC.
+    /// Neither encrypted nor covered by the MAC.
     Null,
     Bool(bool),
     Int(i64),
     Float(f64),
     Text(String),
     Bytes(Vec<u8>),
-    /// A time, as it is in the MAC.
+    /// A time, in the form that the MAC covers.
     Time(String),
 }
 
 impl Scalar {
-    /// What the MAC is over.
+    /// Returns the bytes that the MAC covers.
     pub(super) fn bytes(&self) -> Cow<'_, [u8]> {
         match self {
             Self::Null => Cow::Borrowed(b""),
@@ -34,7 +34,7 @@ impl Scalar {
         }
     }
 
-    /// What it is called to somebody who expected an encrypted value.
+    /// Returns a name for messages that expect an encrypted value.
     pub(super) fn name(&self) -> &'static str {
         match self {
             Self::Null => "null",
@@ -46,7 +46,7 @@ impl Scalar {
     }
 }
 
-/// The shortest digits without an exponent.
+/// Formats a float with the fewest digits, without an exponent.
 pub(super) fn float_text(float: f64) -> String {
     match float {
         f if f.is_nan() => "NaN".to_owned(),
@@ -56,7 +56,7 @@ pub(super) fn float_text(float: f64) -> String {
     }
 }
 
-/// The meaning of a YAML scalar; `tag` is the suffix of a `tag:yaml.org,2002:` tag. `None`: SOPS does not take it.
+/// Resolves a YAML scalar. `tag` is the suffix of a `tag:yaml.org,2002:` tag. `None`: SOPS does not accept it.
 pub(super) fn resolve(text: &str, is_plain: bool, tag: Option<&str>) -> Option<Scalar> {
     match tag {
         None if !is_plain => Some(Scalar::Text(text.to_owned())),
@@ -99,7 +99,7 @@ fn plain(text: &str) -> Option<Scalar> {
     let compact = text.replace('_', "");
     match whole(&compact) {
         Some(Ok(int)) => return Some(Scalar::Int(int)),
-        // Beyond 63 bits SOPS gives up.
+        // SOPS fails for integers beyond 63 bits.
         Some(Err(TooLarge)) => return None,
         None => {}
     }
@@ -109,7 +109,7 @@ fn plain(text: &str) -> Option<Scalar> {
 
 struct TooLarge;
 
-/// Go's `ParseInt` with base 0, where underscores are gone already.
+/// Parses an integer like Go's `ParseInt` with base 0, after removing underscores.
 fn whole(text: &str) -> Option<Result<i64, TooLarge>> {
     let (is_negative, digits) = match text.strip_prefix(['+', '-']) {
         Some(rest) => (text.starts_with('-'), rest),
@@ -134,7 +134,7 @@ fn whole(text: &str) -> Option<Result<i64, TooLarge>> {
     }
 }
 
-/// `[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?`
+/// Matches `[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?`.
 fn is_float(text: &str) -> bool {
     let text = text.strip_prefix(['+', '-']).unwrap_or(text);
     let (mantissa, exponent) = match text.split_once(['e', 'E']) {
@@ -147,7 +147,7 @@ fn is_float(text: &str) -> bool {
     is_number && exponent.is_none_or(|exponent| !exponent.is_empty() && digits(exponent))
 }
 
-/// A time in one of the forms that YAML has, as RFC 3339; `None` if it is none.
+/// Parses a time in one of YAML's forms, and returns it in RFC 3339; `None` if it is not a time.
 fn time(text: &str) -> Option<String> {
     let is_dated = text.len() > 4 && text.as_bytes()[..4].iter().all(u8::is_ascii_digit) && text.as_bytes()[4] == b'-';
     if !is_dated {
@@ -189,7 +189,7 @@ fn time(text: &str) -> Option<String> {
     Some(format!("{date}T{hour:02}:{minute:02}:{second:02}{fraction}{zone}"))
 }
 
-/// `+02:00`; an offset of nothing is `Z`.
+/// Returns `+02:00`, or `Z` for a zero offset.
 fn offset(zone: &str) -> Option<String> {
     let (hours, minutes) = zone.get(1..)?.split_once(':')?;
     let is_number = |text: &str| text.len() == 2 && text.bytes().all(|b| b.is_ascii_digit());

@@ -1,13 +1,13 @@
-//! Shares of a data key become the data key (Shamir's scheme, bytewise in GF(2^8)).
+//! Combines shares into a data key (Shamir's scheme, bytewise in GF(2^8)).
 //!
-//! A share is a value for each byte of the secret, and at its end the point at which these are.
+//! A share has a value for each byte of the secret, followed by the point of these values.
 
 use zeroize::Zeroizing;
 
 /// The reduction polynomial of the field, without its highest term.
 const POLYNOMIAL: u8 = 0x1b;
 
-/// The secret of shares; `None` if they are not of one secret: of different lengths, or two at one point.
+/// Returns the secret; `None` if the shares are inconsistent: different lengths, or two at one point.
 pub(super) fn combine(shares: &[Zeroizing<Vec<u8>>]) -> Option<Zeroizing<Vec<u8>>> {
     let length = shares.first()?.len().checked_sub(1)?;
     if length == 0 || shares.iter().any(|share| share.len() != length + 1) {
@@ -18,7 +18,7 @@ pub(super) fn combine(shares: &[Zeroizing<Vec<u8>>]) -> Option<Zeroizing<Vec<u8>
     if !is_sound {
         return None;
     }
-    // The weight of each share is its Lagrange polynomial at 0. Subtraction is addition here.
+    // The weight of each share is its Lagrange polynomial at 0. Subtraction equals addition in this field.
     let weight = |x: u8| {
         let others = points.iter().filter(|other| **other != x);
         others.fold(1, |product, other| multiply(product, multiply(*other, inverse(*other ^ x))))
@@ -29,7 +29,7 @@ pub(super) fn combine(shares: &[Zeroizing<Vec<u8>>]) -> Option<Zeroizing<Vec<u8>
     Some(Zeroizing::new((0..length).map(byte).collect()))
 }
 
-/// Without branches or tables, which would take time by what is secret.
+/// Multiplies in constant time: branches or tables would leak secrets through timing.
 fn multiply(mut a: u8, mut b: u8) -> u8 {
     let mut product = 0;
     for _ in 0..8 {
@@ -41,7 +41,7 @@ fn multiply(mut a: u8, mut b: u8) -> u8 {
     product
 }
 
-/// a to the 254th power.
+/// Returns the inverse, which is the 254th power.
 fn inverse(a: u8) -> u8 {
     let mut power = a;
     let mut result = 1;

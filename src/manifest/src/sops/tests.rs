@@ -1,4 +1,4 @@
-//! What the official `sops` (3.11) has written into `fixtures/`, with the keys below, which are for this test only.
+//! Tests with `fixtures/` written by the official `sops` (3.11). The keys below are for this test only.
 
 use super::value::Plain;
 use super::*;
@@ -19,7 +19,7 @@ fn keys(which: &[usize]) -> Keys {
     Keys::of([("a.agekey", text.as_bytes())].into_iter()).unwrap()
 }
 
-/// The decrypted values with their documents and paths, or the faults.
+/// Returns the decrypted values with their documents and paths, or the faults.
 fn check(text: &str, format: Format, keys: &Keys) -> String {
     let documents: Vec<(u32, &str)> = match format {
         Format::Json => vec![(1, text)],
@@ -92,7 +92,7 @@ fn two_of_three_groups_of_keys_suffice_and_one_says_what_is_missing() {
     for two in [[0, 1], [1, 2], [2, 0]] {
         assert_eq!(check(GROUPS, Format::Yaml, &keys(&two)), expected, "{two:?}");
     }
-    // The MAC is over what is encrypted only.
+    // The MAC covers encrypted values only.
     assert_eq!(check(&GROUPS.replace("b: two", "b: other"), Format::Yaml, &keys(&[0, 1])), expected);
     let said = check(GROUPS, Format::Yaml, &keys(&[1]));
     assert!(
@@ -108,9 +108,9 @@ fn two_of_three_groups_of_keys_suffice_and_one_says_what_is_missing() {
 }
 
 #[test]
-fn nothing_of_a_file_that_was_tampered_with_is_used() {
+fn a_file_that_was_tampered_with_is_not_used() {
     let intact = yaml(TYPES);
-    // Somewhere in each encrypted value, in the MAC, and in the key. (The metadata of further documents are not used.)
+    // Changes a byte in each encrypted value, in the MAC, and in the key. (Later documents' metadata are not used.)
     let values = TYPES.match_indices(MARKER).map(|(at, _)| at);
     let key = TYPES.find("BEGIN AGE").unwrap();
     for (number, begin) in values.chain((20..400).step_by(40).map(|more| key + more)).enumerate() {
@@ -124,7 +124,7 @@ fn nothing_of_a_file_that_was_tampered_with_is_used() {
     let swapped = TYPES.replace(&text, "@@").replace(&lines, &text).replace("@@", &lines);
     let said = yaml(&swapped);
     assert!(said.contains("stringData.lines cannot be decrypted"), "{said}");
-    // The metadata of the first document count.
+    // The metadata of the first document are used.
     let rest = TYPES.rfind("\nsops:").unwrap();
     for length in (0..rest).step_by(97) {
         let said = yaml(&TYPES[..length]);
@@ -132,14 +132,14 @@ fn nothing_of_a_file_that_was_tampered_with_is_used() {
     }
 }
 
-/// The encrypted value of a line that begins so.
+/// Returns the encrypted value of the line with this prefix.
 fn line(text: &str, begin: &str) -> String {
     let line = text.lines().find(|line| line.starts_with(begin)).unwrap();
     line[begin.len()..].to_owned()
 }
 
 #[test]
-fn what_cannot_be_used_says_what_and_how_to_go_on() {
+fn an_unusable_key_says_why_and_what_to_do() {
     let kms = TYPES.replace("    age:\n", "    kms:\n").replace("- recipient:", "- arn:");
     assert!(yaml(&kms).contains("its data key is encrypted by AWS KMS, which is not asked"), "{}", yaml(&kms));
     let cases = [

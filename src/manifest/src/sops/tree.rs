@@ -1,9 +1,9 @@
-//! A document as SOPS walks it: in its order, and with its comments.
+//! A document in the form in which SOPS walks it: ordered, and with comments.
 
 use super::scalar::Scalar;
 use mainstay_object::{Flaw, Step};
 
-/// How deeply a document may be nested.
+/// Maximum nesting depth of a document.
 pub(super) const DEPTH: usize = 100;
 
 /// A value of a document.
@@ -25,13 +25,13 @@ pub(super) struct Member {
 }
 
 impl Node {
-    /// The value of a key.
+    /// Returns the value of a key.
     pub(super) fn get(&self, key: &str) -> Option<&Self> {
         let Self::Map(members) = self else { return None };
         members.iter().find(|member| member.key == key).map(|member| &member.node)
     }
 
-    /// The text of a key; a time is the text that it was, because SOPS writes them alike.
+    /// Returns the text of a key. A time returns its original text, because SOPS writes both alike.
     pub(super) fn text(&self, key: &str) -> Option<&str> {
         match self.get(key)? {
             Self::Leaf(Scalar::Text(text) | Scalar::Time(text)) => Some(text),
@@ -39,7 +39,7 @@ impl Node {
         }
     }
 
-    /// The items of a list under a key.
+    /// Returns the items of a list under a key.
     pub(super) fn items(&self, key: &str) -> impl Iterator<Item = &Self> {
         let items = match self.get(key) {
             Some(Self::List(items)) => items.as_slice(),
@@ -49,16 +49,16 @@ impl Node {
     }
 }
 
-/// Why a document is not one that SOPS has written.
+/// Why a document was not written by SOPS.
 #[derive(Debug)]
 pub(super) enum Unreadable {
-    /// It is not in its language, as whoever reads it afterwards will say.
+    /// It is invalid in its format. The manifest parser reports this.
     Syntax,
-    /// It has something that SOPS does not write.
+    /// It contains syntax that SOPS does not write.
     Foreign(Flaw),
 }
 
-/// Something that SOPS does not write.
+/// Returns the fault for syntax that SOPS does not write.
 pub(super) fn foreign(path: Vec<Step>, what: &str) -> Unreadable {
     Unreadable::Foreign(Flaw::new(path, what, Some("let `sops` write the file")))
 }

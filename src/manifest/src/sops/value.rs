@@ -1,6 +1,6 @@
-//! An encrypted value becomes what it was.
+//! Decrypts single values.
 //!
-//! Invariant: a value decrypts only at the place at which it was encrypted: the path of keys is authenticated with it.
+//! Invariant: a value decrypts only at its original place, because the path of keys is authenticated with it.
 
 use aes_gcm::aead::consts::{U12, U16, U32};
 use aes_gcm::aead::{AeadInOut as _, KeyInit as _};
@@ -11,15 +11,15 @@ use zeroize::Zeroizing;
 
 use super::MARKER;
 
-/// Bytes of a data key.
+/// Length of a data key, in bytes.
 pub(super) const KEY: usize = 32;
 
-/// A decrypted value. It has no `Debug`: nothing of it is shown.
+/// A decrypted value. It has no `Debug`, so that it cannot be shown.
 #[derive(Clone, PartialEq)]
 pub enum Plain {
     /// Text.
     Text(String),
-    /// A whole number.
+    /// An integer.
     Int(i64),
     /// Any other number.
     Float(f64),
@@ -34,13 +34,13 @@ pub(super) enum Flawed {
     NotEncrypted,
     /// It was changed or moved.
     Damaged,
-    /// What it decrypts to is not what it says.
+    /// The decrypted value has another type than stated.
     Type,
-    /// It decrypts to bytes that are no text.
+    /// It decrypts to bytes that are not text.
     NotText,
 }
 
-/// An encrypted value, taken apart.
+/// The parts of an encrypted value.
 struct Parts<'t> {
     data: Vec<u8>,
     nonce: Vec<u8>,
@@ -74,7 +74,8 @@ impl Cipher {
         Some(Self { usual: AesGcm::new(&key.into()), key: Zeroizing::new(key) })
     }
 
-    /// The value in a text that stands at this path (each key with a colon behind it), and its bytes as the MAC has them.
+    /// Decrypts the value of a text at this path (each key followed by a colon). Returns it with the bytes that the
+    /// MAC covers.
     pub(super) fn decrypt(&self, text: &str, path: &str) -> Result<(Plain, Zeroizing<Vec<u8>>), Flawed> {
         if text.is_empty() {
             return Ok((Plain::Text(String::new()), Zeroizing::default()));

@@ -1,7 +1,8 @@
-//! The text of a YAML document becomes a tree.
+//! Parses a YAML document into a tree.
 //!
-//! A comment belongs to what follows it, at its level; one that ends a line, to what is in the line; one that stands deeper
-//! than what follows, to nothing. So SOPS finds them again in what it has written itself.
+//! A comment belongs to the next value at its level. A comment at the end of a line belongs to the value on that
+//! line. A comment that is indented deeper than the next value belongs to none. SOPS reads the comments of its own
+//! output in this way.
 
 use std::borrow::Cow;
 
@@ -11,11 +12,11 @@ use super::scalar::{Scalar, resolve};
 use super::tree::{DEPTH, Member, Node, Unreadable, foreign};
 use mainstay_object::Step;
 
-/// A map or a list that is not complete.
+/// An incomplete map or list.
 struct Frame {
     is_map: bool,
     members: Vec<Member>,
-    /// The key whose value is next, and what was said before it.
+    /// The key of the next value, and the comments before it.
     key: Option<(String, Vec<String>)>,
     /// Column of its first member.
     column: Option<usize>,
@@ -24,14 +25,14 @@ struct Frame {
 #[derive(Default)]
 struct Builder {
     open: Vec<Frame>,
-    /// Comments that belong to nothing yet, and their columns.
+    /// Pending comments, with their columns.
     comments: Vec<(String, usize)>,
     root: Option<Node>,
-    /// The line in which a scalar ended last.
+    /// The line in which the last scalar ended.
     line: usize,
 }
 
-/// The tree of a document; `None` if there is nothing in it.
+/// Parses a document; `None` if it is empty.
 pub(super) fn parse(text: &str) -> Result<Option<Node>, Unreadable> {
     let mut options = Options::default();
     options.set_emit_comments(true);
@@ -51,7 +52,7 @@ pub(super) fn parse(text: &str) -> Result<Option<Node>, Unreadable> {
             Event::SequenceEnd | Event::MappingEnd => builder.end()?,
             Event::DocumentStart(..) if builder.root.is_some() => return Err(Unreadable::Syntax),
             Event::DocumentStart(..) | Event::DocumentEnd | Event::StreamStart | Event::StreamEnd => {}
-            // A value with an anchor, or the name of one.
+            // An anchor or an alias.
             _ => return Err(foreign(builder.path(), "it has an anchor or an alias, which SOPS does not write")),
         }
     }
@@ -73,7 +74,7 @@ impl Builder {
         if line != self.line || self.line == 0 {
             return self.comments.push((text, column));
         }
-        // It ends the line of a key, or of a value.
+        // The comment ends the line of a key or value.
         if let Some(frame) = self.open.last_mut() {
             if let Some((_, comments)) = &mut frame.key {
                 comments.push(text);
@@ -101,7 +102,7 @@ impl Builder {
         });
         let known = full.as_deref().map(|full| full.strip_prefix("tag:yaml.org,2002:").unwrap_or(full));
         let scalar = resolve(text, style == ScalarStyle::Plain, known);
-        // Block scalars end with their last line break, at the begin of the next line.
+        // A block scalar ends with its last line break, at the beginning of the next line.
         self.line = if matches!(style, ScalarStyle::Literal | ScalarStyle::Folded) { 0 } else { end };
         let is_key = self.open.last().is_some_and(|frame| frame.is_map && frame.key.is_none());
         if is_key {
@@ -123,7 +124,7 @@ impl Builder {
         Ok(())
     }
 
-    /// Adds a complete value to what is open.
+    /// Adds a complete value to the open map or list.
     fn add(&mut self, node: Node, comments: Vec<String>, column: usize) {
         let Some(frame) = self.open.last_mut() else {
             self.root = Some(node);
@@ -144,7 +145,7 @@ impl Builder {
         }
         if let Some(frame) = self.open.last_mut().filter(|frame| !frame.is_map) {
             frame.column.get_or_insert(column);
-            // Before an item: it is about the whole of it.
+            // A comment before an item belongs to the whole item.
             let comments = std::mem::take(&mut self.comments).into_iter().map(|(text, _)| text).collect();
             frame.key = Some((String::new(), comments));
         }
@@ -169,7 +170,7 @@ impl Builder {
 mod tests {
     use super::*;
 
-    /// Each leaf with its path, and the comments that it is below.
+    /// Returns each leaf with its path, and the comments above it.
     fn shown(node: &Node, path: &str, comments: &str) -> Vec<String> {
         match node {
             Node::Leaf(scalar) => {
@@ -201,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn what_sops_does_not_write_is_refused() {
+    fn yaml_that_sops_does_not_write_is_refused() {
         for (text, what) in [
             ("a: &x 1\nb: *x\n", "anchor"),
             ("1: x\n", "a key is no text"),

@@ -1,4 +1,4 @@
-//! Files that the official `sops` has encrypted, with keys for this test only.
+//! Tests with files encrypted by the official `sops`. The keys are for this test only.
 
 use base64::Engine as _;
 
@@ -10,7 +10,7 @@ use mainstay_object::Object;
 const IDENTITY: &str = "AGE-SECRET-KEY-1VJ8FSJRQU3QGLWZ6USVC7YYUK5F07QF7DAUZF5WWXRDGTLKK86KSM6DVM0";
 const OTHER: &str = "AGE-SECRET-KEY-1KZ47MGYRQEKZRLAK3NR3CHZ8U5VN392VJ9RTFT36F2ECZ7L4480Q9V7Q3V";
 const ENCRYPTED: &str = include_str!("../sops/fixtures/secret.yaml");
-/// `hunter2`, as a Secret has it.
+/// `hunter2` in base64.
 const PASSWORD: &str = "aHVudGVyMg==";
 
 fn keys(identity: &str) -> Arc<Keys> {
@@ -25,7 +25,7 @@ fn sealed(text: &str) -> Vec<Arc<Sealed>> {
     verified(&Arc::from("web/db.yaml"), text.as_bytes(), &keys(IDENTITY), &limits()).unwrap()
 }
 
-/// The data that objects hold, and whether they are confidential; or the problems.
+/// Returns the data of objects and whether they are confidential, or the problems.
 fn said(objects: &[Arc<Object>], problems: &[Problem]) -> String {
     if !problems.is_empty() {
         return problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
@@ -38,7 +38,7 @@ fn said(objects: &[Arc<Object>], problems: &[Problem]) -> String {
     objects.iter().map(object).collect::<Vec<_>>().join("; ")
 }
 
-/// What comes of decoded files.
+/// Decrypts decoded files, and returns the result.
 fn finally(decoded: Decoded, limits: &Limits) -> String {
     if !decoded.problems.is_empty() {
         return said(&[], &decoded.problems);
@@ -51,7 +51,7 @@ fn read(text: &str, limits: &Limits) -> String {
     finally(decode_bytes(&[("a.yaml", text.as_bytes())], &DecodeCache::default(), limits), limits)
 }
 
-/// What comes of what a tool has made of the verified file.
+/// Decrypts the output of a tool that read the verified file, and returns the result.
 fn built(text: &str) -> String {
     let limits = with(IDENTITY);
     let decoded = decode_rendered(&Origins::of_file("web/kustomization.yaml"), text.as_bytes(), &limits);
@@ -59,7 +59,7 @@ fn built(text: &str) -> String {
 }
 
 #[test]
-fn what_was_encrypted_comes_back_and_is_confidential_whatever_its_kind() {
+fn decrypted_objects_of_any_kind_are_confidential() {
     let files =
         [("a.yaml", ENCRYPTED.as_bytes()), ("b.yaml", b"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: b}\n")];
     let decoded = decode_bytes(&files, &DecodeCache::default(), &with(IDENTITY));
@@ -79,7 +79,7 @@ fn what_was_encrypted_comes_back_and_is_confidential_whatever_its_kind() {
 }
 
 #[test]
-fn what_one_has_verified_is_not_what_another_gets_from_the_cache() {
+fn a_file_verified_with_one_key_is_not_cached_for_another() {
     let (cache, files) = (DecodeCache::default(), [("a.yaml", ENCRYPTED.as_bytes())]);
     let mine = decode_bytes(&files, &cache, &with(IDENTITY));
     assert_eq!((mine.objects.len(), mine.sealed.len()), (2, 1));
@@ -90,7 +90,7 @@ fn what_one_has_verified_is_not_what_another_gets_from_the_cache() {
     let again = decode_bytes(&files, &cache, &with(IDENTITY));
     assert!(Arc::ptr_eq(&mine.objects[0], &again.objects[0]), "it is verified once");
     assert!(Arc::ptr_eq(&mine.sealed[0], &again.sealed[0]));
-    // A value without its metadata is a problem to those who decrypt, and as it is to the others.
+    // A value without metadata is a problem only if decryption is configured.
     let cut = ENCRYPTED.split("sops:").next().unwrap();
     let files = [("cut.yaml", cut.as_bytes())];
     let undecrypted = decode_bytes(&files, &cache, &limits());
@@ -102,7 +102,7 @@ fn what_one_has_verified_is_not_what_another_gets_from_the_cache() {
 }
 
 #[test]
-fn what_a_tool_makes_of_a_verified_file_is_decrypted_and_nothing_else() {
+fn only_output_made_from_a_verified_file_is_decrypted() {
     let rendered = ENCRYPTED.replace("name: db", "name: prod-db").replace("stringData:", "stringData:\n    more: open");
     let own = "Secret prod-db {\"more\":\"b3Blbg==\",\"password\":\"aHVudGVyMg==\"} confidential";
     assert!(built(&rendered).contains(own), "{}", built(&rendered));
@@ -123,18 +123,18 @@ fn what_a_tool_makes_of_a_verified_file_is_decrypted_and_nothing_else() {
     assert!(refused.contains("data[\"a.yaml\"] is a file that SOPS encrypted"), "{refused}");
     let env = "apiVersion: v1\nkind: Secret\nmetadata: {name: g}\ndata: {A: YQ==, sops_mac: YQ==}\n";
     assert!(built(env).contains("data.sops_mac is a file that SOPS encrypted"), "{}", built(env));
-    // Whoever asks for that gets it as it is.
+    // Decryption can be disabled.
     let disabled = "{name: g, annotations: {kustomize.toolkit.fluxcd.io/decrypt: Disabled}}";
     assert_eq!(built(&generated.replace("{name: g}", disabled)), format!("Secret g {{\"a.yaml\":\"{whole}\"}}"));
     let disabled = ENCRYPTED.replace("metadata:\n    name: db", &format!("metadata: {disabled}"));
     assert!(built(&disabled).contains("says not to decrypt it"), "{}", built(&disabled));
-    // Also where that was added after it was read.
+    // It can also be disabled after decoding.
     let mut late = decode_rendered(&Origins::of_file("web/kustomization.yaml"), ENCRYPTED.as_bytes(), &with(IDENTITY));
     let mut value = late.objects[0].value();
     value["metadata"]["annotations"] = serde_json::json!({"kustomize.toolkit.fluxcd.io/decrypt": "disabled"});
     late.objects[0] = Arc::new(Object::from_value(&value, late.objects[0].place.clone()).unwrap());
     assert!(finally(late, &with(IDENTITY)).contains("Secret db: it is encrypted with SOPS, and kustomize.toolkit"));
-    // The MAC of the file itself counts, before anything is built from it.
+    // The MAC of the file itself is verified before the build.
     let tampered = ENCRYPTED.replace("name: db", "name: admin");
     let tampered = verified(&Arc::from("web/db.yaml"), tampered.as_bytes(), &keys(IDENTITY), &limits()).unwrap_err();
     let tampered = tampered[0].to_string();
@@ -145,7 +145,7 @@ fn what_a_tool_makes_of_a_verified_file_is_decrypted_and_nothing_else() {
 }
 
 #[test]
-fn what_an_object_is_may_not_be_encrypted() {
+fn the_identity_of_an_object_may_not_be_encrypted() {
     let value = "ENC[AES256_GCM,data:a,iv:a,tag:a,type:str]";
     for (field, changed) in [
         ("kind", ENCRYPTED.replace("kind: Secret", &format!("kind: {value}"))),
@@ -164,7 +164,7 @@ fn what_an_object_is_may_not_be_encrypted() {
 }
 
 #[test]
-fn nothing_in_a_chart_is_decrypted_and_that_is_a_problem_to_those_who_decrypt() {
+fn encrypted_files_in_a_chart_are_not_decrypted_and_a_problem_with_decryption() {
     let said = |text: &str, limits: &Limits| {
         let limits = Limits { decryption: limits.decryption.in_chart(), ..limits.clone() };
         finally(decode_manifests("Chart.yaml", text.as_bytes(), &limits), &limits)

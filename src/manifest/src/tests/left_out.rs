@@ -1,8 +1,8 @@
-//! What is left out without a rule, what rules above the directory leave out, and what is said of each file.
+//! Tests of ignored files: without rules, by rules above the base directory, and their reports.
 
 use super::*;
 
-/// What becomes of files, one to a line.
+/// Returns the use of each file, one per line.
 fn reported(base_dir: &str, files: &[(&str, &str)]) -> String {
     let contents: Vec<_> = files.iter().map(|(path, text)| (*path, text.as_bytes())).collect();
     let mut read = |entry: &Entry| Ok(contents.iter().find(|(path, _)| *path == entry.path).unwrap().1.to_vec());
@@ -27,7 +27,7 @@ fn hidden_files_and_files_of_other_tools_block_nothing() {
         ("web/tsconfig.build.json", "// comments\n{}".to_owned()),
         ("docker-compose.yml", "services: {web: {image: a}}\n".to_owned()),
         ("renovate.json", "{}".to_owned()),
-        // It is a manifest.
+        // This file is a manifest.
         ("compose.yaml", config_map("a")),
         ("a.yaml", config_map("b")),
     ];
@@ -51,7 +51,7 @@ package.json: left out, it is a file of another tool
 renovate.json: left out, it is a file of another tool
 web/tsconfig.build.json: left out, it is a file of another tool"
     );
-    // One that may be a manifest is never left out in silence, nor is a file of any other name.
+    // A possible manifest is never ignored silently, nor is a file with any other name.
     for (path, text) in [("compose.yaml", "apiVersion: v1\nkind: X\n"), ("other.json", "{\"name\": \"a\"}")] {
         assert_eq!(decode_files(&[(path, text)]).problems.len(), 1, "{path}");
     }

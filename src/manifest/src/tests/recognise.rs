@@ -1,8 +1,8 @@
-//! What is said of files that are no manifests, and that what only looks like one of them is applied.
+//! Tests of the problems of other files than manifests. Manifests that only resemble them are applied.
 
 use super::*;
 
-/// The one thing that is said of a file.
+/// Returns the only problem of a file.
 fn said(path: &str, content: impl AsRef<[u8]>) -> String {
     let decoded = decode_bytes(&[(path, content.as_ref())], &DecodeCache::default(), &limits());
     assert_eq!(decoded.problems.len(), 1, "{}", shown(&decoded));
@@ -19,7 +19,7 @@ fn is_applied(path: &str, content: &str) {
 const SOPS: &str = "sops:\n  age:\n  - recipient: age1\n    enc: hunter2\n  lastmodified: '2026-01-01T00:00:00Z'\n  mac: ENC[AES256_GCM,data:hunter2,type:str]\n  version: 3.9.0\n";
 
 #[test]
-fn what_sops_encrypted_is_one_line_of_its_file() {
+fn a_file_encrypted_by_sops_is_one_problem() {
     let secret = "apiVersion: v1\nkind: Secret\nmetadata: {name: a, labels: {on: 3}}\nstringData:\n  p: ENC[AES256_GCM,data:hunter2,type:str]\n";
     let hint =
         "(name a Secret with the private key in the GitSync: spec.decryption: {provider: sops, secretRef: {name: …}})";
@@ -40,8 +40,8 @@ fn what_sops_encrypted_is_one_line_of_its_file() {
 }
 
 #[test]
-fn what_merely_names_sops_is_applied() {
-    // The controller in the cluster decrypts it.
+fn an_object_that_only_mentions_sops_is_applied() {
+    // A controller in the cluster decrypts it.
     is_applied(
         "a.yaml",
         &format!("apiVersion: isindir.github.com/v1alpha3\nkind: SopsSecret\nmetadata: {{name: a}}\n{SOPS}"),
@@ -50,6 +50,28 @@ fn what_merely_names_sops_is_applied() {
     is_applied("a.yaml", "apiVersion: v1\nkind: X\nmetadata: {name: a}\nsops: on\n");
     let left_out = "apiVersion: v1\nkind: Secret\nmetadata: {name: a, annotations: {fluxcd.io/ignore: 'true'}}\n";
     assert_eq!(shown(&decode_files(&[("a.yaml", &format!("{left_out}{SOPS}"))])), "");
+}
+
+#[test]
+fn a_helm_chart_is_recognised_in_every_form_of_yaml() {
+    for chart in [
+        "{apiVersion: v2, name: web, version: 1.2.3}",
+        "'name': web\n\"version\": 1.2.3\n",
+        "---\nname : web\nversion : 1.2.3\n",
+        "\u{feff}name: web\nversion: 1.2.3\n",
+        // Helm says what is wrong with it.
+        "name: web\nversion: 1.2.3\nmaintainers: [\n",
+    ] {
+        assert_eq!(decode_files(&[("web/Chart.yaml", chart)]).charts, ["web/Chart.yaml"], "{chart}");
+    }
+    for other in [
+        "{name: web, version: 1.2.3, kind: X}",
+        "{name: web}",
+        "[name: web, version: 1.2.3]",
+        "a: {name: web, version: 1}",
+    ] {
+        assert!(decode_files(&[("web/Chart.yaml", other)]).charts.is_empty(), "{other}");
+    }
 }
 
 #[test]
@@ -72,7 +94,7 @@ fn a_helm_chart_is_named_and_nothing_in_it_is_read() {
     assert_eq!(decoded.charts, ["charts/web/Chart.yaml"]);
     assert_eq!(decoded.kustomizations, ["overlay/kustomization.yaml"]);
     assert_eq!(decode_files(&[("Chart.yaml", chart), ("templates/a.yaml", template)]).charts, ["Chart.yaml"]);
-    // Left out, it is no chart; and one of these is an object.
+    // An ignored `Chart.yaml` defines no chart; and a HelmChart is an object.
     let object = "apiVersion: helm.cattle.io/v1\nkind: HelmChart\nmetadata:\n  name: a\n";
     check(
         &[

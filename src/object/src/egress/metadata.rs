@@ -1,18 +1,18 @@
-//! Addresses of metadata services, where programs of a cloud hand out the credentials of a machine.
+//! Addresses of metadata services, from which cloud machines get their credentials.
 //!
-//! Deliberately not here: other private networks, where people do keep servers.
+//! Not here: other private networks, where users do run servers.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Why such an address is refused.
+/// The message for a refused address.
 pub const METADATA_REFUSED: &str =
     "link-local addresses are not connected to, nor are metadata addresses: they serve a machine's own credentials";
 
-/// Metadata services outside of the link-local range: of Azure, Alibaba Cloud and the classic Oracle Cloud.
+/// IPv4 metadata services outside of the link-local range: Azure, Alibaba Cloud and the classic Oracle Cloud.
 const METADATA_V4: [Ipv4Addr; 3] =
     [Ipv4Addr::new(168, 63, 129, 16), Ipv4Addr::new(100, 100, 100, 200), Ipv4Addr::new(192, 0, 0, 192)];
 
-/// The same over IP version 6: of Google Cloud, Oracle Cloud, Alibaba Cloud, Scaleway and Akamai.
+/// IPv6 metadata services: Google Cloud, Oracle Cloud, Alibaba Cloud, Scaleway and Akamai.
 const METADATA_V6: [Ipv6Addr; 5] = [
     Ipv6Addr::new(0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254),
     Ipv6Addr::new(0xfd00, 0xc1, 0, 0, 0, 0, 0xa9fe, 0xa9fe),
@@ -21,10 +21,10 @@ const METADATA_V6: [Ipv6Addr; 5] = [
     Ipv6Addr::new(0xfd00, 0xa9fe, 0xa9fe, 0, 0, 0, 0, 1),
 ];
 
-/// The network in which AWS serves all of them: metadata, credentials of pods, names and time.
+/// The IPv6 network of all AWS services of this kind: metadata, pod credentials, DNS and time.
 const METADATA_OF_AWS: [u16; 2] = [0xfd00, 0xec2];
 
-/// Whether an address is link-local or that of a metadata service, however it is written.
+/// Returns whether an address, in any notation, is link-local or that of a metadata service.
 pub(super) fn is_metadata(address: IpAddr) -> bool {
     match address.to_canonical() {
         IpAddr::V4(address) => is_metadata_v4(address),
@@ -37,7 +37,7 @@ pub(super) fn is_metadata(address: IpAddr) -> bool {
     }
 }
 
-/// Whether a host is written as such an address.
+/// Returns whether a host is written as such an address.
 pub fn is_metadata_host(host: &str) -> bool {
     host.trim_start_matches('[').trim_end_matches(']').parse().is_ok_and(is_metadata)
 }
@@ -46,8 +46,8 @@ fn is_metadata_v4(address: Ipv4Addr) -> bool {
     address.is_link_local() || METADATA_V4.contains(&address)
 }
 
-/// The address of IP version 4 that a translator (RFC 6052, RFC 8215, RFC 2765), an old form (RFC 4291) or 6to4 (RFC 3056) makes of one
-/// of version 6.
+/// Returns the IPv4 address that an IPv6 address embeds: by a translator (RFC 6052, RFC 8215, RFC 2765), in an old
+/// form (RFC 4291), or for 6to4 (RFC 3056).
 pub(super) fn embedded(address: Ipv6Addr) -> Option<Ipv4Addr> {
     match address.octets() {
         [0, 0x64, 0xff, 0x9b, 0, 0, 0, 0, 0, 0, 0, 0, a, b, c, d]

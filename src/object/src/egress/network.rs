@@ -5,15 +5,15 @@ use std::str::FromStr;
 
 use super::metadata::embedded;
 
-/// Addresses with a common beginning, such as `10.0.0.0/8`.
+/// A range of addresses with a common prefix, such as `10.0.0.0/8`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Network {
     address: IpAddr,
-    /// Bits of the beginning.
+    /// Length of the prefix, in bits.
     bits: u8,
 }
 
-/// Why a text is no network.
+/// Why a text is not a network.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("a network has the form 10.0.0.0/8, fd00::/8 or 10.1.2.3, without bits behind its beginning")]
 pub struct InvalidNetwork;
@@ -27,13 +27,13 @@ impl FromStr for Network {
         let most = if address.is_ipv4() { 32 } else { 128 };
         let bits = bits.map_or(Ok(most), |bits| bits.parse().map_err(|_| InvalidNetwork))?;
         let network = Self { address, bits };
-        // 10.1.2.3/8 was meant otherwise, one way or the other.
+        // An address with bits after the prefix, such as 10.1.2.3/8, is a mistake.
         if bits > most || network.beginning(address) != number(address) { Err(InvalidNetwork) } else { Ok(network) }
     }
 }
 
 impl Network {
-    /// Every address there is.
+    /// All addresses.
     pub const ALL: [Self; 2] = [
         Self { address: IpAddr::V4(Ipv4Addr::UNSPECIFIED), bits: 0 },
         Self { address: IpAddr::V6(Ipv6Addr::UNSPECIFIED), bits: 0 },
@@ -43,7 +43,7 @@ impl Network {
         self.address.is_ipv4() == address.is_ipv4() && self.beginning(address) == number(self.address)
     }
 
-    /// The address without what is behind the beginning.
+    /// Returns the prefix of an address.
     fn beginning(&self, address: IpAddr) -> u128 {
         let most: u32 = if self.address.is_ipv4() { 32 } else { 128 };
         let behind = most - u32::from(self.bits).min(most);
@@ -59,7 +59,7 @@ fn number(address: IpAddr) -> u128 {
     }
 }
 
-/// Whether an address is none of the Internet.
+/// Returns whether an address is not on the public Internet.
 pub(super) fn is_internal(address: IpAddr) -> bool {
     match address.to_canonical() {
         IpAddr::V4(address) => is_internal_v4(address),
@@ -70,7 +70,7 @@ pub(super) fn is_internal(address: IpAddr) -> bool {
                 || address.is_multicast()
                 || address.is_unique_local()
                 || address.is_unicast_link_local()
-                // Site-local (RFC 3879), translated within a network (RFC 8215), discarded (RFC 6666).
+                // Site-local (RFC 3879), local translation (RFC 8215), discard-only (RFC 6666).
                 || first & 0xffc0 == 0xfec0
                 || (first, second) == (0x64, 0xff9b) && address.segments()[2] == 1
                 || first == 0x100
@@ -85,7 +85,7 @@ fn is_internal_v4(address: Ipv4Addr) -> bool {
         || address.is_private()
         || address.is_link_local()
         || address.is_multicast()
-        // This network, shared (RFC 6598), of the IETF (RFC 6890), of measurements (RFC 2544), reserved.
+        // This network, shared (RFC 6598), IETF protocol assignments (RFC 6890), benchmarking (RFC 2544), reserved.
         || first == 0
         || first == 100 && second & 0xc0 == 64
         || (first, second, third) == (192, 0, 0)

@@ -1,4 +1,4 @@
-//! Which addresses a namespace may have connected to.
+//! The addresses that a namespace may connect to.
 
 use std::collections::HashSet;
 use std::net::IpAddr;
@@ -6,41 +6,41 @@ use std::net::IpAddr;
 use super::metadata::{METADATA_REFUSED, is_metadata};
 use super::network::{Network, is_internal};
 
-/// Which addresses are connected to.
+/// The allowed addresses.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Egress {
-    /// All but those that are refused for everyone.
+    /// All addresses except those refused for every namespace.
     #[default]
     Unrestricted,
-    /// Public ones, and those that the operator allows.
+    /// Public addresses, and those that the operator allows.
     Confined,
 }
 
-/// Why an address is not connected to.
+/// Why an address is refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum EgressRefusal {
-    /// It is link-local or that of a metadata service: refused for every namespace.
+    /// It is link-local or that of a metadata service. This is refused for every namespace.
     #[error("{METADATA_REFUSED}")]
     Metadata,
-    /// It is internal, and the namespace is confined. A message to a tenant says no more than for a name that does not exist:
-    /// otherwise the names within the cluster could be found out one by one.
+    /// It is internal, and the namespace is confined. A tenant's message must not differ from the one for a missing
+    /// name; otherwise a tenant could probe for names in the cluster.
     #[error("addresses of the cluster, of the machine and of private networks are not connected to for this namespace")]
     Internal,
 }
 
-/// What the operator allows.
+/// The operator's rules.
 #[derive(Clone, Debug, Default)]
 pub struct EgressPolicy {
-    /// Namespaces that are not confined; `None`: none is.
+    /// Unconfined namespaces; `None`: no namespace is confined.
     pub unconfined: Option<Vec<String>>,
-    /// Networks that confined namespaces reach besides public addresses.
+    /// Networks that confined namespaces may reach besides public addresses.
     pub allowed: Vec<Network>,
     /// Hosts of the proxies in the environment, which the operator chose.
     pub proxies: HashSet<String>,
 }
 
 impl EgressPolicy {
-    /// What a namespace reaches.
+    /// Returns the allowed addresses of a namespace.
     pub fn of(&self, namespace: &str) -> Egress {
         let is_trusted = |all: &Vec<String>| all.iter().any(|one| one == namespace);
         let reaches_all = Network::ALL.iter().all(|all| self.allowed.contains(all));
@@ -51,7 +51,7 @@ impl EgressPolicy {
         }
     }
 
-    /// Why an address is not connected to.
+    /// Returns why an address is refused.
     pub fn refusal(&self, egress: Egress, address: IpAddr) -> Option<EgressRefusal> {
         let address = address.to_canonical();
         if is_metadata(address) {
@@ -61,23 +61,23 @@ impl EgressPolicy {
         (egress == Egress::Confined && is_internal(address) && !is_allowed()).then_some(EgressRefusal::Internal)
     }
 
-    /// Why a host is not connected to, as far as that is written in it.
+    /// Returns why a host is refused, without resolving its name.
     pub fn refusal_of_host(&self, egress: Egress, host: &str) -> Option<EgressRefusal> {
         let host = host.trim_start_matches('[').trim_end_matches(']');
         if let Ok(address) = host.parse() {
             return self.refusal(egress, address);
         }
-        // It is reached as a proxy, not as a server.
+        // The host may be reached as a proxy, but not as a server.
         (egress == Egress::Confined && self.is_proxy(host)).then_some(EgressRefusal::Internal)
     }
 
-    /// Whether a host is that of a proxy that the operator chose.
+    /// Returns whether a host is that of a proxy in the environment.
     pub fn is_proxy(&self, host: &str) -> bool {
         self.proxies.contains(host)
     }
 }
 
-/// The hosts of the proxies in an environment.
+/// Returns the hosts of the proxies in an environment.
 pub fn proxy_hosts(environment: impl IntoIterator<Item = (String, String)>) -> HashSet<String> {
     let names = ["http_proxy", "https_proxy", "all_proxy"];
     let proxies = environment.into_iter().filter(|(name, _)| names.contains(&&*name.to_ascii_lowercase()));
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_reaches_the_credentials_of_a_machine() {
+    fn credential_services_of_machines_are_unreachable() {
         for text in [
             "169.254.169.254",
             "168.63.129.16",

@@ -1,13 +1,13 @@
-//! What is wrong with an expression, and where.
+//! Errors of expressions, with their position.
 
 use std::fmt;
 
-/// An expression cannot be read, or has no answer.
+/// An expression cannot be parsed or evaluated.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExpressionError {
-    /// From 1.
+    /// Line, from 1.
     line: usize,
-    /// In characters, from 1.
+    /// Column in characters, from 1.
     column: usize,
     what: String,
 }
@@ -18,12 +18,12 @@ impl fmt::Display for ExpressionError {
     }
 }
 
-/// The same, at a byte of the expression.
+/// An error at a byte offset of the expression.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Fault {
     pub(super) at: usize,
     pub(super) what: String,
-    /// It took too many steps: no other part of the expression makes up for that.
+    /// Whether the step limit was exceeded. Then no other part of the expression can determine the result.
     pub(super) is_final: bool,
 }
 

@@ -1,6 +1,7 @@
-//! A tree and the values of its variables become yes or no.
+//! Evaluates a tree to true or false.
 //!
-//! As CEL has it: `||` and `&&` make up for an error on one side where the other side decides, and so do `all` and `exists`.
+//! As in CEL, an error on one side of `||` or `&&` is ignored if the other side determines the result. `all` and
+//! `exists` do the same.
 
 use serde_json::Value as Json;
 
@@ -11,7 +12,7 @@ use super::steps::{Halt, Steps};
 use super::tree::{Fold, How, Kind, Node};
 use super::value::{Map, Text, Value};
 
-/// Whether it is true; see [`Expression::holds`](super::Expression::holds).
+/// Evaluates an expression; see [`Expression::holds`](super::Expression::holds).
 pub(super) fn holds<'v>(root: &'v Node, variable: &dyn Fn(&str) -> Option<&'v Json>) -> Result<bool, Fault> {
     let mut evaluation = Evaluation { variable, bound: Vec::new(), steps: Steps::all() };
     match evaluation.value(root)? {
@@ -24,7 +25,7 @@ pub(super) fn holds<'v>(root: &'v Node, variable: &dyn Fn(&str) -> Option<&'v Js
 
 struct Evaluation<'e, 'v> {
     variable: &'e dyn Fn(&str) -> Option<&'v Json>,
-    /// What macros have named, the innermost last.
+    /// Variables bound by macros, innermost last.
     bound: Vec<(&'v str, Value<'v>)>,
     steps: Steps,
 }
@@ -101,7 +102,7 @@ impl<'v> Evaluation<'_, 'v> {
         }
     }
 
-    /// What a field is asked of. A map that the expression has made is searched from its beginning.
+    /// Evaluates the operand of a field access. A map built by the expression is searched linearly.
     fn holder(&mut self, node: &'v Node) -> Evaluated<'v> {
         let value = self.value(node)?;
         if let Value::Map(Map::Made(entries)) = &value {
@@ -125,7 +126,7 @@ impl<'v> Evaluation<'_, 'v> {
         found.ok_or_else(|| Halt::because(format!("the object has no field `{name}`")))
     }
 
-    /// Parts of which one that is `decisive` decides, whatever else there is.
+    /// Evaluates operands until one equals `decisive`, which determines the result.
     fn connect(&mut self, parts: &'v [Node], decisive: bool) -> Evaluated<'v> {
         let mut failed = None;
         for part in parts {
@@ -166,7 +167,7 @@ impl<'v> Evaluation<'_, 'v> {
         Ok(Value::Map(Map::Made(map.into())))
     }
 
-    /// A value that is left out where it is `optional` and missing.
+    /// Evaluates an element. It is omitted if it is `optional` and has no value.
     fn present(&mut self, node: &'v Node, optional: bool) -> Result<Option<Value<'v>>, Fault> {
         match self.value(node)? {
             value if !optional => Ok(Some(value)),
@@ -208,7 +209,7 @@ impl<'v> Evaluation<'_, 'v> {
         }
     }
 
-    /// What becomes of an element; `None` if the condition is not true of it.
+    /// Returns the result for an element; `None` if the condition is false.
     fn element(&mut self, fold: &'v Fold, item: Value<'v>) -> Result<Option<Value<'v>>, Fault> {
         if let Some(condition) = &fold.condition
             && !self.bool(condition)?

@@ -1,6 +1,6 @@
-//! The functions that an expression may call.
+//! The functions of expressions.
 
-/// A function; of a method, the object is the first argument.
+/// A function. The receiver of a method is its first argument.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Function {
     Size,
@@ -35,7 +35,7 @@ pub(super) enum Function {
     SetsIntersects,
 }
 
-/// How a function is called.
+/// The call style of a function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Called {
     /// `size(x)`
@@ -47,7 +47,7 @@ pub(super) enum Called {
 use Called::{Globally, OnObject};
 use Function as F;
 
-/// Name, how it is called, the least and the largest number of arguments with the object, what it is.
+/// Name, call style, minimum and maximum number of arguments including the receiver, and the function.
 const TABLE: [(&str, Called, usize, usize, Function); 31] = [
     ("size", Globally, 1, 1, F::Size),
     ("size", OnObject, 1, 1, F::Size),
@@ -82,15 +82,15 @@ const TABLE: [(&str, Called, usize, usize, Function); 31] = [
     ("sets.intersects", Globally, 2, 2, F::SetsIntersects),
 ];
 
-/// What a function cannot be called for.
+/// Why a call is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Uncallable {
     Unknown,
-    /// It takes so many arguments, without the object.
+    /// Minimum and maximum number of arguments, without the receiver.
     Takes(usize, usize),
 }
 
-/// The function of this name that takes so many arguments, the object among them.
+/// Returns the function with this name and number of arguments, including the receiver.
 pub(super) fn find(name: &str, called: Called, count: usize) -> Result<Function, Uncallable> {
     let row = TABLE.iter().find(|(known, how, ..)| *known == name && *how == called);
     let (.., least, most, function) = *row.ok_or(Uncallable::Unknown)?;
@@ -98,7 +98,7 @@ pub(super) fn find(name: &str, called: Called, count: usize) -> Result<Function,
     if (least..=most).contains(&count) { Ok(function) } else { Err(Uncallable::Takes(least - object, most - object)) }
 }
 
-/// Whether functions have names that begin with this one and a dot.
+/// Returns whether the name is a namespace of functions.
 pub(super) fn is_space(name: &str) -> bool {
     matches!(name, "optional" | "sets")
 }

@@ -1,14 +1,14 @@
-//! What an expression may cost.
+//! Limits of expressions.
 
-/// The longest expression, in bytes.
+/// Maximum length of an expression, in bytes.
 pub const LONGEST: usize = 4096;
-/// Steps of one answer. A step visits a part of the expression, an element of a list, or 16 bytes of text.
+/// Maximum steps of one evaluation. A step visits a node, an element of a list, or 16 bytes of text.
 pub const STEPS: u32 = 20_000;
-/// How deep the parts of an expression are nested. Alternatives (`||`) and conjunctions (`&&`) of any number are one level.
+/// Maximum nesting depth. A chain of `||` or `&&` is one level, regardless of its length.
 pub(super) const DEEPEST: u16 = 60;
-/// The largest compiled pattern, in bytes.
+/// Maximum size of a compiled regular expression, in bytes.
 pub(super) const PATTERN_BYTES: usize = 128 * 1024;
-/// Bytes of text that are one step.
+/// Bytes of text per step.
 pub(super) const TEXT_STEP: usize = 16;
-/// Steps for each byte of text that a pattern is matched with.
+/// Steps per byte of text that a regular expression is matched against.
 pub(super) const PATTERN_STEPS: usize = 8;

@@ -1,18 +1,20 @@
-//! Expressions of the Common Expression Language (CEL): a text becomes an [`Expression`], and that answers yes or no of JSON.
+//! Expressions of the Common Expression Language (CEL): parses a text into an [`Expression`], which evaluates JSON to
+//! true or false.
 //!
-//! - [`Expression`]: read once, asked often
-//! - [`ExpressionError`]: what is wrong with one, and where
-//! - [`LONGEST`], [`STEPS`]: what an expression may cost
+//! - [`Expression`]: parsed once, evaluated often
+//! - [`ExpressionError`]: an error with its position
+//! - [`LONGEST`], [`STEPS`]: limits
 //!
-//! Expressions are written by whoever may write a GitSync, and so are the objects that they are asked of: both are hostile. That
-//! is why they are not given to a general engine, which has no bound for the time that an answer takes.
+//! Users with access to a GitSync write both expressions and objects, so both are untrusted. A general CEL engine is
+//! not used, because it does not bound the time of an evaluation.
 //!
-//! Invariant: reading is linear in the length, and no text makes it recurse deeper than [`DEEPEST`](limits::DEEPEST).
-//! Invariant: an answer takes at most [`STEPS`] steps, each of them small, whatever the expression and the object are; so
-//! what it allocates is bounded, too.
-//! Invariant: an error names types and fields, and never a value.
+//! Invariant: parsing is linear in the length, and recursion is at most [`DEEPEST`](limits::DEEPEST) deep.
+//! Invariant: an evaluation takes at most [`STEPS`] small steps for any expression and object. This bounds its
+//! memory, too.
+//! Invariant: an error names types and fields, never a value.
 //!
-//! Deliberately absent: times and durations, bytes, `type()`, patterns that are no literals. Whoever writes them is told so.
+//! Not here: times and durations, bytes, `type()`, and non-literal regular expressions. The parser rejects them with
+//! a message.
 
 mod error;
 mod evaluate;
@@ -37,7 +39,7 @@ use serde_json::Value as Json;
 pub use error::ExpressionError;
 pub use limits::{LONGEST, STEPS};
 
-/// An expression that was read.
+/// A parsed expression.
 #[derive(Debug)]
 pub struct Expression {
     source: Box<str>,
@@ -51,19 +53,19 @@ impl PartialEq for Expression {
 }
 
 impl Expression {
-    /// Reads an expression. With `variables`, a name that is none of them is refused; without, every name may be one.
+    /// Parses an expression. With `variables`, other names are refused; without, every name is allowed.
     ///
     /// # Errors
-    /// The first place that cannot be read, and what is wrong there.
+    /// The first invalid position, and the problem.
     pub fn parse(source: &str, variables: Option<&[&str]>) -> Result<Self, ExpressionError> {
         let root = parse::parse(source, variables).map_err(|fault| fault.located(source))?;
         Ok(Self { source: source.into(), root })
     }
 
-    /// Whether it is true of the values of its variables.
+    /// Evaluates the expression with the values of its variables.
     ///
     /// # Errors
-    /// Why it is neither true nor false: a field is missing, a type is not what it takes, or it takes too many steps.
+    /// Why the result is neither true nor false: a missing field, a wrong type, or too many steps.
     pub fn holds<'v>(&'v self, variable: &dyn Fn(&str) -> Option<&'v Json>) -> Result<bool, ExpressionError> {
         evaluate::holds(&self.root, variable).map_err(|fault| fault.located(&self.source))
     }

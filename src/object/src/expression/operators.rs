@@ -11,7 +11,7 @@ use super::value::{List, Map, Value};
 
 type Answer<'v> = Result<Value<'v>, Halt>;
 
-/// An operator on two values.
+/// Applies an operator to two values.
 pub(super) fn binary<'v>(operator: Operator, left: &Value<'v>, right: &Value<'v>, steps: &mut Steps) -> Answer<'v> {
     use Operator as O;
     let ordered = |accept: fn(Ordering) -> bool, steps: &mut Steps| {
@@ -40,7 +40,7 @@ pub(super) fn binary<'v>(operator: Operator, left: &Value<'v>, right: &Value<'v>
     }
 }
 
-/// An operator on numbers, by their type.
+/// An arithmetic operator for each type of number.
 type Arithmetic = (fn(i64, i64) -> Option<i64>, fn(u64, u64) -> Option<u64>, fn(f64, f64) -> f64);
 
 fn calculate<'v>(operator: Operator, left: &Value<'v>, right: &Value<'v>) -> Answer<'v> {
@@ -66,7 +66,7 @@ fn calculate<'v>(operator: Operator, left: &Value<'v>, right: &Value<'v>) -> Ans
     }
 }
 
-/// Whether two values are equal. Numbers of different types are compared by what they are.
+/// Returns whether two values are equal. Numbers of different types are compared by value.
 pub(super) fn equal(left: &Value<'_>, right: &Value<'_>, steps: &mut Steps) -> Result<bool, Halt> {
     steps.spend(1)?;
     Ok(match (left, right) {
@@ -111,7 +111,7 @@ pub(super) fn equal(left: &Value<'_>, right: &Value<'_>, steps: &mut Steps) -> R
     })
 }
 
-/// The order of two values; `None` if one is not a number.
+/// Returns the order of two values; `None` if one is NaN.
 fn order(left: &Value<'_>, right: &Value<'_>, steps: &mut Steps) -> Result<Option<Ordering>, Halt> {
     match (left, right) {
         (Value::Text(one), Value::Text(other)) => {
@@ -145,12 +145,12 @@ fn number_order(left: &Value<'_>, right: &Value<'_>) -> Option<Ordering> {
     }
 }
 
-/// The exact order of a number and a whole number of at most 64 bits.
+/// Returns the exact order of a floating-point number and an integer of at most 64 bits.
 fn double_order(double: f64, whole: i128) -> Option<Ordering> {
     if double.is_nan() {
         return None;
     }
-    // Larger ones saturate, which leaves the order as it is.
+    // Larger numbers saturate, which keeps the order.
     #[expect(clippy::cast_possible_truncation, reason = "what is after the point is compared next")]
     let floor = double.floor() as i128;
     let above = if double.fract() == 0.0 { Ordering::Equal } else { Ordering::Greater };
@@ -187,7 +187,7 @@ fn at_key<'v>(map: &Map<'v>, key: &Value<'_>, steps: &mut Steps) -> Result<Optio
     }
 }
 
-/// The element of a list or map.
+/// Returns the element of a list or map.
 pub(super) fn element<'v>(of: &Value<'v>, index: &Value<'_>, steps: &mut Steps) -> Answer<'v> {
     match of {
         Value::Map(map) => at_key(map, index, steps)?.ok_or_else(|| match index {
@@ -207,7 +207,7 @@ pub(super) fn element<'v>(of: &Value<'v>, index: &Value<'_>, steps: &mut Steps) 
     }
 }
 
-/// The field of a map.
+/// Returns the field of a map.
 pub(super) fn field<'v>(of: &Value<'v>, name: &str) -> Answer<'v> {
     match of {
         Value::Map(map) => map.field(name).ok_or_else(|| Halt::because(format!("there is no field `{name}`"))),
@@ -215,7 +215,7 @@ pub(super) fn field<'v>(of: &Value<'v>, name: &str) -> Answer<'v> {
     }
 }
 
-/// A function of values.
+/// Calls a function.
 pub(super) fn call<'v>(function: Function, arguments: &[Value<'v>], steps: &mut Steps) -> Answer<'v> {
     use Function as F;
     match (function, arguments) {
@@ -278,7 +278,7 @@ fn contains_all(all: &List<'_>, some: &List<'_>, steps: &mut Steps) -> Result<bo
     Ok(true)
 }
 
-/// The field or element, as an optional value; of an optional value likewise.
+/// Returns a field or element as an optional value. The operand may be optional, too.
 pub(super) fn optional<'v>(of: &Value<'v>, get: &mut dyn FnMut(&Value<'v>) -> Answer<'v>) -> Answer<'v> {
     let of = match of {
         Value::Optional(None) => return Ok(Value::Optional(None)),

@@ -1,4 +1,4 @@
-//! The words of an expression become a tree: operators, by how strongly they bind.
+//! Parses operators by precedence.
 
 use super::error::Fault;
 use super::parser::{Parser, node};
@@ -6,7 +6,7 @@ use super::scanner::scan;
 use super::token::Token;
 use super::tree::{Kind, Node, Operator};
 
-/// Operators of the same strength, the weakest first.
+/// Operators by precedence, lowest first.
 const BINARY: [&[(&str, Operator)]; 3] = [
     &[
         ("==", Operator::Equal),
@@ -20,7 +20,7 @@ const BINARY: [&[(&str, Operator)]; 3] = [
     &[("*", Operator::Multiply), ("/", Operator::Divide), ("%", Operator::Remainder)],
 ];
 
-/// Reads an expression; see [`Expression::parse`](super::Expression::parse).
+/// Parses an expression; see [`Expression::parse`](super::Expression::parse).
 pub(super) fn parse(source: &str, variables: Option<&[&str]>) -> Result<Node, Fault> {
     let mut parser = Parser::new(scan(source)?, variables);
     if *parser.peek() == Token::End {
@@ -34,7 +34,7 @@ pub(super) fn parse(source: &str, variables: Option<&[&str]>) -> Result<Node, Fa
 }
 
 impl Parser<'_> {
-    /// A whole expression, here or inside of another one.
+    /// Parses a whole expression, at the top level or nested.
     pub(super) fn expression(&mut self) -> Result<Node, Fault> {
         self.enter()?;
         let condition = self.chain("||", Kind::Any, |this| this.chain("&&", Kind::All, |this| this.binary(0)))?;
@@ -51,7 +51,7 @@ impl Parser<'_> {
         Ok(read)
     }
 
-    /// Parts with the same sign between them: one level, however many there are.
+    /// Parses operands joined by the same operator: one level, regardless of their number.
     fn chain(
         &mut self,
         sign: &str,
@@ -86,7 +86,7 @@ impl Parser<'_> {
         }
     }
 
-    /// Signs before a part: two of the same cancel each other out.
+    /// Parses prefix operators. Pairs of the same operator cancel out.
     fn unary(&mut self) -> Result<Node, Fault> {
         let at = self.at();
         for (sign, kind) in [("!", Kind::Not as fn(Box<Node>) -> Kind), ("-", Kind::Negate)] {
@@ -105,7 +105,7 @@ impl Parser<'_> {
         self.member()
     }
 
-    /// A negative whole number: the least one has no positive counterpart.
+    /// Parses a negative integer. The smallest one has no positive counterpart.
     fn negative(&mut self, at: usize) -> Result<Node, Fault> {
         let Token::Int(whole) = self.take() else { return Err(self.unexpected("a number")) };
         let negative = 0_i64.checked_sub_unsigned(whole);

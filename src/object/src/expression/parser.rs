@@ -1,23 +1,23 @@
-//! What reads an expression: its words, how far it is, and which names mean something.
+//! The state of the parser: tokens, position, and known names.
 
 use super::error::Fault;
 use super::limits::DEEPEST;
 use super::token::{Placed, Token};
 use super::tree::{Kind, Node};
 
-/// Reads an expression, one word after the other.
+/// Parses an expression token by token.
 pub(super) struct Parser<'s> {
     tokens: Vec<Placed<'s>>,
     next: usize,
     nesting: u16,
-    /// The names that may be used; `None`: all.
+    /// The allowed variables; `None` allows every name.
     variables: Option<&'s [&'s str]>,
-    /// Names that macros give to elements, the innermost last.
+    /// Variables bound by macros, innermost last.
     pub(super) bound: Vec<&'s str>,
 }
 
 impl<'s> Parser<'s> {
-    /// Of words that end with the end.
+    /// Creates a parser. The last token must be the end.
     pub(super) fn new(tokens: Vec<Placed<'s>>, variables: Option<&'s [&'s str]>) -> Self {
         Self { tokens, next: 0, nesting: 0, variables, bound: Vec::new() }
     }
@@ -26,24 +26,24 @@ impl<'s> Parser<'s> {
         &self.tokens[self.next.min(self.tokens.len() - 1)]
     }
 
-    /// The next word.
+    /// Returns the next token.
     pub(super) fn peek(&self) -> &Token<'s> {
         &self.placed().token
     }
 
-    /// Where it begins.
+    /// Returns the offset of the next token.
     pub(super) fn at(&self) -> usize {
         self.placed().at
     }
 
-    /// Takes the next word. The end stays.
+    /// Consumes the next token. The end is never consumed.
     pub(super) fn take(&mut self) -> Token<'s> {
         let token = self.placed().token.clone();
         self.next = (self.next + 1).min(self.tokens.len() - 1);
         token
     }
 
-    /// Whether the next word is this sign. It is taken.
+    /// Consumes the next token if it is this sign. Returns whether it was.
     pub(super) fn takes(&mut self, sign: &str) -> bool {
         let is_next = matches!(self.peek(), Token::Sign(next) if *next == sign);
         if is_next {
@@ -52,7 +52,7 @@ impl<'s> Parser<'s> {
         is_next
     }
 
-    /// Takes a sign that has to come.
+    /// Consumes a required sign.
     pub(super) fn expect(&mut self, sign: &str) -> Result<(), Fault> {
         if self.takes(sign) {
             return Ok(());
@@ -60,12 +60,12 @@ impl<'s> Parser<'s> {
         Err(self.unexpected(&format!("`{sign}`")))
     }
 
-    /// What is said of a next word that cannot stand here.
+    /// Returns the error for an unexpected token.
     pub(super) fn unexpected(&self, wanted: &str) -> Fault {
         Fault::new(self.at(), format!("expected {wanted}, found {}", self.peek().shown()))
     }
 
-    /// Begins something inside of something; [`leave`](Self::leave) ends it.
+    /// Enters a nested part; [`leave`](Self::leave) ends it.
     pub(super) fn enter(&mut self) -> Result<(), Fault> {
         self.nesting += 1;
         if self.nesting > DEEPEST { Err(too_deep(self.at())) } else { Ok(()) }
@@ -75,12 +75,12 @@ impl<'s> Parser<'s> {
         self.nesting -= 1;
     }
 
-    /// Whether a name is an element of a macro.
+    /// Returns whether a macro binds the name.
     pub(super) fn is_bound(&self, name: &str) -> bool {
         self.bound.contains(&name)
     }
 
-    /// Refuses a name that no value has.
+    /// Refuses an unknown variable.
     pub(super) fn check_variable(&self, at: usize, name: &str) -> Result<(), Fault> {
         match self.variables {
             Some(known) if !known.contains(&name) && !self.is_bound(name) => {
@@ -91,7 +91,7 @@ impl<'s> Parser<'s> {
     }
 }
 
-/// A part that is not nested too deep.
+/// Builds a node, and checks its nesting depth.
 pub(super) fn node(at: usize, kind: Kind) -> Result<Node, Fault> {
     let depth = kind.depth();
     if depth > DEEPEST { Err(too_deep(at)) } else { Ok(Node { at, depth, kind }) }

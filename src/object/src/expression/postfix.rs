@@ -1,4 +1,4 @@
-//! The words of an expression become a tree: literals, names, fields, calls and macros.
+//! Parses literals, names, fields, calls and macros.
 
 use regex::{Regex, RegexBuilder};
 
@@ -13,7 +13,7 @@ use super::tree::{Fold, How, Kind, Node};
 const MACROS: [&str; 6] = ["all", "exists", "exists_one", "existsOne", "map", "filter"];
 
 impl<'s> Parser<'s> {
-    /// A part with the fields, elements and calls that follow it.
+    /// Parses an operand with the fields, elements and calls after it.
     pub(super) fn member(&mut self) -> Result<Node, Fault> {
         let mut of = self.primary()?;
         loop {
@@ -45,7 +45,7 @@ impl<'s> Parser<'s> {
         node(at, Kind::Field { of: Box::new(of), name: name.into(), optional })
     }
 
-    /// A call on an object, after its bracket.
+    /// Parses a method call after its opening bracket.
     fn method(&mut self, of: Node, name: &'s str, at: usize) -> Result<Node, Fault> {
         if let Kind::Variable(space) = &of.kind
             && is_space(space)
@@ -66,7 +66,7 @@ impl<'s> Parser<'s> {
         call(name, Called::OnObject, arguments, at)
     }
 
-    /// A macro over the elements of `of`, after its bracket.
+    /// Parses a macro over the elements of `of`, after its opening bracket.
     fn fold(&mut self, of: Node, name: &str, at: usize) -> Result<Node, Fault> {
         let place = self.at();
         let Token::Name(variable) = self.take() else {
@@ -89,7 +89,7 @@ impl<'s> Parser<'s> {
         node(at, Kind::Fold(Box::new(Fold { how, of, variable: variable.into(), condition, result })))
     }
 
-    /// Expressions between commas, up to the bracket that ends them.
+    /// Parses a comma-separated list of expressions, up to the closing bracket.
     fn arguments(&mut self, end: &str) -> Result<Vec<Node>, Fault> {
         let mut arguments = Vec::new();
         while !self.takes(end) {
@@ -154,7 +154,7 @@ impl<'s> Parser<'s> {
         node(at, Kind::Variable(name.into()))
     }
 
-    /// `has(…)`, after its bracket.
+    /// Parses `has(…)`, after its opening bracket.
     fn has(&mut self, at: usize) -> Result<Node, Fault> {
         let inside = self.expression()?;
         self.expect(")")?;
@@ -217,7 +217,7 @@ fn matches(arguments: Vec<Node>, at: usize) -> Result<Node, Fault> {
     node(at, Kind::Matches(Box::new(of), Box::new(pattern)))
 }
 
-/// A pattern whose `\d`, `\s` and `\w` are ASCII, as in RE2, which CEL has; those of Unicode are large.
+/// Returns the pattern with ASCII `\d`, `\s` and `\w`, as in CEL's RE2. The Unicode classes are large.
 fn with_ascii_classes(pattern: &str) -> String {
     let (mut read, mut chars) = (String::with_capacity(pattern.len()), pattern.chars());
     while let Some(next) = chars.next() {
@@ -247,7 +247,7 @@ fn compile(pattern: &str) -> Result<Regex, String> {
     })
 }
 
-/// What is said of a function that there is not.
+/// Returns the message for an unknown function.
 fn unknown(name: &str) -> String {
     let advice = match name {
         "timestamp" | "duration" | "type" | "bytes" => ": times, durations, types and bytes are not supported here",

@@ -1,16 +1,16 @@
-//! The text of an expression becomes its words.
+//! Splits the text of an expression into tokens.
 
 use super::error::Fault;
 use super::limits::LONGEST;
 use super::token::{Placed, Token};
 
-/// Longer signs come before those that they begin with.
+/// Ordered so that no sign is a prefix of a later one.
 const SIGNS: [&str; 25] = [
     "&&", "||", "==", "!=", "<=", ">=", "<", ">", "+", "-", "*", "/", "%", "!", "?", ":", ",", ".", "(", ")", "[", "]",
     "{", "}", "=",
 ];
 
-/// All words, and the end.
+/// Returns all tokens, with the end as the last one.
 pub(super) fn scan(source: &str) -> Result<Vec<Placed<'_>>, Fault> {
     if source.len() > LONGEST {
         return Err(Fault::new(
@@ -37,7 +37,7 @@ pub(super) fn scan(source: &str) -> Result<Vec<Placed<'_>>, Fault> {
     Ok(tokens)
 }
 
-/// The word at the beginning of a text that is not empty, and how many bytes it has.
+/// Reads the token at the beginning of a non-empty text. Returns it with its length in bytes.
 fn word(rest: &str) -> Result<(Token<'_>, usize), Fault> {
     let first = rest.as_bytes()[0];
     if let Some(found) = literal(rest) {
@@ -95,7 +95,7 @@ fn number(rest: &str) -> Result<(Token<'_>, usize), Fault> {
     Ok((Token::Int(whole), end))
 }
 
-/// A text, if one begins here.
+/// Reads a string literal, if one begins here.
 fn literal(rest: &str) -> Option<Result<(Token<'_>, usize), Fault>> {
     let prefix = rest.bytes().take(2).take_while(u8::is_ascii_alphabetic).count();
     let letters = &rest[..prefix];
@@ -108,7 +108,7 @@ fn literal(rest: &str) -> Option<Result<(Token<'_>, usize), Fault>> {
     Some(text(rest, prefix, prefix > 0).map(|(text, length)| (Token::Text(text), length)))
 }
 
-/// The text that begins with a quote at `from`.
+/// Reads the string whose opening quote is at `from`.
 fn text(rest: &str, from: usize, is_raw: bool) -> Result<(String, usize), Fault> {
     let quote = &rest[from..=from];
     let triple = quote.repeat(3);
@@ -128,14 +128,14 @@ fn text(rest: &str, from: usize, is_raw: bool) -> Result<(String, usize), Fault>
             read.push(escaped);
             at += 1 + length;
         } else {
-            // In a raw text, a backslash keeps the quote after it from ending the text.
+            // In a raw string, a backslash keeps the next quote from ending the string.
             read.push(next);
             at += next.len_utf8();
         }
     }
 }
 
-/// What follows a backslash: the character, and how many bytes tell it.
+/// Decodes an escape after its backslash. Returns the character and the length in bytes.
 fn escape(after: &str) -> Option<(char, usize)> {
     let kind = after.chars().next()?;
     let code = |from: usize, length: usize, radix: u32| {

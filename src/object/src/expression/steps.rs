@@ -1,17 +1,17 @@
-//! What an answer may still cost.
+//! The remaining steps of an evaluation.
 
 use super::limits::{STEPS, TEXT_STEP};
 
-/// Steps that are left.
+/// Number of remaining steps.
 #[derive(Debug)]
 pub(super) struct Steps(u32);
 
 /// Why there is no value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Halt {
-    /// No steps are left.
+    /// No steps remain.
     Exhausted,
-    /// What is wrong.
+    /// The problem.
     Because(String),
 }
 
@@ -26,14 +26,14 @@ impl Steps {
         Self(STEPS)
     }
 
-    /// Takes so many steps.
+    /// Consumes steps.
     pub(super) fn spend(&mut self, steps: usize) -> Result<(), Halt> {
         let left = u32::try_from(steps).ok().and_then(|steps| self.0.checked_sub(steps));
         self.0 = left.unwrap_or(0);
         left.map(|_| ()).ok_or(Halt::Exhausted)
     }
 
-    /// Takes the steps for so many bytes of text.
+    /// Consumes the steps for this many bytes of text.
     pub(super) fn spend_text(&mut self, bytes: usize) -> Result<(), Halt> {
         self.spend(bytes / TEXT_STEP + 1)
     }

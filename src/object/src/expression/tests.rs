@@ -1,4 +1,4 @@
-//! What expressions answer, what they are refused for, and what they may cost.
+//! Tests of results, errors and limits of expressions.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ fn object() -> Json {
     })
 }
 
-/// What an expression says of the object, or why it says nothing.
+/// Returns the result of an expression for the object, or its error.
 fn answer(source: &str, object: &Json) -> String {
     let expression = match Expression::parse(source, None) {
         Ok(expression) => expression,
@@ -87,7 +87,7 @@ fn true_is_what_cel_calls_true_and_false_likewise() {
     }
 }
 
-/// The same by an engine that others have made.
+/// Compares the results with those of an independent engine.
 #[test]
 fn another_engine_says_the_same() {
     let mut env = cel::Env::stdlib();
@@ -100,7 +100,7 @@ fn another_engine_says_the_same() {
         for (name, value) in object.as_object().unwrap() {
             context.add_variable(name.as_str(), value).unwrap();
         }
-        // It reads numbers of JSON as unsigned where they are not negative, and has no such function.
+        // The other engine reads non-negative JSON numbers as unsigned, and lacks these functions.
         let differs = ["optional.none().or(", "[1, ?optional.none()"].iter().any(|part| source.contains(part));
         let theirs = env.compile(source).map(|program| program.execute(&context));
         let Ok(Ok(cel::Value::Bool(theirs))) = theirs else {
@@ -136,7 +136,7 @@ fn without_an_answer_the_place_and_the_reason_are_given_and_no_value() {
 }
 
 #[test]
-fn what_cannot_be_read_is_refused_with_its_place() {
+fn an_invalid_expression_is_refused_with_its_position() {
     for (source, expected) in [
         ("", "line 1, column 1: the expression is empty"),
         ("status.", "line 1, column 8: expected the name of a field after `.`"),
@@ -201,7 +201,7 @@ fn no_text_is_too_deep_or_too_long_for_the_stack() {
 }
 
 #[test]
-fn whatever_explodes_ends_after_so_many_steps() {
+fn exploding_expressions_end_after_a_fixed_number_of_steps() {
     let list: Vec<_> = (0..1000).collect();
     let object = json!({"l": list, "s": "a".repeat(50_000), "o": {"l": list}});
     for source in [

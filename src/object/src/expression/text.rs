@@ -1,4 +1,4 @@
-//! Functions on texts, and conversions.
+//! Functions on strings, and conversions.
 
 use super::functions::Function;
 use super::steps::{Halt, Steps};
@@ -6,7 +6,7 @@ use super::value::{List, Text, Value};
 
 type Answer<'v> = Result<Value<'v>, Halt>;
 
-/// A function whose object is a text, or a list of them.
+/// Calls a function on a string or on a list of strings.
 pub(super) fn call<'v>(function: Function, arguments: &[Value<'v>], steps: &mut Steps) -> Answer<'v> {
     use Function as F;
     for argument in arguments {
@@ -51,7 +51,7 @@ fn position<'v>(at: Option<usize>) -> Answer<'v> {
     at.map(Value::Int).map_err(|_| Halt::because("the position is out of range"))
 }
 
-/// The byte at which a character begins, or the text ends.
+/// Returns the byte offset of a character, or of the end of the text.
 fn byte_of(text: &str, character: i64) -> Result<usize, Halt> {
     let beyond = || Halt::because("the position is not in the text");
     let character = usize::try_from(character).map_err(|_| beyond())?;
@@ -94,7 +94,7 @@ fn join<'v>(list: &List<'v>, by: &str, steps: &mut Steps) -> Answer<'v> {
     Ok(Value::text(joined))
 }
 
-/// What a value is as another type.
+/// Converts a value to another type.
 pub(super) fn convert<'v>(to: Function, value: &Value<'v>, steps: &mut Steps) -> Answer<'v> {
     use Function as F;
     if let Value::Text(text) = value {
@@ -136,14 +136,14 @@ pub(super) fn convert<'v>(to: Function, value: &Value<'v>, steps: &mut Steps) ->
     converted.ok_or_else(|| Halt::because(format!("this {} cannot be converted to {name}", short(value))))
 }
 
-/// Without what is after the point; `None` if that is out of every range.
+/// Truncates toward zero; `None` if the number is not finite.
 fn truncated(double: f64) -> Option<i128> {
     #[expect(clippy::cast_possible_truncation, reason = "what is after the point is to be left out")]
     let whole = double.trunc() as i128;
     double.is_finite().then_some(whole)
 }
 
-/// The name of a type, without its article.
+/// Returns the name of a type without its article.
 fn short<'t>(value: &'t Value<'_>) -> &'t str {
     let name = value.type_name();
     name.split_once(' ').map_or(name, |(_, name)| name)

@@ -1,6 +1,6 @@
-//! The words of an expression.
+//! The tokens of an expression.
 
-/// A word.
+/// A token.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Token<'s> {
     /// A name, or `true`, `false`, `null`, `in`.
@@ -15,7 +15,7 @@ pub(super) enum Token<'s> {
     End,
 }
 
-/// A word, and the byte at which it begins.
+/// A token with its byte offset.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Placed<'s> {
     pub(super) at: usize,
@@ -23,7 +23,7 @@ pub(super) struct Placed<'s> {
 }
 
 impl Token<'_> {
-    /// As a message names it.
+    /// Returns the name of the token for messages.
     pub(super) fn shown(&self) -> String {
         match self {
             Self::Name(name) | Self::Quoted(name) => format!("`{name}`"),

@@ -1,20 +1,20 @@
-//! An expression as a tree of its parts.
+//! The syntax tree of an expression.
 
 use regex::Regex;
 
 use super::functions::Function;
 
-/// A part of an expression.
+/// A node of the tree.
 #[derive(Debug)]
 pub(super) struct Node {
-    /// Its byte in the text.
+    /// Byte offset in the text.
     pub(super) at: usize,
-    /// How deep its parts are nested.
+    /// Nesting depth of its parts.
     pub(super) depth: u16,
     pub(super) kind: Kind,
 }
 
-/// What a part is.
+/// The kind of a node.
 #[derive(Debug)]
 pub(super) enum Kind {
     Null,
@@ -38,7 +38,7 @@ pub(super) enum Kind {
         index: Box<Node>,
         optional: bool,
     },
-    /// Elements, each with whether it is left out where it has no value.
+    /// Elements. The flag marks optional elements, which are omitted without a value.
     List(Vec<(Node, bool)>),
     Map(Vec<(Node, Node, bool)>),
     Not(Box<Node>),
@@ -75,24 +75,24 @@ pub(super) struct Fold {
     pub(super) how: How,
     pub(super) of: Node,
     pub(super) variable: Box<str>,
-    /// What decides about an element.
+    /// The condition for an element.
     pub(super) condition: Option<Node>,
-    /// What becomes of it.
+    /// The result for an element.
     pub(super) result: Option<Node>,
 }
 
-/// What a macro makes of the elements.
+/// How a macro combines the elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum How {
     All,
     Exists,
     ExistsOne,
-    /// A list.
+    /// Into a list.
     Collect,
 }
 
 impl Kind {
-    /// How deep the parts of this are nested.
+    /// Returns the nesting depth of the parts.
     pub(super) fn depth(&self) -> u16 {
         let deepest = |nodes: &mut dyn Iterator<Item = &Node>| nodes.map(|node| node.depth).max().unwrap_or(0);
         let parts = match self {

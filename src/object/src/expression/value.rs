@@ -1,11 +1,11 @@
-//! Values: of the object, which are lent, and those that an expression makes of them.
+//! Values: borrowed from the object, or built by an expression.
 
 use std::ops::Deref;
 use std::rc::Rc;
 
 use serde_json::Value as Json;
 
-/// A value. Copies of it are cheap.
+/// A value. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(super) enum Value<'v> {
     Null,
@@ -49,7 +49,7 @@ impl Deref for Text<'_> {
 }
 
 impl<'v> Value<'v> {
-    /// A value of an object.
+    /// Returns a value of an object.
     pub(super) fn of(json: &'v Json) -> Self {
         match json {
             Json::Null => Self::Null,
@@ -80,7 +80,7 @@ impl<'v> Value<'v> {
         value.map_or(Self::Optional(None), Self::some)
     }
 
-    /// What messages call a value of this type.
+    /// Returns the name of the type for messages.
     pub(super) fn type_name(&self) -> &'static str {
         match self {
             Self::Null => "null",
@@ -124,7 +124,7 @@ impl<'v> Map<'v> {
         }
     }
 
-    /// The keys, as a list.
+    /// Returns the keys as a list.
     pub(super) fn keys(&self) -> Vec<Value<'v>> {
         match self {
             Self::Given(entries) => entries.keys().map(|key| Value::Text(Text::Given(key))).collect(),
@@ -132,7 +132,7 @@ impl<'v> Map<'v> {
         }
     }
 
-    /// The value of a key that is a text.
+    /// Returns the value of a string key.
     pub(super) fn field(&self, name: &str) -> Option<Value<'v>> {
         match self {
             Self::Given(entries) => entries.get(name).map(Value::of),

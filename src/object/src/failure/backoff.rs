@@ -1,15 +1,15 @@
-//! How long a controller waits after a failure before it tries again.
+//! The delay of a controller after a failure.
 //!
-//! Deliberately absent: clocks and randomness. `chance` is a number from 0 to 1 that the caller draws. Why not `backon`: the
-//! backoff of 1.6 is an iterator that draws its own random numbers, 120 bytes for each object that may fail, where a count
-//! of failures (4 bytes) is kept anyway.
+//! Not here: clocks and randomness. `chance` is a random number from 0 to 1, drawn by the caller. `backon` 1.6 is not
+//! used: its backoff is an iterator that draws its own random numbers and takes 120 bytes for each object that may
+//! fail. A count of failures takes 4 bytes and is kept anyway.
 
 use std::time::Duration;
 
-/// Doublings after which every backoff has reached its cap.
+/// Number of doublings after which every backoff has reached its cap.
 const MAX_DOUBLINGS: u32 = 20;
 
-/// An exponential backoff: `base` after the first failure, twice as long after each further one, never more than `cap`.
+/// An exponential backoff: `base` after the first failure, doubled after each further one, at most `cap`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Backoff {
     base: Duration,
@@ -17,25 +17,25 @@ pub struct Backoff {
 }
 
 impl Backoff {
-    /// A backoff from `base` up to `cap`.
+    /// Returns a backoff from `base` up to `cap`.
     pub const fn new(base: Duration, cap: Duration) -> Self {
         Self { base, cap }
     }
 
-    /// The delay after this many failures in a row (from 1), without jitter.
+    /// Returns the delay after this many consecutive failures (from 1), without jitter.
     pub fn delay(self, failures: u32) -> Duration {
         let doublings = failures.saturating_sub(1).min(MAX_DOUBLINGS);
         self.base.saturating_mul(2_u32.saturating_pow(doublings)).min(self.cap)
     }
 
-    /// The delay after this many failures in a row (from 1), with [`jitter`].
+    /// Returns the delay after this many consecutive failures (from 1), with [`jitter`].
     pub fn jittered(self, failures: u32, chance: f64) -> Duration {
         jitter(self.delay(failures), chance)
     }
 }
 
-/// `duration`, up to 10 % shorter (`chance` 0) or longer (`chance` 1), so that clients that failed together do not
-/// retry together.
+/// Returns `duration`, up to 10 % shorter (`chance` 0) or longer (`chance` 1). Clients that failed together then
+/// retry at different times.
 pub fn jitter(duration: Duration, chance: f64) -> Duration {
     duration.mul_f64(0.9 + 0.2 * chance)
 }

@@ -1,7 +1,7 @@
-//! The class of a failure, and the backoff that follows from it.
+//! The class of a failure, and the backoff for it.
 //!
-//! Invariant: every error of an acting module has a [`Class`]. Controllers choose the conditions and the time of the
-//! next attempt by the class, never by the text of an error.
+//! Invariant: every error of an acting module has a [`Class`]. Controllers choose conditions and the time of the next
+//! attempt by the class, never by the text of an error.
 
 mod backoff;
 mod panicked;
@@ -11,7 +11,7 @@ use std::time::Duration;
 pub use backoff::{Backoff, jitter};
 pub use panicked::{Panicked, caught, caught_now};
 
-/// The kind of a failure. It decides who can help and when another attempt makes sense.
+/// The class of a failure. It determines who can fix it, and when to retry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Class {
     /// Another client wrote first. Retry almost at once.
@@ -28,21 +28,21 @@ pub enum Class {
     Bug,
 }
 
-/// The longest `Retry-After` that is honoured.
+/// Maximum accepted `Retry-After`.
 const MAX_RETRY_AFTER: Duration = Duration::from_secs(3600);
 
-/// The shortest delay of a status that could not be written.
+/// Minimum delay before a status is written again.
 const MIN_STATUS_DELAY: Duration = Duration::from_secs(5);
 const MAX_STATUS_DELAY: Duration = Duration::from_secs(60);
-/// A status that the server finds invalid may be valid with another version of the definition.
+/// A status that the server rejects as invalid may be valid with another version of the definition.
 const INVALID_STATUS: Backoff = Backoff::new(Duration::from_secs(30), Duration::from_secs(600));
 
-/// A `Retry-After` header of this many seconds, limited to an hour.
+/// Returns the delay for a `Retry-After` of this many seconds, at most an hour.
 pub fn retry_after(seconds: u64) -> Duration {
     Duration::from_secs(seconds).min(MAX_RETRY_AFTER)
 }
 
-/// A `Retry-After` header at `now`: seconds or a date, limited to an hour; `None` if it is neither.
+/// Parses a `Retry-After` header at `now`: seconds or a date, at most an hour; `None` if it is neither.
 pub fn retry_after_header(text: &str, now: jiff::Timestamp) -> Option<Duration> {
     let text = text.trim();
     if let Ok(seconds) = text.parse() {
@@ -53,7 +53,7 @@ pub fn retry_after_header(text: &str, now: jiff::Timestamp) -> Option<Duration> 
 }
 
 impl Class {
-    /// The backoff between attempts that fail this way; `None` if only a change of the input helps.
+    /// Returns the backoff between attempts; `None` if only a change of the input helps.
     pub const fn backoff(self) -> Option<Backoff> {
         let (base, cap) = match self {
             Self::Invalid => return None,
@@ -65,9 +65,9 @@ impl Class {
         Some(Backoff::new(base, cap))
     }
 
-    /// How long a status waits that could not be written this many times in a row (from 1): as its class says, but 5 s at
-    /// least and a minute at most (half a minute if no server has refused it), so that whoever mends the cause soon sees
-    /// that. No less than the server's `Retry-After`.
+    /// Returns the delay before a status is written again, after this many consecutive failures (from 1). It is the
+    /// class's backoff, or a fixed one for `Invalid`, so that a fix takes effect soon: at least 5 s, and at most 60 s
+    /// for `Invalid`, `Denied` and `Bug` or 30 s for other classes. A longer `Retry-After` of the server wins.
     pub fn status_delay(self, failures: u32, retry_after: Option<Duration>, chance: f64) -> Duration {
         let backoff = self.backoff().unwrap_or(INVALID_STATUS);
         let most = match self {
@@ -78,7 +78,7 @@ impl Class {
     }
 }
 
-/// An error and its causes on one line: `error: cause: cause`.
+/// Returns an error and its causes on one line: `error: cause: cause`.
 pub fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut next = error.source();
@@ -93,7 +93,7 @@ pub fn chain(error: &dyn std::error::Error) -> String {
     text
 }
 
-/// A network error described by its innermost cause. The address is left out because it may hold credentials.
+/// Describes a network error by its innermost cause. The address is omitted, because it may hold credentials.
 pub fn network_error(error: &reqwest::Error) -> String {
     let first = std::error::Error::source(error);
     let last = std::iter::successors(first, |cause| cause.source()).last();

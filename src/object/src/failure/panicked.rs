@@ -1,7 +1,6 @@
-//! Panics, which are defects of ours: whoever was doing something learns that it came to no end, and goes on.
+//! Catches panics, which are defects of Mainstay. The caller gets an error and continues.
 //!
-//! Deliberately absent: the text of a panic. It may hold what nobody else should read; the process's log has it, with the
-//! line of code.
+//! Not here: the text of a panic. It may contain secrets; the process's log has it, with the line of code.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -12,13 +11,13 @@ use futures::FutureExt;
 #[error("a panic, which is a defect of Mainstay: the agent's log says where; please report it")]
 pub struct Panicked;
 
-/// A task, or that it panicked. What it shares with others has to be whole whenever it waits or calls what may panic, as
-/// for a task that is dropped.
+/// Runs a task, and catches its panic. As for a task that can be dropped, shared state must be consistent at each
+/// await point, and also before calls that may panic.
 pub fn caught<F: Future>(task: F) -> impl Future<Output = Result<F::Output, Panicked>> {
     AssertUnwindSafe(task).catch_unwind().map(|ended| ended.map_err(|_| Panicked))
 }
 
-/// The same for what waits for nothing.
+/// Runs synchronous work, and catches its panic.
 pub fn caught_now<T>(work: impl FnOnce() -> T) -> Result<T, Panicked> {
     catch_unwind(AssertUnwindSafe(work)).map_err(|_| Panicked)
 }
@@ -28,7 +27,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_panics_has_no_result_and_says_nothing_of_why() {
+    fn a_panic_has_no_result_and_does_not_say_why() {
         assert_eq!(caught_now(|| 1), Ok(1));
         let panicked = caught_now(|| panic!("a secret"));
         assert_eq!(panicked, Err(Panicked));

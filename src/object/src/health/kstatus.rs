@@ -1,4 +1,5 @@
-//! What kstatus itself says of a few hundred objects: `tests/kstatus` makes the fixture, as `docs/develop/tests.md` says.
+//! Compares health with kstatus for a few hundred objects. `tests/kstatus` generates the fixture, see
+//! `docs/develop/tests.md`.
 
 use serde_json::Value;
 
@@ -7,7 +8,7 @@ use crate::{Key, split_api_version};
 
 const FIXTURE: &str = include_str!("../../../../tests/golden/kstatus.jsonl");
 
-/// Why we say something else of an object than kstatus, if we do so on purpose.
+/// Returns the reason for a deliberate difference from kstatus.
 fn differs(key: &Key, live: &Value, theirs: &str) -> Option<&'static str> {
     let text = |pointer: &str| live.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
     match (&*key.kind, theirs) {
@@ -30,7 +31,7 @@ fn differs(key: &Key, live: &Value, theirs: &str) -> Option<&'static str> {
     }
 }
 
-/// Whether the condition `Ready` of an object is of this generation.
+/// Returns whether the condition `Ready` of an object is of this generation.
 fn is_ready_of_generation(live: &Value, generation: i64) -> bool {
     let conditions = live["status"]["conditions"].as_array().unwrap();
     conditions.iter().any(|one| one["type"] == "Ready" && one["observedGeneration"] == generation)

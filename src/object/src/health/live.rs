@@ -1,4 +1,4 @@
-//! A live object as its health is read from it.
+//! Reads the fields of a live object that determine its health.
 
 use serde_json::Value;
 
@@ -10,11 +10,11 @@ use crate::redact::{redact_server_text, withhold_server_text};
 pub(super) struct Live<'v> {
     pub(super) key: &'v Key,
     pub(super) value: &'v Value,
-    /// What is said of it may quote values that may not be shown.
+    /// Whether its messages may quote confidential values.
     pub(super) is_confidential: bool,
 }
 
-/// A condition of it.
+/// A condition of a live object.
 pub(super) struct Condition<'v> {
     pub(super) value: &'v Value,
 }
@@ -32,7 +32,7 @@ impl<'v> Live<'v> {
         self.at(pointer).and_then(Value::as_str).unwrap_or_default()
     }
 
-    /// A number in the status; 0 if it is missing.
+    /// Returns a number in the status; 0 if it is missing.
     pub(super) fn count(&self, field: &str) -> i64 {
         self.at("/status").and_then(|status| status.get(field)).and_then(Value::as_i64).unwrap_or(0)
     }
@@ -54,7 +54,7 @@ impl<'v> Live<'v> {
         self.conditions().find(|condition| condition.kind() == kind && condition.status() == status)
     }
 
-    /// A condition as text, without values in its message.
+    /// Returns a condition as text, without values in its message.
     pub(super) fn words(&self, condition: &Condition<'_>) -> String {
         let text = |field: &str| condition.value[field].as_str().unwrap_or_default();
         let mut words = format!("{} is {}", text("type"), text("status"));
@@ -72,7 +72,7 @@ impl<'v> Live<'v> {
         words
     }
 
-    /// Progressing if fewer than `desired` replicas have this `state`.
+    /// Returns progressing if fewer than `desired` replicas have this `state`.
     pub(super) fn at_least(&self, desired: i64, field: &str, state: &str) -> Health {
         let have = self.count(field);
         if have < desired { Progressing(format!("{have} of {desired} replicas are {state}")) } else { Healthy }
@@ -98,7 +98,7 @@ impl Condition<'_> {
     }
 }
 
-/// The first result that is not healthy.
+/// Returns the first result that is not healthy.
 pub(super) fn first(checks: impl IntoIterator<Item = Health>) -> Health {
     checks.into_iter().find(|health| *health != Healthy).unwrap_or(Healthy)
 }

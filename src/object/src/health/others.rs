@@ -1,4 +1,4 @@
-//! Kinds that run nothing themselves.
+//! Kinds that run no pods.
 
 use serde_json::Value;
 
@@ -21,7 +21,7 @@ pub(super) fn service(object: &Live<'_>) -> Health {
     Healthy
 }
 
-/// Whether a live CustomResourceDefinition is served.
+/// Returns whether a live CustomResourceDefinition is served.
 pub fn is_established(definition: &Value) -> bool {
     let conditions = definition.pointer("/status/conditions").and_then(Value::as_array);
     conditions.into_iter().flatten().any(|c| c["type"] == "Established" && c["status"] == "True")
@@ -48,12 +48,12 @@ pub(super) fn api_service(object: &Live<'_>) -> Health {
 }
 
 pub(super) fn autoscaler(object: &Live<'_>) -> Health {
-    // Whether there are metrics depends on what else is installed; whether the target can be scaled does not.
+    // Metrics depend on other installed software; whether the target can be scaled does not.
     object.is("AbleToScale", "False").map_or(Healthy, |condition| Progressing(object.words(&condition)))
 }
 
-/// A Function is retried for ever, so it never fails for good. `Running` is True while an earlier version serves; its reason says
-/// then that the newest one is not ready.
+/// A Function is always retried, so it never fails permanently. `Running` stays True while an earlier version serves;
+/// its reason then says that the newest one is not ready.
 pub(super) fn function(object: &Live<'_>) -> Health {
     first(["ConfigurationReady", "BuildReady", "Running"].map(|kind| match object.condition(kind) {
         Some(condition) if condition.value["status"] == "True" && !is_waiting(&condition) => Healthy,
@@ -66,7 +66,7 @@ fn is_waiting(condition: &Condition<'_>) -> bool {
     matches!(condition.value["reason"].as_str(), Some("DeploymentWaiting" | "ServiceWaiting"))
 }
 
-/// An APIRule is retried for ever, too. Its codes are those of Kyma's controllers; with later versions, there is a state.
+/// An APIRule is always retried, too. Its codes are those of Kyma's controllers; later versions have a state.
 pub(super) fn api_rule(object: &Live<'_>) -> Health {
     let said = |what: &str, word: &str| {
         let exposed = object.condition("Exposed").filter(|exposed| exposed.status() != "True");
@@ -80,7 +80,7 @@ pub(super) fn api_rule(object: &Live<'_>) -> Health {
     ] {
         match object.text(pointer) {
             "" | "OK" | "Ready" | "Warning" => {}
-            // In nobody's words: a short one.
+            // Without a condition, the message is the short word.
             word @ ("ERROR" | "SKIPPED" | "Error" | "Processing") => return Progressing(said(what, word)),
             _ => return Progressing(said(what, "not known")),
         }
@@ -88,7 +88,7 @@ pub(super) fn api_rule(object: &Live<'_>) -> Health {
     if object.text("/status/state").is_empty() && object.text("/status/APIRuleStatus/code").is_empty() {
         return Progressing("nothing has served it yet".into());
     }
-    // It may lead to Services that are not there yet.
+    // It may route to Services that do not exist yet.
     match object.is("Exposed", "False") {
         Some(exposed) => Progressing(object.words(&exposed)),
         None => Healthy,

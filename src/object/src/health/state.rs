@@ -1,12 +1,12 @@
-//! How healthy an object is.
+//! The health of an object.
 
 /// The health of an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Health {
-    /// As it should be.
+    /// In the desired state.
     Healthy,
-    /// Not yet healthy; with the reason.
+    /// Not healthy yet, with the reason.
     Progressing(String),
-    /// It reports a failure; with the reason.
+    /// It reports a failure, with the reason.
     Failed(String),
 }

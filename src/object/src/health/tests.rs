@@ -1,4 +1,4 @@
-//! How healthy objects are, by kind.
+//! Tests of health by kind.
 
 use super::*;
 

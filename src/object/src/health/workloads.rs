@@ -10,7 +10,7 @@ pub(super) fn deployment(object: &Live<'_>) -> Health {
     if let Some(condition) = progressing().find(|condition| condition.reason() == "ProgressDeadlineExceeded") {
         return Failed(object.words(&condition));
     }
-    // Without a deadline, its controller does not say how far it is.
+    // Without a deadline, the controller does not report progress.
     let has_deadline = object.number("/spec/progressDeadlineSeconds").is_some_and(|most| most != i64::from(i32::MAX));
     let is_complete = |condition: super::live::Condition<'_>| {
         condition.status() == "True" && condition.reason() == "NewReplicaSetAvailable"

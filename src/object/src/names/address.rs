@@ -16,7 +16,7 @@ pub struct ServiceHost {
 }
 
 impl ServiceHost {
-    /// The host of a Service.
+    /// Returns the host of a Service.
     pub fn new(service: ServiceName, namespace: DnsLabel) -> Self {
         Self { service, namespace }
     }
@@ -24,7 +24,7 @@ impl ServiceHost {
     /// Parses `NAME.NAMESPACE.svc`, with or without the cluster's domain and a trailing dot.
     ///
     /// # Errors
-    /// It is another host.
+    /// If it is another host.
     pub fn parse(text: &str) -> Result<Self, InvalidName> {
         let name = text.strip_suffix('.').unwrap_or(text).to_ascii_lowercase();
         let name = name.strip_suffix(CLUSTER_DOMAIN).and_then(|rest| rest.strip_suffix('.')).unwrap_or(&name);
@@ -35,12 +35,12 @@ impl ServiceHost {
         Ok(Self::new(service.map_err(wrong)?, namespace.map_err(wrong)?))
     }
 
-    /// The name of the Service.
+    /// Returns the name of the Service.
     pub fn service(&self) -> &ServiceName {
         &self.service
     }
 
-    /// The namespace of the Service.
+    /// Returns the namespace of the Service.
     pub fn namespace(&self) -> &DnsLabel {
         &self.namespace
     }
@@ -62,7 +62,7 @@ pub enum Scheme {
 }
 
 impl Scheme {
-    /// `http` or `https`.
+    /// Returns `http` or `https`.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Http => "http",
@@ -70,7 +70,7 @@ impl Scheme {
         }
     }
 
-    /// The port of a URL that names none.
+    /// Returns the default port.
     const fn usual_port(self) -> NonZeroU16 {
         match self {
             Self::Http => NonZeroU16::MIN.saturating_add(79),
@@ -79,10 +79,10 @@ impl Scheme {
     }
 }
 
-/// A port of a Service, and how it is spoken to.
+/// Scheme, host and port of a Service.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ServiceAddress {
-    /// With TLS or without.
+    /// HTTP or HTTPS.
     pub scheme: Scheme,
     /// The host of the Service.
     pub host: ServiceHost,
@@ -91,17 +91,17 @@ pub struct ServiceAddress {
 }
 
 impl ServiceAddress {
-    /// Host and port; the port is left out where it is the usual one.
+    /// Returns host and port. The default port is omitted.
     pub fn authority(&self) -> String {
         if self.port == self.scheme.usual_port() { self.host.to_string() } else { self.host_and_port() }
     }
 
-    /// Scheme, host and port: `http://NAME.NAMESPACE.svc.cluster.local:80`.
+    /// Returns scheme, host and port: `http://NAME.NAMESPACE.svc.cluster.local:80`.
     pub fn origin(&self) -> String {
         format!("{}://{}", self.scheme.as_str(), self.host_and_port())
     }
 
-    /// The URL of a path; the port is left out where it is the usual one.
+    /// Returns the URL of a path. The default port is omitted.
     pub fn url(&self, path: &UrlPath) -> String {
         format!("{}://{}{path}", self.scheme.as_str(), self.authority())
     }

@@ -19,10 +19,11 @@ pub enum GatewayRef {
 }
 
 impl GatewayRef {
-    /// Parses `NAMESPACE/NAME`, or the host of a Service: `NAME.NAMESPACE`, with or without `svc` and the cluster's domain.
+    /// Parses `NAMESPACE/NAME`, or the host of a Service: `NAME.NAMESPACE`, with or without `svc` and the cluster's
+    /// domain.
     ///
     /// # Errors
-    /// It is neither, or `mesh`.
+    /// If it is neither, or is `mesh`.
     pub fn parse(text: &str) -> Result<Self, InvalidName> {
         if text.trim_matches('.').eq_ignore_ascii_case("mesh") {
             return Err(InvalidName::Mesh);
@@ -40,7 +41,7 @@ impl GatewayRef {
         Ok(Self::Service(ServiceHost::new(name, DnsLabel::parse(namespace).map_err(wrong)?)))
     }
 
-    /// The namespace of the gateway.
+    /// Returns the namespace of the gateway.
     pub fn namespace(&self) -> &str {
         match self {
             Self::Name { namespace, .. } => namespace.as_str(),
@@ -48,7 +49,7 @@ impl GatewayRef {
         }
     }
 
-    /// The name of the gateway.
+    /// Returns the name of the gateway.
     pub fn name(&self) -> &str {
         match self {
             Self::Name { name, .. } => name.as_str(),
@@ -56,7 +57,7 @@ impl GatewayRef {
         }
     }
 
-    /// Whether another reference names the same gateway, in whichever form.
+    /// Returns whether another reference names the same gateway, in either form.
     pub fn is_same(&self, other: &Self) -> bool {
         (self.namespace(), self.name()) == (other.namespace(), other.name())
     }

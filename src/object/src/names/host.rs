@@ -10,15 +10,15 @@ use super::label::is_label;
 /// Maximum length of a host.
 const MAX_LENGTH: usize = 253;
 
-/// A host with at least two labels, in lower case and without a trailing dot. It is no IP address and has no wildcard.
+/// A host with at least two labels, in lower case and without a trailing dot. It is not an IP address or a wildcard.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HostName(Arc<str>);
 
 impl HostName {
-    /// Parses a host. Upper case and one trailing dot are accepted and removed.
+    /// Parses a host. Upper case and one trailing dot are accepted and normalized.
     ///
     /// # Errors
-    /// It is none, is a single label, or is an IP address.
+    /// If it is not a host, is a single label, or is an IP address.
     pub fn parse(text: &str) -> Result<Self, InvalidName> {
         let name = normalise(text)?;
         if name.contains('.') { Ok(Self(name.into())) } else { Err(InvalidName::SingleLabel) }
@@ -27,23 +27,24 @@ impl HostName {
     /// Returns the host of a label in a domain.
     ///
     /// # Errors
-    /// `label` is no label, or the host is too long.
+    /// If `label` is not a label, or the host is too long.
     pub fn within(label: &str, domain: &DomainName) -> Result<Self, InvalidName> {
         let label = label.to_ascii_lowercase();
         if is_label(&label) { Self::parse(&format!("{label}.{domain}")) } else { Err(InvalidName::Label) }
     }
 
-    /// The host.
+    /// Returns the host.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// Whether the host is below a domain, which itself is not below.
+    /// Returns whether the host is below a domain. The domain itself is not.
     pub fn is_below(&self, domain: &DomainName) -> bool {
         self.0.strip_suffix(&*domain.0).is_some_and(|rest| rest.ends_with('.'))
     }
 
-    /// Whether the host is one that the cluster's DNS answers: `*.svc`, `*.svc.*`, and everything below the cluster's domain.
+    /// Returns whether the cluster's DNS answers for the host: `*.svc`, `*.svc.*`, and names below the cluster's
+    /// domain.
     pub fn is_of_cluster(&self) -> bool {
         let is_below = self.0.strip_suffix(CLUSTER_DOMAIN).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'));
         is_below || self.0.split('.').skip(1).any(|label| label == "svc")
@@ -61,10 +62,10 @@ impl fmt::Display for HostName {
 pub struct DomainName(Arc<str>);
 
 impl DomainName {
-    /// Parses a domain. Upper case and one trailing dot are accepted and removed.
+    /// Parses a domain. Upper case and one trailing dot are accepted and normalized.
     ///
     /// # Errors
-    /// It is none, or is an IP address.
+    /// If it is not a domain, or is an IP address.
     pub fn parse(text: &str) -> Result<Self, InvalidName> {
         normalise(text).map(|name| Self(name.into()))
     }
@@ -85,7 +86,8 @@ fn normalise(text: &str) -> Result<String, InvalidName> {
     if name.rsplit('.').next().is_some_and(is_number) { Err(InvalidName::IpAddress) } else { Ok(name) }
 }
 
-/// Whether a label is a number. URLs and the C library read a host that ends with one as an IPv4 address: `127.1`, `0x7f.1`.
+/// Returns whether a label is a number. URLs and the C library read a host that ends with a number as an IPv4
+/// address: `127.1`, `0x7f.1`.
 fn is_number(label: &str) -> bool {
     let hexadecimal = label.strip_prefix("0x");
     hexadecimal.is_some_and(|rest| rest.bytes().all(|byte| byte.is_ascii_hexdigit()))

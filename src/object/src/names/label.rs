@@ -13,15 +13,15 @@ const MAX_LENGTH: usize = 63;
 pub struct DnsLabel(Arc<str>);
 
 impl DnsLabel {
-    /// Parses a label, which has lower-case letters only.
+    /// Parses a label in lower case.
     ///
     /// # Errors
-    /// It is none.
+    /// If it is not a label.
     pub fn parse(text: &str) -> Result<Self, InvalidName> {
         if is_label(text) { Ok(Self(text.into())) } else { Err(InvalidName::Label) }
     }
 
-    /// The label.
+    /// Returns the label.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -41,13 +41,13 @@ impl ServiceName {
     /// Parses the name of a Service.
     ///
     /// # Errors
-    /// It is none.
+    /// If it is not a name of a Service.
     pub fn parse(text: &str) -> Result<Self, InvalidName> {
         let is_name = is_label(text) && text.starts_with(|first: char| first.is_ascii_lowercase());
         if is_name { Ok(Self(text.into())) } else { Err(InvalidName::Service) }
     }
 
-    /// The name.
+    /// Returns the name.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -59,7 +59,7 @@ impl fmt::Display for ServiceName {
     }
 }
 
-/// Whether a text is a label as in RFC 1123, in lower case.
+/// Returns whether a text is a label as in RFC 1123, in lower case.
 pub(super) fn is_label(text: &str) -> bool {
     let is_part = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
     (1..=MAX_LENGTH).contains(&text.len())

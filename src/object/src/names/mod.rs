@@ -1,4 +1,4 @@
-//! Names that may become part of an address: one type for each kind of name.
+//! Names that may become part of an address, with one type per kind of name.
 //!
 //! - [`DnsLabel`]: one label, such as a namespace
 //! - [`ServiceName`]: the name of a Service
@@ -7,8 +7,9 @@
 //! - [`UrlPath`]: path and query of a URL
 //! - [`GatewayRef`]: a gateway, by namespace and name
 //!
-//! Invariant: a value is constructed by a check of its syntax only, so text of a spec cannot add a host, a port, a user or a path.
-//! Invariant: URLs and hosts are built from these types; `tests/tidy` finds text that is formatted into one elsewhere.
+//! Invariant: only a check of its syntax creates a value, so text of a spec cannot add a host, port, user or path.
+//! Invariant: URLs and hosts are built from these types; `tests/tidy` finds text that is formatted into one
+//! elsewhere.
 
 mod address;
 mod gateway;
@@ -24,7 +25,7 @@ pub use host::{DomainName, HostName};
 pub use label::{DnsLabel, ServiceName};
 pub use path::UrlPath;
 
-/// The reason why a text is not the name that it should be.
+/// Why a text is not a valid name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidName {
     /// Not a label.
@@ -41,7 +42,7 @@ pub enum InvalidName {
     /// A host of one label.
     #[error("must be a host in a domain, such as shop.example.com, and not a single label")]
     SingleLabel,
-    /// An IP address, in any form in which one can be written.
+    /// An IP address in any notation.
     #[error("must be the name of a host and not an IP address")]
     IpAddress,
     /// Not the host of a Service.
@@ -53,7 +54,7 @@ pub enum InvalidName {
     /// Not a gateway.
     #[error("must be NAMESPACE/NAME or NAME.NAMESPACE.svc.cluster.local")]
     Gateway,
-    /// The reserved word of Istio.
+    /// Istio's reserved word.
     #[error(
         "mesh is reserved: it would take the requests that pods send to each other; write NAMESPACE/NAME of a gateway"
     )]

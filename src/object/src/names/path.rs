@@ -1,4 +1,4 @@
-//! [`UrlPath`]: what follows the port in a URL.
+//! [`UrlPath`]: the part of a URL after the port.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,10 +13,10 @@ const MAX_LENGTH: usize = 4096;
 pub struct UrlPath(Arc<str>);
 
 impl UrlPath {
-    /// Parses a path, with a query if it has one.
+    /// Parses a path with an optional query.
     ///
     /// # Errors
-    /// It does not begin with a slash, or has characters that a URL cannot have.
+    /// If it does not begin with a slash, or has characters that a URL cannot have.
     pub fn parse(text: &str) -> Result<Self, InvalidName> {
         let is_path = text.starts_with('/')
             && text.len() <= MAX_LENGTH
@@ -24,12 +24,12 @@ impl UrlPath {
         if is_path { Ok(Self(text.into())) } else { Err(InvalidName::Path) }
     }
 
-    /// The path `/`.
+    /// Returns the path `/`.
     pub fn root() -> Self {
         Self("/".into())
     }
 
-    /// The path.
+    /// Returns the path.
     pub fn as_str(&self) -> &str {
         &self.0
     }

@@ -1,4 +1,4 @@
-//! Properties of all names: whatever is parsed adds nothing to the address that it becomes part of.
+//! Properties of all names: a parsed text adds nothing to an address besides its own part.
 
 use std::num::NonZeroU16;
 
@@ -7,7 +7,7 @@ use reqwest::Url;
 
 use super::*;
 
-/// Text as an attacker writes it: parts of names, of addresses and of URLs, in any order.
+/// Generates hostile text: parts of names, addresses and URLs in any order.
 fn hostile() -> impl Strategy<Value = String> {
     let parts = [
         "a",

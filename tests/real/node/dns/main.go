@@ -1,4 +1,4 @@
-// Command dns is CoreDNS with the plugins that the cluster of the node test needs.
+// Command dns is CoreDNS with the plugins for the cluster of the node test.
 package main
 
 import (

@@ -1,5 +1,5 @@
-// Command image writes a container image of directories, for `ctr images import` and `skopeo copy oci-archive:FILE`, and prints
-// the digest of its manifest. The same directories make the same image.
+// Command image writes a container image of directories, for `ctr images import` and `skopeo copy oci-archive:FILE`,
+// and prints the digest of its manifest. The output is deterministic.
 //
 //	image --out FILE --name NAME [--config JSON] DIRECTORY…
 //
@@ -71,7 +71,7 @@ func write(out, name, config string, directories []string) (string, error) {
 		}
 		layers, unpacked = append(layers, d), append(unpacked, digest)
 	}
-	// Each layer has a line of history, which buildah counts.
+	// buildah requires a line of history per layer.
 	history := make([]map[string]string, len(layers))
 	for i, directory := range directories {
 		history[i] = map[string]string{"created_by": filepath.Base(directory)}
@@ -119,13 +119,13 @@ func entry(archive *tar.Writer, name string, content []byte) error {
 	return err
 }
 
-// layer packs a directory, and answers with the digest of what is packed, too.
+// layer packs a directory. It also returns the digest of the uncompressed archive.
 func layer(directory string) ([]byte, string, error) {
 	var packed bytes.Buffer
 	compressed, _ := gzip.NewWriterLevel(&packed, gzip.BestSpeed)
 	sum := sha256.New()
 	archive := tar.NewWriter(io.MultiWriter(compressed, sum))
-	// Files with several names are packed once.
+	// Hard links are packed once.
 	known := map[uint64]string{}
 	err := filepath.WalkDir(directory, func(path string, _ fs.DirEntry, err error) error {
 		if err != nil || path == directory {

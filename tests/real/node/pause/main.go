@@ -1,4 +1,4 @@
-// Command pause is what the sandbox of a pod runs: it waits until it is told to end.
+// Command pause is the program of a pod's sandbox. It waits until it is terminated.
 package main
 
 import (

@@ -1,9 +1,9 @@
-//! The credentials of a request become a user; then whom that user speaks for.
+//! Authenticates requests and applies impersonation.
 //!
-//! Who brings no credentials is the administrator: the listener lets in only who may be that. A token of a
-//! ServiceAccount makes its bearer that account.
+//! A client without credentials is the administrator: the listener admits only clients with that right. A
+//! ServiceAccount token authenticates as that account.
 //!
-//! Deliberately absent: client certificates.
+//! Not here: client certificates.
 
 use super::{
     rbac,
@@ -15,8 +15,7 @@ use crate::{server::Server, status::Status};
 use http::{HeaderMap, header};
 use std::collections::BTreeMap;
 
-/// The user of a request, after impersonation. 401 for a token that is not accepted, 403 for an impersonation that is
-/// not allowed.
+/// Returns the user of a request, after impersonation. 401 for an invalid token, 403 for a forbidden impersonation.
 pub fn authenticate(server: &Server, headers: &HeaderMap) -> Result<User, Status> {
     let user = bearer(server, headers)?;
     impersonate(server, user, headers)
@@ -40,7 +39,7 @@ fn bearer(server: &Server, headers: &HeaderMap) -> Result<User, Status> {
     }
 }
 
-/// `Impersonate-User` and its companions.
+/// Applies the `Impersonate-*` headers.
 fn impersonate(server: &Server, user: User, headers: &HeaderMap) -> Result<User, Status> {
     let texts = |name: &str| -> Vec<String> {
         headers.get_all(name).iter().filter_map(|v| v.to_str().ok()).map(ToOwned::to_owned).collect()

@@ -1,6 +1,6 @@
-//! Nobody grants by a role or a binding what they are not allowed themselves.
+//! Prevents privilege escalation: a role or binding must not grant more than its writer has.
 //!
-//! Deliberately absent: the ordinary permission to write roles and bindings (`rbac`).
+//! Not here: the permission to write roles and bindings (`rbac`).
 
 use super::{
     rbac::{decide, granted, role_rules},
@@ -10,7 +10,7 @@ use super::{
 use crate::{server::Server, status::Status, verbs::Target};
 use serde_json::Value;
 
-/// 403 when a new or changed role or binding would grant more than its writer has.
+/// Fails with 403 if a role or binding grants more than its writer has, unless its writer may `escalate` or `bind`.
 pub fn check(server: &Server, user: &User, target: &Target, old: Option<&Value>, new: &Value) -> Result<(), Status> {
     let kind = &target.kind;
     if !server.options().rbac || kind.group != "rbac.authorization.k8s.io" || user.is_in(MASTERS) {
@@ -44,7 +44,7 @@ pub fn check(server: &Server, user: &User, target: &Target, old: Option<&Value>,
     }
 }
 
-/// What a role or binding grants: everything but what the garbage collector changes.
+/// Returns a role or binding without the metadata that the garbage collector changes.
 fn bare(object: &Value) -> Value {
     let mut object = object.clone();
     if let Some(metadata) = object["metadata"].as_object_mut() {

@@ -1,12 +1,12 @@
 //! Authentication and authorization.
 //!
-//! [`authenticate`] turns a request's credentials into a [`User`], [`tokens`] signs and checks the tokens of
-//! ServiceAccounts, [`rules`] is the arithmetic of RBAC rules, [`rbac`] asks the roles in the store, and [`escalation`]
-//! keeps people from granting what they do not have.
+//! [`authenticate`] turns a request's credentials into a [`User`]. [`tokens`] signs and checks ServiceAccount tokens.
+//! [`rules`] evaluates RBAC rules, [`rbac`] reads the roles in the store, and [`escalation`] prevents privilege
+//! escalation.
 //!
-//! Invariant: only a server that was started with RBAC refuses anything for want of permission.
+//! Invariant: a server without RBAC never refuses a request for missing permission.
 //!
-//! Deliberately absent: other ways to authenticate than the server's own tokens, and other authorisers than RBAC.
+//! Not here: authentication by anything but the server's own tokens, and authorisers other than RBAC.
 
 pub mod authenticate;
 pub mod escalation;

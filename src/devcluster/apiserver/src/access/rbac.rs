@@ -1,6 +1,6 @@
 //! RBAC: the roles and bindings in the store decide.
 //!
-//! Deliberately absent: caching: a role counts from the moment in which it is written.
+//! Not here: caching. A role applies as soon as it is written.
 
 use super::{
     rules::{Place, Request, Rule, rules_of},
@@ -13,21 +13,21 @@ use crate::{
 };
 use serde_json::Value;
 
-/// Whether something is allowed, and why.
+/// An authorization decision and its reason.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Decision {
-    /// Whether it is.
+    /// Whether the request is allowed.
     pub allowed: bool,
-    /// Why, as reviews tell it; often empty for a refusal.
+    /// The reason in access reviews; often empty for a denial.
     pub reason: String,
 }
 
-/// The rules that apply to a user, each with what grants it; and what could not be resolved.
+/// The rules that apply to a user, with their bindings, and resolution errors.
 #[derive(Debug, Default)]
 pub struct Granted {
-    /// Rules and a description of their binding.
+    /// Rules, each with a description of its binding.
     pub rules: Vec<(String, Rule)>,
-    /// Errors.
+    /// Bindings that could not be resolved.
     pub errors: Vec<String>,
 }
 
@@ -53,13 +53,13 @@ pub fn decide(server: &Server, user: &User, request: &Request) -> Decision {
     Decision { allowed: false, reason }
 }
 
-/// Refuses a request that is not allowed, in the words of a real server.
+/// Fails with the 403 of a real server if a request is not allowed.
 pub fn authorize(server: &Server, user: &User, request: &Request) -> Result<(), Status> {
     let decision = decide(server, user, request);
     if decision.allowed { Ok(()) } else { Err(forbidden(user, request, &decision.reason)) }
 }
 
-/// The 403 of a request.
+/// Returns the 403 of a request.
 pub fn forbidden(user: &User, request: &Request, reason: &str) -> Status {
     let escape = |text: &str| text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
     let end = if reason.is_empty() { String::new() } else { format!(": {reason}") };
@@ -86,7 +86,7 @@ pub fn forbidden(user: &User, request: &Request, reason: &str) -> Status {
     }
 }
 
-/// The rules that apply to a user in a namespace, or only those of the whole cluster.
+/// Returns the rules that apply to a user in a namespace. With an empty namespace, only cluster-wide rules.
 pub fn granted(server: &Server, user: &User, namespace: &str) -> Granted {
     let mut found = Granted::default();
     for binding in server.objects(API_VERSION, "clusterrolebindings", None) {
@@ -122,7 +122,7 @@ fn collect(server: &Server, user: &User, binding: &Value, namespace: &str, found
     }
 }
 
-/// The rules that a binding refers to.
+/// Returns the rules of a role.
 pub fn role_rules(server: &Server, kind: &str, name: &str, namespace: &str) -> Result<Vec<Rule>, String> {
     let plural = match kind {
         "Role" => "roles",

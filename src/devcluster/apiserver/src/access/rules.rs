@@ -1,25 +1,25 @@
-//! The arithmetic of RBAC rules: what a rule allows, and which rules cover which.
+//! Evaluates RBAC rules: whether a rule allows a request, and whether rules cover others.
 //!
-//! After `k8s.io/component-helpers/auth/rbac/validation` and the evaluation helpers of `rbac/v1`.
+//! Follows `k8s.io/component-helpers/auth/rbac/validation` and the evaluation helpers of `rbac/v1`.
 //!
-//! Deliberately absent: where rules come from (`rbac`).
+//! Not here: the source of the rules (`rbac`).
 
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-/// The attributes of a request that rules judge.
+/// The attributes of a request that rules evaluate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
     /// `get`, `list`, `create`, …; for paths the HTTP method in lower case.
     pub verb: String,
-    /// With what.
+    /// The target of the request.
     pub place: Place,
 }
 
-/// With what something is to be done.
+/// The target of a request: a resource or a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// Objects.
+    /// An object or collection.
     Resource {
         /// API group, empty for core.
         group: String,
@@ -27,17 +27,17 @@ pub enum Place {
         resource: String,
         /// Subresource, empty for the object.
         subresource: String,
-        /// Namespace, empty for cluster-scoped kinds and all namespaces.
+        /// Namespace; empty for cluster-scoped kinds and for all namespaces.
         namespace: String,
         /// Name, empty for collections.
         name: String,
     },
-    /// A path that is no resource.
+    /// A non-resource path.
     Path(String),
 }
 
 impl Request {
-    /// The namespace whose RoleBindings count.
+    /// Returns the namespace whose RoleBindings apply; empty if none do.
     pub fn namespace(&self) -> &str {
         match &self.place {
             Place::Resource { namespace, .. } => namespace,
@@ -54,16 +54,16 @@ pub struct Rule {
     pub verbs: Vec<String>,
     /// API groups.
     pub api_groups: Vec<String>,
-    /// Resources, with their subresource after a slash.
+    /// Resources, with a subresource after a slash.
     pub resources: Vec<String>,
     /// Names of objects; empty: all.
     pub resource_names: Vec<String>,
-    /// Paths that are no resources.
+    /// Non-resource paths.
     #[serde(rename = "nonResourceURLs")]
     pub non_resource_urls: Vec<String>,
 }
 
-/// The rules of a role; none where it has none.
+/// Returns the rules of a role.
 pub fn rules_of(role: &Value) -> Vec<Rule> {
     let rules = role["rules"].as_array().into_iter().flatten();
     rules.filter_map(|rule| Rule::deserialize(rule).ok()).collect()
@@ -78,7 +78,7 @@ fn any_or(list: &[String], wanted: &str) -> bool {
 }
 
 impl Rule {
-    /// All verbs on all resources.
+    /// Returns the rules for all verbs on all resources and paths.
     pub fn everything() -> [Self; 2] {
         let all = || vec!["*".to_owned()];
         [
@@ -87,7 +87,7 @@ impl Rule {
         ]
     }
 
-    /// Whether the rule allows a request.
+    /// Returns whether the rule allows a request.
     pub fn allows(&self, request: &Request) -> bool {
         if !any_or(&self.verbs, &request.verb) {
             return false;
@@ -102,7 +102,7 @@ impl Rule {
         }
     }
 
-    /// Rules with one verb, one resource and one name each that together allow the same.
+    /// Splits the rule into equivalent rules with one verb, one resource and one name each.
     fn breakdown(&self) -> Vec<Self> {
         let one = |text: &String| vec![text.clone()];
         let mut rules = Vec::new();
@@ -127,7 +127,7 @@ impl Rule {
         rules
     }
 
-    /// Whether the rule allows all that another one allows, which has one of each.
+    /// Returns whether the rule allows everything that a rule from `breakdown` allows.
     fn covers(&self, other: &Self) -> bool {
         let all = |mine: &[String], theirs: &[String]| has(mine, "*") || theirs.iter().all(|item| has(mine, item));
         let resources = other.resources.iter().all(|path| {
@@ -140,7 +140,7 @@ impl Rule {
         all(&self.verbs, &other.verbs) && all(&self.api_groups, &other.api_groups) && resources && names && urls
     }
 
-    /// The rule as texts about missing permissions spell it.
+    /// Formats the rule for messages about missing permissions.
     pub fn text(&self) -> String {
         let parts = [
             ("APIGroups", &self.api_groups),
@@ -157,7 +157,7 @@ impl Rule {
         format!("{{{}}}", parts.join(", "))
     }
 
-    /// The rule as SelfSubjectRulesReviews list it: its part for resources and its part for paths.
+    /// Returns the rule for a SelfSubjectRulesReview: its resource part and its path part.
     pub fn review(&self) -> (Option<Value>, Option<Value>) {
         let resource = (!self.resources.is_empty()).then(|| {
             let mut rule = json!({"verbs": self.verbs, "apiGroups": self.api_groups, "resources": self.resources});
@@ -172,7 +172,7 @@ impl Rule {
     }
 }
 
-/// What `owned` lacks of `wanted`, in as few rules as can be made by joining verbs; empty when nothing.
+/// Returns the rules in `wanted` that `owned` does not cover. Rules that differ in their verbs only are merged.
 pub fn missing(owned: &[Rule], wanted: &[Rule]) -> Vec<Rule> {
     let mut found: Vec<Rule> = Vec::new();
     for rule in wanted.iter().flat_map(Rule::breakdown) {

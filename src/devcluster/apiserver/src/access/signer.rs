@@ -1,6 +1,6 @@
-//! The key of a server: signs JSON Web Tokens with ECDSA (`ES256`), and knows those that it has signed.
+//! The signing key of a server: signs JSON Web Tokens with ECDSA (`ES256`) and verifies its own signatures.
 //!
-//! Deliberately absent: what the claims mean (`tokens`).
+//! Not here: the meaning of claims (`tokens`).
 
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use ring::{
@@ -12,19 +12,19 @@ use ring::{
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
-/// Longest token that is looked at.
+/// Maximum length of a token, in bytes.
 const MAX_TOKEN: usize = 16 << 10;
 
-/// What comes before the point of a P-256 key in its DER form (`SubjectPublicKeyInfo`).
+/// The DER prefix (`SubjectPublicKeyInfo`) before the point of a P-256 key.
 const DER_HEAD: [u8; 26] = [
     0x30, 0x59, 0x30, 0x13, 0x06, 0x07, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01, 0x06, 0x08, 0x2a, 0x86, 0x48, 0xce,
     0x3d, 0x03, 0x01, 0x07, 0x03, 0x42, 0x00,
 ];
 
-/// Bytes of a coordinate of the public key.
+/// Size of a coordinate of the public key, in bytes.
 const COORDINATE: usize = 32;
 
-/// The key of a server.
+/// The signing key of a server.
 pub struct Signer {
     key: EcdsaKeyPair,
     random: SystemRandom,
@@ -38,7 +38,7 @@ impl std::fmt::Debug for Signer {
 }
 
 impl Signer {
-    /// A new key; `None` when the machine has no randomness.
+    /// Generates a new key; `None` if the machine has no randomness.
     pub fn new() -> Option<Self> {
         let random = SystemRandom::new();
         let document = EcdsaKeyPair::generate_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, &random).ok()?;
@@ -49,7 +49,7 @@ impl Signer {
         Some(Self { key, random, id })
     }
 
-    /// A token with these claims.
+    /// Signs a token with these claims.
     pub fn sign(&self, claims: &Value) -> Option<String> {
         let part = |value: &Value| URL_SAFE_NO_PAD.encode(value.to_string());
         let text = format!("{}.{}", part(&json!({"alg": "ES256", "kid": self.id})), part(claims));
@@ -57,9 +57,9 @@ impl Signer {
         Some(format!("{text}.{}", URL_SAFE_NO_PAD.encode(signature)))
     }
 
-    /// The public key as a set of JSON Web Keys.
+    /// Returns the public key as a JSON Web Key Set.
     pub fn keys(&self) -> Value {
-        // A point that is not compressed: a 4 and both coordinates.
+        // An uncompressed point: a byte 4, then both coordinates.
         let point = self.key.public_key().as_ref();
         let coordinate = |place: usize| {
             let start = 1 + place * COORDINATE;
@@ -70,7 +70,7 @@ impl Signer {
         }]})
     }
 
-    /// The claims of a token that this key has signed.
+    /// Returns the claims of a token that this key has signed.
     pub fn verify(&self, token: &str) -> Option<Value> {
         if token.len() > MAX_TOKEN {
             return None;

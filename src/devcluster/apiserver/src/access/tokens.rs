@@ -1,41 +1,40 @@
-//! Tokens of ServiceAccounts: signed, for an audience, for a while, and only as long as what they are bound to exists.
+//! ServiceAccount tokens: signed, with an audience and an expiry, and bound to objects.
 //!
-//! They are JSON Web Tokens under a key that the server makes when it starts ([`signer`](super::signer)).
+//! Tokens are JSON Web Tokens under a key that the server generates when it starts ([`signer`](super::signer)). Other
+//! programs can verify them with the public key at `/openid/v1/jwks`.
 //!
-//! Invariant: a token that this server accepts was signed by it, has not expired, and its ServiceAccount (and the Pod,
-//! Secret or Node that it is bound to) is still the same one.
-//!
-//! Other programs can verify tokens with the public key at `/openid/v1/jwks`.
+//! Invariant: an accepted token was signed by this server and has not expired. Its ServiceAccount and its bound Pod,
+//! Secret or Node still exist with the same UID.
 
 use super::user::User;
 use crate::{server::Server, store::Key};
 use jiff::Timestamp;
 use serde_json::Value;
 
-/// Who signs, and the audience of the API itself.
+/// The issuer of tokens, and the audience of the API server.
 pub const ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
-/// Seconds by which clocks may differ.
+/// Tolerated clock skew, in seconds.
 const LEEWAY: i64 = 60;
 
-/// A token that was accepted.
+/// An accepted token.
 #[derive(Clone, Debug)]
 pub struct Accepted {
-    /// Its user.
+    /// The user of the token.
     pub user: User,
-    /// For whom.
+    /// The audiences of the token.
     pub audiences: Vec<String>,
 }
 
-/// Why a token was not accepted.
+/// Why a token was rejected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Rejected {
-    /// This server did not sign it.
+    /// This server did not sign the token.
     Unknown,
-    /// It did, but the token is no longer good.
+    /// The token has expired or a bound object is gone.
     Invalid(String),
 }
 
-/// Checks a token; its audience is the caller's business.
+/// Checks a token, except for its audience.
 pub fn check(server: &Server, token: &str, now: Timestamp) -> Result<Accepted, Rejected> {
     let claims = server.signer().and_then(|signer| signer.verify(token)).ok_or(Rejected::Unknown)?;
     let text = crate::verbs::text;
@@ -68,7 +67,7 @@ pub fn check(server: &Server, token: &str, now: Timestamp) -> Result<Accepted, R
             continue;
         }
         let place = if field == "node" { "" } else { namespace };
-        // A pod's token also names its node, which it does not depend on.
+        // A pod's token also names the pod's node, but does not depend on it.
         let depends = field != "node" || bound["pod"].is_null();
         if depends && !lives(storage, place, reference) {
             return invalid("service account token has been invalidated");

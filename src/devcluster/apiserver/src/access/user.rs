@@ -1,15 +1,15 @@
-//! Users, as authentication tells them apart.
+//! Users and their groups.
 
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
 /// The user name of clients without credentials.
 pub const ADMIN: &str = "admin";
-/// The group of those who may do everything.
+/// The group with all permissions.
 pub const MASTERS: &str = "system:masters";
-/// The group of everyone who is known.
+/// The group of all authenticated users.
 pub const AUTHENTICATED: &str = "system:authenticated";
-/// The prefix of the names of ServiceAccounts.
+/// The prefix of ServiceAccount user names.
 pub const SERVICE_ACCOUNT: &str = "system:serviceaccount:";
 
 /// The user of a request.
@@ -17,7 +17,7 @@ pub const SERVICE_ACCOUNT: &str = "system:serviceaccount:";
 pub struct User {
     /// Name.
     pub name: String,
-    /// Unique id, empty for none.
+    /// Unique id; empty for none.
     pub uid: String,
     /// Groups.
     pub groups: Vec<String>,
@@ -26,7 +26,7 @@ pub struct User {
 }
 
 impl Default for User {
-    /// The administrator: the user of clients without credentials.
+    /// Returns the administrator, the user of clients without credentials.
     fn default() -> Self {
         Self {
             name: ADMIN.to_owned(),
@@ -38,7 +38,7 @@ impl Default for User {
 }
 
 impl User {
-    /// A ServiceAccount.
+    /// Creates the user of a ServiceAccount.
     pub fn service_account(namespace: &str, name: &str, uid: &str) -> Self {
         Self {
             name: format!("{SERVICE_ACCOUNT}{namespace}:{name}"),
@@ -48,12 +48,12 @@ impl User {
         }
     }
 
-    /// Whether the user is in a group.
+    /// Returns whether the user is in a group.
     pub fn is_in(&self, group: &str) -> bool {
         self.groups.iter().any(|g| g == group)
     }
 
-    /// `userInfo` of reviews.
+    /// Returns the `userInfo` of reviews.
     pub fn info(&self) -> Value {
         let mut info = Map::new();
         info.insert("username".to_owned(), self.name.clone().into());
@@ -70,12 +70,12 @@ impl User {
     }
 }
 
-/// The groups that a ServiceAccount is in.
+/// Returns the groups of a ServiceAccount.
 pub fn service_account_groups(namespace: &str) -> Vec<String> {
     vec!["system:serviceaccounts".to_owned(), format!("system:serviceaccounts:{namespace}"), AUTHENTICATED.to_owned()]
 }
 
-/// Namespace and name in the user name of a ServiceAccount.
+/// Splits the user name of a ServiceAccount into namespace and name.
 pub fn service_account_of(user: &str) -> Option<(&str, &str)> {
     let (namespace, name) = user.strip_prefix(SERVICE_ACCOUNT)?.split_once(':')?;
     (!namespace.is_empty() && !name.is_empty() && !name.contains(':')).then_some((namespace, name))

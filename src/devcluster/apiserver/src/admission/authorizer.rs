@@ -1,6 +1,6 @@
-//! The variable `authorizer` of match conditions: asks whether somebody may do something.
+//! The variable `authorizer` of match conditions, which checks permissions.
 //!
-//! Deliberately absent: field and label selectors of a question.
+//! Not here: field and label selectors of a check.
 
 use crate::{
     access::{Place, Request, User, rbac},
@@ -13,20 +13,20 @@ use cel::{
 };
 use std::sync::Arc;
 
-/// A question that is being put together, or its answer.
+/// A check under construction, or its result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Asked {
-    /// Nothing is said yet but who asks.
+    /// A check without a target.
     Nothing,
-    /// About a group of resources.
+    /// A check of an API group.
     Group(String),
-    /// About a path or about resources.
+    /// A check of a path or a resource.
     Place(Place),
-    /// The answer.
+    /// The result of a check.
     Decision(rbac::Decision),
 }
 
-/// A value of the authorizer in an expression.
+/// The value of the authorizer in an expression.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Authorizer {
     user: User,
@@ -47,7 +47,7 @@ impl Opaque for Authorizer {
 
 type Target = This<Arc<dyn Opaque>>;
 
-/// The receiver of a function call.
+/// Returns the receiver of a function call.
 fn on(This(target): &Target) -> Result<&Authorizer, ExecutionError> {
     target.downcast_ref().ok_or_else(unfit)
 }
@@ -60,7 +60,7 @@ fn value(user: &User, asked: Asked) -> Value {
     Value::Opaque(Arc::new(Authorizer { user: user.clone(), asked }))
 }
 
-/// Changes a question about resources.
+/// Restricts a check of a resource.
 fn narrowed(target: &Target, narrow: impl FnOnce(&mut Place)) -> ResolveResult {
     let on = on(target)?;
     let Asked::Place(place @ Place::Resource { .. }) = &on.asked else { return Err(unfit()) };
@@ -76,7 +76,7 @@ fn decision(target: &Target) -> Result<&rbac::Decision, ExecutionError> {
     }
 }
 
-/// Adds the variables `authorizer` and `authorizer.requestResource`, and the functions that are called on them.
+/// Adds the variables `authorizer` and `authorizer.requestResource` and their functions.
 pub(super) fn add(
     context: &mut Context<'_, '_>,
     server: &Server,

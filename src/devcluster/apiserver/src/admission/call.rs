@@ -1,8 +1,9 @@
-//! One call to a webhook: connect, unless a connection is open, post the review, read the answer; all within its time and size.
+//! Calls a webhook: connects unless a connection is open, posts the review and reads the answer, within time and size
+//! limits.
 //!
-//! Invariant: a call ends at its deadline, whatever the other side does, and reads no more than its limit.
+//! Invariant: a call always ends at its deadline, and reads no more than its limit.
 //!
-//! Deliberately absent: proxies.
+//! Not here: proxies.
 
 use super::{
     Answer, WebhookCall,
@@ -24,12 +25,12 @@ use std::{
 };
 use tokio::net::TcpStream;
 
-/// Largest answer, in bytes.
+/// Maximum size of an answer, in bytes.
 const MAX_ANSWER: usize = 3 << 20;
-/// Bytes of an answer that are quoted at most.
+/// Maximum size of the quoted part of an answer, in bytes.
 const MAX_QUOTED: usize = 2048;
 
-/// Asks a webhook.
+/// Calls a webhook.
 pub(super) async fn ask(server: &Server, webhook_call: &WebhookCall, uid: String) -> Answer {
     let mut review = webhook_call.review.clone();
     review["request"]["uid"] = uid.into();
@@ -44,7 +45,7 @@ pub(super) async fn ask(server: &Server, webhook_call: &WebhookCall, uid: String
             Failure::Answer(why) => format!("failed to call webhook: {why}"),
         })?;
     if !(200..300).contains(&code) {
-        // Only what calls itself text is quoted.
+        // Only a body with a text media type is quoted.
         let text = String::from_utf8_lossy(&body[..body.len().min(MAX_QUOTED)]).trim().to_owned();
         let text = if plain { text } else { "unknown".to_owned() };
         return Err(format!("failed to call webhook: {}", unsuccessful(code, &text)));
@@ -52,7 +53,7 @@ pub(super) async fn ask(server: &Server, webhook_call: &WebhookCall, uid: String
     review::read(&body, &review, webhook_call.mutating)
 }
 
-/// Why an answer that is no success cannot be used.
+/// Returns the error for an unsuccessful status code.
 fn unsuccessful(code: u16, text: &str) -> String {
     match code {
         401 => "the server has asked for the client to provide credentials".to_owned(),
@@ -65,18 +66,18 @@ fn unsuccessful(code: u16, text: &str) -> String {
     }
 }
 
-/// An answer.
+/// The response of a webhook.
 struct Posted {
     code: u16,
-    /// Whether it calls itself text.
+    /// Whether the media type is text.
     plain: bool,
     body: Bytes,
 }
 
 enum Failure {
-    /// No answer came.
+    /// There is no answer.
     Transport(String),
-    /// One came that is too long.
+    /// The answer is too long.
     Answer(String),
 }
 
@@ -86,13 +87,13 @@ impl From<io::Error> for Failure {
     }
 }
 
-/// Where a webhook is.
+/// The location of a webhook.
 struct Place {
-    /// The address as errors name it.
+    /// The URL in errors.
     shown: String,
-    /// Where to connect: a host and a port, or a socket that the embedder has told.
+    /// The target of connections: a host and port, or a socket address set by the embedder.
     connect: Connect,
-    /// The name in the certificate.
+    /// The expected name in the certificate.
     name: ServerName<'static>,
     host: String,
     path: String,
@@ -163,7 +164,7 @@ async fn connect(place: &Place) -> Result<TcpStream, Failure> {
     })
 }
 
-/// A new connection, after its handshake.
+/// Opens a connection and completes its handshake.
 async fn open(kept: &Kept, place: &Place) -> Result<Sender, Failure> {
     let unknown = "tls: failed to verify certificate: x509: certificate signed by unknown authority";
     let trust = kept.trust(&place.bundle).ok_or_else(|| Failure::Transport(unknown.to_owned()))?;
@@ -173,7 +174,8 @@ async fn open(kept: &Kept, place: &Place) -> Result<Sender, Failure> {
     let stream = connector.connect(place.name.clone(), stream).await;
     let stream = stream.map_err(|error| Failure::Transport(trust::explain(&error)))?;
     let (sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(transport)?;
-    // It ends when its sender is dropped, when the webhook closes it, or with an error that the sender tells.
+    // The task ends when its sender is dropped, when the webhook closes the connection, or on an error, which the
+    // sender reports.
     tokio::spawn(connection);
     Ok(sender)
 }
@@ -184,7 +186,7 @@ fn transport(error: hyper::Error) -> Failure {
 
 async fn post(kept: &Kept, place: &Place, body: Bytes) -> Result<Posted, Failure> {
     let whom = place.whom();
-    // A connection that was kept may have been closed meanwhile: what was not sent on it goes over another.
+    // A kept connection may be closed by now. A request that was not sent on it is sent on another one.
     while let Some(mut sender) = kept.take(&whom, Instant::now()) {
         match sender.try_send_request(request(place, body.clone())?).await {
             Ok(response) => return answer(kept, whom, sender, response).await,

@@ -1,9 +1,9 @@
-//! Match conditions: expressions that say whether a webhook is asked about a write at all, or a policy judges it.
+//! Match conditions: expressions that decide whether a webhook or a policy applies to a write.
 //!
-//! Invariant: one condition that is false is enough, whatever becomes of the others; a condition that cannot be evaluated
-//! counts as the failure policy of its webhook or policy says.
+//! Invariant: one false condition suffices, regardless of failures in others. The failure policy decides about a
+//! condition that cannot be evaluated.
 //!
-//! Deliberately absent: the fields of `namespaceObject`, which a real server does not tell conditions either.
+//! Not here: the fields of `namespaceObject`, which conditions do not get from a real server either.
 
 use super::{authorizer, hooks::Hook};
 use crate::{
@@ -16,8 +16,8 @@ use crate::{
 use cel::{Context, ExecutionError, common::ast::IdedExpr};
 use serde_json::{Value, json};
 
-/// Whether all conditions of a webhook hold for a request of an AdmissionReview; 403 when that cannot be said and the
-/// webhook must not be passed over.
+/// Returns whether all conditions of a webhook hold for an AdmissionReview's request. Fails with 403 if one cannot be
+/// evaluated and the failure policy is not `Ignore`.
 pub(super) fn hold(
     server: &Server,
     settings: &Settings,
@@ -34,7 +34,7 @@ pub(super) fn hold(
     }
 }
 
-/// Whether all of these conditions hold; what is wrong with them when that cannot be said.
+/// Returns whether all conditions hold. Fails with the errors of conditions that cannot be evaluated.
 pub(super) fn holds(input: &Input<'_>, conditions: &Value) -> Result<bool, String> {
     let mut failures = Vec::new();
     for condition in conditions.as_array().into_iter().flatten() {
@@ -54,12 +54,12 @@ pub(super) fn holds(input: &Input<'_>, conditions: &Value) -> Result<bool, Strin
     }
 }
 
-/// What is said of an expression that could not be evaluated.
+/// Returns the message about an expression that could not be evaluated.
 pub(super) fn failed(expression: &str, why: &str) -> String {
     format!("expression '{expression}' resulted in error: {why}")
 }
 
-/// What expressions about a write are evaluated with.
+/// The input of expressions about a write.
 pub(super) struct Input<'a> {
     server: &'a Server,
     settings: &'a Settings,
@@ -71,7 +71,7 @@ pub(super) struct Input<'a> {
 }
 
 impl<'a> Input<'a> {
-    /// Of the request of an AdmissionReview, and what is told of its namespace.
+    /// Creates the input from an AdmissionReview's request and its namespace.
     pub(super) fn new(
         server: &'a Server,
         settings: &'a Settings,
@@ -88,12 +88,12 @@ impl<'a> Input<'a> {
         Self { server, settings, target, request, object, old, namespace }
     }
 
-    /// What an expression comes to; fails in the words of a real server.
+    /// Evaluates an expression. Errors are those of a real server.
     pub(super) fn evaluate(&self, expression: &IdedExpr) -> Result<cel::Value, String> {
         let mut parsed = expression.clone();
         walk::name_selection(&mut parsed, "authorizer", "requestResource");
         let mut context = Context::with_env(ENVIRONMENT.clone());
-        // An absent object has no fields.
+        // A missing object has no fields.
         context.add_variable_from_value("object", value_of(&self.object));
         context.add_variable_from_value("oldObject", value_of(&self.old));
         context.add_variable_from_value("request", value_of(&self.request));
@@ -120,7 +120,7 @@ impl<'a> Input<'a> {
     }
 }
 
-/// A real server says of a field of what is not there that it has no such key.
+/// Returns a real server's message about a field of a missing object: no such key.
 fn missing(error: &ExecutionError, expression: &IdedExpr, absent: &[&str]) -> Option<String> {
     match error {
         ExecutionError::NoSuchOverload(error) if error.function() == "_._" => {

@@ -1,4 +1,4 @@
-//! Where a write meets the webhooks and the policies: what they say changes it or refuses it.
+//! Applies the answers of webhooks and policies to a write.
 
 use super::{
     Answer, Digest, Response, Stop, WebhookCall, conditions,
@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 use std::collections::BTreeSet;
 
-/// Lets the mutating webhooks change a write; whether one did. A deletion has no object.
+/// Lets the mutating webhooks change a write. Returns whether it changed. A deletion has no object.
 pub(crate) fn mutate(
     server: &Server,
     settings: &Settings,
@@ -60,7 +60,7 @@ pub(crate) fn mutate(
     Ok(changed)
 }
 
-/// Lets Pod Security, then the policies, and then the validating webhooks judge a write.
+/// Validates a write by Pod Security, then by policies, then by validating webhooks.
 pub(crate) fn validate(
     server: &Server,
     settings: &Settings,
@@ -94,7 +94,7 @@ pub(crate) fn validate(
     Ok(())
 }
 
-/// What a webhook said, if it counts; the refusal of a write otherwise.
+/// Returns a webhook's response; `None` if a failure is ignored. Fails if the webhook denies the write.
 fn judge(hook: &Hook, answer: &Answer) -> Result<Option<Response>, Status> {
     match answer {
         Ok(response) if response.allowed => Ok(Some(response.clone())),
@@ -104,7 +104,7 @@ fn judge(hook: &Hook, answer: &Answer) -> Result<Option<Response>, Status> {
     }
 }
 
-/// 500 in the words of a real server.
+/// Returns a 500 in the words of a real server.
 pub(super) fn internal(why: &str) -> Status {
     Status::internal(format!("Internal error occurred: {why}")).because(Cause::new("", "", why))
 }
@@ -129,9 +129,9 @@ fn webhook_call(
     }
 }
 
-/// What makes two questions of one request the same.
+/// Returns the identity of a review within one request.
 ///
-/// Addresses that the server chooses are left out: it may choose others when the write is computed again.
+/// Addresses allocated by the server are excluded, because they may differ when the write is computed again.
 fn digest(hook: &Hook, round: u8, review: &Value) -> Digest {
     let mut review = review.clone();
     if review["request"]["kind"]["kind"] == "Service"
@@ -147,7 +147,7 @@ fn digest(hook: &Hook, round: u8, review: &Value) -> Digest {
     Sha256::digest(format!("{identity}{review}")).into()
 }
 
-/// Changes the object as a webhook wants; whether that makes a difference.
+/// Applies a webhook's patch. Returns whether the object changed.
 fn apply(write: &Write<'_>, kind: &Kind, object: &mut Value, wanted: &Value) -> Result<bool, Status> {
     let seen = as_seen(write, kind, object);
     let new = patch::json(&seen, wanted).map_err(|status| internal(&status.message))?;

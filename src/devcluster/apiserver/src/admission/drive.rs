@@ -1,8 +1,7 @@
-//! Carries a write through the questions of its webhooks: asks, and lets the write be computed again.
+//! Drives a write through its webhook calls: makes the calls, then lets the write be computed again.
 //!
-//! [`admitted`] waits as a task does. [`admitted_here`] is for callers that cannot wait: it asks on a thread of its own
-//! and blocks the caller's until the answers are there. A webhook that is served by the very runtime thread that is
-//! blocked so can only time out.
+//! [`admitted`] is asynchronous. [`admitted_here`] is for synchronous callers. It makes the calls on a new thread and
+//! blocks the caller's thread until they finish. A webhook served by the blocked runtime thread always times out.
 
 use super::{Answer, Response, Stop, WebhookCall, call, hooks, policies};
 use crate::{
@@ -13,10 +12,10 @@ use crate::{
 use futures::future::join_all;
 use std::sync::Arc;
 
-/// How often a write is computed again at most: others may write in between again and again.
+/// Maximum number of computations of one write, because concurrent writes may repeat.
 const ROUNDS: usize = 200;
 
-/// A write that is under way.
+/// A write in progress.
 struct Course<'a> {
     server: &'a Server,
     settings: Settings,
@@ -36,7 +35,7 @@ impl<'a> Course<'a> {
         settings.admit = webhooks || policies::any(server);
         settings.warned = Arc::default();
         if webhooks {
-            // Generated values must be the same each time that the write is computed.
+            // Generated values must be the same in every computation of the write.
             settings.uid = Some(metadata::new_uid());
             settings.seed = Some(fastrand::u64(..));
         }
@@ -57,7 +56,7 @@ impl<'a> Course<'a> {
         }
     }
 
-    /// Answers the calls that are for this process; the others.
+    /// Answers the calls to webhooks in this process. Returns the other calls.
     fn answer_here(&mut self, webhook_calls: Vec<WebhookCall>) -> Vec<WebhookCall> {
         let Some(own) = self.server.options().webhook else { return webhook_calls };
         let mut others = Vec::new();
@@ -83,7 +82,7 @@ impl<'a> Course<'a> {
         }
     }
 
-    /// What webhooks and policies want the client to be warned of.
+    /// Returns the warnings of webhooks and policies for the client.
     fn all_warnings(self) -> Vec<String> {
         let mut warnings = self.warnings;
         warnings.append(&mut self.settings.warned.lock());
@@ -107,7 +106,7 @@ async fn ask_all(server: &Server, webhook_calls: &[WebhookCall]) -> Vec<Answer> 
     join_all(webhook_calls.iter().map(|webhook_call| call::ask(server, webhook_call, metadata::new_uid()))).await
 }
 
-/// Does a write, and answers what the webhooks want the client to be warned of.
+/// Executes a write with admission. Also returns the warnings for the client.
 pub(crate) async fn admitted<T>(
     server: &Server,
     settings: &Settings,
@@ -125,7 +124,7 @@ pub(crate) async fn admitted<T>(
     }
 }
 
-/// The same, blocking the thread while webhooks are asked.
+/// Executes a write with admission. Blocks the thread during webhook calls.
 pub(crate) fn admitted_here<T>(
     server: &Server,
     settings: &Settings,
@@ -143,7 +142,7 @@ pub(crate) fn admitted_here<T>(
     }
 }
 
-/// Asks on a thread of its own.
+/// Makes the calls on a new thread.
 fn away(server: &Server, webhook_calls: &[WebhookCall]) -> Vec<Answer> {
     let ask = || {
         std::thread::scope(|scope| {
@@ -156,7 +155,7 @@ fn away(server: &Server, webhook_calls: &[WebhookCall]) -> Vec<Answer> {
     };
     let many = tokio::runtime::Handle::try_current()
         .is_ok_and(|handle| handle.runtime_flavor() == tokio::runtime::RuntimeFlavor::MultiThread);
-    // Where there are other threads, they take over the tasks of this one.
+    // On a multi-threaded runtime, other threads take over the tasks of this one.
     let answers = if many { tokio::task::block_in_place(ask) } else { ask() };
     let failed = || Err("failed to call webhook: no thread could be started".to_owned());
     answers.unwrap_or_else(|| webhook_calls.iter().map(|_| failed()).collect())

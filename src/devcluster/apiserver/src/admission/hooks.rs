@@ -1,4 +1,4 @@
-//! Webhook configurations, and which of them a write concerns.
+//! Webhook configurations, and the webhooks that apply to a write.
 
 use crate::{
     kinds::table::Kind,
@@ -17,41 +17,41 @@ pub(crate) const GROUP: &str = "admissionregistration.k8s.io";
 /// One webhook.
 #[derive(Clone, Debug)]
 pub(crate) struct Hook {
-    /// Name of its configuration, and the resource version under which that was written.
+    /// Name and resource version of its configuration.
     pub(crate) configuration: (String, u64),
-    /// Its own name.
+    /// Name of the webhook.
     pub(crate) name: String,
-    /// The webhook as it is configured.
+    /// The webhook as configured.
     pub(crate) value: Value,
-    /// Whether it may change objects.
+    /// Whether the webhook may change objects.
     pub(crate) mutating: bool,
 }
 
 impl Hook {
-    /// Whether a write fails when the webhook cannot be asked.
+    /// Returns whether a failed call fails the write.
     pub(crate) fn must_answer(&self) -> bool {
         self.value["failurePolicy"] != "Ignore"
     }
 
-    /// Whether it is asked again when a later one changes the object.
+    /// Returns whether the webhook is called again after a later one changed the object.
     pub(crate) fn is_reinvoked(&self) -> bool {
         self.value["reinvocationPolicy"] == "IfNeeded"
     }
 }
 
-/// Whether there is any webhook.
+/// Returns whether there is any webhook.
 pub(crate) fn any(server: &Server) -> bool {
     ["mutating", "validating"].iter().any(|kind| server.store().count(&storage(kind)) > 0)
 }
 
-/// What says which writes something is about.
+/// The writes that a webhook or policy applies to.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Criteria<'a> {
-    /// `objectSelector`, `namespaceSelector` and `matchPolicy` are fields of it.
+    /// The object with `objectSelector`, `namespaceSelector` and `matchPolicy`.
     pub(crate) selectors: &'a Value,
-    /// A list of rules, of which one has to match.
+    /// Rules, at least one of which must match.
     pub(crate) rules: &'a Value,
-    /// A list of rules, of which none may match.
+    /// Rules, none of which may match.
     pub(crate) excluded: &'a Value,
 }
 
@@ -59,7 +59,7 @@ fn storage(kind: &str) -> String {
     format!("{kind}webhookconfigurations.{GROUP}")
 }
 
-/// The webhooks in the order in which they are asked: by the names of their configurations, then as these list them.
+/// Returns the webhooks in calling order: by the name of the configuration, then as listed in it.
 pub(crate) fn all(server: &Server, mutating: bool) -> Vec<Hook> {
     let storage = storage(if mutating { "mutating" } else { "validating" });
     let mut hooks = Vec::new();
@@ -76,19 +76,19 @@ pub(crate) fn all(server: &Server, mutating: bool) -> Vec<Hook> {
     hooks
 }
 
-/// A write, as rules and selectors see it.
+/// A write as rules and selectors see it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Write<'a> {
     /// The written object.
     pub(crate) target: &'a Target,
-    /// `CREATE`, `UPDATE`, `DELETE`, `CONNECT`.
+    /// `CREATE`, `UPDATE`, `DELETE` or `CONNECT`.
     pub(crate) operation: &'static str,
     /// The live object, if there is one.
     pub(crate) old: Option<&'a Value>,
 }
 
 impl Write<'_> {
-    /// The namespace of the write; that of a Namespace is itself.
+    /// Returns the namespace of the write. A Namespace is in its own namespace.
     pub(crate) fn namespace(&self) -> &str {
         if self.is_namespace() { &self.target.name } else { &self.target.namespace }
     }
@@ -98,7 +98,7 @@ impl Write<'_> {
     }
 }
 
-/// The kind in whose version a webhook wants to see a write; `None` when the write does not concern it.
+/// Returns the kind at the version in which a webhook receives a write; `None` if the webhook does not apply.
 pub(crate) fn concerned(
     server: &Server,
     hook: &Hook,
@@ -109,7 +109,7 @@ pub(crate) fn concerned(
     selected(server, criteria, write, object)
 }
 
-/// The kind in whose version a write meets criteria; `None` when it does not.
+/// Returns the kind at the version in which a write matches the criteria; `None` if it does not match.
 pub(crate) fn selected(
     server: &Server,
     criteria: Criteria<'_>,
@@ -117,11 +117,11 @@ pub(crate) fn selected(
     object: Option<&Value>,
 ) -> Result<Option<Arc<Kind>>, Status> {
     let kind = &write.target.kind;
-    // Webhook configurations and policies themselves are exempt, so that they can always be repaired.
+    // Webhook configurations and policies are exempt, so that they can always be repaired.
     if kind.group == GROUP {
         return Ok(None);
     }
-    // An object without metadata, such as the options of a connection, has no labels to select by.
+    // An object without metadata, such as connection options, has no labels and is never selected.
     let labels = |object: Option<&Value>| {
         object.filter(|object| object["metadata"].is_object()).map(|object| object["metadata"]["labels"].clone())
     };
@@ -138,7 +138,7 @@ pub(crate) fn selected(
     Ok(in_selected_namespace(server, criteria.selectors, write, object)?.then_some(found))
 }
 
-/// The kind in whose version one of these rules matches a write: its own, or another one of the same objects.
+/// Returns the kind that one of the rules matches: that of the write, or an equivalent one for the same objects.
 fn matching(server: &Server, rules: &Value, is_equivalent: bool, write: &Write<'_>) -> Option<Arc<Kind>> {
     let kind = &write.target.kind;
     let rules = || rules.as_array().into_iter().flatten();
@@ -207,7 +207,7 @@ fn matches(rule: &Value, kind: &Kind, write: &Write<'_>) -> bool {
         })
 }
 
-/// The object as a webhook or a policy sees it: in the version that it asked for, or the Scale of it.
+/// Returns the object as a webhook or policy receives it: in its version, or as a Scale.
 pub(super) fn as_seen(write: &Write<'_>, kind: &Kind, object: &Value) -> Value {
     if write.target.subresource == "scale" {
         return crate::kinds::scale::of(&write.target.kind, object);

@@ -1,7 +1,7 @@
-//! Connections to webhooks that stay open between calls, as a real server keeps them.
+//! Connections to webhooks that stay open between calls, as on a real server.
 //!
 //! Invariant: a connection serves only calls to the same address and name under the same `caBundle`.
-//! Invariant: at most [`MOST`] are idle, and none is used that was idle for [`IDLE`].
+//! Invariant: at most [`MOST`] connections are idle. Connections idle for [`IDLE`] are not used.
 
 use super::trust;
 use bytes::Bytes;
@@ -14,20 +14,20 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How long a connection is kept that nobody uses; Go's default.
+/// Maximum idle time of a connection; Go's default.
 const IDLE: Duration = Duration::from_secs(90);
-/// Most idle connections to all webhooks.
+/// Maximum number of idle connections.
 const MOST: usize = 32;
-/// Most bundles that are kept read.
+/// Maximum number of cached bundles.
 const BUNDLES: usize = 16;
 
-/// An open connection on which nothing is asked.
+/// An open idle connection.
 pub(super) type Sender = SendRequest<Full<Bytes>>;
 
-/// Whom a connection leads to: where it connects, the name in the certificate, and the bundle that vouches for it.
+/// The identity of a connection: address, name in the certificate, and CA bundle.
 pub(super) type Whom = (String, String, String);
 
-/// All that is kept.
+/// The idle connections and the cached bundles.
 #[derive(Debug, Default)]
 pub(crate) struct Kept {
     idle: Mutex<Vec<(Whom, Instant, Sender)>>,
@@ -35,7 +35,7 @@ pub(crate) struct Kept {
 }
 
 impl Kept {
-    /// A connection that is open, as far as this side knows.
+    /// Takes an idle connection that is still open, as far as is known.
     pub(super) fn take(&self, whom: &Whom, now: Instant) -> Option<Sender> {
         let mut idle = self.idle.lock();
         idle.retain(|(_, since, sender)| now.duration_since(*since) < IDLE && sender.is_ready());
@@ -43,7 +43,7 @@ impl Kept {
         Some(idle.remove(last).2)
     }
 
-    /// Keeps a connection whose answer has been read to its end.
+    /// Keeps a connection whose answer was read completely.
     pub(super) fn put(&self, whom: Whom, now: Instant, sender: Sender) {
         let mut idle = self.idle.lock();
         if idle.len() >= MOST {
@@ -52,7 +52,7 @@ impl Kept {
         idle.push((whom, now, sender));
     }
 
-    /// How to speak TLS with whom a bundle vouches for; `None` when it holds no certificate.
+    /// Returns the TLS settings for a CA bundle; `None` if it has no certificate.
     pub(super) fn trust(&self, bundle: &str) -> Option<Arc<ClientConfig>> {
         let mut read = self.trust.lock();
         if let Some((_, config)) = read.iter().find(|(other, _)| other == bundle) {

@@ -1,18 +1,18 @@
-//! Admission: policies and other programs (webhooks) change and judge writes before they are stored.
+//! Admission: policies and webhooks change and validate writes before they are stored.
 //!
-//! A verb computes a write and comes to the place where a webhook has its say. It has the answer among those that were
-//! given to it, or it stops with the [`WebhookCall`]. Nothing is held meanwhile: [`drive`] asks, outside of every lock, and
-//! lets the verb compute the write again from the live object, this time with the answer. When somebody else wrote in
-//! between, the question is another one and is asked again. So the verbs stay free of waiting.
+//! A verb computes a write up to a webhook call. If its `Answers` contain the answer, the verb continues; otherwise
+//! it stops with the [`WebhookCall`]. [`drive`] then makes the call without holding any lock and runs the verb again on
+//! the live object, now with the answer. After a concurrent write the review differs and is sent again. Verbs therefore
+//! never wait.
 //!
-//! [`hooks`] reads configurations and says which of them a write concerns, [`conditions`] evaluates what they say about
-//! that as expressions, [`consult`] applies the answers, [`review`] writes and reads AdmissionReviews, [`call`] sends them.
-//! [`policies`] and [`crate::pod_security`] judge on the spot.
+//! [`hooks`] reads configurations and selects the webhooks for a write. [`conditions`] evaluates their match
+//! conditions. [`consult`] applies the answers. [`review`] writes and parses AdmissionReviews, and [`call`] sends them.
+//! [`policies`] and [`crate::pod_security`] decide without calls.
 //!
-//! Invariant: a request asks the same webhook the same question once.
-//! Invariant: nothing is stored as long as a question is open.
+//! Invariant: a request sends the same review to the same webhook once.
+//! Invariant: a write is not stored while a call is open.
 //!
-//! Deliberately absent: webhooks that convert versions, and policies that change writes.
+//! Not here: conversion webhooks, and policies that change writes.
 
 mod authorizer;
 #[expect(clippy::disallowed_methods, reason = "it opens connections, with a deadline")]
@@ -33,19 +33,19 @@ use crate::status::Status;
 use serde_json::Value;
 use std::{collections::HashMap, sync::Arc};
 
-/// Identity of an admission review within one request.
+/// The identity of an admission review within one request.
 pub(crate) type Digest = [u8; 32];
 
-/// A call that has to be made before a write can go on.
+/// A webhook call that a write waits for.
 #[derive(Clone, Debug)]
 pub struct WebhookCall {
-    /// Its identity.
+    /// Identity of the call.
     pub(crate) digest: Digest,
-    /// Whom to ask.
+    /// The `clientConfig` of the webhook.
     pub(crate) client: Value,
     /// Whether the answer may change the object.
     pub(crate) mutating: bool,
-    /// Seconds until it is given up.
+    /// Timeout in seconds.
     pub(crate) timeout: u64,
     /// The AdmissionReview, without its uid.
     pub(crate) review: Value,
@@ -54,18 +54,18 @@ pub struct WebhookCall {
 /// The answer of a webhook.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Response {
-    /// Whether the write may go on.
+    /// Whether the write is allowed.
     pub(crate) allowed: bool,
-    /// The Status of a refusal.
+    /// The Status of a denial.
     pub(crate) status: Value,
     /// A JSON patch.
     pub(crate) patch: Option<Value>,
-    /// Texts for the client.
+    /// Warnings for the client.
     pub(crate) warnings: Vec<String>,
 }
 
 impl Response {
-    /// What a webhook of this process says.
+    /// Reads the response of a webhook in this process.
     fn of(response: &Value) -> Self {
         Self {
             allowed: response["allowed"] == true,
@@ -76,18 +76,18 @@ impl Response {
     }
 }
 
-/// The result of a webhook call; a failure is a message in the words of a real server.
+/// The result of a webhook call. An error is a message in the words of a real server.
 pub(crate) type Answer = Result<Response, String>;
 
 /// The answers of one request so far.
 pub(crate) type Answers = Arc<HashMap<Digest, Answer>>;
 
-/// Why a verb has not done its write.
+/// Why a verb stopped before its write.
 #[derive(Debug)]
 pub enum Stop {
-    /// It is refused.
+    /// The write is refused.
     Refused(Status),
-    /// These have to be asked first.
+    /// These webhook calls have to be made first.
     Ask(Vec<WebhookCall>),
 }
 
@@ -98,7 +98,7 @@ impl From<Status> for Stop {
 }
 
 impl Stop {
-    /// The refusal of a write that no webhook can concern.
+    /// Returns the error of a write to which no webhook applies.
     pub(crate) fn refusal(self) -> Status {
         match self {
             Self::Refused(status) => status,

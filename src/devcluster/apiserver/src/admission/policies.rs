@@ -1,10 +1,10 @@
-//! ValidatingAdmissionPolicies: expressions that refuse a write, or warn of it, where a binding says so.
+//! ValidatingAdmissionPolicies: expressions that refuse a write or cause a warning, as their bindings say.
 //!
-//! Invariant: policies judge what would be stored, before any validating webhook is asked.
-//! Invariant: a policy that cannot be evaluated refuses a write, unless its failure policy is `Ignore`.
+//! Invariant: policies see the object as it would be stored, before any validating webhook is called.
+//! Invariant: a policy that cannot be evaluated counts as violated, unless its failure policy is `Ignore`.
 //!
-//! Deliberately absent: parameters (a policy with `paramKind` counts as one that cannot be evaluated), audit annotations,
-//! for which there is no audit log, and the check of types that a controller does after a policy was written.
+//! Not here: parameters (a policy with `paramKind` counts as one that cannot be evaluated), audit annotations (there is
+//! no audit log), and the type check by a controller after a policy was written.
 
 use super::{
     conditions::{Input, failed, holds},
@@ -21,25 +21,25 @@ use crate::{
 };
 use serde_json::{Value, json};
 
-/// The longest message of an expression, in bytes.
+/// Maximum length of an expression's message, in bytes.
 const LONGEST: usize = 5 * 1024;
 
 fn storage(plural: &str) -> String {
     format!("{plural}.{GROUP}")
 }
 
-/// Whether there is any policy.
+/// Returns whether there is any policy.
 pub(crate) fn any(server: &Server) -> bool {
     server.store().count(&storage("validatingadmissionpolicies")) > 0
 }
 
-/// The policies, or the bindings, by their names.
+/// Returns the policies or the bindings, ordered by name.
 fn all(server: &Server, plural: &str) -> Vec<Value> {
     let snapshot = server.store().snapshot(&storage(plural));
     snapshot.from(None, None).map(|(_, stored)| (*stored.value()).clone()).collect()
 }
 
-/// What a policy says of a write.
+/// The violation of a policy.
 struct Decision {
     message: String,
     reason: String,
@@ -52,7 +52,7 @@ impl Decision {
     }
 }
 
-/// Lets the policies judge a write; the first refusal. What they warn of is added to the settings.
+/// Validates a write by all policies. Fails with the first denial, and adds warnings to the settings.
 pub(super) fn judge(
     server: &Server,
     settings: &Settings,
@@ -107,7 +107,7 @@ pub(super) fn judge(
     }
 }
 
-/// The kind in whose version a write meets what a policy or a binding is about.
+/// Returns the kind at the version in which a write matches a policy or binding; `None` if it does not match.
 fn meets(
     server: &Server,
     about: &Value,
@@ -129,7 +129,7 @@ fn warn(settings: &Settings, policy: &str, binding: &str, message: &str) {
     settings.warn(text);
 }
 
-/// The refusal of a write, in the words and with the code of a real server.
+/// Returns the error of a denial, with the text and code of a real server.
 fn refusal(write: &Write<'_>, object: Option<&Value>, message: String, reason: &str) -> Status {
     let target = write.target;
     let given = object.map(|object| text(object, "/metadata/name")).unwrap_or_default();
@@ -145,7 +145,7 @@ fn refusal(write: &Write<'_>, object: Option<&Value>, message: String, reason: &
     status.because(Cause::new("", "", message))
 }
 
-/// What a policy has against a write.
+/// Returns the violations of a policy by a write.
 fn decisions(
     server: &Server,
     settings: &Settings,
@@ -174,7 +174,7 @@ fn decisions(
     Ok(validations.filter_map(|validation| against(&input, &composition, validation)).collect())
 }
 
-/// What one validation has against a write.
+/// Returns the violation of one validation.
 fn against(input: &Input<'_>, composition: &Composition, validation: &Value) -> Option<Decision> {
     let expression = text(validation, "/expression");
     match evaluate(input, composition, expression) {
@@ -194,7 +194,7 @@ fn against(input: &Input<'_>, composition: &Composition, validation: &Value) -> 
     Some(Decision { message, reason: text(validation, "/reason").to_owned(), cannot_be_evaluated: false })
 }
 
-/// What an expression with variables comes to. One that fails because of a variable says of which.
+/// Evaluates an expression with variables. An error caused by a variable names the variable.
 fn evaluate(input: &Input<'_>, composition: &Composition, expression: &str) -> Result<cel::Value, String> {
     let Composed { expression, variables } = composition.compile(expression)?;
     input.evaluate(&expression).map_err(|why| {
@@ -206,7 +206,7 @@ fn evaluate(input: &Input<'_>, composition: &Composition, expression: &str) -> R
     })
 }
 
-/// What expressions are told of the namespace; null of what lies in none.
+/// Returns `namespaceObject` for expressions; null for objects without a namespace.
 fn namespace_of(server: &Server, write: &Write<'_>) -> Result<Value, Status> {
     let name = &write.target.namespace;
     if name.is_empty() || &*write.target.kind.storage == "namespaces" {

@@ -1,4 +1,4 @@
-//! AdmissionReviews: how a write is put to a webhook, and how its answer is read.
+//! AdmissionReviews: the request to a webhook and its response.
 
 use super::{
     Response,
@@ -13,7 +13,7 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use bounded_json::Unreadable;
 use serde_json::{Map, Value, json};
 
-/// The AdmissionReview of a write, without its uid.
+/// Returns the AdmissionReview of a write, without its uid.
 pub(super) fn of(settings: &Settings, hook: &Hook, write: &Write<'_>, kind: &Kind, object: Value, old: Value) -> Value {
     let accepted = hook.value["admissionReviewVersions"].as_array().into_iter().flatten().filter_map(Value::as_str);
     let version = accepted.into_iter().find(|v| matches!(*v, "v1" | "v1beta1")).unwrap_or("v1");
@@ -21,7 +21,7 @@ pub(super) fn of(settings: &Settings, hook: &Hook, write: &Write<'_>, kind: &Kin
     json!({"kind": "AdmissionReview", "apiVersion": format!("admission.k8s.io/{version}"), "request": request})
 }
 
-/// The request of an AdmissionReview, without its uid.
+/// Returns the request of an AdmissionReview, without its uid.
 pub(super) fn request(settings: &Settings, write: &Write<'_>, kind: &Kind, object: Value, old: Value) -> Value {
     let target = write.target;
     let kind_of = |kind: &Kind| {
@@ -73,7 +73,7 @@ fn options(settings: &Settings, write: &Write<'_>) -> Value {
     Value::Object(options)
 }
 
-/// Reads an answer. Fails in the words of a real server.
+/// Parses a response. Errors are those of a real server.
 pub(super) fn read(body: &[u8], review: &Value, mutating: bool) -> Result<Response, String> {
     let answer: Value = BOUNDS.read(body).map_err(|error| {
         let what = match error {
@@ -135,7 +135,7 @@ fn decode(patch: &str) -> Result<Value, String> {
     }
 }
 
-/// The refusal of a webhook.
+/// Returns the error of a webhook's denial.
 pub(super) fn denied(name: &str, given: &Value) -> Status {
     let denied = format!("admission webhook {name:?} denied the request");
     let (message, reason) = (text(given, "/message"), text(given, "/reason"));

@@ -1,6 +1,6 @@
-//! Whom a call to a webhook trusts: the certificates of `caBundle`, as authorities or as the webhook's own.
+//! The trusted certificates of a webhook call: those in `caBundle`, as authorities or as the webhook's own certificate.
 //!
-//! Deliberately absent: the authorities of the machine. A webhook without `caBundle` is not reached.
+//! Not here: the certificate authorities of the machine. A webhook without `caBundle` cannot be called.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use rustls::{
@@ -16,7 +16,7 @@ use rustls::{
 };
 use std::sync::Arc;
 
-/// How to speak TLS with whom a bundle vouches for; `None` when it holds no certificate.
+/// Returns the TLS settings for a CA bundle; `None` if it has no certificate.
 pub(super) fn client(bundle: &str) -> Option<Arc<ClientConfig>> {
     let pem = STANDARD.decode(bundle).ok()?;
     let own: Vec<CertificateDer<'static>> = CertificateDer::pem_slice_iter(&pem).flatten().collect();
@@ -29,9 +29,9 @@ pub(super) fn client(bundle: &str) -> Option<Arc<ClientConfig>> {
     Some(Arc::new(builder.dangerous().with_custom_certificate_verifier(verifier).with_no_client_auth()))
 }
 
-/// Vouches for what the bundle's authorities have signed, and for the bundle's certificates themselves.
+/// Accepts certificates signed by the bundle's authorities, and the bundle's own certificates.
 ///
-/// The second is how a self-signed certificate is used, which a real server accepts too.
+/// The latter allows self-signed certificates, which a real server accepts, too.
 #[derive(Debug)]
 struct Bundle {
     own: Vec<CertificateDer<'static>>,
@@ -77,7 +77,7 @@ impl ServerCertVerifier for Bundle {
     }
 }
 
-/// Why a handshake failed, as a real server tells it.
+/// Returns why a handshake failed, in the words of a real server.
 pub(super) fn explain(error: &std::io::Error) -> String {
     let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<Error>());
     match inner {

@@ -1,9 +1,9 @@
-//! Which objects belong together, so that a reconcile costs what it is about and not all of a namespace.
+//! An index of related objects. A reconcile then costs as much as its own objects, not as much as the namespace.
 //!
-//! Invariant: an answer holds for the moment of the question: whatever the event log has by then was read.
-//! Invariant: a write costs as many steps as the object is in groups, and one that changes none of them costs none.
+//! Invariant: a query reads the event log first, so its answer is current.
+//! Invariant: a write costs one step per group of the object, and none if no group changes.
 //!
-//! Deliberately absent: the objects, which are read from the store.
+//! Not here: the objects, which are in the store.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -12,34 +12,34 @@ use super::subject::Subject;
 use crate::server::Server;
 use crate::store::{Key, Stored};
 
-/// Objects that controllers adopt when nobody controls them.
+/// Storage of the objects that controllers adopt if they have no controller.
 const ADOPTED: &str = "replicasets.apps";
-/// Objects that are found by their labels.
+/// Storage of the objects that are found by label.
 const LABELLED: &str = "pods";
-/// Events that are read from the log at once.
+/// Maximum number of events per read of the log.
 const BATCH: usize = 1024;
 
 /// A property that groups objects.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Group {
-    /// The UID of their controller.
+    /// Objects controlled by an owner with this UID.
     ControlledBy(String),
-    /// They could be adopted, and nobody has.
+    /// Adoptable objects without a controller.
     Orphans,
-    /// A label and its value; pods alone are grouped so.
+    /// Pods that have a label with this value.
     Labelled(String, String),
 }
 
-/// The objects of all groups.
+/// The groups of all objects.
 #[derive(Debug, Default)]
 pub(super) struct Index {
-    /// How far the event log was read; nothing is known before the first question.
+    /// The last event that was read; `None` before the first query.
     read: Option<u64>,
     groups: HashMap<Group, BTreeSet<Subject>>,
 }
 
 impl Index {
-    /// The keys of a group's objects in a storage and a namespace, in the order of their names.
+    /// Returns the keys of a group's objects in a storage and namespace, ordered by name.
     pub(super) fn members(&mut self, server: &Server, group: &Group, storage: &str, namespace: &str) -> Vec<Key> {
         self.catch_up(server);
         let Some(subjects) = self.groups.get(group) else { return Vec::new() };
@@ -66,7 +66,7 @@ impl Index {
         }
     }
 
-    /// Reads what is there. What is written meanwhile is in the log, too, and does no harm twice.
+    /// Indexes all stored objects. Writes during that time are in the log, too, and indexing them twice is harmless.
     fn begin(&mut self, server: &Server) {
         self.read = Some(server.store().version());
         for kind in server.table().storages() {

@@ -1,8 +1,8 @@
-//! How controllers and kubelets read and write the cluster, in this process.
+//! In-process access to the cluster for controllers and kubelets.
 //!
-//! Refusals are part of a controller's life (someone wrote first, the namespace is going away, the object is gone); the
-//! methods answer with what a controller can use. Whoever wrote first made an event that brings the next reconcile.
-//! What belongs together is found in an index of the event log (`index`).
+//! Controllers expect failed writes: a conflict, a terminating namespace, a missing object. Most methods therefore
+//! return a `bool` instead of an error. A conflicting write made an event that causes the next reconcile. Related
+//! objects are found in an index of the event log (`index`).
 
 mod index;
 mod subject;
@@ -35,82 +35,83 @@ pub struct Client {
     reported: Mutex<HashMap<Reported, String>>,
 }
 
-/// What makes two events one: the UID of what they are about, who says it, the type, the reason and the message.
+/// The key of event aggregation: UID of the object, source, type, reason and message.
 type Reported = [String; 5];
 
-/// The manager of most controllers.
+/// The field manager of most controllers.
 pub const CONTROLLER: &str = "kube-controller-manager";
 
-/// Events beyond which controllers keep silent; a real cluster forgets them after an hour.
+/// Number of stored events from which controllers write no more. Events do not expire here; on a real cluster they do
+/// after an hour.
 const MOST_EVENTS: usize = 20_000;
-/// Events that are remembered, so that the same one is counted and not told again.
+/// Maximum number of events kept for aggregation. A repeated event increments a count instead of creating a new one.
 const MOST_REPORTED: usize = 4096;
 
 impl Client {
-    /// A client of a server.
+    /// Creates a client of a server.
     pub fn new(server: &Server) -> Self {
         Self { server: server.clone(), index: Mutex::default(), reported: Mutex::default() }
     }
 
-    /// The cluster itself.
+    /// Returns the server.
     pub fn server(&self) -> &Server {
         &self.server
     }
 
-    /// The time.
+    /// Returns the current time.
     pub fn now(&self) -> Timestamp {
         self.server.now()
     }
 
-    /// The time as objects carry it.
+    /// Returns the current time as objects store it.
     pub fn stamp(&self) -> Value {
         stamp(self.now()).into()
     }
 
-    /// One kind per storage.
+    /// Returns one kind per storage.
     pub fn kinds(&self) -> Vec<Arc<Kind>> {
         self.server.table().storages()
     }
 
-    /// The kind of a storage.
+    /// Returns the kind of a storage.
     pub fn kind_of(&self, storage: &str) -> Option<Arc<Kind>> {
         let table = self.server.table();
         table.iter().find(|k| &*k.storage == storage && !k.converts()).cloned()
     }
 
-    /// The kind that an owner reference names.
+    /// Returns the kind that an owner reference names.
     pub fn kind_named(&self, api_version: &str, kind: &str) -> Option<Arc<Kind>> {
         self.server.table().find_kind(api_version, kind).cloned()
     }
 
-    /// All objects of a storage as they are stored.
+    /// Returns all objects of a storage as stored.
     pub fn stored(&self, storage: &str) -> Vec<(Key, Arc<Stored>)> {
         let snapshot = self.server.store().snapshot(storage);
         snapshot.from(None, None).map(|(key, stored)| (key.clone(), stored.clone())).collect()
     }
 
-    /// An object.
+    /// Returns an object.
     pub fn get(&self, subject: &Subject) -> Option<Arc<Value>> {
         self.server.store().get(&subject.storage, &subject.key).map(|stored| stored.value())
     }
 
-    /// The objects of a storage in a namespace.
+    /// Returns the objects of a storage in a namespace.
     pub fn list(&self, storage: &str, namespace: &str) -> Vec<Arc<Value>> {
         let snapshot = self.server.store().snapshot(storage);
         snapshot.from(Some(namespace), None).map(|(_, stored)| stored.value()).collect()
     }
 
-    /// The objects in a namespace that `owner` controls.
+    /// Returns the objects in a namespace that `owner` controls.
     pub fn controlled(&self, storage: &str, namespace: &str, owner: &Value) -> Vec<Arc<Value>> {
         self.members(&Group::ControlledBy(text(owner, "/metadata/uid").to_owned()), storage, namespace)
     }
 
-    /// The objects in a namespace that a controller may adopt and that have none.
+    /// Returns the adoptable objects in a namespace that have no controller.
     pub fn orphans(&self, storage: &str, namespace: &str) -> Vec<Arc<Value>> {
         self.members(&Group::Orphans, storage, namespace)
     }
 
-    /// The pods in a namespace that have a label with this value.
+    /// Returns the pods in a namespace that have a label with this value.
     pub fn pods_labelled(&self, namespace: &str, label: &str, value: &str) -> Vec<Arc<Value>> {
         self.members(&Group::Labelled(label.to_owned(), value.to_owned()), "pods", namespace)
     }
@@ -131,7 +132,7 @@ impl Client {
         self.server.shared(&Caller { user, ..Caller::new(manager) }, call)
     }
 
-    /// Creates an object; pods only while the simulated machines have room for them and no injected fault refuses them.
+    /// Creates an object. A pod is refused at the maximum number of pods, or by an injected fault.
     pub fn create(&self, manager: &str, storage: &str, namespace: &str, object: Value) -> Result<Arc<Value>, Status> {
         if storage == "pods"
             && let Some(fault) = self.server.faults().refused_pod(namespace)
@@ -147,24 +148,24 @@ impl Client {
         self.call(manager, &Subject::new(storage, namespace, ""), "", Action::Create(object))
     }
 
-    /// Replaces an object, based on the version it carries; whether that was done.
+    /// Replaces an object at the version that it carries. Returns whether it succeeded.
     pub fn update(&self, manager: &str, subject: &Subject, object: Value) -> bool {
         self.call(manager, subject, "", Action::Update(object)).is_ok()
     }
 
-    /// Replaces a subresource, based on the version it carries; whether that was done.
+    /// Replaces a subresource at the version that it carries. Returns whether it succeeded.
     pub fn update_on(&self, manager: &str, subject: &Subject, subresource: &str, object: Value) -> bool {
         self.call(manager, subject, subresource, Action::Update(object)).is_ok()
     }
 
-    /// Places a pod on a node; whether that was done.
+    /// Binds a pod to a node. Returns whether it succeeded.
     pub fn bind(&self, manager: &str, pod: &Subject, seen: &Value, node: &str) -> bool {
         let metadata = json!({"name": pod.key.name(), "uid": seen["metadata"]["uid"]});
         let binding = json!({"metadata": metadata, "target": {"kind": "Node", "name": node}});
         self.call(manager, pod, "binding", Action::Create(binding)).is_ok()
     }
 
-    /// Replaces `status` when it differs; whether the stored status is now this one.
+    /// Replaces `status` if it differs. Returns whether the stored status is now this one.
     pub fn set_status(&self, manager: &str, subject: &Subject, object: &Value, status: Value) -> bool {
         if object["status"] == status {
             return true;
@@ -174,20 +175,20 @@ impl Client {
         self.update_on(manager, subject, "status", object)
     }
 
-    /// Merges a patch into an object; whether that was done.
+    /// Merges a patch into an object. Returns whether it succeeded.
     pub fn merge(&self, manager: &str, subject: &Subject, patch: Value) -> bool {
         self.call(manager, subject, "", Action::Patch(Form::Merge, patch)).is_ok()
     }
 
-    /// Deletes the object that was seen, not another of its name.
+    /// Deletes exactly the object in `seen`, not a later one of the same name.
     pub fn delete(&self, subject: &Subject, seen: &Value, propagation: Option<Propagation>, grace: Option<i64>) {
         let uid = seen["metadata"]["uid"].as_str().map(str::to_owned);
         let options = DeleteOptions { propagation, grace, uid, ..DeleteOptions::default() };
-        // An object that is deleted or replaced needs no deletion.
+        // A failure means that the object is already deleted or replaced.
         let _ = self.call(CONTROLLER, subject, "", Action::Delete(options));
     }
 
-    /// Reports what was done about an object; the same again is counted.
+    /// Reports an event about an object. A repeated event increments the count of the first one.
     pub fn report(&self, about: &Value, source: &str, kind: &str, reason: &str, message: &str) {
         if self.server.store().count("events") >= MOST_EVENTS {
             return;
@@ -219,13 +220,13 @@ impl Client {
             "source": {"component": source}, "reportingComponent": source,
             "firstTimestamp": stamp(now), "lastTimestamp": stamp(now),
         });
-        // An event that cannot be told (the namespace is going away) is lost on a real cluster as well.
+        // A real cluster loses such an event, too, for example in a terminating namespace.
         let _ = self.create(CONTROLLER, "events", namespace, event);
     }
 }
 
 impl Client {
-    /// Reports what was done about an object in the newer form of events, which says when and by which action.
+    /// Reports an event about an object in the newer form, with a time and an action.
     pub fn report_action(&self, about: &Value, source: &str, action: &str, reason: &str, message: &str) {
         if self.server.store().count("events") >= MOST_EVENTS {
             return;
@@ -240,12 +241,12 @@ impl Client {
             "action": action, "eventTime": format!("{now:.6}"),
             "reportingComponent": source, "reportingInstance": format!("{source}-{}", crate::kubelet::NODE), "source": {},
         });
-        // An event that cannot be told (the namespace is going away) is lost on a real cluster as well.
+        // A real cluster loses such an event, too, for example in a terminating namespace.
         let _ = self.create(CONTROLLER, "events", namespace, event);
     }
 }
 
-/// The object of an event.
+/// Returns the `involvedObject` of an event.
 fn reference(about: &Value) -> Value {
     let metadata = &about["metadata"];
     json!({
@@ -254,7 +255,7 @@ fn reference(about: &Value) -> Value {
     })
 }
 
-/// The object's subject in a storage.
+/// Returns the subject of an object in a storage.
 pub fn subject(storage: &str, object: &Value) -> Subject {
     Subject::new(storage, text(object, "/metadata/namespace"), text(object, "/metadata/name"))
 }

@@ -8,19 +8,19 @@ use crate::stored::Key;
 /// An object: its storage, namespace and name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Subject {
-    /// Its storage, such as `deployments.apps`.
+    /// Storage, such as `deployments.apps`.
     pub storage: Arc<str>,
-    /// Its namespace and name.
+    /// Namespace and name.
     pub key: Key,
 }
 
 impl Subject {
-    /// The object of this name in a storage.
+    /// Creates a subject from its storage, namespace and name.
     pub fn new(storage: &str, namespace: &str, name: &str) -> Self {
         Self { storage: Arc::from(storage), key: Key::new(namespace, name) }
     }
 
-    /// The object that an event is about.
+    /// Returns the object of an event.
     pub fn of(event: &Event) -> Self {
         Self { storage: event.storage.clone(), key: event.key.clone() }
     }

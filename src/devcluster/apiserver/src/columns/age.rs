@@ -1,9 +1,9 @@
-//! Times as `kubectl get` prints them: `20s`, `3m6s`, `5d`.
+//! Durations as `kubectl get` prints them: `20s`, `3m6s`, `5d`.
 
 use jiff::Timestamp;
 use serde_json::Value;
 
-/// The time from `from` to `until` in the fewest telling units.
+/// Formats a number of seconds with at most two units. Longer durations are coarser.
 pub(super) fn duration(seconds: i64) -> String {
     let two = |big: i64, big_unit: char, small: i64, small_unit: char| {
         if small == 0 { format!("{big}{big_unit}") } else { format!("{big}{big_unit}{small}{small_unit}") }
@@ -24,12 +24,12 @@ pub(super) fn duration(seconds: i64) -> String {
     }
 }
 
-/// The time in a field, if it is one.
+/// Parses the time in a field.
 pub(super) fn time(value: &Value) -> Option<Timestamp> {
     value.as_str()?.parse().ok()
 }
 
-/// How long ago the time in a field was; `<unknown>` without one.
+/// Returns the time since a field's time; `<unknown>` if it has none.
 pub(super) fn since(value: &Value, now: Timestamp) -> String {
     time(value).map_or_else(|| "<unknown>".to_owned(), |then| duration(now.as_second() - then.as_second()))
 }

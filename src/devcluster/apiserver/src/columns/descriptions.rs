@@ -1,11 +1,11 @@
-//! Descriptions of the columns of Tables, in the words of a real server.
+//! Descriptions of Table columns, in the words of a real server.
 //!
-//! Deliberately absent: the columns themselves.
+//! Not here: the columns themselves.
 
 use serde::Deserialize;
 use std::{collections::HashMap, sync::OnceLock};
 
-/// The texts, and for each kind which of them its columns have.
+/// The texts, and the indices of the texts for each kind's columns.
 #[derive(Deserialize)]
 struct Recorded {
     texts: Vec<String>,
@@ -20,19 +20,19 @@ fn recorded() -> &'static Recorded {
     })
 }
 
-/// The description of a column of a built-in kind, empty when there is none.
+/// Returns the description of a built-in kind's column; empty if there is none.
 pub(super) fn of(path: &str, column: usize) -> &'static str {
     let recorded = recorded();
     let text = recorded.columns.get(path).and_then(|columns| columns.get(column));
     text.and_then(|text| recorded.texts.get(*text)).map_or("", String::as_str)
 }
 
-/// The description of the column with the names.
+/// Returns the description of the name column.
 pub(super) fn name() -> &'static str {
     of("/api/v1/configmaps", 0)
 }
 
-/// The description of the column with the ages.
+/// Returns the description of the age column.
 pub(super) fn age() -> &'static str {
     of("/api/v1/configmaps", 2)
 }

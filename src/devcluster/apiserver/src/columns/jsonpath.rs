@@ -1,11 +1,11 @@
 //! The JSONPath subset of printer columns: `.spec.size`, `.metadata.labels.a\.b`, `['x']`, `[0]`, `[*]`,
 //! `[?(@.type=="Ready")]`.
 //!
-//! Deliberately absent: recursive descent, slices and ranges; such a column stays empty.
+//! Not here: recursive descent, slices and ranges. A column with them stays empty.
 
 use serde_json::Value;
 
-/// The values that `path` finds in `object`, in order.
+/// Returns the values at `path` in `object`, in order.
 pub(super) fn find<'a>(object: &'a Value, path: &str) -> Vec<&'a Value> {
     let mut found = vec![object];
     let mut rest = path.trim().trim_start_matches('{').trim_end_matches('}').trim_start_matches('$');

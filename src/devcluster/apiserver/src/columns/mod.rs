@@ -1,9 +1,9 @@
-//! Objects become the rows that `kubectl get` prints (`meta.k8s.io/v1` Table).
+//! Converts objects to the rows that `kubectl get` prints (`meta.k8s.io/v1` Table).
 //!
 //! Invariant: every row has as many cells as there are column definitions.
 //!
-//! Deliberately absent: the list's own metadata and the choice whether definitions are sent at all (a watch sends
-//! them once); the caller adds and removes those.
+//! Not here: the list's metadata, and whether definitions are sent (a watch sends them once). The caller adds and
+//! removes those.
 
 mod age;
 mod descriptions;
@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 
 use crate::kinds::hooks;
 
-/// How much of each object a row carries (`includeObject`).
+/// The part of each object in a row (`includeObject`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Include {
     /// Nothing.
@@ -41,8 +41,8 @@ fn recorded() -> &'static HashMap<String, Vec<Column>> {
     })
 }
 
-/// A Table of `objects`. `columns_path` is the resource's path without namespace (`/apis/apps/v1/deployments`);
-/// `crd_columns` are a custom resource version's `additionalPrinterColumns` (`Some(&[])` when it declares none).
+/// Returns a Table of `objects`. `columns_path` is the resource's path without namespace (`/apis/apps/v1/deployments`).
+/// `crd_columns` are a custom resource version's `additionalPrinterColumns` (`Some(&[])` if it declares none).
 pub fn table(
     columns_path: &str,
     crd_columns: Option<&[Value]>,
@@ -138,7 +138,7 @@ fn built_in_definitions(path: &str) -> Vec<Value> {
     }
 }
 
-/// Name first (Events: last), and as many cells as columns.
+/// Adds the name first (Events: last), and fills up to the number of columns.
 fn padded(cells: Vec<Value>, object: &Value, width: usize) -> Vec<Value> {
     let mut all = Vec::with_capacity(width);
     if cells.len() < width {
@@ -149,7 +149,7 @@ fn padded(cells: Vec<Value>, object: &Value, width: usize) -> Vec<Value> {
     all
 }
 
-/// The cells after the name.
+/// Returns the cells after the name.
 fn built_in_cells(path: &str, object: &Value, now: Timestamp) -> Vec<Value> {
     match path {
         "/api/v1/pods" => workloads::pod(object, now),

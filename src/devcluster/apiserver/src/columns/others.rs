@@ -1,4 +1,4 @@
-//! Cells of everything that is no workload.
+//! Cells of all kinds except workloads.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -14,22 +14,18 @@ fn len(value: &Value) -> usize {
     value.as_array().map_or_else(|| value.as_object().map_or(0, serde_json::Map::len), Vec::len)
 }
 
-/// ConfigMaps.
 pub(super) fn config_map(object: &Value, now: Timestamp) -> Vec<Value> {
     vec![(len(&object["data"]) + len(&object["binaryData"])).into(), created(object, now)]
 }
 
-/// Secrets.
 pub(super) fn secret(object: &Value, now: Timestamp) -> Vec<Value> {
     vec![object["type"].clone(), len(&object["data"]).into(), created(object, now)]
 }
 
-/// Namespaces.
 pub(super) fn namespace(object: &Value, now: Timestamp) -> Vec<Value> {
     vec![str_at(object, "/status/phase").into(), created(object, now)]
 }
 
-/// Services.
 pub(super) fn service(object: &Value, now: Timestamp) -> Vec<Value> {
     let kind = str_at(object, "/spec/type");
     let ports: Vec<String> = object["spec"]["ports"]
@@ -64,7 +60,6 @@ pub(super) fn service(object: &Value, now: Timestamp) -> Vec<Value> {
     ]
 }
 
-/// Endpoints.
 pub(super) fn endpoints(object: &Value, now: Timestamp) -> Vec<Value> {
     let mut pairs = Vec::new();
     for subset in object["subsets"].as_array().into_iter().flatten() {
@@ -79,7 +74,7 @@ pub(super) fn endpoints(object: &Value, now: Timestamp) -> Vec<Value> {
     vec![shortened(&pairs, 3).into(), created(object, now)]
 }
 
-/// The first `limit` of a list, and how many more there are.
+/// Joins the first `limit` items of a list, and counts the rest.
 fn shortened(list: &[String], limit: usize) -> String {
     if list.len() > limit {
         format!("{} + {} more...", list[..limit].join(","), list.len() - limit)
@@ -88,7 +83,6 @@ fn shortened(list: &[String], limit: usize) -> String {
     }
 }
 
-/// EndpointSlices.
 pub(super) fn endpoint_slice(object: &Value, now: Timestamp) -> Vec<Value> {
     let ports: Vec<String> = object["ports"].as_array().into_iter().flatten().map(|p| scalar(&p["port"])).collect();
     let addresses: Vec<String> = object["endpoints"]
@@ -106,7 +100,7 @@ pub(super) fn endpoint_slice(object: &Value, now: Timestamp) -> Vec<Value> {
     ]
 }
 
-/// Events, in the words of either version.
+/// Events of either version.
 pub(super) fn event(object: &Value, now: Timestamp) -> Vec<Value> {
     let either = |a: &str, b: &str| if object[a].is_null() { object[b].clone() } else { object[a].clone() };
     let about = either("involvedObject", "regarding");
@@ -144,7 +138,6 @@ pub(super) fn event(object: &Value, now: Timestamp) -> Vec<Value> {
     ]
 }
 
-/// Nodes.
 pub(super) fn node(object: &Value, now: Timestamp) -> Vec<Value> {
     let ready = object["status"]["conditions"].as_array().into_iter().flatten().find(|c| c["type"] == "Ready");
     let mut status = match ready.map(|c| c["status"] == "True") {
@@ -312,17 +305,16 @@ pub(super) fn binding(object: &Value, now: Timestamp) -> Vec<Value> {
     ]
 }
 
-/// Roles, CRDs and others with only a creation time.
+/// Roles, CRDs and other kinds with only a creation time.
 pub(super) fn created_at(object: &Value) -> Vec<Value> {
     vec![object["metadata"]["creationTimestamp"].clone()]
 }
 
-/// Objects with only an age.
+/// Kinds with only an age.
 pub(super) fn age_only(object: &Value, now: Timestamp) -> Vec<Value> {
     vec![created(object, now)]
 }
 
-/// Leases.
 pub(super) fn lease(object: &Value, now: Timestamp) -> Vec<Value> {
     vec![str_at(object, "/spec/holderIdentity").into(), created(object, now)]
 }
@@ -353,7 +345,6 @@ pub(super) fn quota(object: &Value, now: Timestamp) -> Vec<Value> {
     vec![requests.join(", ").into(), limits.join(", ").into(), created(object, now)]
 }
 
-/// PodTemplates.
 pub(super) fn pod_template(object: &Value) -> Vec<Value> {
     let containers = object.pointer("/template/spec/containers").unwrap_or(&Value::Null);
     vec![
@@ -379,7 +370,7 @@ pub(super) fn revision(object: &Value, now: Timestamp) -> Vec<Value> {
     vec![name.into(), object["revision"].clone(), created(object, now)]
 }
 
-/// HorizontalPodAutoscalers of version 2.
+/// HorizontalPodAutoscalers of `autoscaling/v2`.
 pub(super) fn autoscaler(object: &Value, now: Timestamp) -> Vec<Value> {
     let reference = &object["spec"]["scaleTargetRef"];
     let current = &object["status"]["currentMetrics"];

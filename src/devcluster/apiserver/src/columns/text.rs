@@ -1,18 +1,18 @@
-//! Words shared by the cells: selectors, lists, `<none>`.
+//! Text helpers for cells: selectors, lists, `<none>`.
 
 use serde_json::Value;
 
-/// The text at a JSON pointer, or "".
+/// Returns the string at a JSON pointer, or "".
 pub(super) fn str_at<'a>(object: &'a Value, path: &str) -> &'a str {
     object.pointer(path).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// `<none>` for nothing.
+/// Returns `<none>` for an empty string.
 pub(super) fn or_none(text: &str) -> String {
     if text.is_empty() { "<none>".to_owned() } else { text.to_owned() }
 }
 
-/// A scalar as text; "" for null.
+/// Formats a scalar; "" for null.
 pub(super) fn scalar(value: &Value) -> String {
     match value {
         Value::Null => String::new(),
@@ -21,14 +21,14 @@ pub(super) fn scalar(value: &Value) -> String {
     }
 }
 
-/// Labels as `a=b,c=d`, or `<none>`.
+/// Formats labels as `a=b,c=d`, or `<none>`.
 pub(super) fn labels(labels: &Value) -> String {
     let pairs: Vec<String> =
         labels.as_object().into_iter().flatten().map(|(key, value)| format!("{key}={}", scalar(value))).collect();
     or_none(&pairs.join(","))
 }
 
-/// A LabelSelector as `a=b,c in (d,e)`, or `<none>`.
+/// Formats a LabelSelector as `a=b,c in (d,e)`, or `<none>`.
 pub(super) fn selector(selector: &Value) -> String {
     let mut parts: Vec<String> = selector["matchLabels"]
         .as_object()
@@ -51,7 +51,7 @@ pub(super) fn selector(selector: &Value) -> String {
     or_none(&parts.join(","))
 }
 
-/// The texts of a field in a list of objects.
+/// Returns a string field of each object in a list.
 pub(super) fn each<'a>(list: &'a Value, field: &'a str) -> impl Iterator<Item = &'a str> {
     list.as_array().into_iter().flatten().filter_map(move |item| item[field].as_str())
 }

@@ -1,4 +1,4 @@
-//! Cells of pods and of what runs them.
+//! Cells of pods and workloads.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -8,7 +8,7 @@ use super::text::{or_none, selector, str_at};
 use crate::kubelet::SIMULATED;
 use crate::object::conditions;
 
-/// A count, zero when absent.
+/// Returns a count; zero if missing.
 fn count(object: &Value, path: &str) -> i64 {
     object.pointer(path).and_then(Value::as_i64).unwrap_or(0)
 }
@@ -17,7 +17,7 @@ fn created(object: &Value, now: Timestamp) -> String {
     age::since(&object["metadata"]["creationTimestamp"], now)
 }
 
-/// Names and images of a pod template's containers.
+/// Returns names and images of a pod template's containers.
 fn containers(template: &Value) -> (String, String) {
     let list = template.pointer("/spec/containers").and_then(Value::as_array);
     let join = |field: &str| {
@@ -27,7 +27,6 @@ fn containers(template: &Value) -> (String, String) {
     (join("name"), join("image"))
 }
 
-/// Deployments.
 pub(super) fn deployment(object: &Value, now: Timestamp) -> Vec<Value> {
     let (names, images) = containers(&object["spec"]["template"]);
     vec![
@@ -60,7 +59,6 @@ pub(super) fn replica_set(object: &Value, now: Timestamp) -> Vec<Value> {
     ]
 }
 
-/// StatefulSets.
 pub(super) fn stateful_set(object: &Value, now: Timestamp) -> Vec<Value> {
     let (names, images) = containers(&object["spec"]["template"]);
     vec![
@@ -71,7 +69,6 @@ pub(super) fn stateful_set(object: &Value, now: Timestamp) -> Vec<Value> {
     ]
 }
 
-/// DaemonSets.
 pub(super) fn daemon_set(object: &Value, now: Timestamp) -> Vec<Value> {
     let (names, images) = containers(&object["spec"]["template"]);
     vec![
@@ -88,7 +85,6 @@ pub(super) fn daemon_set(object: &Value, now: Timestamp) -> Vec<Value> {
     ]
 }
 
-/// Jobs.
 pub(super) fn job(object: &Value, now: Timestamp) -> Vec<Value> {
     let (names, images) = containers(&object["spec"]["template"]);
     let succeeded = count(object, "/status/succeeded");
@@ -128,7 +124,6 @@ fn job_status(object: &Value) -> &'static str {
     }
 }
 
-/// CronJobs.
 pub(super) fn cron_job(object: &Value, now: Timestamp) -> Vec<Value> {
     let template = &object["spec"]["jobTemplate"]["spec"];
     let (names, images) = containers(&template["template"]);
@@ -147,7 +142,6 @@ pub(super) fn cron_job(object: &Value, now: Timestamp) -> Vec<Value> {
     ]
 }
 
-/// Pods.
 pub(super) fn pod(object: &Value, now: Timestamp) -> Vec<Value> {
     let total = object["spec"]["containers"].as_array().map_or(0, Vec::len);
     let state = PodState::of(object);
@@ -177,7 +171,7 @@ fn readiness_gates(object: &Value) -> String {
     format!("{}/{}", gates.iter().filter(met).count(), gates.len())
 }
 
-/// What the columns Ready, Status and Restarts are made of.
+/// The values of the columns Ready, Status and Restarts.
 struct PodState {
     ready: usize,
     restarts: i64,
@@ -221,7 +215,7 @@ impl PodState {
         self.last_restart = self.last_restart.max(last);
     }
 
-    /// Whether an init container is not done yet; then the status is about it.
+    /// Returns whether an init container has not finished. The status then describes it.
     fn initialising(&mut self, pod: &Value) -> bool {
         let total = pod["spec"]["initContainers"].as_array().map_or(0, Vec::len);
         for (index, container) in pod["status"]["initContainerStatuses"].as_array().into_iter().flatten().enumerate() {

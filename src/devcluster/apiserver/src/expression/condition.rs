@@ -1,6 +1,6 @@
-//! What match conditions may speak of: their variables, the fields of these, and the functions of the authorizer.
+//! The scope of match conditions: variables, their fields, and the functions of the authorizer.
 //!
-//! Deliberately absent: how conditions are evaluated (`admission`).
+//! Not here: the evaluation of conditions (`admission`).
 
 use super::{
     Scope, compile,
@@ -27,12 +27,12 @@ pub(crate) const SCOPE: Scope<'_> = Scope {
     ],
 };
 
-/// Why an expression is no condition.
+/// Fails if an expression is not a valid condition.
 pub(crate) fn check(expression: &str) -> Result<(), String> {
     check_type(expression, &compile(expression, SCOPE)?, Wanted::Bool)
 }
 
-/// Why an expression about a write does not come to what is wanted of it.
+/// Fails if an expression about a write does not have the expected type.
 pub(super) fn check_type(source: &str, program: &Program, wanted: Wanted) -> Result<(), String> {
     let declared = Declared { variable, field, function };
     let found = type_of(source, program, declared)?;
@@ -53,7 +53,7 @@ fn variable(name: &str) -> Option<Type> {
         "request" => Type::Object("kubernetes.AdmissionRequest"),
         "namespaceObject" => Type::Object("kubernetes.Namespace"),
         "authorizer" => Type::Object("kubernetes.authorization.Authorizer"),
-        // What they are is known to the expressions that declare them.
+        // The declaring expressions determine their types.
         "variables" => Type::Unknown,
         _ => return None,
     })

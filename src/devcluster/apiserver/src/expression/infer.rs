@@ -1,8 +1,8 @@
-//! Which type an expression has, as far as it can be said before there is an object.
+//! Infers the type of an expression, as far as possible without an object.
 //!
-//! Invariant: what is refused here, a real server refuses too; what cannot be decided is accepted.
+//! Invariant: a real server refuses every expression that is refused here. Undecidable expressions are accepted.
 //!
-//! Deliberately absent: overloads of functions by their arguments.
+//! Not here: overloads of functions by their arguments.
 
 use super::{at_field, located};
 use cel::{
@@ -14,35 +14,35 @@ use std::fmt;
 /// The type of an expression.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Type {
-    /// One that has a name and no parts: `bool`, `int`, `string`, ….
+    /// A simple named type: `bool`, `int`, `string`, ….
     Plain(&'static str),
     /// A list.
     List(Box<Type>),
-    /// A map, whose keys are texts.
+    /// A map with string keys.
     Map(Box<Type>),
     /// An object with declared fields.
     Object(&'static str),
-    /// Anything, decided when there is a value.
+    /// A dynamic type, known only for a value.
     Dyn,
-    /// Something that is not followed here.
+    /// A type that is not tracked here.
     Unknown,
 }
 
-/// What an expression has to come to.
+/// The expected type of an expression.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wanted {
-    /// Anything.
+    /// Any type.
     Any,
-    /// `true` or `false`.
+    /// A boolean.
     Bool,
-    /// A text.
+    /// A string.
     Text,
 }
 
-/// `bool`.
+/// The type `bool`.
 pub(crate) const BOOL: Type = Type::Plain("bool");
 const INT: Type = Type::Plain("int");
-/// `string`.
+/// The type `string`.
 pub(crate) const STRING: Type = Type::Plain("string");
 
 impl fmt::Display for Type {
@@ -57,12 +57,12 @@ impl fmt::Display for Type {
 }
 
 impl Type {
-    /// As the result of an expression is named, where nothing is `null_type`.
+    /// Formats the type of an expression's result, where null is `null_type`.
     pub(crate) fn spelled(&self) -> String {
         if *self == Self::Plain("null") { "null_type".to_owned() } else { self.to_string() }
     }
 
-    /// Whether it is decided when there is a value.
+    /// Returns whether the type is known only for a value.
     fn is_open(&self) -> bool {
         matches!(self, Self::Dyn | Self::Unknown)
     }
@@ -72,18 +72,18 @@ impl Type {
     }
 }
 
-/// Declarations besides the standard library.
+/// Declarations in addition to the standard library.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Declared {
     /// The type of a variable.
     pub(crate) variable: fn(&str) -> Option<Type>,
     /// The type of a field of an object type.
     pub(crate) field: fn(&str, &str) -> Option<Type>,
-    /// The type of what a function returns.
+    /// The return type of a function.
     pub(crate) function: fn(&str) -> Option<Type>,
 }
 
-/// The type of a compiled expression; fails in the words of a real server.
+/// Returns the type of a compiled expression. Errors are those of a real server.
 pub(crate) fn type_of(source: &str, program: &Program, declared: Declared) -> Result<Type, String> {
     Inference { source, program, declared, bound: Vec::new() }.of(program.expression())
 }
@@ -213,7 +213,7 @@ impl Inference<'_> {
         self.of(&comprehension.loop_cond)?;
         let step = self.of(&comprehension.loop_step)?;
         if matches!(step, Type::List(_)) {
-            // What is collected has the type of what is added.
+            // The accumulated list has the type of the appended list.
             self.bound.push((comprehension.accu_var.clone(), step));
         }
         let result = self.of(&comprehension.result);
@@ -236,7 +236,7 @@ impl Inference<'_> {
         offset.and_then(|(start, _)| usize::try_from(start).ok()).unwrap_or(0)
     }
 
-    /// The dot of a selection; that of `has` is marked at its bracket.
+    /// Returns the position of a selection's dot. For `has`, returns its bracket.
     fn at_selection(&self, field: &str) -> usize {
         let dot = at_field(self.source, field);
         match self.source[..dot].rfind("has(") {
@@ -262,12 +262,12 @@ fn literal_type(literal: &LiteralValue) -> Type {
     })
 }
 
-/// The sign of a binary operator.
+/// Returns the sign of a binary operator.
 fn symbol(name: &str) -> &str {
     name.trim_matches('_')
 }
 
-/// What the functions of the library return, where that does not depend on their arguments.
+/// Returns the result type of a library function, if it does not depend on the arguments.
 fn library(name: &str) -> Option<Type> {
     Some(match name {
         "startsWith" | "endsWith" | "contains" | "matches" | "bool" | "hasValue" => BOOL,
@@ -305,7 +305,7 @@ mod tests {
         }
     }
 
-    /// What the expression is, or why it is none; of the latter only what is wrong and where.
+    /// Checks the type of an expression, or the text and position of its error.
     fn check(source: &str, expected: &str) {
         let program = compile(source, Scope { variables: &["object", "request"], functions: &[] }).unwrap();
         let declared = Declared { variable, field, function: |_| None };

@@ -1,13 +1,12 @@
-//! Expressions of the Common Expression Language, for rules of definitions, match conditions of webhooks and
-//! policies.
+//! Expressions in the Common Expression Language, for rules of definitions, match conditions of webhooks, and policies.
 //!
-//! [`compile`] parses an expression and refuses what it does not know; [`infer`] says which type it has, as far as that
-//! can be said without a declaration of the objects; [`walk`] visits its parts.
+//! [`compile`] parses an expression and refuses unknown names. [`infer`] determines its type, as far as possible
+//! without declarations of objects. [`walk`] visits its parts.
 //!
-//! Invariant: an expression that calls an unknown function or names an unknown variable is refused when it is compiled.
+//! Invariant: compilation fails on unknown functions and unknown variables.
 //!
-//! Deliberately absent: cost limits (an expression is limited in length and nesting instead), times, durations, and the
-//! Kubernetes libraries for quantities, addresses and URLs.
+//! Not here: cost limits (length and nesting are limited instead), times, durations, and the Kubernetes libraries for
+//! quantities, addresses and URLs.
 
 pub(crate) mod condition;
 pub(crate) mod infer;
@@ -20,12 +19,12 @@ use std::{
     sync::{Arc, LazyLock},
 };
 
-/// The longest expression, in bytes.
+/// Maximum length of an expression, in bytes.
 const LONGEST: usize = 16 * 1024;
-/// The deepest nesting of brackets in an expression.
+/// Maximum nesting of brackets in an expression.
 const DEEPEST: usize = 48;
 
-/// The standard library with the extensions that Kubernetes has.
+/// The standard library with the extensions of Kubernetes.
 pub(crate) static ENVIRONMENT: LazyLock<Arc<Env>> = LazyLock::new(|| {
     let mut env = Env::stdlib();
     for extension in [extensions::strings, extensions::lists, extensions::math] {
@@ -34,7 +33,7 @@ pub(crate) static ENVIRONMENT: LazyLock<Arc<Env>> = LazyLock::new(|| {
     Arc::new(env)
 });
 
-/// The variables and functions of an expression besides the standard library.
+/// The variables and functions of an expression, besides the standard library.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Scope<'a> {
     /// Variables.
@@ -43,7 +42,7 @@ pub(crate) struct Scope<'a> {
     pub(crate) functions: &'a [&'a str],
 }
 
-/// Parses an expression; the error is what a real server says, or a sentence where it has another limit.
+/// Compiles an expression. Errors are those of a real server, except for the limits of this server.
 pub(crate) fn compile(source: &str, scope: Scope<'_>) -> Result<Program, String> {
     if source.len() > LONGEST {
         return Err(format!("must not be longer than {LONGEST} bytes"));
@@ -79,7 +78,7 @@ pub(crate) fn compile(source: &str, scope: Scope<'_>) -> Result<Program, String>
     }
 }
 
-/// A failure of compilation as it is told: what is wrong, and a mark below the place.
+/// Formats a compilation error, with a mark below its position.
 pub(crate) fn located(source: &str, at: usize, what: &str) -> String {
     let before = source.get(..at).unwrap_or_default();
     let line = before.matches('\n').count();
@@ -89,7 +88,7 @@ pub(crate) fn located(source: &str, at: usize, what: &str) -> String {
     format!("compilation failed: ERROR: <input>:{number}:{}: {what}\n | {text}\n | {}^", column + 1, ".".repeat(column))
 }
 
-/// Where a word first stands by itself.
+/// Returns the first position of a word as an identifier.
 fn at_word(source: &str, word: &str) -> usize {
     let part = |c: char| c.is_ascii_alphanumeric() || c == '_';
     let mut found = source.match_indices(word).map(|(at, _)| at).filter(|at| {
@@ -99,18 +98,18 @@ fn at_word(source: &str, word: &str) -> usize {
     found.next().unwrap_or(0)
 }
 
-/// Where the brackets of a call begin.
+/// Returns the position of a call's opening bracket.
 fn at_call(source: &str, function: &str) -> usize {
     let mut found = source.match_indices(function).map(|(at, _)| at + function.len());
     found.find(|at| source[*at..].trim_start().starts_with('(')).unwrap_or(0)
 }
 
-/// Where a field is selected.
+/// Returns the position of a field selection.
 pub(crate) fn at_field(source: &str, field: &str) -> usize {
     source.find(&format!(".{field}")).unwrap_or(0)
 }
 
-/// Operators have names that no identifier has.
+/// Returns whether a function is in the library or an operator. Names of operators are not identifiers.
 fn is_known(function: &str) -> bool {
     const KNOWN: [&str; 41] = [
         "size",
@@ -160,7 +159,7 @@ fn is_known(function: &str) -> bool {
         || !function.starts_with(|c: char| c.is_ascii_alphabetic())
 }
 
-/// A JSON value as expressions see it where no schema says more.
+/// Converts a JSON value without a schema.
 pub(crate) fn value_of(value: &serde_json::Value) -> Value {
     match value {
         serde_json::Value::Null => Value::Null,
@@ -178,7 +177,7 @@ pub(crate) fn value_of(value: &serde_json::Value) -> Value {
     }
 }
 
-/// A failure of evaluation in the words of a real server.
+/// Formats an evaluation error in the words of a real server.
 pub(crate) fn explain(error: &ExecutionError) -> String {
     match error {
         ExecutionError::NoSuchKey(key) => format!("no such key: {key}"),

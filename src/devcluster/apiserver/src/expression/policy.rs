@@ -1,9 +1,9 @@
-//! The expressions of a ValidatingAdmissionPolicy, which share variables: `variables.x` is what the expression named `x`
-//! comes to, evaluated where it is needed.
+//! The expressions of a ValidatingAdmissionPolicy, which share variables: `variables.x` is the value of the expression
+//! named `x`, evaluated on use.
 //!
-//! Invariant: an expression sees the variables that are declared before it, and no others.
+//! Invariant: an expression sees exactly the variables that are declared before it.
 //!
-//! Deliberately absent: how they are evaluated (`admission`).
+//! Not here: evaluation (`admission`).
 
 use super::{
     Scope, at_field, compile,
@@ -14,12 +14,12 @@ use super::{
 use cel::common::ast::IdedExpr;
 use serde_json::Value;
 
-/// The name under which expressions find the variables.
+/// The name of the variables in expressions.
 const VARIABLES: &str = "variables";
 
-/// The name under which they find the parameters.
+/// The name of the parameters in expressions.
 const PARAMETERS: &str = "params";
-/// Names that expressions of a policy may use; variables and parameters only if it has any.
+/// The names that a policy's expressions may use. Variables and parameters are available only if the policy has any.
 const NAMES: &[&[&str]] = &[
     SCOPE.variables,
     &["object", "oldObject", "request", "namespaceObject", "authorizer", VARIABLES],
@@ -27,12 +27,12 @@ const NAMES: &[&[&str]] = &[
     &["object", "oldObject", "request", "namespaceObject", "authorizer", VARIABLES, PARAMETERS],
 ];
 
-/// An expression in which its variables stand for themselves no more.
+/// An expression with its variables substituted.
 #[derive(Clone, Debug)]
 pub(crate) struct Composed {
-    /// The whole.
+    /// The substituted expression.
     pub(crate) expression: IdedExpr,
-    /// The variables that it uses, each as a whole, by their names in the order of declaration.
+    /// The used variables with their substituted expressions, in the order of declaration.
     pub(crate) variables: Vec<(String, IdedExpr)>,
 }
 
@@ -44,25 +44,25 @@ pub(crate) struct Composition {
 }
 
 impl Composition {
-    /// That of a policy whose variables are not declared yet.
+    /// Creates a composition without variables for a policy.
     pub(crate) fn begin(spec: &Value) -> Self {
         let has_variables = spec["variables"].as_array().is_some_and(|variables| !variables.is_empty());
         let names = NAMES[usize::from(has_variables) + 2 * usize::from(!spec["paramKind"].is_null())];
         Self { scope: Scope { variables: names, functions: SCOPE.functions }, variables: Vec::new() }
     }
 
-    /// The variables in the spec of a policy.
+    /// Declares the variables of a policy's spec.
     pub(crate) fn of(spec: &Value) -> Self {
         let mut composition = Self::begin(spec);
         for variable in spec["variables"].as_array().into_iter().flatten() {
             let text = |field: &str| variable[field].as_str().unwrap_or_default();
-            // One that cannot be compiled was refused when the policy was written.
+            // A variable that does not compile was refused when the policy was written.
             let _ = composition.declare(text("name"), text("expression"));
         }
         composition
     }
 
-    /// Adds a variable; fails in the words of a real server.
+    /// Declares a variable. Errors are those of a real server.
     pub(crate) fn declare(&mut self, name: &str, source: &str) -> Result<(), String> {
         let checked = self.check(source, Wanted::Any);
         let compiled = checked.clone().and_then(|()| self.compile(source)).map(|composed| composed.expression);
@@ -70,7 +70,7 @@ impl Composition {
         checked
     }
 
-    /// Why an expression is none of this policy's.
+    /// Fails if an expression is invalid in this policy.
     pub(crate) fn check(&self, source: &str, wanted: Wanted) -> Result<(), String> {
         let program = compile(source, self.scope)?;
         if let Some(unknown) = walk::selections(program.expression(), VARIABLES).iter().find(|name| !self.has(name)) {
@@ -83,7 +83,7 @@ impl Composition {
         self.variables.iter().any(|(known, _)| known == name)
     }
 
-    /// Reads an expression, with what its variables are in their places.
+    /// Compiles an expression and substitutes its variables.
     pub(crate) fn compile(&self, source: &str) -> Result<Composed, String> {
         let program = compile(source, self.scope)?;
         let mut expression = program.expression().clone();
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_expression_comes_to_is_checked_where_it_is_known() {
+    fn the_type_of_an_expression_is_checked_where_it_is_known() {
         let composition = composition();
         assert_eq!(composition.check("object.x", Wanted::Bool).unwrap_err(), "must evaluate to bool but got dyn");
         assert_eq!(composition.check("'text ' + object.x", Wanted::Text), Ok(()));

@@ -1,4 +1,4 @@
-//! The parts of an expression.
+//! Walks and rewrites the parts of an expression.
 
 use cel::common::ast::{EntryExpr, Expr, IdedExpr};
 
@@ -27,7 +27,7 @@ pub(crate) fn visit_parts(expression: &Expr, each: &mut dyn FnMut(&IdedExpr)) {
     }
 }
 
-/// Names that comprehensions bind.
+/// Collects the names that comprehensions bind.
 pub(crate) fn binders(expression: &IdedExpr, names: &mut Vec<String>) {
     if let Expr::Comprehension(comprehension) = &expression.expr {
         names.push(comprehension.iter_var.clone());
@@ -37,7 +37,7 @@ pub(crate) fn binders(expression: &IdedExpr, names: &mut Vec<String>) {
     visit_parts(&expression.expr, &mut |part| binders(part, names));
 }
 
-/// The first field that is selected from one of these variables.
+/// Returns the first field selected from one of these variables.
 pub(crate) fn selected(expression: &IdedExpr, variables: &[&str]) -> Option<String> {
     if let Expr::Select(select) = &expression.expr
         && let Expr::Ident(name) = &select.operand.expr
@@ -54,7 +54,7 @@ pub(crate) fn selected(expression: &IdedExpr, variables: &[&str]) -> Option<Stri
     found
 }
 
-/// The fields that are selected from a variable, in the order in which they come, each once.
+/// Returns the fields selected from a variable, without duplicates, in order of occurrence.
 pub(crate) fn selections(expression: &IdedExpr, variable: &str) -> Vec<String> {
     let mut found = Vec::new();
     collect_selections(expression, variable, &mut found);
@@ -71,12 +71,12 @@ fn collect_selections(expression: &IdedExpr, variable: &str, found: &mut Vec<Str
     visit_parts(&expression.expr, &mut |part| collect_selections(part, variable, found));
 }
 
-/// Makes every selection of `field` from the variable `object` a variable of its own, named `object.field`.
+/// Replaces every selection of `field` from the variable `object` by a variable named `object.field`.
 pub(crate) fn name_selection(expression: &mut IdedExpr, object: &str, field: &str) {
     replace_selection(expression, object, field, &Expr::Ident(format!("{object}.{field}")));
 }
 
-/// Puts something in the place of every selection of `field` from the variable `object`.
+/// Replaces every selection of `field` from the variable `object`.
 pub(crate) fn replace_selection(expression: &mut IdedExpr, object: &str, field: &str, with: &Expr) {
     if let Expr::Select(select) = &expression.expr
         && !select.test

@@ -1,15 +1,15 @@
-//! The status of a PodDisruptionBudget: whether pods may be evicted now.
+//! The condition of a PodDisruptionBudget: whether it allows evictions now.
 
 use crate::object::conditions;
 use serde_json::{Value, json};
 
-/// The conditions of a budget that allows so many disruptions.
+/// Returns the conditions of a budget with this number of allowed disruptions.
 pub fn allowing(budget: &Value, allowed: i64, generation: &Value, now: &Value) -> Value {
     let (status, reason) = if allowed > 0 { ("True", "SufficientPods") } else { ("False", "InsufficientPods") };
     set_condition(budget, status, reason, "", generation, now)
 }
 
-/// The conditions of a budget with this one set; it keeps its time while its status is the same.
+/// Returns the conditions of a budget. The transition time is kept if the status does not change.
 pub fn set_condition(
     budget: &Value,
     status: &str,

@@ -1,4 +1,4 @@
-//! Kinds: the table of types, and the behaviour of the built-in ones.
+//! Kinds: the type table, and the behaviour of the built-in kinds.
 
 pub mod disruption;
 pub mod hooks;

@@ -1,12 +1,12 @@
-//! The replicas of an object, seen as an `autoscaling/v1` Scale.
+//! The replicas of an object as an `autoscaling/v1` Scale.
 //!
-//! Deliberately absent: reading and writing one through the API (`verbs::scale`).
+//! Not here: reading and writing a Scale through the API (`verbs::scale`).
 
 use super::table::{Kind, ScalePaths};
 use crate::object::text;
 use serde_json::{Value, json};
 
-/// Where the kind has its replicas.
+/// Returns the paths of the kind's replicas.
 pub(crate) fn paths(kind: &Kind) -> ScalePaths {
     kind.custom.as_ref().and_then(|c| c.scale.clone()).unwrap_or_else(|| ScalePaths {
         spec: "/spec/replicas".to_owned(),
@@ -15,7 +15,7 @@ pub(crate) fn paths(kind: &Kind) -> ScalePaths {
     })
 }
 
-/// The Scale of an object.
+/// Returns the Scale of an object.
 pub fn of(kind: &Kind, object: &Value) -> Value {
     let paths = paths(kind);
     let number = |pointer: &str| object.pointer(pointer).and_then(Value::as_i64).unwrap_or(0);
@@ -33,7 +33,7 @@ pub fn of(kind: &Kind, object: &Value) -> Value {
     if !selector.is_empty() {
         status["selector"] = selector.into();
     }
-    // A wanted zero is left out, a counted one is not.
+    // Zero is omitted in the spec, but not in the status.
     let spec = match number(&paths.spec) {
         0 => json!({}),
         wanted => json!({"replicas": wanted}),
@@ -41,7 +41,7 @@ pub fn of(kind: &Kind, object: &Value) -> Value {
     json!({"kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": metadata, "spec": spec, "status": status})
 }
 
-/// A label selector in its text form.
+/// Formats a label selector as text.
 fn selector_text(selector: &Value) -> String {
     let labels = selector.get("matchLabels").or(Some(selector)).and_then(Value::as_object);
     let mut terms: Vec<String> =
@@ -60,7 +60,7 @@ fn selector_text(selector: &Value) -> String {
     terms.join(",")
 }
 
-/// Makes the wanted replicas of an object so many.
+/// Sets the desired replicas of an object.
 pub(crate) fn set_replicas(kind: &Kind, object: &mut Value, replicas: Value) {
     let mut at = object;
     for part in paths(kind).spec.split('/').skip(1) {

@@ -1,11 +1,11 @@
-//! The type table: every kind that is served, at every version, with what clients may do with it.
+//! The type table: every served kind at every version, with its verbs.
 //!
 //! Built-in kinds come from recorded discovery data, custom kinds from CustomResourceDefinitions. A [`Table`] is a
-//! value: registering a definition makes a new one, which the server swaps in at once.
+//! value: registering a definition creates a new table, which replaces the old one atomically.
 //!
-//! Invariant: a kind that is in the table has a schema, and objects of all its versions share one storage.
+//! Invariant: every kind in the table has a schema. Objects of all its versions share one storage.
 //!
-//! Deliberately absent: what a kind's objects must look like (`hooks`) and how they are shown (`columns`).
+//! Not here: the behaviour of kinds (`hooks`) and their Table columns (`columns`).
 
 use crate::{
     schema::{self, Schema},
@@ -19,7 +19,7 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
-/// Part of an object with an address of its own, such as `status` or `scale`.
+/// Part of an object with its own path, such as `status` or `scale`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Subresource {
     /// `status`, `scale`, ….
@@ -34,39 +34,39 @@ pub struct Subresource {
     pub verbs: Vec<String>,
 }
 
-/// Where the parts of a `Scale` lie in a custom object.
+/// The locations of the parts of a `Scale` in a custom object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScalePaths {
-    /// JSON pointer of the wanted replicas.
+    /// JSON pointer to the desired replicas.
     pub spec: String,
-    /// JSON pointer of the counted replicas.
+    /// JSON pointer to the current replicas.
     pub status: String,
-    /// JSON pointer of the label selector in its text form.
+    /// JSON pointer to the label selector in text form.
     pub selector: Option<String>,
 }
 
-/// Properties of kinds from a CustomResourceDefinition.
+/// Properties of a kind from a CustomResourceDefinition.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Custom {
     /// Name of the definition.
     pub definition: String,
     /// Generation of the definition.
     pub generation: Option<i64>,
-    /// `additionalPrinterColumns` of the version, absent when it declares none.
+    /// `additionalPrinterColumns` of the version; `None` if it declares none.
     pub columns: Option<Vec<Value>>,
-    /// Field paths (without the leading dot) that field selectors may name.
+    /// Field paths (without the leading dot) that field selectors support.
     pub selectable: Vec<String>,
     /// The scale subresource, if it has one.
     pub scale: Option<ScalePaths>,
-    /// Whether the definition is being deleted: nothing new may be created.
+    /// Whether the definition is terminating, so that no object can be created.
     pub terminating: bool,
-    /// `openAPIV3Schema` of the version, null when it has none.
+    /// `openAPIV3Schema` of the version; null if it has none.
     pub published: Value,
-    /// Text of the `Warning` header of every request, for deprecated versions.
+    /// The `Warning` header of every request, for a deprecated version.
     pub deprecation: Option<String>,
 }
 
-/// How custom objects are converted: an object, and the `apiVersion` that is wanted of it.
+/// Converts a custom object to an `apiVersion`.
 pub type Converter = fn(&mut Value, &str);
 
 /// One served kind at one version.
@@ -76,7 +76,7 @@ pub struct Kind {
     pub group: String,
     /// Version, such as `v1`.
     pub version: String,
-    /// `v1`, `apps/v1`.
+    /// API version, such as `v1` or `apps/v1`.
     pub api_version: String,
     /// Plural name, as in paths.
     pub plural: String,
@@ -88,7 +88,7 @@ pub struct Kind {
     pub list_kind: String,
     /// Whether its objects live in namespaces.
     pub namespaced: bool,
-    /// Short names for command lines.
+    /// Short names for kubectl.
     pub short_names: Vec<String>,
     /// Categories such as `all`.
     pub categories: Vec<String>,
@@ -96,42 +96,42 @@ pub struct Kind {
     pub verbs: Vec<String>,
     /// Subresources.
     pub subresources: Vec<Subresource>,
-    /// Name of the storage: the same for all versions of a kind.
+    /// Name of the storage, the same for all versions of a kind.
     pub storage: Arc<str>,
-    /// The version in which its objects are stored.
+    /// API version in which objects are stored.
     pub storage_api_version: String,
     /// Schema of the version.
     pub schema: Schema,
     /// Present for kinds from a CustomResourceDefinition.
     pub custom: Option<Custom>,
-    /// How objects are read that were stored before the definition became what it is; absent for built-in kinds.
+    /// The schema for objects stored under an older definition; `None` for built-in kinds.
     pub at_rest: Option<AtRest>,
-    /// How its objects become those of another version, besides their `apiVersion`; absent where that is all.
+    /// Converts objects to another version. `None` if only `apiVersion` changes.
     pub converter: Option<Converter>,
 }
 
-/// The schema that stored objects of a custom kind are read with.
+/// The schema for reading stored objects of a custom kind.
 #[derive(Clone, Debug)]
 pub struct AtRest {
-    /// Schema of the version in which objects are stored.
+    /// Schema of the storage version.
     pub schema: Schema,
-    /// Objects written after this resource version are known to fit it.
+    /// Objects written after this resource version match the schema.
     pub since: u64,
 }
 
 impl Kind {
-    /// Group and plural, as error texts spell it.
+    /// Returns group and plural, as errors name it.
     pub fn group_resource(&self) -> GroupResource {
         GroupResource { group: self.group.clone(), resource: self.plural.clone() }
     }
 
-    /// Path of the version's collection, `/api/v1/configmaps`: the key of recorded columns.
+    /// Returns the path of the collection, such as `/api/v1/configmaps`: the key of recorded columns.
     pub fn columns_path(&self) -> String {
         let root = if self.group.is_empty() { "api" } else { "apis" };
         format!("/{root}/{}/{}", self.api_version, self.plural)
     }
 
-    /// The Go package of the type that a real server decodes a built-in kind into, which some of its errors tell.
+    /// Returns the Go package of a built-in kind's type in a real server, which some errors name.
     pub fn package(&self) -> &str {
         match self.group.as_str() {
             "" | "events.k8s.io" => "core",
@@ -139,22 +139,22 @@ impl Kind {
         }
     }
 
-    /// Whether clients may do this with its objects.
+    /// Returns whether the kind supports a verb.
     pub fn allows(&self, verb: &str) -> bool {
         self.verbs.iter().any(|v| v == verb)
     }
 
-    /// A subresource by its name.
+    /// Returns a subresource by name.
     pub fn subresource(&self, name: &str) -> Option<&Subresource> {
         self.subresources.iter().find(|s| s.name == name)
     }
 
-    /// Whether status is written apart from the rest.
+    /// Returns whether the kind has a `status` subresource.
     pub fn has_status(&self) -> bool {
         self.subresource("status").is_some()
     }
 
-    /// An object in another version of this kind.
+    /// Converts an object to another version of this kind.
     pub fn converted(&self, object: &Value, from: &str, to: &str) -> Value {
         match self.converter.filter(|_| from != to) {
             Some(convert) => {
@@ -167,17 +167,17 @@ impl Kind {
         }
     }
 
-    /// Whether objects are stored under another version than this one.
+    /// Returns whether objects are stored in a different version.
     pub fn converts(&self) -> bool {
         self.api_version != self.storage_api_version
     }
 
-    /// The schema to read an object with that was stored under an older definition; absent where it is good as it is.
+    /// Returns the schema for reading an object from an older definition; `None` if the object is current.
     pub fn outdated(&self, stored: &Stored) -> Option<&Schema> {
         self.at_rest.as_ref().filter(|rest| stored.written <= rest.since).map(|rest| &rest.schema)
     }
 
-    /// Whether an object is shown exactly as it is stored.
+    /// Returns whether an object is served exactly as stored.
     pub fn shows_as_stored(&self, stored: &Stored) -> bool {
         !self.converts() && self.outdated(stored).is_none()
     }
@@ -194,7 +194,7 @@ pub struct Table {
 }
 
 impl Table {
-    /// The built-in kinds, and the given custom ones after them.
+    /// Creates a table of the built-in kinds, followed by the given custom ones.
     pub fn with(custom: impl IntoIterator<Item = Arc<Kind>>) -> Self {
         let mut table = Self::default();
         for kind in builtin().iter().cloned().chain(custom) {
@@ -206,33 +206,33 @@ impl Table {
         table
     }
 
-    /// The kind at an address.
+    /// Returns a kind by group, version and plural name.
     pub fn find(&self, group: &str, version: &str, plural: &str) -> Option<&Arc<Kind>> {
         self.kinds.get(&(group.to_owned(), version.to_owned(), plural.to_owned()))
     }
 
-    /// The kind with this `apiVersion` and plural name.
+    /// Returns a kind by `apiVersion` and plural name.
     pub fn find_resource(&self, api_version: &str, plural: &str) -> Option<&Arc<Kind>> {
         let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
         self.find(group, version, plural)
     }
 
-    /// The kind with this `apiVersion` and `kind`.
+    /// Returns a kind by `apiVersion` and `kind`.
     pub fn find_kind(&self, api_version: &str, kind: &str) -> Option<&Arc<Kind>> {
         self.iter().find(|k| k.api_version == api_version && k.kind == kind)
     }
 
-    /// Whether anything is served under a group and version.
+    /// Returns whether a group and version has any kinds.
     pub fn serves(&self, group: &str, version: &str) -> bool {
         self.order.iter().any(|(g, v, _)| g == group && v == version)
     }
 
-    /// All kinds, in the order of registration.
+    /// Returns all kinds, in the order of registration.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<Kind>> {
         self.order.iter().map(|address| &self.kinds[address])
     }
 
-    /// One kind per storage, in its stored version if that is served.
+    /// Returns one kind per storage, in its storage version if that is served.
     pub fn storages(&self) -> Vec<Arc<Kind>> {
         let mut found: BTreeMap<Arc<str>, Arc<Kind>> = BTreeMap::new();
         for kind in self.iter().filter(|k| k.allows("list")) {
@@ -244,7 +244,7 @@ impl Table {
         found.into_values().collect()
     }
 
-    /// Groups with their versions in order of preference; the core group is the empty name.
+    /// Returns the groups with their versions in order of preference. The core group has an empty name.
     pub fn groups(&self) -> Vec<(String, Vec<String>)> {
         let mut groups: Vec<(String, Vec<String>)> = Vec::new();
         for (group, version, _) in &self.order {
@@ -262,7 +262,7 @@ impl Table {
         groups
     }
 
-    /// The kinds of one group and version, ordered by plural name.
+    /// Returns the kinds of one group and version, ordered by plural name.
     pub fn resources(&self, group: &str, version: &str) -> Vec<Arc<Kind>> {
         let mut found: Vec<_> = self.iter().filter(|k| k.group == group && k.version == version).cloned().collect();
         found.sort_by(|a, b| a.plural.cmp(&b.plural));
@@ -270,7 +270,7 @@ impl Table {
     }
 }
 
-/// Rank of a version: stable before beta before alpha, higher numbers first; other names last.
+/// Returns the rank of a version: stable before beta before alpha, higher numbers first, other names last.
 pub fn preference(version: &str) -> (u8, u32, u32) {
     let Some(rest) = version.strip_prefix('v') else { return (0, 0, 0) };
     let digits = |text: &str| {
@@ -351,7 +351,7 @@ struct ResponseKind {
     kind: String,
 }
 
-/// Subresources that are served; the others of the recording need a node or a controller that does not exist here.
+/// The served subresources. The others in the recording need a node or controller that does not exist here.
 const SERVED_SUBRESOURCES: [&str; 13] = [
     "status",
     "scale",
@@ -368,7 +368,7 @@ const SERVED_SUBRESOURCES: [&str; 13] = [
     "proxy",
 ];
 
-/// Kinds that only answer and are never stored.
+/// Kinds that are answered, but never stored.
 const REVIEWS: [&str; 6] = [
     "selfsubjectreviews",
     "tokenreviews",
@@ -434,7 +434,7 @@ fn kind_of(group: &str, version: &str, resource: Resource) -> Option<Kind> {
     })
 }
 
-/// Storage name and stored version: two kinds are served in two groups or versions.
+/// Returns the storage and the storage version of a kind. Two kinds are served in two groups or versions.
 fn storage_of(group: &str, plural: &str, api_version: &str) -> (Arc<str>, String) {
     match (group, plural) {
         ("events.k8s.io", "events") => ("events".into(), "v1".to_owned()),

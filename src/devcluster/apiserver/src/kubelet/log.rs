@@ -1,45 +1,45 @@
-//! Logs of containers: who keeps them, and the format in which lines are stored.
+//! The logs of containers and the format of stored lines.
 //!
-//! A line is stored as container runtimes do: `2026-01-02T03:04:05.000000001Z stdout F text`, `P` instead of `F` for a
-//! piece of a line that was too long.
+//! Lines have the format of container runtimes: `2026-01-02T03:04:05.000000001Z stdout F text`. `P` instead of `F`
+//! marks a part of a line that was too long.
 
 use tokio::sync::watch;
 
-/// The logs of one container: that of the present attempt and that of the one before.
+/// The logs of one container: those of the current and the previous attempt.
 pub trait ContainerLog: Send + Sync {
-    /// The stored lines of the present attempt or of the one before, and where to read on; `None` when there is no such
-    /// attempt.
+    /// Returns the stored lines of the current or previous attempt, and the position after them; `None` if there is no
+    /// such attempt.
     fn read(&self, previous: bool) -> Option<(Vec<u8>, Position)>;
 
-    /// The output since then, and whether more may follow.
+    /// Returns the output after a position, and whether more may follow.
     fn more(&self, position: &mut Position) -> (Vec<u8>, bool);
 
-    /// Wakes when there may be more to read.
+    /// Notifies when there may be new output.
     fn changes(&self) -> watch::Receiver<u64>;
 }
 
-/// Where a reader is in the log of an attempt.
+/// The position of a reader in an attempt's log.
 #[derive(Clone, Copy, Debug)]
 pub struct Position {
     /// Number of the attempt.
     pub attempt: u64,
-    /// How often the log of the attempt had begun anew.
+    /// Number of rotations of the attempt's log.
     pub rotations: u64,
-    /// Bytes of the present file that were read.
+    /// Number of bytes read from the current file.
     pub offset: u64,
 }
 
 /// One stored line.
 #[derive(Clone, Copy, Debug)]
 pub struct Entry<'a> {
-    /// When it was written.
+    /// Time of the write.
     pub time: &'a str,
     piece: &'a [u8],
     whole: bool,
 }
 
 impl Entry<'_> {
-    /// The written text, with the line feed if it ended a line.
+    /// Returns the written text, with a line feed if it ended a line.
     pub fn text(&self) -> Vec<u8> {
         let mut text = self.piece.to_vec();
         if self.whole {
@@ -49,7 +49,7 @@ impl Entry<'_> {
     }
 }
 
-/// The lines of a stored log.
+/// Returns the lines of a stored log.
 pub fn entries(stored: &[u8]) -> impl Iterator<Item = Entry<'_>> {
     stored.split(|byte| *byte == b'\n').filter_map(|line| {
         let mut parts = line.splitn(4, |byte| *byte == b' ');

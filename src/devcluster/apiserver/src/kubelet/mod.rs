@@ -1,9 +1,9 @@
-//! Requests of the API server to the kubelet: the logs of containers, and commands beside them.
+//! The API server's interface to the kubelet: logs of containers and commands in them.
 //!
-//! A real API server asks over HTTPS; here the kubelet is a value in the same process. Without one, and for pods that it
-//! does not run, the server answers as simulated containers would ([`crate::service`]).
+//! A real API server uses HTTPS; here the kubelet is a value in the same process. Without a kubelet, and for pods that
+//! it does not run, the server answers for simulated containers ([`crate::service`]).
 //!
-//! Deliberately absent: how pods run. Kubelets follow the event log like any controller.
+//! Not here: running pods. Kubelets follow the event log like any controller.
 
 pub mod log;
 pub mod pod_parts;
@@ -19,70 +19,71 @@ use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 use tokio::io::{AsyncRead, AsyncWrite};
 
-/// Name of the one node of a cluster.
+/// Name of a cluster's only node.
 pub const NODE: &str = "devcluster";
 
-/// Annotation on a pod: how its containers end, for pods that nobody is to run.
+/// The pod annotation with the outcome of its containers, for pods that are always simulated.
 const OUTCOME: &str = "devcluster.dev/outcome";
 
-/// The condition of a pod that only seems to run.
+/// The condition of a simulated pod.
 pub const SIMULATED: &str = "devcluster.dev/Simulated";
 
 /// The kubelet of a cluster's node.
 pub trait Kubelet: fmt::Debug + Send + Sync {
-    /// Whether it can run a pod: it has all of its images.
+    /// Returns whether the kubelet can run a pod, because it has all images.
     fn runs(&self, pod: &Value) -> bool;
 
-    /// The address that the kubelet gave to a pod of this UID.
+    /// Returns the address that the kubelet assigned to the pod with this UID.
     fn address_of(&self, uid: &str) -> Option<Ipv4Addr>;
 
-    /// The log of a container that has begun, by the pod's UID and the container's name.
+    /// Returns the log of a started container, by pod UID and container name.
     fn log(&self, uid: &str, container: &str) -> Option<Arc<dyn ContainerLog>>;
 
-    /// What the containers of a pod of this UID used, on average over this time; `None` while they have not been measured
-    /// for long enough.
+    /// Returns the average usage of a pod's containers over a time window; `None` until they have been measured for
+    /// that long.
     fn usage(&self, uid: &str, window: Duration) -> Option<Vec<ContainerUsage>>;
 
-    /// Starts a command in a container; the reason why it could not be started as `Err`.
+    /// Starts a command in a container. Fails with the reason if it could not be started.
     fn exec(&self, uid: &str, container: &str, words: &[String]) -> Result<Box<dyn Process>, String>;
 }
 
-/// What a container uses.
+/// The usage of a container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ContainerUsage {
-    /// Its name.
+    /// Name of the container.
     pub name: String,
-    /// Thousandths of a processor.
+    /// CPU usage in thousandths of a core.
     pub cpu_millis: u64,
-    /// Bytes of memory.
+    /// Memory usage in bytes.
     pub memory: u64,
 }
 
-/// A command that runs in a container; it is killed when this is dropped.
+/// A command in a container. Dropping it kills the command.
 pub trait Process: Send {
-    /// Its streams; they can be had once.
+    /// Returns the streams. They can be taken once.
     fn pipes(&mut self) -> Pipes;
 
-    /// Waits for its end; its exit code.
+    /// Waits for the end of the command. Returns its exit code.
     fn wait(&mut self) -> BoxFuture<'_, i64>;
 }
 
 /// The streams of a command.
 pub struct Pipes {
-    /// Its standard input, when it reads one.
+    /// Standard input, if the command reads it.
     pub stdin: Option<Pin<Box<dyn AsyncWrite + Send>>>,
-    /// Its standard output.
+    /// Standard output.
     pub stdout: Pin<Box<dyn AsyncRead + Send>>,
-    /// Its standard error.
+    /// Standard error.
     pub stderr: Pin<Box<dyn AsyncRead + Send>>,
 }
 
-/// Whether a pod says itself how its containers end.
+/// Returns whether a pod has an annotation with the outcome of its containers.
 pub fn has_outcome(pod: &Value) -> bool {
     pod["metadata"]["annotations"][OUTCOME].is_string()
 }
 
-/// A condition of a pod: true, or false for a reason; it keeps its time while its status is the same.
+/// Returns a pod condition: true, or false with reason and message. The transition time is kept if the status does not
+/// change.
 pub fn condition(pod: &Value, now: &Value, kind: &str, state: Result<(), (&str, &str)>) -> Value {
     let status = if state.is_ok() { "True" } else { "False" };
     let old = conditions(pod).iter().find(|c| c["type"] == kind && c["status"] == status);
@@ -95,12 +96,12 @@ pub fn condition(pod: &Value, now: &Value, kind: &str, state: Result<(), (&str, 
     condition
 }
 
-/// The id of an image.
+/// Returns the id of an image.
 pub fn image_id(image: &str) -> String {
     format!("{image}@sha256:{}", hex::encode(Sha256::digest(image)))
 }
 
-/// The id of a container of a pod.
+/// Returns the id of a pod's container.
 pub fn container_id(pod: &Value, name: &str) -> String {
     let digest = Sha256::digest(format!("{}/{name}", text(pod, "/metadata/uid")));
     format!("devcluster://{}", hex::encode(digest))

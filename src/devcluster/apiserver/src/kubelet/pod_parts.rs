@@ -1,11 +1,10 @@
-//! What a kubelet makes of a pod that is changed while it runs: the resources that its containers have, and
-//! its ephemeral containers.
+//! Applies changes of a running pod, as a kubelet does: the resources of containers, and ephemeral containers.
 //!
-//! A resize is done at once. One that asks for more than the node has stays pending as infeasible, and the containers
-//! keep what they had. An ephemeral container runs as long as its pod.
+//! A resize takes effect at once. A resize beyond the node's capacity stays pending as infeasible, and the containers
+//! keep their resources. An ephemeral container runs as long as its pod.
 //!
-//! Deliberately absent: restarts that a resize policy asks for, and resizes that wait until other pods have gone: the
-//! node has room for any number of pods that each fit.
+//! Not here: restarts by a resize policy, and deferred resizes. The node can run any number of pods, as long as each
+//! fits.
 
 use serde_json::{Value, json};
 
@@ -15,7 +14,7 @@ use crate::client::{Client, Subject};
 use crate::kinds::hooks::quantity;
 use crate::object::text;
 
-/// Puts what the containers of a pod have into its status, and why that is not what they ask for.
+/// Writes the actual resources of containers into a pod's status, and why they differ from the spec.
 pub fn reflect_resources(client: &Client, pod: &Value, status: &mut Value) {
     let infeasible = pending(client, pod);
     for (list, statuses) in [("containers", "containerStatuses"), ("initContainers", "initContainerStatuses")] {
@@ -44,7 +43,7 @@ pub fn reflect_resources(client: &Client, pod: &Value, status: &mut Value) {
     }
 }
 
-/// Why the node cannot give the containers what they ask for; only of a pod that it has taken already.
+/// Returns why the node cannot satisfy the containers' requests. Only for a pod that the node already runs.
 fn pending(client: &Client, pod: &Value) -> Option<String> {
     let running = pod["status"]["containerStatuses"].as_array().into_iter().flatten();
     running.into_iter().find(|container| container["resources"].is_object())?;
@@ -52,7 +51,7 @@ fn pending(client: &Client, pod: &Value) -> Option<String> {
     ["cpu", "memory"].into_iter().find_map(|name| {
         let capacity = quantity(&node["status"]["allocatable"][name])?;
         let asked = asked(pod, name);
-        // Quantities are billionths; kubelets count thousandths of processors, and bytes.
+        // Quantities are in billionths. Kubelets report thousandths of a core, and bytes.
         let unit = if name == "cpu" { 1_000_000 } else { 1_000_000_000 };
         (asked > capacity).then(|| {
             let (asked, capacity) = (asked / unit, capacity / unit);
@@ -66,7 +65,7 @@ fn known<'a>(pod: &'a Value, statuses: &str, name: &Value) -> Option<&'a Value> 
     all.find(|container| container["name"] == *name && container["resources"].is_object())
 }
 
-/// The statuses of a pod's ephemeral containers, which run as soon as they are seen; absent when it has none.
+/// Returns the statuses of a pod's ephemeral containers, which run at once; `None` if it has none.
 pub fn ephemeral_statuses(client: &Client, pod: &Value, runs: Option<&str>) -> Option<Value> {
     let containers = pod["spec"]["ephemeralContainers"].as_array().filter(|containers| !containers.is_empty())?;
     let before = pod["status"]["ephemeralContainerStatuses"].as_array();

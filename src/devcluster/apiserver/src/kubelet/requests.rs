@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use crate::kinds::hooks::quantity;
 
-/// The request of a pod: the sum of its containers, or the largest of its init containers if that is more.
+/// Returns the request of a pod: the sum of its containers and sidecars, or the largest init container if that is more.
 pub fn asked(pod: &Value, name: &str) -> i128 {
     let of = |list: &str, stays: bool| {
         let containers = pod["spec"][list].as_array().into_iter().flatten();

@@ -1,12 +1,13 @@
-//! Server-side apply: a configuration is merged into the live object, and ownership follows.
+//! Server-side apply: merges a configuration into the live object and updates field ownership.
 //!
-//! The steps, after the structured-merge-diff of the real server: merge; take out what the applier had applied before
-//! and nobody owns now; compare with the live object; refuse (or, forced, take over) what others own and would change.
+//! The steps follow the structured-merge-diff of a real server: merge; remove fields that the applier no longer applies
+//! and no other manager owns; compare with the live object; refuse or (forced) take over changed fields of other
+//! managers.
 //!
-//! Invariant: without a change of the object or of the applier's own paths, the entry keeps its time, so that the
-//! result equals the live object and nothing is written.
+//! Invariant: if neither the object nor the applier's fields change, its entry keeps its time. The result then equals
+//! the live object, and nothing is written.
 //!
-//! Deliberately absent: resourceVersion and uid preconditions, defaulting and validation; the verb does these.
+//! Not here: preconditions (resourceVersion, uid), defaults and validation, which the verb does.
 
 use serde_json::{Map, Value};
 
@@ -22,10 +23,10 @@ use crate::schema::Schema;
 use crate::schema::node::View;
 use crate::status::Status;
 
-/// The manager of what was there before ownership was tracked.
+/// The manager of fields from before ownership was tracked.
 const BEFORE_FIRST_APPLY: &str = "before-first-apply";
 
-/// Fields of `metadata` that only the server sets; an applied value is passed over.
+/// Fields of `metadata` that only the server sets. Applied values are ignored.
 const SERVER_METADATA: [&str; 8] = [
     "uid",
     "creationTimestamp",
@@ -37,10 +38,10 @@ const SERVER_METADATA: [&str; 8] = [
     "deletionGracePeriodSeconds",
 ];
 
-/// The object as it is after applying `config`, with its new managedFields, before defaulting.
+/// Returns the object after applying `config`, with new managedFields, before defaults.
 ///
-/// Errors: 400 when the configuration carries managedFields, 500 when it does not fit the schema, 409 with one cause
-/// per path when others own what would change.
+/// Errors: 400 if the configuration has managedFields; 500 if it does not fit the schema or the live managedFields are
+/// invalid; 409 with one cause per path if other managers own changed fields.
 pub fn apply(cx: &ApplyContext<'_>, live: Option<&Value>, config: &Value) -> Result<Value, Status> {
     if config.pointer("/metadata/managedFields").is_some_and(|m| !m.is_null()) {
         return Err(Status::bad_request("metadata.managedFields must be nil"));
@@ -51,7 +52,7 @@ pub fn apply(cx: &ApplyContext<'_>, live: Option<&Value>, config: &Value) -> Res
     let mut stated = owned(view, &config);
     let mut own = stated.clone();
     strip(&mut own);
-    // The name comes with the path even if the configuration leaves it out; it keeps `metadata` where nothing else does.
+    // The path always supplies the name, so `metadata` must stay even if nothing else in it is owned.
     stated.entry(["metadata", "name"].map(|name| Element::Field(name.to_owned()))).member = true;
     let mut entries = known(cx, live)?;
     let place = entries.iter().position(|e| e.is(Operation::Apply, cx.manager, cx.subresource, cx.api_version));
@@ -76,13 +77,13 @@ pub fn apply(cx: &ApplyContext<'_>, live: Option<&Value>, config: &Value) -> Res
     Ok(object)
 }
 
-/// 500 of a configuration that does not fit the schema.
+/// Fails with 500 if a configuration does not fit the schema.
 pub fn check_typed(schema: &Schema, config: &Value) -> Result<(), Status> {
     typed::check(schema.view(), config).map_err(|why| untyped(config, &why))
 }
 
-/// The applier's new entry. Its time is that of the last apply that has changed the object: who has only stated what
-/// was there already has none.
+/// Returns the applier's new entry. Its time is that of the last apply that changed the object. An applier that changed
+/// nothing so far has no time.
 fn entry(cx: &ApplyContext<'_>, fields: FieldSet, previous: Option<Entry>, changed: bool) -> Option<Entry> {
     if fields.is_empty() {
         return None;
@@ -98,7 +99,7 @@ fn entry(cx: &ApplyContext<'_>, fields: FieldSet, previous: Option<Entry>, chang
     })
 }
 
-/// Makes the other managers give up what changes and what goes. Errors where they do not have to.
+/// Removes changed and removed paths from the other managers. Fails on a conflict.
 fn yield_to(
     cx: &ApplyContext<'_>,
     live: Option<&Value>,
@@ -119,7 +120,7 @@ fn yield_to(
     Ok(())
 }
 
-/// The entries of the live object. One without any is attributed, as a whole, to `before-first-apply`.
+/// Returns the entries of the live object. An object without entries belongs to `before-first-apply` as a whole.
 fn known(cx: &ApplyContext<'_>, live: Option<&Value>) -> Result<Vec<Entry>, Status> {
     let Some(live) = live else { return Ok(Vec::new()) };
     let entries = managed::decode(live.pointer("/metadata/managedFields"))
@@ -141,7 +142,7 @@ fn known(cx: &ApplyContext<'_>, live: Option<&Value>) -> Result<Vec<Entry>, Stat
     Ok(if before.fields.is_empty() { Vec::new() } else { vec![before] })
 }
 
-/// The configuration without what this endpoint does not write.
+/// Returns the configuration without the fields that this endpoint cannot write.
 fn writable(cx: &ApplyContext<'_>, config: &Value) -> Value {
     let mut config = config.clone();
     if let Some(Value::Object(metadata)) = config.get_mut("metadata") {
@@ -162,7 +163,8 @@ fn cut(value: &mut Value, path: &[&str]) {
     }
 }
 
-/// Paths of `last` that are in none of `owners`. Declared fields count as owned by whoever owns something inside.
+/// Returns the paths of `last` that none of `owners` owns. A declared field also counts as owned if a field inside it
+/// is.
 fn abandoned(view: View<'_>, last: &FieldSet, owners: &[&FieldSet]) -> FieldSet {
     let mut gone = FieldSet::default();
     for (element, below) in &last.children {
@@ -181,7 +183,7 @@ fn abandoned(view: View<'_>, last: &FieldSet, owners: &[&FieldSet]) -> FieldSet 
     gone
 }
 
-/// Takes out the paths that nobody ever owns.
+/// Removes the paths that cannot be owned.
 pub(super) fn strip(set: &mut FieldSet) {
     for name in ["apiVersion", "kind"] {
         set.cut(&[name]);
@@ -210,7 +212,7 @@ pub(super) fn store(object: &mut Value, entries: Vec<Entry>) {
     };
 }
 
-/// The 500 of a configuration that does not fit its schema.
+/// Returns the 500 of a configuration that does not fit its schema.
 fn untyped(config: &Value, why: &str) -> Status {
     let text = |pointer: &str| config.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
     let api_version = text("/apiVersion");

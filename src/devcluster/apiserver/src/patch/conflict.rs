@@ -1,4 +1,4 @@
-//! The conflict response when others own the fields that an apply would change.
+//! The conflict response of an apply that would change fields of other managers.
 
 use serde_json::Value;
 
@@ -10,7 +10,7 @@ use crate::status::{Cause, Status};
 
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
-/// The 409 that names every path and its owner.
+/// Returns the 409 with every path and its owner.
 pub(super) fn refuse(conflicts: &[(&Entry, FieldSet)]) -> Status {
     let mut named: Vec<(String, Vec<String>)> =
         conflicts.iter().map(|(entry, fields)| (entry.describe(), fields.paths())).collect();
@@ -33,7 +33,7 @@ pub(super) fn refuse(conflicts: &[(&Entry, FieldSet)]) -> Status {
     status
 }
 
-/// Whether the manager `kubectl` may take these fields because its own last client-side apply wrote them.
+/// Returns whether the manager `kubectl` may take these fields, because its last client-side apply wrote them.
 pub(super) fn allowed_by_last_applied(
     cx: &ApplyContext<'_>,
     live: Option<&Value>,

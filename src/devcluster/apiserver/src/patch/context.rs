@@ -1,4 +1,4 @@
-//! The context of a write that every patch needs: author, object and endpoint.
+//! The context of a patch: author, object and endpoint.
 
 use crate::schema::Schema;
 
@@ -7,16 +7,16 @@ use crate::schema::Schema;
 pub struct ApplyContext<'a> {
     /// Schema of the object in `api_version`.
     pub schema: &'a Schema,
-    /// Version of the request's path, which the entry records.
+    /// API version in the path of the request, which the entry records.
     pub api_version: &'a str,
     /// Field manager.
     pub manager: &'a str,
-    /// `status`, `scale`, or empty for the object itself.
+    /// `status`, `scale`, or empty for the object.
     pub subresource: &'a str,
-    /// Take conflicting fields over instead of refusing.
+    /// Whether to take over conflicting fields instead of failing.
     pub force: bool,
-    /// RFC 3339, whole seconds, UTC.
+    /// Time in RFC 3339, whole seconds, UTC.
     pub now: &'a str,
-    /// Paths that this endpoint never writes nor owns, such as `["status"]`.
+    /// Paths that this endpoint neither writes nor owns, such as `["status"]`.
     pub reset: &'a [&'a [&'a str]],
 }

@@ -1,7 +1,7 @@
-//! Which paths a write added, changed and removed.
+//! The paths that a write added, changed and removed.
 //!
-//! A built-in object in Go always has its plain struct fields, though JSON may leave them out; so a parent that is
-//! only filled counts as there before, and one behind a pointer, a free map or a list counts as new ([`Side::Zero`]).
+//! In Go, a built-in object always has its plain struct fields, even if JSON omits them. Filling such a parent does not
+//! add it. A parent behind a pointer, a free map or a list is added ([`Side::Zero`]).
 
 use std::cell::LazyCell;
 use std::collections::BTreeMap;
@@ -21,14 +21,14 @@ pub(crate) struct Difference {
 }
 
 impl Difference {
-    /// Paths that now have another value.
+    /// Returns the added and modified paths.
     pub(crate) fn taken(&self) -> FieldSet {
         let mut taken = self.added.clone();
         taken.unite(&self.modified);
         taken
     }
 
-    /// Applies an operation to all three sets.
+    /// Changes all three sets.
     pub(crate) fn each(&mut self, change: impl Fn(&mut FieldSet)) {
         for set in [&mut self.added, &mut self.modified, &mut self.removed] {
             change(set);
@@ -39,11 +39,11 @@ impl Difference {
 /// One side of a comparison.
 #[derive(Clone, Copy)]
 pub(crate) enum Side<'a> {
-    /// Not there.
+    /// The value is missing.
     Missing,
-    /// There in Go, with nothing in it, and left out of JSON.
+    /// The value exists in Go with its zero value, and JSON omits it.
     Zero,
-    /// There.
+    /// The value exists.
     Is(&'a Value),
 }
 
@@ -52,7 +52,7 @@ impl<'a> Side<'a> {
         matches!(self, Self::Missing)
     }
 
-    /// Anything that holds no items: an empty or null collection, or none.
+    /// Returns whether the side has no items: missing, null or an empty collection.
     fn is_hollow(self) -> bool {
         match self {
             Self::Missing | Self::Zero | Self::Is(Value::Null) => true,
@@ -76,7 +76,7 @@ impl<'a> Side<'a> {
         }
     }
 
-    /// Whether the value, if there is one, may be taken for a collection that `get` reads.
+    /// Returns whether the side has no value, or one that `get` can read as a collection.
     fn fits<T>(self, get: impl Fn(Self) -> Option<T>) -> bool {
         !matches!(self, Self::Is(value) if !value.is_null()) || get(self).is_some()
     }
@@ -104,8 +104,7 @@ enum Kind {
     Removed,
 }
 
-/// A walk through maps. The fields of the path are borrowed until something is found; each list item starts a walk of
-/// its own.
+/// A walk through maps. Path elements stay borrowed until a difference is found. Each list item starts a new walk.
 struct Walk<'a> {
     path: Vec<&'a str>,
     found: Difference,
@@ -147,7 +146,7 @@ impl<'a> Walk<'a> {
         self.ends(old, new);
     }
 
-    /// A container that came or went is a path of its own.
+    /// Records an added or removed container as a path.
     fn ends(&mut self, old: Side<'a>, new: Side<'a>) {
         if old.is_missing() {
             self.note(&Kind::Added);
@@ -187,7 +186,7 @@ impl<'a> Walk<'a> {
         let (by_old, by_new) = (LazyCell::new(|| index(&before)), LazyCell::new(|| index(&after)));
         let mut pairs = Vec::with_capacity(before.len().max(after.len()));
         for (at, (element, value)) in before.iter().enumerate() {
-            // Mostly the item stands where it stood.
+            // Usually the item has not moved.
             let same_place = after.get(at).filter(|(e, _)| e == element).map(|(_, value)| *value);
             let found = same_place.or_else(|| by_new.get(element).copied());
             pairs.push((element, Side::Is(value), found.map_or(Side::Missing, Side::Is)));
@@ -205,7 +204,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Puts what was found inside an item under the item's element.
+    /// Adds the differences inside a list item, below the item's element.
     fn graft(&mut self, element: &Element, found: Difference) {
         let Difference { added, modified, removed } = found;
         for (kind, set) in [(Kind::Added, added), (Kind::Modified, modified), (Kind::Removed, removed)] {
@@ -227,7 +226,7 @@ fn index<'a, 'v>(items: &'a [(Element, &'v Value)]) -> BTreeMap<&'a Element, &'v
     items.iter().map(|(element, value)| (element, *value)).collect()
 }
 
-/// Whether a value is what the field has when nothing was ever set.
+/// Returns whether a value is the zero value of its field.
 fn is_zero(view: View<'_>, value: &Value) -> bool {
     match value {
         Value::Null => true,
@@ -237,7 +236,7 @@ fn is_zero(view: View<'_>, value: &Value) -> bool {
     }
 }
 
-/// Equality with numbers by value, as `1` and `1.0` are the same number.
+/// Compares values; numbers by value, so that `1` equals `1.0`.
 fn same(a: &Value, b: &Value) -> bool {
     match (a, b) {
         (Value::Number(x), Value::Number(y)) => x == y || x.as_f64() == y.as_f64() && (x.is_f64() || y.is_f64()),

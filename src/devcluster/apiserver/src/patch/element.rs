@@ -1,4 +1,4 @@
-//! Which path element a list item has: its keys, or its own value.
+//! The path elements of list items: their keys or their values.
 
 use std::fmt::Write as _;
 
@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::fields::Element;
 use crate::schema::node::List;
 
-/// The path element of a list item. The error is a sentence about the item.
+/// Returns the path element of a list item. The error describes the item.
 pub(crate) fn element(list: &List, item: &Value) -> Result<Element, String> {
     match list {
         List::Map(keys) => by_keys(keys, item),
@@ -34,14 +34,14 @@ fn by_keys(keys: &[(String, Option<Value>)], item: &Value) -> Result<Element, St
             ));
         };
         text.push(if text.is_empty() { '{' } else { ',' });
-        // Writing to a String cannot fail, and a key's name is a plain word.
+        // Writing to a String cannot fail, and key names need no escaping.
         let _ = write!(text, "\"{name}\":{value}");
     }
     text.push('}');
     Ok(Element::Key(text))
 }
 
-/// The items of a list with their elements; items without one are left out.
+/// Returns the items of a list with their elements. Items without an element are skipped.
 pub(crate) fn elements<'a>(list: &List, items: &'a [Value]) -> Vec<(Element, &'a Value)> {
     items.iter().filter_map(|item| Some((element(list, item).ok()?, item))).collect()
 }

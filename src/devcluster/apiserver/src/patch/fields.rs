@@ -1,6 +1,6 @@
-//! Sets of field paths: what `fieldsV1` says, as a trie.
+//! Sets of field paths: `fieldsV1` as a trie.
 //!
-//! Invariant: no node without members below it; empty branches are cut off by every operation.
+//! Invariant: every node has a member at or below it. All operations remove empty branches.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ pub(crate) enum Element {
     Key(String),
     /// A set item by its value, as canonical JSON (`v:"a"`).
     Item(String),
-    /// A list item by its place (`i:0`).
+    /// A list item by its index (`i:0`).
     Index(u64),
 }
 
@@ -33,7 +33,7 @@ impl Element {
         let (tag, rest) = text.split_once(':')?;
         match tag {
             "f" => Some(Self::Field(rest.to_owned())),
-            // Read and written again, so that any spelling of the same keys is the same element.
+            // Parsed and formatted again, so that equal keys give equal elements, however they are spelled.
             "k" => match serde_json::from_str::<Value>(rest).ok()? {
                 keys @ Value::Object(_) => Some(Self::Key(keys.to_string())),
                 _ => None,
@@ -44,7 +44,7 @@ impl Element {
         }
     }
 
-    /// As error texts spell it: `.name`, `[name="a"]`, `[="a"]`, `[0]`.
+    /// Formats the element for errors: `.name`, `[name="a"]`, `[="a"]`, `[0]`.
     pub(crate) fn show(&self) -> String {
         match self {
             Self::Field(name) => format!(".{name}"),
@@ -59,7 +59,7 @@ impl Element {
     }
 }
 
-/// A set of paths. The node itself may be a member (`.`), and paths may go on below it.
+/// A set of paths. The node itself may be a member (`.`), and may have paths below it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct FieldSet {
     pub member: bool,
@@ -67,7 +67,7 @@ pub(crate) struct FieldSet {
 }
 
 impl FieldSet {
-    /// The set of the empty path.
+    /// Returns the set with only the empty path.
     pub(crate) fn leaf() -> Self {
         Self { member: true, children: BTreeMap::new() }
     }
@@ -76,14 +76,14 @@ impl FieldSet {
         !self.member && self.children.is_empty()
     }
 
-    /// Adds a subset under an element; nothing if it is empty.
+    /// Adds a subset under an element, unless it is empty.
     pub(crate) fn put(&mut self, element: Element, child: Self) {
         if !child.is_empty() {
             self.children.insert(element, child);
         }
     }
 
-    /// The node at a path of elements, made if need be.
+    /// Returns the node at a path of elements, and creates it if missing.
     pub(crate) fn entry(&mut self, path: impl IntoIterator<Item = Element>) -> &mut Self {
         path.into_iter().fold(self, |node, element| node.children.entry(element).or_default())
     }
@@ -96,7 +96,7 @@ impl FieldSet {
         }
     }
 
-    /// Removes the paths of `other`; what lies below a removed path stays.
+    /// Removes the paths of `other`, but not the paths below them.
     pub(crate) fn subtract(&mut self, other: &Self) {
         self.member &= !other.member;
         for (element, gone) in &other.children {
@@ -109,7 +109,7 @@ impl FieldSet {
         }
     }
 
-    /// The paths that both have.
+    /// Returns the common paths.
     pub(crate) fn intersection(&self, other: &Self) -> Self {
         let mut common = Self { member: self.member && other.member, children: BTreeMap::new() };
         for (element, child) in &self.children {
@@ -120,13 +120,13 @@ impl FieldSet {
         common
     }
 
-    /// Whether a path of fields, or something below it, is in it.
+    /// Returns whether the set has a path of fields, or a path below it.
     pub(crate) fn has(&self, path: &[&str]) -> bool {
         let Some((first, rest)) = path.split_first() else { return !self.is_empty() };
         self.children.get(&Element::Field((*first).to_owned())).is_some_and(|child| child.has(rest))
     }
 
-    /// Removes a path of fields with everything below it.
+    /// Removes a path of fields and all paths below it.
     pub(crate) fn cut(&mut self, path: &[&str]) {
         let Some((first, rest)) = path.split_first() else { return };
         let element = Element::Field((*first).to_owned());
@@ -140,7 +140,7 @@ impl FieldSet {
         }
     }
 
-    /// Every member as text, those of a node before those below its children.
+    /// Returns every path as text. A node comes before its children.
     pub(crate) fn paths(&self) -> Vec<String> {
         let mut paths = Vec::new();
         self.collect("", &mut paths);
@@ -156,7 +156,7 @@ impl FieldSet {
         }
     }
 
-    /// The value of `fieldsV1`.
+    /// Returns the value of `fieldsV1`.
     pub(crate) fn encode(&self) -> Value {
         let mut map = Map::new();
         if self.member && !self.children.is_empty() {
@@ -168,7 +168,7 @@ impl FieldSet {
         Value::Object(map)
     }
 
-    /// Reads `fieldsV1`; `None` when it is no such value.
+    /// Parses `fieldsV1`; `None` if it is invalid.
     pub(crate) fn decode(value: &Value) -> Option<Self> {
         let mut set = Self::decode_node(value)?;
         set.member = false;

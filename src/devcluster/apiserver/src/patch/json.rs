@@ -4,26 +4,26 @@ use serde_json::Value;
 
 use crate::status::Status;
 
-/// The most operations a JSON patch may have.
+/// Maximum number of operations of a JSON patch.
 const MOST_OPERATIONS: usize = 10_000;
 
-/// The most bytes that the `copy` operations of one patch may make together; doubling copies would else fill the memory.
+/// Maximum total size of `copy` operations in one patch, in bytes. Repeated doubling could fill the memory.
 const MOST_COPIED: usize = 3 * 1024 * 1024;
 
-/// How deep a JSON patch may build; deeper objects cannot be read again and exhaust the stack.
+/// Maximum depth of an object after a JSON patch. Deeper objects cannot be parsed again and exhaust the stack.
 const DEEPEST: usize = 110;
 
-/// The live object with a merge patch laid over it; `null` removes.
+/// Returns the live object after a merge patch, in which `null` removes a field.
 pub fn merge(live: &Value, patch: &Value) -> Value {
     let mut object = live.clone();
     json_patch::merge(&mut object, patch);
     object
 }
 
-/// The live object after the operations of a JSON patch.
+/// Returns the live object after a JSON patch.
 ///
-/// Errors: 400 when the patch is no list of operations, 413 when it is too long, 422 when an operation or a test fails or copies
-/// grow without bounds.
+/// Errors: 400 if the patch is not a list of operations; 413 if it is too long; 422 if an operation or test fails, or
+/// if copies or depth exceed a limit.
 pub fn json(live: &Value, patch: &Value) -> Result<Value, Status> {
     let Some(operations) = patch.as_array() else {
         let found = if patch.is_object() { "object" } else { "value" };
@@ -55,7 +55,7 @@ pub fn json(live: &Value, patch: &Value) -> Result<Value, Status> {
     Ok(object)
 }
 
-/// One operation. Replacing a map key that is not there adds it, as the real server does.
+/// Executes one operation. As on a real server, replacing a missing map key adds it.
 fn step(object: &mut Value, operation: &Value) -> Result<(), Status> {
     let parsed =
         |value: Value| serde_json::from_value::<json_patch::PatchOperation>(value).map_err(|_| unprocessable());
@@ -73,7 +73,7 @@ fn step(object: &mut Value, operation: &Value) -> Result<(), Status> {
     json_patch::patch(object, std::slice::from_ref(&operation)).map_err(|_| unprocessable())
 }
 
-/// How many lists and objects lie in each other.
+/// Returns the number of nested lists and objects.
 pub(crate) fn depth(value: &Value) -> usize {
     match value {
         Value::Array(items) => 1 + items.iter().map(depth).max().unwrap_or(0),
@@ -82,7 +82,7 @@ pub(crate) fn depth(value: &Value) -> usize {
     }
 }
 
-/// The 422 that says no more than that.
+/// Returns the 422 without details.
 fn unprocessable() -> Status {
     let mut status = Status::new(422, "Invalid", "the server rejected our request due to an error in our request");
     status.details = Some(serde_json::Map::new());

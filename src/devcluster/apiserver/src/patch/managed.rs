@@ -1,13 +1,13 @@
-//! `metadata.managedFields` becomes entries, and entries become `metadata.managedFields`.
+//! Converts `metadata.managedFields` to entries and back.
 //!
-//! Invariant: at most one entry per identity is read; entries own something; encoded, `Apply` stands before `Update`, then
-//! older before newer.
+//! Invariant: decoding returns at most one entry per identity. Every entry owns a field. Encoded entries are sorted:
+//! `Apply` before `Update`, then by time.
 
 use serde_json::{Map, Value, json};
 
 use super::fields::FieldSet;
 
-/// How a manager writes.
+/// The operation of a manager.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Operation {
     Apply,
@@ -26,7 +26,7 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
-    /// The name in conflicts: `"hpa" with subresource "scale" using apps/v1`.
+    /// Formats the manager for conflicts: `"hpa" with subresource "scale" using apps/v1`.
     pub(crate) fn describe(&self) -> String {
         let mut text = format!("{:?}", self.manager);
         if !self.subresource.is_empty() {
@@ -38,7 +38,7 @@ impl Entry {
         text
     }
 
-    /// Whether this is the manager of the given name. The version only tells `Update` entries apart.
+    /// Returns whether this is the entry of a manager. Versions distinguish only `Update` entries.
     pub(crate) fn is(&self, operation: Operation, manager: &str, subresource: &str, api_version: &str) -> bool {
         self.operation == operation
             && self.manager == manager
@@ -47,12 +47,12 @@ impl Entry {
     }
 }
 
-/// The most `Update` entries an object keeps; older ones are merged.
+/// Maximum number of `Update` entries of an object. The oldest are merged.
 const MOST_UPDATERS: usize = 10;
-/// The manager that old `Update` entries are merged into.
+/// The manager of merged `Update` entries.
 const ANCIENT: &str = "ancient-changes";
 
-/// Reads the value of `managedFields`; `None` when an entry makes no sense.
+/// Parses `managedFields`; `None` if an entry is invalid.
 pub(crate) fn decode(value: Option<&Value>) -> Option<Vec<Entry>> {
     let Some(value) = value.filter(|v| !v.is_null()) else { return Some(Vec::new()) };
     let mut entries: Vec<Entry> = Vec::new();
@@ -80,7 +80,7 @@ pub(crate) fn decode(value: Option<&Value>) -> Option<Vec<Entry>> {
         };
         let twin = entries.iter_mut().find(|e| e.is(operation, &entry.manager, &entry.subresource, &entry.api_version));
         match twin {
-            // As on a real server the last one counts.
+            // As on a real server, the last one counts.
             Some(twin) => *twin = entry,
             None => entries.push(entry),
         }
@@ -88,7 +88,7 @@ pub(crate) fn decode(value: Option<&Value>) -> Option<Vec<Entry>> {
     Some(entries)
 }
 
-/// Whether a written `managedFields` asks to forget all ownership: `[]` or `[{}]`.
+/// Returns whether the written `managedFields` resets all ownership: `[]` or `[{}]`.
 pub(crate) fn is_reset(value: Option<&Value>) -> bool {
     match value.and_then(Value::as_array).map(Vec::as_slice) {
         Some([]) => true,
@@ -97,7 +97,7 @@ pub(crate) fn is_reset(value: Option<&Value>) -> bool {
     }
 }
 
-/// The value of `managedFields`; `None` when nobody owns anything.
+/// Returns the value of `managedFields`; `None` if no field is owned.
 pub(crate) fn encode(mut entries: Vec<Entry>) -> Option<Value> {
     entries.retain(|e| !e.fields.is_empty());
     entries.sort_by(|a, b| {
@@ -128,7 +128,7 @@ fn encode_entry(entry: &Entry) -> Value {
     value
 }
 
-/// Times are RFC 3339 in UTC, so that they sort as text; only whole seconds count.
+/// Returns the time without fractions. RFC 3339 times in UTC sort as text.
 fn seconds(entry: &Entry) -> &str {
     let time = entry.time.as_deref().unwrap_or_default();
     time.get(..19).unwrap_or(time)
@@ -151,7 +151,7 @@ pub(crate) fn cap_updaters(entries: &mut Vec<Entry>) {
     entries.append(&mut updaters);
 }
 
-/// Goes through the entries, oldest first. The first of a version waits; a second one joins it in the bucket.
+/// Merges entries, oldest first. The first entry of each version collects the later ones.
 fn merge_oldest(updaters: Vec<Entry>) -> Vec<Entry> {
     let mut length = updaters.len();
     let mut kept: Vec<Entry> = Vec::new();

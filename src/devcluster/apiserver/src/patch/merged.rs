@@ -1,7 +1,7 @@
-//! A live object and an applied configuration become one: the configuration wins where it speaks.
+//! Merges an applied configuration into a live object. The configuration takes precedence.
 //!
-//! Lists whose items have an identity are merged item by item. Their order: the configuration's items keep the
-//! configuration's relative order, and every other live item stays behind the item that it followed.
+//! Lists with item identities are merged item by item. The configuration's items keep their relative order. Every other
+//! live item stays behind its previous predecessor.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use super::element::elements;
 use super::fields::{Element, FieldSet};
 use crate::schema::node::{List, Shape, View};
 
-/// The configuration laid over the live value.
+/// Returns the live value with the configuration merged into it.
 pub(crate) fn merged(view: View<'_>, live: &Value, config: &Value) -> Value {
     match (&view.node.shape, live, config) {
         (Shape::Object(object), Value::Object(live), Value::Object(config)) if !object.atomic => {
@@ -24,7 +24,7 @@ pub(crate) fn merged(view: View<'_>, live: &Value, config: &Value) -> Value {
             }
             Value::Array(merged_lists(view.at(array.items), &array.list, live, config))
         }
-        // An explicit null takes part in a merge as an empty collection would.
+        // An explicit null merges like an empty collection.
         (Shape::Object(object), Value::Object(map), Value::Null) if !object.atomic && !map.is_empty() => live.clone(),
         (Shape::Array(array), Value::Array(items), Value::Null) if array.list != List::Atomic && !items.is_empty() => {
             live.clone()
@@ -61,7 +61,7 @@ fn merged_lists(item: View<'_>, list: &List, live: &[Value], config: &[Value]) -
     };
     let mut out = Vec::with_capacity(live.len().max(config.len()));
     let mut ours = config_items.iter().peekable();
-    // The items that both have come out in the configuration's order; this is the one whose turn it is.
+    // The common items are emitted in the configuration's order. The peeked one is next.
     let mut shared = config_items.iter().map(|(e, _)| e).filter(|e| of_live.contains_key(*e)).peekable();
     for (element, theirs) in &live_items {
         if !of_config.contains_key(element) {
@@ -69,7 +69,7 @@ fn merged_lists(item: View<'_>, list: &List, live: &[Value], config: &[Value]) -
             continue;
         }
         if shared.peek() != Some(&element) {
-            // It comes out, or came out, at its place in the configuration.
+            // It is emitted at its position in the configuration.
             continue;
         }
         for (next, value) in ours.by_ref() {
@@ -84,7 +84,7 @@ fn merged_lists(item: View<'_>, list: &List, live: &[Value], config: &[Value]) -
     out
 }
 
-/// Takes paths out of a value. Containers that this empties stay, empty.
+/// Removes paths from a value. Emptied containers stay.
 pub(crate) fn without(view: View<'_>, value: &mut Value, gone: &FieldSet) {
     match (&view.node.shape, value) {
         (Shape::Object(object), Value::Object(map)) if !object.atomic => remove_keys(view, map, gone),

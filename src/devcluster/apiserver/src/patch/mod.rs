@@ -1,4 +1,4 @@
-//! How a request changes an object: server-side apply and the three other patches, and who owns what afterwards.
+//! Computes changes of objects and their field ownership: server-side apply and the three other patches.
 //!
 //! ```text
 //! apply       typed::check → merged → without(abandoned) → difference → conflicts → managedFields
@@ -6,7 +6,7 @@
 //! patches     strategic, merge, json: live + patch → new object (then track)
 //! ```
 //!
-//! Invariant: pure functions of their arguments; the time comes in as text.
+//! Invariant: pure functions of their arguments; times are arguments, too.
 
 mod apply;
 mod conflict;

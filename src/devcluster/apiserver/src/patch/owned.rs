@@ -1,4 +1,4 @@
-//! Which paths an applied configuration owns.
+//! The paths that an applied configuration owns.
 
 use serde_json::Value;
 
@@ -6,8 +6,8 @@ use super::element::elements;
 use super::fields::{Element, FieldSet};
 use crate::schema::node::{List, Shape, View};
 
-/// The paths of a value that its applier owns: scalars, atomic and empty values, list items, and the keys of free
-/// maps. Declared fields that only contain others are not members.
+/// Returns the paths that an applier owns: scalars, atomic and empty values, list items, and keys of free maps.
+/// Declared fields that only contain other fields are not owned.
 pub(crate) fn owned(view: View<'_>, value: &Value) -> FieldSet {
     let mut set = FieldSet::default();
     match (&view.node.shape, value) {

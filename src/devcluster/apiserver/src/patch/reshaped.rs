@@ -1,14 +1,14 @@
-//! Ownership that was recorded under an older schema, as it reads under the present one.
+//! Adapts ownership recorded under an older schema to the current one.
 //!
-//! A field that became atomic is owned as a whole by whoever owned a part of it. The other direction needs nothing: the
-//! whole stays owned, its parts are not.
+//! If a field became atomic, an owner of a part owns the whole field. The reverse needs no change: the whole field
+//! stays owned, its parts do not.
 
 use super::fields::{Element, FieldSet};
 use super::managed::Entry;
 use crate::schema::node::{List, Shape, View};
 
-/// The entries with every path below an atomic value shortened to that value. `view` is the schema of this version, and of no
-/// other one.
+/// Returns the entries with every path below an atomic value shortened to that value. `view` is the schema of
+/// `api_version`. Entries of other versions stay unchanged.
 pub(super) fn reshaped(view: View<'_>, api_version: &str, mut entries: Vec<Entry>) -> Vec<Entry> {
     for entry in entries.iter_mut().filter(|entry| entry.api_version == api_version) {
         shorten(view, &mut entry.fields);

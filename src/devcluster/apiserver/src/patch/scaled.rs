@@ -1,12 +1,12 @@
-//! Ownership of the number of replicas, as the `scale` subresource sees and writes it.
+//! Field ownership of the replica count, as the `scale` subresource sees and writes it.
 //!
-//! A Scale has one field that anybody can own. On the way in, everyone who owns the number in the object owns it in the
-//! Scale; on the way back, an `Update` entry gives the number to an entry of its own, which has no time.
+//! A Scale has one field that can be owned. Owners of the object's replica count own it in the Scale, too. On the way
+//! back, an `Update` entry moves the count to a separate entry without a time.
 //!
-//! Invariant: what a real server forgets on this way is forgotten here, too: two `Update` entries of one manager cannot
-//! both be read again, so that the next write of the object keeps the later one only.
+//! Invariant: this loses the same information as a real server. Two `Update` entries of one manager cannot both be read
+//! again, so the next write of the object keeps only the later one.
 //!
-//! Deliberately absent: the Scale itself (`verbs::scale`).
+//! Not here: the Scale itself (`verbs::scale`).
 
 use super::apply::store;
 use super::conflict;
@@ -16,14 +16,14 @@ use super::managed::{self, Entry, Operation};
 use crate::status::Status;
 use serde_json::Value;
 
-/// Version of Scales, which conflicts are told in.
+/// API version of Scales, which conflicts name.
 const SCALE_VERSION: &str = "autoscaling/v1";
 const BEFORE_FIRST_APPLY: &str = "before-first-apply";
 
-/// Writes `new`'s managedFields as they are after `cx.manager` wrote the number at `path` through the scale subresource.
+/// Writes `new`'s managedFields after `cx.manager` changed the count at `path` through the scale subresource.
 ///
-/// A Scale that wants 0 names no number, so nobody owns one that was scaled to 0; and what nobody owns stays so, however
-/// it is scaled afterwards. The entry of who scales has no time.
+/// A Scale to 0 omits the count, so a count of 0 has no owner. A count without an owner stays unowned through later
+/// scaling. The writer's entry has no time.
 pub fn track_scale(cx: &ApplyContext<'_>, path: &[&str], old: &Value, new: &mut Value) {
     let mut entries = known(old);
     if !entries.iter().any(|e| e.fields.has(path)) {
@@ -46,8 +46,7 @@ pub fn track_scale(cx: &ApplyContext<'_>, path: &[&str], old: &Value, new: &mut 
     store(new, entries);
 }
 
-/// Writes `new`'s managedFields as they are after `cx.manager` applied a Scale; 409 when others own a number that would
-/// change.
+/// Writes `new`'s managedFields after `cx.manager` applied a Scale; 409 if other managers own a changed count.
 pub fn apply_scale(cx: &ApplyContext<'_>, path: &[&str], old: &Value, new: &mut Value) -> Result<(), Status> {
     let mut entries = known(old);
     let (before, wanted) = (number(old, path), number(new, path));
@@ -59,7 +58,7 @@ pub fn apply_scale(cx: &ApplyContext<'_>, path: &[&str], old: &Value, new: &mut 
         others.push(Entry { manager: BEFORE_FIRST_APPLY.to_owned(), operation: Operation::Update, ..entry });
     }
     if before != wanted && !others.is_empty() && !cx.force {
-        // The conflict is one of the Scale, whose version and path the client knows.
+        // The conflict names the Scale, whose version and path the client knows.
         let owners: Vec<Entry> =
             others.iter().map(|e| Entry { api_version: SCALE_VERSION.to_owned(), ..e.clone() }).collect();
         let conflicts: Vec<(&Entry, FieldSet)> = owners.iter().map(|e| (e, leaf(&["spec", "replicas"]))).collect();
@@ -84,7 +83,7 @@ fn known(object: &Value) -> Vec<Entry> {
     managed::decode(object.pointer("/metadata/managedFields")).unwrap_or_default()
 }
 
-/// The number at a path; one that is absent is 0.
+/// Returns the count at a path; 0 if it is missing.
 fn number(object: &Value, path: &[&str]) -> i64 {
     path.iter().try_fold(object, |value, field| value.get(field)).and_then(Value::as_i64).unwrap_or(0)
 }
@@ -95,7 +94,7 @@ fn leaf(path: &[&str]) -> FieldSet {
     fields
 }
 
-/// An entry of the writer that owns the number and nothing else.
+/// Returns an entry of the writer that owns only the count.
 fn own(cx: &ApplyContext<'_>, path: &[&str]) -> Entry {
     Entry {
         manager: cx.manager.to_owned(),
@@ -107,7 +106,7 @@ fn own(cx: &ApplyContext<'_>, path: &[&str]) -> Entry {
     }
 }
 
-/// Takes the number out of all `Update` entries; the answer has an entry for each that keeps it.
+/// Removes the count from all `Update` entries. If `kept`, returns a separate entry for each owner.
 fn separate(entries: &mut [Entry], path: &[&str], kept: bool) -> Vec<Entry> {
     let mut owners = Vec::new();
     for entry in entries.iter_mut().filter(|e| e.operation == Operation::Update && e.fields.has(path)) {

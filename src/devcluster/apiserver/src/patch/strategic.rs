@@ -1,14 +1,14 @@
-//! Strategic merge patches: like merge patches, but lists whose schema names a merge key (or a merge strategy) are
-//! merged item by item, and directives in the patch say what else is to happen.
+//! Strategic merge patches: merge patches that merge lists with a merge key (or merge strategy) item by item.
+//! Directives change the default behaviour.
 //!
 //! | directive | where | effect |
 //! |---|---|---|
-//! | `$patch: replace`, `delete`, `merge` | map, list item | replaces or empties the map; replaces the list, or removes the item |
-//! | `$retainKeys: [a, b]` | map | every other key goes |
+//! | `$patch: replace`, `delete`, `merge` | map, list item | replaces/empties maps, replaces lists, removes items |
+//! | `$retainKeys: [a, b]` | map | removes every other key |
 //! | `$setElementOrder/f: […]` | beside the list `f` | order of the result |
-//! | `$deleteFromPrimitiveList/f: […]` | beside the list `f` | these scalars go |
+//! | `$deleteFromPrimitiveList/f: […]` | beside the list `f` | removes these scalars |
 //!
-//! Without an order, items that are new stand before those that were there.
+//! Without an order, new items come before existing ones.
 
 use std::collections::HashMap;
 
@@ -26,10 +26,9 @@ const DELETE: &str = "$deleteFromPrimitiveList/";
 
 type Fields = Map<String, Value>;
 
-/// The live object with a strategic merge patch laid over it.
+/// Returns the live object after a strategic merge patch.
 ///
-/// Errors: 400 for a patch or directive that is malformed, 500 for a list item without its merge key (as the real
-/// server answers).
+/// Errors: 400 for a malformed patch or directive; 500 for a list item without its merge key (as on a real server).
 pub fn strategic(schema: &Schema, live: &Value, patch: &Value) -> Result<Value, Status> {
     let (Value::Object(live), Value::Object(patch)) = (live, patch) else {
         return Err(Status::bad_request(
@@ -55,7 +54,7 @@ fn maps(view: View<'_>, mut live: Fields, patch: &Fields) -> Result<Fields, Stat
         }
     }
     for (key, value) in patch.iter().filter(|(key, _)| !is_directive(key)) {
-        // A list with an order has been merged with it.
+        // A list with an order was merged together with it.
         if value.is_array() && patch.contains_key(&format!("{ORDER}{key}")) {
             continue;
         }
@@ -100,7 +99,7 @@ fn unknown_directive(directive: &Value, patch: &Fields) -> Status {
     Status::new(500, "", format!("unknown patch type: {} in map: {map}", plain(directive)))
 }
 
-/// `$retainKeys`: every other key of the live map goes.
+/// Applies `$retainKeys`: removes every other key of the live map.
 fn retain(live: &mut Fields, patch: &Fields) -> Result<(), Status> {
     let Some(kept) = patch.get(RETAIN) else { return Ok(()) };
     let malformed = || Status::bad_request("invalid patch format of retainKeys");
@@ -113,7 +112,7 @@ fn retain(live: &mut Fields, patch: &Fields) -> Result<(), Status> {
     Ok(())
 }
 
-/// `$deleteFromPrimitiveList`: these scalars go.
+/// Applies `$deleteFromPrimitiveList`: removes these scalars.
 fn delete_scalars(live: &mut Fields, field: &str, gone: &Value) -> Result<(), Status> {
     let gone = gone.as_array().ok_or_else(|| Status::bad_request("invalid patch format of primitive list"))?;
     if let Some(Value::Array(items)) = live.get_mut(field) {
@@ -122,7 +121,7 @@ fn delete_scalars(live: &mut Fields, field: &str, gone: &Value) -> Result<(), St
     Ok(())
 }
 
-/// `$setElementOrder`: the list is merged with the patch's items, if there are any, and put in this order.
+/// Applies `$setElementOrder`: merges the patch's items, if any, and sorts the list.
 fn ordered_list(view: View<'_>, live: &mut Fields, field: &str, order: &Value, patch: &Fields) -> Result<(), Status> {
     let malformed = || Status::bad_request("invalid patch format of setElementOrder list");
     let order = order.as_array().ok_or_else(malformed)?;
@@ -148,7 +147,7 @@ fn ordered_list(view: View<'_>, live: &mut Fields, field: &str, order: &Value, p
     Ok(())
 }
 
-/// The items of the patch must stand in the order that the patch asks for.
+/// Validates that the items of the patch have the requested order.
 fn in_order(changes: Option<&Vec<Value>>, order: &[Value], key: Option<&str>) -> Result<(), Status> {
     let changed = changes.into_iter().flatten().filter(|item| item.get(PATCH).is_none());
     let mut at = 0;
@@ -164,7 +163,7 @@ fn in_order(changes: Option<&Vec<Value>>, order: &[Value], key: Option<&str>) ->
     Ok(())
 }
 
-/// Whether two items are the same one, by merge key or, for scalars, by value.
+/// Returns whether two items have the same identity: the merge key or, for scalars, the value.
 fn same(a: &Value, b: &Value, key: Option<&str>) -> bool {
     match key {
         Some(key) if a.is_object() => a.get(key).is_some() && a.get(key) == b.get(key),
@@ -230,8 +229,8 @@ fn keyed<'a>(item: &'a Fields, key: &str) -> Result<&'a Value, Status> {
     })
 }
 
-/// Items that `order` names stand in its order; the others keep their place in `before` where it can be compared, and
-/// else come after.
+/// Sorts the items that `order` names. Other items keep their position in `before` if they have one; new ones come
+/// last.
 fn sorted(merged: Vec<Value>, before: &[Value], order: &[Value], key: Option<&str>) -> Vec<Value> {
     let identity = |item: &Value| key.and_then(|key| item.get(key)).unwrap_or(item).to_string();
     let places = |list: &[Value]| -> HashMap<String, usize> {
@@ -257,8 +256,8 @@ fn sorted(merged: Vec<Value>, before: &[Value], order: &[Value], key: Option<&st
     out
 }
 
-/// A patch value as it is where there was nothing before: no directives, no nulls. A map that says how it is to be
-/// merged has nothing to be merged with and is left out, even if it says that it replaces what was there.
+/// Returns a patch value for a missing field: without directives and nulls. A map with a `$patch` directive has no
+/// target and is omitted, even for `replace`.
 fn without_directives(value: &Value) -> Option<Value> {
     match value {
         Value::Object(map) if map.contains_key(PATCH) => None,

@@ -1,6 +1,6 @@
-//! Ownership after every write that is not an apply: the manager that changes a path owns it from then on.
+//! Field ownership after every write that is not an apply: a manager owns the paths that it changes.
 //!
-//! Invariant: an object whose managedFields are empty stays untracked until the next apply, unless it is being created.
+//! Invariant: an existing object with empty managedFields stays untracked until the next apply.
 
 use serde_json::Value;
 
@@ -10,10 +10,10 @@ use super::difference::{Side, difference};
 use super::managed::{self, Entry, Operation};
 use super::reshaped::reshaped;
 
-/// Writes `new`'s managedFields as they are after `cx.manager` changed `old` into `new` (`None`: created it).
+/// Writes `new`'s managedFields after `cx.manager` changed `old` into `new` (`None`: created it).
 ///
-/// managedFields that came with `new` are taken over if they can be read, and `[]` or `[{}]` forgets all ownership;
-/// on a subresource, and when they are left out, the old ones hold.
+/// Valid managedFields in `new` replace the old ones, and `[]` or `[{}]` resets all ownership. On a subresource, or if
+/// `new` has none, the old ones are kept.
 pub fn track(cx: &ApplyContext<'_>, old: Option<&Value>, new: &mut Value) {
     let known = |object: Option<&Value>| {
         managed::decode(object.and_then(|o| o.pointer("/metadata/managedFields"))).unwrap_or_default()
@@ -67,7 +67,7 @@ pub fn track(cx: &ApplyContext<'_>, old: Option<&Value>, new: &mut Value) {
     store(new, entries);
 }
 
-/// Whether two states differ in nothing but the times in managedFields; then nothing is written.
+/// Returns whether two states differ only in the times of managedFields, so that no write is needed.
 pub fn equal_but_times(a: &Value, b: &Value) -> bool {
     let (Value::Object(a), Value::Object(b)) = (a, b) else { return a == b };
     same_keys(a, b, |key, x, y| match (key, x, y) {

@@ -1,7 +1,7 @@
-//! Whether an applied configuration fits its schema, with the words of the typed converter.
+//! Validates an applied configuration against its schema, with the error texts of a real server's typed converter.
 //!
-//! Server-side apply is always strict: an unknown field, a wrong type or a duplicate list item is an error, whatever the
-//! request says about field validation.
+//! Server-side apply is always strict. An unknown field, a wrong type or a duplicate list item is an error, regardless
+//! of the request's field validation.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::element::element;
 use crate::schema::node::{Array, List, Scalar, Shape, View};
 
-/// Checks a configuration; the error is the text of all findings together.
+/// Checks a configuration. The error contains all findings.
 pub(crate) fn check(view: View<'_>, value: &Value) -> Result<(), String> {
     let mut findings = Vec::new();
     visit(view, value, "", &mut findings);
@@ -38,7 +38,7 @@ fn visit(view: View<'_>, value: &Value, path: &str, findings: &mut Vec<String>) 
                 return;
             };
             for (key, child) in map {
-                // The path is only needed for findings; scalars that fit are by far the most frequent.
+                // Only findings need a path, and most values are valid scalars.
                 match object.properties.get(key).copied().or(object.additional) {
                     None => findings.push(format!("{path}.{key}: field not declared in schema")),
                     Some(id) => match (&view.at(id).node.shape, child) {
@@ -98,7 +98,7 @@ fn mismatch(scalar: Scalar, value: &Value) -> Option<String> {
     }
 }
 
-/// A value as Go's `%v` prints it.
+/// Formats a value like Go's `%v`.
 pub(super) fn plain(value: &Value) -> String {
     match value {
         Value::Null => "<nil>".into(),
@@ -112,7 +112,7 @@ pub(super) fn plain(value: &Value) -> String {
     }
 }
 
-/// A value as Go's `%#v` prints it.
+/// Formats a value like Go's `%#v`.
 fn literal(value: &Value) -> String {
     match value {
         Value::Null => "interface {}(nil)".into(),

@@ -1,4 +1,4 @@
-//! Judges writes by the Pod Security policy of their namespace.
+//! Enforces the Pod Security policy of a namespace on writes.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -16,13 +16,13 @@ use crate::{
     verbs::Settings,
 };
 
-/// Subresources of pods that change nothing that a check reads.
+/// Subresources of pods that change no checked field.
 const IGNORED: [&str; 8] = ["exec", "attach", "binding", "eviction", "log", "portforward", "proxy", "status"];
 
-/// Pods of a namespace that a change of its policy is checked against.
+/// Maximum number of pods that a policy change is checked against.
 const MOST_PODS: usize = 3_000;
 
-/// The path of the pod template in a workload.
+/// Returns the path of the pod template in a workload.
 fn template(group: &str, plural: &str) -> Option<&'static str> {
     match (group, plural) {
         ("", "podtemplates") => Some("/template"),
@@ -34,7 +34,7 @@ fn template(group: &str, plural: &str) -> Option<&'static str> {
     }
 }
 
-/// Refuses a write that violates what its namespace enforces; adds to the settings what its user is to be warned of.
+/// Refuses a write that violates the enforced level, and adds warnings to the settings.
 pub(crate) fn judge(
     server: &Server,
     settings: &Settings,
@@ -57,7 +57,7 @@ pub(crate) fn judge(
     }
 }
 
-/// The policy of the namespace of a write.
+/// Returns the policy of the namespace of a write.
 fn policy_at(server: &Server, write: &Write<'_>) -> Policy {
     let namespace = server.store().get("namespaces", &Key::new("", &write.target.namespace));
     let labels = namespace.map(|namespace| namespace.value()["metadata"]["labels"].clone());
@@ -86,7 +86,7 @@ fn judge_pod(server: &Server, settings: &Settings, write: &Write<'_>, object: &V
     Err(Status::forbidden(&write.target.kind.group_resource(), &write.target.name, &why))
 }
 
-/// Whether a change of a pod concerns what checks read: its containers and their images.
+/// Returns whether a change of a pod affects checks: its containers or their images.
 fn is_significant(old: &Value, new: &Value) -> bool {
     let list = |pod: &'_ Value, field: &str| -> Vec<(String, String)> {
         let containers = items(&pod["spec"][field]);
@@ -115,7 +115,7 @@ fn judge_namespace(server: &Server, settings: &Settings, write: &Write<'_>, obje
     Ok(())
 }
 
-/// What the pods of a namespace violate of a new standard.
+/// Returns warnings about the pods of a namespace that violate a new standard.
 fn violations(server: &Server, namespace: &str, standard: Standard) -> Vec<String> {
     let snapshot = server.store().snapshot("pods");
     let pods: Vec<_> = snapshot.from(Some(namespace), None).map(|(_, stored)| stored.value()).collect();

@@ -28,7 +28,7 @@ const CAPABILITIES: [&str; 13] = [
     "SYS_CHROOT",
 ];
 
-/// Sysctls that a pod may set, by the minor version since which it may.
+/// Sysctls that a pod may set, each with the first minor version that allows it.
 const SYSCTLS: [(u64, &str); 12] = [
     (0, "kernel.shm_rmid_forced"),
     (0, "net.ipv4.ip_local_port_range"),
@@ -44,12 +44,13 @@ const SYSCTLS: [(u64, &str); 12] = [
     (32, "net.ipv4.tcp_wmem"),
 ];
 
-/// A part of the security context of a pod or container; null when it has none.
+/// Returns a field of the security context of a pod or container; null if missing.
 fn context<'a>(of: &'a Value, field: &str) -> &'a Value {
     &of["securityContext"][field]
 }
 
-/// The types that pod and containers choose in a field such as `seccompProfile`: who sets a wrong one, and the wrong ones.
+/// Checks the types in a field such as `seccompProfile`. Returns whether the pod sets a forbidden type, the containers
+/// that do, and the types.
 pub(super) fn profiles<'a>(pod: &Pod<'a>, field: &str, allowed: &[&str]) -> (bool, Vec<&'a str>, BTreeSet<&'a str>) {
     let mut wrong = BTreeSet::new();
     let mut is_wrong = |of: &'a Value| {
@@ -87,7 +88,7 @@ pub(super) fn app_armor_profile(pod: &Pod<'_>) -> Option<Finding> {
     Some(Finding::new(reason, detail))
 }
 
-/// The containers that add capabilities other than these, and which they are.
+/// Returns the containers that add forbidden capabilities, and those capabilities.
 pub(super) fn added<'a>(pod: &Pod<'a>, allowed: &[&str]) -> (Vec<&'a str>, BTreeSet<&'a str>) {
     let others = |container: &'a Value| {
         texts(&context(container, "capabilities")["add"]).filter(|added| !allowed.contains(added)).collect::<Vec<_>>()
@@ -220,7 +221,7 @@ pub(super) fn seccomp_annotations(pod: &Pod<'_>) -> Option<Finding> {
     (!wrong.is_empty()).then(|| Finding::new("seccompProfile", detail()))
 }
 
-/// The seccomp profiles that pods and containers may choose.
+/// The seccomp profiles that pods and containers may use.
 pub(super) const SECCOMP: [&str; 2] = ["RuntimeDefault", "Localhost"];
 
 pub(super) fn seccomp_profile(pod: &Pod<'_>) -> Option<Finding> {

@@ -1,18 +1,17 @@
-//! The checks, their levels, and the versions since which they hold.
+//! The checks, their levels and their versions.
 
 use super::labels::{Level, Standard, Version};
 use super::pod::{Finding, Pod};
 use super::{baseline, restricted};
 
-/// Says what it has against a pod.
 type Check = fn(&Pod<'_>) -> Option<Finding>;
 
-/// A check of a level. Each of its forms holds from a minor version on until the next one does.
+/// A check of a level. Each form applies from a minor version until the next form does.
 struct Row {
     id: &'static str,
     level: Level,
     forms: &'static [(u64, Check)],
-    /// The check of the level below that it stands for.
+    /// The check of the lower level that this one replaces.
     replaces: &'static str,
 }
 
@@ -24,7 +23,7 @@ const fn replacing(id: &'static str, replaces: &'static str, forms: &'static [(u
     Row { id, level: Level::Restricted, forms, replaces }
 }
 
-/// In the order in which refusals list them.
+/// In the order of a refusal's message.
 const CHECKS: &[Row] = &[
     row("appArmorProfile", Level::Baseline, &[(0, baseline::app_armor_profile)]),
     row("capabilities_baseline", Level::Baseline, &[(0, baseline::capabilities)]),
@@ -77,13 +76,13 @@ const CHECKS: &[Row] = &[
 ];
 
 impl Row {
-    /// The form that holds in a version.
+    /// Returns the form of the check for a version.
     fn at(&self, version: Version) -> Option<Check> {
         self.forms.iter().rev().find(|(since, _)| Version::Minor(*since) <= version).map(|(_, check)| *check)
     }
 }
 
-/// What the checks of a standard have against a pod.
+/// Returns the findings of a standard's checks for a pod.
 pub(super) fn evaluate(standard: Standard, pod: &Pod<'_>) -> Vec<Finding> {
     let held = || CHECKS.iter().filter(|row| row.level <= standard.level && row.at(standard.version).is_some());
     let is_replaced = |row: &Row| held().any(|other| other.replaces == row.id);

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::status::Cause;
 
-/// How strict a policy is.
+/// The strictness of a policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Level {
     Privileged,
@@ -31,7 +31,7 @@ impl fmt::Display for Level {
     }
 }
 
-/// The version of Kubernetes whose checks count.
+/// The Kubernetes version whose checks apply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Version {
     /// `v1.` and this number.
@@ -60,7 +60,7 @@ impl fmt::Display for Version {
     }
 }
 
-/// What pods are judged by.
+/// The level and version that pods are checked against.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Standard {
     pub(super) level: Level,
@@ -80,13 +80,14 @@ impl fmt::Display for Standard {
 /// The policy of a namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Policy {
-    /// Pods that violate it are refused.
+    /// A pod that violates it is refused.
     pub(super) enforce: Standard,
-    /// Pods and workloads that violate it cause a warning.
+    /// A pod or workload that violates it causes a warning.
     pub(super) warn: Standard,
 }
 
-/// The policy that labels describe, and which labels are wrong. A wrong label enforces the strictest level, and warns of nothing.
+/// Returns the policy in the labels and the faults of the labels. An invalid `enforce` label enforces the strictest
+/// level. An invalid `warn` label disables warnings.
 pub(super) fn policy(labels: &Value) -> (Policy, Vec<Cause>) {
     let mut causes = Vec::new();
     let mut enforce = Standard::PRIVILEGED;
@@ -100,7 +101,7 @@ pub(super) fn policy(labels: &Value) -> (Policy, Vec<Cause>) {
     let warned_version = version_of(labels, "warn-version", &mut causes);
     warn.level = warned.unwrap_or(Ok(Level::Privileged)).unwrap_or(Level::Privileged);
     warn.version = warned_version.unwrap_or(Version::Latest);
-    // Whatever refuses pods also warns of the workloads that make them.
+    // An enforced level also warns about the workloads that create pods.
     if warned.is_none() && matches!(level, Some(Ok(level)) if level > Level::Privileged) {
         warn.level = enforce.level;
         if warned_version.is_none() {
@@ -110,12 +111,12 @@ pub(super) fn policy(labels: &Value) -> (Policy, Vec<Cause>) {
     (Policy { enforce, warn }, causes)
 }
 
-/// The level that a label sets; absent: none, `Err`: a wrong one.
+/// Returns the level of a label; `None` if missing, `Err` if invalid.
 fn level_of(labels: &Value, label: &str, causes: &mut Vec<Cause>) -> Option<Result<Level, ()>> {
     read(labels, label, causes, Level::parse)
 }
 
-/// The version that a label sets. A wrong one counts as the latest.
+/// Returns the version of a label. An invalid version counts as the latest.
 fn version_of(labels: &Value, label: &str, causes: &mut Vec<Cause>) -> Option<Version> {
     Some(read(labels, label, causes, Version::parse)?.unwrap_or(Version::Latest))
 }

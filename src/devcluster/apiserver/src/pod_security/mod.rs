@@ -1,12 +1,13 @@
-//! Pod Security: the labels `pod-security.kubernetes.io/…` of a namespace refuse pods and warn of workloads.
+//! Pod Security: the labels `pod-security.kubernetes.io/…` of a namespace restrict pods and cause warnings about
+//! workloads.
 //!
-//! [`labels`] reads the policy of a namespace, [`checks`] lists the checks of each level with their versions, [`baseline`] and
-//! [`restricted`] contain them, and [`admission`] judges writes by them. Checks, order and texts are those of the module
-//! `k8s.io/pod-security-admission` of Kubernetes 1.36.
+//! [`labels`] parses the policy of a namespace. [`checks`] lists the checks of each level with their versions.
+//! [`baseline`] and [`restricted`] contain the checks, and [`admission`] enforces them. Checks, order and texts are
+//! those of the module `k8s.io/pod-security-admission` of Kubernetes 1.36.
 //!
-//! Invariant: each write is judged, also those of controllers.
+//! Invariant: each write is checked, including those of controllers.
 //!
-//! Deliberately absent: an audit log. `audit` labels are validated and have no other effect. Nothing is exempt.
+//! Not here: an audit log. `audit` labels are only validated. There are no exemptions.
 
 mod admission;
 mod baseline;

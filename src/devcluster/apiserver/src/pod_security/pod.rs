@@ -1,4 +1,4 @@
-//! A pod or pod template as checks see it, and what they have against it.
+//! The checked parts of a pod or pod template, and the findings of checks.
 
 use serde_json::Value;
 
@@ -12,39 +12,39 @@ pub(super) struct Pod<'a> {
 }
 
 impl<'a> Pod<'a> {
-    /// A pod, or the template at a path of a workload.
+    /// Returns the parts of a pod or of a workload's template.
     pub(super) fn of(object: &'a Value) -> Self {
         Self { annotations: &object["metadata"]["annotations"], spec: &object["spec"] }
     }
 
-    /// All containers, in the order in which a real server names them.
+    /// Returns all containers, in the order of a real server's messages.
     pub(super) fn containers(&self) -> impl Iterator<Item = &'a Value> {
         let spec = self.spec;
         ["initContainers", "containers", "ephemeralContainers"].into_iter().flat_map(move |list| items(&spec[list]))
     }
 
-    /// Those of its containers for which something holds.
+    /// Returns the names of the containers that match.
     pub(super) fn containers_that(&self, holds: impl Fn(&'a Value) -> bool) -> Vec<&'a str> {
         self.containers().filter(|container| holds(container)).map(|container| text(container, "/name")).collect()
     }
 
-    /// Whether it runs in a user namespace of its own.
+    /// Returns whether the pod has its own user namespace.
     pub(super) fn has_own_users(&self) -> bool {
         self.spec["hostUsers"] == false
     }
 
-    /// Whether it runs on Windows.
+    /// Returns whether the pod runs on Windows.
     pub(super) fn is_for_windows(&self) -> bool {
         self.spec["os"]["name"] == "windows"
     }
 }
 
-/// What a check has against a pod.
+/// A violation of a check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Finding {
-    /// In a few words.
+    /// A short description.
     pub(super) reason: String,
-    /// With the names that are concerned; may be empty.
+    /// The names of the offending parts; may be empty.
     pub(super) detail: String,
 }
 
@@ -54,7 +54,7 @@ impl Finding {
     }
 }
 
-/// The findings as the refusal of a pod lists them.
+/// Formats the findings for the refusal of a pod.
 pub(super) fn details(findings: &[Finding]) -> String {
     let shown = findings.iter().map(|finding| match finding.detail.as_str() {
         "" => finding.reason.clone(),
@@ -63,37 +63,37 @@ pub(super) fn details(findings: &[Finding]) -> String {
     shown.collect::<Vec<_>>().join(", ")
 }
 
-/// The findings as the list of a namespace's pods shows them.
+/// Formats the findings for warnings about a namespace's pods.
 pub(super) fn reasons(findings: &[Finding]) -> String {
     findings.iter().map(|finding| finding.reason.as_str()).collect::<Vec<_>>().join(", ")
 }
 
-/// The items of a list; none of anything else.
+/// Returns the items of a list; none for another type.
 pub(super) fn items(list: &Value) -> impl Iterator<Item = &Value> {
     list.as_array().into_iter().flatten()
 }
 
-/// The texts of a list.
+/// Returns the strings of a list.
 pub(super) fn texts(list: &Value) -> impl Iterator<Item = &str> {
     items(list).filter_map(Value::as_str)
 }
 
-/// `"a", "b"`.
+/// Formats names as `"a", "b"`.
 pub(super) fn quoted<T: AsRef<str>>(names: impl IntoIterator<Item = T>) -> String {
     names.into_iter().map(|name| format!("\"{}\"", name.as_ref())).collect::<Vec<_>>().join(", ")
 }
 
-/// One word for one, another one for more.
+/// Returns the singular or the plural.
 pub(super) fn plural<'a>(number: usize, one: &'a str, more: &'a str) -> &'a str {
     if number == 1 { one } else { more }
 }
 
-/// `container "a"`, or `containers "a", "b"`.
+/// Formats containers as `container "a"` or `containers "a", "b"`.
 pub(super) fn named(containers: &[&str]) -> String {
     format!("{} {}", plural(containers.len(), "container", "containers"), quoted(containers))
 }
 
-/// `pod`, `container "a"`, or `pod and container "a"`; `None` when it is neither.
+/// Formats the offenders as `pod`, `container "a"` or `pod and container "a"`; `None` if there are none.
 pub(super) fn setters(pod: bool, containers: &[&str]) -> Option<String> {
     match (pod, containers) {
         (false, []) => None,

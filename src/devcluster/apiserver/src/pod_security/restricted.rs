@@ -1,4 +1,4 @@
-//! The checks that the level `restricted` has besides those of `baseline`.
+//! The additional checks of the level `restricted`.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use super::baseline::{SECCOMP, added, profiles};
 use super::pod::{Finding, Pod, items, named, plural, quoted, setters, texts};
 use crate::object::text;
 
-/// Volumes that pods may have.
+/// Volume types that pods may have.
 const VOLUMES: [&str; 9] = [
     "configMap",
     "csi",
@@ -21,7 +21,7 @@ const VOLUMES: [&str; 9] = [
     "secret",
 ];
 
-/// Volumes that they may not have.
+/// Volume types that pods must not have.
 const OTHER_VOLUMES: [&str; 21] = [
     "hostPath",
     "gcePersistentDisk",

@@ -10,7 +10,7 @@ fn labels(of: &[(&str, &str)]) -> Value {
     of.iter().map(|(name, value)| (format!("pod-security.kubernetes.io/{name}"), Value::from(*value))).collect()
 }
 
-/// `level:version`.
+/// Parses `level:version`.
 fn standard(text: &str) -> Standard {
     let (level, version) = text.split_once(':').unwrap();
     let (policy, causes) = policy(&labels(&[("enforce", level), ("enforce-version", version)]));
@@ -18,12 +18,12 @@ fn standard(text: &str) -> Standard {
     policy.enforce
 }
 
-/// What a standard has against a pod.
+/// Returns the findings of a standard for a pod.
 fn against(text: &str, pod: &Value) -> String {
     details(&evaluate(standard(text), &Pod::of(pod)))
 }
 
-/// A pod that no check has anything against, with fields of its container over it.
+/// Returns a pod without findings, with additional fields in its container and spec.
 fn safe(container: Value, spec: Value) -> Value {
     let mut safe = json!({
         "metadata": {},

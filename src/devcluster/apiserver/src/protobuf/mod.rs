@@ -1,11 +1,12 @@
-//! Protobuf bodies become JSON, for the kinds that `kubectl create <kind>`, `kubectl auth` and Helm send in no other form.
+//! Decodes protobuf bodies into JSON, for the kinds that `kubectl create <kind>`, `kubectl auth` and Helm send only as
+//! protobuf.
 //!
-//! The envelope (`k8s\0` and a `runtime.Unknown`) names the kind; [`tables`] knows its fields. Go marshals every field
-//! that is no pointer, so zero values of such fields mean that they were not set.
+//! The envelope (`k8s\0` and a `runtime.Unknown`) names the kind; [`tables`] lists its fields. Go marshals every
+//! non-pointer field, so a zero value of such a field means unset.
 //!
-//! Invariant: a field that no table knows is refused unless it is zero; nothing is dropped silently.
+//! Invariant: a field that is in no table is refused unless it is zero; fields are never dropped silently.
 //!
-//! Deliberately absent: encoding: clients that send protobuf accept JSON.
+//! Not here: encoding. Clients that send protobuf also accept JSON.
 
 mod tables;
 
@@ -15,36 +16,36 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde_json::{Map, Value};
 use tables::{Field, Message};
 
-/// First bytes of a body.
+/// The first bytes of a body.
 const MAGIC: &[u8] = b"k8s\0";
-/// Messages inside messages at most.
+/// Maximum depth of nested messages.
 const MAX_DEPTH: usize = 32;
-/// A message takes as much memory as so many values.
+/// The number of values that a message counts as, by its memory use.
 const MESSAGE: usize = 10;
 
-/// Why a body was not understood.
+/// Why a body cannot be decoded.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// The bytes are no protobuf message, or end in the middle.
+    /// The bytes are not a protobuf message, or end early.
     #[error("the body is no protobuf message")]
     Malformed,
-    /// It has too many values.
+    /// The body has too many values.
     #[error("the body has too many values")]
     TooManyValues,
     /// The kind has no table.
     #[error("protobuf bodies of kind {0} are not decoded here")]
     Kind(String),
-    /// A field is set that the table of its message does not have.
+    /// A field is set that its message's table does not list.
     #[error("field {number} of {message} is not decoded here")]
     Unknown {
-        /// Name of the message or field that holds it.
+        /// Name of the message or field that contains it.
         message: String,
         /// Field number.
         number: u64,
     },
 }
 
-/// Decodes a body with at most so many values, of which a message counts as ten.
+/// Decodes a body with at most `most` values. A message counts as ten.
 pub fn decode(bytes: &[u8], most: usize) -> Result<Value, Error> {
     let envelope = bytes.strip_prefix(MAGIC).ok_or(Error::Malformed)?;
     let (mut api_version, mut kind, mut raw) = (String::new(), String::new(), &[][..]);
@@ -72,7 +73,7 @@ pub fn decode(bytes: &[u8], most: usize) -> Result<Value, Error> {
     Ok(Value::Object(object))
 }
 
-/// The value of one field on the wire.
+/// The encoded value of one field.
 #[derive(Clone, Copy)]
 enum Wire<'a> {
     Number(u64),
@@ -83,7 +84,7 @@ impl Wire<'_> {
     fn is_zero(self) -> bool {
         match self {
             Self::Number(number) => number == 0,
-            // A message of zero fields, such as an unset status, is as good as none.
+            // A message of zero fields, such as an unset status, counts as unset.
             Self::Bytes(bytes) => bytes.is_empty() || only_zeros(bytes, 0),
         }
     }
@@ -148,7 +149,7 @@ fn text(bytes: &[u8]) -> Result<String, Error> {
     String::from_utf8(bytes.to_vec()).map_err(|_| Error::Malformed)
 }
 
-/// How deep a message is, and how many values may follow.
+/// The depth of a message, and the number of values that may follow.
 struct Nested<'a> {
     depth: usize,
     left: &'a Cell<usize>,
@@ -255,7 +256,7 @@ mod tests {
         decode(bytes, 1000)
     }
 
-    /// A length-delimited field.
+    /// Encodes a length-delimited field.
     fn field(number: u8, inner: &[u8]) -> Vec<u8> {
         [&[number << 3 | 2, u8::try_from(inner.len()).unwrap()], inner].concat()
     }

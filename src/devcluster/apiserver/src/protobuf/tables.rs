@@ -1,21 +1,21 @@
-//! The fields of the messages that are decoded: number, name, form.
+//! The fields of decoded messages: number, name and type.
 //!
-//! Deliberately absent: status, and everything that neither a `kubectl create` command nor Helm sets.
+//! Not here: status, and all fields that neither `kubectl create` nor Helm sets.
 
-/// How a field is written.
+/// The type of a field.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Field {
-    /// A text; empty is unset.
+    /// A string; empty means unset.
     Text,
     /// Bytes, base64 in JSON.
     Bytes,
     /// A number behind a pointer: zero is a value.
     Number,
-    /// A number: zero is unset.
+    /// A number: zero means unset.
     Count,
-    /// A truth value behind a pointer.
+    /// A boolean behind a pointer: false is a value.
     Bool,
-    /// A truth value: false is unset.
+    /// A boolean: false means unset.
     Flag,
     /// `resource.Quantity`.
     Quantity,
@@ -25,11 +25,11 @@ pub(super) enum Field {
     Message(Message),
     /// A repeated field.
     List(&'static Field),
-    /// A map with text keys.
+    /// A map with string keys.
     Map(&'static Field),
 }
 
-/// Number, name and form of each field; a message without a name is embedded: its fields are its parent's.
+/// Number, name and type of each field. A message without a name is embedded: its fields belong to the parent.
 pub(super) type Message = &'static [(u64, &'static str, Field)];
 
 use Field::{Bool, Bytes, Count, Flag, IntOrText, List, Map, Number, Quantity, Text};
@@ -266,7 +266,7 @@ const INGRESS: Message = &[
         message(&[
             (1, "defaultBackend", INGRESS_BACKEND),
             (2, "tls", List(&message(&[(1, "hosts", TEXTS), (2, "secretName", Text)]))),
-            // The value of a rule has no field of its own in JSON.
+            // The value of a rule is inlined in JSON.
             (
                 3,
                 "rules",
@@ -362,7 +362,7 @@ const ACCESS_REVIEW: Message = &[
 ];
 const RULES_REVIEW: Message = &[(1, "metadata", METADATA), (2, "spec", message(&[(1, "namespace", Text)]))];
 
-/// The message of a kind.
+/// Returns the message of a kind.
 pub(super) fn of(api_version: &str, kind: &str) -> Option<Message> {
     Some(match (api_version, kind) {
         ("v1", "Namespace") => NAMESPACE,
@@ -381,7 +381,7 @@ pub(super) fn of(api_version: &str, kind: &str) -> Option<Message> {
         ("policy/v1", "PodDisruptionBudget") => BUDGET,
         ("autoscaling/v1", "HorizontalPodAutoscaler") => AUTOSCALER_V1,
         ("autoscaling/v2", "HorizontalPodAutoscaler") => AUTOSCALER_V2,
-        // Each group has them.
+        // Every group has DeleteOptions.
         (_, "DeleteOptions") => DELETE_OPTIONS,
         ("authentication.k8s.io/v1", "SelfSubjectReview") => SELF_REVIEW,
         ("authentication.k8s.io/v1", "TokenRequest") => TOKEN_REQUEST,

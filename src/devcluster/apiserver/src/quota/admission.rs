@@ -1,4 +1,4 @@
-//! Whether the quotas of a namespace have room for a write, and taking it from them.
+//! Checks a write against the quotas of its namespace and charges them.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use crate::{
     verbs::{Settings, Target, write},
 };
 
-/// Attempts to write a quota that others write as well.
+/// Maximum attempts to write a quota despite conflicts.
 const ATTEMPTS: usize = 20;
 
 /// The usage that a write adds to one quota.
@@ -28,14 +28,14 @@ pub(crate) struct Charge {
     amounts: Amounts,
 }
 
-/// Whether a write of this kind can take from a quota: creations always, changes of what may grow.
+/// Returns whether a write can use quota: creations always, updates for kinds whose usage can grow.
 fn concerns(target: &Target, old: Option<&Value>) -> bool {
     let grows =
         matches!(target.kind.plural.as_str(), "services" | "persistentvolumeclaims") && target.kind.group.is_empty();
     target.kind.namespaced && target.subresource.is_empty() && (old.is_none() || grows)
 }
 
-/// What a new object, or the new state of one, takes from each quota; 403 when one has too little.
+/// Returns the charge of a write to each quota; 403 if one is exceeded.
 pub(crate) fn decide(
     server: &Server,
     target: &Target,
@@ -101,7 +101,7 @@ fn of_quota(
     Ok((!amounts.is_empty()).then(|| Charge { quota: name.to_owned(), amounts }))
 }
 
-/// Takes what was decided from the quotas; 403 when somebody else has taken it meanwhile.
+/// Charges the quotas; 403 if concurrent writes have used them up.
 pub(crate) fn charge(
     server: &Server,
     target: &Target,
@@ -135,7 +135,7 @@ pub(crate) fn charge(
     Ok(())
 }
 
-/// Writes what is used of a quota now; false when someone else wrote first.
+/// Adds the amounts to a quota's used status. Returns false on a conflicting write.
 fn take(server: &Server, quota: &Target, settings: &Settings, stored: &Arc<Stored>, amounts: &Amounts) -> bool {
     let live = stored.value();
     let mut next = (*live).clone();

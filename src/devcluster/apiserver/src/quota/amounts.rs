@@ -1,8 +1,8 @@
-//! Amounts of resources, by their names.
+//! Amounts of resources, by name.
 
 use std::collections::BTreeMap;
 
 use crate::kinds::hooks::Quantity;
 
-/// Names of resources and amounts of them.
+/// Amounts by resource name.
 pub(super) type Amounts = BTreeMap<String, Quantity>;

@@ -1,12 +1,12 @@
-//! ResourceQuotas: what an object takes of them, and whether it may.
+//! ResourceQuotas: the usage of an object, and whether the quotas allow it.
 //!
-//! A quota names resources: `pods`, `requests.cpu`, `services.nodeports`, `count/deployments.apps`. Whoever creates an
-//! object takes from every quota of the namespace that names something of it; 403 when one of them has too little.
+//! A quota names resources: `pods`, `requests.cpu`, `services.nodeports`, `count/deployments.apps`. A new object uses
+//! every quota of its namespace that names one of its resources; 403 if one is exceeded.
 //!
-//! Invariant: what is decided here comes from the status of the quotas, as on a real server: a quota that nobody has
-//! counted yet refuses nothing.
+//! Invariant: as on a real server, admission reads the status of quotas. A quota with an empty status allows
+//! everything.
 //!
-//! Deliberately absent: counting what is there, which a controller does (`controllers::quotas`).
+//! Not here: the counts of existing objects, which a controller maintains (`controllers::quotas`).
 
 mod admission;
 mod amounts;
@@ -17,5 +17,5 @@ mod usage;
 pub(crate) use self::admission::{charge, decide};
 pub use self::usage::used;
 
-/// Where quotas are stored.
+/// Storage of quotas.
 pub const STORAGE: &str = "resourcequotas";

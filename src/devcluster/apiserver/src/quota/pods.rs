@@ -1,4 +1,4 @@
-//! The usage of a quota by a pod, and the fields that the pod must set for it.
+//! The quota usage of a pod, and the fields that quotas require of it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,10 +22,10 @@ const TAKEN: [&str; 10] = [
     "limits.ephemeral-storage",
 ];
 
-/// Resources that every container must give when a quota names them.
+/// Resources that every container must set if a quota names them.
 const REQUIRED: [&str; 6] = ["cpu", "memory", "requests.cpu", "requests.memory", "limits.cpu", "limits.memory"];
 
-/// Whether pods take from a resource.
+/// Returns whether pods use a resource.
 pub(super) fn takes(resource: &str) -> bool {
     let extended = || resource.strip_prefix("requests.").is_some_and(|name| name.contains('/'));
     resource == "count/pods"
@@ -35,7 +35,7 @@ pub(super) fn takes(resource: &str) -> bool {
         || extended()
 }
 
-/// The usage of a pod that has not terminated.
+/// Returns the usage of a pod; empty if it has terminated.
 pub(super) fn usage(pod: &Value, now: Timestamp) -> Amounts {
     if has_ended(pod, now) { Amounts::new() } else { named(&total(pod, "requests"), &total(pod, "limits")) }
 }
@@ -46,11 +46,11 @@ fn has_ended(pod: &Value, now: Timestamp) -> bool {
     }
     let (end, grace) = (&pod["metadata"]["deletionTimestamp"], &pod["metadata"]["deletionGracePeriodSeconds"]);
     let end: Option<Timestamp> = end.as_str().and_then(|end| end.parse().ok());
-    // The timestamp is when the grace is over.
+    // The timestamp is the end of the grace period.
     end.is_some_and(|end| !grace.is_null() && end < now)
 }
 
-/// Requests and limits under the names that quotas have for them.
+/// Returns requests and limits under the resource names of quotas.
 fn named(requests: &Amounts, limits: &Amounts) -> Amounts {
     let mut usage = Amounts::from([("pods".to_owned(), Quantity::whole(1))]);
     for (name, amount) in requests {
@@ -70,7 +70,8 @@ fn named(requests: &Amounts, limits: &Amounts) -> Amounts {
     usage
 }
 
-/// The request of a pod: the sum of its containers, or the largest of its init containers if that is more.
+/// Returns the requests or limits of a pod: the sum of its containers and sidecars, or the largest init container if
+/// that is more. Pod-level resources replace them; overhead is added.
 fn total(pod: &Value, list: &str) -> Amounts {
     let of = |containers: &str, stays: bool| -> Vec<Amounts> {
         let containers = pod["spec"][containers].as_array().into_iter().flatten();
@@ -106,7 +107,7 @@ fn amounts(list: Option<&Map<String, Value>>) -> Amounts {
     list.into_iter().flatten().filter_map(|(name, value)| Some((name.clone(), Quantity::read(value)?))).collect()
 }
 
-/// What the containers of a pod leave out of the resources that a quota names; `None` when nothing.
+/// Returns the resources named by a quota that containers do not set; `None` if there are none.
 pub(super) fn missing(pod: &Value, resources: &[&str]) -> Option<String> {
     if pod["spec"]["resources"].as_object().is_some_and(|resources| !resources.is_empty()) {
         return None;

@@ -1,8 +1,8 @@
-//! Which objects a quota is for: with scopes, some pods only.
+//! Scopes of quotas, which restrict a quota to certain pods.
 
 use serde_json::Value;
 
-/// Whether a quota with this spec is for an object.
+/// Returns whether a quota with this spec applies to an object.
 pub(super) fn fit(spec: &Value, plural: &str, object: &Value) -> bool {
     let plain = spec["scopes"].as_array().into_iter().flatten().filter_map(Value::as_str);
     let selected = spec["scopeSelector"]["matchExpressions"].as_array().into_iter().flatten();
@@ -14,7 +14,7 @@ pub(super) fn fit(spec: &Value, plural: &str, object: &Value) -> bool {
         })
 }
 
-/// Whether a pod is in a scope.
+/// Returns whether a pod is in a scope.
 fn has(pod: &Value, scope: &str, operator: &str, values: &Value) -> bool {
     let spec = &pod["spec"];
     let ends = spec["activeDeadlineSeconds"].as_i64().is_some_and(|seconds| seconds >= 0);

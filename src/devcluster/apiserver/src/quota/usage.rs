@@ -1,6 +1,6 @@
-//! The usage of quotas by objects, under the resource names of quotas.
+//! The quota usage of objects, under the resource names of quotas.
 //!
-//! Deliberately absent: what exceeds a quota (`admission`).
+//! Not here: the check against quotas (`admission`).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,11 +12,11 @@ use super::amounts::Amounts;
 use super::{pods, scopes};
 use crate::kinds::hooks::Quantity;
 
-/// Kinds that can also be named without `count/`.
+/// Kinds that a quota can name without `count/`.
 const COUNTED: [&str; 4] = ["configmaps", "resourcequotas", "replicationcontrollers", "secrets"];
 const OF_CLASS: &str = ".storageclass.storage.k8s.io/";
 
-/// What an object takes; `now` decides whether a pod that is being deleted still counts.
+/// Returns the usage of an object. `now` decides whether a terminating pod still counts.
 pub(super) fn usage(group: &str, plural: &str, object: &Value, now: Timestamp) -> Amounts {
     let one = || Quantity::whole(1);
     let mut usage = Amounts::from([(count_name(group, plural), one())]);
@@ -68,7 +68,7 @@ fn of_claim(claim: &Value) -> Amounts {
     usage
 }
 
-/// Group and plural of the kind whose objects take from a resource.
+/// Returns group and plural of the kind whose objects use a resource.
 fn kind_of(resource: &str) -> (&str, &str) {
     if let Some(counted) = resource.strip_prefix("count/") {
         let (plural, group) = counted.split_once('.').unwrap_or((counted, ""));
@@ -83,13 +83,14 @@ fn kind_of(resource: &str) -> (&str, &str) {
     }
 }
 
-/// Of what a quota names, what the objects of a kind take from.
+/// Returns the resources of a quota that objects of a kind use.
 pub(super) fn named<'a>(hard: &'a Value, group: &str, plural: &str) -> Vec<&'a str> {
     let names = hard.as_object().into_iter().flatten().map(|(name, _)| name.as_str());
     names.filter(|name| kind_of(name) == (group, plural) && (plural != "pods" || pods::takes(name))).collect()
 }
 
-/// What is used of a quota; `objects` are those of a kind in its namespace, `None` for a kind that is not served.
+/// Returns the total usage of a quota. `objects` returns a kind's objects in the namespace; `None` if the kind is not
+/// served.
 pub fn used(
     spec: &Value,
     now: Timestamp,

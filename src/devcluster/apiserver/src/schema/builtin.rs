@@ -1,7 +1,7 @@
-//! The recorded types of the built-in kinds become schemas, once per process.
+//! Loads the recorded types of the built-in kinds, once per process.
 //!
-//! The recording (`data/schema.json`) is the API server's own OpenAPI without descriptions: `kinds` maps
-//! `group/version/Kind` to a named type, `schemas` holds the named types, which refer to each other by `ref`.
+//! The recording (`data/schema.json`) is a real API server's OpenAPI without descriptions. `kinds` maps
+//! `group/version/Kind` to a named type. `schemas` holds the named types, which refer to each other by `ref`.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, OnceLock};
@@ -28,7 +28,7 @@ fn catalogue() -> &'static Catalogue {
     })
 }
 
-/// The schema of a built-in kind; `None` when the kind is not one of ours.
+/// Returns the schema of a built-in kind; `None` for other kinds.
 pub fn builtin(api_version: &str, kind: &str) -> Option<Schema> {
     let catalogue = catalogue();
     let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
@@ -36,13 +36,14 @@ pub fn builtin(api_version: &str, kind: &str) -> Option<Schema> {
     Some(Schema::new(Arc::clone(&catalogue.arena), id))
 }
 
-/// The schema of `metadata`, the same for every kind.
+/// Returns the schema of `metadata`, the same for every kind.
 pub fn metadata() -> Schema {
     let catalogue = catalogue();
     Schema::new(Arc::clone(&catalogue.arena), catalogue.named[META])
 }
 
-/// The arena of all built-in types with the node of `metadata`, as the start of an arena that embeds it.
+/// Returns a new arena with the types of `metadata`, and the node of `metadata` in it. Arenas of custom kinds start
+/// with it.
 pub(crate) fn metadata_arena() -> (Vec<Node>, Id) {
     let catalogue = catalogue();
     let mut copy = Vec::new();
@@ -51,7 +52,7 @@ pub(crate) fn metadata_arena() -> (Vec<Node>, Id) {
     (copy, id)
 }
 
-/// Copies the node `id` and what it refers to.
+/// Copies the node `id` and the nodes that it refers to.
 fn transplant(from: &[Node], id: Id, to: &mut Vec<Node>, moved: &mut HashMap<Id, Id>) -> Id {
     if let Some(done) = moved.get(&id) {
         return *done;
@@ -74,17 +75,17 @@ fn transplant(from: &[Node], id: Id, to: &mut Vec<Node>, moved: &mut HashMap<Id,
     new
 }
 
-/// An arena index. Arenas hold thousands of nodes, not billions.
+/// Returns an arena index. Arenas hold thousands of nodes, not billions.
 pub(crate) fn index(length: usize) -> Id {
     Id::try_from(length).expect("an arena holds fewer nodes than an index can count")
 }
 
-/// Reads the recording. Named types get their slots first, so that references can be made before their targets are
-/// read; a reference that adds something (a default, a patch strategy) becomes a copy once all are read.
+/// Parses the recording. Named types get their indices first, so that references can precede their targets. A reference
+/// with additions (a default, a patch strategy) becomes a copy after all types are parsed.
 struct Loader {
     arena: Vec<Node>,
     named: HashMap<String, Id>,
-    /// Copies to be made: where, of what, with which additions.
+    /// Pending copies: target node, source node, additions.
     overlays: Vec<(Id, Id, Map<String, Value>)>,
 }
 
@@ -118,7 +119,7 @@ impl Loader {
         index(self.arena.len() - 1)
     }
 
-    /// The index of a nested schema: the named type itself, a decorated copy of it, or a new node.
+    /// Returns the index of a nested schema: the named type itself, a decorated copy of it, or a new node.
     fn id(&mut self, schema: &Value, required: bool) -> Id {
         let Some(fields) = schema.as_object() else { return self.push(Node::of(Shape::Opaque)) };
         let target = fields.get("ref").and_then(Value::as_str).and_then(|name| self.named.get(name).copied());
@@ -201,7 +202,7 @@ impl Loader {
         Shape::Object(Object { name: name.map(Into::into), properties: typed, additional, atomic: false, required })
     }
 
-    /// Key defaults of map lists, once every item type is known.
+    /// Sets the key defaults of map lists, after all item types are parsed.
     fn fill_key_defaults(&mut self) {
         for at in 0..self.arena.len() {
             let Shape::Array(Array { items, list: List::Map(keys) }) = &self.arena[at].shape else { continue };
@@ -220,7 +221,7 @@ impl Loader {
     }
 }
 
-/// Adds to a node what stands beside its type.
+/// Sets the properties of a node that are declared beside its type.
 fn decorate(node: &mut Node, fields: &Map<String, Value>) {
     if let Some(default) = fields.get("default") {
         node.default = Some(default.clone());

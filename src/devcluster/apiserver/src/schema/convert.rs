@@ -1,14 +1,14 @@
-//! Values of built-in objects that were made from maps (by a strategic merge patch or an apply) become values of the
-//! types of their fields, as far as that goes.
+//! Converts untyped values of built-in objects (after a strategic merge patch or an apply) to the types of their
+//! fields.
 //!
-//! Deliberately absent: bodies, which are decoded into their types at once (`types`).
+//! Not here: bodies, which are decoded into their types (`types`).
 
 use serde_json::Value;
 
 use super::node::{Scalar, Schema, Shape, View};
 
-/// Makes whole fractions (`1.0`) the numbers that they are. The error says which value cannot become what its field
-/// wants: `cannot convert float64 to int32`.
+/// Converts whole fractions (`1.0`) to integers. The error names the failed conversion:
+/// `cannot convert float64 to int32`.
 pub fn convert(schema: &Schema, value: &mut Value) -> Result<(), String> {
     convert_at(schema.view(), value)
 }
@@ -50,7 +50,7 @@ fn convert_scalar(scalar: Scalar, value: &mut Value) -> Result<(), String> {
         Scalar::Int64 => "int64",
         Scalar::Boolean => "bool",
         Scalar::String => "string",
-        // These read their texts themselves.
+        // These types parse their own text.
         _ => return Ok(()),
     };
     match (scalar, &*value) {
@@ -66,14 +66,14 @@ fn convert_scalar(scalar: Scalar, value: &mut Value) -> Result<(), String> {
     }
 }
 
-/// A fraction that is none, within the numbers that a fraction holds exactly.
+/// Returns the integer value of a whole fraction, within the range that floats represent exactly.
 fn whole(number: f64) -> Option<i64> {
     const EXACT: f64 = 9_007_199_254_740_992.0;
     #[expect(clippy::cast_possible_truncation, reason = "it is whole, and in the range")]
     (number.fract() == 0.0 && number.abs() <= EXACT).then_some(number as i64)
 }
 
-/// Go's name for the kind of a JSON value.
+/// Returns Go's name for the type of a JSON value.
 fn go_kind(value: &Value) -> &'static str {
     match value {
         Value::Null => "nil",

@@ -1,20 +1,19 @@
-//! Missing fields get the default that a custom resource's schema declares; built-in objects lose what Go would not
-//! have written.
+//! Applies the defaults of a custom resource's schema, and removes fields of built-in objects that Go would omit.
 //!
-//! Deliberately absent: the defaults of built-in kinds, which are code of their own (`kinds::hooks`).
+//! Not here: the defaults of built-in kinds, which are code (`kinds::hooks`).
 
 use serde_json::{Map, Value};
 
 use super::node::{Object, Schema, Shape, View};
 
-/// Fills in declared defaults, at any depth of what is there. A `null` counts as missing where the field has a
-/// default and is not nullable.
+/// Sets declared defaults at any depth of the existing value. A `null` counts as missing if the field has a default and
+/// is not nullable.
 pub fn apply_defaults(schema: &Schema, value: &mut Value) {
     fill(schema.view(), value);
     forget_nulls(schema.view(), value);
 }
 
-/// A `null` that is left where none is allowed counts as missing.
+/// Removes remaining nulls that are not allowed.
 fn forget_nulls(view: View<'_>, value: &mut Value) {
     match (&view.node.shape, value) {
         (Shape::Object(object), Value::Object(map)) => map.retain(|key, child| {
@@ -70,8 +69,7 @@ fn replace_null(view: View<'_>, value: &mut Value) {
     }
 }
 
-/// Fields that are written as `null` when empty although they are not required: a HorizontalPodAutoscaler's metrics
-/// and an Event's times.
+/// Optional fields that are written as `null` when empty: a HorizontalPodAutoscaler's metrics and an Event's times.
 const WRITTEN_NULL: [&str; 4] = ["currentMetrics", "eventTime", "firstTimestamp", "lastTimestamp"];
 
 fn is_written_null(object: &Object, key: &str, field: View<'_>) -> bool {
@@ -79,8 +77,8 @@ fn is_written_null(object: &Object, key: &str, field: View<'_>) -> bool {
         || matches!(field.node.shape, Shape::Array(_)) && object.required.iter().any(|required| required == key)
 }
 
-/// What decoding into a Go struct and encoding again leaves of a built-in object: no `null` fields, no empty lists
-/// and maps where they may be left out, and zero values for `null` in maps.
+/// Normalises a built-in object as if Go had decoded and encoded it: removes `null` fields and omittable empty
+/// collections, and replaces `null` in maps by zero values.
 pub fn normalise(schema: &Schema, value: &mut Value) {
     tidy(schema.view(), value);
 }
@@ -120,7 +118,7 @@ fn is_free_map(view: View<'_>) -> bool {
     view.object().is_some_and(|o| o.properties.is_empty())
 }
 
-/// A `null` in a map or list becomes the zero value of its type.
+/// Replaces a `null` in a map or list by the zero value of its type.
 fn zero(view: View<'_>, value: &mut Value) {
     if !value.is_null() {
         return;

@@ -1,17 +1,17 @@
-//! Whether a CustomResourceDefinition is allowed: its names, its versions, and its schemas' structure.
+//! Validates a CustomResourceDefinition: names, versions, and the structure of its schemas.
 //!
-//! Deliberately absent: name clashes with other definitions, which registration knows.
+//! Not here: name conflicts with other definitions, which registration checks.
 
 use serde_json::Value;
 
 use super::{structural, structure};
 use crate::status::Cause;
 
-/// Groups that belong to Kubernetes and need an approval.
+/// Groups of Kubernetes, which need an approval annotation.
 const PROTECTED: [&str; 2] = ["k8s.io", "kubernetes.io"];
 
-/// Everything that is wrong with a definition (after defaulting). A schema that is not structural is not compiled, so
-/// its patterns and rules are judged once it is.
+/// Validates a definition after its defaults. A schema that is not structural is not compiled, so its patterns and
+/// rules are not validated yet.
 pub fn validate_definition(definition: &Value, old: Option<&Value>) -> Vec<Cause> {
     let spec = &definition["spec"];
     let mut causes = Vec::new();
@@ -42,7 +42,7 @@ pub fn validate_definition(definition: &Value, old: Option<&Value>) -> Vec<Cause
     causes
 }
 
-/// What does not change: where its objects are found, and once they are served, what they are.
+/// Validates the immutable fields: group and plural always, scope and kind once established.
 fn immutable(spec: &Value, old: &Value, causes: &mut Vec<Cause>) {
     let conditions = old["status"]["conditions"].as_array().into_iter().flatten();
     let established = conditions.into_iter().any(|c| c["type"] == "Established" && c["status"] == "True");
@@ -149,7 +149,7 @@ fn versions(spec: &Value, causes: &mut Vec<Cause>) {
         let own = format!("{path}.schema.openAPIV3Schema");
         match (declared.is_object(), same) {
             (false, _) => causes.push(Cause::required(own, "schemas are required")),
-            // A schema that all versions share counts as that of the definition.
+            // A schema shared by all versions counts as the definition's schema.
             (true, true) if i == 0 => schema(declared, "spec.validation.openAPIV3Schema", causes),
             (true, true) => {}
             (true, false) => schema(declared, &own, causes),

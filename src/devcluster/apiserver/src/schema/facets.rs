@@ -1,6 +1,6 @@
 //! Constraints of a custom resource's schema on values, beyond their type.
 //!
-//! Deliberately absent: how the demands are checked (`validate`) and how rules are evaluated (`rules`).
+//! Not here: checking the constraints (`validate`) and evaluating rules (`rules`).
 
 use serde_json::Value;
 
@@ -9,7 +9,7 @@ use super::rule::Rule;
 /// Index of a node in its arena.
 pub(crate) type Id = u32;
 
-/// Demands on the values of one node. Patterns are compiled once, when the definition is read.
+/// Constraints on the values of one node. Patterns are compiled once, when the definition is loaded.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Facets {
     pub enumeration: Vec<Value>,
@@ -25,9 +25,9 @@ pub(crate) struct Facets {
     pub unique_items: bool,
     pub min_properties: Option<u64>,
     pub max_properties: Option<u64>,
-    /// An embedded object: needs apiVersion and kind.
+    /// Whether it is an embedded object, which needs apiVersion and kind.
     pub embedded: bool,
-    /// `integer` as opposed to `number`.
+    /// Whether the type is `integer`, not `number`.
     pub integer: bool,
     pub all_of: Vec<Id>,
     pub any_of: Vec<Id>,
@@ -36,7 +36,7 @@ pub(crate) struct Facets {
     pub rules: Vec<Rule>,
 }
 
-/// Whether a limit itself is allowed.
+/// Whether a limit is inclusive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Bound {
     Inclusive,
@@ -44,7 +44,7 @@ pub(crate) enum Bound {
 }
 
 impl Facets {
-    /// Whether anything is demanded at all; nodes without demands carry no facets.
+    /// Returns whether there are any constraints. Nodes without constraints have no facets.
     pub(crate) fn demands_anything(&self) -> bool {
         let lengths = [self.min_length, self.max_length, self.min_items, self.max_items];
         let counts = [self.min_properties, self.max_properties];

@@ -1,12 +1,12 @@
-//! The string formats that schemas of custom resources may name.
+//! The string formats of custom resources' schemas.
 //!
-//! Deliberately absent: formats that the real server does not check either; they accept everything.
+//! Not here: formats that a real server does not check. They accept everything.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use base64::Engine as _;
 
-/// Whether `text` has the named format. Unknown formats accept everything.
+/// Returns whether `text` matches the format. Unknown formats accept everything.
 pub(super) fn accepts(format: &str, text: &str) -> bool {
     match format {
         "date-time" | "datetime" => text.contains(['T', 't']) && text.parse::<jiff::Timestamp>().is_ok(),
@@ -25,7 +25,7 @@ pub(super) fn accepts(format: &str, text: &str) -> bool {
     }
 }
 
-/// Go durations (`1h30m`) and the words of the real server's parser (`3 days`).
+/// Returns whether the text is a Go duration (`1h30m`) or has the units of a real server's parser (`3 days`).
 fn is_duration(text: &str) -> bool {
     let units = ["ns", "us", "µs", "μs", "ms", "s", "m", "h", "d", "w"];
     let text = text.strip_prefix(['-', '+']).unwrap_or(text);

@@ -2,13 +2,13 @@
 
 use serde_json::Value;
 
-/// Identity of list items under server-side apply.
+/// The identity of list items in server-side apply.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum List {
-    /// The list is one value.
+    /// The list is a single value.
     Atomic,
-    /// Scalars, each its own identity.
+    /// Scalars, identified by their value.
     Set,
-    /// Maps, identified by these fields, which are sorted by name; with the default of each.
+    /// Maps, identified by these fields. Fields are sorted by name and have their defaults.
     Map(Vec<(String, Option<Value>)>),
 }

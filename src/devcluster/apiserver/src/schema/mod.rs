@@ -1,5 +1,5 @@
-//! Schemas of objects: the recorded types of the built-in kinds and the structural schemas of custom resources,
-//! in one form that decoding, defaulting, validation and the patches walk.
+//! Schemas of objects: the recorded types of the built-in kinds and the structural schemas of custom resources.
+//! Decoding, defaults, validation and patches use the same form.
 //!
 //! ```text
 //! data/schema.json ──┐                ┌─ drop_unknown, check_types, normalise   (decoding)
@@ -7,7 +7,7 @@
 //! openAPIV3Schema ───┘                └─ crate::patch                           (merging and ownership)
 //! ```
 //!
-//! Invariant: nothing here knows a clock, a store or a request.
+//! Invariant: this module uses no clock, store or request.
 
 mod builtin;
 mod convert;

@@ -1,7 +1,7 @@
-//! The typed tree that everything generic walks: what a field may hold and how its parts are merged and owned.
+//! The type tree of all generic operations: types of fields, and how they are merged and owned.
 //!
-//! All types of one document lie in one arena, so that recursive types are plain indices and a [`Schema`] costs one
-//! `Arc` to clone. Built-in kinds and custom resources share this form; only the two loaders differ.
+//! All types of one document share an arena. Recursive types are plain indices, and cloning a [`Schema`] costs one
+//! `Arc`. Built-in kinds and custom resources share this form and differ only in their loaders.
 //!
 //! Invariant: every index in a node is inside its arena (the loaders allocate before they refer).
 
@@ -14,7 +14,7 @@ use super::facets::Facets;
 pub(crate) use super::facets::Id;
 pub(crate) use super::list::List;
 
-/// A type and everything below it. Cheap to clone.
+/// A type and its nested types. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Schema {
     arena: Arc<Vec<Node>>,
@@ -26,25 +26,25 @@ pub struct Schema {
 pub(crate) struct Node {
     /// The type of values.
     pub shape: Shape,
-    /// Default of the field, or of the type where it stands.
+    /// Default of the field or type.
     pub default: Option<Value>,
-    /// Whether `null` is a value of its own (custom resources).
+    /// Whether `null` is a valid value (custom resources).
     pub nullable: bool,
-    /// Built-in kinds: the field exists (zero) even where JSON leaves it out, because it is a plain struct or lacks
-    /// `omitempty`. It decides whether a parent shows up as new in a difference.
+    /// Whether the field of a built-in kind exists (zero) even if JSON omits it, because it is a plain struct or lacks
+    /// `omitempty`. Such a parent is never added in a difference.
     pub always_present: bool,
-    /// Strategic merge: how the field is patched.
+    /// The handling of the field by strategic merge patches.
     pub strategy: Strategy,
-    /// Limits on values, for custom resources.
+    /// Constraints on values of custom resources.
     pub facets: Option<Box<Facets>>,
 }
 
 /// The structure of a type.
 #[derive(Clone, Debug)]
 pub(crate) enum Shape {
-    /// Anything, with structure taken from the value: maps are merged by key, lists are atomic.
+    /// Any value, structured as found: maps are merged by key, lists are atomic.
     Any,
-    /// Anything, as one indivisible value.
+    /// Any value, indivisible.
     Opaque,
     /// A single value.
     Scalar(Scalar),
@@ -54,7 +54,7 @@ pub(crate) enum Shape {
     Array(Array),
 }
 
-/// Kinds of single values.
+/// Types of single values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scalar {
     String,
@@ -75,19 +75,19 @@ pub(crate) enum Scalar {
 /// A struct, a free map, or both.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Object {
-    /// Name of the Go type, for decoding errors: `DeploymentSpec`.
+    /// Name of the Go type for decoding errors, such as `DeploymentSpec`.
     pub name: Option<Box<str>>,
     /// Named fields.
     pub properties: BTreeMap<String, Id>,
-    /// Type of the values under other keys.
+    /// Type of the values of other keys.
     pub additional: Option<Id>,
-    /// Owned and replaced as a whole.
+    /// Whether the object is owned and replaced as a whole.
     pub atomic: bool,
-    /// Names that must be there.
+    /// Required fields.
     pub required: Vec<String>,
 }
 
-/// A list and how its items are told apart.
+/// A list and the identity of its items.
 #[derive(Clone, Debug)]
 pub(crate) struct Array {
     /// Type of the items.
@@ -96,12 +96,12 @@ pub(crate) struct Array {
     pub list: List,
 }
 
-/// How strategic merge patch treats a field.
+/// The handling of a field by strategic merge patches.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Strategy {
     /// Lists: merge instead of replace.
     pub merge: bool,
-    /// Maps: `$retainKeys` is understood.
+    /// Maps: `$retainKeys` is supported.
     pub retain_keys: bool,
     /// Maps: replace instead of merge.
     pub replace: bool,
@@ -110,7 +110,7 @@ pub(crate) struct Strategy {
 }
 
 impl Node {
-    /// A node of a shape, with nothing else known.
+    /// Creates a node of a shape without other properties.
     pub(crate) fn of(shape: Shape) -> Self {
         Self {
             shape,
@@ -124,12 +124,12 @@ impl Node {
 }
 
 impl Schema {
-    /// The node `id` of `arena`.
+    /// Creates a schema from the node `id` of `arena`.
     pub(crate) fn new(arena: Arc<Vec<Node>>, id: Id) -> Self {
         Self { arena, id }
     }
 
-    /// A borrowed view that walks without counting references.
+    /// Returns a borrowed view, which walks without reference counting.
     pub(crate) fn view(&self) -> View<'_> {
         View { arena: &self.arena, node: &self.arena[self.id as usize] }
     }
@@ -138,7 +138,7 @@ impl Schema {
         Self { arena: Arc::clone(&self.arena), id }
     }
 
-    /// The type of a named field, or of the values of a free map.
+    /// Returns the type of a named field, or of the values of a free map.
     pub fn field(&self, name: &str) -> Option<Self> {
         match &self.view().node.shape {
             Shape::Any => Some(self.clone()),
@@ -147,7 +147,7 @@ impl Schema {
         }
     }
 
-    /// The type of a list's items.
+    /// Returns the type of a list's items.
     pub fn items(&self) -> Option<Self> {
         match &self.view().node.shape {
             Shape::Array(array) => Some(self.at(array.items)),
@@ -156,14 +156,14 @@ impl Schema {
     }
 }
 
-/// A borrowed place in a schema.
+/// A borrowed position in a schema.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct View<'a> {
     arena: &'a [Node],
     pub(crate) node: &'a Node,
 }
 
-/// The node of everything that is not described: structure comes from the value.
+/// The node of values without a schema: the structure comes from the value.
 static ANY: Node = Node {
     shape: Shape::Any,
     default: None,
@@ -174,22 +174,22 @@ static ANY: Node = Node {
 };
 
 impl<'a> View<'a> {
-    /// The place where nothing is described.
+    /// Returns the view of a value without a schema.
     pub(crate) fn any() -> View<'static> {
         View { arena: &[], node: &ANY }
     }
 
-    /// A node of this arena.
+    /// Creates a view of a node in this arena.
     pub(crate) fn new(arena: &'a [Node], node: &'a Node) -> Self {
         Self { arena, node }
     }
 
-    /// Another node of the same arena.
+    /// Returns the view of another node in the same arena.
     pub(crate) fn at(self, id: Id) -> Self {
         View { arena: self.arena, node: &self.arena[id as usize] }
     }
 
-    /// The type under a key and whether the key is a declared field; `None` when the key is unknown.
+    /// Returns the type of a key, and whether the key is a declared field; `None` if the key is unknown.
     pub(crate) fn key(self, name: &str) -> Option<(View<'a>, bool)> {
         match &self.node.shape {
             Shape::Any | Shape::Opaque => Some((View::any(), false)),
@@ -201,7 +201,7 @@ impl<'a> View<'a> {
         }
     }
 
-    /// The declared fields and free keys, when this is an object with a description.
+    /// Returns the declared fields and free keys; `None` if this is not an object.
     pub(crate) fn object(self) -> Option<&'a Object> {
         match &self.node.shape {
             Shape::Object(object) => Some(object),
@@ -209,7 +209,7 @@ impl<'a> View<'a> {
         }
     }
 
-    /// Type of list items; undescribed where this is no list.
+    /// Returns the type of list items; any type if this is not a list.
     pub(crate) fn item(self) -> View<'a> {
         match &self.node.shape {
             Shape::Array(array) => self.at(array.items),

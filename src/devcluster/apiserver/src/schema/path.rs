@@ -1,6 +1,6 @@
-//! Paths of fields, as errors name them.
+//! Field paths in errors.
 
-/// The path of a child field.
+/// Returns the path of a child field.
 pub(super) fn child(path: &str, name: &str) -> String {
     if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") }
 }

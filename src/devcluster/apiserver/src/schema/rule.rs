@@ -1,6 +1,6 @@
 //! One rule in the Common Expression Language, as a definition declares it.
 //!
-//! Deliberately absent: what it says of a value (`rules`).
+//! Not here: its evaluation (`rules`).
 
 use std::sync::Arc;
 
@@ -16,9 +16,9 @@ const SCOPE: Scope<'_> = Scope { variables: &["self", "oldSelf"], functions: &[]
 /// One rule of a schema node.
 #[derive(Clone, Debug)]
 pub(crate) struct Rule {
-    /// Its place in the definition.
+    /// Path of the rule in the definition.
     pub(super) place: String,
-    /// As errors about it show it.
+    /// The rule as errors show it.
     pub(super) shown: String,
     pub(super) text: String,
     pub(super) message: Option<String>,
@@ -26,14 +26,14 @@ pub(crate) struct Rule {
     pub(super) reason: String,
     pub(super) field_path: String,
     pub(super) program: Arc<Program>,
-    /// It speaks of `oldSelf`, so that it only holds for updates.
+    /// Whether the rule refers to `oldSelf`, so that it applies to updates only.
     pub(super) transition: bool,
-    /// It also runs where there is no old value, which then is null.
+    /// Whether the rule also runs without an old value, which is then null.
     pub(super) optional_old: bool,
 }
 
 impl Rule {
-    /// Compiles a rule as the definition declares it; `path` is its place.
+    /// Compiles a declared rule. `path` is its path in the definition.
     pub(crate) fn compile(declared: &Value, path: &str) -> Result<Self, Cause> {
         let text = |key: &str| declared.get(key).and_then(Value::as_str).map(str::to_owned);
         let rule = text("rule").unwrap_or_default();
@@ -69,7 +69,7 @@ impl Rule {
     }
 }
 
-/// A rule as a real server's errors show it: the fields of its Go type.
+/// Formats a rule like a real server's errors: the fields of its Go type.
 fn shown(declared: &Value) -> String {
     let text = |key: &str| declared.get(key).cloned().unwrap_or_else(|| "".into());
     let or_null = |key: &str| declared.get(key).cloned().unwrap_or_default();

@@ -1,9 +1,9 @@
 //! Rules in the Common Expression Language (`x-kubernetes-validations`).
 //!
-//! Invariant: a rule that cannot be evaluated here is refused with its definition (unknown function, unknown field),
-//! or reported as a failure of the object; it never passes silently.
+//! Invariant: a rule never passes silently. One that cannot be compiled is refused with its definition (unknown
+//! function, unknown field). One that cannot be evaluated fails the object.
 //!
-//! Deliberately absent: how expressions are parsed and what they may call (`expression`).
+//! Not here: parsing of expressions and their functions (`expression`).
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use crate::expression::{ENVIRONMENT, at_field, located};
 use crate::status::Cause;
 
 impl Rule {
-    /// What is wrong if the expression selects a field that the schema does not declare.
+    /// Returns the fault of an expression that selects an undeclared field.
     pub(crate) fn undefined(&self, view: View<'_>) -> Option<Cause> {
         let mut missing = None;
         select(self.program.expression(), &mut |path| {
@@ -91,7 +91,7 @@ impl Rule {
     }
 }
 
-/// Whether a value has a part that a rule speaks of.
+/// Returns whether rules apply to a value or to a part of it.
 pub(super) fn any_below(view: View<'_>, value: &Value) -> bool {
     view.node.facets.as_ref().is_some_and(|f| !f.rules.is_empty())
         || match (&view.node.shape, value) {
@@ -105,11 +105,11 @@ pub(super) fn any_below(view: View<'_>, value: &Value) -> bool {
         }
 }
 
-/// Evaluates every rule on every value it speaks of.
+/// Evaluates all rules on a value and its parts.
 pub(super) fn check(view: View<'_>, value: &Value, old: Option<&Value>, path: &str, causes: &mut Vec<Cause>) {
     let unchanged = old == Some(value);
     if let Some(facets) = view.node.facets.as_deref().filter(|_| !value.is_null()) {
-        // Unchanged values are judged only by transition rules.
+        // Unchanged values are checked only by transition rules.
         let due = facets.rules.iter().filter(|rule| !unchanged || rule.transition);
         causes.extend(due.filter_map(|rule| rule.check(view, value, old, path)));
     }
@@ -131,7 +131,7 @@ pub(super) fn check(view: View<'_>, value: &Value, old: Option<&Value>, path: &s
     }
 }
 
-/// A JSON value as rules see it: numbers have the type of the schema.
+/// Converts a JSON value for rules. Numbers get the type of the schema.
 fn convert(view: View<'_>, value: &Value) -> cel::Value {
     match value {
         Value::Null => cel::Value::Null,
@@ -158,7 +158,7 @@ fn convert(view: View<'_>, value: &Value) -> cel::Value {
     }
 }
 
-/// Declared fields whose names are no identifiers are spelled differently in rules.
+/// Returns the spelling of a declared field in rules. Names that are not identifiers are escaped.
 fn escaped(view: View<'_>, name: &str) -> String {
     const RESERVED: [&str; 22] = [
         "true",

@@ -1,10 +1,10 @@
-//! A CustomResourceDefinition version's `openAPIV3Schema` becomes a schema.
+//! Loads the `openAPIV3Schema` of a CustomResourceDefinition version.
 //!
-//! Invariant: whatever the definition says, `apiVersion`, `kind` and `metadata` of the root and of embedded objects
-//! have the types that every object has.
+//! Invariant: `apiVersion`, `kind` and `metadata` of the root and of embedded objects have the types of every object,
+//! regardless of the definition.
 //!
-//! Deliberately absent: judging whether the definition is allowed (`definition`); this loader only fails on what it
-//! cannot compile, patterns and rules.
+//! Not here: validation of the definition (`definition`). This loader fails only on patterns and rules that do not
+//! compile.
 
 use std::sync::Arc;
 
@@ -16,14 +16,15 @@ use super::node::{Array, Id, List, Node, Object, Scalar, Schema, Shape, View};
 use super::rule::Rule;
 use crate::status::Cause;
 
-/// The schema of one version of a custom resource. `preserve_root` is the old `preserveUnknownFields: true`.
+/// Loads the schema of one version of a custom resource. `preserve_root` is the deprecated
+/// `preserveUnknownFields: true`.
 ///
-/// Fails with one cause for every pattern or rule that does not compile; fields are relative to the schema.
+/// Fails with one cause for every pattern or rule that does not compile. Field paths are relative to the schema.
 pub fn structural(open_api_v3_schema: &Value, preserve_root: bool) -> Result<Schema, Vec<Cause>> {
     load(open_api_v3_schema, preserve_root, "")
 }
 
-/// The same with causes whose fields start with `path`.
+/// Loads a schema. The fields of causes start with `path`.
 pub(crate) fn load(schema: &Value, preserve_root: bool, path: &str) -> Result<Schema, Vec<Cause>> {
     let (arena, metadata) = metadata_arena();
     let mut loader = Loader { arena, metadata, causes: Vec::new() };
@@ -53,7 +54,7 @@ impl Loader {
         index(self.arena.len() - 1)
     }
 
-    /// Gives an object the fields that every object has.
+    /// Adds the fields that every object has.
     fn embed(&mut self, id: Id) {
         let string = self.push(Node::of(Shape::Scalar(Scalar::String)));
         let metadata = self.metadata;
@@ -69,7 +70,7 @@ impl Loader {
         }
     }
 
-    /// Lets an object keep fields that it does not declare.
+    /// Lets an object keep undeclared fields.
     fn preserve(&mut self, id: Id) {
         let any = self.push(any());
         if let Shape::Object(object) = &mut self.arena[id as usize].shape

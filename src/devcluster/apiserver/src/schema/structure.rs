@@ -1,7 +1,6 @@
-//! Whether a custom resource's schema is structural: every level says what it is, in one place.
+//! Validates that a custom resource's schema is structural: every level declares its type, in one place.
 //!
-//! Invariant: a schema that passes here has a type at every level, so that pruning, defaulting and merging are
-//! defined everywhere.
+//! Invariant: a valid schema has a type at every level. Pruning, defaulting and merging are then defined everywhere.
 
 use serde_json::{Map, Value};
 
@@ -10,12 +9,12 @@ use super::{unknown, validate};
 use crate::status::Cause;
 
 const TYPES: [&str; 6] = ["array", "boolean", "integer", "number", "object", "string"];
-/// Combinations of schemas; inside them only values may be judged, nothing described.
+/// Schema combinators. Inside them, schemas may only validate, not describe.
 const COMBINED: [&str; 3] = ["allOf", "anyOf", "oneOf"];
-/// Keywords that describe and do not validate.
+/// Keywords that describe, but do not validate.
 const DESCRIBING: [&str; 6] = ["type", "default", "additionalProperties", "nullable", "description", "title"];
 
-/// Judges a version's schema.
+/// Validates a version's schema.
 pub(super) fn check(schema: &Value, path: &str, causes: &mut Vec<Cause>) {
     let Some(fields) = schema.as_object() else { return };
     match fields.get("type").and_then(Value::as_str).unwrap_or_default() {
@@ -33,10 +32,10 @@ pub(super) fn check(schema: &Value, path: &str, causes: &mut Vec<Cause>) {
     level.visit(fields);
 }
 
-/// A schema inside another.
+/// A nested schema.
 struct Level<'a> {
     path: String,
-    /// How an absent type is called here; empty at the root, which has been judged.
+    /// The message about a missing type at this level; empty at the root, which is already checked.
     what: &'static str,
     causes: &'a mut Vec<Cause>,
 }
@@ -168,7 +167,7 @@ impl Level<'_> {
         }
     }
 
-    /// A schema that may only judge. Integer-or-string fields may list their two types.
+    /// Validates a schema inside a combinator. Integer-or-string fields may list their two types.
     fn judging(&mut self, step: &str, schema: &Value, may_name_type: bool) {
         let Some(fields) = schema.as_object() else { return };
         for key in DESCRIBING.iter().filter(|key| fields.contains_key(**key)) {
@@ -199,7 +198,7 @@ fn flag(fields: &Map<String, Value>, key: &str) -> bool {
     fields.get(key).and_then(Value::as_bool) == Some(true)
 }
 
-/// Judges every default by the schema that it is a default of.
+/// Validates every default against its schema.
 pub(super) fn check_defaults(schema: &Schema, declared: &Value, path: &str, causes: &mut Vec<Cause>) {
     defaults(schema.view(), schema, declared, path, causes);
 }

@@ -1,16 +1,16 @@
-//! Whether a built-in object decodes: the type of every field, with the text of the Go decoder.
+//! Checks the field types of a built-in object, with the messages of Go's decoder.
 
 use serde_json::Value;
 
 use super::node::{Scalar, Schema, Shape, View};
 
-/// Checks the type of every field of a built-in object. The error is the decoder's:
+/// Checks the type of every field of a built-in object. The error is that of Go's decoder:
 /// `json: cannot unmarshal number into Go struct field ConfigMap.data of type string`.
 pub fn check_types(schema: &Schema, value: &Value, kind: &str) -> Result<(), String> {
     check(schema.view(), value, &mut Place { owner: kind.to_owned(), path: Vec::new() })
 }
 
-/// Where the decoder is: the struct it fills, and the fields on the way there.
+/// The position of the decoder: the current struct and the path to it.
 struct Place {
     owner: String,
     path: Vec<String>,
@@ -137,7 +137,7 @@ fn scalar_type(scalar: Scalar) -> &'static str {
     }
 }
 
-/// The Go type of a field, as the decoder prints it.
+/// Returns the Go type of a field, as the decoder prints it.
 fn go_type(view: View<'_>) -> String {
     match &view.node.shape {
         Shape::Any | Shape::Opaque => "interface {}".into(),

@@ -1,6 +1,6 @@
-//! Fields that the schema does not know are taken out and named.
+//! Removes unknown fields and reports their paths.
 //!
-//! Order of the names: depth first, keys in their order, as the strict decoder reports them.
+//! Paths are ordered like those of a real server's strict decoder: depth first, keys in their order.
 
 use std::fmt::Write as _;
 
@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::node::{Schema, Shape, View};
 
-/// Removes every field that `schema` does not know and returns their paths: `spec.bogus`, `spec.items[0].extra`.
+/// Removes every field that `schema` does not declare. Returns their paths: `spec.bogus`, `spec.items[0].extra`.
 pub fn drop_unknown(schema: &Schema, value: &mut Value) -> Vec<String> {
     let mut unknown = Vec::new();
     prune(schema.view(), value, &mut String::new(), &mut unknown);

@@ -1,10 +1,10 @@
-//! Whether the values of a custom resource satisfy its schema: types, limits, list identities, rules.
+//! Validates the values of a custom resource against its schema: types, limits, list identities, rules.
 //!
-//! The texts are those of the real server's OpenAPI validator. On an update, what did not change is not judged again,
-//! so that a stricter schema does not block unrelated changes to old objects.
+//! The texts are those of a real server's OpenAPI validator. On an update, unchanged values are not validated again, so
+//! that a stricter schema does not block unrelated changes to old objects.
 //!
-//! Invariant: rules only see values whose shape is right; if something is missing or mistyped, one cause without a
-//! field says that the rules were not run.
+//! Invariant: rules run only on values with valid types. If a value is missing or mistyped, one cause without a field
+//! reports the skipped rules.
 
 use std::collections::BTreeSet;
 
@@ -19,15 +19,14 @@ use super::{format, rules};
 use crate::patch::element;
 use crate::status::Cause;
 
-/// The field of findings that belong to the object as a whole.
+/// The field of findings about the whole object.
 const NO_FIELD: &str = "<nil>";
 
-/// Everything that is wrong with `value`; `old` is the object before an update.
+/// Validates `value`. `old` is the object before an update.
 pub fn validate(schema: &Schema, value: &Value, old: Option<&Value>) -> Vec<Cause> {
     validate_at(schema.view(), value, old, "")
 }
 
-/// The same for a value at some path.
 pub(super) fn validate_at(view: View<'_>, value: &Value, old: Option<&Value>, path: &str) -> Vec<Cause> {
     let mut causes = Vec::new();
     visit(view, value, old, path, &mut causes);
@@ -140,7 +139,7 @@ fn type_name(value: &Value) -> &'static str {
     }
 }
 
-/// `allOf`, `anyOf`, `oneOf`, `not`.
+/// Validates `allOf`, `anyOf`, `oneOf` and `not`.
 fn composed(view: View<'_>, facets: &Facets, value: &Value, path: &str, causes: &mut Vec<Cause>) {
     let findings = |id: u32| {
         let mut found = Vec::new();
@@ -178,7 +177,7 @@ fn composed(view: View<'_>, facets: &Facets, value: &Value, path: &str, causes: 
     }
 }
 
-/// Limits on single values and sizes.
+/// Validates limits on single values and sizes.
 fn limits(facets: &Facets, value: &Value, path: &str, causes: &mut Vec<Cause>) {
     let invalid = |what: String| Cause::invalid(path, value, &format!("{path} in body {what}"));
     if !facets.enumeration.is_empty() && !facets.enumeration.contains(value) {
@@ -212,7 +211,7 @@ fn limits(facets: &Facets, value: &Value, path: &str, causes: &mut Vec<Cause>) {
 
 fn texts(facets: &Facets, text: &str, path: &str, invalid: &dyn Fn(String) -> Cause, causes: &mut Vec<Cause>) {
     let length = text.chars().count() as u64;
-    // Of a text only the first fault is told.
+    // Only the first fault of a string is reported.
     if let Some(most) = facets.max_length.filter(|n| length > *n) {
         let text = format!("Too long: may not be more than {most} bytes");
         causes.push(Cause::new("FieldValueTooLong", path, text));
@@ -261,7 +260,7 @@ fn not_supported(path: &str, value: &Value, allowed: &[Value]) -> Cause {
     Cause::not_supported(path, value, &words.iter().map(String::as_str).collect::<Vec<_>>())
 }
 
-/// Sets and map lists hold every item once, and map lists hold maps with all their keys.
+/// Validates that items of sets and map lists are unique, and that map list items have all keys.
 fn identities(view: View<'_>, value: &Value, old: Option<&Value>, path: &str, causes: &mut Vec<Cause>) {
     if old == Some(value) {
         return;
@@ -286,7 +285,7 @@ fn identities(view: View<'_>, value: &Value, old: Option<&Value>, path: &str, ca
                 match (&array.list, item) {
                     (List::Map(keys), Value::Object(map)) => duplicate_or_keyless(keys, map, &place, causes),
                     (List::Set, _) => causes.push(duplicate(&place, item)),
-                    // The type is wrong, which has been said.
+                    // The wrong type is already reported.
                     _ => {}
                 }
             }

@@ -1,7 +1,6 @@
-//! The text of a label selector, read as a real server reads it: first words, then requirements, with its words for
-//! what makes no sense.
+//! Parses a label selector into tokens and then requirements, with the error messages of a real server.
 //!
-//! Deliberately absent: what a requirement says about labels (the module above).
+//! Not here: matching of labels (the module above).
 
 use crate::kinds::hooks::metadata::{label_value_faults, qualified_faults};
 
@@ -34,7 +33,7 @@ impl Word<'_> {
     }
 }
 
-/// Reads a selector; its requirements are joined by "and".
+/// Parses a selector. All of its requirements must hold.
 pub(super) fn parse(text: &str) -> Result<Vec<Requirement>, String> {
     let mut parser = Parser { words: words(text), at: 0 };
     let mut requirements = Vec::new();
@@ -114,7 +113,7 @@ impl<'a> Parser<'a> {
             return Err(format!("<nil>: Invalid value: {key:?}: {}", faults.join("; ")));
         }
         let key = key.to_owned();
-        // As on a real server, an operator after `!a` is read only to be found out of place.
+        // As on a real server, an operator after `!a` is parsed next and then refused.
         if absent {
             return Ok(Requirement::Absent(key));
         }
@@ -145,7 +144,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// The one value after `=`.
+    /// Parses the value after `=`.
     fn value(&mut self) -> Result<String, String> {
         if matches!(self.peek(), Word::End | Word::Sign(",")) {
             return Ok(String::new());
@@ -156,7 +155,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// `(a,b)`, each once and in order.
+    /// Parses `(a,b)` into sorted, unique values.
     fn values(&mut self) -> Result<Vec<String>, String> {
         let open = self.next();
         if open != Word::Sign("(") {

@@ -1,6 +1,6 @@
-//! Requests that place pods.
+//! Requests that bind pods to nodes.
 //!
-//! Deliberately absent: the placement (`verbs::binding`).
+//! Not here: the binding itself (`verbs::binding`).
 
 use super::{
     request::Asked,

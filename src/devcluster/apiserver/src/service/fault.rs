@@ -1,8 +1,8 @@
-//! What a request asks for, as faults name it, and the answer that a fault gives instead.
+//! The attributes of a request in faults, and the answer of an injected fault.
 //!
-//! Public so that a program that stands between a client and another server can inject the same faults there.
+//! Public, so that a proxy in front of another server can inject the same faults.
 //!
-//! Deliberately absent: which fault a request meets, which [`crate::fault_injection`] decides.
+//! Not here: matching of faults to requests ([`crate::fault_injection`]).
 
 use super::respond;
 use crate::body::Body;
@@ -14,7 +14,7 @@ use crate::{
 use http::{Method, Response, header};
 use serde_json::Value;
 
-/// The verb of a request about objects, as in [`Fault::verb`]; `none` where there is none.
+/// Returns the verb of a request about objects, as in [`Fault::verb`]; `none` if there is no such verb.
 pub fn verb(method: &Method, is_collection: bool, is_watch: bool, content_type: &str) -> &'static str {
     match *method {
         Method::GET | Method::HEAD if is_collection && is_watch => "watch",
@@ -35,7 +35,7 @@ pub fn verb(method: &Method, is_collection: bool, is_watch: bool, content_type: 
     }
 }
 
-/// The answer of a fault to a request.
+/// Returns the answer of a fault to a request.
 pub fn answer(asked: &Asked<'_>, fault: &Fault) -> Response<Body> {
     match &fault.body {
         Some(Value::String(text)) => return retry_after(respond::text(fault.code, text.clone()), fault),
@@ -73,13 +73,13 @@ pub fn answer(asked: &Asked<'_>, fault: &Fault) -> Response<Body> {
     if !fault.reason.is_empty() {
         status.reason.clone_from(&fault.reason);
     }
-    // A real server never says "too many" without saying when to come again.
+    // A real server never answers 429 without `Retry-After`.
     let usual = (fault.code == 429).then_some(1);
     status.retry_after = fault.retry_after.or(usual);
     respond::status(&status)
 }
 
-/// Why roles do not allow something, in the words of a real server.
+/// Returns the message of a denial by RBAC, in the words of a real server.
 fn denial(asked: &Asked<'_>) -> String {
     let verb = if asked.verb == "apply" { "patch" } else { asked.verb };
     let sub = if asked.subresource.is_empty() { String::new() } else { format!("/{}", asked.subresource) };

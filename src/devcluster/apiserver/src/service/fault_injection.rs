@@ -1,6 +1,6 @@
-//! The faults over HTTP: `/devcluster/…`.
+//! Fault injection over HTTP: `/devcluster/…`.
 //!
-//! Deliberately absent: faults that only make sense in process.
+//! Not here: faults that only make sense in process.
 
 use super::{request::Asked, respond};
 use crate::body::Body;
@@ -14,7 +14,7 @@ use serde::Deserialize;
 use serde_json::json;
 use std::time::Duration;
 
-/// A simulation and the containers that it is for.
+/// A simulation and its containers.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct Simulated {
@@ -36,7 +36,7 @@ impl Simulated {
     }
 }
 
-/// Sets or reads one thing.
+/// Answers a request below `/devcluster/`.
 pub(super) fn answer(server: &Server, name: &str, asked: &Asked) -> Response<Body> {
     let outcome = match (&asked.parts.method, name) {
         (&Method::POST, "compact") => Ok(json!({"resourceVersion": server.store().compact().to_string()})),

@@ -1,9 +1,9 @@
-//! `/healthz`, `/readyz`, `/livez`: the checks of a real server that mean something here.
+//! `/healthz`, `/readyz` and `/livez`, with those checks of a real server that apply here.
 //!
-//! All of them hold as soon as there is an answer at all: the store is in memory, and what a server makes of itself it
-//! has made before it listens.
+//! All checks pass whenever the server answers: the store is in memory, and initialisation ends before the server
+//! listens.
 //!
-//! Deliberately absent: a server that shuts down and says so; it is gone when it is dropped.
+//! Not here: a shutdown state. A dropped server is gone at once.
 
 use super::respond;
 use crate::body::Body;
@@ -11,7 +11,7 @@ use crate::route::Query;
 use http::{HeaderValue, Response, header};
 use std::fmt::Write as _;
 
-/// The checks of each group, in the order of a real server.
+/// The checks and their groups, in the order of a real server.
 const CHECKS: &[(&str, &[&str])] = &[
     ("ping", &["healthz", "livez", "readyz"]),
     ("log", &["healthz", "livez", "readyz"]),
@@ -27,7 +27,7 @@ const CHECKS: &[(&str, &[&str])] = &[
     ("shutdown", &["readyz"]),
 ];
 
-/// Answers for one check, or for all of a group when `check` is empty.
+/// Answers for one check, or for the whole group if `check` is empty.
 pub(super) fn answer(group: &str, check: &str, query: &Query) -> Response<Body> {
     let checks = || CHECKS.iter().filter(|(_, groups)| groups.contains(&group)).map(|(name, _)| *name);
     if !check.is_empty() {
@@ -53,7 +53,7 @@ pub(super) fn answer(group: &str, check: &str, query: &Query) -> Response<Body> 
     sniffless(respond::text(200, text))
 }
 
-/// Browsers are not to guess what a text is.
+/// Forbids browsers to guess the media type.
 fn sniffless(mut response: Response<Body>) -> Response<Body> {
     response.headers_mut().insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     response

@@ -1,6 +1,6 @@
-//! `GET …/pods/x/log`: what a container has written.
+//! `GET …/pods/x/log`: the output of a container.
 //!
-//! A simulated container has written one line that names it.
+//! A simulated container has one line of output, which names it.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::server::Server;
 use crate::status::Status;
 use crate::verbs::{self, Target};
 
-/// The options of a request for a log.
+/// The options of a log request.
 struct Wanted {
     since: Option<String>,
     tail: Option<usize>,
@@ -29,7 +29,7 @@ struct Wanted {
 }
 
 impl Wanted {
-    /// Reads the parameters; 422 for what a real server refuses.
+    /// Parses the parameters; 400 for values that a real server refuses.
     fn parse(query: &Query, now: Timestamp) -> Result<Self, Status> {
         let number = |name: &str, least: i64| match query.text(name) {
             "" => Ok(None),
@@ -68,7 +68,7 @@ impl Wanted {
         out.into()
     }
 
-    /// The last lines that are wanted of what is stored.
+    /// Returns the last lines of the stored log, if `tailLines` is set.
     fn end<'a>(&self, stored: &'a [u8]) -> &'a [u8] {
         let Some(tail) = self.tail else { return stored };
         let mut starts = VecDeque::new();
@@ -84,7 +84,7 @@ impl Wanted {
     }
 }
 
-/// Answers with the log of a container of a pod.
+/// Returns the log of a pod's container.
 pub(super) fn answer(server: &Server, target: &Target, query: &Query) -> Result<Response<Body>, Status> {
     let stored = server.store().get(&target.kind.storage, &target.key()).ok_or_else(|| target.not_found())?;
     let pod = stored.value();
@@ -138,7 +138,6 @@ fn follow(
     })
 }
 
-/// The log of a container that is only simulated.
 fn simulated(
     server: &Server,
     target: &Target,
@@ -187,12 +186,11 @@ fn has_begun(pod: &Value, container: &str) -> bool {
     states(pod, container).any(|state| state["running"].is_object() || state["terminated"].is_object())
 }
 
-/// Whether a container runs now.
 pub(super) fn is_running(pod: &Value, container: &str) -> bool {
     states(pod, container).any(|state| state["running"].is_object())
 }
 
-/// The container that is meant.
+/// Returns the name of the requested container, or of the only one.
 pub(super) fn container(pod: &Value, wanted: &str) -> Result<String, Status> {
     let name = verbs::text(pod, "/metadata/name");
     let names = |list: &str| -> Vec<String> {
@@ -215,7 +213,7 @@ pub(super) fn container(pod: &Value, wanted: &str) -> Result<String, Status> {
     Err(Status::bad_request(message))
 }
 
-/// The refusal for a container that has not written anything because it has not run.
+/// Returns the error for a container without output, because it has not run.
 fn unwritten(pod: &Value, container: &str, previous: bool) -> Status {
     let name = verbs::text(pod, "/metadata/name");
     if previous {

@@ -1,11 +1,11 @@
-//! HTTP requests become answers; the same for connections on loopback and for clients in this process.
+//! Answers HTTP requests, from connections and from clients in this process.
 //!
-//! [`resource`] speaks for objects, [`fault_injection`] for what tests set; this page for everything else. [`respond`] makes the
-//! bodies, [`fault`] the answers that were asked for.
+//! [`resource`] handles objects and [`fault_injection`] the settings of tests; this module handles everything else.
+//! [`respond`] builds responses, and [`fault`] the answers of injected faults.
 //!
-//! Invariant: every refusal is a `Status` body, except where a real server answers in plain text.
+//! Invariant: every error is a `Status` body, except where a real server answers in plain text.
 //!
-//! Deliberately absent: connections and who may connect (`listen`). What a request is upgraded to is in [`stream`].
+//! Not here: connections and their admission (`listen`). [`stream`] handles upgraded requests.
 
 mod binding;
 pub mod fault;
@@ -41,12 +41,12 @@ use std::{
     task::{Context, Poll},
 };
 
-/// A cluster as a `tower::Service`: what a connection would be, without one.
+/// A cluster as a `tower::Service`, for in-process clients.
 #[derive(Clone, Debug)]
 pub struct ClientService(Server);
 
 impl Server {
-    /// The cluster as a service, for `kube::Client::new(server.client_service(), "default")`.
+    /// Returns the cluster as a service, for `kube::Client::new(server.client_service(), "default")`.
     pub fn client_service(&self) -> ClientService {
         ClientService(self.clone())
     }
@@ -131,7 +131,7 @@ where
     }
 }
 
-/// A path below `watch` means a watch of what it names; of one object, a watch of those with its name.
+/// Converts a path below `watch` to a watch. A watch of one object selects objects by its name.
 fn watched(route: Route, mut asked: Asked) -> (Route, Asked) {
     let Route::Watch(mut address) = route else { return (route, asked) };
     if asked.parts.method == Method::GET {
@@ -142,12 +142,12 @@ fn watched(route: Route, mut asked: Asked) -> (Route, Asked) {
         asked.query = asked.query.with("watch", "true");
         (Route::Resource(address), asked)
     } else {
-        // Nothing but a watch can be asked there.
+        // Such paths support only watches.
         (Route::Watch(address), asked)
     }
 }
 
-/// Documents about the server itself.
+/// Answers requests for documents about the server.
 fn document(server: &Server, route: Route, asked: &Asked) -> Response<Body> {
     let table = server.table();
     let found = match route {
@@ -174,13 +174,13 @@ fn document(server: &Server, route: Route, asked: &Asked) -> Response<Body> {
     found.map_or_else(respond::page_not_found, |document| respond::json(200, document.to_string().into()))
 }
 
-/// 406 of what has no other form.
+/// Returns the 406 for documents that exist as JSON only.
 fn only_json() -> Status {
     Status::new(406, "NotAcceptable", "406: Not Acceptable\n\nAvailable representations: application/json").unspecific()
 }
 
-/// An OpenAPI v2 document without kinds, which `kubectl` asks for those that v3 does not know. A protobuf message
-/// without fields has no bytes.
+/// Returns an OpenAPI v2 document without kinds, which `kubectl` requests for kinds unknown to v3. An empty protobuf
+/// message has no bytes.
 fn legacy_openapi(accept: &str) -> Response<Body> {
     const PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
     if !accept.contains("application/com.github.proto-openapi.spec.v2@v1.0+protobuf") {
@@ -193,7 +193,7 @@ fn legacy_openapi(accept: &str) -> Response<Body> {
     response
 }
 
-/// The OpenID discovery document.
+/// Returns the OpenID discovery document.
 fn issuer(asked: &Asked) -> serde_json::Value {
     let host = asked.header(header::HOST);
     serde_json::json!({
@@ -203,7 +203,7 @@ fn issuer(asked: &Asked) -> serde_json::Value {
     })
 }
 
-/// The keys that the tokens of ServiceAccounts are signed with.
+/// Returns the public keys of ServiceAccount tokens.
 fn keys(server: &Server) -> Response<Body> {
     let Some(signer) = server.signer() else {
         return respond::status(&Status::internal("there is no key to sign with"));
@@ -214,7 +214,7 @@ fn keys(server: &Server) -> Response<Body> {
     response
 }
 
-/// Whether the first clause that can be met is that of aggregated discovery in its stable version.
+/// Returns whether the first supported clause requests aggregated discovery in its stable version.
 fn wants_aggregated(accept: &str) -> bool {
     let parameter = |clause: &str, wanted: &str| clause.split(';').any(|part| part.trim() == wanted);
     let met = |clause: &&str| !clause.contains("as=") || parameter(clause, "v=v2");

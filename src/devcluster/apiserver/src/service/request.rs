@@ -1,4 +1,4 @@
-//! Requests as they are answered: with their body read, or with one that an extension reads.
+//! Requests with their bodies: read into memory, or streamed to an extension.
 
 use crate::{access::User, extension::Sent, route::Query, status::Status};
 use bytes::{Buf as _, BufMut as _, Bytes};
@@ -15,20 +15,20 @@ use tokio::{
     time::timeout,
 };
 
-/// Largest accepted body, in bytes.
+/// Maximum size of a body, in bytes.
 const MAX_BODY: usize = 3 << 20;
-/// Bytes of a body that needs no room.
+/// Maximum size of a body that needs no memory budget, in bytes.
 const SMALL: usize = 64 << 10;
-/// Bytes of all larger bodies that are held at the same time.
+/// Memory budget for all larger bodies, in bytes.
 const ROOM: usize = 12 << 20;
-/// Until there is room, and until a body is there.
+/// Maximum wait for memory budget, and then for the body.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Bytes of a refused body that are read all the same, and for how long.
+/// Maximum size and time for draining a refused body.
 const DISCARDED: usize = 4 * MAX_BODY;
 const MOMENT: Duration = Duration::from_secs(1);
 
-/// The room for bodies.
+/// The memory budget for bodies.
 #[derive(Clone, Debug)]
 pub(crate) struct Room(Arc<Semaphore>);
 
@@ -38,7 +38,7 @@ impl Default for Room {
     }
 }
 
-/// The bytes of a body, and the room that they have while anybody holds them.
+/// The bytes of a body with their memory budget, which is released with the last reference.
 struct Body {
     bytes: Vec<u8>,
     _room: Option<OwnedSemaphorePermit>,
@@ -50,7 +50,7 @@ impl AsRef<[u8]> for Body {
     }
 }
 
-/// A request whose body has been read.
+/// A request with its body.
 pub(super) struct Asked {
     pub(super) parts: Parts,
     pub(super) query: Query,
@@ -68,7 +68,7 @@ impl Asked {
     }
 }
 
-/// Reads the body of a request; 413 when it is too large, 429 when there is no room for it.
+/// Reads the body of a request; 413 if it is too large, 429 if the memory budget is used up, 408 if it is too slow.
 pub(super) async fn read<B>(room: &Room, parts: &Parts, body: B) -> Result<Bytes, Status>
 where
     B: http_body::Body + Send + 'static,
@@ -101,8 +101,8 @@ where
     Ok(Bytes::from_owner(Body { bytes, _room: held }))
 }
 
-/// Reads the rest of a refused body and forgets it, within bounds. A client that is still sending when the connection ends would
-/// not read the answer.
+/// Drains a refused body, within bounds. A client that is still sending when the connection closes would not read the
+/// answer.
 async fn discard<B>(mut body: Pin<&mut B>)
 where
     B: http_body::Body,
@@ -115,11 +115,11 @@ where
             rest = less;
         }
     };
-    // What is still to come after a moment is cut off.
+    // A body that takes longer is cut off.
     let _ = timeout(MOMENT, reading).await;
 }
 
-/// A whole body, in memory of its own; `None` if it is too large.
+/// Reads a whole body into memory; `None` if it is too large.
 async fn whole<B>(body: B, length: usize) -> Result<Option<Vec<u8>>, Status>
 where
     B: http_body::Body,
@@ -137,7 +137,7 @@ where
     Ok(Some(bytes))
 }
 
-/// A body as extensions read it.
+/// Converts a body for extensions.
 pub(super) fn sent<B>(body: B) -> Sent
 where
     B: http_body::Body + Send + 'static,

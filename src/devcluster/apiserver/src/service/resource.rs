@@ -1,6 +1,6 @@
-//! Requests about objects: which verb, on what, how; and the answer in the form the client accepts.
+//! Requests about objects: determines verb, target and options, and renders the answer in the accepted form.
 //!
-//! Deliberately absent: the verbs themselves (`verbs`).
+//! Not here: the verbs themselves (`verbs`).
 
 use super::{
     binding, fault, log, proxy,
@@ -40,7 +40,7 @@ pub(super) async fn answer(server: &Server, address: Address, asked: Asked) -> R
         kind: kind.clone(),
         namespace: address.namespace,
         name: address.name,
-        // The rest of the path is that of a request to a pod.
+        // The rest of the path belongs to the request to a pod.
         subresource: if kind.subresource("proxy").is_some() && proxy::is_proxy(&address.subresource) {
             "proxy".to_owned()
         } else {
@@ -72,7 +72,7 @@ pub(super) async fn answer(server: &Server, address: Address, asked: Asked) -> R
         tokio::time::sleep(fault.delay()).await;
         if fault.code != 0 {
             if fault.after {
-                // The request counts, only its answer is lost.
+                // The request is executed, and only its answer is lost.
                 let _ = perform(server, &target, verb, &asked).await;
             }
             return fault::answer(&seen, &fault);
@@ -88,8 +88,8 @@ pub(super) async fn answer(server: &Server, address: Address, asked: Asked) -> R
     response
 }
 
-/// The answer where there is no such resource: in the groups of Kubernetes itself a Status, elsewhere a plain text. Who may
-/// not ask is not told.
+/// Returns the answer for an unknown resource: a Status in the groups of Kubernetes, plain text elsewhere. Unauthorised
+/// clients get a 403 instead.
 fn unknown(server: &Server, address: &Address, asked: &Asked) -> Response<Body> {
     let verb = fault::verb(
         &asked.parts.method,
@@ -114,7 +114,7 @@ fn unknown(server: &Server, address: &Address, asked: &Asked) -> Response<Body> 
     if own { respond::status(&respond::no_such_resource()) } else { respond::page_not_found() }
 }
 
-/// The warning for clients of a deprecated kind.
+/// Returns the warning about a deprecated kind.
 fn deprecation(kind: &Kind) -> Option<String> {
     if (kind.api_version.as_str(), kind.plural.as_str()) == ("v1", "endpoints") {
         return Some("v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice".to_owned());
@@ -122,14 +122,14 @@ fn deprecation(kind: &Kind) -> Option<String> {
     kind.custom.as_ref().and_then(|custom| custom.deprecation.clone())
 }
 
-/// The attributes of a request for authorization.
+/// Returns the attributes of a request for authorization.
 fn request_of(target: &Target, verb: &str, asked: &Asked) -> Request {
     let collection = matches!(verb, "list" | "watch" | "deletecollection");
-    // A field selector for one name is a request for that object.
+    // A field selector for one name counts as a request for that object.
     let named = asked.query.text("fieldSelector").strip_prefix("metadata.name=").unwrap_or_default();
     let named = named.trim_start_matches('=');
     let name = if collection && !named.contains(',') { named } else { &target.name };
-    // The namespace of a namespace is itself.
+    // A Namespace is in its own namespace.
     let namespaces = &*target.kind.storage == "namespaces";
     Request {
         verb: match verb {
@@ -243,7 +243,7 @@ async fn subresource(server: &Server, target: &Target, verb: &str, asked: &Asked
             let (body, _) = body_of(kind, asked, None)?;
             write::same_namespace(target, &body)?;
             let (outcome, warnings) = admit(server, target, &settings, "CREATE", body).await;
-            // Webhooks judge the eviction, and not the deletion that follows from it.
+            // Webhooks review the eviction, not the resulting deletion.
             let done = outcome
                 .and_then(|body| eviction::evict(server, &plain, &settings, &body).map_err(Stop::refusal))
                 .map(|()| json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}));
@@ -265,17 +265,17 @@ async fn connect(server: &Server, target: &Target, verb: &str, asked: &Asked) ->
     Ok(answered(allowed.and_then(|()| stream::answer(server, target, asked)), &warnings))
 }
 
-/// A browser can only GET what it upgrades; whoever does so must be allowed what a POST would be allowed, too.
+/// Requires the permission of a POST. Browsers can upgrade GET requests only.
 fn may_connect(server: &Server, target: &Target, asked: &Asked) -> Result<(), Status> {
     let decision = rbac::decide(server, &asked.user, &request_of(target, "create", asked));
     if decision.allowed {
         return Ok(());
     }
-    // A real server says no more here than what its authorizer gives as the reason, which often is nothing.
+    // As on a real server, the message contains only the authorizer's reason, which is often empty.
     Err(Status::forbidden(&target.kind.group_resource(), &target.name, &decision.reason))
 }
 
-/// How the caller wants to be answered; 406 when that cannot be.
+/// Returns the form of the answer; 406 if it is not supported.
 fn wanted(target: &Target, asked: &Asked, route: Route) -> Result<Form, Status> {
     let accept = asked.header(header::ACCEPT);
     if target.kind.custom.is_none() {
@@ -291,7 +291,7 @@ async fn get(server: &Server, target: &Target, asked: &Asked) -> Result<Response
     Ok(respond::json(200, present::object(&target.kind, &stored, form, server.now())?))
 }
 
-/// Waits a little for a resource version of the future; 504 when it does not come.
+/// Waits briefly for a future resource version; 504 if it does not arrive.
 async fn wait_for(server: &Server, wanted: u64) -> Result<(), Status> {
     if wanted <= server.store().version() {
         return Ok(());
@@ -328,7 +328,7 @@ fn open_watch(server: &Server, target: &Target, asked: &Asked) -> Result<Respons
     Ok(respond::stream(watch::open(server, target, options)))
 }
 
-/// A write that may create needs the permission to create as well.
+/// Requires the permission to create for a write that may create.
 fn may_create(server: &Server, target: &Target, verb: &str, asked: &Asked) -> Result<(), Status> {
     let creates = verb == "apply" || verb == "update" && update::creates_on_update(&target.kind);
     if !server.options().rbac || !creates || !target.subresource.is_empty() {
@@ -342,7 +342,7 @@ fn may_create(server: &Server, target: &Target, verb: &str, asked: &Asked) -> Re
 
 async fn write(server: &Server, target: &Target, verb: &str, asked: &Asked) -> Result<Response<Body>, Status> {
     may_create(server, target, verb, asked)?;
-    // Before anything is written: who cannot be answered must not have changed anything.
+    // Checked before the write, so that a request with an unsupported form changes nothing.
     let shape = wanted(target, asked, Route::Object)?;
     let kind = target.kind.kind.as_str();
     let (outcome, warnings) = match verb {
@@ -402,7 +402,7 @@ async fn remove(server: &Server, target: &Target, verb: &str, asked: &Asked) -> 
         decode::body(asked.header(header::CONTENT_TYPE), &asked.body)?.0
     };
     delete::is_options(&body)?;
-    // With a body, the query is ignored.
+    // A body overrides the query.
     let query = if asked.body.is_empty() { asked.query.clone() } else { Query::default() };
     let options = DeleteOptions::parse(&body, &query)?;
     let settings = Settings {

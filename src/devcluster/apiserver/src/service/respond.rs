@@ -1,6 +1,6 @@
-//! Answers as HTTP.
+//! Builds HTTP responses.
 //!
-//! Deliberately absent: what is in them.
+//! Not here: their content.
 
 use crate::body::Body;
 use crate::status::Status;
@@ -11,29 +11,29 @@ use http_body::Frame;
 use http_body_util::{BodyExt as _, Full, StreamBody};
 use std::convert::Infallible;
 
-/// A JSON body.
+/// Returns a JSON response.
 pub fn json(code: u16, body: Bytes) -> Response<Body> {
     with(code, "application/json", Full::new(body).boxed_unsync())
 }
 
-/// A plain text.
+/// Returns a plain text response.
 pub fn text(code: u16, body: impl Into<Bytes>) -> Response<Body> {
     with(code, "text/plain; charset=utf-8", Full::new(body.into()).boxed_unsync())
 }
 
-/// A stream of JSON lines; its headers go out at once.
+/// Returns a stream of JSON lines. Its headers are sent at once.
 pub fn stream(lines: impl Stream<Item = Bytes> + Send + 'static) -> Response<Body> {
     let frames = lines.map(|line| Ok::<_, Infallible>(Frame::data(line)));
     with(200, "application/json", StreamBody::new(frames).boxed_unsync())
 }
 
-/// A plain text that goes on; its headers go out at once.
+/// Returns a stream of plain text. Its headers are sent at once.
 pub fn text_stream(parts: impl Stream<Item = Bytes> + Send + 'static) -> Response<Body> {
     let frames = parts.map(|part| Ok::<_, Infallible>(Frame::data(part)));
     with(200, "text/plain", StreamBody::new(frames).boxed_unsync())
 }
 
-/// A refusal.
+/// Returns an error response.
 pub fn status(status: &Status) -> Response<Body> {
     let mut response = json(status.code, status.body().to_string().into());
     if let Some(seconds) = status.retry_after {
@@ -42,19 +42,19 @@ pub fn status(status: &Status) -> Response<Body> {
     response
 }
 
-/// 404 as a real server answers it for paths it does not know, and for groups and versions that are not served.
+/// Returns a real server's 404 for unknown paths, groups and versions.
 pub fn page_not_found() -> Response<Body> {
     text(404, "404 page not found\n")
 }
 
-/// 404 for a resource that is not there in a group that is.
+/// Returns the 404 for a missing resource in a served group.
 pub fn no_such_resource() -> Status {
     let mut status = Status::new(404, "NotFound", "the server could not find the requested resource");
     status.details = Some(serde_json::Map::new());
     status
 }
 
-/// 405.
+/// Returns the 405 for an unsupported method.
 pub fn method_not_allowed() -> Status {
     let mut status =
         Status::new(405, "MethodNotAllowed", "the server does not allow this method on the requested resource");
@@ -62,14 +62,14 @@ pub fn method_not_allowed() -> Status {
     status
 }
 
-/// Characters of all warnings of an answer; when they have more, each is cut.
+/// Maximum total length of an answer's warnings, in characters. Beyond that, each warning is cut.
 const MAX_WARNINGS: usize = 4096;
-/// Warnings of an answer: many clients read no more than a hundred headers.
+/// Maximum number of warnings: many clients read at most a hundred headers.
 const MOST_WARNINGS: usize = 80;
-/// Characters of one warning when all together are too long.
+/// Maximum length of one warning when the total is too long, in characters.
 const MAX_WARNING: usize = 256;
 
-/// Adds `Warning` headers, as many as a client can be expected to read.
+/// Adds `Warning` headers, within the limits of clients.
 pub fn warn(response: &mut Response<Body>, warnings: &[String]) {
     let length = |text: &str| text.chars().count();
     let cut = warnings.iter().map(|w| length(w)).sum::<usize>() > MAX_WARNINGS;

@@ -1,5 +1,4 @@
-//! What requests about objects have in common: what they say about the write, their body, and webhooks asked about what
-//! is not stored.
+//! The common parts of requests about objects: write options, bodies, and admission of bodies that are not stored.
 
 use super::{request::Asked, respond};
 use crate::body::Body;
@@ -12,10 +11,10 @@ use crate::{
 use http::{Response, header};
 use serde_json::{Value, json};
 
-/// Longest name of a field manager.
+/// Maximum length of a field manager's name.
 const MAX_MANAGER: usize = 128;
 
-/// Lets webhooks change and judge what is not stored; answers also what they want the client to be warned of.
+/// Runs admission for a body that is not stored. Also returns the warnings for the client.
 pub(super) async fn admit(
     server: &Server,
     target: &Target,
@@ -33,7 +32,7 @@ pub(super) async fn admit(
     .await
 }
 
-/// The body, and the fields it has twice.
+/// Parses the body. Also returns its duplicate fields.
 pub(super) fn body_of(kind: &str, asked: &Asked, form: Option<patch::Form>) -> Result<(Value, Vec<String>), Status> {
     match form {
         None => decode::body(asked.header(header::CONTENT_TYPE), &asked.body)
@@ -43,14 +42,14 @@ pub(super) fn body_of(kind: &str, asked: &Asked, form: Option<patch::Form>) -> R
     }
 }
 
-/// An answer with what webhooks want the client to be warned of, whatever became of the write.
+/// Returns the response with the warnings of webhooks, also after an error.
 pub(super) fn answered(outcome: Result<Response<Body>, Status>, warnings: &[String]) -> Response<Body> {
     let mut response = outcome.unwrap_or_else(|status| respond::status(&status));
     respond::warn(&mut response, warnings);
     response
 }
 
-/// A character as Go quotes it.
+/// Formats a character as Go quotes it.
 fn shown(c: char) -> String {
     if c.is_ascii_control() && !matches!(c, '\n' | '\r' | '\t') {
         return format!("\\x{:02x}", u32::from(c));
@@ -58,7 +57,7 @@ fn shown(c: char) -> String {
     c.escape_debug().to_string()
 }
 
-/// Reads what all writes have in common; 422 on `options` for unknown values.
+/// Parses the options of a write; a 422 on `options` for unknown values.
 pub(super) fn settings(server: &Server, asked: &Asked, options: &str) -> Result<Settings, Status> {
     let refuse = |cause| Err(Status::invalid("meta.k8s.io", options, "", vec![cause]));
     let mut dry_run = false;

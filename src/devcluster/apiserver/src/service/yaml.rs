@@ -1,11 +1,11 @@
-//! Answers in YAML, for clients that ask for it.
+//! Answers in YAML, for clients that request it.
 //!
-//! Whatever is answered in JSON is written in YAML at the very end, so that no verb has to know.
+//! A finished JSON answer is converted to YAML, so verbs need not know about it.
 //!
-//! Invariant: readers of YAML 1.1 and of 1.2 read the same. That is why this is not `serde_yaml`'s writer, which leaves
-//! `yes` and times without quotes; here all texts but plain words have them.
+//! Invariant: YAML 1.1 and 1.2 parsers read the same values. `serde_yaml` does not quote `yes` or times. This writer
+//! therefore quotes all strings but plain words.
 //!
-//! Deliberately absent: watches, which have no YAML form.
+//! Not here: watches, which have no YAML form.
 
 use super::respond;
 use crate::body::Body;
@@ -14,7 +14,7 @@ use http::{HeaderValue, Response, header};
 use http_body_util::{BodyExt as _, Full};
 use serde_json::Value;
 
-/// Whether what lies under a path has a YAML form.
+/// Returns whether a path has a YAML form.
 pub(super) fn is_offered(path: &str) -> bool {
     ["/api", "/apis", "/version"].iter().any(|root| {
         let below = path.strip_prefix(root);
@@ -22,7 +22,7 @@ pub(super) fn is_offered(path: &str) -> bool {
     })
 }
 
-/// The same answer in YAML, if it is JSON.
+/// Converts a JSON answer to YAML.
 pub(super) async fn instead_of_json(response: Response<Body>) -> Response<Body> {
     let is_json = response.headers().get(header::CONTENT_TYPE).is_some_and(|kind| kind == "application/json");
     if !is_json {
@@ -39,7 +39,7 @@ pub(super) async fn instead_of_json(response: Response<Body>) -> Response<Body> 
     Response::from_parts(parts, Full::from(text).boxed_unsync())
 }
 
-/// Writes a value at the end of a line that has begun, and what belongs to it on the next ones.
+/// Writes a value at the end of the current line, and its contents on the next lines.
 fn write(value: &Value, indent: usize, out: &mut String) {
     match value {
         Value::Object(fields) if !fields.is_empty() => {
@@ -85,7 +85,7 @@ fn below(value: &Value, indent: usize, out: &mut String) {
     write(value, indent, out);
 }
 
-/// A text; in JSON's quotes, which YAML knows too, unless it is a word that means nothing else.
+/// Writes a string in JSON quotes, which are valid in YAML, unless it is an unambiguous plain word.
 fn scalar(text: &str) -> String {
     const MEANT: [&str; 11] = ["y", "n", "yes", "no", "on", "off", "true", "false", "null", "nan", "inf"];
     let letter = text.starts_with(|c: char| c.is_ascii_alphabetic());

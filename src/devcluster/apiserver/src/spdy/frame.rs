@@ -1,38 +1,38 @@
-//! Frames: eight bytes that say what follows, and the payload.
+//! SPDY frames: an eight-byte header and a payload.
 
 use super::{Error, LARGEST_CONTROL};
 
-/// Bytes of a frame before its payload.
+/// Size of a frame header, in bytes.
 pub(crate) const HEAD: usize = 8;
-/// Longest payload of a frame that is written.
+/// Maximum payload of a sent data frame, in bytes.
 pub(crate) const LONGEST_DATA: usize = 32 << 10;
 
-/// The frame says that its sender will not write to the stream again.
+/// The flag of the sender's last frame on a stream.
 const LAST: u8 = 1;
-/// The version and the bit that makes a control frame.
+/// The version and the control bit.
 const CONTROL: u16 = 0x8003;
-/// A stream that is not accepted.
+/// The status of a refused stream.
 pub(crate) const REFUSED: u32 = 3;
-/// A stream that nobody wants to go on.
+/// The status of a cancelled stream.
 pub(crate) const CANCELLED: u32 = 5;
 
-/// The type of a frame.
+/// A frame header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Head {
-    /// Bytes of a stream.
+    /// A data frame.
     Data {
-        /// Number of the stream.
+        /// Stream number.
         stream: u32,
-        /// Whether they are the last ones.
+        /// Whether this is the last data of the stream.
         last: bool,
         /// Length of the payload.
         length: usize,
     },
-    /// Anything else.
+    /// A control frame.
     Control {
-        /// Number of the kind.
+        /// Frame type.
         kind: u16,
-        /// Whether the sender writes to the stream no more.
+        /// Whether the sender half-closes the stream.
         last: bool,
         /// Length of the payload.
         length: usize,
@@ -42,39 +42,39 @@ pub(crate) enum Head {
 /// The payload of a control frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Control<'a> {
-    /// A stream begins.
+    /// Opens a stream.
     Open {
-        /// Its number.
+        /// Stream number.
         stream: u32,
-        /// Its compressed headers.
+        /// Compressed headers.
         block: &'a [u8],
     },
-    /// Further headers of a stream.
+    /// Sends further headers of a stream.
     Headers {
-        /// Number of the stream.
+        /// Stream number.
         stream: u32,
-        /// The compressed headers.
+        /// Compressed headers.
         block: &'a [u8],
     },
-    /// The other side accepts a stream; its headers must be read to be able to read later ones.
+    /// Accepts a stream. Its headers must be decompressed before later ones.
     Reply {
-        /// The compressed headers.
+        /// Compressed headers.
         block: &'a [u8],
     },
-    /// A stream ends in both directions.
+    /// Ends a stream in both directions.
     Reset {
-        /// Its number.
+        /// Stream number.
         stream: u32,
     },
-    /// To be sent back.
+    /// Asks for the same frame in return.
     Ping(u32),
-    /// No more streams come.
+    /// Announces that no more streams follow.
     GoAway,
-    /// Settings and windows.
+    /// Settings and window updates.
     Other,
 }
 
-/// Reads the first bytes of a frame.
+/// Parses a frame header.
 pub(crate) fn head(bytes: [u8; HEAD]) -> Result<Head, Error> {
     let first = u32::from_be_bytes(bytes[..4].try_into().map_err(|_| Error::Truncated)?);
     let length = u32::from_be_bytes(bytes[4..].try_into().map_err(|_| Error::Truncated)?);
@@ -93,12 +93,12 @@ pub(crate) fn head(bytes: [u8; HEAD]) -> Result<Head, Error> {
     Ok(Head::Control { kind, last, length })
 }
 
-/// Reads the payload of a control frame.
+/// Parses the payload of a control frame.
 pub(crate) fn control(kind: u16, payload: &[u8]) -> Result<Control<'_>, Error> {
     Ok(match kind {
         1 => {
             let (stream, rest) = number(payload)?;
-            // The stream that it belongs to, its priority and its slot.
+            // Skips the associated stream, the priority and the slot.
             let block = rest.get(6..).ok_or(Error::Truncated)?;
             if stream.is_multiple_of(2) {
                 return Err(Error::Number(stream));
@@ -122,7 +122,7 @@ fn raw(payload: &[u8]) -> Result<(u32, &[u8]), Error> {
     Ok((u32::from_be_bytes(*number), rest))
 }
 
-/// The number of a stream, and what follows it.
+/// Splits off a stream number.
 fn number(payload: &[u8]) -> Result<(u32, &[u8]), Error> {
     let (number, rest) = raw(payload)?;
     Ok((number & 0x7fff_ffff, rest))
@@ -142,27 +142,27 @@ fn control_frame(kind: u16, parts: &[&[u8]]) -> Vec<u8> {
     frame(u32::from(CONTROL) << 16 | u32::from(kind), 0, parts)
 }
 
-/// Bytes of a stream, at most [`LONGEST_DATA`].
+/// Builds a data frame with at most [`LONGEST_DATA`] bytes.
 pub(crate) fn data(stream: u32, last: bool, bytes: &[u8]) -> Vec<u8> {
     frame(stream, if last { LAST } else { 0 }, &[bytes])
 }
 
-/// Accepts a stream; with the compressed headers of the answer.
+/// Builds the frame that accepts a stream, with compressed headers.
 pub(crate) fn reply(stream: u32, block: &[u8]) -> Vec<u8> {
     control_frame(2, &[&stream.to_be_bytes(), block])
 }
 
-/// Ends a stream.
+/// Builds the frame that ends a stream.
 pub(crate) fn reset(stream: u32, reason: u32) -> Vec<u8> {
     control_frame(3, &[&stream.to_be_bytes(), &reason.to_be_bytes()])
 }
 
-/// Sends back what was sent to see whether somebody is there.
+/// Builds the answer to a ping.
 pub(crate) fn ping(id: u32) -> Vec<u8> {
     control_frame(6, &[&id.to_be_bytes()])
 }
 
-/// Opens a stream; only tests are clients.
+/// Builds the frame that opens a stream. Only tests are clients.
 #[cfg(test)]
 pub(crate) fn open(stream: u32, block: &[u8]) -> Vec<u8> {
     control_frame(1, &[&stream.to_be_bytes(), &[0; 6], block])
@@ -194,7 +194,7 @@ mod tests {
         assert_eq!(control(1, &[0, 0, 0, 2, 0, 0, 0, 0, 0, 0]), Err(Error::Number(2)));
         for kind in 0..20 {
             for length in 0..12 {
-                // It answers, whatever it is.
+                // It returns, with any result.
                 let _ = control(kind, &vec![0xff; length]);
             }
         }

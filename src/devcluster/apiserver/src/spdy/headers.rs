@@ -1,6 +1,6 @@
-//! Header blocks: names and values, compressed with a dictionary that both sides know.
+//! Header blocks: names and values, compressed with a shared dictionary.
 //!
-//! All blocks of one direction are one zlib stream, so every block must be read, whether it is wanted or not.
+//! All blocks of one direction form one zlib stream, so every block must be decompressed, even an unused one.
 
 use zlib_rs::{Deflate, DeflateFlush, Inflate, InflateError, InflateFlush};
 
@@ -14,10 +14,10 @@ const WINDOW: u8 = 15;
 /// Names and values.
 pub(crate) type Headers = Vec<(String, String)>;
 
-/// Reads the blocks of one direction.
+/// Decompresses the blocks of one direction.
 pub(crate) struct Reader(Inflate);
 
-/// Writes the blocks of one direction.
+/// Compresses the blocks of one direction.
 pub(crate) struct Writer(Deflate);
 
 impl Default for Reader {
@@ -35,7 +35,7 @@ impl Default for Writer {
 }
 
 impl Reader {
-    /// Reads the next block.
+    /// Decompresses and parses the next block.
     pub(crate) fn read(&mut self, block: &[u8]) -> Result<Headers, Error> {
         parse(&self.inflate(block)?)
     }
@@ -66,7 +66,7 @@ impl Reader {
 }
 
 impl Writer {
-    /// Writes a block.
+    /// Compresses a block.
     pub(crate) fn write(&mut self, headers: &[(&str, &str)]) -> Vec<u8> {
         let mut plain = length(headers.len()).to_vec();
         for text in headers.iter().flat_map(|(name, value)| [name, value]) {
@@ -152,7 +152,7 @@ mod tests {
         for at in 0..block.len() {
             let mut broken = block.clone();
             broken[at] ^= 0x55;
-            // It answers, whatever it is.
+            // It returns, with any result.
             let _ = Reader::default().read(&broken);
         }
     }

@@ -1,39 +1,38 @@
-//! SPDY/3.1 as far as Kubernetes speaks it: the bytes of frames and of header blocks.
+//! The subset of SPDY/3.1 that Kubernetes uses: frames and header blocks.
 //!
-//! `kubectl port-forward`, and clients that know no WebSockets, open many streams in one connection with it. [`frame`]
-//! is the outer form, [`headers`] the compressed blocks in it.
+//! `kubectl port-forward` and clients without WebSockets use it to multiplex streams in one connection. [`frame`]
+//! handles the outer form, [`headers`] the compressed blocks.
 //!
-//! Invariant: hostile bytes end in an [`Error`], and cost no more memory than the limits here.
+//! Invariant: hostile bytes cause an [`Error`] and use no more memory than the limits here.
 //!
-//! Deliberately absent: flow control and priorities, which no Kubernetes client uses, and connections
-//! (`service::stream`).
+//! Not here: flow control and priorities, which no Kubernetes client uses, and connections (`service::stream`).
 
 pub(crate) mod frame;
 pub(crate) mod headers;
 
-/// Largest payload of a control frame, in bytes.
+/// Maximum payload of a control frame, in bytes.
 pub(crate) const LARGEST_CONTROL: usize = 64 << 10;
-/// Largest header block, decompressed.
+/// Maximum size of a decompressed header block, in bytes.
 const LARGEST_BLOCK: usize = 64 << 10;
-/// Headers of a block at most.
+/// Maximum number of headers in a block.
 const MOST_HEADERS: u32 = 100;
 
-/// Why bytes are not SPDY/3.1.
+/// Why bytes are not valid SPDY/3.1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Error {
-    /// Another version of the protocol.
+    /// The frame has another protocol version.
     #[error("the frame is not of SPDY/3.1")]
     Version,
-    /// A frame that is larger than any client sends.
+    /// A control frame exceeds the limit.
     #[error("a control frame is larger than {LARGEST_CONTROL} bytes")]
     TooLarge,
-    /// A frame that is shorter than its fields.
+    /// A frame is shorter than its fields.
     #[error("a frame ends in the middle of a field")]
     Truncated,
-    /// A stream with a number that clients cannot use.
+    /// A stream number is invalid for clients.
     #[error("a stream has number {0}")]
     Number(u32),
-    /// A header block that cannot be decompressed, or holds something else than headers.
+    /// A header block cannot be decompressed or parsed.
     #[error("a header block is malformed")]
     Headers,
 }

@@ -1,8 +1,8 @@
-//! `pods/binding`, and `bindings` as it was called first: a pod gets its node.
+//! `pods/binding`, and its older form `bindings`: assigns a pod to a node.
 //!
-//! Invariant: a pod is placed once: what has a node, ends or waits for a scheduling gate is not placed.
+//! Invariant: a pod is bound once. A pod that has a node, is terminating or has a scheduling gate cannot be bound.
 //!
-//! Deliberately absent: whether there is such a node; a real server does not ask either.
+//! Not here: whether the node exists, which a real server does not check either.
 
 use super::{
     Settings, Target, decode, metadata, text, update, value_as,
@@ -16,13 +16,12 @@ use crate::{
 };
 use serde_json::{Value, json};
 
-/// Answer of a binding that was made.
+/// Returns the answer to a successful binding.
 pub(crate) fn success() -> Value {
     json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201})
 }
 
-/// Places a pod; `target` is what was asked for: the `binding` of a pod, or the collection of bindings. Answers with
-/// warnings.
+/// Binds a pod. `target` is the `binding` of a pod, or the collection of bindings. Returns warnings.
 pub(crate) fn bind(
     server: &Server,
     target: &Target,
@@ -51,7 +50,7 @@ pub(crate) fn bind(
     Ok(warnings)
 }
 
-/// 500 of a binding to what is no node: a real server has no better answer.
+/// Validates the target of a binding. A real server answers 500 here, too.
 fn well_formed(binding: &Value) -> Result<(), Status> {
     let (kind, name) = (text(binding, "/target/kind"), text(binding, "/target/name"));
     let mut causes = Vec::new();
@@ -71,7 +70,7 @@ fn well_formed(binding: &Value) -> Result<(), Status> {
 
 fn place(server: &Server, target: &Target, settings: &Settings, binding: &Value) -> Result<(), Stop> {
     let kind: &Kind = &target.kind;
-    // Webhooks judge the binding, and not the change of the pod that follows from it.
+    // Webhooks review the binding, not the resulting change of the pod.
     let settings = Settings { admit: false, ..settings.clone() };
     for _ in 0..ATTEMPTS {
         let stored = server.store().get(&kind.storage, &target.key()).ok_or_else(|| target.not_found())?;
@@ -89,7 +88,7 @@ fn place(server: &Server, target: &Target, settings: &Settings, binding: &Value)
     Err(Status::stale(&kind.group_resource(), &target.name).into())
 }
 
-/// 409 when the binding is meant for another pod of the name, or for an earlier state of it.
+/// Fails with 409 if the binding names another UID or resource version of the pod.
 fn as_expected(target: &Target, pod: &Value, binding: &Value) -> Result<(), Status> {
     for (field, what) in [("uid", "UID"), ("resourceVersion", "ResourceVersion")] {
         let (given, live) = (&binding["metadata"][field], &pod["metadata"][field]);
@@ -103,7 +102,7 @@ fn as_expected(target: &Target, pod: &Value, binding: &Value) -> Result<(), Stat
     Ok(())
 }
 
-/// The pod on its node, with the labels and annotations of the binding; or why it stays where it is.
+/// Returns the pod with its node and the labels and annotations of the binding, or why it cannot be bound.
 fn placed(pod: &Value, binding: &Value, now: &str) -> Result<Value, String> {
     let (name, node) = (text(pod, "/metadata/name"), text(pod, "/spec/nodeName"));
     if metadata::is_terminating(pod) {

@@ -1,11 +1,10 @@
-//! The options of a connection to a pod as an object, which webhooks judge before the connection is opened.
+//! Connection options as objects, which webhooks review before a connection to a pod is opened.
 //!
-//! Deliberately absent: the connections (`service::stream`).
+//! Not here: the connections (`service::stream`).
 
 use crate::route::Query;
 use serde_json::{Map, Value, json};
 
-/// The options of a connection to this subresource.
 pub(crate) fn options(subresource: &str, query: &Query) -> Value {
     let mut options = Map::new();
     let kind = match subresource {
@@ -41,7 +40,7 @@ pub(crate) fn options(subresource: &str, query: &Query) -> Value {
     Value::Object(options)
 }
 
-/// The options of a request that is passed on to this path of a pod, or to one of a service or a node.
+/// Returns the options of a proxied request to a path of a pod, service or node.
 pub(crate) fn proxy_options(kind: &str, path: &str) -> Value {
     let mut options = json!({"kind": format!("{kind}ProxyOptions"), "apiVersion": "v1"});
     if !path.is_empty() {

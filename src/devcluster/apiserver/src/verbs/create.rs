@@ -1,6 +1,6 @@
-//! POST to a collection, and the half of apply and PUT that creates.
+//! POST to a collection, and creation by apply and PUT.
 //!
-//! Deliberately absent: decoding, which differs between bodies and patches and is done by the caller.
+//! Not here: decoding. It differs between bodies and patches, so callers do it.
 
 use super::{
     Done, Settings, Shown, Target, decode, fits, metadata, namespace, reset_paths, service_account, text, to_storage,
@@ -19,7 +19,7 @@ use crate::{
 use serde_json::Value;
 use std::time::Instant;
 
-/// Attempts to find a free name for a `generateName`.
+/// Maximum attempts to find a free name for a `generateName`.
 const NAME_ATTEMPTS: u64 = 8;
 
 /// Creates an object from a request body.
@@ -111,7 +111,7 @@ pub(crate) fn insert(
     Ok(Done::new(201, Shown::Stored(stored), Vec::new()))
 }
 
-/// Lets webhooks change a new object, which they see before it has what the server gives it.
+/// Calls mutating webhooks for a new object, before the server sets its own fields.
 fn change_new(server: &Server, settings: &Settings, write: &Write<'_>, object: &mut Value) -> Result<(), Stop> {
     if !settings.admit {
         return Ok(());

@@ -1,10 +1,10 @@
-//! Bodies become objects of the kind they were sent to.
+//! Decodes request bodies into objects of a kind.
 //!
-//! Built-in kinds may leave out `kind` and `apiVersion`; custom ones may not. Fields the schema does not know are
-//! dropped, reported or refused as `fieldValidation` says; values of a wrong type are refused here for built-in kinds
-//! and by validation (422) for custom ones.
+//! Built-in kinds may omit `kind` and `apiVersion`; custom kinds may not. `fieldValidation` decides whether unknown
+//! fields are dropped, reported or refused. Values of a wrong type fail here for built-in kinds, and in validation
+//! (422) for custom ones.
 //!
-//! Deliberately absent: defaults.
+//! Not here: defaults.
 
 use super::{FieldValidation, Settings, duplicate_fields};
 use crate::{
@@ -17,12 +17,13 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
-/// Bounds of the JSON of a request. The largest definitions of kinds have a third of these values; Kubernetes parses as deep.
+/// Bounds of request JSON. The largest known definitions have a third of these values; Kubernetes has the same depth
+/// limit.
 pub(crate) const BOUNDS: Bounds = Bounds { bytes: usize::MAX, values: 300_000, depth: 10_000 };
-/// Media types of whole objects.
+/// Supported media types of whole objects.
 const ACCEPTED: &str = "application/json, application/yaml, application/vnd.kubernetes.protobuf";
 
-/// Parses a body by its content type, JSON when there is none; answers also the fields it has twice.
+/// Parses a body by its content type; default JSON. Also returns duplicate fields.
 pub fn body(content_type: &str, bytes: &[u8]) -> Result<(Value, Vec<String>), Status> {
     let media = content_type.split(';').next().unwrap_or_default().trim();
     if matches!(media, "" | "application/json") {
@@ -40,12 +41,12 @@ pub fn body(content_type: &str, bytes: &[u8]) -> Result<(Value, Vec<String>), St
     value.map(|value| (value, Vec::new()))
 }
 
-/// Parses JSON; 400 otherwise.
+/// Parses JSON; 400 if it is invalid.
 pub fn json(bytes: &[u8]) -> Result<Value, Status> {
     BOUNDS.read(bytes).map_err(|error| unreadable(&error))
 }
 
-/// Parses JSON that a test sends, of a type; 400 otherwise, with what it is.
+/// Parses JSON of a test's request into a type. The 400 for invalid JSON names `what`.
 pub(crate) fn typed<T: DeserializeOwned>(what: &str, bytes: &[u8]) -> Result<T, Status> {
     BOUNDS.read(bytes).map_err(|error| match error {
         Unreadable::Malformed(error) => Status::bad_request(format!("reading the {what}: {error}")),
@@ -53,7 +54,7 @@ pub(crate) fn typed<T: DeserializeOwned>(what: &str, bytes: &[u8]) -> Result<T, 
     })
 }
 
-/// Parses a patch with the fields that it has twice; 400 otherwise.
+/// Parses a patch, and returns its duplicate fields; 400 if it is invalid.
 pub(crate) fn patch(bytes: &[u8]) -> Result<(Value, Vec<String>), Status> {
     duplicate_fields::parse(bytes, BOUNDS).map_err(|error| match &error {
         Unreadable::Malformed(error) => Status::bad_request(format!("error decoding patch: {}", syntax(error))),
@@ -61,7 +62,7 @@ pub(crate) fn patch(bytes: &[u8]) -> Result<(Value, Vec<String>), Status> {
     })
 }
 
-/// What is out of bounds. Kubernetes answers 400 to nesting, and 413 to size.
+/// Returns the error for exceeded bounds. Like Kubernetes: 400 for depth, 413 for size.
 fn too_large(error: &Unreadable) -> Status {
     if matches!(error, Unreadable::TooDeep(_)) {
         return Status::bad_request(error.to_string());
@@ -76,11 +77,10 @@ fn unreadable(error: &Unreadable) -> Status {
     Status::bad_request(format!("couldn't get version/kind; json parse error: {what}"))
 }
 
-/// Bytes of a body that an error shows at most.
+/// Maximum size of the quoted start of a body in an error, in bytes.
 const SUMMARY: usize = 30;
 
-/// What is said of a body that cannot be read as an object of a kind: with its beginning, as text if it looks like an
-/// object and in hexadecimal otherwise.
+/// Adds the kind and the start of the body to a 400. The start is text if it looks like an object, else hexadecimal.
 pub fn unrecognized(mut status: Status, kind: &str, body: &[u8]) -> Status {
     if status.code != 400 {
         return status;
@@ -96,7 +96,7 @@ pub fn unrecognized(mut status: Status, kind: &str, body: &[u8]) -> Status {
     status
 }
 
-/// Parses YAML or JSON; 400 otherwise.
+/// Parses YAML or JSON; 400 if it is invalid.
 pub fn yaml(bytes: &[u8]) -> Result<Value, Status> {
     if bytes.first() == Some(&b'{') {
         match BOUNDS.read(bytes) {
@@ -112,7 +112,7 @@ pub fn yaml(bytes: &[u8]) -> Result<Value, Status> {
     if opened(bytes) > MAX_OPENED {
         return Err(Status::bad_request("error decoding YAML: the body nests too deep"));
     }
-    // Of several documents the first counts.
+    // Only the first document counts.
     let first = serde_yaml::Deserializer::from_slice(bytes).next();
     first.map_or(Ok(Value::Null), serde::Deserialize::deserialize).map_err(|e: serde_yaml::Error| {
         let place = e.location().map_or_else(String::new, |l| format!("line {}: ", l.line()));
@@ -120,10 +120,11 @@ pub fn yaml(bytes: &[u8]) -> Result<Value, Status> {
     })
 }
 
-/// Characters of YAML that begin or separate values, at most; those in texts count as well, which the limit leaves room for.
+/// Maximum number of characters that begin or separate YAML values. Those inside strings count, too; the limit allows
+/// for them.
 const MAX_PIECES: usize = 200_000;
-/// Brackets that are open at once, at most; those in texts count as well, which the limit leaves room for. The parser's
-/// time grows with the square of this.
+/// Maximum nesting of brackets. Those inside strings count, too; the limit allows for them. The parser's time is
+/// quadratic in the nesting.
 const MAX_OPENED: usize = 4_096;
 
 fn opened(bytes: &[u8]) -> usize {
@@ -139,36 +140,36 @@ fn opened(bytes: &[u8]) -> usize {
     most
 }
 
-/// 415 with the accepted types.
+/// Returns the 415 with the accepted types.
 pub fn unsupported(accepted: &str) -> Status {
     let text = format!("the body of the request was in an unknown format - accepted media types include: {accepted}");
     Status::new(415, "UnsupportedMediaType", text)
 }
 
-/// What is wrong with a text that is no JSON, without quoting it.
+/// Describes invalid JSON without quoting it.
 pub fn syntax(error: &serde_json::Error) -> &'static str {
     if error.is_eof() { "unexpected end of JSON input" } else { "the body is not valid JSON" }
 }
 
-/// Parser errors may not quote the body; the place alone is kept.
+/// Removes a quotation of the body from a parser error, and keeps the position.
 fn without_place(text: &str) -> String {
     text.rsplit_once(" at line").map_or_else(|| text.to_owned(), |(what, place)| format!("{what} at line{place}"))
 }
 
-/// Where a body came from, which decides how its flaws are reported.
+/// The origin of an object, which decides how errors are reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// Sent as a whole: flaws are 400.
+    /// A whole body: errors are 400.
     Body,
-    /// Made by a patch: flaws are 422 with the field `patch`.
+    /// The result of a patch: errors are 422 with the field `patch`.
     Patch,
-    /// Made by a strategic merge patch: the same, but numbers are converted before they are looked at.
+    /// The result of a strategic merge patch: like `Patch`, but numbers are converted before the type check.
     Strategic,
-    /// Made by an apply, which has checked the fields itself.
+    /// The result of an apply, which has checked the fields itself.
     Apply,
 }
 
-/// Makes what an apply has merged a value of its type; 500 where that cannot be, which names the applied configuration.
+/// Converts the result of an apply to its schema. On failure returns a 500 that names the applied configuration.
 pub(crate) fn converted(kind: &Kind, config: &Value, object: &mut Value) -> Result<(), Status> {
     if kind.custom.is_some() {
         return Ok(());
@@ -185,7 +186,7 @@ pub(crate) fn converted(kind: &Kind, config: &Value, object: &mut Value) -> Resu
     })
 }
 
-/// Checks the head of an object, drops what the schema does not know; answers warnings.
+/// Validates the head of an object and drops unknown fields. Returns warnings.
 pub fn object(kind: &Kind, value: &mut Value, settings: &Settings, origin: Origin) -> Result<Vec<String>, Status> {
     head(kind, value).map_err(|status| match origin {
         Origin::Patch | Origin::Strategic if status.code == 400 && kind.custom.is_none() => patch_flaw(&status.message),
@@ -232,7 +233,7 @@ pub fn object(kind: &Kind, value: &mut Value, settings: &Settings, origin: Origi
     }
 }
 
-/// Checks what webhooks have made of an object; who manages its fields is not theirs to say.
+/// Checks an object after webhooks changed it. Restores its managers, which webhooks cannot change.
 pub(crate) fn changed(kind: &Kind, settings: &Settings, before: &Value, object: &mut Value) -> Result<(), Status> {
     let quiet = Settings { validation: FieldValidation::Ignore, duplicate_fields: Vec::new(), ..settings.clone() };
     self::object(kind, object, &quiet, Origin::Apply)
@@ -249,7 +250,7 @@ fn value_name(value: &Value) -> &str {
     super::text(value, "/metadata/name")
 }
 
-/// 422 of a patch whose result is no object of the kind. Like a real server's it does not say of what; unlike that one's
+/// Returns the 422 of a patch with an invalid result. As on a real server, the message names no object. Unlike there,
 /// it does not quote the object, which may hold secrets.
 pub(crate) fn patch_flaw(text: &str) -> Status {
     let cause = Cause::new("FieldValueInvalid", "patch", format!("Invalid value: \"<patch>\": {text}"));
@@ -328,7 +329,7 @@ fn head(kind: &Kind, value: &mut Value) -> Result<(), Status> {
     }
 }
 
-/// A version that no kind of the group ever had.
+/// Returns whether no kind of the group ever had this version.
 fn is_unregistered(kind: &Kind, api_version: &str) -> bool {
     let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
     group == kind.group

@@ -1,8 +1,8 @@
-//! DELETE of an object or a collection: marking, waiting for finalizers, removing.
+//! DELETE of an object or collection: mark, wait for finalizers, remove.
 //!
-//! Invariant: an object with finalizers is only marked; it is a write like any other (one number, one event).
+//! Invariant: an object with finalizers is only marked, which is an ordinary write (one resource version, one event).
 //!
-//! Deliberately absent: deleting dependents and contents, which controllers do after the fact.
+//! Not here: deletion of dependents and contents, which controllers do later.
 
 use super::{
     Settings, Shown, Target, metadata, namespace, text, to_storage, update, value_as,
@@ -23,31 +23,31 @@ use std::{sync::Arc, time::Instant};
 /// The propagation policy for the dependents of a deleted object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Propagation {
-    /// They are deleted after it.
+    /// Dependents are deleted after the object.
     Background,
-    /// They are deleted before it.
+    /// Dependents are deleted before the object.
     Foreground,
-    /// They stay.
+    /// Dependents stay.
     Orphan,
 }
 
 /// The options of a deletion.
 #[derive(Clone, Debug, Default)]
 pub struct DeleteOptions {
-    /// The propagation policy; absent: the default of the kind.
+    /// The propagation policy; `None`: the default of the kind.
     pub propagation: Option<Propagation>,
-    /// Seconds until a pod is gone.
+    /// Grace period of a pod, in seconds.
     pub grace: Option<i64>,
-    /// The object must have this uid.
+    /// Precondition: the object must have this UID.
     pub uid: Option<String>,
-    /// The object must have this resource version.
+    /// Precondition: the object must have this resource version.
     pub version: Option<String>,
-    /// Everything but storing.
+    /// Whether nothing is stored.
     pub dry_run: bool,
 }
 
 impl DeleteOptions {
-    /// Reads a body and the parameters of the query (which win); 422 for unknown values.
+    /// Parses the body and the query parameters, which take precedence; 422 for unknown values.
     pub fn parse(body: &Value, query: &crate::route::Query) -> Result<Self, Status> {
         let refuse = |field: &str, value: &str, supported: &[&str]| {
             let cause = Cause::not_supported(field, &value.into(), supported);
@@ -101,7 +101,7 @@ impl DeleteOptions {
     }
 }
 
-/// 400 for a body that says that it is something else.
+/// Fails with 400 if the body names another kind.
 pub(crate) fn is_options(body: &Value) -> Result<(), Status> {
     if body.is_array() {
         return Err(Status::bad_request(
@@ -118,7 +118,7 @@ pub(crate) fn is_options(body: &Value) -> Result<(), Status> {
 }
 
 impl DeleteOptions {
-    /// The options as webhooks are told.
+    /// Returns the options as webhooks receive them.
     pub(crate) fn to_options(&self) -> serde_json::Map<String, Value> {
         let mut options = serde_json::Map::new();
         let mut put = |name: &str, value: Value| {
@@ -149,9 +149,9 @@ impl DeleteOptions {
 /// The result of a deletion.
 #[derive(Clone, Debug)]
 pub enum Deleted {
-    /// It is gone; holds its last state.
+    /// The object is gone; holds its last state.
     Gone(Arc<Value>),
-    /// It is marked and waits.
+    /// The object is marked and waits.
     Marked(Shown),
 }
 
@@ -216,7 +216,7 @@ fn preconditions(target: &Target, options: &DeleteOptions, old: &Value) -> Resul
     Ok(())
 }
 
-/// One attempt; `None` when someone else wrote first.
+/// Attempts a deletion; `None` on a conflicting write.
 fn attempt(
     server: &Server,
     target: &Target,
@@ -246,7 +246,7 @@ fn attempt(
     }
     mark(&mut new, grace, already, server.now());
     if matches!(kind.kind.as_str(), "Namespace" | "CustomResourceDefinition") {
-        // These wait for their contents, not for a time.
+        // These wait for their contents, not for a grace period.
         metadata::of(&mut new).remove("deletionGracePeriodSeconds");
     }
     if kind.kind == "Namespace" {
@@ -263,14 +263,14 @@ fn attempt(
     };
     if kind.kind == "CustomResourceDefinition" {
         registration::terminate(server, &target.name, |target, settings| {
-            // An object that is gone in the meantime, or waits for its finalizers, is as well as deleted here.
+            // Every failure here means that the object is gone or waits for its finalizers.
             let _ = self::delete(server, target, settings, &DeleteOptions::default());
         });
     }
     Some(Deleted::Marked(Shown::Stored(stored)))
 }
 
-/// Seconds a pod gets; zero for everything else, for pods that run nowhere and for finished ones.
+/// Returns the grace period of a pod in seconds. Zero for other kinds, for unscheduled pods and for finished ones.
 fn grace(kind: &Kind, old: &Value, options: &DeleteOptions) -> i64 {
     let finished = matches!(text(old, "/status/phase"), "Succeeded" | "Failed");
     if &*kind.storage != "pods" || text(old, "/spec/nodeName").is_empty() || finished {
@@ -302,7 +302,7 @@ fn warnings(kind: &Kind, options: &DeleteOptions) -> Vec<String> {
     ]
 }
 
-/// The finalizers that make the garbage collector act before the object is gone.
+/// Sets the finalizers that make the garbage collector act before the object is removed.
 fn finalizers(object: &mut Value, propagation: Option<Propagation>) {
     let wanted = match propagation {
         None => return,
@@ -332,7 +332,7 @@ fn mark(object: &mut Value, grace: i64, already: bool, now: Timestamp) {
     }
 }
 
-/// Kinds whose deletion answers with the object even when it is gone at once.
+/// Returns whether a deletion of this kind returns the object, even if it was removed at once.
 pub fn answers_object(kind: &Kind) -> bool {
     matches!(
         &*kind.storage,
@@ -348,7 +348,7 @@ pub fn answers_object(kind: &Kind) -> bool {
     )
 }
 
-/// The `Status` of a completed deletion.
+/// Returns the `Status` of a completed deletion.
 pub fn success(target: &Target, old: &Value) -> Value {
     let mut details = json!({"name": target.name, "kind": target.kind.plural, "uid": old["metadata"]["uid"]});
     if !target.kind.group.is_empty() {

@@ -1,13 +1,13 @@
-//! JSON whose duplicate fields are noticed: the last one counts, as in Go, but the others are reported.
+//! Parses JSON and reports duplicate fields. As in Go, the last value counts.
 //!
-//! Deliberately absent: YAML, in which a duplicate key is an error of the document.
+//! Not here: YAML, where a duplicate key is a syntax error.
 
 use bounded_json::{Bounds, Unreadable};
 use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 use std::fmt;
 
-/// Parses JSON within bounds; answers the value and the paths of fields that occur twice, such as `data.a`.
+/// Parses JSON within bounds. Returns the value and the paths of duplicate fields, such as `data.a`.
 pub fn parse(bytes: &[u8], bounds: Bounds) -> Result<(Value, Vec<String>), Unreadable> {
     bounds.check(bytes)?;
     let mut found = Vec::new();
@@ -17,7 +17,7 @@ pub fn parse(bytes: &[u8], bounds: Bounds) -> Result<(Value, Vec<String>), Unrea
     Ok((value, found))
 }
 
-/// Where in the document; written out only when there is something to report.
+/// A position in the document. It is formatted only for a report.
 enum Path<'a> {
     Root,
     Field(&'a Path<'a>, &'a str),

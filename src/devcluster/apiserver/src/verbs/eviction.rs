@@ -1,6 +1,6 @@
-//! `pods/eviction`: a deletion that asks the budgets of the pod first.
+//! `pods/eviction`: a deletion that respects disruption budgets.
 //!
-//! Deliberately absent: counting the budgets, which a controller does (`controllers::disruption_budgets`).
+//! Not here: the counts of budgets, which a controller maintains (`controllers::disruption_budgets`).
 
 use super::{
     Settings, Target,
@@ -20,11 +20,11 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 
 const BUDGETS: &str = "poddisruptionbudgets.policy";
-/// Attempts to write a budget that others write as well.
+/// Maximum attempts to write a budget despite conflicts.
 const ATTEMPTS: usize = 20;
 const VIOLATION: &str = "Cannot evict pod as it would violate the pod's disruption budget.";
 
-/// Evicts a pod; `target` is the pod itself.
+/// Evicts a pod. `target` is the pod itself.
 pub fn evict(server: &Server, target: &Target, settings: &Settings, body: &Value) -> Result<(), Stop> {
     if text(body, "/metadata/name") != target.name {
         return Err(Status::bad_request("name in URL does not match name in Eviction object").into());
@@ -40,14 +40,14 @@ pub fn evict(server: &Server, target: &Target, settings: &Settings, body: &Value
     let is_meant = options.version.as_deref().is_none_or(|version| version == text(&pod, "/metadata/resourceVersion"));
     if !settings.dry_run && is_meant {
         mark(server, target, &settings, &pod)?;
-        // It is another one since the pod says why it goes.
+        // `mark` changed the resource version.
         options.version = None;
     }
     delete::delete(server, target, &settings, &options)?;
     Ok(())
 }
 
-/// Says in the status of a pod why it goes.
+/// Adds the reason of the eviction to the pod's status.
 fn mark(server: &Server, target: &Target, settings: &Settings, pod: &Value) -> Result<(), Stop> {
     let mut pod = pod.clone();
     let list = pod["status"]["conditions"].as_array().cloned().unwrap_or_default();
@@ -65,7 +65,7 @@ fn mark(server: &Server, target: &Target, settings: &Settings, pod: &Value) -> R
     update::update(server, &status, &settings, pod).map(drop)
 }
 
-/// Takes one disruption from the budget of a pod; 429 when it has none.
+/// Takes one disruption from the pod's budget; 429 if none is left.
 fn ask(server: &Server, target: &Target, settings: &Settings, pod: &Arc<Value>) -> Result<(), Status> {
     for _ in 0..ATTEMPTS {
         let snapshot = server.store().snapshot(BUDGETS);
@@ -88,7 +88,7 @@ fn ask(server: &Server, target: &Target, settings: &Settings, pod: &Arc<Value>) 
     Err(Status::new(504, "Timeout", "couldn't update PodDisruptionBudget due to conflicts"))
 }
 
-/// Whether a pod may only go when the budget has something left: a healthy one always.
+/// Returns whether a budget restricts the eviction of a pod. It always does for a ready pod.
 fn guards(budget: &Value, pod: &Value) -> bool {
     let conditions = pod["status"]["conditions"].as_array().into_iter().flatten();
     let ready = conditions.into_iter().any(|c| c["type"] == "Ready" && c["status"] == "True");
@@ -97,7 +97,7 @@ fn guards(budget: &Value, pod: &Value) -> bool {
     ready || !(text(budget, "/spec/unhealthyPodEvictionPolicy") == "AlwaysAllow" || enough)
 }
 
-/// The budget after one more disruption.
+/// Returns the budget after one more disruption.
 fn spend(budget: &Value, pod: &str, now: &str) -> Result<Value, Status> {
     let (name, status) = (text(budget, "/metadata/name"), &budget["status"]);
     let count = |field: &str| status[field].as_i64().unwrap_or(0);
@@ -137,7 +137,7 @@ fn spend(budget: &Value, pod: &str, now: &str) -> Result<Value, Status> {
     Ok(next)
 }
 
-/// Writes a budget based on the version it carries; whether that was done.
+/// Writes a budget at the version that it carries. Returns whether it succeeded.
 fn write(server: &Server, target: &Target, settings: &Settings, budget: Value) -> bool {
     let table = server.table();
     let Some(kind) = table.find_resource("policy/v1", "poddisruptionbudgets") else { return false };

@@ -1,10 +1,10 @@
 //! The verbs of the API: one file per verb, one path through the store for all kinds.
 //!
-//! [`create`], [`update`], [`patch`] and [`delete`] compute a new state from the live one and hand it to the store with
-//! the version it is based on; [`read`] and [`watch`] answer from snapshots and the event log. [`decode`] is where
-//! bodies become objects, [`metadata`] what holds for the metadata of every kind.
+//! [`create`], [`update`], [`patch`] and [`delete`] compute a new state from the live one. They pass it to the store
+//! with the version that it is based on. [`read`] and [`watch`] answer from snapshots and the event log. [`decode`]
+//! turns bodies into objects, and [`metadata`] holds rules for the metadata of every kind.
 //!
-//! Deliberately absent: HTTP (`service`), and what single built-in kinds want (`kinds::hooks`).
+//! Not here: HTTP (`service`), and the behaviour of single built-in kinds (`kinds::hooks`).
 
 pub(crate) mod binding;
 pub(crate) mod connect;
@@ -44,12 +44,12 @@ use parking_lot::Mutex;
 use serde_json::Value;
 use std::sync::Arc;
 
-/// The collection, object or subresource that a request is about.
+/// The collection, object or subresource of a request.
 #[derive(Clone, Debug)]
 pub struct Target {
     /// Kind at the version of the request.
     pub kind: Arc<Kind>,
-    /// Namespace, empty for cluster-scoped kinds and for requests over all namespaces.
+    /// Namespace; empty for cluster-scoped kinds and for requests over all namespaces.
     pub namespace: String,
     /// Name, empty for the collection.
     pub name: String,
@@ -58,69 +58,69 @@ pub struct Target {
 }
 
 impl Target {
-    /// Where the object lies in its storage.
+    /// Returns the key of the object in its storage.
     pub fn key(&self) -> Key {
         Key::new(&self.namespace, &self.name)
     }
 
-    /// 404 of the object.
+    /// Returns the 404 of the object.
     pub fn not_found(&self) -> Status {
         Status::not_found(&self.kind.group_resource(), &self.name)
     }
 }
 
-/// The handling of fields that are not in the schema.
+/// The handling of unknown fields.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FieldValidation {
-    /// Refuse them.
+    /// Refuses them.
     Strict,
-    /// Drop them and say so.
+    /// Drops them and returns warnings.
     #[default]
     Warn,
-    /// Drop them.
+    /// Drops them.
     Ignore,
 }
 
-/// How a write is to be done.
+/// The options and context of a write.
 #[derive(Clone, Debug, Default)]
 pub struct Settings {
-    /// Everything but storing.
+    /// Whether nothing is stored.
     pub dry_run: bool,
     /// The handling of unknown fields.
     pub validation: FieldValidation,
-    /// Fields that the body has twice; treated like unknown ones.
+    /// Duplicate fields of the body, treated like unknown ones.
     pub duplicate_fields: Vec<String>,
     /// Field manager.
     pub manager: String,
-    /// Whether an apply takes fields that others own.
+    /// Whether an apply takes over fields of other managers.
     pub force: bool,
-    /// The moment of the request, RFC 3339 with seconds.
+    /// Time of the request, RFC 3339 with seconds.
     pub now: String,
     /// The user.
     pub user: User,
-    /// The uid of what is made; absent: chance decides.
+    /// UID of a new object; `None`: random.
     pub uid: Option<String>,
-    /// The seed of generated names; absent: random.
+    /// Seed of generated names; `None`: random.
     pub(crate) seed: Option<u64>,
     /// Whether the name was generated.
     pub(crate) generated: bool,
-    /// The options of the write, as they are sent to webhooks.
+    /// The options of the write, as webhooks receive them.
     pub(crate) options: serde_json::Map<String, Value>,
-    /// Whether webhooks and policies are asked.
+    /// Whether webhooks and policies apply.
     pub(crate) admit: bool,
     /// The answers of webhooks.
     pub(crate) answers: Answers,
-    /// What policies and Pod Security want the client to be warned of.
+    /// Warnings of policies and Pod Security for the client.
     pub(crate) warned: Arc<Mutex<Vec<String>>>,
 }
 
 impl Settings {
-    /// The uid of a new object.
+    /// Returns the UID of a new object.
     pub(crate) fn uid(&self) -> String {
         self.uid.clone().unwrap_or_else(metadata::new_uid)
     }
 
-    /// Warns the client, once.
+    /// Adds a warning for the client, unless it is already there.
     pub(crate) fn warn(&self, text: String) {
         let mut warned = self.warned.lock();
         if !warned.contains(&text) {
@@ -132,14 +132,14 @@ impl Settings {
 /// An object in an answer.
 #[derive(Clone, Debug)]
 pub enum Shown {
-    /// As it is stored.
+    /// The stored object.
     Stored(Arc<Stored>),
-    /// Made for this answer.
+    /// An object made for this answer.
     Value(Value),
 }
 
 impl Shown {
-    /// The JSON in the version of `kind`.
+    /// Returns the JSON in the version of `kind`.
     pub fn json(&self, kind: &Kind) -> Bytes {
         match self {
             Self::Stored(stored) => json_as(kind, stored),
@@ -147,7 +147,7 @@ impl Shown {
         }
     }
 
-    /// The object in the version of `kind`.
+    /// Returns the object in the version of `kind`.
     pub fn value(&self, kind: &Kind) -> Arc<Value> {
         match self {
             Self::Stored(stored) => value_as(kind, stored),
@@ -156,12 +156,12 @@ impl Shown {
     }
 }
 
-/// A write that was done.
+/// A completed write.
 #[derive(Clone, Debug)]
 pub struct Done {
     /// 200 or 201.
     pub code: u16,
-    /// The object after it.
+    /// The new object.
     pub object: Shown,
     /// Texts for `Warning` headers.
     pub warnings: Vec<String>,
@@ -173,14 +173,14 @@ impl Done {
     }
 }
 
-/// A stored object in the version of `kind`.
+/// Returns a stored object in the version of `kind`.
 pub fn value_as(kind: &Kind, stored: &Stored) -> Arc<Value> {
     let value = at_rest(kind, stored);
     if kind.converts() { Arc::new(kind.converted(&value, &kind.storage_api_version, &kind.api_version)) } else { value }
 }
 
-/// A stored object in the version of the storage. One from before the last change of its definition loses what the
-/// schema no longer knows and gets its defaults, as a real server does whenever it reads.
+/// Returns a stored object in the storage version. If its definition has changed since, unknown fields are dropped and
+/// defaults applied, as a real server does at every read.
 fn at_rest(kind: &Kind, stored: &Stored) -> Arc<Value> {
     let value = stored.value();
     let Some(schema) = kind.outdated(stored) else { return value };
@@ -191,12 +191,12 @@ fn at_rest(kind: &Kind, stored: &Stored) -> Arc<Value> {
     Arc::new(value)
 }
 
-/// Whether an object would be stored differently if it were written again as it is read.
+/// Returns whether writing an object again, as it is read, would change the stored data.
 pub(crate) fn wants_rewriting(kind: &Kind, stored: &Stored) -> bool {
     kind.outdated(stored).is_some() && at_rest(kind, stored) != stored.value()
 }
 
-/// A stored object as JSON in the version of `kind`.
+/// Returns a stored object as JSON in the version of `kind`.
 pub fn json_as(kind: &Kind, stored: &Stored) -> Bytes {
     if kind.shows_as_stored(stored) {
         return stored.json();
@@ -204,13 +204,14 @@ pub fn json_as(kind: &Kind, stored: &Stored) -> Bytes {
     serialise(&kind.api_version, &kind.kind, &value_as(kind, stored)).0
 }
 
-/// Largest stored object, in bytes of JSON.
+/// Maximum size of a stored object, in bytes of JSON.
 const MAX_OBJECT: usize = 1_536 * 1024;
 
-/// Deepest stored object. What is deeper could not be parsed again.
+/// Maximum depth of a stored object. Deeper ones could not be parsed again.
 const MAX_DEPTH: usize = 120;
 
-/// 500 of an object that a real server's storage would refuse, 400 of one that lies too deep for this one.
+/// Fails with 500 if a real server's storage would refuse the size, and with 400 if the object is too deep for this
+/// server.
 pub(crate) fn fits(object: &Value) -> Result<(), Status> {
     if crate::patch::depth(object) > MAX_DEPTH {
         return Err(Status::bad_request(format!("the object has more than {MAX_DEPTH} levels")));
@@ -221,7 +222,7 @@ pub(crate) fn fits(object: &Value) -> Result<(), Status> {
     Ok(())
 }
 
-/// About the length of an object's JSON.
+/// Estimates the length of an object's JSON.
 fn weight(value: &Value) -> usize {
     match value {
         Value::String(text) => text.len() + 3,
@@ -231,12 +232,12 @@ fn weight(value: &Value) -> usize {
     }
 }
 
-/// An object of `kind` in the version in which it is stored.
+/// Converts an object of `kind` to the storage version.
 pub(crate) fn to_storage(kind: &Kind, value: Value) -> Value {
     if kind.converts() { kind.converted(&value, &kind.api_version, &kind.storage_api_version) } else { value }
 }
 
-/// Fields that writes through an endpoint neither change nor own.
+/// Returns the fields that writes through an endpoint neither change nor own.
 pub(crate) fn reset_paths(kind: &Kind, subresource: &str) -> Vec<&'static [&'static str]> {
     let status: &[&str] = &["status"];
     let spec: &[&str] = &["spec"];

@@ -1,6 +1,6 @@
-//! Namespaces: nothing is created in one that is missing or going away.
+//! Namespaces: objects cannot be created in a missing or terminating one.
 //!
-//! Deliberately absent: removing the contents of a terminating namespace, which a controller does.
+//! Not here: removal of a terminating namespace's contents, which a controller does.
 
 use super::{Target, text};
 use crate::{
@@ -12,7 +12,7 @@ use crate::{
 /// Namespaces that cannot be deleted.
 pub(crate) const PROTECTED: [&str; 3] = ["default", "kube-system", "kube-public"];
 
-/// 404 when the namespace of a new object is missing, 403 when it is terminating.
+/// Fails with 404 if the namespace of a new object is missing, with 403 if it is terminating.
 pub(crate) fn admit_create(server: &Server, target: &Target) -> Result<(), Status> {
     if !target.kind.namespaced {
         return Ok(());

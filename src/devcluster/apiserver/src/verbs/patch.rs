@@ -1,8 +1,8 @@
 //! PATCH: merge, JSON and strategic merge patches, and server-side apply.
 //!
-//! A patch without a resource version is computed again on the new state when someone else writes in between.
+//! After a conflicting write, a patch without a resource version is computed again on the new state.
 //!
-//! Deliberately absent: how a patch is computed (`crate::patch`).
+//! Not here: the computation of patches (`crate::patch`).
 
 use super::{
     Done, FieldValidation, Settings, Target, create, decode, metadata, reset_paths, text, update, value_as,
@@ -16,7 +16,7 @@ use crate::{
 };
 use serde_json::Value;
 
-/// Operations in one JSON patch.
+/// Maximum number of operations in one JSON patch.
 const MAX_OPERATIONS: usize = 10_000;
 
 /// The forms of a patch.
@@ -33,7 +33,7 @@ pub enum Form {
 }
 
 impl Form {
-    /// Reads a content type; 415 for others, and for strategic merge on custom resources.
+    /// Parses a content type; 415 if it is unknown, and for strategic merge on custom resources.
     pub fn of(content_type: &str, custom: bool) -> Result<Self, Status> {
         let media = content_type.split(';').next().unwrap_or_default().trim();
         match media {
@@ -44,13 +44,13 @@ impl Form {
             _ if custom => Err(decode::unsupported(
                 "application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml",
             )),
-            // The route of a built-in kind takes no such body, so nobody says what it takes.
+            // On a real server, routes of built-in kinds refuse the type without a list of supported types.
             _ => Err(Status::new(415, "UnsupportedMediaType", "415: Unsupported Media Type").unspecific()),
         }
     }
 }
 
-/// Patches an object, or creates it with an apply.
+/// Patches an object. An apply creates it if it is missing.
 pub fn patch(server: &Server, target: &Target, settings: &Settings, form: Form, body: &Value) -> Result<Done, Stop> {
     match form {
         Form::Apply => apply(server, target, settings, body),
@@ -109,7 +109,7 @@ fn well_formed(form: Form, body: &Value) -> Result<(), Status> {
     }
 }
 
-/// The patched object.
+/// Returns the patched object.
 pub(crate) fn compute(target: &Target, form: Form, old: &Value, body: &Value) -> Result<Value, Status> {
     match form {
         Form::Merge => Ok(patch::merge(old, body)),
@@ -125,7 +125,7 @@ fn same_uid(target: &Target, old: &Value, new: &Value) -> Result<(), Status> {
         return Ok(());
     }
     let cause = Cause::invalid("metadata.uid", &given.into(), "field is immutable");
-    // Reported twice, as by a real server: once by the validation of all kinds, and once by that of the kind.
+    // Reported twice, as by a real server: by the validation of all kinds and by that of the kind.
     let causes = vec![cause.clone(), cause];
     Err(Status::invalid(&target.kind.group, &target.kind.kind, &target.name, causes))
 }
@@ -133,7 +133,7 @@ fn same_uid(target: &Target, old: &Value, new: &Value) -> Result<(), Status> {
 fn apply(server: &Server, target: &Target, settings: &Settings, body: &Value) -> Result<Done, Stop> {
     let kind = &*target.kind;
     let config = configuration(target, body)?;
-    // The merged object has fields of the live one, which no one sent: they are not reported.
+    // Fields of the live object are not reported: the client did not send them.
     let quiet = Settings { validation: FieldValidation::Ignore, ..settings.clone() };
     let reset = reset_paths(kind, &target.subresource);
     let cx = context(kind, settings, &target.subresource, &reset);
@@ -141,7 +141,7 @@ fn apply(server: &Server, target: &Target, settings: &Settings, body: &Value) ->
         let live = server.store().get(&kind.storage, &target.key());
         let Some(live) = live else {
             match first_apply(server, target, &quiet, &config, &cx) {
-                // Someone else created it in between: apply to that.
+                // A concurrent request created the object: apply to it.
                 Err(Stop::Refused(status)) if status.reason == "AlreadyExists" => continue,
                 outcome => return outcome,
             }
@@ -176,7 +176,7 @@ fn first_apply(
         let why = format!("uid mismatch: the provided object specified uid {uid}, and no existing object was found");
         return Err(Status::conflict(&target.kind.group_resource(), &target.name, &why).into());
     }
-    // The name may be omitted when the object exists, but not when apply creates it.
+    // The name may be omitted only if the object exists.
     write::same_name(target, config)?;
     let mut new = patch::apply(cx, None, config)?;
     addressed(target, &mut new);
@@ -185,7 +185,7 @@ fn first_apply(
     create::insert(server, target, settings, new, Tracking::Applied)
 }
 
-/// Checks the head of an applied configuration.
+/// Validates the head of an applied configuration.
 fn configuration(target: &Target, body: &Value) -> Result<Value, Status> {
     let kind = &*target.kind;
     if !body.is_object() && !body.is_null() {
@@ -215,9 +215,9 @@ fn configuration(target: &Target, body: &Value) -> Result<Value, Status> {
     Ok(body.clone())
 }
 
-/// Completes what an apply has made with the name and namespace of the path, which a configuration may leave out.
+/// Sets the name and namespace of the path on the result of an apply. A configuration may omit them.
 ///
-/// Only here: errors about the configuration speak of it as it was sent.
+/// The configuration itself stays unchanged, so that errors quote it as it was sent.
 fn addressed(target: &Target, object: &mut Value) {
     let metadata = metadata::of(object);
     metadata.insert("name".to_owned(), target.name.clone().into());

@@ -1,9 +1,9 @@
-//! GET of an object or a collection: snapshots, pages and resource versions.
+//! GET of an object or collection: snapshots, pages and resource versions.
 //!
-//! A page that is not the last one carries a token that names the snapshot and the last key, so later pages show the
-//! collection as it was at the first one.
+//! The continue token of a page names the snapshot and the last key. Later pages show the collection as of the first
+//! page.
 //!
-//! Deliberately absent: the forms of an answer (`present`), and waiting for resource versions of the future.
+//! Not here: the forms of an answer (`present`), and waiting for future resource versions.
 
 use super::{Target, decode};
 use crate::{
@@ -20,20 +20,20 @@ use std::sync::Arc;
 /// The options of a list or watch.
 #[derive(Clone, Debug, Default)]
 pub struct ListOptions {
-    /// Which objects.
+    /// Label and field selectors.
     pub selector: Selector,
-    /// Objects in a page; 0: all.
+    /// Maximum number of objects in a page; 0: all.
     pub limit: usize,
-    /// Token of the page before.
+    /// Continue token of the previous page.
     pub continuation: String,
-    /// `resourceVersion`; absent when empty.
+    /// `resourceVersion`; `None` if empty.
     pub version: Option<u64>,
     /// `resourceVersionMatch`.
     pub version_match: String,
 }
 
 impl ListOptions {
-    /// Reads the parameters of a list; 400 and 422 for nonsense.
+    /// Parses the parameters of a list; 400 or 422 if they are invalid.
     pub fn parse(target: &Target, query: &Query) -> Result<Self, Status> {
         for number in ["limit", "timeoutSeconds"] {
             let text = query.text(number);
@@ -56,7 +56,7 @@ impl ListOptions {
         })
     }
 
-    /// 422 for combinations that a list does not allow; all of them are named.
+    /// Fails with 422 if a list does not allow the combination. Reports all causes.
     pub fn check_list(&self, query: &Query) -> Result<(), Status> {
         let field = "resourceVersionMatch";
         let mut causes = Vec::new();
@@ -81,11 +81,11 @@ impl ListOptions {
         refuse(causes)
     }
 
-    /// 422 for combinations that a watch does not allow; all of them are named.
+    /// Fails with 422 if a watch does not allow the combination. Reports all causes.
     pub fn check_watch(&self, query: &Query) -> Result<(), Status> {
         let field = "resourceVersionMatch";
         let (wanted, mut initial) = (self.version_match.as_str(), !query.text("sendInitialEvents").is_empty());
-        // A watch from nowhere begins with what is there, as if it had asked for that.
+        // A watch without a version starts with the current objects, as if it had requested them.
         let implied = !initial && wanted.is_empty() && self.version.is_none_or(|version| version == 0);
         let wanted = if implied { "NotOlderThan" } else { wanted };
         initial |= implied;
@@ -119,7 +119,7 @@ impl ListOptions {
     }
 }
 
-/// 422 on ListOptions, if there is a cause.
+/// Fails with a 422 on ListOptions if there are causes.
 fn refuse(causes: Vec<Cause>) -> Result<(), Status> {
     if causes.is_empty() {
         return Ok(());
@@ -127,7 +127,7 @@ fn refuse(causes: Vec<Cause>) -> Result<(), Status> {
     Err(Status::invalid("meta.k8s.io", "ListOptions", "", causes))
 }
 
-/// Reads the resource version of a GET of one object.
+/// Parses the resource version of a GET of one object.
 pub fn version_of(query: &Query) -> Result<u64, Status> {
     match query.text("resourceVersion") {
         "" => Ok(0),
@@ -143,7 +143,7 @@ fn bad_version(text: &str, watch: bool) -> Status {
     Status::bad_request(format!("invalid resource version: resourceVersion: Invalid value: \"{text}\": {cause}"))
 }
 
-/// 504 of a resource version that is not yet.
+/// Returns the 504 for a future resource version.
 pub fn too_large(wanted: u64, current: u64) -> Status {
     let mut status =
         Status::new(504, "Timeout", format!("Timeout: Too large resource version: {wanted}, current: {current}"))
@@ -152,28 +152,28 @@ pub fn too_large(wanted: u64, current: u64) -> Status {
     status
 }
 
-/// A part of a collection.
+/// One page of a collection.
 #[derive(Clone, Debug)]
 pub struct Page {
     /// Resource version of the snapshot.
     pub rv: u64,
     /// Objects, ordered by namespace and name.
     pub items: Vec<Arc<Stored>>,
-    /// Token for the next page.
+    /// Continue token of the next page.
     pub continuation: Option<String>,
-    /// Objects on the pages after this one, where it is known.
+    /// Number of objects on the following pages, if known.
     pub remaining: Option<usize>,
 }
 
 #[derive(Serialize, Deserialize)]
 struct Token {
-    /// Resource version of the first page; 0: whatever is newest.
+    /// Resource version of the first page; 0: the newest.
     rv: u64,
     namespace: String,
     name: String,
 }
 
-/// Reads one page.
+/// Returns one page.
 pub fn list(server: &Server, target: &Target, options: &ListOptions) -> Result<Page, Status> {
     let storage = &*target.kind.storage;
     let (snapshot, after) = if options.continuation.is_empty() {

@@ -1,8 +1,8 @@
-//! Questions about oneself and about access: answered at once, never stored.
+//! Access and token reviews, which are answered at once and never stored.
 //!
-//! Without RBAC everyone may do everything, and so every question about access is answered with yes.
+//! Without RBAC, every access review is allowed.
 //!
-//! Deliberately absent: the evaluation of roles (`access`).
+//! Not here: the evaluation of roles (`access`).
 
 use super::{Target, decode, text};
 use crate::{
@@ -13,12 +13,12 @@ use crate::{
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
-/// Whether a kind is a question.
+/// Returns whether a kind is a review.
 pub fn is_review(plural: &str) -> bool {
     plural.ends_with("reviews")
 }
 
-/// Answers a question; 201 on the wire.
+/// Answers a review; 201 on the wire.
 pub fn answer(server: &Server, target: &Target, user: &User, mut body: Value) -> Result<Value, Status> {
     let kind = &target.kind;
     if !body.is_object() {
@@ -44,14 +44,14 @@ pub fn answer(server: &Server, target: &Target, user: &User, mut body: Value) ->
         body["metadata"]["creationTimestamp"] = stamp(server.now()).into();
     }
     if kind.plural == "selfsubjectrulesreviews" {
-        // The request is not repeated in the response.
+        // The answer omits the spec.
         body["spec"] = json!({});
     }
     body["status"] = status;
     Ok(body)
 }
 
-/// The user that a SubjectAccessReview asks about.
+/// Returns the user of a SubjectAccessReview.
 fn subject(body: &Value) -> User {
     let list = |value: &Value| -> Vec<String> {
         value.as_array().into_iter().flatten().filter_map(Value::as_str).map(ToOwned::to_owned).collect()
@@ -146,7 +146,7 @@ fn token(server: &Server, body: &Value) -> Value {
     }
 }
 
-/// Refuses a question that cannot be answered.
+/// Validates a review.
 fn check(target: &Target, body: &Value) -> Result<(), Status> {
     let plural = target.kind.plural.as_str();
     if plural == "tokenreviews" && text(body, "/spec/token").is_empty() {
@@ -159,11 +159,11 @@ fn check(target: &Target, body: &Value) -> Result<(), Status> {
     if causes.is_empty() {
         return Ok(());
     }
-    // A real server does not know the kind any more when it says this.
+    // A real server's message has no kind and name here.
     Err(Status::invalid(&target.kind.group, "", "", causes))
 }
 
-/// Why a question about access is refused.
+/// Validates an access review.
 fn access_causes(target: &Target, body: &Value) -> Vec<Cause> {
     let spec = &body["spec"];
     let (resource, other) = (&spec["resourceAttributes"], &spec["nonResourceAttributes"]);

@@ -1,6 +1,6 @@
-//! The `scale` subresource: replicas of a workload, seen and written as an `autoscaling/v1` Scale.
+//! The `scale` subresource: replicas of a workload as an `autoscaling/v1` Scale.
 //!
-//! Deliberately absent: who owns the number afterwards (`patch`).
+//! Not here: field ownership of the replicas (`patch`).
 
 use super::{
     Done, Settings, Shown, Target, decode,
@@ -22,13 +22,13 @@ use serde_json::Value;
 
 pub use crate::kinds::scale::of;
 
-/// Reads a Scale.
+/// Returns the Scale of a stored object.
 pub fn get(server: &Server, target: &Target) -> Result<Value, Status> {
     let stored = server.store().get(&target.kind.storage, &target.key()).ok_or_else(|| target.not_found())?;
     of_counted(&target.kind, &value_as(&target.kind, &stored))
 }
 
-/// The Scale of an object; a custom one may have no number yet, and then it has no Scale to be read.
+/// Returns the Scale of an object. Fails if a custom object has no replicas field.
 pub fn of_counted(kind: &Kind, object: &Value) -> Result<Value, Status> {
     if has_number(kind, object) {
         return Ok(of(kind, object));
@@ -40,12 +40,12 @@ fn has_number(kind: &Kind, object: &Value) -> bool {
     kind.custom.is_none() || object.pointer(&paths(kind).spec).is_some()
 }
 
-/// The path of the number as the definition has it.
+/// Returns the path of the replicas, as in the definition.
 fn field(kind: &Kind) -> String {
     paths(kind).spec.replace('/', ".")
 }
 
-/// Writes a Scale: the whole one, a patch of it, or what is applied to it.
+/// Writes a Scale by an update, a patch or an apply.
 pub fn write(
     server: &Server,
     target: &Target,
@@ -95,12 +95,12 @@ pub fn write(
     Err(Status::stale(&kind.group_resource(), &target.name).into())
 }
 
-/// Whether the types of a Scale's fields are right.
+/// Checks the field types of a Scale.
 fn decodes(scale: &Value) -> Result<(), String> {
     schema::builtin("autoscaling/v1", "Scale").map_or(Ok(()), |schema| schema::check_types(&schema, scale, "Scale"))
 }
 
-/// Checks what is applied to a Scale.
+/// Validates an applied Scale.
 fn configuration(target: &Target, config: &Value) -> Result<(), Status> {
     let (version, given) = (text(config, "/apiVersion"), text(config, "/kind"));
     if (version, given) != ("autoscaling/v1", "Scale") {
@@ -117,7 +117,7 @@ fn configuration(target: &Target, config: &Value) -> Result<(), Status> {
         patch::check_typed(&schema, config)?;
     }
     if target.kind.custom.is_some() {
-        // A real server cannot apply these either, and says so in these words.
+        // A real server cannot apply these either and answers with this text.
         let (namespace, name) = (text(config, "/metadata/namespace"), text(config, "/metadata/name"));
         let text = format!(
             "failed to convert new object ({namespace}/{name}; autoscaling/v1, Kind=Scale) to proper version: request to \
@@ -128,7 +128,7 @@ fn configuration(target: &Target, config: &Value) -> Result<(), Status> {
     Ok(())
 }
 
-/// 400 for a body that says that it is something else.
+/// Fails with 400 if the body names another kind.
 fn is_scale(body: &Value) -> Result<(), Status> {
     let (given, api_version) = (text(body, "/kind"), text(body, "/apiVersion"));
     if given.is_empty() || given == "Scale" {

@@ -1,18 +1,19 @@
-//! The admission of ServiceAccounts: a new pod has an account that exists, and gets the volume with its token.
+//! ServiceAccount admission: checks the account of a new pod and adds the volume with its token.
 //!
-//! Deliberately absent: refusing a pod while its namespace has no account `default` yet, which comes a moment after it.
+//! Not here: refusing a pod in a new namespace whose account `default` is still missing. A controller creates it
+//! shortly after.
 
 use super::{Settings, Target, metadata, text};
 use crate::{server::Server, status::Status, store::Key};
 use serde_json::{Value, json};
 
-/// Where containers look for their token.
+/// Mount path of the token.
 const MOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 const PREFIX: &str = "kube-api-access-";
-/// Seconds that a token lasts; the odd number tells tokens of this kind from others.
+/// Lifetime of a token in seconds. The odd number marks tokens of this kind.
 const LIFETIME: i64 = 3607;
 
-/// Adds the volume and its mounts, unless the pod or its account want none; 403 when there is no such account.
+/// Adds the token volume and its mounts, unless pod or account opt out; 403 if the account is missing.
 pub(crate) fn admit(server: &Server, target: &Target, settings: &Settings, pod: &mut Value) -> Result<(), Status> {
     let kind = &target.kind;
     if !(kind.group.is_empty() && kind.plural == "pods") {
@@ -25,7 +26,7 @@ pub(crate) fn admit(server: &Server, target: &Target, settings: &Settings, pod: 
     Ok(())
 }
 
-/// 403 of a pod whose account does not exist. Pods that mirror a file of their node have none.
+/// Fails with 403 if the pod's account is missing. Mirror pods have no account.
 fn exists(server: &Server, target: &Target, settings: &Settings, pod: &Value) -> Result<(), Status> {
     let (namespace, account) = (&target.namespace, text(pod, "/spec/serviceAccountName"));
     let mirror = pod["metadata"]["annotations"].get("kubernetes.io/config.mirror").is_some();
@@ -36,7 +37,7 @@ fn exists(server: &Server, target: &Target, settings: &Settings, pod: &Value) ->
         return Ok(());
     }
     let why = format!("error looking up service account {namespace}/{account}: serviceaccount {account:?} not found");
-    // A name that is generated is not known yet.
+    // A generated name is not known yet.
     let name = text(pod, if settings.generated { "/metadata/generateName" } else { "/metadata/name" });
     Err(Status::forbidden(&target.kind.group_resource(), name, &why))
 }
@@ -64,7 +65,7 @@ fn add_token(settings: &Settings, pod: &mut Value) {
     }
 }
 
-/// Adds to a list of an object, which is made when it is absent; whether that was done.
+/// Appends to a list of an object, and creates the list if it is missing. Returns whether it succeeded.
 fn push(object: &mut Value, list: &str, item: Value) -> bool {
     let Some(object) = object.as_object_mut() else { return false };
     match object.entry(list).or_insert_with(|| json!([])) {

@@ -1,6 +1,6 @@
-//! `serviceaccounts/token`: a TokenRequest is answered with a token.
+//! `serviceaccounts/token`: answers a TokenRequest with a token.
 //!
-//! Deliberately absent: what a token is (`access::tokens`).
+//! Not here: the format of tokens (`access::tokens`).
 
 use super::{Settings, Target, text};
 use crate::{
@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 const KIND: &str = "TokenRequest";
 const GROUP: &str = "authentication.k8s.io";
-/// Seconds that a token lasts when nothing else is asked for.
+/// Default lifetime of a token, in seconds.
 const USUAL: i64 = 3600;
 const SHORTEST: i64 = 600;
 const LONGEST: i64 = 1 << 32;
@@ -83,7 +83,7 @@ fn token_request() -> GroupResource {
     GroupResource { group: GROUP.to_owned(), resource: KIND.to_owned() }
 }
 
-/// The body must be a TokenRequest, or say nothing of what it is.
+/// Validates that the body is a TokenRequest or names no kind.
 fn head(body: &Value) -> Result<(), Status> {
     let (kind, version) = (text(body, "/kind"), text(body, "/apiVersion"));
     let fits = (kind.is_empty() || kind == KIND) && (version.is_empty() || version == "authentication.k8s.io/v1");
@@ -95,7 +95,7 @@ fn head(body: &Value) -> Result<(), Status> {
     )))
 }
 
-/// The object that the token is bound to, as in its claims.
+/// Returns the claims of the object that the token is bound to.
 fn bound_to(server: &Server, target: &Target, bound: &Value) -> Result<Vec<(&'static str, Value)>, Status> {
     if bound.is_null() {
         return Ok(Vec::new());

@@ -1,9 +1,9 @@
-//! PUT of an object or its status, and the second half of every patch: a new state replaces the live one.
+//! PUT of an object or its status, and the storing half of every patch.
 //!
-//! Invariant: a state that equals the live one is not written: no number is taken, no event made.
-//! Invariant: the last finalizer of a terminating object removes it instead of writing it.
+//! Invariant: a state that equals the live one is not written: no new resource version, no event.
+//! Invariant: removing the last finalizer of a terminating object removes the object.
 //!
-//! Deliberately absent: how the new state came about (`patch`, `scale`).
+//! Not here: the computation of the new state (`patch`, `scale`).
 
 use super::{
     Done, Settings, Shown, Target, create, decode, fits, metadata, reset_paths, text, to_storage, value_as,
@@ -79,7 +79,7 @@ fn same_uid(target: &Target, old: &Value, new: &Value) -> Result<(), Status> {
     Err(Status::conflict(&target.kind.group_resource(), &target.name, &why))
 }
 
-/// What a real server's storage says when an object is another one than was expected.
+/// Returns the message of a real server's storage about a failed precondition.
 pub(crate) fn failed_precondition(target: &Target, what: &str, given: &str, live: &str) -> String {
     format!(
         "StorageError: invalid object, Code: 4, Key: {}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: {what} \
@@ -88,7 +88,7 @@ pub(crate) fn failed_precondition(target: &Target, what: &str, given: &str, live
     )
 }
 
-/// Where a real server keeps an object, which some of its errors tell.
+/// Returns the key of an object in a real server's storage, which some errors contain.
 fn storage_key(target: &Target) -> String {
     let kind = &target.kind;
     let folder = match (kind.custom.is_some(), kind.group.as_str(), kind.plural.as_str()) {
@@ -105,7 +105,7 @@ fn storage_key(target: &Target) -> String {
     format!("/registry/{folder}{namespace}/{}", target.name)
 }
 
-/// Stores a decoded new state of an object; `None` when someone else wrote first.
+/// Stores a decoded new state of an object; `None` on a conflicting write.
 pub(crate) fn replace(
     server: &Server,
     target: &Target,
@@ -176,7 +176,7 @@ pub(crate) fn replace(
     Ok(Some(Done::new(200, Shown::Stored(stored), Vec::new())))
 }
 
-/// Lets webhooks change the new state of an object.
+/// Calls mutating webhooks for the new state of an object.
 fn change(server: &Server, settings: &Settings, write: &Write<'_>, old: &Value, new: &mut Value) -> Result<(), Stop> {
     if !settings.admit {
         return Ok(());
@@ -204,7 +204,8 @@ fn release_difference(server: &Server, mut before: hooks::Held, after: &hooks::H
     }
 }
 
-/// Removes the live object from the store, with what follows from that; false when someone else wrote first.
+/// Removes the live object from the store, releases its allocations and updates the type table. Returns false on a
+/// conflicting write.
 pub(crate) fn remove(server: &Server, target: &Target, live: &Live) -> bool {
     let kind = &*target.kind;
     if server.store().remove(&kind.storage, &target.key(), live.stored.rv, Instant::now()).is_err() {
@@ -215,7 +216,7 @@ pub(crate) fn remove(server: &Server, target: &Target, live: &Live) -> bool {
     true
 }
 
-/// Fields of the live object that the endpoint and the kind keep.
+/// Restores the fields that the endpoint and the kind keep from the live object.
 fn prepare(target: &Target, old: &Value, new: &mut Value, reservation: &mut Reservation<'_>) -> Vec<Cause> {
     let kind = &*target.kind;
     match (target.subresource.as_str(), kind.custom.is_some()) {
@@ -264,7 +265,7 @@ fn prepare(target: &Target, old: &Value, new: &mut Value, reservation: &mut Rese
     }
 }
 
-/// Makes a field of `to` what it is in `from`, also when it is absent there.
+/// Copies a field from `from`, or removes it if it is missing there.
 fn copy(from: &Value, to: &mut Value, field: &str) {
     if let Some(root) = to.as_object_mut() {
         match from.get(field) {
@@ -274,7 +275,7 @@ fn copy(from: &Value, to: &mut Value, field: &str) {
     }
 }
 
-/// Whether a change through the main endpoint is a new generation.
+/// Returns whether an update through the main endpoint increments the generation.
 fn counts(kind: &Kind, old: &Value, new: &Value) -> bool {
     if kind.custom.is_none() {
         return hooks::generation_changes(&kind.api_version, &kind.kind, old, new) == Some(true);
@@ -288,7 +289,7 @@ fn counts(kind: &Kind, old: &Value, new: &Value) -> bool {
     fields(old) != fields(new)
 }
 
-/// Whether a terminating object has nothing left to wait for.
+/// Returns whether a terminating object can be removed now.
 fn ends(old: &Value, new: &Value) -> bool {
     let waits_for_node = old["metadata"]["deletionGracePeriodSeconds"].as_i64().unwrap_or(0) > 0;
     let namespace = new["kind"] == "Namespace";

@@ -1,11 +1,11 @@
-//! Watches: the event log as one client may see it.
+//! Watches: the event log as seen by one client.
 //!
-//! A watch has no buffer of its own: it keeps its place in the log and reads on when it is polled. A client that is
-//! slower than the log forgets is cut off.
+//! A watch has no buffer. It keeps its position in the log and reads on when polled. A client that falls behind the
+//! oldest kept event is disconnected.
 //!
-//! Invariant: events come in the order of their resource versions, each object's state once.
+//! Invariant: events have the order of their resource versions. A client sees each state of an object once.
 //!
-//! Deliberately absent: HTTP.
+//! Not here: HTTP.
 
 use super::{Target, read::ListOptions, value_as};
 use crate::{
@@ -24,12 +24,12 @@ use serde_json::{Value, json};
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 use tokio::{sync::watch::Receiver, time::Instant};
 
-/// Events that are read from the log at once.
+/// Maximum number of events per read of the log.
 const BATCH: usize = 256;
-/// Lines are joined to pieces of at most this many bytes.
+/// Maximum size of a chunk of joined lines, in bytes.
 const PIECE: usize = 64 << 10;
 
-/// Longest `timeoutSeconds` that is honoured.
+/// Maximum of `timeoutSeconds`.
 const MAX_TIMEOUT: u64 = 24 * 60 * 60;
 
 /// The options of a watch besides those of a list.
@@ -39,7 +39,7 @@ pub struct WatchOptions {
     pub list: ListOptions,
     /// `sendInitialEvents`.
     pub initial: bool,
-    /// `sendInitialEvents=false`: what is there is not told.
+    /// `sendInitialEvents=false`: existing objects are not sent.
     pub silent: bool,
     /// `allowWatchBookmarks`.
     pub bookmarks: bool,
@@ -50,7 +50,7 @@ pub struct WatchOptions {
 }
 
 impl WatchOptions {
-    /// Reads the parameters of a watch; 422 for combinations that are not allowed.
+    /// Parses the parameters of a watch; 422 for invalid combinations.
     pub fn parse(target: &Target, query: &Query, form: Form) -> Result<Self, Status> {
         let list = ListOptions::parse(target, query)?;
         list.check_watch(query)?;
@@ -86,7 +86,7 @@ struct Watcher {
     definitions_sent: bool,
 }
 
-/// Opens a watch: a stream of pieces of complete lines.
+/// Opens a watch: a stream of chunks of complete lines.
 pub fn open(server: &Server, target: &Target, options: WatchOptions) -> impl Stream<Item = Bytes> + Send + use<> {
     let mut signal = server.store().signal(&target.kind.storage);
     let epoch = signal.borrow_and_update().epoch;
@@ -164,7 +164,7 @@ impl Watcher {
         }
     }
 
-    /// Queued lines, joined when they are short.
+    /// Returns queued lines; short ones are joined.
     fn piece(&mut self) -> Option<Bytes> {
         let first = self.queue.pop_front()?;
         if self.queue.is_empty() || first.len() >= PIECE {
@@ -194,11 +194,11 @@ impl Watcher {
         }
     }
 
-    /// Reads on in the log; false when there is nothing new.
+    /// Reads on in the log; false if there are no new events.
     fn read_events(&mut self) -> bool {
         let storage = self.target.kind.storage.clone();
         let Ok((events, newest)) = self.server.store().events_after(Some(&storage), self.cursor, BATCH) else {
-            // Slower than the log forgets: the client has to begin again.
+            // The client fell behind the log and has to list again.
             self.ended = true;
             return false;
         };
@@ -282,7 +282,7 @@ impl Watcher {
 
     async fn wait(&mut self) {
         let interval = self.server.options().bookmark_interval;
-        // A version of the future is waited for in silence.
+        // A watch from a future version receives no bookmarks until then.
         let tick = Instant::now() + interval;
         let until = if self.options.bookmarks { tick.min(self.deadline) } else { self.deadline };
         tokio::select! {

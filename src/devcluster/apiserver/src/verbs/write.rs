@@ -1,6 +1,6 @@
-//! The common part of all writes: the checks of path and version, defaults, validation, and the field manager.
+//! The common part of all writes: checks of path and version, defaults, validation, and the field manager.
 //!
-//! [`stored_by_server`] is how the server itself writes, without the checks that clients meet.
+//! [`stored_by_server`] writes for the server itself, without the checks for clients.
 
 use super::{Settings, Target, reset_paths, text};
 use crate::{
@@ -17,19 +17,19 @@ use crate::{
 use serde_json::Value;
 use std::{sync::Arc, time::Instant};
 
-/// How often a write is computed again because others wrote in between.
+/// Maximum attempts to compute a write despite conflicts.
 pub(crate) const ATTEMPTS: usize = 100;
 
-/// Whether managedFields are to be kept here or come from an apply.
+/// Whether managedFields are computed here or were set by an apply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Tracking {
-    /// The writer becomes the manager of what it sent.
+    /// The writer becomes the manager of the fields that it changed.
     Track,
-    /// An apply has done it.
+    /// An apply has set the managers.
     Applied,
 }
 
-/// 400 when the body names another namespace than the path.
+/// Fails with 400 if the body names another namespace than the path.
 pub(crate) fn same_namespace(target: &Target, object: &Value) -> Result<(), Status> {
     let given = text(object, "/metadata/namespace");
     if given.is_empty() || given == target.namespace || !target.kind.namespaced {
@@ -38,7 +38,7 @@ pub(crate) fn same_namespace(target: &Target, object: &Value) -> Result<(), Stat
     Err(Status::bad_request("the namespace of the provided object does not match the namespace sent on the request"))
 }
 
-/// The defaults of a kind.
+/// Sets the defaults of a kind.
 pub(crate) fn complete(kind: &Kind, object: &mut Value) {
     if kind.custom.is_some() {
         schema::apply_defaults(&kind.schema, object);
@@ -47,7 +47,7 @@ pub(crate) fn complete(kind: &Kind, object: &mut Value) {
     }
 }
 
-/// Validation by the kind.
+/// Validates an object by the rules of its kind.
 pub(crate) fn validate(kind: &Kind, object: &Value, old: Option<&Value>) -> Vec<Cause> {
     if kind.custom.is_some() {
         let mut causes = hooks::validate_metadata(object, old, NameRule::Subdomain, Finalizers::Any);
@@ -61,7 +61,7 @@ pub(crate) fn validate(kind: &Kind, object: &Value, old: Option<&Value>) -> Vec<
     causes
 }
 
-/// The context of a write for `patch`.
+/// Returns the context of an apply for `patch`.
 pub(crate) fn context<'a>(
     kind: &'a Kind,
     settings: &'a Settings,
@@ -79,7 +79,7 @@ pub(crate) fn context<'a>(
     }
 }
 
-/// 400 when the body names another object than the path.
+/// Fails with 400 if the body names another object than the path.
 pub(crate) fn same_name(target: &Target, object: &Value) -> Result<(), Status> {
     let given = text(object, "/metadata/name");
     if given == target.name {
@@ -93,22 +93,22 @@ pub(crate) fn same_name(target: &Target, object: &Value) -> Result<(), Status> {
     Err(Status::bad_request(text))
 }
 
-/// How much of an object a client sent.
+/// The part of an object that a client sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sent {
-    /// All of it.
+    /// The whole object.
     Whole,
     /// A patch.
     Part,
 }
 
-/// 409 when the object names another version than the live one.
+/// Fails with 409 if the object names another version than the live one.
 pub(crate) fn same_version(target: &Target, old: &Value, new: &Value, sent: Sent) -> Result<(), Status> {
     let given = text(new, "/metadata/resourceVersion");
     if given.is_empty() || given == "0" {
         if sent == Sent::Whole && target.subresource != "finalize" && needs_version(&target.kind) {
             let cause = Cause::invalid("metadata.resourceVersion", &0.into(), "must be specified for an update");
-            // A real server puts the resource where the kind belongs.
+            // A real server puts the resource in place of the kind.
             return Err(Status::invalid(&target.kind.group, &target.kind.plural, &target.name, vec![cause]));
         }
         return Ok(());
@@ -122,7 +122,7 @@ pub(crate) fn same_version(target: &Target, old: &Value, new: &Value, sent: Sent
     Err(Status::stale(&target.kind.group_resource(), &target.name))
 }
 
-/// Kinds that are only replaced by who names the version he replaces.
+/// Returns whether an update of this kind must name a resource version.
 fn needs_version(kind: &Kind) -> bool {
     kind.custom.is_some()
         || matches!(
@@ -140,13 +140,13 @@ fn needs_version(kind: &Kind) -> bool {
 
 /// The live object that a write is based on.
 pub(crate) struct Live {
-    /// As stored.
+    /// The object as stored.
     pub(crate) stored: Arc<Stored>,
-    /// In the version of the request.
+    /// The object in the version of the request.
     pub(crate) old: Arc<Value>,
 }
 
-/// Writes the status of an object as the server itself; false when someone else wrote first.
+/// Writes the status of an object for the server itself; false on a conflicting write.
 pub(crate) fn stored_by_server(server: &Server, target: &Target, now: &str, live: &Stored, mut new: Value) -> bool {
     let kind = &*target.kind;
     let settings = Settings { manager: "kube-apiserver".to_owned(), now: now.to_owned(), ..Settings::default() };

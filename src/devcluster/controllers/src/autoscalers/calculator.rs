@@ -1,9 +1,9 @@
-//! How many replicas a metric asks for: the ratio of what the pods use to what they should use, times their number.
+//! Computes the replicas that a metric requires: number of pods × usage ÷ target usage.
 //!
-//! Invariant: pods that are not ready, or of which nothing is measured, never make it scale further than it would if they
-//! used nothing (up) or all that they asked for (down).
+//! Invariant: on scale-up, missing and unready pods count as using nothing. On scale-down, a missing pod counts as
+//! using its full request, or the target of an average.
 //!
-//! Deliberately absent: bounds, stabilisation and policies (`limits`).
+//! Not here: bounds, stabilisation and policies (`limits`).
 
 use std::time::Duration;
 
@@ -11,12 +11,12 @@ use devcluster_apiserver::object::{conditions, is_terminating, text};
 use jiff::Timestamp;
 use serde_json::Value;
 
-/// How long a pod that has just started may use much CPU for that.
+/// CPU of a pod younger than this may be that of its start.
 const INITIALISATION: Duration = Duration::from_mins(5);
-/// How long after its start a pod that becomes unready has never been ready.
+/// A pod that became unready within this time of its start counts as never ready.
 const INITIAL_READINESS: Duration = Duration::from_secs(30);
 
-/// What every pod is to use.
+/// The target usage of each pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Target {
     /// Percent of its request.
@@ -25,36 +25,36 @@ pub(super) enum Target {
     Average(i64),
 }
 
-/// How far the ratio may be from 1 without any scaling, downwards and upwards.
+/// Deviation of the ratio from 1 below which nothing is scaled: downwards, upwards.
 pub(super) type Tolerance = (f64, f64);
 
-/// How a pod counts.
+/// How a pod counts in the ratio.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PodUse {
-    /// It uses so much.
+    /// Ready, with its usage in thousandths.
     Ready(i64),
-    /// It has not been ready for long enough to be measured.
+    /// Not ready for long enough to be measured.
     Unready,
-    /// Nothing is measured of it.
+    /// No measurement exists.
     Missing,
-    /// It does not count: it is going or has failed.
+    /// Terminating or failed: does not count.
     Ignored,
 }
 
-/// A pod: how it counts, and its request.
+/// A pod's usage and request.
 pub(super) type Counted = (PodUse, i64);
 
-/// What a metric asks for.
+/// The result of one metric.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Proposal {
     pub(super) replicas: i64,
-    /// Percent of the requests, for a target of utilisation.
+    /// Percent of the requests; only for a `Utilization` target.
     pub(super) utilization: Option<i64>,
-    /// Thousandths of a unit for each pod.
+    /// Average per pod, in thousandths of a unit.
     pub(super) average: i64,
 }
 
-/// How a pod counts that uses so much, measured now over a window.
+/// Classifies a pod by its usage, which was measured over `window` until `now`.
 pub(super) fn pod_use(pod: &Value, usage: Option<i64>, is_cpu: bool, now: Timestamp, window: Duration) -> PodUse {
     if is_terminating(pod) || text(pod, "/status/phase") == "Failed" {
         return PodUse::Ignored;
@@ -69,7 +69,7 @@ pub(super) fn pod_use(pod: &Value, usage: Option<i64>, is_cpu: bool, now: Timest
     PodUse::Ready(usage)
 }
 
-/// Whether the CPU of a pod is that of its work and not of its start.
+/// Whether the CPU usage of a pod is valid, not that of its start.
 fn is_measured(pod: &Value, now: Timestamp, window: Duration) -> bool {
     let ready = conditions(pod).iter().find(|condition| condition["type"] == "Ready");
     let started = text(pod, "/status/startTime").parse::<Timestamp>();
@@ -82,7 +82,7 @@ fn is_measured(pod: &Value, now: Timestamp, window: Duration) -> bool {
     is_ready || started + INITIAL_READINESS <= changed
 }
 
-/// The replicas that a metric asks for.
+/// Returns the replicas that a metric requires.
 pub(super) fn replicas(
     current: i64,
     pods: &[Counted],
@@ -127,7 +127,7 @@ fn whole(replicas: f64) -> i64 {
     replicas.ceil() as i64
 }
 
-/// What pods use and have asked for, against the target: the ratio, the percentage of the requests, and the average.
+/// Returns usage ÷ target, percent of the requests, and the average usage.
 fn ratio(pods: impl Iterator<Item = (i64, i64)>, target: Target) -> Result<(f64, Option<i64>, i64), &'static str> {
     let (mut used, mut requested, mut number) = (0_i64, 0_i64, 0_i64);
     for (usage, request) in pods {
@@ -154,7 +154,7 @@ mod tests {
 
     const TOLERANCE: Tolerance = (0.1, 0.1);
 
-    /// Replicas for pods that ask for 100m each and are to use half of it.
+    /// Replicas for pods with a request of 100m each and a target of 50 %.
     fn half(current: i64, pods: &[PodUse]) -> i64 {
         let pods: Vec<Counted> = pods.iter().map(|used| (*used, 100)).collect();
         replicas(current, &pods, Target::Utilization(50), TOLERANCE).unwrap().replicas
@@ -166,7 +166,7 @@ mod tests {
         assert_eq!(half(2, &[Ready(100), Ready(100)]), 4);
         assert_eq!(half(3, &[Ready(30), Ready(30), Ready(30)]), 2);
         assert_eq!(half(2, &[Ready(1), Ready(0)]), 0, "the bounds are somebody else's");
-        // Within a tenth nothing is done.
+        // The tolerance is a tenth.
         assert_eq!(half(2, &[Ready(55), Ready(54)]), 2);
         assert_eq!(half(2, &[Ready(56), Ready(56)]), 3);
         let found = replicas(1, &[(Ready(75), 100)], Target::Average(25), TOLERANCE).unwrap();

@@ -1,57 +1,57 @@
-//! From what the metrics ask for to what is done: stabilisation over earlier recommendations, policies, bounds.
+//! Limits a recommendation: stabilisation over earlier ones, then policies and bounds.
 //!
-//! Deliberately absent: what the metrics ask for (`calculator`).
+//! Not here: computing the recommendation (`calculator`).
 
 use std::time::Duration;
 
 use jiff::Timestamp;
 use serde_json::Value;
 
-/// How long a lower recommendation is not followed where the autoscaler does not say.
+/// Default stabilisation window for scale-down, in seconds.
 const DOWN_WINDOW: i64 = 300;
-/// The longest window and the longest period that an autoscaler may have, in seconds.
+/// Longest window and longest period that the API allows, in seconds.
 const LONGEST_WINDOW: u64 = 3600;
 const LONGEST_PERIOD: u64 = 1800;
-/// Without policies, so many replicas may be made at once of fewer than half of them.
+/// Without policies a scale-up may double the replicas, or go to this number if that is more.
 const FREELY: i64 = 4;
 
-/// What an autoscaler has recommended and done.
+/// Recent recommendations and changes of an autoscaler.
 #[derive(Debug, Default)]
 pub(super) struct History {
     recommendations: Vec<(Timestamp, i64)>,
-    /// Changes of the number of replicas.
+    /// Each change of the replicas, as a difference.
     changes: Vec<(Timestamp, i64)>,
 }
 
 /// A condition's reason and message.
 pub(super) type Said = (&'static str, &'static str);
 
-/// What is done.
+/// A recommendation after its limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Limited {
     pub(super) replicas: i64,
-    /// AbleToScale, which is True.
+    /// Reason and message of AbleToScale, which is True.
     pub(super) able: Said,
-    /// Whether it is limited, and ScalingLimited.
+    /// Status, reason and message of ScalingLimited.
     pub(super) is_cut: bool,
     pub(super) bound: Said,
 }
 
 impl History {
-    /// The replicas that the target has when it is first looked at count as recommended.
+    /// Records the present replicas as the first recommendation.
     pub(super) fn begin(&mut self, current: i64, now: Timestamp) {
         if self.recommendations.is_empty() {
             self.recommendations.push((now, current));
         }
     }
 
-    /// The target was scaled.
+    /// Records that the target was scaled.
     pub(super) fn scaled(&mut self, from: i64, to: i64, now: Timestamp) {
         self.changes.retain(|(at, _)| is_within(*at, LONGEST_PERIOD.cast_signed(), now));
         self.changes.push((now, to - from));
     }
 
-    /// What is done about a recommendation.
+    /// Limits a recommendation, and records it.
     pub(super) fn limit(&mut self, spec: &Value, current: i64, desired: i64, now: Timestamp) -> Limited {
         let behavior = &spec["behavior"];
         let stable = self.stabilise(behavior, current, desired, now);
@@ -71,7 +71,7 @@ impl History {
         Limited { replicas, able, is_cut: limit.is_some(), bound }
     }
 
-    /// The recommendation, raised to the highest and lowered to the lowest of those in the windows.
+    /// Clamps the recommendation between the lowest and the highest recent one.
     fn stabilise(&mut self, behavior: &Value, current: i64, desired: i64, now: Timestamp) -> i64 {
         let window = |direction: &str, default: i64| {
             behavior[direction]["stabilizationWindowSeconds"].as_i64().unwrap_or(default)
@@ -87,7 +87,7 @@ impl History {
         if behavior.is_null() { highest } else { current.max(lowest).min(highest) }
     }
 
-    /// The number within the bounds and the policies, and what limits it.
+    /// Applies bounds and policies. Also returns the limit that took effect.
     fn bound(&self, spec: &Value, current: i64, desired: i64, now: Timestamp) -> (i64, Option<Said>) {
         let (least, most) = (spec["minReplicas"].as_i64().unwrap_or(1), spec["maxReplicas"].as_i64().unwrap_or(1));
         let few = ("TooFewReplicas", "the desired replica count is less than the minimum replica count");
@@ -114,7 +114,7 @@ impl History {
         if desired < least { (least, Some(few)) } else { (desired, None) }
     }
 
-    /// How far the policies of a direction let it go.
+    /// Returns the furthest number of replicas that the policies of a direction allow.
     fn rate(&self, rules: &Value, direction: Direction, current: i64, now: Timestamp) -> i64 {
         let select = rules["selectPolicy"].as_str().unwrap_or("Max");
         let given = rules["policies"].as_array().map_or(&[][..], Vec::as_slice);
@@ -142,11 +142,11 @@ enum Direction {
     Down,
 }
 
-/// By how much the number may change in a period.
+/// Maximum change of the replicas in a period.
 struct Policy {
     is_percent: bool,
     value: i64,
-    /// In seconds.
+    /// Seconds.
     period: i64,
 }
 
@@ -158,7 +158,7 @@ impl Policy {
 }
 
 impl Direction {
-    /// The policies of an autoscaler that names none.
+    /// Default policies.
     fn policies(self) -> Vec<Policy> {
         let double = Policy { is_percent: true, value: 100, period: 15 };
         match self {

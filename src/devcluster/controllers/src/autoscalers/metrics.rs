@@ -1,6 +1,6 @@
-//! What the metrics of an autoscaler say: what the pods of its target use, and how many replicas that asks for.
+//! Evaluates the metrics of an autoscaler: resource usage of its pods, and the replicas that it requires.
 //!
-//! Deliberately absent: metrics of others (`Pods`, `Object`, `External`), which nothing serves here.
+//! Not here: metrics of type `Pods`, `Object` and `External`. No API serves them here.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,42 +16,42 @@ use serde_json::{Value, json};
 
 use super::calculator::{self, Counted, Proposal, Target, Tolerance};
 
-/// How far the ratio may be from 1 where the autoscaler does not say.
+/// Default tolerance.
 const TOLERANCE: f64 = 0.1;
-/// Why nothing is measured where no node runs pods.
+/// Cause of a failed measurement without a node.
 const NOT_SERVED: &str = "unable to fetch metrics from resource metrics API: the server could not find the requested resource (get pods.metrics.k8s.io)";
 const NOTHING: &str = "no metrics returned from resource metrics API";
 
-/// A metric that cannot be had.
+/// A metric that is unavailable.
 pub(super) struct Missing {
     pub(super) reason: &'static str,
-    /// The failure.
+    /// The failed operation.
     pub(super) what: String,
     pub(super) why: String,
 }
 
-/// What all metrics together say.
+/// The result of all metrics together.
 pub(super) struct Measured {
-    /// The largest number that one of them asks for, and that one; the first that cannot be had where they say nothing.
+    /// The largest number of replicas and its metric's name; otherwise the first unavailable metric.
     pub(super) found: Result<(i64, String), Missing>,
-    /// How many there are, and how many of them cannot be had.
+    /// Number of metrics, and of unavailable ones.
     pub(super) counts: [usize; 2],
-    /// As the status shows them.
+    /// `status.currentMetrics`.
     pub(super) statuses: Value,
 }
 
-/// A selector of pods in its text form.
+/// Parses a selector of pods.
 pub(super) fn parse(client: &Client, selector: &str) -> Option<Selector> {
     client.kind_of("pods").and_then(|kind| Selector::parse(&kind, selector, "").ok())
 }
 
-/// The pods that a selector selects.
+/// Returns the pods that match a selector.
 pub(super) fn selected(client: &Client, namespace: &str, selector: &Selector) -> Vec<(Key, Arc<Stored>)> {
     let is_selected = |key: &Key, pod: &Stored| key.namespace() == namespace && selector.matches(key, pod);
     client.stored("pods").into_iter().filter(|(key, pod)| is_selected(key, pod)).collect()
 }
 
-/// The pods of a target, and how they are measured.
+/// The pods of a target, with their usage.
 pub(super) struct Pods {
     all: Vec<Arc<Value>>,
     usage: Vec<Option<Vec<ContainerUsage>>>,
@@ -61,7 +61,7 @@ pub(super) struct Pods {
 }
 
 impl Pods {
-    /// These pods, measured over this time.
+    /// Measures pods over a window.
     pub(super) fn measured(client: &Client, pods: &[(Key, Arc<Stored>)], window: Duration) -> Self {
         let server = client.server();
         let is_served = server.measures_pods();
@@ -71,7 +71,7 @@ impl Pods {
         Self { all: pods, usage, is_served, now: client.now(), window }
     }
 
-    /// What every pod uses of a resource, in thousandths; of one container, or of all of them.
+    /// Usage and request of each pod, in thousandths. `container` restricts it to one container.
     fn counted(&self, resource: &str, container: Option<&str>) -> Result<Vec<Counted>, String> {
         if !self.is_served || self.usage.iter().all(Option::is_none) {
             let why = if self.is_served { NOTHING } else { NOT_SERVED };
@@ -90,7 +90,7 @@ impl Pods {
     }
 }
 
-/// What the containers of a pod ask for, in thousandths.
+/// Sum of the requests of a pod's containers, in thousandths.
 fn request(pod: &Value, resource: &str, is_meant: impl Fn(&str) -> bool) -> Result<i64, String> {
     let containers = pod["spec"]["containers"].as_array().into_iter().flatten();
     let mut sum = 0_i64;
@@ -108,7 +108,7 @@ fn millis(nanos: i128) -> i64 {
     i64::try_from(nanos / 1_000_000).unwrap_or(i64::MAX)
 }
 
-/// What the metrics of an autoscaler say of its target.
+/// Evaluates all metrics of an autoscaler.
 pub(super) fn measure(namespace: &str, spec: &Value, current: i64, pods: &Pods) -> Measured {
     let metrics = spec["metrics"].as_array().map_or(&[][..], Vec::as_slice);
     let (mut best, mut missing, mut statuses, mut lost) = (None, None, Vec::new(), 0);
@@ -127,7 +127,7 @@ pub(super) fn measure(namespace: &str, spec: &Value, current: i64, pods: &Pods) 
             }
         }
     }
-    // What cannot be had might ask for more than what can.
+    // An unavailable metric forbids scaling down: it might require more replicas.
     let found = match (best, missing) {
         (Some((replicas, _)), Some(missing)) if replicas < current => Err(missing),
         (Some(best), _) => Ok(best),
@@ -145,7 +145,7 @@ fn tolerance(spec: &Value) -> Tolerance {
     (of("scaleDown"), of("scaleUp"))
 }
 
-/// What one metric asks for, and its name in messages.
+/// Returns the proposal of one metric and its name in messages.
 fn propose(
     namespace: &str,
     metric: &Value,
@@ -173,7 +173,7 @@ fn propose(
     }
 }
 
-/// A metric as the status of its autoscaler shows it.
+/// An entry of `status.currentMetrics`.
 fn status(metric: &Value, proposal: &Proposal) -> Value {
     let mut current = json!({"averageValue": quantity(proposal.average)});
     if let Some(percent) = proposal.utilization {
@@ -187,7 +187,7 @@ fn status(metric: &Value, proposal: &Proposal) -> Value {
     json!({"type": metric["type"], source: shown})
 }
 
-/// Thousandths as a quantity.
+/// Formats thousandths as a quantity.
 fn quantity(millis: i64) -> String {
     let (mut number, mut suffixes) = (millis, ["m", "", "k", "M", "G", "T"].into_iter());
     let mut suffix = suffixes.next().unwrap_or_default();
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_without_a_request_is_told() {
+    fn a_pod_without_a_request_is_reported() {
         let container = |name: &str, cpu: Value| json!({"name": name, "resources": {"requests": {"cpu": cpu}}});
         let pod = |containers: Value| json!({"metadata": {"name": "p"}, "spec": {"containers": containers}});
         let two = pod(json!([container("a", json!("100m")), container("b", json!(1))]));

@@ -1,4 +1,4 @@
-//! What an autoscaler says: its status, and the Events that go with it.
+//! The status of an autoscaler and its Events.
 
 use devcluster_apiserver::client::{CONTROLLER, Client, Subject};
 use devcluster_apiserver::object::{conditions, count};
@@ -8,10 +8,9 @@ use serde_json::{Value, json};
 use super::limits::Limited;
 use super::metrics::Missing;
 
-/// Source of the Events.
 pub(super) const SOURCE: &str = "horizontal-pod-autoscaler";
 
-/// The status that an autoscaler gets, and the events that go with it.
+/// The new status of an autoscaler and the Events to emit.
 pub(super) struct Outcome {
     status: Value,
     now: Value,
@@ -78,12 +77,12 @@ impl Outcome {
         self.replicas(from, to);
     }
 
-    /// The target is out of its bounds: no metric is looked at.
+    /// Records that metrics were not evaluated: the target is outside its bounds.
     pub(super) fn unmetered(&mut self) {
         self.status["currentMetrics"] = Value::Null;
     }
 
-    /// The target does not say which pods are its own.
+    /// Records that the target's Scale has no selector.
     pub(super) fn unselected(&mut self, current: i64) {
         self.keep(current);
         let message = "the HPA target's scale is missing a selector";
@@ -93,7 +92,7 @@ impl Outcome {
         self.events.push(("FailedComputeMetricsReplicas", "selector is required".to_owned()));
     }
 
-    /// Several autoscalers select the same pods.
+    /// Records that several autoscalers select the same pods.
     pub(super) fn ambiguous<'k>(&mut self, current: i64, selector: &str, all: impl Iterator<Item = &'k Key>) {
         self.keep(current);
         let mut names: Vec<_> = all.map(|key| format!("{}/{}", key.namespace(), key.name())).collect();
@@ -106,7 +105,7 @@ impl Outcome {
         self.events.push(("FailedComputeMetricsReplicas", message));
     }
 
-    /// A metric that is needed cannot be had; of so many, so many cannot.
+    /// Records an unavailable metric; `all` and `lost` count the metrics and the unavailable ones.
     pub(super) fn unmeasured(&mut self, current: i64, missing: &Missing, statuses: Value, [all, lost]: [usize; 2]) {
         self.keep(current);
         self.status["currentMetrics"] = statuses;
@@ -118,7 +117,7 @@ impl Outcome {
         self.events.push(("FailedComputeMetricsReplicas", message));
     }
 
-    /// The metrics ask for a number, which is limited so.
+    /// Records a recommendation and its limits.
     pub(super) fn measured(&mut self, current: i64, metric: &str, statuses: Value, limited: &Limited) {
         let message = format!("the HPA was able to successfully calculate a replica count from {metric}");
         self.condition("ScalingActive", "True", "ValidMetricFound", &message);
@@ -134,7 +133,7 @@ impl Outcome {
         self.replicas(current, desired);
     }
 
-    /// Writes the status and what goes with it, when it says something new.
+    /// Writes the status and its Events if the status changed.
     pub(super) fn emit(self, client: &Client, subject: &Subject, autoscaler: &Value) {
         let mut known = autoscaler["status"].clone();
         if let Some(known) = known.as_object_mut() {

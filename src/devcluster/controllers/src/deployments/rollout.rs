@@ -1,4 +1,4 @@
-//! How many pods each ReplicaSet may have while a new template comes and the old ones go.
+//! Sizes of the ReplicaSets during a rollout.
 
 use serde_json::Value;
 
@@ -12,7 +12,7 @@ pub(super) const DESIRED: &str = "deployment.kubernetes.io/desired-replicas";
 /// Annotation with the most pods that the Deployment may have.
 pub(super) const MAXIMUM: &str = "deployment.kubernetes.io/max-replicas";
 
-/// Sets the size of a ReplicaSet and tells of it.
+/// Resizes a ReplicaSet and emits an Event.
 pub(super) fn resize(client: &Client, deployment: &Value, set: &Value, replicas: i64) {
     let old = count(set, "/spec/replicas");
     let mut next = set.clone();
@@ -27,7 +27,7 @@ pub(super) fn resize(client: &Client, deployment: &Value, set: &Value, replicas:
     }
 }
 
-/// `maxSurge` (rounded up) and `maxUnavailable` (rounded down) in pods.
+/// Returns `maxSurge` (rounded up) and `maxUnavailable` (rounded down) as numbers of pods.
 fn bounds(deployment: &Value) -> (i64, i64) {
     let replicas = count(deployment, "/spec/replicas");
     if text(deployment, "/spec/strategy/type") != "RollingUpdate" {
@@ -45,7 +45,7 @@ fn bounds(deployment: &Value) -> (i64, i64) {
     if surge == 0 && unavailable == 0 { (0, 1) } else { (surge, unavailable) }
 }
 
-/// How many pods may be missing.
+/// Maximum number of unavailable pods.
 pub(super) fn may_miss(deployment: &Value) -> i64 {
     let replicas = count(deployment, "/spec/replicas");
     if text(deployment, "/spec/strategy/type") == "RollingUpdate" && replicas > 0 {
@@ -55,13 +55,13 @@ pub(super) fn may_miss(deployment: &Value) -> i64 {
     }
 }
 
-/// How many pods there may be at most.
+/// Maximum number of pods.
 pub(super) fn most(deployment: &Value) -> i64 {
     let replicas = count(deployment, "/spec/replicas");
     if replicas == 0 { 0 } else { replicas + bounds(deployment).0 }
 }
 
-/// How many pods a new ReplicaSet begins with.
+/// Initial size of a new ReplicaSet.
 pub(super) fn first_replicas(deployment: &Value, sets: &Sets) -> i64 {
     let replicas = count(deployment, "/spec/replicas");
     if text(deployment, "/spec/strategy/type") != "RollingUpdate" {
@@ -70,18 +70,18 @@ pub(super) fn first_replicas(deployment: &Value, sets: &Sets) -> i64 {
     (most(deployment) - sets.sum("/spec/replicas")).clamp(0, replicas)
 }
 
-/// Tells of a changed size.
+/// Emits ScalingReplicaSet.
 pub(super) fn emit_scaled(client: &Client, deployment: &Value, set: &Value, from: i64, to: i64) {
     let direction = if to > from { "up" } else { "down" };
     let message = format!("Scaled {direction} replica set {} from {from} to {to}", text(set, "/metadata/name"));
     client.report(deployment, SOURCE, "Normal", "ScalingReplicaSet", &message);
 }
 
-/// Takes the next step of a roll-out: first the current ReplicaSet, then the old ones.
+/// Takes the next step of a rollout: first the current ReplicaSet, then the old ones.
 pub(super) fn step(client: &Client, deployment: &Value, sets: &Sets) {
     let replicas = count(deployment, "/spec/replicas");
     let Some(current) = &sets.current else {
-        // Paused before its first roll-out, or paused with old sets only: the newest keeps the size.
+        // A paused Deployment without a current ReplicaSet: the newest old one keeps the size.
         if let Some(newest) = sets.old.last() {
             resize(client, deployment, newest, replicas);
         }
@@ -110,7 +110,7 @@ pub(super) fn step(client: &Client, deployment: &Value, sets: &Sets) {
     }
 }
 
-/// Takes pods from old ReplicaSets: first those that are not available anyway, then as many as may be missing.
+/// Shrinks old ReplicaSets: first their unavailable pods, then as many as `maxUnavailable` allows.
 fn shrink_old(client: &Client, deployment: &Value, sets: &Sets, current: &Value) {
     let replicas = count(deployment, "/spec/replicas");
     let least = replicas - may_miss(deployment);
@@ -130,14 +130,14 @@ fn shrink_old(client: &Client, deployment: &Value, sets: &Sets, current: &Value)
     }
 }
 
-/// Takes all pods from old ReplicaSets.
+/// Scales all old ReplicaSets to zero.
 pub(super) fn empty_old(client: &Client, deployment: &Value, sets: &Sets) {
     for set in sets.old.iter().filter(|set| count(set, "/spec/replicas") > 0) {
         resize(client, deployment, set, 0);
     }
 }
 
-/// Deletes the oldest empty ReplicaSets beyond `revisionHistoryLimit`.
+/// Deletes the oldest empty ReplicaSets above `revisionHistoryLimit`.
 pub(super) fn forget_old(client: &Client, deployment: &Value, sets: &Sets) {
     let Some(limit) = deployment["spec"]["revisionHistoryLimit"].as_i64() else { return };
     let spare = i64::try_from(sets.old.len()).unwrap_or(0) - limit;

@@ -1,4 +1,4 @@
-//! The ReplicaSets of a Deployment: that of the current template, and the earlier ones.
+//! The ReplicaSets of a Deployment: the current one and the old ones.
 
 use std::sync::Arc;
 
@@ -11,21 +11,21 @@ use devcluster_apiserver::object::{conditions, count, text};
 pub(super) const SETS: &str = "replicasets.apps";
 /// Source of Events about Deployments.
 pub(super) const SOURCE: &str = "deployment-controller";
-/// Label that tells the pods of one template from those of another.
+/// Label that separates the pods of different templates.
 pub(super) const HASH: &str = "pod-template-hash";
 /// Annotation with the number of a revision.
 pub(super) const REVISION: &str = "deployment.kubernetes.io/revision";
 
 /// The ReplicaSets of a Deployment.
 pub(super) struct Sets {
-    /// That of the current template.
+    /// The ReplicaSet of the current template.
     pub(super) current: Option<Arc<Value>>,
-    /// Those of earlier templates, oldest first.
+    /// The ReplicaSets of earlier templates, oldest first.
     pub(super) old: Vec<Arc<Value>>,
 }
 
 impl Sets {
-    /// Those that the Deployment controls.
+    /// Reads the ReplicaSets that the Deployment controls.
     pub(super) fn of(client: &Client, subject: &Subject, deployment: &Value) -> Self {
         let mut all = client.controlled(SETS, subject.key.namespace(), deployment);
         all.sort_by_key(|set| (revision(set), text(set, "/metadata/creationTimestamp").to_owned()));
@@ -35,12 +35,12 @@ impl Sets {
         Self { current, old: all }
     }
 
-    /// All of them.
+    /// Iterates over the current ReplicaSet, then the old ones.
     pub(super) fn all(&self) -> impl Iterator<Item = &Arc<Value>> {
         self.current.iter().chain(&self.old)
     }
 
-    /// That pods are refused, as a condition of the Deployment.
+    /// Returns the first ReplicaFailure condition as a condition of the Deployment.
     pub(super) fn failure(&self) -> Option<Value> {
         let failed = |set: &Arc<Value>| conditions(set).iter().find(|c| c["type"] == "ReplicaFailure").cloned();
         let mut failure = self.all().find_map(failed)?;
@@ -48,13 +48,13 @@ impl Sets {
         Some(failure)
     }
 
-    /// The sum of a number over all of them.
+    /// Sums a number over all ReplicaSets.
     pub(super) fn sum(&self, pointer: &str) -> i64 {
         self.all().map(|set| count(set, pointer)).sum()
     }
 }
 
-/// The number of the revision that an object belongs to, 0 for none.
+/// Returns the revision of an object; 0 if it has none.
 pub(super) fn revision(object: &Value) -> i64 {
     object["metadata"]["annotations"][REVISION].as_str().and_then(|r| r.parse().ok()).unwrap_or(0)
 }

@@ -10,7 +10,7 @@ use super::sets::Sets;
 use devcluster_apiserver::client::Client;
 use devcluster_apiserver::object::{conditions, count, text};
 
-/// The conditions of an object with one set: moved to the end when it changed, as it is when it says the same.
+/// Sets a condition. A changed condition moves to the end; an equal one keeps its times.
 pub(super) fn with(client: &Client, object: &Value, kind: &str, status: &str, reason: &str, message: &str) -> Value {
     put(conditions(object), kind, status, reason, message, &client.stamp(), Refresh::OnChange).into()
 }
@@ -18,9 +18,9 @@ pub(super) fn with(client: &Client, object: &Value, kind: &str, status: &str, re
 /// When a condition's `lastUpdateTime` moves.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Refresh {
-    /// When status or reason change.
+    /// When its status or reason changes.
     OnChange,
-    /// Now: the Deployment made progress.
+    /// At every call, because the Deployment made progress.
     Always,
 }
 
@@ -46,7 +46,7 @@ fn put(
     list
 }
 
-/// The status that follows from the ReplicaSets.
+/// Computes the status from the ReplicaSets.
 pub(super) fn of(client: &Client, deployment: &Value, sets: &Sets) -> Value {
     let replicas = count(deployment, "/spec/replicas");
     let available = sets.sum("/status/availableReplicas");
@@ -120,7 +120,7 @@ fn progress(client: &Client, deployment: &Value, sets: &Sets, status: &Value, li
     list
 }
 
-/// Seconds until a Deployment that says this has taken too long; `None` when it is done or has failed already.
+/// Seconds until the progress deadline; `None` for a complete, failed or paused Deployment.
 fn left(client: &Client, progressing: &Value, deadline: &Value) -> Option<i64> {
     if progressing.is_null()
         || matches!(
@@ -134,7 +134,7 @@ fn left(client: &Client, progressing: &Value, deadline: &Value) -> Option<i64> {
     Some(deadline.as_i64()? + since.as_second() - client.now().as_second())
 }
 
-/// When to see whether the Deployment takes too long.
+/// Returns the delay until the progress deadline is checked.
 pub(super) fn deadline(client: &Client, status: &Value, deployment: &Value) -> Option<Duration> {
     let list = status["conditions"].as_array()?;
     let progressing = list.iter().find(|c| c["type"] == "Progressing")?;

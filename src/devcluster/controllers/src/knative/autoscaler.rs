@@ -1,4 +1,4 @@
-//! The autoscaler of a Revision: sizes its Deployment by the requests that are under way, to none and back.
+//! The autoscaler of a Revision: scales its Deployment by concurrent requests, to zero and back.
 
 use std::time::{Duration, Instant};
 
@@ -18,13 +18,13 @@ use devcluster_apiserver::object::{count, is_terminating, text};
 const SCALER: &str = "autoscaler";
 const ACTIVE: &str = "Active";
 const SERVICES_READY: &str = "SKSReady";
-/// How long after the Deployment was given up the Revision is, too.
+/// Time after the Deployment's progress deadline until the Revision fails, too.
 const AFTER_DEADLINE: Duration = Duration::from_secs(30);
 const NO_TRAFFIC: (&str, &str) = ("NoTraffic", "The target is not receiving traffic.");
 const QUEUED: (&str, &str) = ("Queued", "Requests to the target are being buffered as resources are provisioned.");
 const TIMED_OUT: (&str, &str) = ("TimedOut", "The target could not be activated.");
 
-/// Sizes the Deployment, and says whether requests are answered at once.
+/// Scales the Deployment and sets the status.
 pub(super) fn reconcile(
     client: &Client,
     subject: &Subject,
@@ -37,7 +37,7 @@ pub(super) fn reconcile(
     if is_terminating(autoscaler) {
         return;
     }
-    // The Deployment's own event brings the next reconcile.
+    // The creation of the Deployment triggers the next reconcile.
     let Some(deployment) = client.get(&target) else { return };
     let settings = Settings::read(client);
     let now = Instant::now();
@@ -107,7 +107,7 @@ fn facts(
     }
 }
 
-/// The Services of a Revision: one that its requests are led by, and one of its pods.
+/// Creates the ServerlessService of a Revision, its public Service and the private Service of its pods.
 fn services(client: &Client, autoscaler: &Value, is_active: bool) {
     let name = text(autoscaler, "/metadata/name");
     let labels = &autoscaler["metadata"]["labels"];
@@ -118,7 +118,7 @@ fn services(client: &Client, autoscaler: &Value, is_active: bool) {
         "mode": if is_active { "Serve" } else { "Proxy" }, "objectRef": autoscaler["spec"]["scaleTargetRef"],
         "protocolType": "http1", "numActivators": 1,
     });
-    // Who cannot be led to by its own name is led to all the same.
+    // The Revision can be reached without it.
     let Ok(made) = children::ensure(client, SERVERLESS, autoscaler, desired, &[]) else { return };
     let private = names::child(name, "-private");
     let mut own = children::built(&made.object, "v1", "Service", name);
@@ -131,7 +131,7 @@ fn services(client: &Client, autoscaler: &Value, is_active: bool) {
         "ports": [{"name": "http", "port": 80, "targetPort": pod::PROXY_PORT}],
     });
     for service in [&own, &of_pods] {
-        // As above.
+        // Ignored for the same reason.
         let _ = children::create(client, "services", &made.object, service);
     }
     let mut conditions = Conditions::of(&made.object, &["EndpointsPopulated"], client.stamp());
@@ -144,7 +144,7 @@ fn services(client: &Client, autoscaler: &Value, is_active: bool) {
     client.set_status(MANAGER, &subject, &made.object, status);
 }
 
-/// The autoscaler of a Revision.
+/// Returns the autoscaler of a Revision.
 pub(super) fn of(revision: &devcluster_apiserver::store::Key) -> Subject {
     Subject { storage: AUTOSCALERS.into(), key: revision.clone() }
 }

@@ -1,4 +1,4 @@
-//! Writes what an object has made for it, unless somebody else controls an object of that name.
+//! Writes children of an object, unless another object controls them.
 
 use std::sync::Arc;
 
@@ -8,30 +8,30 @@ use super::kinds::MANAGER;
 use devcluster_apiserver::client::{Client, Subject};
 use devcluster_apiserver::object::{controller, controller_reference, is_terminating, text};
 
-/// Why a child is not as it is to be.
+/// Why a child is not in its desired state.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Missing {
-    /// Another controls an object of its name.
+    /// Another object controls the object of that name.
     NotOwned,
-    /// It could not be written; the message of the refusal.
+    /// The API server refused the write; its message.
     Refused(String),
-    /// One of its name is being deleted.
+    /// An object of that name terminates.
     Leaving,
 }
 
-/// A child that is there.
+/// An existing child.
 pub(super) struct Child {
     pub(super) object: Arc<Value>,
-    /// Whether it has been made just now.
+    /// Whether this call created it.
     pub(super) is_new: bool,
 }
 
-/// Whether an object controls another.
+/// Whether `owner` controls `object`.
 pub(super) fn controls(owner: &Value, object: &Value) -> bool {
     controller(object).is_some_and(|reference| reference["uid"] == owner["metadata"]["uid"])
 }
 
-/// An object, with its controller.
+/// Builds an object that `owner` controls.
 pub(super) fn built(owner: &Value, api_version: &str, kind: &str, name: &str) -> Value {
     serde_json::json!({
         "apiVersion": api_version, "kind": kind,
@@ -41,7 +41,7 @@ pub(super) fn built(owner: &Value, api_version: &str, kind: &str, name: &str) ->
     })
 }
 
-/// Makes a child as it is to be; one that is there gets the labels and the spec that it is to have, and keeps the annotations `kept`.
+/// Creates or updates a child. An update sets labels and spec and keeps the annotations in `kept`.
 pub(super) fn ensure(
     client: &Client,
     storage: &str,
@@ -73,7 +73,7 @@ pub(super) fn ensure(
     Ok(Child { object, is_new: false })
 }
 
-/// Makes a child unless it is there, whatever it says.
+/// Creates a child. An existing one is not changed.
 pub(super) fn create(client: &Client, storage: &str, owner: &Value, desired: &Value) -> Result<Child, Missing> {
     Ok(match existing(client, storage, owner, desired)? {
         Ok(object) => Child { object, is_new: false },
@@ -100,7 +100,7 @@ fn existing(
     }
 }
 
-/// Sets a map of the metadata, which is absent when it is empty.
+/// Sets a map of the metadata, or removes it if it is empty.
 fn set(object: &mut Value, field: &str, value: Map<String, Value>) {
     if let Some(metadata) = object["metadata"].as_object_mut() {
         if value.is_empty() {

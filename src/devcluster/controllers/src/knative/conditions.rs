@@ -1,23 +1,24 @@
-//! The conditions of a Knative object, and the one that sums them up.
+//! The conditions of a Knative object, and Ready, which summarises them.
 //!
-//! Invariant: False beats Unknown, Unknown beats True; of several that are equally bad, Ready repeats the one that was said last.
-//! Invariant: a condition that is said again keeps its time.
+//! Invariant: False precedes Unknown, and Unknown precedes True. Among equal statuses Ready repeats the most recent
+//! one.
+//! Invariant: an unchanged condition keeps its transition time.
 
 use serde_json::{Map, Value, json};
 
-/// The condition that sums the others up.
+/// Type of the summary condition.
 pub(super) const READY: &str = "Ready";
 
-/// Conditions while they are being written.
+/// Conditions under construction.
 pub(super) struct Conditions {
-    /// Those that Ready depends on.
+    /// Types that Ready depends on.
     dependents: &'static [&'static str],
     all: Vec<Value>,
     now: Value,
 }
 
 impl Conditions {
-    /// The conditions of an object, with those that it must have.
+    /// Reads the conditions of an object and adds missing ones.
     pub(super) fn of(object: &Value, dependents: &'static [&'static str], now: Value) -> Self {
         let all = object["status"]["conditions"].as_array().cloned().unwrap_or_default();
         let mut conditions = Self { dependents, all, now };
@@ -33,7 +34,7 @@ impl Conditions {
         conditions
     }
 
-    /// A condition.
+    /// Returns a condition by type.
     pub(super) fn get(&self, kind: &str) -> Option<&Value> {
         self.all.iter().find(|condition| condition["type"] == kind)
     }
@@ -69,12 +70,12 @@ impl Conditions {
         self.dependents.contains(&kind)
     }
 
-    /// Says that something is so, and Ready what of it follows.
+    /// Sets a condition to True and updates Ready.
     pub(super) fn is_true(&mut self, kind: &str) {
         self.is_true_because(kind, "", "");
     }
 
-    /// The same, with a reason.
+    /// Sets a condition to True with a reason and updates Ready.
     pub(super) fn is_true_because(&mut self, kind: &str, reason: &str, message: &str) {
         self.set(kind, "True", reason, message);
         match self.worst() {
@@ -83,7 +84,7 @@ impl Conditions {
         }
     }
 
-    /// Says that something is not known yet.
+    /// Sets a condition to Unknown and updates Ready.
     pub(super) fn is_unknown(&mut self, kind: &str, reason: &str, message: &str) {
         self.set(kind, "Unknown", reason, message);
         if !self.is_dependent(kind) && kind != READY {
@@ -96,7 +97,7 @@ impl Conditions {
         }
     }
 
-    /// Says that something is not so.
+    /// Sets a condition to False and updates Ready.
     pub(super) fn is_false(&mut self, kind: &str, reason: &str, message: &str) {
         self.set(kind, "False", reason, message);
         if self.is_dependent(kind) {
@@ -104,7 +105,7 @@ impl Conditions {
         }
     }
 
-    /// Says of something what another object says of itself.
+    /// Copies the condition of another object.
     pub(super) fn mirror(&mut self, kind: &str, other: Option<&Value>) {
         let Some(other) = other else { return self.is_unknown(kind, "", "") };
         let [status, reason, message] =
@@ -116,7 +117,7 @@ impl Conditions {
         }
     }
 
-    /// The condition that keeps Ready from being true: its status, reason and message.
+    /// Status, reason and message of the condition that keeps Ready from being True.
     fn worst(&self) -> Option<(String, String, String)> {
         let of = |status: &str| {
             let mut found = self.all.iter().filter(|c| self.dependents.iter().any(|kind| c["type"] == *kind));
@@ -133,7 +134,7 @@ impl Conditions {
         of("False").or_else(|| of("Unknown"))
     }
 
-    /// The list, by type.
+    /// Returns the conditions sorted by type.
     pub(super) fn list(mut self) -> Value {
         self.all.sort_by(|a, b| a["type"].as_str().cmp(&b["type"].as_str()));
         json!(self.all)
@@ -144,12 +145,12 @@ fn time(condition: &Value) -> &str {
     condition["lastTransitionTime"].as_str().unwrap_or_default()
 }
 
-/// The condition Ready of an object.
+/// Returns the condition Ready of an object.
 pub(super) fn ready(object: &Value) -> Option<&Value> {
     object["status"]["conditions"].as_array()?.iter().find(|condition| condition["type"] == READY)
 }
 
-/// Whether the status of an object is about what is wanted now.
+/// Whether the status reflects the current generation.
 pub(super) fn is_current(object: &Value) -> bool {
     object["status"]["observedGeneration"] == object["metadata"]["generation"]
 }
@@ -164,14 +165,14 @@ mod tests {
         Conditions::of(&json!({}), TWO, "now".into())
     }
 
-    /// Ready as `status reason message`.
+    /// Formats Ready as `status reason message`.
     fn said(conditions: &Conditions) -> String {
         let ready = conditions.get(READY).unwrap();
         ["status", "reason", "message"].map(|field| ready[field].as_str().unwrap_or("-").to_owned()).join(" ")
     }
 
     #[test]
-    fn what_is_false_beats_what_is_unknown_and_that_what_is_true() {
+    fn false_precedes_unknown_and_unknown_precedes_true() {
         let mut all = conditions();
         assert_eq!(said(&all), "Unknown - -");
         all.is_unknown("ConfigurationsReady", "A", "a");
@@ -187,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn what_ready_does_not_depend_on_is_of_severity_info() {
+    fn conditions_beside_ready_have_severity_info() {
         let mut all = conditions();
         all.is_true("ConfigurationsReady");
         all.is_true("RoutesReady");
@@ -198,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_again_keeps_its_time() {
+    fn a_repeated_condition_keeps_its_time() {
         let mut all = conditions();
         all.is_unknown("RoutesReady", "A", "a");
         let object = json!({"status": {"conditions": all.list()}});

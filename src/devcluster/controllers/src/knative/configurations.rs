@@ -1,4 +1,4 @@
-//! A Configuration: a Revision per template, the newest of all and the newest that is ready.
+//! Configurations: creates a Revision per template and tracks the latest created and the latest ready one.
 
 use serde_json::{Map, Value, json};
 
@@ -12,14 +12,14 @@ use devcluster_apiserver::object::{is_terminating, text};
 
 const SOURCE: &str = "configuration-controller";
 
-/// Makes the Revision of the present template, and says how the Revisions are.
+/// Creates the Revision of the current template and writes the status.
 pub(super) fn reconcile(client: &Client, subject: &Subject, configuration: &Value) {
     if is_terminating(configuration) {
         return;
     }
     let mut status = configuration["status"].as_object().cloned().unwrap_or_default();
     status.insert("observedGeneration".to_owned(), configuration["metadata"]["generation"].clone());
-    // Ready has no parts: it is said of the newest Revision.
+    // Ready has no dependents: it copies the newest Revision's.
     let mut conditions = Conditions::of(configuration, &[], client.stamp());
     let name = revision_name(configuration);
     let before = text(configuration, "/status/latestCreatedRevisionName").to_owned();
@@ -57,7 +57,7 @@ pub(super) fn reconcile(client: &Client, subject: &Subject, configuration: &Valu
     gc::collect(client, configuration, &Settings::read(client).retention);
 }
 
-/// What the newest Revision means for the Configuration.
+/// Applies the newest Revision's state to the Configuration's status.
 fn observe(
     client: &Client,
     configuration: &Value,
@@ -99,7 +99,7 @@ fn observe(
     }
 }
 
-/// The newest Revision that is ready, while the newest of all is not.
+/// Finds the newest ready Revision while the newest one is not ready.
 fn older(client: &Client, configuration: &Value, status: &mut Map<String, Value>) {
     let (namespace, _) = super::kinds::place(configuration);
     let generation = |revision: &Value| names::number(revision);
@@ -122,7 +122,7 @@ fn revision_name(configuration: &Value) -> String {
     names::child(text(configuration, "/metadata/name"), &format!("-{generation:05}"))
 }
 
-/// The Revision of a Configuration's template.
+/// Builds the Revision of a Configuration's template.
 fn revision(configuration: &Value, name: &str, now: Value) -> Value {
     let mut object = children::built(configuration, "serving.knative.dev/v1", "Revision", name);
     let template = &configuration["spec"]["template"];

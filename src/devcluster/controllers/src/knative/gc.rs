@@ -1,6 +1,6 @@
-//! Which Revisions of a Configuration go, because nobody has needed them for long, or because there are too many.
+//! Garbage collection of Revisions that are unused for long or too many.
 //!
-//! Invariant: the newest that is ready stays, and so does what a Route leads to.
+//! Invariant: the latest ready Revision and Revisions with traffic are kept.
 
 use std::time::Duration;
 
@@ -14,10 +14,10 @@ use super::settings::Retention;
 use devcluster_apiserver::client::{Client, Subject};
 use devcluster_apiserver::object::{is_terminating, text};
 
-/// Annotation of what stays in any case.
+/// Annotation that exempts a Revision.
 const KEPT: &str = "serving.knative.dev/no-gc";
 
-/// Deletes the Revisions of a Configuration that nobody needs.
+/// Deletes unused Revisions of a Configuration.
 pub(super) fn collect(client: &Client, configuration: &Value, retention: &Retention) {
     let namespace = text(configuration, "/metadata/namespace");
     let all = client.controlled(REVISIONS, namespace, configuration);
@@ -29,7 +29,7 @@ pub(super) fn collect(client: &Client, configuration: &Value, retention: &Retent
     }
 }
 
-/// Those that go, the one first that has not been needed for the longest time.
+/// Selects Revisions to delete, the longest unused first.
 fn doomed<'r>(all: &[&'r Value], newest: &str, retention: &Retention, now: Timestamp) -> Vec<&'r Value> {
     let generation = all.iter().find(|one| text(one, "/metadata/name") == newest).map_or(0, |one| number(one));
     let is_idle = |one: &&&Value| {
@@ -69,7 +69,8 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    /// Revisions 1 to 6, of which 6 is the newest, each made and last routed so many hours ago; the names of those that go.
+    /// Creates Revisions 1 to 6, each created and last routed so many hours ago; 6 is the latest ready. Returns the
+    /// deleted ones.
     fn check(hours: [i64; 6], change: impl Fn(i64, &mut Value), retention: &Retention) -> Vec<i64> {
         let now: Timestamp = "2026-01-10T00:00:00Z".parse().unwrap();
         let made = hours.iter().zip(1..).map(|(hours, generation): (&i64, i64)| {
@@ -105,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_routed_or_to_be_kept_stays() {
+    fn routed_and_retained_revisions_stay() {
         let change = |generation, revision: &mut Value| match generation {
             1 => revision["metadata"]["labels"][names::ROUTING_STATE] = json!("active"),
             2 => revision["metadata"]["annotations"][KEPT] = json!("true"),

@@ -1,4 +1,4 @@
-//! An Ingress is ready as soon as it is seen: the node leads requests by what it says.
+//! Ingresses: marks them ready at once, because the node routes by them directly.
 
 use serde_json::{Value, json};
 
@@ -10,7 +10,7 @@ use devcluster_apiserver::object::is_terminating;
 const BALANCER: &str = "LoadBalancerReady";
 const NETWORK: &str = "NetworkConfigured";
 
-/// Says that an Ingress is in force.
+/// Marks an Ingress as ready.
 pub(super) fn reconcile(client: &Client, subject: &Subject, ingress: &Value) {
     if is_terminating(ingress) {
         return;

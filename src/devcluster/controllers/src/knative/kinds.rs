@@ -1,12 +1,12 @@
-//! Where the objects of Knative are kept, and who writes them.
+//! Storages and the field manager of Knative's objects.
 
 use serde_json::Value;
 
 use devcluster_apiserver::object::text;
 
-/// The namespace of the settings.
+/// Namespace of the settings.
 pub(super) const NAMESPACE: &str = "knative-serving";
-/// The manager of what is written here.
+/// Field manager of this controller's writes.
 pub(super) const MANAGER: &str = "controller";
 
 pub(super) const SERVICES: &str = "services.serving.knative.dev";
@@ -19,7 +19,7 @@ pub(super) const INGRESSES: &str = "ingresses.networking.internal.knative.dev";
 pub(super) const IMAGES: &str = "images.caching.internal.knative.dev";
 pub(super) const DEPLOYMENTS: &str = "deployments.apps";
 
-/// The namespace and the name of an object.
+/// Returns namespace and name of an object.
 pub(super) fn place(object: &Value) -> (&str, &str) {
     (text(object, "/metadata/namespace"), text(object, "/metadata/name"))
 }

@@ -1,6 +1,6 @@
-//! Says on Revisions and Configurations which Routes lead to them.
+//! Labels Revisions and Configurations with the Routes that use them.
 //!
-//! Invariant: a Revision that gets requests is `active`; one that no longer does is `reserve`.
+//! Invariant: a Revision with traffic is `active`, and `reserve` after it lost its traffic.
 
 use serde_json::{Value, json};
 
@@ -10,7 +10,7 @@ use super::traffic::Target;
 use devcluster_apiserver::client::{Client, Subject};
 use devcluster_apiserver::object::text;
 
-/// Labels the Revisions of a Route by its targets.
+/// Labels the Revisions of a Route according to its targets.
 pub(super) fn label(client: &Client, route: &Value, targets: &[Target]) {
     let (namespace, name) = super::kinds::place(route);
     let is_routed = |revision: &str| targets.iter().any(|target| target.revision == revision);
@@ -35,7 +35,7 @@ pub(super) fn label(client: &Client, route: &Value, targets: &[Target]) {
     }
 }
 
-/// No Revision is this Route's any more.
+/// Removes a Route from all Revisions.
 pub(super) fn released(client: &Client, route: &Value) {
     label(client, route, &[]);
 }
@@ -54,7 +54,7 @@ fn mark(client: &Client, subject: &Subject, revision: &Value, route: &str, wante
     client.merge(MANAGER, subject, json!({"metadata": metadata}));
 }
 
-/// The annotation with the Routes as it is to be; `None` if it is so.
+/// Returns the new value of the Routes annotation; `None` if it is unchanged.
 fn routes(object: &Value, route: &str, wanted: bool) -> Option<Value> {
     let text = object["metadata"]["annotations"][names::ROUTES].as_str().unwrap_or_default();
     let mut all: Vec<&str> = text.split(',').filter(|one| !one.is_empty()).collect();

@@ -1,15 +1,14 @@
-//! Knative Serving: a Service becomes a Configuration and a Route, a Configuration a Revision per template, and a Revision a
-//! Deployment that an autoscaler sizes by the requests that are under way.
+//! Knative Serving: Services, Configurations, Routes and Revisions, and autoscaling by concurrent requests.
 //!
-//! It runs where the cluster's options say so. [`DEFINITIONS`] has the kinds; until they are applied there is nothing to do.
-//! `services`, `configurations`,
-//! `revisions`, `autoscaler`, `routes` and `ingresses` are the controllers, each with what it writes; `conditions`, `traffic`, `scale`,
-//! `gc`, `names` and `admission` decide. Requests are led by the node (`devcluster_node`), by what the Ingress says.
+//! A Service creates a Configuration and a Route, a Configuration a Revision per template, and a Revision a Deployment.
+//! The controllers are `services`, `configurations`, `revisions`, `autoscaler`, `routes` and `ingresses`. The modules
+//! `conditions`, `traffic`, `scale`, `gc`, `names` and `admission` decide. The node (`devcluster_node`) routes requests
+//! according to the Ingress. Knative runs if the cluster's options enable it and [`DEFINITIONS`] are applied.
 //!
-//! Invariant: an object that another controls is left alone, and said to be in the way.
-//! Invariant: a Deployment's image and variables stay as somebody changes them: Knative looks at neither again.
+//! Invariant: an object that another one controls is not changed; the status reports the name conflict.
+//! Invariant: changes of a Deployment's image and variables are kept, because Knative does not compare them.
 //!
-//! Deliberately absent: TLS, several containers with code, gradual rollouts, and the digests of tags.
+//! Not here: TLS, several containers with code, gradual rollouts, and resolution of tags to digests.
 
 pub mod admission;
 mod autoscaler;
@@ -38,17 +37,17 @@ use devcluster_apiserver::client::{Client, Subject};
 use devcluster_apiserver::history::{Change, Event};
 use devcluster_apiserver::store::{Key, Stored};
 
-/// The definitions of the kinds, as a stream of YAML documents.
+/// CRDs of Knative Serving, as a stream of YAML documents.
 pub const DEFINITIONS: &str = include_str!("definitions.yaml");
 
-/// What else an installation has, as a stream of YAML documents: the namespace of its settings, those, and the configurations of its
-/// webhooks, which [`admission::answer`] answers.
+/// The other objects of an installation, as a stream of YAML documents: namespace, settings and webhook configurations.
+/// [`admission::answer`] serves the webhooks.
 pub const SETUP: &str = include_str!("setup.yaml");
 
 /// The controllers of Knative Serving.
 #[derive(Default)]
 pub(super) struct Knative {
-    /// What each autoscaler has seen.
+    /// The recent load of each autoscaler's Revision.
     seen: HashMap<Key, scale::Seen>,
 }
 
@@ -61,11 +60,11 @@ impl Controller for Knative {
             SERVICES => queue.add(Subject::of(event)),
             CONFIGURATIONS => {
                 queue.add(Subject::of(event));
-                // Its Route is called as the Service is.
+                // The Route and the Service share the Configuration's name.
                 let route = of(ROUTES, event.key.name());
                 let service = labelled(names::SERVICE).map(|name| of(SERVICES, name));
-                // In this order a Service says what a real one says: that the Route waits for the first Revision, and later
-                // that requests still go to the one before.
+                // This order yields the status of a real Service: first the Route waits for the first Revision, later
+                // requests still go to the previous one.
                 let is_new = event.change() == Change::Added;
                 let all = if is_new { [Some(route), service] } else { [service, Some(route)] };
                 for subject in all.into_iter().flatten() {
@@ -99,7 +98,7 @@ impl Controller for Knative {
                 }
             }
             "services" | "endpoints" => {
-                // Also of one that has just been given away.
+                // Also the owner before the write, in case it lost the object.
                 for stored in event.old.iter().chain(&event.new) {
                     for owner in stored.owners.iter().filter(|owner| owner.controls) {
                         match &*owner.kind {
@@ -143,7 +142,7 @@ impl Controller for Knative {
     }
 }
 
-/// Adds the object of a storage that a label names.
+/// Enqueues the object that a label names.
 fn add_labelled(event: &Event, queue: &mut Queue<'_>, label: &str, storage: &str) {
     if let Some(name) = event.latest().and_then(|stored| labelled(stored, label)) {
         queue.add(Subject::new(storage, event.key.namespace(), name));

@@ -1,4 +1,4 @@
-//! What the objects of Knative are called, and what is written on them so that they find each other.
+//! Names, labels and annotations of Knative's objects.
 
 use serde_json::{Map, Value};
 
@@ -13,26 +13,26 @@ pub(super) const REVISION: &str = "serving.knative.dev/revision";
 pub(super) const REVISION_UID: &str = "serving.knative.dev/revisionUID";
 pub(super) const ROUTE: &str = "serving.knative.dev/route";
 pub(super) const ROUTE_NAMESPACE: &str = "serving.knative.dev/routeNamespace";
-/// Whether a Revision gets requests: `pending`, `active` or `reserve`.
+/// Label: `pending`, `active` or `reserve`.
 pub(super) const ROUTING_STATE: &str = "serving.knative.dev/routingState";
-/// Annotation: since when.
+/// Annotation: time of the last change of the routing state.
 pub(super) const ROUTING_SINCE: &str = "serving.knative.dev/routingStateModified";
-/// Annotation: the Routes that lead to it.
+/// Annotation: names of the Routes that send requests to the object.
 pub(super) const ROUTES: &str = "serving.knative.dev/routes";
-/// Annotation: whoever made it.
+/// Annotation: the user who created the object.
 pub(super) const CREATOR: &str = "serving.knative.dev/creator";
-/// Annotation: whoever changed it.
+/// Annotation: the user who last changed the spec.
 pub(super) const MODIFIER: &str = "serving.knative.dev/lastModifier";
-/// Label: an address is for the cluster only.
+/// Label: restricts an address to the cluster.
 pub(super) const VISIBILITY: &str = "networking.knative.dev/visibility";
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
-/// The longest name.
+/// Maximum length of a name.
 const LONGEST: usize = 63;
-/// The part of it that is not a digest.
+/// Length of the prefix before a digest.
 const HEAD: usize = 31;
 
-/// The name of a child. A name that would be too long is cut, and told from others by a digest of the parent's.
+/// Returns the name of a child. A long name is cut and gets a digest of the parent's name.
 pub(super) fn child(parent: &str, suffix: &str) -> String {
     if parent.len() + suffix.len() <= LONGEST {
         return format!("{parent}{suffix}");
@@ -41,26 +41,26 @@ pub(super) fn child(parent: &str, suffix: &str) -> String {
     format!("{head}{:x}{suffix}", md5::compute(parent))
 }
 
-/// A map of texts of an object, such as its labels.
+/// Returns a map of strings of an object, such as its labels.
 pub(super) fn map(object: &Value, pointer: &str) -> Map<String, Value> {
     object.pointer(pointer).and_then(Value::as_object).cloned().unwrap_or_default()
 }
 
-/// The labels of an object with more of them.
+/// Returns the labels of an object plus `more`.
 pub(super) fn labels(object: &Value, more: &[(&str, &str)]) -> Map<String, Value> {
     let mut labels = map(object, "/metadata/labels");
     labels.extend(more.iter().map(|(name, value)| ((*name).to_owned(), (*value).into())));
     labels
 }
 
-/// The annotations that a child takes over.
+/// Returns the annotations that a child inherits.
 pub(super) fn annotations(object: &Value) -> Map<String, Value> {
     let mut annotations = map(object, "/metadata/annotations");
     annotations.retain(|name, _| name != LAST_APPLIED);
     annotations
 }
 
-/// The labels of what runs a Revision.
+/// Returns the labels of a Revision's children.
 pub(super) fn of_revision(revision: &Value) -> Map<String, Value> {
     let (name, uid) = (text(revision, "/metadata/name"), text(revision, "/metadata/uid"));
     let mut labels = labels(revision, &[(REVISION, name), (REVISION_UID, uid)]);
@@ -69,12 +69,12 @@ pub(super) fn of_revision(revision: &Value) -> Map<String, Value> {
     labels
 }
 
-/// The generation of the Configuration that a Revision is of.
+/// Returns the generation of the Configuration that a Revision was created for.
 pub(super) fn number(revision: &Value) -> i64 {
     revision["metadata"]["labels"][GENERATION].as_str().and_then(|text| text.parse().ok()).unwrap_or(0)
 }
 
-/// A setting of the autoscaler, in the spelling of now or that of before.
+/// Returns an autoscaling annotation, spelled with hyphens or in the older camel case.
 pub(super) fn autoscaling<'o>(object: &'o Value, name: &str) -> Option<&'o str> {
     let mut camel = String::new();
     for (number, word) in name.split('-').enumerate() {
@@ -95,7 +95,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn a_name_that_is_too_long_is_cut_and_told_apart_by_a_digest() {
+    fn a_name_that_is_too_long_is_cut_and_distinguished_by_a_digest() {
         assert_eq!(child("hello-00001", "-deployment"), "hello-00001-deployment");
         let long = "a".repeat(60);
         let name = child(&long, "-deployment");

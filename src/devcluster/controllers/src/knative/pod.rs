@@ -7,15 +7,15 @@ use super::{children, names};
 use devcluster_apiserver::object::{count, text};
 use devcluster_apiserver::requests::QUEUE_PROXY;
 
-/// The name of the port of the code, and of that of the proxy beside it.
+/// Names of the ports of the code and of the queue proxy.
 const PORT: &str = "user-port";
 pub(super) const PROXY_PORT: &str = "queue-port";
-/// Where the proxy takes requests, and where it says that they have ended.
+/// Ports of the queue proxy for requests and for the notification of their end.
 const TRAFFIC: u16 = 8012;
 const ADMIN: u16 = 8022;
-/// What the code listens on unless it says so.
+/// Default port of the code.
 const DEFAULT_PORT: u64 = 8080;
-/// How long a request may take, in seconds.
+/// Default maximum duration of a request in seconds.
 const TIMEOUT: u64 = 300;
 
 /// The name of a Revision's Deployment.
@@ -23,7 +23,7 @@ pub(super) fn deployment_name(revision: &Value) -> String {
     names::child(text(revision, "/metadata/name"), "-deployment")
 }
 
-/// The Deployment of a Revision, with so many pods to begin with.
+/// Builds the Deployment of a Revision with its initial size.
 pub(super) fn deployment(revision: &Value, replicas: i64, settings: &Settings) -> Value {
     let labels = names::of_revision(revision);
     let annotations = names::annotations(revision);
@@ -101,12 +101,12 @@ fn port(revision: &Value) -> u64 {
     revision["spec"]["containers"][0]["ports"][0]["containerPort"].as_u64().unwrap_or(DEFAULT_PORT)
 }
 
-/// Whether the proxy asks the code what this probe would.
+/// Whether the queue proxy executes this probe.
 fn is_asked_by_proxy(probe: &Value) -> bool {
     probe["httpGet"].is_object() || probe["tcpSocket"].is_object()
 }
 
-/// The proxy beside the code.
+/// The queue proxy's container.
 fn proxy(revision: &Value, timeout: u64) -> Value {
     let (port, probe) = (port(revision), &revision["spec"]["containers"][0]["readinessProbe"]);
     let probe = if is_asked_by_proxy(probe) { with_port(probe, port).to_string() } else { String::new() };
@@ -139,7 +139,7 @@ fn label(revision: &Value, name: &str) -> String {
     revision["metadata"]["labels"][name].as_str().unwrap_or_default().to_owned()
 }
 
-/// A probe of port 0 is one of the port of the code.
+/// Sets the port of a probe without one, or with port 0, to that of the code.
 fn with_port(probe: &Value, port: u64) -> Value {
     let mut probe = probe.clone();
     for action in ["tcpSocket", "httpGet", "grpc"] {

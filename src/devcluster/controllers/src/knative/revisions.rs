@@ -1,4 +1,4 @@
-//! A Revision: the Deployment that runs it and the autoscaler that sizes that, and what both say.
+//! Revisions: creates the Deployment and its autoscaler, and derives the status from both.
 
 use serde_json::{Map, Value, json};
 
@@ -15,11 +15,11 @@ const SOURCE: &str = "revision-controller";
 const ACTIVE: &str = "Active";
 const HEALTHY: &str = "ContainerHealthy";
 const AVAILABLE: &str = "ResourcesAvailable";
-/// What an autoscaler says once there have been as many pods as at the beginning.
+/// Condition of an autoscaler: the Revision has reached its initial size.
 pub(super) const INITIALIZED: &str = "ScaleTargetInitialized";
 const TIMED_OUT: &str = "ProgressDeadlineExceeded";
 
-/// Makes what runs a Revision, and says how it is.
+/// Creates the children of a Revision and writes its status.
 pub(super) fn reconcile(client: &Client, subject: &Subject, revision: &Value) {
     if is_terminating(revision) {
         return;
@@ -81,7 +81,7 @@ fn deploying(conditions: &mut Conditions) {
 
 type Made = (std::sync::Arc<Value>, std::sync::Arc<Value>);
 
-/// The Deployment and the autoscaler.
+/// Creates the Deployment and the autoscaler.
 fn children(client: &Client, revision: &Value, settings: &Settings) -> Result<Made, (&'static str, String, Missing)> {
     let name = text(revision, "/metadata/name");
     let replicas = first_replicas(revision, settings);
@@ -117,14 +117,14 @@ fn reachability(revision: &Value) -> &'static str {
     }
 }
 
-/// With how many pods a Revision begins.
+/// Returns the initial size of a Revision.
 pub(super) fn first_replicas(object: &Value, settings: &Settings) -> i64 {
     let number = |name: &str| names::autoscaling(object, name).and_then(|text| text.parse::<i64>().ok());
     let initial = number("initial-scale").unwrap_or(settings.initial_scale);
     initial.max(number("min-scale").unwrap_or(0)).max(1)
 }
 
-/// What the Deployment and its first pod mean for the Revision.
+/// Applies the state of the Deployment and its first pod to the conditions.
 fn observe_deployment(client: &Client, revision: &Value, deployment: &Value, conditions: &mut Conditions) {
     let said = |kind: &str| conditions_of(deployment).iter().find(|condition| condition["type"] == kind);
     let failure = said("ReplicaFailure").filter(|one| one["status"] == "True");
@@ -159,7 +159,7 @@ fn observe_deployment(client: &Client, revision: &Value, deployment: &Value, con
     }
 }
 
-/// What the autoscaler says, as the Revision says it.
+/// Applies the state of the autoscaler to status and conditions.
 fn observe_autoscaler(autoscaler: &Value, status: &mut Map<String, Value>, conditions: &mut Conditions) {
     for (field, from) in [("actualReplicas", "actualScale"), ("desiredReplicas", "desiredScale")] {
         match autoscaler["status"][from].as_i64() {

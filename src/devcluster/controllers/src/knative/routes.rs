@@ -1,7 +1,6 @@
-//! A Route: the Ingress that says which Revisions get requests, the placeholder Service that has its address, and a Service for each
-//! tag.
+//! Routes: creates the Ingress, the placeholder Service with the address, and a Service per tag.
 //!
-//! Deliberately absent: gradual rollouts and certificates.
+//! Not here: gradual rollouts and certificates.
 
 use std::time::Duration;
 
@@ -22,14 +21,14 @@ pub(super) const ALL_TRAFFIC: &str = "AllTrafficAssigned";
 const CERTIFICATE: &str = "CertificateProvisioned";
 const INGRESS: &str = "IngressReady";
 const FINALIZER: &str = "routes.serving.knative.dev";
-/// Label of Endpoints that are made for the pods of a Service.
+/// Label of Endpoints that the endpoints controller manages.
 const MANAGED_BY: &str = "endpoints.kubernetes.io/managed-by";
-/// How long until one that is being deleted is looked for again.
+/// Delay before a retry while an object of the same name terminates.
 const SOON: Duration = Duration::from_millis(100);
-/// How long until an object that is in the way is looked for again: first, and at most.
+/// First and longest delay before a retry after a name conflict.
 const AGAIN: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(60)];
 
-/// Brings the addresses of a Route up to date.
+/// Updates the addresses of a Route.
 pub(super) fn reconcile(client: &Client, subject: &Subject, route: &Value, queue: &mut Queue<'_>) {
     if is_terminating(route) {
         if has_finalizer(route, FINALIZER) {
@@ -51,7 +50,7 @@ pub(super) fn reconcile(client: &Client, subject: &Subject, route: &Value, queue
     }
 }
 
-/// Says which Revisions a Route leads to, and has it done.
+/// Resolves the targets of a Route, writes its children and its status.
 fn assign(client: &Client, subject: &Subject, route: &Value, queue: &mut Queue<'_>) {
     let settings = Settings::read(client);
     let mut conditions = Conditions::of(route, &[ALL_TRAFFIC, CERTIFICATE, INGRESS], client.stamp());
@@ -89,7 +88,7 @@ fn assign(client: &Client, subject: &Subject, route: &Value, queue: &mut Queue<'
     client.set_status(MANAGER, subject, route, status.into());
 }
 
-/// An object that keeps a Route from having its addresses.
+/// A name conflict that blocks a Route.
 struct InTheWay {
     kind: &'static str,
     name: String,
@@ -118,7 +117,7 @@ fn in_the_way(client: &Client, route: &Value, conditions: &mut Conditions, it: &
     Duration::from_secs(u64::try_from(waited).unwrap_or(0)).clamp(AGAIN[0], AGAIN[1])
 }
 
-/// Makes the placeholder, the Ingress and what the Ingress lets the placeholder be.
+/// Creates placeholder and Ingress, and turns the placeholder into a cluster IP once the Ingress is ready.
 fn program(
     client: &Client,
     route: &Value,
@@ -152,7 +151,7 @@ fn program(
     Ok(())
 }
 
-/// The name of an address within its namespace.
+/// Name of an address in its namespace.
 fn address(route: &Value, tag: &str) -> String {
     let name = text(route, "/metadata/name");
     if tag.is_empty() { name.to_owned() } else { names::child(&format!("{tag}-{name}"), "") }
@@ -175,13 +174,13 @@ fn url(route: &Value, tag: &str, settings: &Settings) -> String {
     }
 }
 
-/// The labels of what a Route makes.
+/// Labels of a Route's children.
 fn labels(route: &Value) -> Map<String, Value> {
     names::labels(route, &[(names::ROUTE, text(route, "/metadata/name"))])
 }
 
-/// The Service of an address. It leads nowhere by itself: first to its own name, and, once requests to it are led by the Ingress,
-/// it is an address without pods.
+/// Creates the placeholder Service of an address. It begins as an ExternalName of itself. After the Ingress is ready it
+/// becomes a ClusterIP Service without a selector.
 fn placeholder(client: &Client, route: &Value, tag: &str, programmed: Option<()>) -> Result<(), InTheWay> {
     let (name, namespace) = (address(route, tag), text(route, "/metadata/namespace"));
     let failed = |kind: &'static str| {
@@ -194,7 +193,7 @@ fn placeholder(client: &Client, route: &Value, tag: &str, programmed: Option<()>
     let endpoints = client.get(&Subject::new("endpoints", namespace, &name));
     let foreign = endpoints.filter(|endpoints| !controls(route, endpoints));
     let Some(known) = known else {
-        // Those of a Service that has just been deleted go soon, unless there is another of its name.
+        // Endpoints of a deleted Service disappear soon; others are a name conflict.
         if let Some(foreign) = foreign {
             let is_leaving = foreign["metadata"]["labels"][MANAGED_BY] == "endpoint-controller";
             return Err(failed("Endpoint")(if is_leaving { Missing::Leaving } else { Missing::NotOwned }));
@@ -240,7 +239,7 @@ fn placeholder(client: &Client, route: &Value, tag: &str, programmed: Option<()>
     Ok(())
 }
 
-/// Deletes the Services of tags that are no more.
+/// Deletes the Services of removed tags.
 fn forget_tags(client: &Client, route: &Value, tags: &[&str]) {
     let namespace = text(route, "/metadata/namespace");
     let wanted: Vec<String> = [""].iter().chain(tags).map(|tag| address(route, tag)).collect();
@@ -252,7 +251,7 @@ fn forget_tags(client: &Client, route: &Value, tags: &[&str]) {
     }
 }
 
-/// The Ingress of a Route.
+/// Builds the Ingress of a Route.
 fn ingress(route: &Value, targets: &[Target], settings: &Settings) -> Value {
     let (namespace, name) = super::kinds::place(route);
     let mut object = children::built(route, "networking.internal.knative.dev/v1alpha1", "Ingress", name);

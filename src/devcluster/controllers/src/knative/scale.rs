@@ -1,4 +1,4 @@
-//! How many pods a Revision is to have, by the requests that are under way.
+//! Computes the size of a Revision from its concurrent requests.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 use super::settings::Settings;
 use devcluster_apiserver::requests::Load;
 
-/// The share of the stable window over which a rush is seen.
+/// The panic window is the stable window divided by this.
 const RUSH: u32 = 10;
-/// How often the usual load a rush is, at least.
+/// Ratio of required to ready pods from which a rush is assumed (Knative's panic threshold).
 const RUSH_FACTOR: f64 = 2.0;
 
-/// What an autoscaler has seen of a Revision's requests, for as long as it matters.
+/// The recent load of a Revision.
 #[derive(Debug)]
 pub(super) struct Seen {
     begun: Instant,
@@ -19,26 +19,26 @@ pub(super) struct Seen {
 }
 
 impl Seen {
-    /// Nothing, since a moment.
+    /// Starts without samples at `begun`.
     pub(super) fn since(begun: Instant) -> Self {
         Self { begun, samples: VecDeque::new() }
     }
 
-    /// Nothing before now counts: pods have just begun to be there.
+    /// Restarts the idle time, because the first pods have just become ready.
     pub(super) fn restart(&mut self, now: Instant) {
         self.begun = now;
     }
 
-    /// Sees the load of now.
+    /// Adds a sample.
     pub(super) fn observe(&mut self, now: Instant, load: Load, window: Duration) {
         self.samples.push_back((now, load.seconds));
-        // One older than the window is kept: the window begins within its time.
+        // Keep one sample older than the window, so that the window is fully covered.
         while self.samples.get(1).is_some_and(|(at, _)| now.saturating_duration_since(*at) >= window) {
             self.samples.pop_front();
         }
     }
 
-    /// How many requests were under way on average over this time.
+    /// Average concurrent requests over a window.
     fn average(&self, window: Duration) -> f64 {
         let Some((now, last)) = self.samples.back() else { return 0.0 };
         let within = |(at, _): &&(Instant, f64)| now.saturating_duration_since(*at) <= window;
@@ -47,7 +47,7 @@ impl Seen {
         if time > 0.0 { (last - first.1) / time } else { 0.0 }
     }
 
-    /// Whether nothing was under way for the whole window.
+    /// Whether the whole window had no requests.
     fn is_idle(&self, now: Instant, window: Duration) -> bool {
         let first = self.samples.front();
         let is_whole = first.is_some_and(|(at, _)| now.saturating_duration_since(*at) >= window);
@@ -55,57 +55,57 @@ impl Seen {
     }
 }
 
-/// Whether requests can come.
+/// Whether requests can reach the Revision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reach {
-    /// A Route leads to it, or may.
+    /// A Route sends requests to it, or may do so.
     Reachable,
-    /// None does.
+    /// No Route sends requests to it.
     Unreachable,
 }
 
-/// What is known of a Revision's pods.
+/// The state of a Revision's pods.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Facts {
     pub(super) min: i64,
-    /// 0: no limit.
+    /// Maximum; 0 for no limit.
     pub(super) max: i64,
-    /// With how many pods it begins.
+    /// Initial size.
     pub(super) first: i64,
-    /// Whether there have been so many.
+    /// Whether the initial size was reached.
     pub(super) is_initialized: bool,
     pub(super) reach: Reach,
-    /// How many pods it has now.
+    /// Present size.
     pub(super) replicas: i64,
-    /// How many of them are ready.
+    /// Number of ready pods.
     pub(super) ready: i64,
-    /// Whether they have taken too long.
+    /// Whether the pods exceeded their deadline.
     pub(super) timed_out: bool,
-    /// Requests that one pod takes at a time; 0: no limit.
+    /// Concurrent requests per pod; 0 for no limit.
     pub(super) concurrency: i64,
 }
 
-/// What follows.
+/// The decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Scale {
     pub(super) replicas: i64,
     pub(super) state: State,
 }
 
-/// Whether a Revision takes requests.
+/// Whether a Revision serves requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
-    /// It does.
+    /// Pods serve requests.
     Active,
-    /// Requests wait for its pods.
+    /// Requests wait for pods.
     Activating,
-    /// Nobody asks.
+    /// Scaled to zero without requests.
     Inactive,
-    /// Its pods never came.
+    /// Pods did not become ready in time.
     TimedOut,
 }
 
-/// The size that a Revision is to have.
+/// Decides the size of a Revision.
 pub(super) fn decide(facts: &Facts, seen: &Seen, load: Load, now: Instant, settings: &Settings) -> Scale {
     if facts.timed_out {
         return Scale { replicas: 0, state: State::TimedOut };
@@ -135,7 +135,7 @@ pub(super) fn decide(facts: &Facts, seen: &Seen, load: Load, now: Instant, setti
     Scale { replicas, state }
 }
 
-/// So many pods that each has as much to do as it should.
+/// Returns the number of pods for the target load of each.
 fn by_load(facts: &Facts, seen: &Seen, settings: &Settings) -> i64 {
     #[expect(clippy::cast_precision_loss, reason = "there are not so many")]
     let (limit, ready) = (facts.concurrency as f64, facts.ready.max(1) as f64);
@@ -179,7 +179,7 @@ mod tests {
         concurrency: 0,
     };
 
-    /// The size and the state after so many seconds with so many requests under way.
+    /// Size and state after so many seconds with constant concurrent requests.
     fn after(facts: Facts, seconds: u32, under_way: u32) -> (i64, State) {
         let start = Instant::now();
         let mut seen = Seen::since(start);
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_route_leads_to_has_no_pods_once_its_requests_have_ended() {
+    fn an_unrouted_revision_loses_its_pods_once_its_requests_have_ended() {
         let left = Facts { reach: Reach::Unreachable, min: 2, replicas: 2, ready: 2, ..FACTS };
         assert_eq!(after(left, 2, 0), (0, State::Inactive));
         assert_eq!(after(left, 2, 1).0, 1);

@@ -1,4 +1,4 @@
-//! A Knative Service: its Configuration and its Route, and what those say.
+//! Knative Services: creates the Configuration and the Route, and derives the status from both.
 
 use serde_json::{Value, json};
 
@@ -13,7 +13,7 @@ const CONFIGURATIONS_READY: &str = "ConfigurationsReady";
 const ROUTES_READY: &str = "RoutesReady";
 const SOURCE: &str = "service-controller";
 
-/// Makes the children of a Service, and says what they say.
+/// Writes the children of a Service and its status.
 pub(super) fn reconcile(client: &Client, subject: &Subject, service: &Value) {
     if is_terminating(service) {
         return;
@@ -63,7 +63,7 @@ pub(super) fn reconcile(client: &Client, subject: &Subject, service: &Value) {
     client.set_status(MANAGER, subject, service, status.into());
 }
 
-/// The Configuration of a Service.
+/// Builds the Configuration of a Service.
 fn configuration(service: &Value) -> Value {
     let (name, uid) = (text(service, "/metadata/name"), text(service, "/metadata/uid"));
     let mut object = children::built(service, "serving.knative.dev/v1", "Configuration", name);
@@ -74,7 +74,7 @@ fn configuration(service: &Value) -> Value {
     object
 }
 
-/// The Route of a Service. Without a split, everything goes to the newest Revision.
+/// Builds the Route of a Service. By default all requests go to the latest Revision.
 fn route(service: &Value) -> Value {
     let name = text(service, "/metadata/name");
     let mut object = children::built(service, "serving.knative.dev/v1", "Route", name);
@@ -96,7 +96,7 @@ fn route(service: &Value) -> Value {
     object
 }
 
-/// Whether requests for the newest Revision still go to an older one.
+/// Whether requests for the latest Revision still go to an older one.
 fn is_behind(status: &serde_json::Map<String, Value>) -> bool {
     let latest = status.get("latestReadyRevisionName");
     let traffic = status.get("traffic").and_then(Value::as_array).into_iter().flatten();

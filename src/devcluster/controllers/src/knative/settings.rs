@@ -1,50 +1,50 @@
-//! The settings of Knative: the ConfigMaps of its namespace, as they are now.
+//! Knative's settings: the ConfigMaps of its namespace.
 //!
-//! What is not set, or cannot be read, is as Knative ships it.
+//! A missing or invalid setting has Knative's default.
 
 use std::time::Duration;
 
 use super::kinds::NAMESPACE;
 use devcluster_apiserver::client::{Client, Subject};
 
-/// The settings.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Settings {
-    /// The domain of what is published; `example.com`… of a default installation, here one that leads to this machine.
+    /// Domain of public addresses. Default: `localhost`, which resolves to this machine, instead of Knative's
+    /// `example.com`.
     pub(super) domain: String,
-    /// How long without requests until there are no pods; 60 s.
+    /// Time without requests before a scale to zero. Default: 60 s.
     pub(super) stable_window: Duration,
-    /// How often an autoscaler looks; 2 s.
+    /// Interval of autoscaling. Default: 2 s.
     pub(super) tick: Duration,
-    /// Whether there may be no pods; yes.
+    /// Whether a scale to zero is allowed. Default: true.
     pub(super) scales_to_zero: bool,
-    /// Requests under way per pod, where a Revision sets no limit; 100.
+    /// Concurrent requests per pod if the Revision sets no limit. Default: 100.
     pub(super) target: f64,
-    /// The part of that which is aimed at; 70 %.
+    /// Fraction of that number to aim at. Default: 0.7.
     pub(super) utilisation: f64,
-    /// How long pods may take to become ready; 600 s.
+    /// Time for pods to become ready. Default: 600 s.
     pub(super) progress_deadline: Duration,
-    /// How many pods a Revision begins with; 1.
+    /// Initial size of a Revision. Default: 1.
     pub(super) initial_scale: i64,
-    /// What becomes of Revisions that nobody needs.
+    /// Retention of unused Revisions.
     pub(super) retention: Retention,
 }
 
-/// When a Revision that gets no requests goes.
+/// When an unused Revision is deleted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Retention {
-    /// Since it was made; 48 h.
+    /// Minimum age. Default: 48 h.
     pub(super) since_created: Option<Duration>,
-    /// Since it last got requests; 15 h.
+    /// Minimum time since its last traffic. Default: 15 h.
     pub(super) since_routed: Option<Duration>,
-    /// How many stay in any case; 20.
+    /// Number of unused Revisions that are always kept. Default: 20.
     pub(super) least: usize,
-    /// How many there may be in any case; 1000.
+    /// Maximum number of unused Revisions. Default: 1000.
     pub(super) most: Option<usize>,
 }
 
 impl Settings {
-    /// The settings as they are now.
+    /// Reads the present settings.
     pub(super) fn read(client: &Client) -> Self {
         let map = |name: &str| {
             let map = client.get(&Subject::new("configmaps", NAMESPACE, name));
@@ -85,7 +85,7 @@ impl Settings {
     }
 }
 
-/// The first domain that is configured for everything.
+/// Returns the first configured domain without a selector.
 fn domain(client: &Client) -> Option<String> {
     let map = client.get(&Subject::new("configmaps", NAMESPACE, "config-domain"))?;
     let all = map["data"].as_object()?.iter();
@@ -94,7 +94,7 @@ fn domain(client: &Client) -> Option<String> {
     all.next().map(|(name, _)| name.clone())
 }
 
-/// A duration as Go writes it: `1h30m`, `10s`, `500ms`.
+/// Parses a Go duration such as `1h30m`, `10s` or `500ms`.
 fn duration(text: &str) -> Option<Duration> {
     let (mut rest, mut sum) = (text, Duration::ZERO);
     if rest.is_empty() {

@@ -1,4 +1,4 @@
-//! Which Revisions a Route leads to, and in which shares.
+//! Resolves a Route's targets to Revisions and their shares.
 
 use std::sync::Arc;
 
@@ -7,17 +7,17 @@ use serde_json::{Value, json};
 use super::conditions::ready;
 use devcluster_apiserver::object::text;
 
-/// A Revision that gets requests.
+/// A Revision that receives requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Target {
     pub(super) revision: String,
     pub(super) percent: u64,
     pub(super) tag: String,
-    /// Whether it is followed to newer ones.
+    /// Whether the target follows the latest ready Revision.
     pub(super) is_latest: bool,
 }
 
-/// Why none of the targets gets anything new.
+/// Why no target changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Blocked {
     pub(super) status: &'static str,
@@ -35,10 +35,10 @@ impl Blocked {
     }
 }
 
-/// What there is of a name.
+/// Looks up an object by name.
 pub(super) type Lookup<'l> = &'l dyn Fn(&str) -> Option<Arc<Value>>;
 
-/// The targets of a Route; one that is missing or not ready blocks them all.
+/// Resolves the targets of a Route. One missing or unready target blocks all.
 pub(super) fn targets(route: &Value, configuration: Lookup<'_>, revision: Lookup<'_>) -> Result<Vec<Target>, Blocked> {
     let list = route["spec"]["traffic"].as_array().into_iter().flatten();
     list.map(|target| {
@@ -68,7 +68,7 @@ pub(super) fn targets(route: &Value, configuration: Lookup<'_>, revision: Lookup
     .collect()
 }
 
-/// The newest Revision of a Configuration that is ready.
+/// Returns the latest ready Revision of a Configuration.
 fn latest(name: &str, configuration: Lookup<'_>) -> Result<String, Blocked> {
     let Some(found) = configuration(name) else {
         let message = format!("Configuration \"{name}\" referenced in traffic not found.");
@@ -85,7 +85,7 @@ fn latest(name: &str, configuration: Lookup<'_>) -> Result<String, Blocked> {
     Err(Blocked::waiting(format!("Configuration \"{name}\" is waiting for a Revision to become ready.")))
 }
 
-/// The targets as a Route's status says them.
+/// Returns the targets for a Route's status.
 pub(super) fn reported(targets: &[Target], url_of: &dyn Fn(&str) -> String) -> Value {
     let one = |target: &Target| {
         let mut reported = json!({
@@ -100,7 +100,7 @@ pub(super) fn reported(targets: &[Target], url_of: &dyn Fn(&str) -> String) -> V
     targets.iter().map(one).collect()
 }
 
-/// The shares of an address: all of the untagged, or those of a tag.
+/// Returns the shares of an address: of all targets for the untagged one, otherwise of the tag.
 pub(super) fn splits(targets: &[Target], tag: &str, namespace: &str) -> Vec<Value> {
     let mut shares: Vec<(&str, u64)> = Vec::new();
     for target in targets.iter().filter(|target| tag.is_empty() || target.tag == tag) {
@@ -124,7 +124,8 @@ pub(super) fn splits(targets: &[Target], tag: &str, namespace: &str) -> Vec<Valu
 mod tests {
     use super::*;
 
-    /// A world in which these Revisions have this Ready, and `hello` has this newest one that is ready.
+    /// Resolves `traffic` with Revisions of these Ready statuses; `hello` is a Configuration with this latest ready
+    /// Revision.
     fn find(traffic: Value, revisions: &[(&str, &str)], newest: &str, is_configuration_ready: &str) -> String {
         let conditions = |status: &str| json!([{"type": "Ready", "status": status}]);
         let configuration = |name: &str| {

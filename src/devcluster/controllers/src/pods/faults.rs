@@ -1,35 +1,35 @@
-//! What would keep the containers of a pod from running, or from being ready, on any node.
+//! Finds faults that keep containers from running or being ready on any node.
 //!
-//! A container listens on the ports that the containers of its pod declare, if it declares any; one that declares none may
-//! listen on each. So a probe of another port fails, as on a node where nothing listens there.
+//! If the pod's containers declare ports, they listen on those only, and a probe of another port fails. A container
+//! without declared ports may listen on any port.
 //!
-//! Deliberately absent: probes that run a command or ask another host. Nothing is known of their outcome, so they succeed.
+//! Not here: probes that run a command or use another host. Their outcome is unknown, so they succeed.
 
 use serde_json::Value;
 
 use super::image;
 use devcluster_apiserver::object::text;
 
-/// Why a container does not run, or is not ready.
+/// Why a container does not run or is not ready.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Fault {
-    /// Its image has no proper name.
+    /// Its image name is invalid.
     InvalidName(String),
     /// Its image cannot be pulled.
     NoImage(String),
-    /// It runs, and its probe never succeeds.
+    /// It runs, but its readiness probe never succeeds.
     Unready(String),
-    /// It is killed again and again, because its probe fails.
+    /// It is restarted repeatedly because a probe fails.
     Killed(String),
 }
 
 impl Fault {
-    /// Whether it never runs.
+    /// Whether the container never runs.
     pub(super) fn lacks_image(&self) -> bool {
         matches!(self, Self::InvalidName(_) | Self::NoImage(_))
     }
 
-    /// The reason, as a node reports it.
+    /// Returns the reason in a kubelet's words.
     pub(super) fn why(&self) -> &str {
         match self {
             Self::InvalidName(why) | Self::NoImage(why) | Self::Unready(why) | Self::Killed(why) => why,
@@ -37,19 +37,19 @@ impl Fault {
     }
 }
 
-/// The faults of a pod, by its containers; at least one.
+/// The faults of a pod by container; at least one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Faults(Vec<(String, Fault)>);
 
 impl Faults {
-    /// Those of a pod; `None` when it has none.
+    /// Finds the faults of a pod; `None` if there is none.
     pub(super) fn of(pod: &Value) -> Option<Self> {
         let named = |container: &Value, fault: Fault| (text(container, "/name").to_owned(), fault);
         let mut faults = Vec::new();
         for container in list(pod, "initContainers") {
             faults.extend(of_image(container).map(|fault| named(container, fault)));
         }
-        // Only the images matter to what ends.
+        // Probes of pods that end are ignored.
         let is_probed = text(pod, "/spec/restartPolicy") == "Always";
         for container in list(pod, "containers") {
             let of_probe = || if is_probed { of_probes(pod, container) } else { None };
@@ -58,28 +58,28 @@ impl Faults {
         (!faults.is_empty()).then_some(Self(faults))
     }
 
-    /// That of a container.
+    /// Returns the fault of a container.
     pub(super) fn at(&self, container: &str) -> Option<&Fault> {
         self.0.iter().find(|(name, _)| name == container).map(|(_, fault)| fault)
     }
 
-    /// Whether an image of the pod is not to be had.
+    /// Whether an image of the pod is unavailable.
     pub(super) fn lack_images(&self) -> bool {
         self.0.iter().any(|(_, fault)| fault.lacks_image())
     }
 
-    /// Whether an init container does not run, so that the containers after it wait.
+    /// Whether a failed init container blocks the containers after it.
     pub(super) fn hold_up_init(&self, pod: &Value) -> bool {
         list(pod, "initContainers").any(|container| self.at(text(container, "/name")).is_some())
     }
 
-    /// Whether a container waits for an init container before it that does not run.
+    /// Whether a failed init container blocks this container.
     pub(super) fn hold_up(&self, pod: &Value, container: &str) -> bool {
         let before = list(pod, "initContainers").map(|init| text(init, "/name")).take_while(|name| *name != container);
         before.into_iter().any(|name| self.at(name).is_some())
     }
 
-    /// Reason and message of the Events about them.
+    /// Reasons and messages of the Events.
     pub(super) fn events(&self, pod: &Value) -> Vec<(&'static str, String)> {
         let begun = self.0.iter().filter(|(name, _)| !self.hold_up(pod, name));
         let events = begun.flat_map(|(name, fault)| match fault {
@@ -113,16 +113,16 @@ fn of_image(container: &Value) -> Option<Fault> {
     })
 }
 
-/// What a probe of a port comes to that nothing listens on.
+/// The result of a probe that cannot succeed.
 enum Probed {
-    /// It fails.
+    /// Connection refused: no container listens on the port.
     Refused(i64),
-    /// It cannot be made, so it has no result.
+    /// The named port does not exist, so the probe has no result.
     Unknown(String),
 }
 
 fn of_probes(pod: &Value, container: &Value) -> Option<Fault> {
-    // A container is killed by its own probes before its readiness matters.
+    // Startup and liveness probes kill a container before its readiness matters.
     for (field, name) in [("startupProbe", "Startup"), ("livenessProbe", "Liveness"), ("readinessProbe", "Readiness")] {
         let container_name = text(container, "/name");
         let failed = |why: String| format!("{name} probe of container {container_name} failed: {why}");
@@ -142,7 +142,7 @@ fn of_probes(pod: &Value, container: &Value) -> Option<Fault> {
     None
 }
 
-/// What a probe comes to; `None` when it may succeed.
+/// Returns the result of a probe; `None` if it may succeed.
 fn probed(pod: &Value, container: &Value, probe: &Value) -> Option<Probed> {
     let action =
         ["httpGet", "tcpSocket", "grpc"].into_iter().map(|kind| &probe[kind]).find(|action| !action.is_null())?;

@@ -1,34 +1,33 @@
-//! What is known of an image by its name alone.
+//! Checks an image by its name alone.
 //!
-//! Deliberately absent: asking a registry. An image that has a proper name and a host that may exist counts as one that can be
-//! pulled.
+//! Not here: requests to a registry. An image with a valid name and a possible host counts as available.
 
-/// Longest name, without tag and digest, in bytes.
+/// Maximum length of a name without tag and digest, in bytes.
 const LONGEST: usize = 255;
 
 /// Why a node cannot pull an image.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Fault {
-    /// The text names no image.
+    /// The name is invalid.
     InvalidName(&'static str),
-    /// The host of its registry, which does not exist.
+    /// The registry's host does not exist.
     NoHost(String),
 }
 
-/// Finds out what is wrong with the name of an image, by the grammar of container runtimes.
+/// Finds the fault of an image name by the grammar of container runtimes.
 pub(super) fn fault(image: &str) -> Option<Fault> {
     match host(image) {
         Err(why) => Some(Fault::InvalidName(why)),
         Ok(host) => {
             let domain = host.split(':').next().unwrap_or_default();
-            // RFC 6761: no name below this one exists.
+            // RFC 6761: no name below `.invalid` exists.
             let is_none = domain == "invalid" || domain.ends_with(".invalid");
             is_none.then(|| Fault::NoHost(domain.to_owned()))
         }
     }
 }
 
-/// The host in the name of an image, empty for the default one; `Err` says why the name is none.
+/// Returns the registry host of an image name, empty for the default; `Err` if the name is invalid.
 fn host(image: &str) -> Result<&str, &'static str> {
     const FORMAT: &str = "invalid reference format";
     if is_hex(image, 64) && image.len() == 64 {
@@ -38,7 +37,7 @@ fn host(image: &str) -> Result<&str, &'static str> {
     if digest.is_some_and(|digest| !is_digest(digest)) {
         return Err(FORMAT);
     }
-    // A first part with a dot, a port or an upper-case letter is a host.
+    // A first component with a dot, a port or an upper-case letter is a host.
     let is_host = |part: &str| part.contains(['.', ':']) || part == "localhost" || part.to_lowercase() != part;
     let (host, path) = match rest.split_once('/') {
         Some((first, path)) if is_host(first) => (first, path),
@@ -59,7 +58,7 @@ fn is_hex(text: &str, least: usize) -> bool {
     text.len() >= least && text.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
 }
 
-/// An algorithm and hexadecimal digits.
+/// Whether a text is a digest: an algorithm and hexadecimal digits.
 fn is_digest(text: &str) -> bool {
     let Some((algorithm, hex)) = text.split_once(':') else { return false };
     match algorithm {
@@ -70,7 +69,7 @@ fn is_digest(text: &str) -> bool {
     }
 }
 
-/// A host, with a port or without.
+/// Whether a text is a host with an optional port.
 fn is_domain(text: &str) -> bool {
     let is_port = |port: &str| !port.is_empty() && port.bytes().all(|b| b.is_ascii_digit());
     if let Some(rest) = text.strip_prefix('[') {
@@ -86,7 +85,7 @@ fn is_domain(text: &str) -> bool {
     host.split('.').all(is_label) && port.is_none_or(is_port)
 }
 
-/// Lower-case letters and digits with single separators: `.`, `_`, `__`, or any number of `-`.
+/// Whether a text is lower-case letters and digits, separated by `.`, `_`, `__` or any number of `-`.
 fn is_component(part: &str) -> bool {
     let alphanumeric = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
     let mut separators = part.split(alphanumeric).filter(|separator| !separator.is_empty());

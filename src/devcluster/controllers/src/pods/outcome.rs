@@ -1,4 +1,4 @@
-//! How a simulated pod fares.
+//! The simulated outcome of a pod.
 
 use serde_json::Value;
 
@@ -6,10 +6,10 @@ use super::super::simulated_outcome::SimulatedOutcome;
 use super::faults::Faults;
 use devcluster_apiserver::object::text;
 
-/// How a pod fares.
+/// The simulated outcome of a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
-    /// Runs and is ready, or succeeds when it does not restart.
+    /// Runs and is ready; succeeds if it does not restart.
     Fine,
     /// Is never placed.
     Pending,
@@ -17,23 +17,23 @@ pub(super) enum Outcome {
     NeverReady,
     /// Its image cannot be pulled.
     NoImage,
-    /// Crashes again and again.
+    /// Crashes repeatedly.
     CrashLoop,
-    /// Ends with a code.
+    /// Exits with a code.
     Exit(i64),
-    /// Runs until it ends as simulated; in its init containers or beyond them.
+    /// Runs until its simulated end.
     Busy {
-        /// Whether an init container runs.
+        /// Whether it is still in its init containers.
         init: bool,
     },
-    /// Has ended as simulated.
+    /// Has reached its simulated end.
     Simulated(SimulatedOutcome),
-    /// Some of its containers would not run, or not become ready, on any node.
+    /// Some containers would not run or not become ready on any node.
     Faulty(Faults),
 }
 
 impl Outcome {
-    /// The one that a pod names, or else the one that its images and probes have.
+    /// Returns the outcome of the annotation; otherwise that of images and probes.
     pub(super) fn of(pod: &Value) -> Self {
         let outcome = text(pod, "/metadata/annotations/devcluster.dev~1outcome");
         match outcome {
@@ -48,7 +48,7 @@ impl Outcome {
         }
     }
 
-    /// Whether the pod only seems to run: it has images, which nobody pulled.
+    /// Whether the pod only seems to run: its status claims images that were not pulled.
     pub(super) fn is_pretended(&self) -> bool {
         match self {
             Self::NoImage | Self::Pending => false,

@@ -10,12 +10,12 @@ use devcluster_apiserver::client::Client;
 use devcluster_apiserver::kubelet::{SIMULATED, condition, container_id, image_id, pod_parts};
 use devcluster_apiserver::object::text;
 
-/// The address of nodes, and of pods on their network.
+/// Address of the node, and of pods on the host network.
 pub(super) const ADDRESS: &str = "127.0.0.1";
-/// Says that a pod only seems to run.
+/// Message for pods that only seem to run.
 pub(super) const PRETENDED: &str = "No image is pulled and no process runs in this pod: its status is simulated";
 
-/// The kubelet's status of a placed pod.
+/// Computes the kubelet's status of a placed pod.
 pub(super) fn status(client: &Client, pod: &Value, outcome: &Outcome) -> Value {
     let restarts = text(pod, "/spec/restartPolicy") == "Always";
     let ended = match outcome {
@@ -178,7 +178,7 @@ fn status_is_empty(state: &Value) -> bool {
     state.as_object().is_none_or(Map::is_empty)
 }
 
-/// An address in the pods' range, the same for the life of the pod.
+/// An address in the pod network, derived from the pod's UID.
 fn address(pod: &Value) -> String {
     let digest = Sha256::digest(text(pod, "/metadata/uid"));
     format!("10.244.{}.{}", digest[0], digest[1].clamp(2, 254))

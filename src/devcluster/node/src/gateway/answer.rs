@@ -1,4 +1,4 @@
-//! The gateway's own answers, in the words of Envoy and Oathkeeper.
+//! Responses that the gateway creates itself, in the format of Envoy and Oathkeeper.
 
 use bytes::Bytes;
 use http::header::{ACCESS_CONTROL_ALLOW_ORIGIN, CONTENT_TYPE, HeaderName, HeaderValue, ORIGIN, VARY};
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::decide::Allowed;
 use super::forward::Body;
 
-/// What Oathkeeper answers instead.
+/// Returns Oathkeeper's error response. `id` is the request's ID.
 pub(super) fn refused(status: u16, id: Option<&HeaderValue>) -> Response<Body> {
     let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let message = match status.as_u16() {
@@ -30,7 +30,7 @@ pub(super) fn refused(status: u16, id: Option<&HeaderValue>) -> Response<Body> {
     answer
 }
 
-/// The answer to a page of another site.
+/// Refuses a request from a page of another site: 403.
 pub(super) fn foreign(refusal: &Refusal) -> Response<Body> {
     let body = Full::new(Bytes::from(format!("{refusal}\n"))).map_err(|never| match never {}).boxed_unsync();
     let mut answer = Response::new(body);
@@ -38,7 +38,7 @@ pub(super) fn foreign(refusal: &Refusal) -> Response<Body> {
     answer
 }
 
-/// A value, and a line feed.
+/// Returns a value as JSON with a line feed.
 pub(super) fn json(value: &Value) -> Response<Body> {
     let body = format!("{value}\n");
     let mut answer = Response::new(Full::new(Bytes::from(body)).map_err(|never| match never {}).boxed_unsync());

@@ -1,6 +1,6 @@
-//! The authority that vouches for the gateway's hosts, and their certificates.
+//! The certificate authority of the gateway's hosts.
 //!
-//! Each host has a certificate of its own: clients do not take `*.localhost`, a wildcard in front of a single word.
+//! Each host has its own certificate, because clients reject the wildcard `*.localhost`.
 
 use std::collections::HashMap;
 use std::io;
@@ -12,10 +12,10 @@ use rustls::crypto::ring::sign::any_supported_type;
 use rustls::pki_types::PrivateKeyDer;
 use rustls::sign::CertifiedKey;
 
-/// Certificates that are kept.
+/// Maximum number of cached certificates.
 const KEPT: usize = 256;
 
-/// An authority with its key, which nobody else has.
+/// A certificate authority. Its key is in memory only.
 pub(super) struct Authority {
     issuer: Issuer<'static, KeyPair>,
     pem: String,
@@ -25,10 +25,10 @@ pub(super) struct Authority {
 }
 
 impl Authority {
-    /// A new one.
+    /// Generates an authority.
     ///
     /// # Errors
-    /// No key could be made.
+    /// A key cannot be generated.
     pub(super) fn new() -> io::Result<Self> {
         Self::make().map_err(io::Error::other)
     }
@@ -37,7 +37,7 @@ impl Authority {
         let mut authority = CertificateParams::new(Vec::new())?;
         authority.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
         authority.key_usages = vec![KeyUsagePurpose::KeyCertSign];
-        // Two authorities of one name would be taken for each other.
+        // The name must be unique: clients would confuse two authorities of the same name.
         let name = format!("gateway of an embedded cluster {}", uuid::Uuid::new_v4());
         authority.distinguished_name = rcgen::DistinguishedName::new();
         authority.distinguished_name.push(DnType::CommonName, name);
@@ -47,12 +47,13 @@ impl Authority {
         Ok(Self { issuer, pem, key: KeyPair::generate()?, leaves: Mutex::default() })
     }
 
-    /// The certificate by which clients know the authority.
+    /// Returns the authority's certificate as PEM.
     pub(super) fn pem(&self) -> &str {
         &self.pem
     }
 
-    /// The certificate of a host; `None` if it cannot have one. That of `localhost` is this machine's loopback addresses', too.
+    /// Returns the certificate of a host; `None` if the name is invalid. That of `localhost` includes the loopback
+    /// addresses.
     pub(super) fn leaf(&self, host: &str) -> Option<Arc<CertifiedKey>> {
         if let Some(known) = self.leaves.lock().get(host) {
             return Some(Arc::clone(known));

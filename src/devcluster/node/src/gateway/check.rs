@@ -1,4 +1,4 @@
-//! The checks of a Rule, one after the other: the first that knows the credentials decides.
+//! The authenticators of a Rule in order. The first that recognises credentials decides.
 
 use http::HeaderMap;
 use http::header::{AUTHORIZATION, COOKIE};
@@ -8,20 +8,20 @@ use super::decide::plain_check;
 use super::jwt;
 use super::rule::{Authenticator, Rule};
 
-/// A step of the checks of a Rule.
+/// The result of the authenticators.
 #[derive(Debug, PartialEq)]
 pub(super) enum Step {
-    /// It may pass.
+    /// Allowed.
     Pass,
-    /// It may not: 401, or 403 if it is known who asks.
+    /// Refused: 401, or 403 for a known user.
     Refuse(u16),
-    /// A token decides; its issuer's keys are needed.
+    /// The keys of the token's issuer decide.
     Token { config: Value, token: String },
-    /// What its issuer says of a token decides.
+    /// The issuer's introspection of the token decides.
     Introspect { config: Value, token: String },
 }
 
-/// Walks the checks as far as that goes without keys. Query is what follows the path.
+/// Evaluates the authenticators without keys. `query` is the URL's query.
 pub(super) fn step(rule: &Rule, headers: &HeaderMap, query: Option<&str>) -> Step {
     for authenticator in &rule.authenticators {
         match (authenticator, plain_check(authenticator, headers)) {
@@ -43,18 +43,18 @@ pub(super) fn step(rule: &Rule, headers: &HeaderMap, query: Option<&str>) -> Ste
     Step::Refuse(401)
 }
 
-/// Where the keys of a check are.
+/// Returns the JWKS URLs of an authenticator; at most 8.
 pub(super) fn key_addresses(config: &Value) -> Vec<String> {
     let all = config["jwks_urls"].as_array().into_iter().flatten();
     all.filter_map(Value::as_str).take(8).map(str::to_owned).collect()
 }
 
-/// Whether a token is good by these keys.
+/// Whether a token is valid with these keys.
 pub(super) fn is_good(text: &str, config: &Value, keys: &[Value], now: i64) -> bool {
     jwt::read(text).is_some_and(|token| jwt::is_signed(&token, keys, config) && jwt::is_good(&token, config, now))
 }
 
-/// The token of a request, from where the check has it.
+/// Reads the token of a request from the configured place.
 fn token(config: &Value, headers: &HeaderMap, query: Option<&str>) -> Option<String> {
     let from = &config["token_from"];
     let header = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());

@@ -1,4 +1,4 @@
-//! Decides about a request: what leads where, as what, and after which checks.
+//! Decides where a request goes, with which CORS headers and after which checks.
 
 use std::sync::Arc;
 
@@ -12,25 +12,25 @@ use super::table::Table;
 use super::target::{Cors, Target};
 use super::virtual_service::{Destination, Match, Text, VirtualService};
 
-/// What is to be done with a request.
+/// The decision about a request.
 #[derive(Debug)]
 pub(super) enum Decision {
-    /// Nothing leads anywhere: 404 without a body.
+    /// No route: 404 without a body.
     Nowhere,
-    /// The path has more than one meaning: 400.
+    /// The path is ambiguous: 400.
     Ambiguous,
-    /// A page may ask what it asks about.
+    /// Answer of a CORS preflight.
     Preflight(Allowed),
-    /// It goes to a Service as it came.
+    /// Forwarded without checks.
     Open(Target, Option<Allowed>),
-    /// The checks of this Rule decide.
+    /// Forwarded if this Rule's checks allow it.
     Guarded(Arc<Rule>, Option<Allowed>),
-    /// Oathkeeper refuses it with this status.
+    /// Refused by Oathkeeper with this status.
     Refused(u16, Option<Allowed>),
 }
 
 impl Decision {
-    /// Whether a page of another origin may ask.
+    /// Whether a page of another origin may send this request.
     pub(super) fn is_for_others(&self) -> bool {
         match self {
             Self::Preflight(_) => true,
@@ -40,7 +40,7 @@ impl Decision {
     }
 }
 
-/// What a page of another origin may do.
+/// CORS permissions of another origin.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Allowed {
     pub(super) origin: String,
@@ -48,19 +48,19 @@ pub(super) struct Allowed {
     pub(super) headers: String,
 }
 
-/// The parts of a request that decide.
+/// The parts of a request that the decision depends on.
 #[derive(Debug)]
 pub(super) struct Asked<'r> {
     pub(super) method: &'r Method,
-    /// With percent signs, without a query.
+    /// Percent-encoded, without the query.
     pub(super) path: &'r str,
     pub(super) headers: &'r HeaderMap,
-    /// The host of the address, if that has one.
+    /// The host of the request's URL, if it has one.
     pub(super) authority: Option<&'r str>,
 }
 
 impl Asked<'_> {
-    /// The host in lower case, without port and final dot.
+    /// Returns the host in lower case, without port and final dot.
     pub(super) fn host(&self) -> Option<String> {
         let named = || self.headers.get(HOST).and_then(|host| host.to_str().ok());
         let host = self.authority.or_else(named)?;
@@ -74,7 +74,7 @@ impl Asked<'_> {
 pub(super) fn decide(table: &Table, patterns: &Patterns, asked: &Asked<'_>) -> Decision {
     let Some(host) = asked.host() else { return Decision::Nowhere };
     let Some(path) = decoded(asked.path) else { return Decision::Ambiguous };
-    // Whoever gets it might go elsewhere than what was matched.
+    // A server might normalise such a path to another one than the matched path.
     if path.split(['/', '\\']).any(|segment| matches!(segment, "." | "..")) || path.contains('\0') {
         return Decision::Ambiguous;
     }
@@ -138,7 +138,7 @@ fn of_http_routes(
     };
     let routes = table.http_routes(host);
     let all = routes.iter().flat_map(|route| &route.matches).filter(|found| says(&found.path));
-    // A preflight asks about another method than its own.
+    // A preflight asks for another method than its own.
     let is_met = |found: &&http_route::Match| {
         found.method.as_ref().is_none_or(|method| method == asked.method.as_str())
             || (found.cors.is_some() && is_preflight(asked))
@@ -147,7 +147,7 @@ fn of_http_routes(
     Some((best.target.clone(), best.cors.clone()))
 }
 
-/// The only Rule for a request.
+/// Finds the Rule of a request. Only one may match.
 fn of_rules(
     table: &Table,
     patterns: &Patterns,
@@ -174,7 +174,7 @@ fn allowed(cors: &Cors, patterns: &Patterns, headers: &HeaderMap) -> Option<Allo
     })
 }
 
-/// A path without percent signs, if it is text.
+/// Decodes a path; `None` if it is not UTF-8.
 fn decoded(path: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(path.len());
     let mut rest = path.bytes();
@@ -190,7 +190,7 @@ fn decoded(path: &str) -> Option<String> {
     String::from_utf8(bytes).ok()
 }
 
-/// Whether a check that needs no key lets a request through: what it says, or `None` if it knows no credentials.
+/// Evaluates an authenticator that needs no key; `None` if it does not recognise credentials.
 pub(super) fn plain_check(authenticator: &Authenticator, headers: &HeaderMap) -> Option<bool> {
     match authenticator {
         Authenticator::Noop => Some(true),
@@ -210,7 +210,7 @@ mod tests {
 
     const PROXY: &str = "ory-oathkeeper-proxy.kyma-system.svc.cluster.local";
 
-    /// A table with paths of one host: each with its target, and a Rule for those that lead to Oathkeeper.
+    /// A table with paths of one host, each with its target; paths of Oathkeeper have a Rule.
     fn table(paths: &[(&str, &[&str])]) -> Table {
         let mut table = Table::default();
         let mut http = Vec::new();

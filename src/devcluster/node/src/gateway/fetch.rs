@@ -1,9 +1,9 @@
-//! Asks issuers.
+//! HTTP requests to issuers.
 //!
-//! Invariant: an address inside of the cluster or of this machine is asked only if its host is permitted (`reach`); no answer is
-//! followed to another address.
+//! Invariant: an address inside the cluster or this machine is requested only if its host is permitted (`reach`).
+//! Redirects are not followed.
 //!
-//! Deliberately absent: HTTPS. An issuer is asked over `http:`.
+//! Not here: HTTPS. Issuers are requested over `http:`.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -19,10 +19,10 @@ use super::reach::{Reach, may_ask};
 use super::target::Target;
 use devcluster_apiserver::server::Server;
 
-/// Bytes of an answer.
+/// Maximum size of a response in bytes.
 pub(super) const MOST: usize = 256 << 10;
 
-/// What an address answers with success, to a form or without one. Whoever calls sets the deadline.
+/// Returns the body of a successful response; POSTs `form` if there is one. The caller sets the deadline.
 pub(super) async fn ask(server: &Server, reach: &Reach, address: &http::Uri, form: Option<String>) -> Option<Bytes> {
     if address.scheme_str() != Some("http") {
         return None;
@@ -30,10 +30,10 @@ pub(super) async fn ask(server: &Server, reach: &Reach, address: &http::Uri, for
     let (host, port) = (address.host()?, address.port_u16().unwrap_or(80));
     let stream = TcpStream::connect(resolve(server, reach, host, port).await?).await.ok()?;
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.ok()?;
-    // It ends with the answer.
+    // The task ends with the response.
     tokio::spawn(connection);
     let path = address.path_and_query().map_or("/", |path| path.as_str());
-    // The name and the password in an address are for nobody else.
+    // User name and password of the URL must not be sent in the header Host.
     let host = address.authority()?.as_str().rsplit('@').next()?;
     let method = if form.is_some() { Method::POST } else { Method::GET };
     let mut request = Request::builder().method(method).uri(path).header(HOST, host).header(ACCEPT, "application/json");
@@ -48,13 +48,13 @@ pub(super) async fn ask(server: &Server, reach: &Reach, address: &http::Uri, for
     Some(Limited::new(answer.into_body(), MOST).collect().await.ok()?.to_bytes())
 }
 
-/// The address of a Service's pod, or of another host.
+/// Resolves a host to a pod of a Service, or by DNS.
 async fn resolve(server: &Server, reach: &Reach, host: &str, port: u16) -> Option<SocketAddr> {
     let is_permitted = reach.permits(host, port);
     if let Some(target) = Target::named(host, port, "") {
         return addresses(server, &target).into_iter().find(|address| may_ask(address.ip(), is_permitted));
     }
-    // Not every machine knows these names.
+    // Some systems do not resolve these names.
     if host.eq_ignore_ascii_case("localhost") || host.to_ascii_lowercase().ends_with(".localhost") {
         return is_permitted.then_some((Ipv4Addr::LOCALHOST, port).into());
     }

@@ -1,6 +1,6 @@
-//! Leads a request to a ready endpoint of a Service.
+//! Forwards a request to a ready endpoint of a Service.
 //!
-//! Invariant: only endpoints on loopback addresses are connected to: those of pods that are processes of this machine.
+//! Invariant: only loopback endpoints are connected to. They belong to pods that are processes of this machine.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
@@ -19,16 +19,16 @@ use super::target::Target;
 use devcluster_apiserver::object::text;
 use devcluster_apiserver::server::Server;
 
-/// How long is waited for an endpoint, and how often it is looked for.
+/// How long to wait for an endpoint, and the interval between attempts.
 const PATIENCE: Duration = Duration::from_secs(1);
 const LOOK: Duration = Duration::from_millis(50);
-/// How long an endpoint may take until it begins to answer.
+/// Deadline of an endpoint's response head.
 const DEADLINE: Duration = Duration::from_secs(180);
 
-/// The body of an answer.
+/// The body of a response.
 pub(crate) type Body = UnsyncBoxBody<Bytes, hyper::Error>;
 
-/// The ready endpoints of a port of a Service.
+/// Returns the ready endpoints of a Service's port.
 pub(super) fn addresses(server: &Server, target: &Target) -> Vec<SocketAddr> {
     let Some(service) = server.object("v1", "services", &target.namespace, &target.service) else { return Vec::new() };
     let mut ports = service["spec"]["ports"].as_array().into_iter().flatten();
@@ -50,29 +50,29 @@ pub(super) fn addresses(server: &Server, target: &Target) -> Vec<SocketAddr> {
     found
 }
 
-/// The ready endpoints of a port of a Service that are on this machine, in an order by chance.
+/// Returns the ready endpoints of a Service's port on this machine, in random order.
 pub fn ready_endpoints(server: &Server, namespace: &str, service: &str, port: u16) -> Vec<SocketAddr> {
     addresses(server, &Target::new(namespace, service, port))
 }
 
-/// Who asks, and for what.
+/// The origin of a request.
 pub(super) struct From<'r> {
     pub(super) client: IpAddr,
-    /// The host that was asked for.
+    /// The requested host.
     pub(super) host: &'r str,
-    /// Whether it came over TLS.
+    /// Whether the request arrived over TLS.
     pub(super) is_secure: bool,
-    /// Whether the Service learns its own name as the host, as from Oathkeeper's proxy.
+    /// Whether the header Host becomes the Service's name, as behind Oathkeeper's proxy.
     pub(super) is_checked: bool,
 }
 
-/// Whether a host is a name of a Service of this cluster, as code in it writes names.
+/// Whether a host is the name of a Service of this cluster.
 pub(crate) fn is_service(server: &Server, host: &str) -> bool {
     let is_namespace = |name: &str| server.object("v1", "namespaces", "", name).is_some();
     web::is_in_cluster(host) || host.split_once('.').is_some_and(|(_, namespace)| is_namespace(namespace))
 }
 
-/// Leads a request to the Service. Where none of its endpoints answers, 503, or 502 from Oathkeeper's proxy.
+/// Forwards a request to a Service. Without a reachable endpoint: 503, or 502 from Oathkeeper's proxy.
 pub(super) async fn lead(
     server: &Server,
     target: &Target,
@@ -84,7 +84,7 @@ pub(super) async fn lead(
     let Ok((mut sender, connection)) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await else {
         return bare(unreachable);
     };
-    // It ends with the answer, or with whoever reads that.
+    // The task ends with the response.
     tokio::spawn(connection);
     let (mut parts, body) = request.into_parts();
     let path = parts.uri.path_and_query().cloned();
@@ -108,7 +108,7 @@ async fn connect(server: &Server, target: &Target) -> Option<TcpStream> {
     loop {
         for address in addresses(server, target) {
             if let Ok(Ok(stream)) = tokio::time::timeout(PATIENCE, TcpStream::connect(address)).await {
-                // Without it small requests wait for acknowledgements.
+                // Otherwise small requests wait for acknowledgements.
                 let _ = stream.set_nodelay(true);
                 return Some(stream);
             }
@@ -130,7 +130,7 @@ fn set_headers(headers: &mut HeaderMap, target: &Target, from: &From<'_>) {
     }
 }
 
-/// Says for whom a request is led on, and makes it one of this hop.
+/// Sets the forwarding headers and removes hop-by-hop headers.
 pub(super) fn forwarded(headers: &mut HeaderMap, from: &From<'_>) {
     const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
     const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
@@ -154,7 +154,7 @@ pub(super) fn forwarded(headers: &mut HeaderMap, from: &From<'_>) {
     }
 }
 
-/// Removes the headers that are between two neighbours only.
+/// Removes hop-by-hop headers.
 pub(super) fn remove_hops(headers: &mut HeaderMap) {
     let named: Vec<HeaderName> = headers
         .get_all(CONNECTION)

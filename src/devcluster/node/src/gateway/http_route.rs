@@ -1,17 +1,17 @@
-//! What an HTTPRoute says: the most specific match counts, not the first.
+//! Reads HTTPRoutes. The most specific match wins, not the first.
 
 use serde_json::Value;
 
 use super::target::{Cors, Target, only};
 
-/// An HTTPRoute that is understood.
+/// A supported HTTPRoute.
 #[derive(Debug, PartialEq)]
 pub(super) struct HttpRoute {
     pub(super) hosts: Vec<String>,
     pub(super) matches: Vec<Match>,
 }
 
-/// One way to match, with where it leads.
+/// A match with its target.
 #[derive(Debug, PartialEq)]
 pub(super) struct Match {
     pub(super) path: Path,
@@ -20,17 +20,17 @@ pub(super) struct Match {
     pub(super) cors: Option<Cors>,
 }
 
-/// How a path matches, the most specific last.
+/// A path match, the most specific kind last.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Path {
     Regex(String),
-    /// Whole segments; without a slash at its end.
+    /// A prefix of whole segments, without a final slash.
     Prefix(String),
     Exact(String),
 }
 
 impl Path {
-    /// What goes before what else: more does.
+    /// The precedence of a match; the highest wins.
     pub(super) fn rank(&self) -> (u8, usize) {
         match self {
             Self::Regex(text) => (0, text.len()),
@@ -40,7 +40,7 @@ impl Path {
     }
 }
 
-/// Reads an HTTPRoute; `None` if something of it is not understood.
+/// Reads an HTTPRoute; `None` if a field is unsupported.
 pub(super) fn read(object: &Value, namespace: &str) -> Option<HttpRoute> {
     let spec = object["spec"].as_object()?;
     only(spec, &["parentRefs", "hostnames", "rules"])?;
@@ -52,7 +52,7 @@ pub(super) fn read(object: &Value, namespace: &str) -> Option<HttpRoute> {
         only(backend.as_object()?, &["group", "kind", "name", "namespace", "port", "weight"])?;
         let is_service = matches!(backend["kind"].as_str(), None | Some("Service"))
             && backend["group"].as_str().unwrap_or("").is_empty();
-        // Another namespace would have to allow it.
+        // A cross-namespace reference requires a ReferenceGrant.
         if !is_service || backend["namespace"].as_str().is_some_and(|other| other != namespace) {
             return None;
         }
@@ -85,7 +85,7 @@ fn read_match(found: &Value) -> Option<(Path, Option<String>)> {
     Some((path, found["method"].as_str().map(str::to_owned)))
 }
 
-/// The CORS among filters, of which the header of the host is set anyway.
+/// Reads the CORS filter. Header modifiers are ignored, because the gateway sets the host header itself.
 fn read_filters(filters: &Value) -> Option<Option<Cors>> {
     let mut cors = None;
     for filter in filters.as_array().into_iter().flatten() {

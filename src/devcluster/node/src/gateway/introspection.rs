@@ -1,7 +1,7 @@
-//! What an issuer says of a token decides (`oauth2_introspection`).
+//! Token introspection (`oauth2_introspection`).
 //!
-//! Invariant: an issuer that does not answer lets nobody through: 500.
-//! Invariant: answers are kept only where the check asks for that, few of them, and never a token.
+//! Invariant: if the issuer does not answer, the request is refused with 500.
+//! Invariant: answers are cached only if the authenticator enables it. The cache is bounded and holds no token.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -12,13 +12,13 @@ use sha2::{Digest as _, Sha256};
 
 use super::jwt::does_grant;
 
-/// Answers that are kept.
+/// Maximum number of cached answers.
 const MOST: usize = 1024;
-/// How long an answer is kept without a word on that, and the longest.
+/// Default and maximum lifetime of a cached answer.
 const USUAL: Duration = Duration::from_secs(60);
 const LONGEST: Duration = Duration::from_secs(600);
 
-/// The status by which an answer refuses a request, if it does. `now` is in seconds since 1970.
+/// Returns the status if an answer refuses the request. `now` is in seconds since 1970.
 pub(super) fn refusal(answer: &Value, config: &Value, now: i64) -> Option<u16> {
     let is_over = answer["exp"].as_i64().is_some_and(|end| end <= now);
     if answer["active"] != true || is_over {
@@ -28,7 +28,7 @@ pub(super) fn refusal(answer: &Value, config: &Value, now: i64) -> Option<u16> {
     (!is_for_access || !does_grant(answer, config, "exact")).then_some(403)
 }
 
-/// The form that asks about a token.
+/// Encodes the form that introspects a token.
 pub(super) fn form(token: &str) -> String {
     let mut form = "token=".to_owned();
     for byte in token.bytes() {
@@ -41,12 +41,12 @@ pub(super) fn form(token: &str) -> String {
     form
 }
 
-/// Answers that are kept for a while.
+/// The cache of answers.
 #[derive(Debug, Default)]
 pub(super) struct Answers(Mutex<HashMap<[u8; 32], (Instant, Value)>>);
 
 impl Answers {
-    /// What was said of a token at an address, if that still counts.
+    /// Returns the cached answer of an address for a token, if it is still valid.
     pub(super) fn get(&self, config: &Value, address: &str, token: &str, now: Instant) -> Option<Value> {
         kept_for(config)?;
         let kept = self.0.lock();
@@ -54,7 +54,7 @@ impl Answers {
         (*until > now).then(|| answer.clone())
     }
 
-    /// Keeps an answer if the check asks for that.
+    /// Caches an answer if the authenticator enables it.
     pub(super) fn keep(&self, config: &Value, address: &str, token: &str, answer: &Value, now: Instant) {
         let Some(kept_for) = kept_for(config).filter(|_| answer["active"] == true) else { return };
         let mut kept = self.0.lock();
@@ -72,17 +72,17 @@ fn key(address: &str, token: &str) -> [u8; 32] {
     Sha256::new().chain_update(address).chain_update([0]).chain_update(token).finalize().into()
 }
 
-/// How long answers of a check are kept, if they are.
+/// Lifetime of an authenticator's cached answers; `None` if caching is off.
 fn kept_for(config: &Value) -> Option<Duration> {
     let cache = &config["cache"];
     (cache["enabled"] == true).then(|| match &cache["ttl"] {
         Value::Null => USUAL,
-        // What is not understood is not kept.
+        // An invalid duration disables caching.
         ttl => ttl.as_str().and_then(duration).unwrap_or_default().min(LONGEST),
     })
 }
 
-/// A duration such as `90s` or `5m`.
+/// Parses a duration such as `90s` or `5m`.
 fn duration(text: &str) -> Option<Duration> {
     let (number, unit) = text.split_at(text.find(|c: char| !c.is_ascii_digit())?);
     let number: u64 = number.parse().ok()?;
@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_issuer_says_decides() {
+    fn the_answer_of_the_issuer_decides() {
         let config = json!({"required_scope": ["read"], "target_audience": ["web"], "trusted_issuers": ["https://a"]});
         let good = json!({"active": true, "scope": "read write", "aud": ["web"], "iss": "https://a", "exp": 20});
         let check = |change: Value, expected: Option<u16>| {

@@ -1,6 +1,6 @@
-//! An issuer of tokens for tries: its key, its tokens, and what it says of one.
+//! A token issuer for trying out authentication: its key, its tokens and their introspection.
 //!
-//! Invariant: nobody gets a token from the gateway; whoever may read the key makes them.
+//! Invariant: the gateway issues no tokens. Only a process that can read the key can create them.
 
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
@@ -11,15 +11,15 @@ use sha2::{Digest as _, Sha256};
 
 use super::jwt;
 
-/// The host under which the gateway answers for it.
+/// Host of the issuer's endpoints.
 pub const HOST: &str = "issuer.localhost";
-/// What its tokens name as their issuer.
+/// Value of the claim `iss`.
 pub const ISSUER: &str = "http://issuer.localhost";
-/// Where its keys are.
+/// Path of the JWKS.
 pub const KEYS: &str = "/keys";
-/// Where it is asked about tokens.
+/// Path of the introspection.
 pub const INTROSPECT: &str = "/introspect";
-/// Its algorithm.
+/// Signature algorithm.
 pub(super) const ALGORITHM: &str = "ES256";
 
 /// An issuer with its key.
@@ -30,29 +30,29 @@ pub struct Issuer {
     keys: Vec<Value>,
 }
 
-/// A token to make.
+/// The claims of a token.
 #[derive(Clone, Copy, Debug)]
 pub struct Wanted<'a> {
-    /// Whom it is about.
+    /// Subject.
     pub subject: &'a str,
-    /// What it allows.
+    /// Granted scopes.
     pub scopes: &'a [String],
-    /// For whom it is.
+    /// Audiences.
     pub audiences: &'a [String],
-    /// When it is made, in seconds since 1970.
+    /// Time of issue in seconds since 1970.
     pub now: i64,
-    /// When it ends, in seconds since 1970.
+    /// Expiry in seconds since 1970.
     pub end: i64,
 }
 
 impl Issuer {
-    /// A new key, as PKCS#8; `None` if the machine gives no random bytes.
+    /// Generates a key as PKCS#8; `None` if no random bytes are available.
     pub fn new_key() -> Option<Vec<u8>> {
         let document = EcdsaKeyPair::generate_pkcs8(&SIGNING, &SystemRandom::new()).ok()?;
         Some(document.as_ref().to_vec())
     }
 
-    /// The issuer that has a key; `None` if it is none.
+    /// Creates the issuer of a key; `None` if the key is invalid.
     pub fn new(key: &[u8]) -> Option<Self> {
         let pair = EcdsaKeyPair::from_pkcs8(&SIGNING, key, &SystemRandom::new()).ok()?;
         let point = pair.public_key().as_ref().to_vec();
@@ -62,7 +62,7 @@ impl Issuer {
         Some(Self { pair, name, keys: vec![key] })
     }
 
-    /// A token; `None` if the machine gives no random bytes.
+    /// Creates a token; `None` if no random bytes are available.
     pub fn token(&self, wanted: Wanted<'_>) -> Option<String> {
         let head = json!({"alg": ALGORITHM, "typ": "JWT", "kid": self.name});
         let claims = json!({
@@ -74,12 +74,12 @@ impl Issuer {
         Some(format!("{text}.{}", encode(signature)))
     }
 
-    /// Its keys.
+    /// Returns the public keys as JWKs.
     pub(super) fn keys(&self) -> &[Value] {
         &self.keys
     }
 
-    /// What it says of a token.
+    /// Returns the introspection of a token.
     pub(super) fn introspect(&self, token: &str, now: i64) -> Value {
         let config = json!({"allowed_algorithms": [ALGORITHM], "trusted_issuers": [ISSUER]});
         let token = jwt::read(token).filter(|token| jwt::is_signed(token, &self.keys, &config));
@@ -94,7 +94,7 @@ impl Issuer {
     }
 }
 
-/// Whether an address is this issuer's.
+/// Whether a URL belongs to this issuer.
 pub(super) fn is_own(address: &str) -> bool {
     address.parse().is_ok_and(|address: http::Uri| {
         address.scheme_str() == Some("http") && address.host().is_some_and(|host| host.eq_ignore_ascii_case(HOST))

@@ -1,21 +1,21 @@
-//! JSON Web Tokens: whether one is good, by the keys of its issuer and the settings of a check.
+//! Verifies JSON Web Tokens by the issuer's keys and the authenticator's configuration.
 //!
-//! Invariant: only signatures by private keys count: `none` and HMAC are never accepted, whatever the settings say.
-//! Invariant: the key decides which algorithms are possible, not the token alone.
+//! Invariant: only public-key signatures are accepted. `none` and HMAC are rejected regardless of the configuration.
+//! Invariant: the key restricts the algorithm, not the token alone.
 //!
-//! Deliberately absent: encrypted tokens, `crit`, ES512, keys in tokens.
+//! Not here: encrypted tokens, `crit`, ES512, keys in tokens.
 
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use ring::signature::{self, EcdsaVerificationAlgorithm, RsaParameters, RsaPublicKeyComponents, UnparsedPublicKey};
 use serde_json::Value;
 
-/// Longest token, in bytes.
+/// Maximum size of a token in bytes.
 const LONGEST: usize = 16 << 10;
-/// Algorithms without a setting.
+/// Default algorithm.
 const DEFAULT: &str = "RS256";
 
-/// A token whose parts could be read.
+/// A parsed token.
 #[derive(Debug)]
 pub(super) struct Token<'t> {
     algorithm: String,
@@ -25,7 +25,7 @@ pub(super) struct Token<'t> {
     pub(super) claims: Value,
 }
 
-/// Reads a token; `None` if it is none.
+/// Parses a token; `None` if it is malformed.
 pub(super) fn read(text: &str) -> Option<Token<'_>> {
     if text.len() > LONGEST {
         return None;
@@ -35,7 +35,7 @@ pub(super) fn read(text: &str) -> Option<Token<'_>> {
     let decode = |text: &str| BASE64_URL_SAFE_NO_PAD.decode(text).ok();
     let json = |text: &str| serde_json::from_slice::<Value>(&decode(text)?).ok();
     let (head, claims) = (json(head)?, json(claims)?);
-    // What has to be understood is not.
+    // A critical extension must be understood, so the token is rejected.
     if head.get("crit").is_some() || !claims.is_object() {
         return None;
     }
@@ -43,7 +43,7 @@ pub(super) fn read(text: &str) -> Option<Token<'_>> {
     Some(Token { algorithm: word("alg")?, key: word("kid")?, signed, signature: decode(signature)?, claims })
 }
 
-/// Whether one of these keys has signed a token by an allowed algorithm.
+/// Whether one of the keys signed the token with an allowed algorithm.
 pub(super) fn is_signed(token: &Token<'_>, keys: &[Value], config: &Value) -> bool {
     let allowed = config["allowed_algorithms"].as_array().filter(|all| !all.is_empty());
     let is_allowed = allowed.map_or(token.algorithm == DEFAULT, |all| all.iter().any(|one| *one == *token.algorithm));
@@ -89,7 +89,7 @@ fn verify(token: &Token<'_>, key: &Value) -> Option<()> {
     }
 }
 
-/// Whether the claims of a token are good at a time, in seconds since 1970.
+/// Whether the claims are valid at `now`, in seconds since 1970.
 pub(super) fn is_good(token: &Token<'_>, config: &Value, now: i64) -> bool {
     let claims = &token.claims;
     let time = |field: &str| match &claims[field] {
@@ -99,14 +99,14 @@ pub(super) fn is_good(token: &Token<'_>, config: &Value, now: i64) -> bool {
     #[expect(clippy::cast_precision_loss, reason = "seconds since 1970 are exact for a long time")]
     let now = now as f64;
     let (Ok(end), Ok(begin), Ok(issued)) = (time("exp"), time("nbf"), time("iat")) else { return false };
-    // A token without an end would be good for ever.
+    // A token without expiry would be valid forever, so it is rejected.
     if end.is_none_or(|end| end <= now) || begin.is_some_and(|begin| begin > now) || issued.is_some_and(|at| at > now) {
         return false;
     }
     does_grant(claims, config, "wildcard")
 }
 
-/// Whether issuer, audience and scopes of a token are those that a check asks for.
+/// Whether issuer, audience and scopes match the authenticator's configuration.
 pub(super) fn does_grant(claims: &Value, config: &Value, strategy: &str) -> bool {
     let listed = |field: &str| -> Option<Vec<&str>> {
         match &config[field] {
@@ -130,7 +130,7 @@ pub(super) fn does_grant(claims: &Value, config: &Value, strategy: &str) -> bool
         && scopes.iter().all(|wanted| granted.iter().any(|scope| does_cover(covers, scope, wanted)))
 }
 
-/// The words of a list or text; a text is one word, or words with blanks between them.
+/// Returns the words of a list or string. `has_blanks` splits a string at whitespace.
 fn words(value: &Value, has_blanks: bool) -> Vec<&str> {
     match value {
         Value::String(text) if has_blanks => text.split_ascii_whitespace().collect(),
@@ -140,7 +140,7 @@ fn words(value: &Value, has_blanks: bool) -> Vec<&str> {
     }
 }
 
-/// Whether a scope that was granted is, or covers, one that is wanted.
+/// Whether a granted scope covers a required one.
 fn does_cover(strategy: &str, granted: &str, wanted: &str) -> bool {
     if granted == wanted {
         return true;
@@ -154,7 +154,7 @@ fn does_cover(strategy: &str, granted: &str, wanted: &str) -> bool {
                 if other.is_empty() || (part != "*" && part != other) {
                     return false;
                 }
-                // A star at the end stands for all that follows.
+                // A final star covers all remaining parts.
                 if part == "*" && granted.peek().is_none() {
                     return true;
                 }
@@ -177,7 +177,7 @@ mod tests {
         BASE64_URL_SAFE_NO_PAD.encode(bytes)
     }
 
-    /// A key of the curve P-256: what signs, and what others know of it.
+    /// Generates a P-256 key pair and its JWK.
     fn curve() -> (EcdsaKeyPair, Value) {
         let random = SystemRandom::new();
         let document = EcdsaKeyPair::generate_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, &random).unwrap();
@@ -218,7 +218,7 @@ mod tests {
         check(&format!("{text}."), &config, false);
         let unsigned = format!("{}.{}.", encode(r#"{"alg":"none","kid":"one"}"#), encode("{}"));
         check(&unsigned, &config, false);
-        // The public key is no secret, so it signs nothing.
+        // A public key is not an HMAC secret.
         let secret = ring::hmac::Key::new(ring::hmac::HMAC_SHA256, key["x"].as_str().unwrap().as_bytes());
         let text = format!("{}.{}", encode(r#"{"alg":"HS256","kid":"one"}"#), encode("{}"));
         let tag = ring::hmac::sign(&secret, text.as_bytes());

@@ -1,7 +1,7 @@
-//! The keys of issuers: fetched, kept for a while, and fetched again when a token names one that is not among them.
+//! The cache of issuers' keys. A token with an unknown key ID triggers a refresh.
 //!
-//! Invariant: the last good set of keys stays when a fetch fails; few sets are kept, and each is bounded.
-//! Invariant: an issuer that is slow keeps those waiting who need its keys, and nobody else.
+//! Invariant: a failed fetch keeps the last valid keys. The number of issuers and the size of each set are bounded.
+//! Invariant: a slow issuer delays only requests that need its keys.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,13 +14,13 @@ use super::fetch;
 use super::reach::Reach;
 use devcluster_apiserver::server::Server;
 
-/// How long keys are good.
+/// Lifetime of cached keys.
 const KEPT: Duration = Duration::from_secs(600);
-/// The least time between two fetches of one address.
+/// Minimum time between two fetches of one URL.
 const PAUSE: Duration = Duration::from_secs(5);
-/// How long a fetch may take.
+/// Deadline of a fetch.
 const DEADLINE: Duration = Duration::from_secs(5);
-/// Addresses whose keys are kept.
+/// Maximum number of cached URLs.
 const ADDRESSES: usize = 64;
 
 /// Keys of one address.
@@ -31,7 +31,7 @@ struct Known {
     tried: Instant,
 }
 
-/// The keys of an address, if it was asked already. Whoever asks it holds this.
+/// The keys of a URL, if it was fetched. Locked during a fetch.
 type Place = Arc<tokio::sync::Mutex<Option<Known>>>;
 
 /// The keys of all issuers.
@@ -39,7 +39,7 @@ type Place = Arc<tokio::sync::Mutex<Option<Known>>>;
 pub(super) struct Keys(Mutex<HashMap<String, Place>>);
 
 impl Keys {
-    /// The keys at an address, with this one if that is possible.
+    /// Returns the keys of a URL. Refreshes them if `key` is missing and the last attempt is old enough.
     pub(super) async fn at(&self, server: &Server, reach: &Reach, address: &str, key: &str) -> Arc<Vec<Value>> {
         let place = self.place(address);
         let mut known = place.lock().await;
@@ -53,7 +53,7 @@ impl Keys {
             return Arc::clone(&known.keys);
         }
         let fetched = tokio::time::timeout(DEADLINE, fetched(server, reach, address)).await.ok().flatten();
-        // The time that it took counts, too: a slow issuer is not asked at once again by all who waited.
+        // Measured after the fetch: otherwise each waiting request would try a slow issuer again.
         let now = Instant::now();
         let next = match (fetched, known.take()) {
             (Some(keys), _) => Known { keys: Arc::new(keys), fetched: now, tried: now },
@@ -89,7 +89,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_slow_issuer_does_not_stop_another() {
-        // It takes connections and never answers.
+        // Accepts connections and never answers.
         let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let slow = format!("http://{}/keys", silent.local_addr().unwrap());
         let quick = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -103,7 +103,7 @@ mod tests {
         let (keys, server) = (Keys::default(), Server::new(devcluster_apiserver::server::Options::default()));
         let waiting = keys.at(&server, &reach, &slow, "one");
         let asked = async {
-            // The slow one is being asked now.
+            // The request to the slow issuer is pending.
             let _connection = silent.accept().await.unwrap();
             keys.at(&server, &reach, &answering, "one").await.len()
         };

@@ -1,18 +1,17 @@
-//! A gateway: requests to the hosts of VirtualServices and HTTPRoutes are led to the cluster's Services, and checked as Rules of
-//! Oathkeeper say.
+//! The gateway: routes requests by VirtualServices and HTTPRoutes to Services, and checks them by Oathkeeper's Rules.
 //!
-//! `table` keeps what the objects say, `decide` decides about a request by it, `forward` leads it to a ready
-//! endpoint, and `serve` listens. `serving` leads requests to Services of Knative. `definitions.yaml` has the definitions of the three kinds, as far as they are understood here.
+//! `table` indexes the objects, `decide` decides about a request, `forward` sends it to a ready endpoint, and `serve`
+//! listens. `serving` routes requests to Knative Services. `definitions.yaml` contains the CRDs with their supported
+//! fields.
 //!
-//! Invariant: what is not understood is not served: a VirtualService or HTTPRoute with a field that is unknown here has no routes,
-//! and a Rule with an unknown handler lets nobody through.
-//! Invariant: names are those of the cluster's Services; nothing is asked of the names that this machine knows.
-//! Invariant: expressions take time that is linear in the path, and bounded memory.
+//! Invariant: unsupported configuration is not served. A VirtualService or HTTPRoute with an unknown field has no
+//! routes, and a Rule with an unknown handler refuses every request.
+//! Invariant: routes lead to the cluster's Services only, never to names in DNS.
+//! Invariant: matching a regular expression takes linear time and bounded memory.
+//! Invariant: certificates are issued for served hosts and hosts below `localhost`. The authority's key is in memory
+//! only.
 //!
-//! Invariant: certificates are made for hosts that are served, and for those below `localhost`; the key of their authority is in
-//! memory only.
-//!
-//! Deliberately absent: upgrades of connections, weights, retries, and the status of HTTPRoutes.
+//! Not here: connection upgrades, weights, retries, and the status of HTTPRoutes.
 
 mod answer;
 mod authority;
@@ -45,5 +44,5 @@ pub use forward::ready_endpoints;
 pub use issuer::Issuer;
 pub use serve::Gateway;
 
-/// The definitions of VirtualServices, Rules and HTTPRoutes, as a stream of YAML documents.
+/// CRDs of VirtualServices, Rules and HTTPRoutes, as a stream of YAML documents.
 pub const DEFINITIONS: &str = include_str!("definitions.yaml");

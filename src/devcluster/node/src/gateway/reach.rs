@@ -1,16 +1,16 @@
-//! Which addresses the gateway asks for an issuer: whoever writes a Rule makes the gateway connect from this machine.
+//! Restricts the issuers that the gateway connects to. Without it, an author of Rules could reach internal addresses.
 //!
-//! Invariant: an address is judged after its name was resolved, and the judged address is the one that is connected to.
-//! Invariant: addresses of the network link, where clouds hand out credentials, are never asked.
+//! Invariant: the check is made after name resolution, on the address that is then connected to.
+//! Invariant: link-local addresses, where clouds serve credentials, are never requested.
 
 use std::net::{IpAddr, Ipv4Addr};
 
-/// Hosts and ports inside of the cluster and of this machine that may be asked.
+/// Internal hosts and ports that are permitted.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Reach(Vec<(String, u16)>);
 
 impl Reach {
-    /// The hosts of these URLs, such as `http://dex.auth.svc.cluster.local:5556`. What is no URL over `http:` permits nothing.
+    /// Permits the hosts of URLs such as `http://dex.auth.svc.cluster.local:5556`. Other texts permit nothing.
     pub(super) fn new(urls: &[String]) -> Self {
         let place = |url: &String| {
             let uri: http::Uri = url.parse().ok()?;
@@ -20,7 +20,7 @@ impl Reach {
         Self(urls.iter().filter_map(place).collect())
     }
 
-    /// Whether a host may lead inside.
+    /// Whether a host may resolve to an internal address.
     pub(super) fn permits(&self, host: &str, port: u16) -> bool {
         self.0.contains(&(normal(host), port))
     }
@@ -30,15 +30,15 @@ fn normal(host: &str) -> String {
     host.trim_end_matches('.').to_ascii_lowercase()
 }
 
-/// Whether an address may be asked. `is_permitted`: whether its host may lead inside.
+/// Whether an address may be requested. `is_permitted`: whether its host may resolve to an internal address.
 pub(super) fn may_ask(address: IpAddr, is_permitted: bool) -> bool {
     let address = address.to_canonical();
     !is_metadata(address) && (is_permitted || !is_internal(address))
 }
 
-/// Whether an address is one of the network link, or one where a cloud hands out credentials.
+/// Whether an address is link-local, or a cloud's metadata service.
 fn is_metadata(address: IpAddr) -> bool {
-    // Azure's, and Alibaba's.
+    // Azure's and Alibaba's.
     const OTHERS: [Ipv4Addr; 2] = [Ipv4Addr::new(168, 63, 129, 16), Ipv4Addr::new(100, 100, 100, 200)];
     match address {
         IpAddr::V4(v4) => v4.is_link_local() || v4.is_unspecified() || OTHERS.contains(&v4),
@@ -50,7 +50,7 @@ fn is_metadata(address: IpAddr) -> bool {
     }
 }
 
-/// Whether an address is none of the Internet.
+/// Whether an address is not a public one.
 fn is_internal(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(v4) => {
@@ -74,7 +74,7 @@ fn is_internal(address: IpAddr) -> bool {
     }
 }
 
-/// The IPv4 address within one of IPv6: compatible, translated (64:ff9b::/96), or 6to4.
+/// Returns the IPv4 address embedded in an IPv6 address: compatible, translated (64:ff9b::/96) or 6to4.
 fn embedded(segments: &[u16; 8]) -> Option<Ipv4Addr> {
     let of = |high: u16, low: u16| Ipv4Addr::from(u32::from(high) << 16 | u32::from(low));
     match *segments {

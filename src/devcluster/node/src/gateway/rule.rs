@@ -1,15 +1,15 @@
-//! What a Rule of Oathkeeper says.
+//! Reads Oathkeeper's Rules.
 
 use serde_json::Value;
 
 use super::target::{Target, only};
 
-/// A Rule that is understood.
+/// A supported Rule.
 #[derive(Debug, PartialEq)]
 pub(super) struct Rule {
-    /// Its host, in lower case.
+    /// The host in lower case.
     pub(super) host: String,
-    /// An expression that matches the whole path.
+    /// A regular expression for the whole path.
     pub(super) path: String,
     pub(super) methods: Vec<String>,
     pub(super) target: Target,
@@ -17,7 +17,7 @@ pub(super) struct Rule {
     pub(super) does_allow: bool,
 }
 
-/// A check, and what happens if it knows the credentials.
+/// A supported authenticator.
 #[derive(Debug, PartialEq)]
 pub(super) enum Authenticator {
     Noop,
@@ -25,11 +25,11 @@ pub(super) enum Authenticator {
     Unauthorized,
     Jwt(Value),
     Introspection(Value),
-    /// One that is not set up here.
+    /// A handler that is not enabled.
     Disabled,
 }
 
-/// The settings of an introspection that are understood.
+/// Supported settings of an introspection.
 const INTROSPECTION: &[&str] = &[
     "introspection_url",
     "required_scope",
@@ -40,7 +40,7 @@ const INTROSPECTION: &[&str] = &[
     "cache",
 ];
 
-/// Reads a Rule; `None` if something of it is not understood: then it is as if it were not there.
+/// Reads a Rule; `None` if a field is unsupported. The Rule is then ignored.
 pub(super) fn read(object: &Value) -> Option<Rule> {
     let spec = object["spec"].as_object()?;
     only(spec, &["upstream", "match", "authenticators", "authorizer", "mutators", "errors", "version", "description"])?;
@@ -49,7 +49,7 @@ pub(super) fn read(object: &Value) -> Option<Rule> {
     let upstream = spec.get("upstream")?;
     only(upstream.as_object()?, &["url"])?;
     let target = read_upstream(upstream["url"].as_str()?)?;
-    // Without any, nobody gets through.
+    // Without an authenticator every request is refused.
     let authenticators = spec.get("authenticators").and_then(Value::as_array).into_iter().flatten();
     let authenticators = authenticators.map(read_authenticator).collect::<Option<Vec<_>>>()?;
     let mut mutators = spec.get("mutators").and_then(Value::as_array).into_iter().flatten();
@@ -65,12 +65,12 @@ pub(super) fn read(object: &Value) -> Option<Rule> {
     Some(Rule { host, path, methods: methods.collect::<Option<_>>()?, target, authenticators, does_allow })
 }
 
-/// Host and path of `<http|https>://host<path>`; of other forms only `http://host<path>` is understood.
+/// Splits `<http|https>://host<path>` or `http://host<path>` into host and path. Other forms are unsupported.
 fn read_url(url: &str) -> Option<(String, String)> {
     let rest = url.strip_prefix("<http|https>://").or_else(|| url.strip_prefix("http://"))?;
     let (host, path) = rest.split_once('<')?;
     let path = path.strip_suffix('>')?;
-    // What is between brackets is an expression, all else is text: one pair is all that there is.
+    // Text in brackets is a regular expression. Only one pair is supported.
     (!path.contains(['<', '>'])).then(|| (host.to_ascii_lowercase(), path.to_owned()))
 }
 
@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_absent_lets_nobody_through_and_what_is_unknown_is_not_there() {
+    fn a_rule_without_handlers_admits_no_request_and_an_unknown_handler_is_absent() {
         let whole = json!({
             "upstream": {"url": "http://web.shop.svc.cluster.local:80"},
             "match": {"url": "<http|https>://Web.kyma.local</.*>", "methods": ["GET"]},

@@ -1,7 +1,7 @@
-//! The listener, and what follows the objects.
+//! The gateway's listeners, and its table of routes.
 //!
-//! Invariant: clients cost a bounded number of connections; a request head has a deadline.
-//! Invariant: a change of an object counts as soon as the server has it, as a whole.
+//! Invariant: the number of connections is bounded, and a request head has a deadline.
+//! Invariant: a change of an object takes effect atomically as soon as the API server stored it.
 
 use std::io;
 use std::net::{Ipv6Addr, SocketAddr};
@@ -38,16 +38,16 @@ use super::table::{KINDS, Table};
 use super::verify::Issuers;
 use devcluster_apiserver::server::Server;
 
-/// Connections at a time; more wait.
+/// Maximum number of connections; further ones wait.
 const CONNECTIONS: usize = 1024;
-/// How long the head of a request may take.
+/// Deadline of a request head.
 const HEAD: Duration = Duration::from_secs(30);
-/// Bytes of a form about a token.
+/// Maximum size of an introspection form in bytes.
 const FORM: usize = 32 << 10;
-/// The pause after a connection could not be accepted.
+/// Delay after a failed accept.
 const AGAIN: Duration = Duration::from_millis(50);
 
-/// A gateway that is being served; it ends when this is dropped.
+/// A running gateway. It ends when this is dropped.
 pub struct Gateway {
     address: SocketAddr,
     shared: Arc<Shared>,
@@ -75,20 +75,23 @@ impl std::fmt::Debug for Gateway {
 }
 
 impl Gateway {
-    /// Serves the hosts of a cluster at an address, which must be one of this machine alone; port 0 takes a free one. On
-    /// 127.0.0.1, the same port of ::1 is listened on too if that is possible. Needs a running tokio runtime.
+    /// Serves a cluster's hosts at a loopback address; port 0 selects a free one. For 127.0.0.1 it also listens on the
+    /// same port of ::1 if that is possible.
+    ///
+    /// Needs a running tokio runtime.
     ///
     /// # Errors
-    /// The address is not loopback, or is taken.
+    /// The address is not loopback or in use.
     pub async fn start(server: &Server, address: SocketAddr) -> io::Result<Self> {
         Self::start_with(server, address, None, &[]).await
     }
 
-    /// The same, with an issuer: the gateway answers for it under its host, and asks it where a check names none. Other issuers are
-    /// asked at public addresses, and inside of the cluster and of this machine at these URLs, such as `http://dex.auth.svc:5556`.
+    /// Like `start`, with an issuer. The gateway serves its endpoints, and authenticators without an issuer use
+    /// it. Other issuers are requested at public addresses, and at the internal URLs in `inside`, such as
+    /// `http://dex.auth.svc:5556`.
     ///
     /// # Errors
-    /// The address is not loopback, or is taken.
+    /// The address is not loopback or in use.
     #[expect(clippy::unused_async, reason = "it needs a runtime, which only a caller that waits is sure to have")]
     pub async fn start_with(
         server: &Server,
@@ -109,11 +112,11 @@ impl Gateway {
         Ok(gateway)
     }
 
-    /// Serves the hosts over HTTPS, too, at another loopback address; port 0 takes a free one. Returns that address, and as PEM the
-    /// certificate of the authority by which clients know the hosts. Its key is in memory only.
+    /// Also serves the hosts over HTTPS at another loopback address; port 0 selects a free one. Returns that address
+    /// and the authority's certificate as PEM. The authority's key is in memory only.
     ///
     /// # Errors
-    /// The address is not loopback, or is taken; no key could be made.
+    /// The address is not loopback or in use, or a key cannot be generated.
     #[expect(clippy::unused_async, reason = "it needs a runtime, which only a caller that waits is sure to have")]
     pub async fn secure(&mut self, address: SocketAddr) -> io::Result<(SocketAddr, String)> {
         let authority = Authority::new()?;
@@ -133,7 +136,7 @@ impl Gateway {
         let listener = Listener::bind(address, loopback::Reach::SameUser)?;
         let address = listener.local_addr()?;
         let mut all = vec![listener];
-        // Names below `localhost` lead to both.
+        // Names below `localhost` resolve to both addresses.
         if address.ip().is_ipv4()
             && let Ok(other) = Listener::bind((Ipv6Addr::LOCALHOST, address.port()).into(), loopback::Reach::SameUser)
         {
@@ -144,13 +147,13 @@ impl Gateway {
         Ok(address)
     }
 
-    /// The address that is listened on.
+    /// Returns the address of the listener.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 }
 
-/// The certificates of the hosts that are served.
+/// The certificates of the served hosts.
 struct Hosts {
     authority: Authority,
     shared: Arc<Shared>,
@@ -165,13 +168,13 @@ impl std::fmt::Debug for Hosts {
 impl ResolvesServerCert for Hosts {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         let host = hello.server_name().unwrap_or_default().to_ascii_lowercase();
-        // Nobody is vouched for whose host leads elsewhere.
+        // No certificate for a host that the gateway does not serve.
         let is_ours = host.ends_with(".localhost") || self.shared.table.read().has(&host);
         self.authority.leaf(if is_ours { &host } else { "localhost" })
     }
 }
 
-/// Keeps the table as the objects are.
+/// Updates the table from the event log.
 async fn follow(shared: Arc<Shared>) {
     let mut subscription = shared.server.subscribe();
     *shared.table.write() = all(&shared.server);
@@ -238,7 +241,7 @@ where
     });
     let mut builder = http1::Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(HEAD);
-    // However it ends, it is over.
+    // The result does not matter: the connection is closed.
     let _ = builder.serve_connection(TokioIo::new(stream), answering).await;
 }
 
@@ -255,7 +258,7 @@ async fn answer(shared: &Shared, client: SocketAddr, is_secure: bool, request: R
         };
     }
     let decision = decide(&shared.table.read(), &shared.patterns, &asked);
-    // Hosts are answered for that an object names; a page of another site may call where its CORS policy says so.
+    // A page of another site may send requests only as far as the route's CORS policy allows it.
     if !decision.is_for_others()
         && let Err(refusal) = of_page
     {
@@ -293,7 +296,7 @@ async fn answer(shared: &Shared, client: SocketAddr, is_secure: bool, request: R
     with_origin(answered, allowed)
 }
 
-/// What the issuer answers that the gateway answers for.
+/// Serves the endpoints of the gateway's own issuer.
 async fn issued(shared: &Shared, own: &Issuer, request: Request<Incoming>) -> Response<Body> {
     match (request.method(), request.uri().path()) {
         (&Method::GET, issuer::KEYS) => as_json(&json!({"keys": own.keys()})),
@@ -302,7 +305,7 @@ async fn issued(shared: &Shared, own: &Issuer, request: Request<Incoming>) -> Re
             let Ok(Ok(form)) = form else { return empty(StatusCode::BAD_REQUEST) };
             let form = form.to_bytes();
             let mut fields = std::str::from_utf8(&form).unwrap_or_default().split('&');
-            // A token of this issuer has no character that a form would write otherwise.
+            // This issuer's tokens have no characters that a form encodes.
             let token = fields.find_map(|field| field.strip_prefix("token="));
             token.map_or_else(
                 || empty(StatusCode::BAD_REQUEST),

@@ -1,4 +1,4 @@
-//! All routes and Rules, by host.
+//! The index of all routes and Rules by host.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use super::virtual_service::{self, VirtualService};
 /// Namespace and name of an object.
 type Name = (String, String);
 
-/// An index of what was read, by host.
+/// An index of objects by name and by host.
 #[derive(Debug)]
 struct Index<T> {
     by_name: HashMap<Name, (Vec<String>, Arc<T>)>,
@@ -45,7 +45,7 @@ impl<T> Index<T> {
         self.by_name.insert(name, (hosts, read));
     }
 
-    /// What is there for a host; otherwise for the longest wildcard that it matches.
+    /// Returns the objects of a host, or else of the longest matching wildcard.
     fn of(&self, host: &str) -> Vec<Arc<T>> {
         let wildcards = host.match_indices('.').map(|(at, _)| format!("*{}", &host[at..]));
         let found = std::iter::once(host.to_owned()).chain(wildcards).find_map(|name| self.by_host.get(&name));
@@ -53,7 +53,7 @@ impl<T> Index<T> {
     }
 }
 
-/// The table.
+/// The routes and Rules of a cluster.
 #[derive(Debug, Default)]
 pub(super) struct Table {
     virtual_services: Index<VirtualService>,
@@ -61,7 +61,7 @@ pub(super) struct Table {
     rules: Index<Rule>,
 }
 
-/// The kinds that are read: what they are stored under, and where they are served.
+/// The indexed kinds: storage, API version and plural.
 pub(super) const KINDS: [(&str, &str, &str); 3] = [
     ("virtualservices.networking.istio.io", "networking.istio.io/v1beta1", "virtualservices"),
     ("rules.oathkeeper.ory.sh", "oathkeeper.ory.sh/v1alpha1", "rules"),
@@ -69,7 +69,7 @@ pub(super) const KINDS: [(&str, &str, &str); 3] = [
 ];
 
 impl Table {
-    /// Takes an object in as it is now.
+    /// Adds, replaces or removes an object.
     pub(super) fn set(&mut self, storage: &str, namespace: &str, name: &str, object: Option<&Value>) {
         let key = (namespace.to_owned(), name.to_owned());
         if storage == KINDS[0].0 {
@@ -91,12 +91,12 @@ impl Table {
         self.http_routes.of(host)
     }
 
-    /// Whether anything leads to a host.
+    /// Whether a host has routes.
     pub(super) fn has(&self, host: &str) -> bool {
         !self.virtual_services(host).is_empty() || !self.http_routes(host).is_empty()
     }
 
-    /// The Rules of exactly this host.
+    /// Returns the Rules of exactly this host.
     pub(super) fn rules(&self, host: &str) -> Vec<Arc<Rule>> {
         self.rules.by_host.get(host).into_iter().flat_map(BTreeMap::values).cloned().collect()
     }

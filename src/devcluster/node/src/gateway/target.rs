@@ -1,4 +1,4 @@
-//! Where a route leads, and who may call: what routes of all kinds say.
+//! Targets and CORS policies, which all kinds of routes have.
 
 use serde_json::{Map, Value};
 
@@ -15,7 +15,7 @@ impl Target {
         Self { namespace: namespace.to_owned(), service: service.to_owned(), port }
     }
 
-    /// By a name in the cluster: `service`, or `service.namespace` with `.svc` or `.svc.cluster.local` after it.
+    /// Parses a name in the cluster: `service`, or `service.namespace` with the suffix `.svc` or `.svc.cluster.local`.
     pub(super) fn named(host: &str, port: u16, namespace: &str) -> Option<Self> {
         let host = host.trim_end_matches('.');
         let short = host.strip_suffix(".svc.cluster.local").or_else(|| host.strip_suffix(".svc"));
@@ -27,22 +27,22 @@ impl Target {
         (!service.is_empty() && !namespace.is_empty()).then(|| Self::new(namespace, service, port))
     }
 
-    /// Its name in the cluster.
+    /// Returns the Service's name and port in the cluster.
     pub(super) fn host(&self) -> String {
         format!("{}.{}.svc.cluster.local:{}", self.service, self.namespace, self.port)
     }
 }
 
-/// Which pages of others may call.
+/// A CORS policy.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Cors {
-    /// Expressions that match a whole origin.
+    /// Regular expressions for a whole origin.
     pub(super) origins: Vec<String>,
     pub(super) methods: String,
     pub(super) headers: String,
 }
 
-/// Whether there is nothing else.
+/// Returns `None` if an object has an unknown field.
 pub(super) fn only(fields: &Map<String, Value>, known: &[&str]) -> Option<()> {
     fields.keys().all(|field| known.contains(&field.as_str())).then_some(())
 }

@@ -1,4 +1,4 @@
-//! Makes the checks of a Rule, as far as somebody has to be asked for that.
+//! Authenticates requests with the help of issuers.
 
 use std::time::{Duration, Instant};
 
@@ -14,17 +14,17 @@ use super::rule::Rule;
 use super::{fetch, jwt};
 use devcluster_apiserver::server::Server;
 
-/// How long an issuer may take.
+/// Deadline of an issuer's answer.
 const DEADLINE: Duration = Duration::from_secs(5);
 
-/// What is known of issuers.
+/// Issuers and their cached answers.
 #[derive(Debug, Default)]
 pub(super) struct Issuers {
     keys: Keys,
     answers: Answers,
-    /// The one that the gateway answers for; it is asked where a check names none.
+    /// The gateway's own issuer. It is the default of authenticators that name none.
     own: Option<Issuer>,
-    /// Those inside that may be asked.
+    /// Permitted internal issuers.
     reach: Reach,
 }
 
@@ -37,7 +37,7 @@ impl Issuers {
         self.own.as_ref()
     }
 
-    /// The status by which the checks of a Rule refuse a request, if they do.
+    /// Returns the status if a Rule refuses a request.
     pub(super) async fn refusal(
         &self,
         server: &Server,
@@ -57,7 +57,7 @@ impl Issuers {
         refused.or((!rule.does_allow).then_some(403))
     }
 
-    /// Whether a token is good by the keys of its issuer.
+    /// Whether a token is valid with its issuer's keys.
     async fn is_good(&self, server: &Server, config: &Value, token: &str) -> bool {
         let Some(key) = jwt::read(token).map(|token| token.key) else { return false };
         let addresses = check::key_addresses(config);
@@ -76,7 +76,7 @@ impl Issuers {
         false
     }
 
-    /// What the issuer of a check says of a token; `None` if it does not answer.
+    /// Returns the introspection of a token; `None` if the issuer does not answer.
     async fn said(&self, server: &Server, config: &Value, token: &str) -> Option<Value> {
         let address = config["introspection_url"].as_str().unwrap_or_default();
         if address.is_empty() || issuer::is_own(address) {
@@ -89,14 +89,14 @@ impl Issuers {
         let asked = fetch::ask(server, &self.reach, &uri, Some(form(token)));
         let text = tokio::time::timeout(DEADLINE, asked).await.ok().flatten()?;
         let answer: Value = serde_json::from_slice(&text).ok()?;
-        // What has no word on it is no answer.
+        // An answer without `active` is invalid.
         answer["active"].as_bool()?;
         self.answers.keep(config, address, token, &answer, Instant::now());
         Some(answer)
     }
 }
 
-/// The settings of a check with the algorithm of our own issuer, unless they name others.
+/// Adds the algorithm of the gateway's own issuer, unless the configuration sets algorithms.
 fn with_algorithm(config: &Value) -> Value {
     let mut config = if config.is_object() { config.clone() } else { json!({}) };
     let named = config["allowed_algorithms"].as_array().is_some_and(|all| !all.is_empty());

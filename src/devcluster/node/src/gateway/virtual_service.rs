@@ -1,23 +1,23 @@
-//! What a VirtualService says.
+//! Reads VirtualServices.
 
 use serde_json::Value;
 
 use super::target::{Cors, Target, only};
 
-/// Where Oathkeeper's proxy is in the cluster: requests to it are checked here.
+/// The host of Oathkeeper's proxy. The gateway checks requests to it itself.
 const OATHKEEPER: &str = "ory-oathkeeper-proxy.kyma-system.svc.cluster.local";
 
-/// A VirtualService that is understood.
+/// A supported VirtualService.
 #[derive(Debug, PartialEq)]
 pub(super) struct VirtualService {
     pub(super) hosts: Vec<String>,
     pub(super) routes: Vec<Route>,
 }
 
-/// One of its routes: the first that matches counts.
+/// A route. The first that matches wins.
 #[derive(Debug, PartialEq)]
 pub(super) struct Route {
-    /// With none, everything matches.
+    /// An empty list matches everything.
     pub(super) matches: Vec<Match>,
     pub(super) target: Destination,
     pub(super) cors: Option<Cors>,
@@ -42,7 +42,7 @@ pub(super) enum Destination {
     Service(Target),
 }
 
-/// Reads a VirtualService; `None` if something of it is not understood.
+/// Reads a VirtualService; `None` if a field is unsupported.
 pub(super) fn read(object: &Value, namespace: &str) -> Option<VirtualService> {
     let spec = object["spec"].as_object()?;
     only(spec, &["hosts", "gateways", "http", "exportTo"])?;
@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_understood_has_no_routes() {
+    fn an_unsupported_virtual_service_has_no_routes() {
         let with = |route: Value| read(&json!({"spec": {"hosts": ["A.b"], "http": [route]}}), "shop");
         let to = json!([{"destination": {"host": "web", "port": {"number": 80}}}]);
         let read = with(json!({"match": [{"uri": {"regex": "/.*"}}], "route": to})).unwrap();

@@ -1,7 +1,6 @@
-//! Which directory of a node is in use: its process holds a lock on a file in it, which the system releases when the process
-//! ends, however it ends.
+//! Locks the directory of a running node. The kernel releases the lock when the process ends, even by a crash.
 //!
-//! Invariant: the file has its name only while it is locked, so a node that starts does not look abandoned.
+//! Invariant: the lock file gets its name only after it is locked, so a starting node does not look abandoned.
 
 use std::fs::{self, File};
 use std::io;
@@ -9,10 +8,10 @@ use std::path::Path;
 
 use super::slot::Slot;
 
-/// The locked file.
+/// Name of the lock file.
 const LOCK: &str = "lock";
 
-/// Takes a directory that exists. It is in use until the result is dropped.
+/// Locks an existing directory until the result is dropped.
 pub(super) fn hold(directory: &Path) -> io::Result<File> {
     let unnamed = directory.join("lock.new");
     let file = File::create(&unnamed)?;
@@ -21,7 +20,8 @@ pub(super) fn hold(directory: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// Whether a directory is that of a node that is no more. A cluster with another directory may have its networks by now.
+/// Whether a directory belongs to a node that no longer runs. A lock decides, because another cluster with another
+/// directory may use the same networks.
 pub(super) fn is_abandoned(directory: &Path) -> bool {
     let Some(name) = directory.file_name().and_then(|name| name.to_str()).filter(|name| Slot::is_name(name)) else {
         return false;

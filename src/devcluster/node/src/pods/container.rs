@@ -1,9 +1,9 @@
-//! One container, from its first start to its last end.
+//! A container, from its first start to its last end.
 //!
-//! What keeps it from starting is said and tried again; what ends is started again as the pod's policy says, with the
-//! kubelet's growing delays.
+//! A container that cannot start reports why and retries. A finished one restarts by the pod's policy, with the
+//! kubelet's backoff.
 //!
-//! Deliberately absent: the pod's status, which is made of the [`Update`] (`pod`).
+//! Not here: the pod's status. `pod` derives it from each [`Update`].
 
 use std::fs::File;
 use std::io::ErrorKind;
@@ -30,38 +30,38 @@ use super::usage::{Fault, Limits};
 use super::volumes::Volume;
 use devcluster_apiserver::object::{count, text};
 
-/// Longest termination message, in bytes, and the part of a log that stands in for one.
+/// Maximum size of a termination message in bytes, and the part of a log that replaces it.
 const LONGEST_MESSAGE: usize = 4096;
 const LAST_LINES: usize = 80;
 const LAST_BYTES: usize = 2048;
-/// First delay between crashes, and the longest.
+/// First and longest backoff after a crash.
 const BACKOFF: Duration = Duration::from_secs(10);
 const LONGEST_BACKOFF: Duration = Duration::from_mins(5);
-/// How long to wait before an image that was missing is looked for again.
+/// Interval of looking for a missing image.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
-/// A container that ran so long has left its crashes behind.
+/// A container that ran this long resets its backoff.
 const FORGIVEN: Duration = Duration::from_mins(10);
-/// How long the output of a dead container may take to arrive.
+/// How long to wait for the output of a dead container.
 const DRAIN: Duration = Duration::from_millis(500);
-/// How long to wait before something is tried again that no event announces.
+/// Delay before a retry for a cause without an event.
 const AGAIN: Duration = Duration::from_secs(5);
 
-/// Messages from a container to its pod.
+/// Message from a container to its pod.
 #[derive(Debug)]
 pub(super) enum Update {
-    /// It does something else now; with the number of its restarts.
+    /// Its state and number of restarts.
     State(State, i64),
-    /// The identity of its image.
+    /// The ID of its image.
     Image(String),
-    /// It is ready, or no longer.
+    /// Whether it is ready.
     Ready(bool),
-    /// It has passed its startup probe.
+    /// It passed its startup probe.
     Started,
     /// It will not run again.
     Over,
 }
 
-/// A container of a pod and all that it needs.
+/// A container of a pod, with all inputs.
 pub(super) struct Container {
     pub(super) ctx: Context,
     pub(super) index: usize,
@@ -72,27 +72,27 @@ pub(super) struct Container {
     pub(super) sandbox: Sandbox,
     pub(super) volumes: Arc<Vec<Volume>>,
     pub(super) updates: mpsc::Sender<(usize, Update)>,
-    /// The grace of a pod that is to end.
+    /// The grace period, once the pod terminates.
     pub(super) stop: watch::Receiver<Option<Duration>>,
-    /// Wakes when a ConfigMap or a Secret has changed.
+    /// Notifies of changed ConfigMaps and Secrets.
     pub(super) objects: watch::Receiver<u64>,
-    /// Held while the container may run: the files of an image go when nobody holds it.
+    /// Keeps the files of the image while the container may run.
     pub(super) image: Option<Arc<Image>>,
 }
 
-/// When a container runs again.
+/// Restart policy of a container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Policy {
-    /// Whenever it ends.
+    /// After every end.
     Always,
-    /// When it fails.
+    /// After a failure.
     OnFailure,
     /// Never.
     Never,
 }
 
 impl Container {
-    /// Runs the container until it will not run again or the pod is to end.
+    /// Runs the container until it will not run again or the pod terminates.
     pub(super) async fn run(mut self) {
         self.course().await;
         self.send(Update::Over).await;
@@ -126,7 +126,7 @@ impl Container {
         }
     }
 
-    /// Waits between two attempts; false when the pod is to end.
+    /// Waits for the backoff. Returns false if the pod terminates.
     async fn back_off(&mut self, delay: Duration, restarts: i64) -> bool {
         if delay.is_zero() {
             return true;
@@ -150,7 +150,7 @@ impl Container {
     }
 
     pub(super) async fn send(&self, update: Update) {
-        // A pod that no longer listens is gone, and this task with it.
+        // Fails if the pod is gone, which also ends this task.
         let _ = self.updates.send((self.index, update)).await;
     }
 
@@ -158,7 +158,7 @@ impl Container {
         self.ctx.client.report(&self.pod, "kubelet", kind, reason, message);
     }
 
-    /// Waits; false when the pod is to end.
+    /// Sleeps. Returns false if the pod terminates.
     async fn pause(&mut self, time: Duration) -> bool {
         tokio::select! {
             _ = self.stop.wait_for(Option::is_some) => false,
@@ -166,7 +166,7 @@ impl Container {
         }
     }
 
-    /// The program, as soon as it can be had; `None` when the pod is to end before.
+    /// Waits until the program can be started; `None` if the pod terminates first.
     async fn prepare(&mut self, restarts: i64) -> Option<Program> {
         let mut reported = String::new();
         loop {
@@ -188,7 +188,7 @@ impl Container {
                 Err(message) => ("ErrImagePull", message),
             };
             let state = State::Waiting(reason, message.clone());
-            // A missing image is told once, and then that it is awaited: who follows the pod hears of no change.
+            // The same image error is sent once; only the waiting state repeats. Watchers then see no change.
             if reason != "ErrImagePull" || reported != message {
                 self.send(Update::State(state, restarts)).await;
             }
@@ -200,7 +200,7 @@ impl Container {
                 let image = text(&self.spec, "/image");
                 let message = format!("Back-off pulling image \"{image}\": ErrImagePull: {message}");
                 self.send(Update::State(State::Waiting("ImagePullBackOff", message), restarts)).await;
-                // Pushes are no events here; what is tried costs a look at one file.
+                // Pushes cause no event, but a retry reads only one file.
                 if !self.pause(LOOK_AGAIN).await {
                     return None;
                 }
@@ -214,7 +214,7 @@ impl Container {
         }
     }
 
-    /// Starts the program and waits for its end, whatever brings it.
+    /// Runs the program to its end.
     async fn live(&mut self, program: &Program, restarts: i64) -> Ended {
         let begun = Timestamp::now();
         let id = format!("devcluster://{:032x}{:032x}", fastrand::u128(..), fastrand::u128(..));
@@ -252,7 +252,7 @@ impl Container {
         ended.over = Timestamp::now();
         drop(mark);
         let drained = async { while output.join_next().await.is_some() {} };
-        // A process that left its group may hold the pipe; it is not waited for.
+        // Do not wait for a process that left the group and still holds the pipe.
         let _ = tokio::time::timeout(DRAIN, drained).await;
         drop(output);
         log.end();
@@ -267,7 +267,7 @@ impl Container {
         ended
     }
 
-    /// Probes and limits, until the container has ended or has been ended; answers what it was killed for.
+    /// Runs probes and enforces limits until the container ends. Returns the limit that it exceeded.
     async fn watch_over(&mut self, group: &mut Group, program: &Program) -> Option<Fault> {
         let of = (text(&self.pod, "/metadata/uid").to_owned(), self.name().to_owned());
         let limits = Limits::of(&self.spec, self.ctx.node().options.tasks);
@@ -283,7 +283,7 @@ impl Container {
             tokio::select! {
                 _ = group.wait() => return None,
                 fault = watched.fault() => {
-                    // Its end is read by the caller.
+                    // The caller reads the exit status.
                     let _ = group.kill().await;
                     return Some(fault);
                 }
@@ -310,12 +310,12 @@ impl Container {
         }
     }
 
-    /// Ends a running container: its hook, SIGTERM, and SIGKILL after the grace.
+    /// Stops a running container: `preStop` hook, SIGTERM, and SIGKILL after the grace period.
     async fn end(&self, group: &mut Group, program: &Program, grace: Duration) {
         let end = tokio::time::Instant::now() + grace;
         let hook = &self.spec["lifecycle"]["preStop"];
         if hook.is_object() {
-            // A hook that takes too long is cut off; that of a container that has ended meanwhile is no use.
+            // The hook is aborted at the end of the grace period, or when the container ends.
             tokio::select! {
                 _ = group.wait() => return,
                 _ = tokio::time::timeout_at(end, self.hook(hook, program)) => {}
@@ -323,7 +323,7 @@ impl Container {
         }
         group.terminate();
         if tokio::time::timeout_at(end, group.wait()).await.is_err() {
-            // Its end is read by the caller.
+            // The caller reads the exit status.
             let _ = group.kill().await;
         }
     }
@@ -341,7 +341,7 @@ impl Container {
         }
     }
 
-    /// The termination message.
+    /// Returns the termination message.
     fn message(&self, log: &StoredLog, code: i64) -> String {
         let written = last_written(&self.sandbox.termination);
         let falls_back = text(&self.spec, "/terminationMessagePolicy") == "FallbackToLogsOnError";
@@ -352,7 +352,7 @@ impl Container {
     }
 }
 
-/// What a container has left as its message; nothing, when it has left something else than a file there.
+/// Reads a container's termination message. Anything but a regular file yields an empty one.
 fn last_written(path: &Path) -> String {
     use std::io::Read as _;
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
@@ -360,22 +360,22 @@ fn last_written(path: &Path) -> String {
     if let Ok(file) = rustix::fs::open(path, flags, Mode::empty()).map(File::from)
         && file.metadata().is_ok_and(|metadata| metadata.is_file())
     {
-        // An unreadable message counts as none.
+        // An unreadable message counts as empty.
         let _ = file.take(LONGEST_MESSAGE as u64).read_to_end(&mut written);
     }
     String::from_utf8_lossy(&written).into_owned()
 }
 
-/// Waits for the pod's end; its grace.
+/// Waits until the pod terminates. Returns the grace period.
 pub(super) async fn stopped(stop: &mut watch::Receiver<Option<Duration>>) -> Duration {
     match stop.wait_for(Option::is_some).await {
         Ok(grace) => grace.unwrap_or_default(),
-        // The pod is gone.
+        // The pod was deleted.
         Err(_) => Duration::ZERO,
     }
 }
 
-/// A delay as the kubelet writes it: `10s`, `2m40s`.
+/// Formats a delay as the kubelet does: `10s`, `2m40s`.
 fn shown(delay: Duration) -> String {
     match (delay.as_secs() / 60, delay.as_secs() % 60) {
         (0, seconds) => format!("{seconds}s"),

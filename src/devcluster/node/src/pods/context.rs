@@ -1,4 +1,4 @@
-//! The context that the parts of a node share.
+//! Shared state of a node's tasks.
 
 use std::sync::Arc;
 

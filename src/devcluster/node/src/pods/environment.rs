@@ -1,9 +1,9 @@
-//! The variables of a container, and what refers to them.
+//! The environment variables of a container, and references to them.
 //!
-//! As the kubelet does it: `envFrom` first, then `env` in its order; `$(NAME)` is what was defined before, `$$` is a
-//! dollar, and a reference to nothing stays as it is. The words for what is missing are the kubelet's.
+//! As in the kubelet, `envFrom` precedes `env`, `$(NAME)` refers to an earlier variable, `$$` is a dollar sign, and an
+//! unknown reference stays. Error messages are the kubelet's.
 //!
-//! Deliberately absent: the variables of Services (`enableServiceLinks`), whose addresses change here more often.
+//! Not here: variables of Services (`enableServiceLinks`), because addresses change more often here.
 
 use std::sync::Arc;
 
@@ -12,14 +12,14 @@ use serde_json::Value;
 use devcluster_apiserver::kinds::hooks;
 use devcluster_apiserver::object::text;
 
-/// Sources of the values of variables.
+/// Sources of values.
 pub(super) struct ValueSources<'a> {
     pub(super) pod: &'a Value,
     pub(super) address: String,
     pub(super) host: String,
-    /// A ConfigMap of the pod's namespace.
+    /// Returns a ConfigMap of the pod's namespace.
     pub(super) config_map: &'a dyn Fn(&str) -> Option<Arc<Value>>,
-    /// A Secret of the pod's namespace.
+    /// Returns a Secret of the pod's namespace.
     pub(super) secret: &'a dyn Fn(&str) -> Option<Arc<Value>>,
 }
 
@@ -28,11 +28,11 @@ pub(super) struct ValueSources<'a> {
 pub(super) struct Variable {
     pub(super) name: String,
     pub(super) value: String,
-    /// Whether the value came from a Secret.
+    /// Whether the value contains data of a Secret.
     pub(super) secret: bool,
 }
 
-/// The variables of a container as its pod says them; what is missing as `Err`, in the kubelet's words.
+/// Resolves the variables of a container. `Err` is the kubelet's message for a missing object or key.
 pub(super) fn resolve(container: &Value, values: &ValueSources<'_>) -> Result<Vec<Variable>, String> {
     let mut found: Vec<Variable> = Vec::new();
     for source in container["envFrom"].as_array().into_iter().flatten() {
@@ -60,7 +60,7 @@ fn set(found: &mut Vec<Variable>, variable: Variable) {
     found.push(variable);
 }
 
-/// All entries of the object that an `envFrom` names.
+/// Returns all entries of an `envFrom` source.
 fn whole(source: &Value, values: &ValueSources<'_>) -> Result<Vec<(String, String, bool)>, String> {
     let (kind, field) =
         if source["secretRef"].is_object() { ("secret", "secretRef") } else { ("configmap", "configMapRef") };
@@ -75,7 +75,7 @@ fn whole(source: &Value, values: &ValueSources<'_>) -> Result<Vec<(String, Strin
     Ok(data.filter_map(|(key, value)| Some((key.clone(), entry(value, secret)?, secret))).collect())
 }
 
-/// The text of an entry of a ConfigMap or Secret.
+/// Returns an entry of a ConfigMap or Secret as text.
 fn entry(value: &Value, secret: bool) -> Option<String> {
     use base64::Engine as _;
     let text = value.as_str()?;
@@ -86,7 +86,7 @@ fn entry(value: &Value, secret: bool) -> Option<String> {
     Some(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// The value that a `valueFrom` leads to, and whether it is secret; `None` when it is optional and missing.
+/// Resolves a `valueFrom`, and whether it is secret; `None` if it is optional and missing.
 fn from(source: &Value, container: &Value, values: &ValueSources<'_>) -> Result<Option<(String, bool)>, String> {
     if source["fieldRef"].is_object() {
         return Ok(Some((field(text(source, "/fieldRef/fieldPath"), values), false)));
@@ -116,7 +116,7 @@ fn from(source: &Value, container: &Value, values: &ValueSources<'_>) -> Result<
     }
 }
 
-/// A field of the pod.
+/// Returns a field of the pod.
 pub(super) fn field(path: &str, values: &ValueSources<'_>) -> String {
     let pod = values.pod;
     let entry = |list: &str| -> Option<String> {
@@ -133,7 +133,7 @@ pub(super) fn field(path: &str, values: &ValueSources<'_>) -> String {
     }
 }
 
-/// A limit or request of a container, in units of the divisor; the node's capacity where it has none.
+/// Returns a limit or request in units of the divisor. The default is the node's capacity.
 fn resource(reference: &Value, container: &Value, values: &ValueSources<'_>) -> String {
     let (list, name) = text(reference, "/resource").split_once('.').unwrap_or_default();
     let wanted = text(reference, "/containerName");
@@ -151,12 +151,12 @@ fn resource(reference: &Value, container: &Value, values: &ValueSources<'_>) -> 
     (amount + divisor - 1).div_euclid(divisor).to_string()
 }
 
-/// A text with its references to variables replaced.
+/// Replaces references to variables.
 pub(super) fn expand(text: &str, variables: &[Variable]) -> String {
     expand_from(text, variables).0
 }
 
-/// The same, and whether a secret value went into it.
+/// Like `expand`; also returns whether a secret value was used.
 fn expand_from(text: &str, variables: &[Variable]) -> (String, bool) {
     let (mut out, mut secret, mut rest) = (String::with_capacity(text.len()), false, text);
     while let Some(at) = rest.find('$') {
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_said_as_the_kubelet_says_it() {
+    fn missing_references_have_the_words_of_the_kubelet() {
         let of = |source: Value| json!({"env": [{"name": "X", "valueFrom": source}]});
         check(of(json!({"configMapKeyRef": {"name": "no", "key": "k"}})), Err("configmap \"no\" not found"));
         check(of(json!({"secretKeyRef": {"name": "no", "key": "k"}})), Err("secret \"no\" not found"));

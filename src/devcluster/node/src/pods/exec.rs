@@ -1,4 +1,4 @@
-//! Commands that run beside the program of a container: in its directory, with its environment, and no longer than it.
+//! Commands in a running container: with its working directory and environment, for at most its lifetime.
 
 use std::collections::HashMap;
 use std::io::ErrorKind;
@@ -12,11 +12,11 @@ use super::process::{Group, Input, Program, code, command};
 use super::watchdog::Watchdog;
 use devcluster_apiserver::kubelet::{Pipes, Process};
 
-/// The programs of the containers that run, by the UID of the pod and the name of the container.
+/// Programs of the running containers, by pod UID and container name.
 #[derive(Debug, Default)]
 pub(super) struct Running(Mutex<HashMap<(String, String), Program>>);
 
-/// A container runs as long as this is kept.
+/// Registration of a running container; ends when this is dropped.
 pub(super) struct Listed {
     running: Arc<Running>,
     key: (String, String),
@@ -29,7 +29,7 @@ impl Drop for Listed {
 }
 
 impl Running {
-    /// Notes that a container runs.
+    /// Registers a running container.
     pub(super) fn list(self: &Arc<Self>, uid: &str, container: &str, program: &Program) -> Listed {
         let key = (uid.to_owned(), container.to_owned());
         self.0.lock().insert(key.clone(), program.clone());
@@ -41,7 +41,7 @@ impl Running {
     }
 }
 
-/// A command that runs; it is killed when this is dropped.
+/// A running command. Dropping it kills the command.
 pub(super) struct Command {
     group: Group,
     pipes: Option<Pipes>,
@@ -57,7 +57,7 @@ impl Process for Command {
     }
 }
 
-/// Starts a command in a container; the reason why it could not be started as `Err`.
+/// Starts a command in a container. `Err` is the reason why it could not start.
 pub(super) fn start(
     running: &Running,
     watchdog: &Arc<Watchdog>,

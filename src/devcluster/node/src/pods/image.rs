@@ -1,9 +1,9 @@
 //! The parts of an image that a container uses: files and configuration.
 //!
-//! An image of the embedded registry is unpacked into a directory that all of its containers share; its files cannot be
-//! written there. A host image brings nothing but its programs.
+//! An image of the embedded registry is unpacked into a read-only directory that its containers share. A host image
+//! only names programs of this machine.
 //!
-//! Deliberately absent: other registries; nothing is fetched over the network.
+//! Not here: other registries. Nothing is downloaded.
 
 use std::fs;
 use std::path::PathBuf;
@@ -19,23 +19,23 @@ use crate::registry::{self, Lookup};
 /// The parts of an image that a container uses.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Image {
-    /// As the status of a container says it.
+    /// Image ID for the container's status.
     pub(super) id: String,
     pub(super) env: Vec<(String, String)>,
     pub(super) entrypoint: Vec<String>,
     pub(super) command: Vec<String>,
-    /// Working directory in the container, empty when the image does not say.
+    /// Working directory in the container; empty if the image sets none.
     pub(super) directory: String,
-    /// Programs of this machine that come before all others of it.
+    /// Directory that precedes this machine's search path.
     pub(super) programs: Option<PathBuf>,
-    /// The names at the top of its file system, and where they are.
+    /// Top-level names of the file system, and their paths on this machine.
     tops: Vec<(String, PathBuf)>,
-    /// Held, not used.
+    /// Keeps the files; not read.
     _files: Option<Arc<Files>>,
 }
 
 impl Image {
-    /// Adds what the image brings to the paths of a container.
+    /// Maps the image's files into the paths of a container.
     pub(super) fn add_to(&self, paths: &mut Paths) {
         for (name, place) in &self.tops {
             paths.add(&format!("/{name}"), place.clone());
@@ -43,7 +43,7 @@ impl Image {
     }
 }
 
-/// The image of a container, unpacked; why it is not to be had as `Err`.
+/// Returns the image of a container, unpacked. `Err` is the reason why it is unavailable.
 pub(super) async fn ready(ctx: &Context, reference: &str) -> Result<Arc<Image>, String> {
     if ctx.node().host_image(reference).is_some() {
         return Ok(Arc::new(Image { id: reference.to_owned(), ..Image::default() }));
@@ -54,7 +54,7 @@ pub(super) async fn ready(ctx: &Context, reference: &str) -> Result<Arc<Image>, 
         Lookup::Missing(why) => return Err(why),
         Lookup::Elsewhere => return Err(format!("{reference} is in another registry")),
     };
-    // One at a time: two containers of an image would unpack it twice.
+    // One at a time, so that two containers do not unpack the same image twice.
     let mut images = ctx.node().images.lock().await;
     let known = images.find(&found.digest);
     let files = if let Some(files) = known { files } else { images.unpack(&ctx.node().directory(), &found).await? };

@@ -1,7 +1,6 @@
-//! A Python for images whose base layers are not there: this machine's, without the packages that are installed for it.
+//! A Python environment for images without their base layers: this machine's Python without its installed packages.
 //!
-//! What a program finds here it must find in its real image as well, or it is not found: a virtual environment has the
-//! standard library and nothing else.
+//! It contains the standard library only, so that a program does not find packages that its real image lacks.
 
 use std::path::PathBuf;
 use std::process::Stdio;
@@ -11,11 +10,11 @@ use tokio::process::Command;
 
 use super::kubelet::Node;
 
-/// Making an environment is a few links and one file.
+/// Deadline. Creating an environment writes a few links and one file.
 const WITHIN: Duration = Duration::from_secs(30);
 
 impl Node {
-    /// The directory of programs that stands for those of an image, by the first word that it runs.
+    /// Returns the directory of programs that replaces those of an image, depending on the first word of its command.
     pub(super) async fn interpreters(&self, word: Option<&str>) -> Option<PathBuf> {
         if word? != "python3" {
             return None;

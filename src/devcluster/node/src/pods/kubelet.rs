@@ -1,4 +1,4 @@
-//! The node itself, and what it does for the API server.
+//! The node, and its kubelet interface for the API server.
 
 use std::collections::HashMap;
 use std::net::Ipv4Addr;
@@ -24,7 +24,7 @@ use super::unpacked::Images;
 use super::usage::Usage;
 use super::watchdog::Watchdog;
 
-/// A node: its addresses, its directory and the logs of its containers.
+/// A node: networks, directory and container logs.
 #[derive(Debug)]
 pub struct Node {
     pub(super) options: NodeOptions,
@@ -36,20 +36,20 @@ pub struct Node {
     pub(super) watchdog: Arc<Watchdog>,
     pub(super) usage: Usage,
     pub(super) images: tokio::sync::Mutex<Images>,
-    /// Where the programs are that stand for those of Python images, once one was asked for.
+    /// Python environment for images, created on first use.
     pub(super) python: tokio::sync::OnceCell<Option<PathBuf>>,
     pub(super) urls: Mutex<HashMap<Key, Vec<String>>>,
-    /// Changes with `urls`.
+    /// Notifies of changes in `urls`.
     pub(super) moves: tokio::sync::watch::Sender<()>,
-    /// The addresses of the pods that run now, by their UIDs.
+    /// Addresses of running pods by UID.
     pub(super) addresses: Mutex<HashMap<String, Ipv4Addr>>,
-    /// When a Service first met a pod, by its UID, that is being deleted.
+    /// When a terminating pod was first seen by a Service, by UID.
     pub(super) leaving: Mutex<HashMap<String, Instant>>,
     pub(super) started: AtomicBool,
 }
 
 impl Node {
-    /// A node that does not run anything yet; `registry` is that of its cluster.
+    /// Creates a node without pods. `registry` is the cluster's.
     pub fn new(options: NodeOptions, registry: Option<Arc<Registry>>) -> Self {
         let slot = Slot::take();
         let directory = options.directory.join(slot.name());
@@ -73,35 +73,35 @@ impl Node {
         }
     }
 
-    /// The network of Services.
+    /// Returns the network of Services.
     pub fn services(&self) -> Ipv4Addr {
         self.slot.services()
     }
 
-    /// The host image of this name.
+    /// Returns the host image with a name.
     pub(super) fn host_image(&self, image: &str) -> Option<&HostImage> {
         self.options.host_images.iter().find(|host| host.image == image)
     }
 
-    /// How a container of this image is kept from other users, and the socket that its server listens on.
+    /// Returns the front and the socket of a container's server; `None` for host images.
     pub(super) fn front(&self, image: &str, address: Ipv4Addr) -> Option<(&FrontOptions, PathBuf)> {
         let front = self.options.front.as_ref().filter(|_| self.host_image(image).is_none())?;
         Some((front, front.directory.join(address.to_string())))
     }
 
-    /// Where this node keeps what only it needs.
+    /// Returns the node's private directory.
     pub(super) fn directory(&self) -> PathBuf {
         self.options.directory.join(self.slot.name())
     }
 }
 
 impl Node {
-    /// Where a Service is listened on, a URL per TCP port in the order of its ports.
+    /// Returns the URLs on which a Service listens, one per TCP port in the order of its ports.
     pub fn service_urls(&self, namespace: &str, name: &str) -> Vec<String> {
         self.urls.lock().get(&Key::new(namespace, name)).cloned().unwrap_or_default()
     }
 
-    /// Changes whenever a Service is listened on elsewhere than before.
+    /// Notifies when the address of a Service changes.
     pub fn service_moves(&self) -> tokio::sync::watch::Receiver<()> {
         self.moves.subscribe()
     }

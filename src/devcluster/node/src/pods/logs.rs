@@ -1,9 +1,9 @@
-//! The output of containers, stored on disk and read again.
+//! Logs of containers on disk.
 //!
-//! Lines are stored as [`devcluster_apiserver::kubelet::log`] says. A log that has grown too large begins anew and keeps one
+//! [`devcluster_apiserver::kubelet::log`] defines the format. A log that exceeds its limit is rotated, with one
 //! predecessor.
 //!
-//! Invariant: a container's output costs a bounded amount of disk and memory, however much it writes.
+//! Invariant: the disk and memory for a container's output are bounded.
 
 use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions};
@@ -19,17 +19,17 @@ use tokio::sync::watch;
 use devcluster_apiserver::kubelet::ContainerLog;
 use devcluster_apiserver::kubelet::log::{Position, entries};
 
-/// Bytes of a log file before the next one begins.
+/// Maximum size of a log file in bytes before rotation.
 const FULL: u64 = 5 << 20;
-/// Longest line that is stored in one piece, in bytes.
+/// Maximum length of a stored line in bytes; longer ones are split.
 const LONGEST: usize = 16 << 10;
 
-/// The logs of all containers of a node, by the pod's uid and the container's name.
+/// The logs of a node by pod UID and container name.
 #[derive(Debug, Default)]
 pub(super) struct StoredLogs(Mutex<HashMap<(String, String), Arc<StoredLog>>>);
 
 impl StoredLogs {
-    /// The book of a container, opened when there is none yet.
+    /// Returns the log of a container, created if it is missing.
     pub(super) fn open(&self, uid: &str, container: &str, directory: PathBuf) -> Arc<StoredLog> {
         let mut logs = self.0.lock();
         logs.entry((uid.to_owned(), container.to_owned()))
@@ -37,12 +37,12 @@ impl StoredLogs {
             .clone()
     }
 
-    /// The book of a container that has one.
+    /// Returns the log of a container, if it exists.
     pub(super) fn of(&self, uid: &str, container: &str) -> Option<Arc<StoredLog>> {
         self.0.lock().get(&(uid.to_owned(), container.to_owned())).cloned()
     }
 
-    /// Forgets the books of a pod; who reads one comes to its end.
+    /// Removes the logs of a pod. Their readers reach the end.
     pub(super) fn forget(&self, uid: &str) {
         self.0.lock().retain(|(pod, _), log| {
             if pod == uid {
@@ -53,24 +53,24 @@ impl StoredLogs {
     }
 }
 
-/// The logs of one container: that of the present attempt and that of the one before.
+/// The logs of a container: of the current attempt and the previous one.
 #[derive(Debug)]
 pub(super) struct StoredLog {
     directory: PathBuf,
     state: Mutex<State>,
-    /// Grows with every line and with the end of an attempt.
+    /// Incremented with every line and at the end of an attempt.
     changed: watch::Sender<u64>,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    /// Number of the present attempt; 0: none yet.
+    /// Number of the current attempt; 0 before the first.
     attempt: u64,
-    /// Whether it still writes.
+    /// Whether the attempt still runs.
     open: bool,
     file: Option<File>,
     size: u64,
-    /// How often the log of this attempt began anew.
+    /// Number of rotations in this attempt.
     rotations: u64,
 }
 
@@ -87,20 +87,20 @@ impl StoredLog {
         self.directory.join(format!("{attempt}.log.1"))
     }
 
-    /// Begins the log of the next attempt, and forgets that of the one before the last.
+    /// Begins the log of the next attempt and removes that of the attempt before the previous one.
     pub(super) fn begin(&self) -> io::Result<()> {
         let mut state = self.state.lock();
         let attempt = state.attempt + 1;
         let file = OpenOptions::new().create(true).append(true).open(self.path(attempt))?;
         *state = State { attempt, open: true, file: Some(file), size: 0, rotations: 0 };
         if let Some(old) = attempt.checked_sub(2) {
-            // An attempt that wrote little has no second file, the first attempt no predecessor.
+            // Either file may be missing.
             let _ = (fs::remove_file(self.path(old)), fs::remove_file(self.earlier(old)));
         }
         Ok(())
     }
 
-    /// The present attempt writes no more.
+    /// Ends the log of the current attempt.
     pub(super) fn end(&self) {
         let mut state = self.state.lock();
         state.open = false;
@@ -133,7 +133,7 @@ impl StoredLog {
         self.changed.send_modify(|n| *n += 1);
     }
 
-    /// Writes down all that comes from a pipe.
+    /// Stores the output of a pipe.
     pub(super) async fn keep(&self, stream: &str, mut pipe: impl AsyncRead + Unpin) {
         let (mut line, mut buffer) = (Vec::new(), vec![0; 8 << 10]);
         while let Ok(read @ 1..) = pipe.read(&mut buffer).await {
@@ -154,7 +154,7 @@ impl StoredLog {
         }
     }
 
-    /// The end of the present attempt's log as text: at most so many lines and bytes.
+    /// Returns the end of the current attempt's log: at most so many lines and bytes.
     pub(super) fn last_words(&self, lines: usize, bytes: usize) -> String {
         let Some((stored, _)) = self.read(false) else { return String::new() };
         let texts: Vec<Vec<u8>> = entries(&stored).map(|entry| entry.text()).collect();
@@ -182,7 +182,7 @@ impl ContainerLog for StoredLog {
         let state = self.state.lock();
         let mut all = Vec::new();
         if position.attempt != state.attempt {
-            // The next attempt has begun: what is left of this one, and its end.
+            // The next attempt has begun: return the rest of this one and its end.
             all.extend(tail(&self.path(position.attempt), position.offset));
             return (all, false);
         }
@@ -208,7 +208,7 @@ fn tail(path: &Path, offset: u64) -> Vec<u8> {
         file.read_to_end(&mut rest)?;
         Ok(rest)
     };
-    // A log that is gone has nothing more to tell.
+    // A removed log yields nothing.
     read().unwrap_or_default()
 }
 

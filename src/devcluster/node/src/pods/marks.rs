@@ -1,32 +1,31 @@
-//! Marks by which the processes of a container are found again that have left its process group.
+//! Marks that identify a container's processes after they left its process group.
 //!
-//! A program that makes itself a daemon is in a group and a session of its own. It still has the environment of its
-//! container, and in it the mark.
+//! A daemon creates its own group and session, but inherits the environment, which contains the mark.
 //!
-//! Deliberately absent: processes that empty their environment; nothing short of the kernel's own walls holds those.
+//! Not here: processes that clear their environment. Only kernel isolation could contain those.
 
 use std::fs;
 use std::path::Path;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// The variable.
+/// Name of the variable.
 const NAME: &str = "DEVCLUSTER_CONTAINER";
-/// Rounds of killing: what is killed may just have started another process.
+/// Maximum rounds of killing. A killed process may have started another one.
 const ROUNDS: usize = 20;
 
-/// The mark of one container, as long as it runs; all that carry it are dead when this is dropped.
+/// The mark of a running container. Dropping it kills all marked processes.
 pub(super) struct Mark {
     value: String,
 }
 
 impl Mark {
-    /// A fresh mark below that of its node.
+    /// Creates a mark below the node's.
     pub(super) fn new(node: &Path) -> Self {
         Self { value: format!("{}/{:032x}", node.display(), fastrand::u128(..)) }
     }
 
-    /// The variable and its value.
+    /// Returns name and value of the variable.
     pub(super) fn variable(&self) -> (String, String) {
         (NAME.to_owned(), self.value.clone())
     }
@@ -38,17 +37,17 @@ impl Drop for Mark {
     }
 }
 
-/// How the marks of a node begin, as they stand in an environment.
+/// Returns the common prefix of a node's marks in an environment.
 pub(super) fn of_node(node: &Path) -> String {
     format!("{NAME}={}/", node.display())
 }
 
-/// Kills what carries a mark of a node that is no more.
+/// Kills the marked processes of a node that no longer runs.
 pub(super) fn kill_all(node: &Path) {
     kill(&of_node(node));
 }
 
-/// Kills all processes with a variable that begins so.
+/// Kills all processes with a variable of this prefix.
 fn kill(beginning: &str) {
     for _ in 0..ROUNDS {
         let found: Vec<Pid> = carriers(beginning.as_bytes()).collect();
@@ -56,7 +55,7 @@ fn kill(beginning: &str) {
             return;
         }
         for process in found {
-            // It may have ended since it was seen.
+            // The process may have ended.
             let _ = kill_process(process, Signal::KILL);
         }
     }
@@ -67,7 +66,7 @@ fn carriers(beginning: &[u8]) -> impl Iterator<Item = Pid> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     entries.filter_map(move |entry| {
         let id: i32 = entry.file_name().to_str()?.parse().ok()?;
-        // Those of other users cannot be read, and are none of ours; a dead one has no environment.
+        // Unreadable for processes of other users, which are not ours, and for dead processes.
         let environment = fs::read(entry.path().join("environ")).ok()?;
         let carries = environment.split(|byte| *byte == 0).any(|variable| variable.starts_with(beginning));
         if carries && id != own { Pid::from_raw(id) } else { None }

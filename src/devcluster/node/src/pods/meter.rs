@@ -1,28 +1,28 @@
-//! What a container has used lately: its processor time at each look, and its memory at the last.
+//! Recent usage of a container: CPU time per sample, and the latest memory.
 //!
-//! Deliberately absent: looking at processes (`usage`).
+//! Not here: reading of processes (`usage`).
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-/// How long looks are kept: longer than anybody averages over.
+/// How long samples are kept. It exceeds every averaging window.
 const KEPT: Duration = Duration::from_secs(90);
 
-/// The looks at a container.
+/// The samples of a container.
 #[derive(Debug, Default)]
 pub(super) struct Meter {
-    /// When it was looked at, and its processor time until then, in ticks.
+    /// Time of each sample, and the CPU time up to it in ticks.
     looks: VecDeque<(Instant, u64)>,
-    /// The processor time of its processes at the last look.
+    /// Total CPU time of the live processes in the last sample, in ticks.
     last: u64,
     /// Bytes.
     memory: u64,
 }
 
 impl Meter {
-    /// Its processes have this processor time in all, and this memory, now.
+    /// Adds a sample: CPU time in ticks and memory in bytes.
     pub(super) fn add(&mut self, now: Instant, ticks: u64, memory: u64) {
-        // A process that ends may take its time with it.
+        // The total shrinks when a process ends.
         let since = if self.looks.is_empty() { 0 } else { ticks.saturating_sub(self.last) };
         let sum = self.looks.back().map_or(0, |(_, sum)| *sum) + since;
         (self.last, self.memory) = (ticks, memory);
@@ -32,8 +32,8 @@ impl Meter {
         }
     }
 
-    /// Thousandths of a processor on average over this time, and bytes of memory; `None` if it was looked at for less
-    /// than half of it.
+    /// Returns average CPU in thousandths of a core, and memory in bytes; `None` if the samples cover less than half of
+    /// the window.
     pub(super) fn over(&self, window: Duration) -> Option<(u64, u64)> {
         let (end, last) = self.looks.back()?;
         let begins = self.looks.iter().find(|(at, _)| end.duration_since(*at) <= window);
@@ -62,7 +62,7 @@ mod tests {
         let (start, second) = (Instant::now(), Duration::from_secs(1));
         let ticks = rustix::param::clock_ticks_per_second();
         let mut meter = Meter::default();
-        // It ran before: only what it uses from then on counts.
+        // CPU time before the first sample does not count.
         meter.add(start, 500 * ticks, 1);
         assert_eq!(meter.over(second), None, "one look says nothing");
         meter.add(start + second, 500 * ticks + ticks / 2, 2);

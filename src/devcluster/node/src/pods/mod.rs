@@ -1,19 +1,18 @@
 //! A node that runs pods as processes of this machine.
 //!
-//! A pod is the node's when all of its images are: a *host image* names programs that are installed here, an image of
-//! the embedded registry is unpacked. Every pod has an address of its own in 127.0.0.0/8, and so has every Service,
-//! which leads to its ready pods.
+//! A pod runs here if all of its images do: a *host image* names installed programs, and an image of the embedded
+//! registry is unpacked. Each pod and each Service has an address in 127.0.0.0/8. A Service forwards to its ready pods.
 //!
-//! [`supervisor`] follows the event log and gives every pod a task ([`pod`]); that one takes its containers from start
-//! to end ([`container`]), with what they are given ([`environment`], [`paths`], [`volumes`], [`image`]), what is asked
-//! of them ([`probes`]), what is run beside them ([`exec`]) and what they say ([`logs`]; [`queue_proxy`] is a container without a process), and tells the API ([`status`]). [`proxy`] listens for
-//! Services, and [`names`] has programs find them.
+//! [`supervisor`] reads the event log and starts a task per pod ([`pod`]). A pod runs its containers ([`container`])
+//! with their inputs ([`environment`], [`paths`], [`volumes`], [`image`]), probes ([`probes`]), commands ([`exec`]) and
+//! logs ([`logs`]), and reports its status ([`status`]). [`queue_proxy`] is a container without a process. [`proxy`]
+//! listens for Services, and [`names`] resolves their names in programs.
 //!
-//! Invariant: no process outlives the node: a container is a process group that is killed as a whole, and a
-//! [`watchdog`] does so when this process can no longer do it itself.
+//! Invariant: no process outlives the node. A container is a process group that is killed as a whole. A [`watchdog`]
+//! kills it if this process cannot.
 //!
-//! Deliberately absent: namespaces, users and the other walls of a container. What runs here runs as whoever started
-//! the cluster. A resize changes the status only, and ephemeral containers are not run: there is no wall to look behind.
+//! Not here: isolation (namespaces, users). Containers run as the user who started the cluster. A resize only changes
+//! the status. Ephemeral containers are not run.
 
 mod claim;
 mod container;

@@ -1,14 +1,13 @@
-//! Names of Services for the programs that stand for pods.
+//! Resolves names of Services in the programs of pods.
 //!
-//! A pod of a cluster asks the cluster's DNS; a program of this machine asks this machine, which knows no Service. Node.js
-//! and Python are therefore started with a file that looks a name up here first: every Service is a small file with its
-//! address and its ports, so what a name means is never stale and costs one read. A proxy for HTTP would not do: `fetch`
-//! and `http` of Node.js do not look at its variables, and the world's traffic would run through it as well.
+//! Programs use this machine's DNS, which does not know the cluster's Services. A hook file in Node.js and Python
+//! therefore resolves names first. Each Service has a small file with its address and ports, so names are never stale
+//! and a lookup costs one read. An HTTP proxy would not work: `fetch` and `http` of Node.js ignore its variables, and
+//! all external traffic would pass through it.
 //!
-//! Programs that a pod starts look names up as it does, as long as they are Node.js or Python and have its environment.
+//! Child processes resolve names, too, if they are Node.js or Python and inherit the environment.
 //!
-//! Deliberately absent: other languages, headless and external Services, and host images, which are programs of this
-//! machine with work of their own.
+//! Not here: other languages, headless and external Services, and host images, whose programs belong to this machine.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -16,12 +15,12 @@ use std::io;
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 
-/// What Node.js and Python read before a program. It finds the Services two directories above, and its namespace in the
-/// name of its directory.
+/// Hook files that Node.js and Python load before a program. A hook finds the Services two directories above it; its
+/// own directory is named after the namespace.
 const HOOKS: [(&str, &str); 2] =
     [("names.js", include_str!("names/names.js")), ("sitecustomize.py", include_str!("names/sitecustomize.py"))];
 
-/// The names of a node, in a directory of its own.
+/// The names of a node, in their own directory.
 #[derive(Debug)]
 pub(super) struct Names {
     place: PathBuf,
@@ -32,7 +31,7 @@ impl Names {
         Self { place: node.join("names") }
     }
 
-    /// Says where a Service is: its address, and for each of its ports the one that is listened on.
+    /// Writes the address of a Service, and the port that is bound for each of its ports.
     pub(super) fn set(&self, namespace: &str, name: &str, address: Ipv4Addr, ports: &[(u16, u16)]) -> io::Result<()> {
         let mut text = format!("{address}\n");
         for (port, bound) in ports {
@@ -42,14 +41,14 @@ impl Names {
         write(&self.service(namespace, name), &text)
     }
 
-    /// Forgets a Service that was at an address.
+    /// Removes a Service with this address.
     pub(super) fn remove(&self, namespace: &str, name: &str, address: Ipv4Addr) {
-        // What was never written is not there either.
+        // The files may be missing.
         let _ = fs::remove_file(self.service(namespace, name));
         let _ = fs::remove_file(self.address(address));
     }
 
-    /// Adds to an environment what has the programs of a namespace look names up here.
+    /// Adds the hooks to the environment of a program in a namespace.
     pub(super) fn add_to(&self, env: &mut BTreeMap<String, String>, namespace: &str) -> io::Result<()> {
         let hooks = self.place.join("hooks").join(namespace);
         for (name, text) in HOOKS {
@@ -72,18 +71,18 @@ impl Names {
     }
 }
 
-/// Puts a value before that of a variable.
+/// Prepends a value to a variable.
 fn before(env: &mut BTreeMap<String, String>, name: &str, value: &str, between: char) {
     let known = env.get(name).filter(|known| !known.is_empty());
     let all = known.map_or_else(|| value.to_owned(), |known| format!("{value}{between}{known}"));
     env.insert(name.to_owned(), all);
 }
 
-/// Writes a file as a whole: it may be read at any time.
+/// Writes a file atomically, because it may be read at any time.
 fn write(path: &Path, text: &str) -> io::Result<()> {
     let parent = path.parent().unwrap_or(path);
     fs::create_dir_all(parent)?;
-    // No Service and no address is called so.
+    // No Service or address has such a name.
     let draft = parent.join(format!(".{:032x}", fastrand::u128(..)));
     fs::write(&draft, text)?;
     fs::rename(&draft, path)

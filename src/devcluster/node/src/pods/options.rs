@@ -7,50 +7,49 @@ use std::time::Duration;
 /// An image whose programs are installed on this machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostImage {
-    /// As pods name it, to the letter.
+    /// The exact image reference in pods.
     pub image: String,
-    /// First word of a command to the program that it stands for; other words are looked for on the search path.
+    /// Programs by the first word of a command. Other words are looked up on the search path.
     pub commands: BTreeMap<String, PathBuf>,
 }
 
-/// How a node runs pods.
+/// Settings of a node.
 #[derive(Clone, Debug)]
 pub struct NodeOptions {
-    /// Images that need not be unpacked.
+    /// Images that are not unpacked. Default: none.
     pub host_images: Vec<HostImage>,
-    /// Where pods have their directories, logs and unpacked images; what an earlier node left there is removed.
+    /// Directory of pods, logs and unpacked images. Leftovers of an earlier node are removed.
     pub directory: PathBuf,
-    /// Where programs are looked for that are in no image, as in `PATH`; that of this process.
+    /// Search path for programs that are not in an image. Default: `PATH` of this process.
     pub path: String,
-    /// Variables for every container, below those of its pod. `{podIP}` becomes the pod's address, `{terminationLog}`
-    /// the file for its termination message; a path that the container has a mount for becomes the place of that.
+    /// Variables for every container; those of the pod override them. `{podIP}` becomes the pod's address,
+    /// `{terminationLog}` the file of its termination message. A path in a mount becomes its path on this machine.
     pub env: Vec<(String, String)>,
-    /// The same for places of this machine, which stay as they are.
+    /// Like `env`, with paths of this machine that are not rewritten.
     pub host_env: Vec<(String, String)>,
-    /// Limit of the bytes that a pod may write, even if its volumes allow more; 4 GiB.
+    /// Maximum number of bytes that a pod may write, even if its volumes allow more. Default: 4 GiB.
     pub pod_disk: u64,
-    /// How long Services still lead to a pod that is being deleted, as the proxies of a cluster do until they have heard
-    /// of it; not at all.
+    /// How long Services still route to a terminating pod, as in a cluster with delayed endpoint updates. Default: 0.
     pub endpoint_delay: Duration,
-    /// Processes and threads of a container; 512.
+    /// Maximum number of processes and threads of a container. Default: 512.
     pub tasks: usize,
-    /// How servers of containers are kept from other users of this machine; not at all.
+    /// Protects servers of containers from other users of this machine. Default: none.
     pub front: Option<FrontOptions>,
 }
 
-/// A port that only this user reaches, before the servers of containers that are no host images.
+/// A port in front of container servers that only this user can connect to. Host images have none.
 #[derive(Clone, Debug)]
 pub struct FrontOptions {
-    /// The variable that says on which Unix socket the server of a container listens.
+    /// Environment variable with the Unix socket on which the container's server must listen.
     pub variable: String,
-    /// The port of the pod that leads there while it does.
+    /// Port of the pod that forwards to the socket.
     pub port: u16,
-    /// Where the sockets are, with a short path, which only this user enters.
+    /// Directory of the sockets. It has a short path and is accessible to this user only.
     pub directory: PathBuf,
 }
 
 impl NodeOptions {
-    /// A node with a directory and no images.
+    /// Creates the default options with a directory.
     pub fn new(directory: impl Into<PathBuf>) -> Self {
         Self {
             host_images: Vec::new(),
@@ -65,7 +64,7 @@ impl NodeOptions {
         }
     }
 
-    /// The same with one more host image; each command is its first word and the program that it stands for.
+    /// Adds a host image. Each command is its first word and the program for it.
     #[must_use]
     pub fn host_image(mut self, image: &str, commands: impl IntoIterator<Item = (String, PathBuf)>) -> Self {
         self.host_images.push(HostImage { image: image.to_owned(), commands: commands.into_iter().collect() });

@@ -1,22 +1,21 @@
-//! Paths inside a container become paths of this machine.
+//! Maps paths in a container to paths of this machine.
 //!
-//! A container has no root of its own here: what is mounted and what its image brings lies in directories of the node.
-//! Absolute paths that lead there are rewritten in its command, its arguments and its environment; all others are
-//! those of the machine.
+//! A container has no root file system here. Its mounts and its image are in directories of the node. Absolute paths to
+//! them are rewritten in the command, the arguments and the environment. Other paths are those of this machine.
 //!
-//! Deliberately absent: paths in the middle of a text, such as a shell script given as an argument.
+//! Not here: paths within a text, such as a shell script in an argument.
 
 use std::path::{Path, PathBuf};
 
-/// Where the paths of one container lead.
+/// The path mapping of a container.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Paths {
-    /// Absolute path in the container, without a slash at the end, and the place of this machine; longest first.
+    /// Absolute path in the container without a final slash, and the path on this machine; longest first.
     roots: Vec<(String, PathBuf)>,
 }
 
 impl Paths {
-    /// Adds a place; of two that fit, the longer path wins, of equal ones the first.
+    /// Adds a mapping. The longest matching path wins; of equal ones, the first.
     pub(super) fn add(&mut self, path: &str, place: PathBuf) {
         let path = path.trim_end_matches('/');
         if path.starts_with('/') {
@@ -25,7 +24,7 @@ impl Paths {
         }
     }
 
-    /// The place of one path; `None` when the container has nothing there.
+    /// Maps a path; `None` if the container has no such path.
     pub(super) fn place(&self, path: &str) -> Option<PathBuf> {
         if !path.starts_with('/') || path.starts_with("//") {
             return None;
@@ -36,12 +35,12 @@ impl Paths {
                 return Some(place.clone());
             }
             let inside = rest.strip_prefix('/')?;
-            // A slash at the end says something to some programs.
+            // Some programs treat a final slash specially.
             Some(if inside.is_empty() { slashed(place) } else { place.join(inside.trim_start_matches('/')) })
         })
     }
 
-    /// A word or a value with its paths rewritten: `/a`, `/a:/b`, `--flag=/a`, `--flag=/a:/b`.
+    /// Rewrites the paths in a word or value: `/a`, `/a:/b`, `--flag=/a`, `--flag=/a:/b`.
     pub(super) fn rewrite(&self, text: &str) -> String {
         match text.split_once('=') {
             Some((flag, value)) if !flag.contains('/') => format!("{flag}={}", self.list(value)),

@@ -1,9 +1,9 @@
-//! One pod, from its placement to its removal.
+//! A pod, from its scheduling to its removal.
 //!
-//! Volumes are laid out, init containers run one after the other, then the others beside each other; what they tell
-//! becomes the pod's status. A pod that is deleted ends its containers and goes when they have ended.
+//! The task creates the volumes, runs the init containers in order and then the main containers concurrently. It writes
+//! the pod's status from their updates. A terminating pod stops its containers and is removed when they have ended.
 //!
-//! Invariant: only this task writes the status of its pod.
+//! Invariant: only this task writes the pod's status.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -31,16 +31,16 @@ use crate::gateway::is_service;
 use devcluster_apiserver::client::Subject;
 use devcluster_apiserver::object::{count, is_terminating, text};
 
-/// Between the end of a pod as an endpoint and SIGTERM, so that connections under way arrive first.
+/// Delay between the pod's removal from Endpoints and SIGTERM, so that pending connections arrive first.
 const QUIET: Duration = Duration::from_millis(100);
-/// How long to wait for volumes before they are tried again without an event.
+/// Delay before a retry of volumes without an event.
 const AGAIN: Duration = Duration::from_secs(2);
-/// How often the disk of a pod is measured.
+/// Interval of measuring a pod's disk usage.
 const MEASURE: Duration = Duration::from_secs(2);
-/// Attempts to write a status that others write as well.
+/// Attempts to write a status after conflicts.
 const ATTEMPTS: usize = 10;
 
-/// Lives through a pod; ends when the pod is gone.
+/// Runs a pod until it is deleted.
 pub(super) async fn live(
     ctx: Context,
     pod: Arc<Value>,
@@ -57,14 +57,14 @@ pub(super) async fn live(
         () = life.course(&mut orders) => {}
         () = closed(gone) => {}
     }
-    // Nothing of the pod runs any more once its tasks are dropped.
+    // Dropping the tasks kills the pod's processes.
     drop(life);
     closed(orders).await;
     ctx.node.logs.forget(&uid);
     ctx.node().addresses.lock().remove(&uid);
     ctx.node().slot.give_back(address);
     let removed = tokio::task::spawn_blocking(move || fs::remove_dir_all(directory)).await;
-    // A pod that never came to begin has none.
+    // Missing if the pod never began.
     if let Ok(Err(error)) = removed
         && error.kind() != std::io::ErrorKind::NotFound
     {
@@ -72,23 +72,23 @@ pub(super) async fn live(
     }
 }
 
-/// Waits until the pod is gone.
+/// Waits until the pod is deleted.
 async fn closed(mut orders: watch::Receiver<Arc<Value>>) {
     while orders.changed().await.is_ok() {}
 }
 
-/// Waits until the pod is being deleted; false when it is gone.
+/// Waits until the pod terminates. Returns false if it was deleted.
 async fn deleted(orders: &mut watch::Receiver<Arc<Value>>) -> bool {
     orders.wait_for(|pod| is_terminating(pod)).await.is_ok()
 }
 
-/// Waits until the pod is being deleted or has another generation than this; `None` when it is gone.
+/// Waits until the pod terminates or its generation changes; `None` if it was deleted.
 async fn changed(orders: &mut watch::Receiver<Arc<Value>>, generation: i64) -> Option<Arc<Value>> {
     let other = |pod: &Arc<Value>| is_terminating(pod) || count(pod, "/metadata/generation") != generation;
     orders.wait_for(other).await.ok().map(|pod| pod.clone())
 }
 
-/// How long the containers of a pod may take to end.
+/// Returns the grace period of a pod.
 fn grace(pod: &Value) -> Duration {
     let given = pod["metadata"]["deletionGracePeriodSeconds"].as_u64();
     let given = given.or_else(|| count(pod, "/spec/terminationGracePeriodSeconds").try_into().ok());
@@ -107,18 +107,18 @@ struct Life {
     stop: watch::Sender<Option<Duration>>,
     objects: watch::Receiver<u64>,
     tokens: Tokens,
-    /// Containers that will not run again.
+    /// Containers that will not run again, by index.
     over: Vec<bool>,
     launched: Vec<bool>,
-    /// What leads to the servers of its containers.
+    /// Fronts of the containers' servers.
     fronts: Vec<Front>,
 }
 
-/// Why the containers of a pod are no longer waited for.
+/// Why waiting for the containers ended.
 enum End {
-    /// All of them have come to their end.
+    /// All have finished.
     Over,
-    /// The pod is being deleted.
+    /// The pod terminates.
     Deleted,
 }
 
@@ -178,13 +178,13 @@ impl Life {
                 self.publish();
             }
         }
-        // A watch channel that closes is the end of the pod and of this task.
+        // A closed channel means that the pod was deleted, which ends this task, too.
         if deleted(orders).await {
             self.remove();
         }
     }
 
-    /// The pod's volumes, as soon as they can be had; `None` when it is deleted before.
+    /// Waits until the volumes can be created; `None` if the pod terminates first.
     async fn volumes(&mut self, orders: &mut watch::Receiver<Arc<Value>>) -> Option<Vec<Volume>> {
         let mut reported = String::new();
         loop {
@@ -217,7 +217,7 @@ impl Life {
         self.with_values(|values| volumes::lay_out(&self.directory.join("volumes"), &claims, values, &self.tokens))
     }
 
-    /// Brings the files of ConfigMaps and Secrets up to date.
+    /// Updates the files of ConfigMaps and Secrets.
     fn refresh(&mut self) {
         self.objects.borrow_and_update();
         let refreshed =
@@ -228,7 +228,7 @@ impl Life {
         }
     }
 
-    /// Has on disk those Secrets that a container can see that may run.
+    /// Keeps on disk only the Secrets that a running container mounts.
     fn settle_secrets(&self, volumes: &[Volume]) {
         let may_run = |container: &&Value| {
             let known = self.view.containers.iter().position(|known| container["name"] == known.name.as_str());
@@ -257,7 +257,7 @@ impl Life {
         })
     }
 
-    /// Runs the containers until all have come to their end or the pod is deleted.
+    /// Runs the containers until all have finished or the pod terminates.
     async fn containers(&mut self, orders: &mut watch::Receiver<Arc<Value>>, volumes: &Arc<Vec<Volume>>) -> End {
         let deadline = self.pod["spec"]["activeDeadlineSeconds"].as_u64();
         let deadline = tokio::time::Instant::now() + seconds(deadline.unwrap_or(u64::MAX));
@@ -274,7 +274,7 @@ impl Life {
             tokio::select! {
                 Some((index, update)) = self.updates.recv() => {
                     self.receive(index, update);
-                    // Messages that have arrived together are written together.
+                    // Updates that arrive together are written together.
                     while let Ok((index, update)) = self.updates.try_recv() {
                         self.receive(index, update);
                     }
@@ -301,14 +301,14 @@ impl Life {
                     if let Some(message) = usage::disk(directory, volumes.clone(), most).await {
                         self.fail("Evicted", message);
                     }
-                    // A pod of many files must not keep the disk busy.
+                    // Limits the disk load of a pod with many files.
                     measure = tokio::time::Instant::now() + MEASURE.max(begun.elapsed() * 20);
                 }
             }
         }
     }
 
-    /// Ends a pod because of what the node has found.
+    /// Fails the pod for a reason that the node detected.
     fn fail(&mut self, reason: &'static str, message: String) {
         self.ctx.client.report(&self.pod, "kubelet", "Warning", reason, &message);
         self.view.ended = Some((reason, message));
@@ -317,7 +317,7 @@ impl Life {
         self.publish();
     }
 
-    /// Tells all containers to end and waits until they have.
+    /// Stops all containers and waits for their end.
     async fn end_all(&mut self, orders: &watch::Receiver<Arc<Value>>) {
         for container in self.view.containers.iter().filter(|c| matches!(c.state, State::Running(..))) {
             let message = format!("Stopping container {}", container.name);
@@ -353,7 +353,7 @@ impl Life {
         }
     }
 
-    /// Whether nothing will run any more: everything has ended for good, or an init container has failed for good.
+    /// Whether no container will run again: all have finished, an init container has failed, or the node ended the pod.
     fn is_over(&self) -> bool {
         let init_failed = self.view.containers.iter().zip(&self.over).any(|(container, over)| {
             *over && container.init && !matches!(&container.state, State::Ended(ended) if ended.code == 0)
@@ -363,7 +363,7 @@ impl Life {
         init_failed || self.view.ended.is_some() || mains.all(|over| over)
     }
 
-    /// Starts what may start now: the next init container, or all others once those are done.
+    /// Starts the next init container, or all others after the init containers.
     fn launch_next(&mut self, volumes: &Arc<Vec<Volume>>) {
         if self.stop.borrow().is_some() {
             return;
@@ -410,7 +410,7 @@ impl Life {
             directory,
         };
         if let Err(error) = fs::create_dir_all(&sandbox.directory) {
-            // The container says what it misses when it is started.
+            // The container reports the error when it starts.
             tracing::warn!(%error, "the directory of a container");
         }
         self.launched[index] = true;
@@ -456,7 +456,7 @@ impl Life {
         tracing::warn!(pod = self.subject.key.name(), "the status of a pod could not be written");
     }
 
-    /// Removes the pod from the API: its containers have ended.
+    /// Deletes the pod after its containers have ended.
     fn remove(&self) {
         if let Some(pod) = self.ctx.client.get(&self.subject)
             && count(&pod, "/metadata/deletionGracePeriodSeconds") > 0

@@ -1,10 +1,10 @@
-//! Questions to a container: has it started, is it ready, is it alive.
+//! Startup, readiness and liveness probes of a container.
 //!
-//! Delays, periods and thresholds are the kubelet's, with one exception: until the first success of a startup or
-//! readiness probe over the network it is also asked between two periods, so that a pod is ready as soon as it can be.
-//! Only the answers at the end of a period count against a container.
+//! Delays, periods and thresholds are the kubelet's, with one exception: before its first success, a startup or
+//! readiness probe over the network also runs between periods, so that a pod becomes ready early. Failures between
+//! periods do not count.
 //!
-//! Deliberately absent: certificates of `HTTPS` probes and the protocol of `grpc` ones; there a connection will do.
+//! Not here: certificates of `HTTPS` probes and the protocol of `grpc` probes. A connection suffices.
 
 use std::net::Ipv4Addr;
 use std::time::Duration;
@@ -23,20 +23,20 @@ use super::process::{Program, command, run};
 
 use devcluster_apiserver::object::text;
 
-/// First pause between two questions that do not count, and the longest.
+/// First and longest delay between probes that do not count.
 const EAGER: Duration = Duration::from_millis(20);
 const LONGEST_EAGER: Duration = Duration::from_secs(1);
 
-/// The results of the probes of a container.
+/// The result of probing a container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// It has started.
+    /// The startup probe succeeded.
     Started,
-    /// It is ready, or no longer.
+    /// Whether it is ready.
     Ready(bool),
-    /// A probe has failed; the message of the event.
+    /// A probe failed; the message of the Event.
     Failed(String),
-    /// It is to be ended because of this probe.
+    /// This probe requires that the container be killed.
     Dead(&'static str),
 }
 
@@ -57,7 +57,7 @@ impl Kind {
     }
 }
 
-/// The probes of a running container; they end when this is dropped.
+/// The probes of a running container. They end when this is dropped.
 pub(super) struct Probing {
     verdicts: mpsc::Receiver<Verdict>,
     startup: bool,
@@ -67,7 +67,7 @@ pub(super) struct Probing {
 }
 
 impl Probing {
-    /// Begins to ask.
+    /// Starts the probes.
     pub(super) fn start(ctx: &Context, container: &Value, address: Ipv4Addr, program: &Program) -> Self {
         let (sender, verdicts) = mpsc::channel(16);
         let startup = container["startupProbe"].is_object();
@@ -93,17 +93,17 @@ impl Probing {
         Self { verdicts, startup, readiness, _workers: workers, _started: started }
     }
 
-    /// Whether the container counts as started at once.
+    /// Whether the container has no startup probe.
     pub(super) fn nothing_to_start(&self) -> bool {
         !self.startup
     }
 
-    /// Whether the container counts as ready as soon as it has started.
+    /// Whether the container has neither a startup nor a readiness probe.
     pub(super) fn nothing_to_await(&self) -> bool {
         !self.startup && !self.readiness
     }
 
-    /// The next verdict; waits for ever when there is nothing to ask.
+    /// Waits for the next result; forever if there is no probe.
     pub(super) async fn next(&mut self) -> Verdict {
         match self.verdicts.recv().await {
             Some(verdict) => verdict,
@@ -198,7 +198,7 @@ impl Probe {
     }
 
     async fn pass(&self, started: &watch::Sender<bool>, sender: &mpsc::Sender<Verdict>) {
-        // Without a receiver, the container is gone.
+        // A send fails if the container is gone.
         match self.kind {
             Kind::Startup => {
                 started.send_replace(true);
@@ -215,7 +215,7 @@ impl Probe {
     }
 }
 
-/// Asks over the network, as `httpGet`, `tcpSocket` or `grpc` say.
+/// Runs a network probe: `httpGet`, `tcpSocket` or `grpc`.
 pub(super) async fn ask(handler: &Value, container: &Value, address: Ipv4Addr, most: Duration) -> Result<(), String> {
     let get = &handler["httpGet"];
     let target = [get, &handler["tcpSocket"], &handler["grpc"]].into_iter().find(|target| target.is_object());
@@ -251,7 +251,7 @@ async fn get_over(stream: TcpStream, get: &Value, host: &str) -> Result<(), Stri
     let mut answer = std::pin::pin!(sender.send_request(request));
     let response = tokio::select! {
         response = &mut answer => response,
-        // A server that closes may have answered in the same moment.
+        // A server that closes the connection may have answered at the same moment.
         _ = connection => answer.await,
     };
     let response = response.map_err(failed)?;
@@ -259,7 +259,7 @@ async fn get_over(stream: TcpStream, get: &Value, host: &str) -> Result<(), Stri
     if (200..400).contains(&code) { Ok(()) } else { Err(format!("HTTP probe failed with statuscode: {code}")) }
 }
 
-/// A port by number or by its name in the container.
+/// Resolves a port by number or by its name in the container.
 fn port(port: &Value, container: &Value) -> Option<u16> {
     let number = port.as_u64().or_else(|| {
         let ports = container["ports"].as_array().into_iter().flatten();
@@ -269,7 +269,7 @@ fn port(port: &Value, container: &Value) -> Option<u16> {
     number.and_then(|number| u16::try_from(number).ok())
 }
 
-/// A number of seconds as a pod gives it, cut at a year: what is added to the present never overflows.
+/// Converts seconds to a duration of at most a year, so that adding it to the present time cannot overflow.
 pub(super) fn seconds(given: u64) -> Duration {
     Duration::from_secs(given.min(365 * 24 * 3600))
 }

@@ -1,6 +1,6 @@
-//! Processes in groups of their own.
+//! Process groups.
 //!
-//! Invariant: a [`Group`] that is dropped is dead, with everything that its leader has started in it.
+//! Invariant: dropping a [`Group`] kills all of its processes.
 
 use std::ffi::OsString;
 use std::io;
@@ -15,15 +15,15 @@ use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command};
 
 use super::watchdog::Watchdog;
 
-/// Largest file that a container may write, in bytes.
+/// Maximum size of a file that a container may write, in bytes.
 #[cfg(target_os = "linux")]
 const LARGEST_FILE: u64 = 8 << 30;
 
-/// A program and all that it is given.
+/// A program with its arguments, environment and working directory.
 #[derive(Clone, Debug)]
 pub(super) struct Program {
     pub(super) path: PathBuf,
-    /// The first word as the pod says it.
+    /// The first word of the command as the pod states it.
     pub(super) name: String,
     pub(super) args: Vec<String>,
     pub(super) env: Vec<(String, String)>,
@@ -33,9 +33,9 @@ pub(super) struct Program {
 /// Standard input of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Input {
-    /// Nothing.
+    /// Empty.
     Empty,
-    /// The input is written to a pipe.
+    /// Written through a pipe.
     Piped,
 }
 
@@ -48,7 +48,7 @@ pub(super) struct Group {
 }
 
 impl Group {
-    /// Starts a program that has nothing to read; what it writes can be read from the pipes.
+    /// Starts a program without input. Returns the pipes of its output.
     pub(super) fn start(watchdog: &Arc<Watchdog>, program: &Program) -> io::Result<(Self, ChildStdout, ChildStderr)> {
         let (group, _, stdout, stderr) = Self::start_with(watchdog, program, Input::Empty)?;
         Ok((group, stdout, stderr))
@@ -78,34 +78,34 @@ impl Group {
         Ok((group, stdin, stdout, stderr))
     }
 
-    /// The number of the group and its leader.
+    /// Returns the ID of the group, which is its leader's PID.
     pub(super) fn id(&self) -> i32 {
         self.pid.as_raw_nonzero().get()
     }
 
-    /// Asks the leader to end, as the first process of a container is asked; the others end with it.
+    /// Sends SIGTERM to the leader only, as a container runtime does.
     pub(super) fn terminate(&self) {
         if !self.dead {
-            // It may just have ended.
+            // The process may have ended.
             let _ = kill_process(self.pid, Signal::TERM);
         }
     }
 
     fn kill_all(&self) {
         if !self.dead {
-            // The last of them may just have ended.
+            // The group may have ended.
             let _ = kill_process_group(self.pid, Signal::KILL);
         }
     }
 
-    /// Waits for the end of the leader, and kills what it leaves.
+    /// Waits for the end of the leader and kills the rest of the group.
     pub(super) async fn wait(&mut self) -> io::Result<ExitStatus> {
         let status = self.child.wait().await;
         self.bury();
         status
     }
 
-    /// Kills the group at once.
+    /// Kills the group immediately.
     pub(super) async fn kill(&mut self) -> io::Result<ExitStatus> {
         self.kill_all();
         self.wait().await
@@ -126,7 +126,7 @@ impl Drop for Group {
     }
 }
 
-/// No core dumps, no file that fills the disk. What cannot be limited is watched (`usage`).
+/// Forbids core dumps and limits the file size. `usage` monitors the other limits.
 #[cfg(target_os = "linux")]
 fn restrict(pid: Pid) {
     use rustix::process::{Resource, Rlimit, prlimit};
@@ -138,21 +138,21 @@ fn restrict(pid: Pid) {
     }
 }
 
-/// Other systems do not limit a process that runs already.
+/// Other systems cannot limit a running process.
 #[cfg(not(target_os = "linux"))]
 fn restrict(_: Pid) {}
 
-/// How a process has ended: its exit code as containers have it, 128 + the signal for a killed one.
+/// Returns a container's exit code: 128 + the signal for a killed process.
 pub(super) fn code(status: io::Result<ExitStatus>) -> i64 {
     use std::os::unix::process::ExitStatusExt as _;
     match status {
         Ok(status) => status.code().map_or_else(|| 128 + i64::from(status.signal().unwrap_or(0)), i64::from),
-        // Someone else has reaped it, so nothing is known of its end.
+        // Another caller reaped the process, so its status is unknown.
         Err(_) => 255,
     }
 }
 
-/// Runs a program to its end, at most for a while; answers its exit code and the end of its output.
+/// Runs a program with a deadline. Returns its exit code and the first 4 KiB of stdout and of stderr.
 pub(super) async fn run(watchdog: &Arc<Watchdog>, program: &Program, most: Duration) -> Result<(i64, String), String> {
     let (mut group, stdout, stderr) = Group::start(watchdog, program).map_err(|e| e.to_string())?;
     let output = async { tokio::join!(head(stdout), head(stderr)) };
@@ -163,7 +163,7 @@ pub(super) async fn run(watchdog: &Arc<Watchdog>, program: &Program, most: Durat
     Ok((code(status), out + &err))
 }
 
-/// The first 4 KiB of an output; the rest is read and dropped.
+/// Returns the first 4 KiB of an output and discards the rest.
 async fn head(mut output: impl tokio::io::AsyncRead + Unpin) -> String {
     use tokio::io::AsyncReadExt as _;
     let (mut text, mut buffer) = (Vec::new(), vec![0; 4096]);
@@ -174,7 +174,7 @@ async fn head(mut output: impl tokio::io::AsyncRead + Unpin) -> String {
     String::from_utf8_lossy(&text).into_owned()
 }
 
-/// The program of an `exec` handler in the surroundings of its container.
+/// Builds the program of an `exec` handler, with the container's environment and directory.
 pub(super) fn command(handler: &Value, program: &Program) -> Program {
     let mut words = handler["command"].as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned);
     let name = words.next().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! The program of a container: command and arguments of pod and image become a program of this machine.
+//! Resolves the command and arguments of a pod and its image to a program of this machine.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -18,20 +18,20 @@ use super::slot::HOST;
 use super::volumes::{Volume, mounts};
 use devcluster_apiserver::object::text;
 
-/// Where a container lives.
+/// The paths of a container.
 #[derive(Clone, Debug)]
 pub(super) struct Sandbox {
     /// Its own directory.
     pub(super) directory: PathBuf,
-    /// The file for its termination message.
+    /// File of the termination message.
     pub(super) termination: PathBuf,
-    /// The pod's home and its place for temporary files.
+    /// The pod's home directory and directory for temporary files.
     pub(super) home: PathBuf,
     pub(super) temporary: PathBuf,
     pub(super) address: Ipv4Addr,
 }
 
-/// The program of a container; what it lacks to be started as `Err`.
+/// Builds the program of a container. `Err` is the reason why it cannot start.
 pub(super) fn program(
     ctx: &Context,
     pod: &Value,
@@ -72,7 +72,7 @@ pub(super) fn program(
         ctx.node().names.add_to(&mut env, namespace).map_err(|e| format!("the names of Services: {e}"))?;
     }
     let search = env.get("PATH").cloned().unwrap_or_default();
-    // A program that is not found ends the attempt.
+    // A program that is not found fails when it is started.
     let path = find(&name, host_image, &paths, &search).unwrap_or_else(|| PathBuf::from(&name));
     let directory = match text(container, "/workingDir") {
         "" => image.directory.as_str(),
@@ -84,7 +84,7 @@ pub(super) fn program(
     Ok(Program { path, name, args, env: env.into_iter().collect(), directory })
 }
 
-/// The whole environment: what every container has, what the image says, what the node adds, what the pod says.
+/// Builds the environment. Precedence from low to high: defaults, image, node, pod.
 fn environment(
     ctx: &Context,
     pod: &Value,
@@ -108,7 +108,7 @@ fn environment(
     let termination = shown(&sandbox.termination);
     for (name, value) in &options.env {
         let value = paths.rewrite(value);
-        // These are places of this machine already.
+        // These are already paths of this machine.
         set(name, value.replace("{podIP}", &sandbox.address.to_string()).replace("{terminationLog}", &termination));
     }
     for (name, value) in &options.host_env {
@@ -118,7 +118,7 @@ fn environment(
         set(&front.variable, shown(&socket));
     }
     for variable in variables {
-        // A path in a Secret is data, not a place.
+        // A path in a Secret is data and is not rewritten.
         let value = if variable.secret { variable.value.clone() } else { paths.rewrite(&variable.value) };
         set(&variable.name, value);
     }
@@ -126,7 +126,7 @@ fn environment(
         let variable = variables.iter().find(|variable| variable.name == name).map(|v| v.value.clone());
         variable.or_else(|| image.env.iter().find(|(known, _)| known == name).map(|(_, value)| value.clone()))
     };
-    // The home that an image names is somebody's on this machine.
+    // The image's home directory may belong to a user of this machine.
     let home = configured("HOME").and_then(|home| paths.place(&home)).unwrap_or_else(|| sandbox.home.clone());
     env.insert("HOME".to_owned(), shown(&home));
     let search = configured("PATH").map(|list| {
@@ -139,7 +139,7 @@ fn environment(
     env
 }
 
-/// The program that a word stands for: of the host image, in the image, on the search path.
+/// Finds a program: in the host image, in the image, or on the search path.
 fn find(name: &str, host_image: Option<&HostImage>, paths: &Paths, search: &str) -> Option<PathBuf> {
     if let Some(path) = host_image.and_then(|image| image.commands.get(name)) {
         return Some(path.clone());

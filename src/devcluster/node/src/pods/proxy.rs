@@ -1,10 +1,10 @@
-//! Services on addresses of this machine: connections go to ready pods, one after the other. One without a selector leads to
-//! the addresses of this machine that its Endpoints name: programs that are no pods; one that Knative has made, to where that says.
+//! Listeners for Services on loopback addresses. Connections are distributed over ready pods in turn.
 //!
-//! A port that may not be listened on is moved up by 8000 (80 to 8080, 443 to 8443); the annotation
-//! `devcluster.dev/url` of the Service then says where it is.
+//! A Service without a selector forwards to the loopback addresses in its Endpoints, which are programs outside of
+//! pods. A Knative Service forwards by its Ingress. A port without permission is bound 8000 higher (80 as 8080, 443 as
+//! 8443); the annotation `devcluster.dev/url` of the Service then shows the URL.
 //!
-//! Deliberately absent: UDP, session affinity, and EndpointSlices that somebody else writes.
+//! Not here: UDP, session affinity, and user-written EndpointSlices.
 
 use std::collections::HashMap;
 use std::io;
@@ -27,30 +27,29 @@ use devcluster_apiserver::kinds::hooks;
 use devcluster_apiserver::object::{is_terminating, is_true, text};
 use devcluster_apiserver::store::Key;
 
-/// Annotation of a simulated pod, with the value `true`: its ports are those of this machine's loopback address, where a process
-/// stands for it.
+/// Annotation of a simulated pod. With `true`, its ports are those of 127.0.0.1, where another process serves for it.
 pub const LOOPBACK: &str = "devcluster.dev/loopback";
-/// Where a Service is listened on when that is not what it says.
+/// Annotation with the URL of a Service that listens on another port than declared.
 const URL: &str = "devcluster.dev/url";
-/// Connections of a port at a time; more wait.
+/// Maximum number of connections per port; further ones wait.
 const CONNECTIONS: usize = 2_048;
-/// How long to wait before a port that was taken is tried again.
+/// Delay before a retry of a port in use.
 const AGAIN: Duration = Duration::from_secs(3);
-/// How long a pod may take to accept a connection.
+/// Deadline of a connection to a pod.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// The listeners of a node, by Service.
+/// The listeners of a node by Service.
 pub(super) struct Proxy {
     ctx: Context,
     services: HashMap<Key, Listened>,
 }
 
-/// The listeners of a Service, open until this is dropped.
+/// The listeners of a Service. Dropping it closes them.
 struct Listened {
     address: Ipv4Addr,
     ports: Vec<u16>,
     tasks: Vec<JoinHandle<()>>,
-    /// The message about a port that cannot be bound.
+    /// The message if a port could not be bound.
     failed: Option<String>,
 }
 
@@ -65,7 +64,7 @@ impl Proxy {
         Self { ctx, services: HashMap::new() }
     }
 
-    /// Looks at all Services.
+    /// Updates the listeners of all Services.
     pub(super) fn begin(&mut self) {
         let all = self.ctx.server.objects("v1", "services", None);
         let key = |service: &Value| Key::new(text(service, "/metadata/namespace"), text(service, "/metadata/name"));
@@ -75,7 +74,7 @@ impl Proxy {
         }
     }
 
-    /// Waits until ports that were taken are to be tried again; for ever when there are none.
+    /// Waits until failed ports should be retried; forever if there are none.
     pub(super) async fn when_to_try_again(&self) {
         if self.services.values().any(|listened| listened.failed.is_some()) {
             tokio::time::sleep(AGAIN).await;
@@ -84,7 +83,7 @@ impl Proxy {
         }
     }
 
-    /// Listens for a Service as it is now, or no longer.
+    /// Opens, updates or closes the listeners of a Service.
     pub(super) fn see(&mut self, key: &Key) {
         let service = self.ctx.server.object("v1", "services", key.namespace(), key.name());
         let wanted = service.as_ref().and_then(|service| self.wanted(service));
@@ -138,19 +137,19 @@ impl Proxy {
         }
     }
 
-    /// The subsets of the Endpoints of a Service, as somebody has written them, that are of this machine.
+    /// Returns the loopback subsets of a Service's Endpoints.
     fn written(&self, service: &Value) -> Vec<Subset> {
         written(&self.ctx, text(service, "/metadata/namespace"), text(service, "/metadata/name"))
     }
 
-    /// Listens no longer, and has nobody find the Service.
+    /// Closes the listeners and removes the names of a Service.
     fn forget(&mut self, key: &Key) -> Option<Listened> {
         let known = self.services.remove(key)?;
         self.ctx.node().names.remove(key.namespace(), key.name(), known.address);
         Some(known)
     }
 
-    /// The address and the TCP ports of a Service that leads to pods of this node.
+    /// Returns the address and TCP ports of a Service that this node serves.
     fn wanted(&self, service: &Value) -> Option<(Ipv4Addr, Vec<u16>)> {
         let spec = &service["spec"];
         let address: Ipv4Addr = text(spec, "/clusterIP").parse().ok()?;
@@ -167,7 +166,7 @@ impl Proxy {
     }
 }
 
-/// Listens on a port, or on its neighbour above 8000 when there is no right to it.
+/// Listens on a port, or 8000 above it if permission is missing.
 fn listen(address: Ipv4Addr, port: u16) -> io::Result<(Listener, u16)> {
     let bind = |port: u16| Listener::bind((address, port).into(), Reach::SameUser);
     match bind(port) {
@@ -200,7 +199,7 @@ async fn accept(ctx: Context, key: Key, port: u16, listener: Listener) {
     }
 }
 
-/// Leads a connection to a pod: to the next one that takes it.
+/// Forwards a connection to the next pod that accepts it.
 async fn lead(ctx: &Context, key: &Key, port: u16, mut client: TcpStream, turn: &AtomicUsize) {
     let service = ctx.server.object("v1", "services", key.namespace(), key.name());
     if service.is_some_and(|service| serving::is_led(&service)) {
@@ -216,15 +215,15 @@ async fn lead(ctx: &Context, key: &Key, port: u16, mut client: TcpStream, turn: 
         let Ok(Ok(mut pod)) = tokio::time::timeout(PATIENCE, TcpStream::connect((address, port))).await else {
             continue;
         };
-        // Without it small answers wait for acknowledgements.
+        // Otherwise small responses wait for acknowledgements.
         let _ = (client.set_nodelay(true), pod.set_nodelay(true));
-        // However a connection ends, it is over for both sides.
+        // The result does not matter: both connections are closed.
         let _ = copy_bidirectional(&mut client, &mut pod).await;
         return;
     }
 }
 
-/// The pods that a Service leads to now, each with the port that it means there.
+/// Returns the present backends of a Service's port, with their port numbers.
 fn backends(ctx: &Context, key: &Key, port: u16) -> Vec<(Ipv4Addr, u16)> {
     let Some(service) = ctx.server.object("v1", "services", key.namespace(), key.name()) else { return Vec::new() };
     let ports = service["spec"]["ports"].as_array().into_iter().flatten();
@@ -254,10 +253,10 @@ fn backends(ctx: &Context, key: &Key, port: u16) -> Vec<(Ipv4Addr, u16)> {
     .collect()
 }
 
-/// Addresses, and the ports there by their names.
+/// Addresses, and port numbers by name.
 type Subset = (Vec<Ipv4Addr>, HashMap<String, u16>);
 
-/// The Endpoints of a Service on this machine.
+/// Returns the loopback subsets of a Service's Endpoints.
 fn written(ctx: &Context, namespace: &str, name: &str) -> Vec<Subset> {
     let Some(endpoints) = ctx.server.object("v1", "endpoints", namespace, name) else { return Vec::new() };
     let read = |subset: &Value| {
@@ -276,8 +275,8 @@ fn has_selector(service: &Value) -> bool {
     service["spec"]["selector"].as_object().is_some_and(|selector| !selector.is_empty())
 }
 
-/// Whether a terminating pod keeps its route for now, as with a proxy that learns of the deletion late. Records when it was
-/// first seen terminating.
+/// Whether a terminating pod is still routed to, as with delayed endpoint updates. Records when it was first seen
+/// terminating.
 fn keep_route(ctx: &Context, pod: &Value) -> bool {
     let delay = ctx.node().options.endpoint_delay;
     if delay.is_zero() || !is_terminating(pod) {
@@ -288,7 +287,7 @@ fn keep_route(ctx: &Context, pod: &Value) -> bool {
     now.duration_since(*leaving.entry(text(pod, "/metadata/uid").to_owned()).or_insert(now)) < delay
 }
 
-/// The number of a target port in a pod.
+/// Resolves a target port in a pod.
 fn number(target: &Value, pod: &Value) -> Option<u16> {
     let number = target.as_u64().or_else(|| {
         let containers = pod["spec"]["containers"].as_array().into_iter().flatten();

@@ -1,9 +1,8 @@
-//! The container that Knative puts beside the code of a Revision: a proxy that knows whether the code is ready, how many requests are
-//! under way, and when they have ended. It has no process: this task is it.
+//! Knative's queue proxy: it probes the code of a Revision and counts its requests. It is a task, not a process.
 //!
-//! Invariant: the code is told to end when its last request has ended, or its grace has.
+//! Invariant: the code is stopped when its last request has ended, or at the end of the grace period.
 //!
-//! Deliberately absent: its metrics.
+//! Not here: metrics.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -29,19 +28,19 @@ use crate::gateway::serving::{self, Body};
 use devcluster_apiserver::object::text;
 use devcluster_apiserver::requests::QUEUE_PROXY;
 
-/// Where requests come, and where it is asked whether they have ended.
+/// Ports for requests and for the wait until they have ended.
 const TRAFFIC: u16 = 8012;
 const ADMIN: u16 = 8022;
-/// The header by which it is asked whether the code is ready.
+/// Header of a readiness request.
 const PROBE: &str = "k-network-probe";
-/// How long one question to the code may take.
+/// Deadline of a probe of the code.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// How long is waited for whoever asks whether requests have ended.
+/// How long to wait for a request of the admin port after the last request.
 const ASKED: Duration = Duration::from_secs(1);
-/// How long the head of a request may take.
+/// Deadline of a request head.
 const HEAD: Duration = Duration::from_secs(30);
 
-/// Whether a container is one.
+/// Whether a container is a queue proxy.
 pub(super) fn is_it(container: &Value) -> bool {
     text(container, "/image") == QUEUE_PROXY
 }
@@ -49,15 +48,15 @@ pub(super) fn is_it(container: &Value) -> bool {
 struct Shared {
     address: Ipv4Addr,
     port: u16,
-    /// What the code is asked.
+    /// Readiness probe of the code.
     probe: Value,
     under_way: watch::Sender<usize>,
     asked: watch::Sender<bool>,
-    /// As many requests as the code takes at a time.
+    /// Limits concurrent requests of the code; `None` for no limit.
     permits: Option<Arc<Semaphore>>,
 }
 
-/// A request that is under way.
+/// A request in progress.
 struct UnderWay {
     shared: Arc<Shared>,
 }
@@ -87,7 +86,7 @@ impl Shared {
     }
 
     async fn drained(&self) {
-        // The sender is this one's own.
+        // Cannot fail: `self` owns the sender.
         let _ = self.under_way.subscribe().wait_for(|count| *count == 0).await;
     }
 
@@ -98,7 +97,7 @@ impl Shared {
         probes::ask(&self.probe, &Value::Null, self.address, PATIENCE).await.is_ok()
     }
 
-    /// Leads a request to the code, or says whether that is ready.
+    /// Forwards a request to the code, or answers a readiness request.
     async fn traffic(self: Arc<Self>, request: Request<Incoming>) -> Response<Body> {
         if request.headers().contains_key(PROBE) {
             let is_ready = self.is_ready().await;
@@ -116,7 +115,7 @@ impl Shared {
         serving::relay(SocketAddr::from((self.address, self.port)), request, (under_way, permit)).await
     }
 
-    /// Answers once no request is under way.
+    /// Answers when no request is in progress.
     async fn admin(self: Arc<Self>, _: Request<Incoming>) -> Response<Body> {
         self.asked.send_replace(true);
         self.drained().await;
@@ -124,7 +123,7 @@ impl Shared {
     }
 }
 
-/// Lives through the container until its pod is to end and its requests have ended.
+/// Runs the container until its pod terminates and its requests have ended.
 pub(super) async fn run(mut container: Container) {
     live(&mut container).await;
     container.send(Update::Over).await;
@@ -161,9 +160,9 @@ async fn live(container: &mut Container) {
     container.send(Update::State(State::Ended(ended), 0)).await;
 }
 
-/// Says whether the code is ready until the pod is to end; its grace.
+/// Runs the probes until the pod terminates. Returns the grace period.
 async fn serve(container: &mut Container) -> Duration {
-    // Nothing is run for its probes.
+    // A placeholder: its probes run no command.
     let program = Program {
         path: std::path::PathBuf::new(),
         name: String::new(),
@@ -188,7 +187,7 @@ async fn serve(container: &mut Container) -> Duration {
 }
 
 fn listen(shared: &Arc<Shared>, tasks: &mut JoinSet<()>) -> io::Result<()> {
-    // The gateway and Services have judged what they relay, whose hosts are of all kinds.
+    // The gateway and the Services already checked the hosts of requests that they forward.
     web::begin();
     for port in [TRAFFIC, ADMIN] {
         let listener = Listener::bind((shared.address, port).into(), Reach::SameUser)?;
@@ -215,7 +214,7 @@ async fn accept(shared: Arc<Shared>, listener: Listener, port: u16) {
         tokio::spawn(async move {
             let mut builder = Builder::new();
             builder.timer(TokioTimer::new()).header_read_timeout(HEAD);
-            // However it ends, it is over.
+            // The result does not matter: the connection is closed.
             let _ = builder.serve_connection(TokioIo::new(stream), answering).await;
         });
     }

@@ -1,7 +1,7 @@
-//! Addresses of one node: a network of 127.0.0.0/8 for its pods and the next one for its Services.
+//! The networks of a node: one of 127.0.0.0/8 for its pods, and the next one for its Services.
 //!
-//! Nodes of several clusters on one machine must not share addresses. A node holds its networks by listening on an
-//! address of them, which the system gives up when the process ends, however it ends.
+//! Nodes of several clusters on one machine must not share addresses. A node reserves its networks by a listener in
+//! them. The kernel closes it when the process ends, even by a crash.
 
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
@@ -9,21 +9,21 @@ use std::net::Ipv4Addr;
 use loopback::{Reach, Reserved};
 use parking_lot::Mutex;
 
-/// The node's own address.
+/// The address of the node.
 pub(super) const HOST: Ipv4Addr = Ipv4Addr::LOCALHOST;
-/// The port of the address that is listened on.
+/// Port of the reserving listener.
 const PORT: u16 = 10250;
-/// Second bytes of the pods' networks; 127.0 and 127.1 are for everybody.
+/// Second byte of the first and last pod network. 127.0 and 127.1 are not used, because they are shared.
 const FIRST: u8 = 2;
 const LAST: u8 = 252;
-/// Addresses of a network that are given to pods.
+/// Number of pod addresses in a network.
 const ROOM: u32 = 64_000;
 
 /// The networks of one node.
 #[derive(Debug)]
 pub(super) struct Slot {
     network: u8,
-    /// Held, not used.
+    /// Reserves the networks; not read.
     _listener: Option<Reserved>,
     pods: Mutex<Pool>,
 }
@@ -34,46 +34,47 @@ struct Pool {
     last: u32,
 }
 
-/// The listener that holds a network, when nobody else has it.
+/// Reserves a network; `None` if it is in use.
 fn hold(network: u8) -> Option<Reserved> {
     Reserved::bind((Ipv4Addr::new(127, network, 255, 254), PORT).into(), Reach::SameUser).ok()
 }
 
 impl Slot {
-    /// Takes free networks. When all are taken the first are shared: then addresses may clash, and pods say so.
+    /// Reserves free networks. If all are in use, it shares the first; then addresses may conflict, and pods report
+    /// that.
     pub(super) fn take() -> Self {
         let free = (FIRST..=LAST).step_by(2).find_map(|network| Some((network, hold(network)?)));
         let (network, listener) = free.map_or((FIRST, None), |(network, listener)| (network, Some(listener)));
         Self { network, _listener: listener, pods: Mutex::default() }
     }
 
-    /// The name of what belongs to this node alone.
+    /// Returns the name of the node's directory.
     pub(super) fn name(&self) -> String {
         format!("node-{}", self.network)
     }
 
-    /// Whether this is the name of what belongs to a node.
+    /// Whether a name is that of a node's directory.
     pub(super) fn is_name(name: &str) -> bool {
         name.strip_prefix("node-").is_some_and(|network| network.parse::<u8>().is_ok())
     }
 
-    /// Whether no node has the networks of a name.
+    /// Whether the networks of a directory name are free.
     pub(super) fn abandoned(name: &str) -> bool {
         let network = name.strip_prefix("node-").and_then(|network| network.parse().ok());
         network.is_some_and(|network| hold(network).is_some())
     }
 
-    /// The network of Services.
+    /// Returns the network of Services.
     pub(super) fn services(&self) -> Ipv4Addr {
         Ipv4Addr::new(127, self.network + 1, 0, 0)
     }
 
-    /// Whether an address is that of a pod of this node.
+    /// Whether an address belongs to a pod of this node.
     pub(super) fn is_pod(&self, address: Ipv4Addr) -> bool {
         address.octets()[..2] == [127, self.network]
     }
 
-    /// A free address for a pod, to be given back; one is used again as late as possible.
+    /// Reserves a pod address. Released addresses are reused as late as possible.
     pub(super) fn lease(&self) -> Ipv4Addr {
         let mut pool = self.pods.lock();
         for _ in 0..ROOM {
@@ -86,7 +87,7 @@ impl Slot {
         Ipv4Addr::from(u32::from(Ipv4Addr::new(127, self.network, 0, 0)) + pool.last)
     }
 
-    /// Takes an address back.
+    /// Releases an address.
     pub(super) fn give_back(&self, address: Ipv4Addr) {
         let network = u32::from(Ipv4Addr::new(127, self.network, 0, 0));
         self.pods.lock().held.remove(&u32::from(address).wrapping_sub(network));

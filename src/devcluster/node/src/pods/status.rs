@@ -1,8 +1,8 @@
-//! The status of a pod, from what is known of its containers.
+//! Computes the status of a pod from its containers' states.
 //!
 //! Phases, conditions, reasons and messages are the kubelet's.
 //!
-//! Deliberately absent: writing it (`pod`).
+//! Not here: writing the status (`pod`).
 
 use std::net::Ipv4Addr;
 
@@ -14,7 +14,7 @@ use devcluster_apiserver::kubelet::{condition, pod_parts};
 use devcluster_apiserver::object::text;
 use devcluster_apiserver::server::stamp;
 
-/// How a container has ended.
+/// The end of a container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Ended {
     pub(super) code: i64,
@@ -29,22 +29,22 @@ pub(super) struct Ended {
 /// The state of a container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum State {
-    /// It does not run, for a reason.
+    /// Not running, with reason and message.
     Waiting(&'static str, String),
-    /// It runs since then.
+    /// Running since then, with its ID.
     Running(Timestamp, String),
-    /// It has ended and will not run again, or not now.
+    /// Ended; it may restart later.
     Ended(Ended),
 }
 
-/// The known status of a container.
+/// The status of a container.
 #[derive(Clone, Debug)]
 pub(super) struct Container {
     pub(super) name: String,
     pub(super) image: String,
     pub(super) image_id: String,
     pub(super) init: bool,
-    /// Whether it is an init container that goes on beside the others.
+    /// Whether it is an init container that keeps running beside the main containers.
     pub(super) sidecar: bool,
     pub(super) state: State,
     pub(super) last: Option<Ended>,
@@ -54,7 +54,7 @@ pub(super) struct Container {
 }
 
 impl Container {
-    /// A container of a pod before anything has happened.
+    /// Creates the initial status of a container.
     pub(super) fn new(container: &Value, init: bool, waits: &'static str) -> Self {
         Self {
             name: text(container, "/name").to_owned(),
@@ -80,18 +80,18 @@ impl Container {
     }
 }
 
-/// The known status of a pod.
+/// The state of a pod.
 #[derive(Clone, Debug)]
 pub(super) struct View {
     pub(super) address: Ipv4Addr,
     pub(super) host: Ipv4Addr,
     pub(super) begun: Timestamp,
-    /// Whether volumes and address are there.
+    /// Whether volumes and address are ready.
     pub(super) prepared: bool,
     pub(super) containers: Vec<Container>,
-    /// Reason and message of a pod that was ended by the node.
+    /// Reason and message if the node ended the pod.
     pub(super) ended: Option<(&'static str, String)>,
-    /// Whether all is over: nothing will run again.
+    /// Whether no container will run again.
     pub(super) over: bool,
 }
 
@@ -100,7 +100,7 @@ impl View {
         self.containers.iter().filter(move |container| container.init == init)
     }
 
-    /// The phase of the pod.
+    /// Returns the phase.
     pub(super) fn phase(&self) -> &'static str {
         let unfinished = self.list(true).any(|container| !container.is_initialised());
         if self.over || self.ended.is_some() && self.containers.iter().all(|c| !matches!(c.state, State::Running(..))) {
@@ -111,7 +111,7 @@ impl View {
         if unfinished || !self.list(false).any(begun) { "Pending" } else { "Running" }
     }
 
-    /// The status of a pod whose present state is given: conditions that stay keep their time.
+    /// Returns the status. Conditions with an unchanged status keep their transition times.
     pub(super) fn status(&self, client: &Client, pod: &Value) -> Value {
         let (now, phase) = (client.stamp(), self.phase());
         let done = matches!(phase, "Succeeded" | "Failed");

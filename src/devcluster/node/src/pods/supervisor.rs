@@ -1,4 +1,4 @@
-//! The node's loop: the event log in, a task per pod out.
+//! The node's main loop: reads the event log and starts a task per pod.
 
 use std::collections::HashMap;
 use std::fs::{self, File};
@@ -22,7 +22,9 @@ use devcluster_apiserver::server::Server;
 use devcluster_apiserver::store::Key;
 
 impl Node {
-    /// Starts to run the pods of a cluster, unless it does so already. Needs a running tokio runtime.
+    /// Starts running the pods of a cluster, once.
+    ///
+    /// Needs a running tokio runtime.
     pub fn start(self: &Arc<Self>, server: &Server) {
         if !self.started.swap(true, Ordering::AcqRel) {
             tokio::spawn(run(server.clone(), self.clone()));
@@ -60,7 +62,7 @@ async fn run(server: Server, node: Arc<Node>) {
     tokio::join!(monitor, follow);
 }
 
-/// Kills and removes what earlier nodes have left, and makes room for this one, which is in use as long as the result is held.
+/// Kills the processes of earlier nodes, removes their directories, and creates this node's. The result locks it.
 fn clean(ctx: &Context) -> Option<File> {
     let own = ctx.node().directory();
     let all = ctx.node().options.directory.clone();
@@ -74,7 +76,7 @@ fn clean(ctx: &Context) -> Option<File> {
         }
     }
     let made = ["processes", "pods"].into_iter().try_for_each(|folder| fs::create_dir_all(own.join(folder)));
-    // Secrets of pods are in there.
+    // The directory contains Secrets of pods.
     let closed = made.and_then(|()| fs::set_permissions(&own, fs::Permissions::from_mode(0o700)));
     let held = closed.and_then(|()| claim::hold(&own));
     held.map_err(|error| tracing::error!(%error, path = %own.display(), "the node has no place for its pods")).ok()
@@ -82,7 +84,7 @@ fn clean(ctx: &Context) -> Option<File> {
 
 struct Pods {
     ctx: Context,
-    /// By uid.
+    /// By UID.
     orders: HashMap<String, watch::Sender<Arc<Value>>>,
     objects: watch::Sender<u64>,
     tasks: JoinSet<()>,

@@ -1,6 +1,6 @@
-//! The tokens that a pod has in its volumes.
+//! Service account tokens in a pod's volumes.
 //!
-//! Invariant: a token is asked for again when most of its time is over, and not before.
+//! Invariant: a token is renewed when most of its lifetime is over, not earlier.
 
 use std::collections::HashMap;
 
@@ -12,16 +12,16 @@ use devcluster_apiserver::call::{Action, Call, Caller};
 use devcluster_apiserver::object::text;
 use devcluster_apiserver::server::Server;
 
-/// Seconds that a token lasts when its volume does not say so.
+/// Default lifetime of a token in seconds.
 const USUAL: i64 = 3600;
 
-/// The tokens of one pod.
+/// The tokens of a pod.
 pub(super) struct Tokens {
     server: Server,
     namespace: String,
     account: String,
     pod: Value,
-    /// By audience and seconds, with the time at which another one is wanted.
+    /// Token and renewal time, by audience and lifetime.
     known: Mutex<HashMap<(String, i64), (String, Timestamp)>>,
 }
 
@@ -37,7 +37,7 @@ impl Tokens {
         }
     }
 
-    /// The token for a source of a projected volume; why there is none.
+    /// Returns the token of a projected source. `Err` is the reason why there is none.
     pub(super) fn token(&self, source: &Value) -> Result<String, String> {
         let key = (text(source, "/audience").to_owned(), source["expirationSeconds"].as_i64().unwrap_or(USUAL));
         let now = self.server.now();

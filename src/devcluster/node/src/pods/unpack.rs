@@ -1,14 +1,13 @@
-//! Layers become a directory.
+//! Unpacks layers into a directory.
 //!
-//! Layers are strangers' archives: no entry is written outside of the directory, no link leads out of it, and there is
-//! an end to bytes and entries. Files cannot be written once they are there, so that containers of one image do not
-//! change each other's programs by accident.
+//! Layers are untrusted archives. Entries and links must stay in the directory, and bytes and entries are limited. The
+//! files are read-only, so that containers of one image do not modify each other's programs accidentally.
 //!
-//! Invariant: the directory appears when it is complete, never before.
-//! Invariant: no chain of links that is in it leads out of it. What `..` means behind a link is known only when all of
-//! them are there, so they are followed at the end.
+//! Invariant: the directory gets its name only when it is complete.
+//! Invariant: no chain of links leads out of the directory. The meaning of `..` behind a link depends on all links, so
+//! links are checked at the end.
 //!
-//! Deliberately absent: owners, devices, pipes, extended attributes and zstd.
+//! Not here: owners, devices, pipes, extended attributes and zstd.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::fs::{self, File, Permissions};
@@ -21,14 +20,14 @@ use tar::{Archive, EntryType};
 
 use crate::registry::Layer;
 
-/// Bytes of all files of an image.
+/// Maximum size of an image's files in bytes.
 const MOST_BYTES: u64 = 8 << 30;
-/// Entries of all layers.
+/// Maximum number of entries in all layers.
 const MOST_ENTRIES: u64 = 500_000;
-/// Links that are followed on the way to one place; kernels give up at 40.
+/// Maximum number of links on a path. Kernels stop at 40.
 const MOST_HOPS: usize = 64;
 
-/// Unpacks layers, bottom first, into a directory that does not exist yet.
+/// Unpacks layers, bottom first, into a new directory.
 pub(super) fn unpack(layers: &[Layer], place: &Path) -> io::Result<()> {
     let parent = place.parent().ok_or_else(|| refused("no directory for images"))?;
     fs::create_dir_all(parent)?;
@@ -41,7 +40,7 @@ pub(super) fn unpack(layers: &[Layer], place: &Path) -> io::Result<()> {
     });
     let done = done.and_then(|()| fs::rename(&growing, place));
     if done.is_err() {
-        // It was never seen by anybody; what stays is removed with the node's directory.
+        // A leftover is removed with the node's directory.
         let _ = fs::remove_dir_all(&growing);
     }
     done
@@ -52,13 +51,13 @@ fn refused(why: &str) -> io::Error {
 }
 
 struct Tree {
-    /// Without symbolic links.
+    /// Contains no symbolic links.
     root: PathBuf,
     bytes: u64,
     entries: u64,
-    /// Paths written by the current layer, which its own whiteouts do not hide.
+    /// Paths written by the current layer; its own whiteouts do not remove them.
     fresh: BTreeSet<PathBuf>,
-    /// Symbolic links that were made; some of them may have been replaced since.
+    /// Created symbolic links. Some may have been replaced since.
     links: Vec<PathBuf>,
 }
 
@@ -73,7 +72,7 @@ impl Tree {
             Box::new(file)
         };
         self.fresh.clear();
-        // The rest of a layer that is too large is never read.
+        // The rest of a layer that is too large is not read.
         let mut archive = Archive::new(reader.take(MOST_BYTES + (1 << 30)));
         for entry in archive.entries()? {
             self.entries += 1;
@@ -134,14 +133,14 @@ impl Tree {
                 fs::hard_link(source, &target)?;
             }
         } else {
-            // Devices and pipes need rights that a node does not have, and no program of ours misses them.
+            // Devices and pipes require privileges that a node lacks, and programs do not need them.
             return Ok(());
         }
         self.fresh.insert(target);
         Ok(())
     }
 
-    /// The directory of an entry, made if it is missing, without leaving the root.
+    /// Creates the parent directory of an entry within the root.
     fn parent(&self, relative: &Path) -> io::Result<PathBuf> {
         let mut at = self.root.clone();
         for part in relative.parent().into_iter().flat_map(Path::components) {
@@ -161,7 +160,7 @@ impl Tree {
         Ok(at)
     }
 
-    /// A symbolic link as it is stored: an absolute one leads to the same place from the root of the image.
+    /// Returns the stored target of a symbolic link. An absolute one is made relative to the image's root.
     fn lead(&self, parent: &Path, link: &Path) -> io::Result<PathBuf> {
         let depth = parent.strip_prefix(&self.root).map_err(|_| refused("an entry lies outside of the image"))?;
         let depth = depth.components().count();
@@ -192,13 +191,13 @@ impl Tree {
         Ok(stored)
     }
 
-    /// Whether every link stays inside, followed as the kernel follows it.
+    /// Fails if a link leads out of the root when it is followed as the kernel does.
     fn check_links(&self) -> io::Result<()> {
         let leads_out = |link: &PathBuf| link.strip_prefix(&self.root).map_or(true, |link| leads_out(&self.root, link));
         if self.links.iter().any(leads_out) { Err(refused("a link leads out of the image")) } else { Ok(()) }
     }
 
-    /// Removes what lower layers have put into a directory.
+    /// Removes the content of lower layers from a directory.
     fn clear(&self, directory: &Path) -> io::Result<()> {
         for entry in fs::read_dir(directory)? {
             let path = entry?.path();
@@ -210,7 +209,7 @@ impl Tree {
     }
 }
 
-/// Whether a path below `root` leads out of it, when all links on its way are followed.
+/// Whether a path below `root` leads out of it after resolving all links.
 fn leads_out(root: &Path, path: &Path) -> bool {
     let words = |path: &Path| path.components().map(|part| part.as_os_str().to_owned()).collect::<VecDeque<_>>();
     let (mut ahead, mut at, mut hops) = (words(path), PathBuf::new(), 0);
@@ -228,7 +227,7 @@ fn leads_out(root: &Path, path: &Path) -> bool {
         let Ok(link) = fs::read_link(root.join(&at)) else { continue };
         hops += 1;
         if link.is_absolute() || hops > MOST_HOPS {
-            // None is stored as an absolute one, and none that leads in a circle leads anywhere.
+            // Stored links are never absolute, and a cycle leads nowhere.
             return link.is_absolute();
         }
         at.pop();
@@ -239,7 +238,7 @@ fn leads_out(root: &Path, path: &Path) -> bool {
     false
 }
 
-/// A path of an archive below its root; `None` for the root itself.
+/// Returns an archive path relative to the root; `None` for the root itself.
 fn inside(path: &Path) -> io::Result<Option<PathBuf>> {
     let mut relative = PathBuf::new();
     for part in path.components() {
@@ -266,7 +265,8 @@ mod tests {
     use super::*;
     use std::io::Write as _;
 
-    /// A layer of `path` (a directory), `path=text`, `path->link` (symbolic) and `path=>link` (hard).
+    /// Builds a layer of `path` (directory), `path=text` (file), `path->link` (symbolic link) and `path=>link` (hard
+    /// link).
     fn layer(directory: &Path, entries: &[&str]) -> Layer {
         let path = directory.join(format!("{:x}", fastrand::u64(..)));
         let gzip = flate2::write::GzEncoder::new(File::create(&path).unwrap(), flate2::Compression::fast());
@@ -277,7 +277,7 @@ mod tests {
             let mut put = |name: &str, kind, text: &str, link: &str| {
                 header.set_entry_type(kind);
                 header.set_size(text.len() as u64);
-                // By hand, because the builder refuses what a hostile archive holds.
+                // Written directly, because the builder rejects hostile entries.
                 let bytes = header.as_mut_bytes();
                 bytes[..name.len()].copy_from_slice(name.as_bytes());
                 bytes[157..157 + link.len()].copy_from_slice(link.as_bytes());
@@ -352,11 +352,11 @@ mod tests {
     #[test]
     fn links_that_change_what_the_next_one_means_stay_inside_together() {
         let out = Err("a link leads out of the image");
-        // Each of them by itself stays inside.
+        // Each link alone stays inside.
         check(&[&["a/b", "a/b/up->../..", "x->a/b/up/../../.."]], out);
         check(&[&["x->a/b/up/../../..", "a/b", "a/b/up->../.."]], out);
         check(&[&["a/b/c", "x->a/b/c/../../.."], &["a/b/.wh.c=", "a/b/c->../.."]], out);
-        // The next layer restores the file.
+        // The next layer replaces the link by a file.
         check(&[&["a/b", "a/b/up->../..", "x->a/b/up/../../.."], &[".wh.x=", "a/b/.wh.up="]], Ok(&["a", "a/b"]));
         check(&[&["a->b", "b->a", "c->a/../.."]], out);
         check(&[&["a->b", "b->a"]], Ok(&["a->b", "b->a"]));
@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_written_outside() {
+    fn an_archive_writes_no_file_outside_its_directory() {
         check(&[&["../x=1"]], Err("an entry lies outside of the image"));
         check(&[&["a/../../x=1"]], Err("an entry lies outside of the image"));
         check(&[&["h=>../outside"]], Err("an entry lies outside of the image"));

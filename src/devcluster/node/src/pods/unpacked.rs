@@ -1,6 +1,6 @@
-//! The files of images that are unpacked on a node.
+//! The unpacked images of a node.
 //!
-//! Invariant: the files of an image are there as long as a container may run, and a few images longer.
+//! Invariant: an image's files exist while a container may run, and for some images longer.
 
 use std::collections::VecDeque;
 use std::fs;
@@ -10,10 +10,10 @@ use std::sync::{Arc, Weak};
 use super::unpack::unpack;
 use crate::registry;
 
-/// Unpacked images that are kept although no container has them.
+/// Number of unused images that are kept.
 const KEPT: usize = 4;
 
-/// The files of an unpacked image; they go with this.
+/// The files of an unpacked image. Dropping this removes them.
 #[derive(Debug)]
 pub(super) struct Files {
     digest: String,
@@ -23,7 +23,7 @@ pub(super) struct Files {
 impl Drop for Files {
     fn drop(&mut self) {
         let place = std::mem::take(&mut self.place);
-        // Many files take a while. A thread of its own, because there may be no runtime any more.
+        // Removal may be slow. It uses a thread, because the runtime may have ended.
         std::thread::spawn(move || {
             if let Err(error) = fs::remove_dir_all(&place) {
                 tracing::debug!(%error, "the files of an image stay until the node begins again");
@@ -36,12 +36,12 @@ impl Drop for Files {
 #[derive(Debug, Default)]
 pub(super) struct Images {
     known: Vec<Weak<Files>>,
-    /// The last that were asked for, so that the next pod of a workload need not unpack them again.
+    /// The most recently used images, so that the next pod of a workload need not unpack them.
     recent: VecDeque<Arc<Files>>,
 }
 
 impl Images {
-    /// Those of an image that are there.
+    /// Returns the files of an image, if it is unpacked.
     pub(super) fn find(&mut self, digest: &str) -> Option<Arc<Files>> {
         self.known.retain(|files| files.strong_count() > 0);
         self.known.iter().filter_map(Weak::upgrade).find(|files| files.digest == digest)
@@ -60,7 +60,7 @@ impl Images {
         Ok(files)
     }
 
-    /// Keeps files for a while, also when nobody has them.
+    /// Keeps an image among the recently used ones.
     pub(super) fn keep(&mut self, files: &Arc<Files>) {
         self.recent.retain(|known| known.digest != files.digest);
         self.recent.push_front(files.clone());

@@ -1,9 +1,9 @@
-//! Resource usage of containers, and the killing of those that exceed their limits.
+//! Measures resource usage of containers and kills those that exceed their limits.
 //!
-//! Memory, tasks and processor time are summed over a container's process group and its descendants twice a second; a
-//! container over its memory limit is killed as the kernel would have done it. The disk of a pod is measured now and then.
+//! Memory, tasks and CPU time are summed over a container's process group and its descendants twice a second. A
+//! container above its memory limit is killed like by the kernel. A pod's disk usage is measured periodically.
 //!
-//! Deliberately absent: limits of processor time, and of what happens between two looks.
+//! Not here: CPU limits, and usage peaks between two measurements.
 
 use std::collections::HashMap;
 use std::fs;
@@ -20,9 +20,9 @@ use super::volumes::Volume;
 use devcluster_apiserver::kinds::hooks;
 use devcluster_apiserver::kubelet::ContainerUsage;
 
-/// Between two looks at the processes.
+/// Interval of reading the processes.
 const LOOK: Duration = Duration::from_millis(500);
-/// Files of a pod that are measured; a pod with more of them uses too much.
+/// Maximum number of measured files of a pod. A pod with more files exceeds its disk limit.
 const MOST_FILES: usize = 1_000_000;
 
 /// The limits of a container.
@@ -35,24 +35,24 @@ pub(super) struct Limits {
 }
 
 impl Limits {
-    /// The limits that a container states, and the node's.
+    /// Returns the limits of a container. `tasks` is the node's limit.
     pub(super) fn of(container: &Value, tasks: usize) -> Self {
         let memory = hooks::quantity(&container["resources"]["limits"]["memory"]).filter(|bytes| *bytes > 0);
         Self { memory: memory.and_then(|nanos| u64::try_from(nanos / 1_000_000_000).ok()), tasks }
     }
 }
 
-/// The reason why a container was killed.
+/// The limit that a container exceeded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Fault {
-    /// It used more memory than its limit.
+    /// Memory.
     Memory,
-    /// It had too many processes and threads.
+    /// Number of processes and threads.
     Tasks(String),
 }
 
 impl Fault {
-    /// The reason in the container's status.
+    /// Returns the reason for the container's status.
     pub(super) fn reason(&self) -> &'static str {
         match self {
             Self::Memory => "OOMKilled",
@@ -60,7 +60,7 @@ impl Fault {
         }
     }
 
-    /// The message in the container's status, when there is one.
+    /// Returns the message for the container's status; may be empty.
     pub(super) fn message(&self) -> &str {
         match self {
             Self::Memory => "",
@@ -69,20 +69,20 @@ impl Fault {
     }
 }
 
-/// The containers that are looked after, by process group.
+/// The monitored containers by process group.
 #[derive(Debug, Default)]
 pub(super) struct Usage(Arc<Mutex<HashMap<i32, Entry>>>);
 
 #[derive(Debug)]
 struct Entry {
-    /// The UID of its pod, and its name.
+    /// Pod UID and container name.
     of: (String, String),
     limits: Limits,
     meter: Meter,
     sender: watch::Sender<Option<Fault>>,
 }
 
-/// A container that is looked after as long as this is there.
+/// A monitored container. Dropping it ends the monitoring.
 pub(super) struct Watched {
     all: Arc<Mutex<HashMap<i32, Entry>>>,
     group: i32,
@@ -90,7 +90,7 @@ pub(super) struct Watched {
 }
 
 impl Watched {
-    /// Waits until the container uses too much.
+    /// Waits until the container exceeds a limit.
     pub(super) async fn fault(&self) -> Fault {
         let mut fault = self.fault.clone();
         let found = fault.wait_for(Option::is_some).await.ok().and_then(|fault| fault.clone());
@@ -108,14 +108,14 @@ impl Drop for Watched {
 }
 
 impl Usage {
-    /// Looks after a process group.
+    /// Monitors a process group.
     pub(super) fn watch(&self, group: i32, of: (String, String), limits: Limits) -> Watched {
         let (sender, fault) = watch::channel(None);
         self.0.lock().insert(group, Entry { of, limits, meter: Meter::default(), sender });
         Watched { all: self.0.clone(), group, fault }
     }
 
-    /// What the containers of a pod used over this time, if that is known of all of them.
+    /// Returns the usage of a pod's containers over a window; `None` unless all are measured.
     pub(super) fn of(&self, uid: &str, window: Duration) -> Option<Vec<ContainerUsage>> {
         let all = self.0.lock();
         let of_pod = all.values().filter(|entry| entry.of.0 == uid);
@@ -156,7 +156,7 @@ impl Usage {
     }
 }
 
-/// The watched group that a process belongs to: its own, or that of an ancestor.
+/// Returns the monitored group of a process or of one of its ancestors.
 fn owner(process: &Process, all: &HashMap<i32, Process>, watched: impl Fn(i32) -> bool) -> Option<i32> {
     let mut at = process;
     for _ in 0..64 {
@@ -173,21 +173,21 @@ struct Process {
     parent: i32,
     group: i32,
     threads: usize,
-    /// Processor time of its own and of its children that have ended, in ticks of the kernel.
+    /// CPU time of the process and its ended children, in ticks.
     ticks: u64,
-    /// Bytes in memory.
+    /// Resident memory in bytes.
     memory: u64,
 }
 
-/// All processes of the machine; none where there is no `/proc`.
+/// Reads all processes of the machine; empty without `/proc`.
 fn processes() -> HashMap<i32, Process> {
     let page = rustix::param::page_size() as u64;
     let mut found = HashMap::new();
     for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
         let Some(id) = entry.file_name().to_str().and_then(|name| name.parse::<i32>().ok()) else { continue };
-        // It may have ended since.
+        // The process may have ended.
         let Ok(stat) = fs::read_to_string(entry.path().join("stat")) else { continue };
-        // The name in parentheses may hold anything; state, parent and group follow it.
+        // The name in parentheses may contain any character. State, parent and group follow it.
         let Some((_, rest)) = stat.rsplit_once(')') else { continue };
         let fields: Vec<&str> = rest.split_whitespace().collect();
         let number = |place: usize| fields.get(place).and_then(|field| field.parse::<i64>().ok()).unwrap_or(0);
@@ -204,7 +204,7 @@ fn processes() -> HashMap<i32, Process> {
     found
 }
 
-/// Looks at the processes for ever.
+/// Measures the processes periodically, forever.
 pub(super) async fn run(usage: &Usage) {
     loop {
         tokio::time::sleep(LOOK).await;
@@ -216,7 +216,7 @@ pub(super) async fn run(usage: &Usage) {
     }
 }
 
-/// The disk limit that a pod exceeds, as the message of an eviction.
+/// Returns the eviction message if a pod exceeds its disk limit.
 pub(super) async fn disk(directory: PathBuf, volumes: Arc<Vec<Volume>>, most: u64) -> Option<String> {
     let measured = tokio::task::spawn_blocking(move || {
         for volume in volumes.iter() {
@@ -234,7 +234,7 @@ pub(super) async fn disk(directory: PathBuf, volumes: Arc<Vec<Volume>>, most: u6
     measured.await.ok().flatten()
 }
 
-/// Bytes of all files below a directory; a huge number when there are too many to count.
+/// Returns the disk usage of a directory in bytes; `u64::MAX` for too many files.
 fn size(directory: &Path) -> u64 {
     use std::os::unix::fs::MetadataExt as _;
     let (mut bytes, mut files, mut open) = (0, 0, vec![directory.to_owned()]);
@@ -244,12 +244,12 @@ fn size(directory: &Path) -> u64 {
             if files > MOST_FILES {
                 return u64::MAX;
             }
-            // It may have been removed since.
+            // The entry may have been removed.
             let Ok(metadata) = entry.metadata() else { continue };
             if metadata.is_dir() {
                 open.push(entry.path());
             }
-            // The blocks of a file count, not its size, which may be sparse.
+            // Allocated blocks count, because a file may be sparse.
             bytes += metadata.blocks() * 512;
         }
     }

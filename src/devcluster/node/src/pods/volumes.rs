@@ -1,13 +1,12 @@
 //! The volumes of a pod as directories.
 //!
-//! ConfigMaps and Secrets are laid out as the kubelet does it: the files are in a directory of their own that `..data`
-//! leads to, so that all of them change at once. A claim is a directory that outlives the pod.
+//! ConfigMaps and Secrets are written as the kubelet does: the link `..data` leads to a directory with the files, so
+//! all files change atomically. A claim is a directory that outlives the pod.
 //!
-//! Invariant: a Secret or a token is on disk only while a container runs that has a mount for it: no wall keeps the others from
-//! looking at their pod's directory.
+//! Invariant: a Secret or token is on disk only while a container that mounts it runs, because other containers of the
+//! pod could read it.
 //!
-//! Deliberately absent: paths of the host and network storage, which are refused by name; and `readOnly`, which
-//! nothing enforces here.
+//! Not here: host paths and network storage, which are refused with an error, and `readOnly`, which is not enforced.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -29,13 +28,13 @@ use devcluster_apiserver::object::text;
 pub(super) struct Volume {
     pub(super) name: String,
     pub(super) place: PathBuf,
-    /// Most bytes of an emptyDir.
+    /// Size limit of an emptyDir in bytes.
     pub(super) limit: Option<u64>,
-    /// The files of a Secret, as they were when the pod was made ready.
+    /// The files of a Secret at the pod's start.
     secret: Option<BTreeMap<String, File>>,
 }
 
-/// Lays out a pod's volumes below `directory`; claims below `claims`. What is missing or refused as `Err`, in the words of the event.
+/// Creates a pod's volumes below `directory`, and claims below `claims`. `Err` is the message of the Event.
 pub(super) fn lay_out(
     directory: &Path,
     claims: &Path,
@@ -86,21 +85,21 @@ fn make_open(place: &Path) -> io::Result<()> {
     fs::set_permissions(place, fs::Permissions::from_mode(0o777))
 }
 
-/// A file of a volume: its bytes and its mode.
+/// Content and mode of a file.
 type File = (Vec<u8>, u32);
 
-/// Whether only containers with a mount for it may find a volume on disk.
+/// Whether a volume holds secret data.
 fn is_secret(volume: &Value) -> bool {
     let mut sources = volume["projected"]["sources"].as_array().into_iter().flatten();
     volume["secret"].is_object() || sources.any(|s| s["secret"].is_object() || s["serviceAccountToken"].is_object())
 }
 
-/// Whether a volume is made of objects, so that its files follow them.
+/// Whether a volume's files come from API objects and follow their changes.
 pub(super) fn follows_objects(volume: &Value) -> bool {
     ["configMap", "secret", "projected"].into_iter().any(|kind| volume[kind].is_object())
 }
 
-/// The files of a volume that is made of objects; `None` for other kinds of volume.
+/// Returns the files of a volume from API objects; `None` for other kinds of volumes.
 fn files(volume: &Value, values: &ValueSources<'_>, tokens: &Tokens) -> Result<Option<BTreeMap<String, File>>, String> {
     let projected = &volume["projected"];
     if !projected.is_object() {
@@ -127,7 +126,7 @@ fn files(volume: &Value, values: &ValueSources<'_>, tokens: &Tokens) -> Result<O
     Ok(Some(all))
 }
 
-/// The files of one ConfigMap, Secret or the pod itself.
+/// Returns the files of one ConfigMap or Secret, or of the pod's own fields.
 fn of_object(volume: &Value, values: &ValueSources<'_>) -> Result<Option<BTreeMap<String, File>>, String> {
     if volume["downwardAPI"].is_object() {
         return Ok(Some(downward(&volume["downwardAPI"], values)));
@@ -199,7 +198,7 @@ fn downward(source: &Value, values: &ValueSources<'_>) -> BTreeMap<String, File>
         .collect()
 }
 
-/// Writes files so that they appear at once, in place of those that were there.
+/// Replaces the files of a volume atomically.
 pub(super) fn write(place: &Path, files: &BTreeMap<String, File>) -> io::Result<()> {
     fs::create_dir_all(place)?;
     fs::set_permissions(place, fs::Permissions::from_mode(0o755))?;
@@ -237,7 +236,7 @@ pub(super) fn write(place: &Path, files: &BTreeMap<String, File>) -> io::Result<
             fs::remove_file(entry.path())?;
         }
     }
-    // Only what was made here: the container may have put another link in its place.
+    // Only names created here: the container may have replaced the link.
     let made_here = |name: &Path| name.components().count() == 1 && name.to_string_lossy().starts_with("..");
     if let Some(before) = before.filter(|name| made_here(name) && name.as_os_str() != "..") {
         fs::remove_dir_all(place.join(before))?;
@@ -245,7 +244,7 @@ pub(super) fn write(place: &Path, files: &BTreeMap<String, File>) -> io::Result<
     Ok(())
 }
 
-/// Lays out the Secrets that these containers have mounts for, and removes all others.
+/// Writes the Secrets that these containers mount, and removes all others.
 pub(super) fn settle_secrets(
     volumes: &[Volume],
     containers: &[&Value],
@@ -262,7 +261,7 @@ pub(super) fn settle_secrets(
         } else if is_wanted && !is_there {
             let spec = values.pod["spec"]["volumes"].as_array().into_iter().flatten();
             let spec = spec.into_iter().find(|spec| spec["name"] == volume.name.as_str());
-            // A Secret that is gone by now is what it was when the pod was made ready.
+            // If the Secret is deleted by now, use its content at the pod's start.
             let now = spec.and_then(|spec| files(spec, values, tokens).ok().flatten());
             write(&volume.place, now.as_ref().unwrap_or(before))?;
         }
@@ -270,7 +269,7 @@ pub(super) fn settle_secrets(
     Ok(())
 }
 
-/// Writes anew what has changed of ConfigMaps and Secrets; what is missing now stays as it was.
+/// Updates changed files of ConfigMaps and Secrets. A missing object keeps its files.
 pub(super) fn refresh(directory: &Path, values: &ValueSources<'_>, tokens: &Tokens) -> io::Result<()> {
     for volume in values.pod["spec"]["volumes"].as_array().into_iter().flatten() {
         let place = directory.join(text(volume, "/name"));
@@ -284,7 +283,7 @@ pub(super) fn refresh(directory: &Path, values: &ValueSources<'_>, tokens: &Toke
     Ok(())
 }
 
-/// Whether a directory has exactly these files at its top.
+/// Whether a directory contains exactly these files.
 fn holds(place: &Path, files: &BTreeMap<String, File>) -> bool {
     let same = files.iter().all(|(name, (bytes, _))| fs::read(place.join(name)).is_ok_and(|known| known == *bytes));
     let entries = fs::read_dir(place).into_iter().flatten().flatten();
@@ -292,7 +291,7 @@ fn holds(place: &Path, files: &BTreeMap<String, File>) -> bool {
     same && entries.into_iter().all(|entry| known(&entry.file_name().to_string_lossy()))
 }
 
-/// Where the mounts of a container lead.
+/// Returns the path mapping of a container's mounts.
 pub(super) fn mounts(container: &Value, volumes: &[Volume], expand: impl Fn(&str) -> String) -> Result<Paths, String> {
     let mut paths = Paths::default();
     for mount in container["volumeMounts"].as_array().into_iter().flatten() {

@@ -1,10 +1,10 @@
-//! A watchdog process that kills the containers when this process can no longer do it.
+//! A watchdog process that kills the containers if this process cannot.
 //!
-//! A shell reads from a pipe which process groups live. The pipe ends with this process, even by SIGKILL; then the
-//! shell kills what still lives. Should the shell be killed as well, the files that name the groups are left, and the
-//! next node with the same directory kills them. Processes that have left their group are found by their mark.
+//! A shell reads the live process groups from a pipe. The pipe closes when this process ends, even by SIGKILL, and the
+//! shell then kills the remaining groups. If the shell is killed, too, a file per group remains, and the next node in
+//! the same directory kills them. Processes outside their group are found by their mark.
 //!
-//! Invariant: a group is known here as soon as it is started, and forgotten only after its death.
+//! Invariant: a group is registered as soon as it starts, and removed only after its end.
 
 use std::fs;
 use std::io::Write as _;
@@ -16,7 +16,7 @@ use rustix::process::{Pid, Signal, kill_process_group};
 
 use super::marks;
 
-/// Reads `+group` and `-group`, and kills what is left at the end; its argument is the mark of the node's processes.
+/// Reads `+group` and `-group`, and kills the remaining groups at the end. Its argument is the node's mark.
 const SCRIPT: &str = r#"trap '' INT TERM HUP
 live=' '
 while read -r line; do
@@ -35,7 +35,7 @@ done
 exit 0
 "#;
 
-/// The living process groups of a node.
+/// The live process groups of a node.
 #[derive(Debug)]
 pub(super) struct Watchdog {
     directory: PathBuf,
@@ -44,13 +44,12 @@ pub(super) struct Watchdog {
 }
 
 impl Watchdog {
-    /// A watchdog that is started with the first group; `node` is the directory of the node, with a folder for the
-    /// files that name the groups.
+    /// Creates a watchdog; the shell starts with the first group. `node` is the node's directory.
     pub(super) fn new(node: &Path) -> Self {
         Self { directory: node.join("processes"), mark: marks::of_node(node), shell: Mutex::default() }
     }
 
-    /// Watches over a group.
+    /// Registers a group.
     pub(super) fn add(&self, group: Pid) {
         let group = group.as_raw_nonzero();
         let begun = started(group.get()).unwrap_or_default();
@@ -60,11 +59,11 @@ impl Watchdog {
         self.send(&format!("+{group}\n"));
     }
 
-    /// Forgets a group that is dead.
+    /// Removes a dead group.
     pub(super) fn remove(&self, group: Pid) {
         let group = group.as_raw_nonzero();
         self.send(&format!("-{group}\n"));
-        // Whatever is wrong with the directory was said when the file was written.
+        // An error of this directory was already logged on write.
         let _ = fs::remove_file(self.directory.join(group.to_string()));
     }
 
@@ -85,7 +84,7 @@ impl Drop for Watchdog {
     fn drop(&mut self) {
         if let Some((mut child, pipe)) = self.shell.lock().take() {
             drop(pipe);
-            // It ends at once; an error here means that it was reaped already.
+            // The shell ends immediately. An error means that it was already reaped.
             let _ = child.wait();
         }
     }
@@ -101,14 +100,14 @@ fn spawn(mark: &str) -> std::io::Result<(Child, ChildStdin)> {
     Ok((child, pipe))
 }
 
-/// When a process was started, in ticks since the machine was; `None` when there is none of that number.
+/// Returns the start time of a process in ticks since boot; `None` if it does not exist.
 fn started(process: i32) -> Option<String> {
     let stat = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
-    // The name in parentheses may hold anything; the 20th field after it is the start.
+    // The name in parentheses may contain any character. The start time is the 20th field after it.
     stat.rsplit_once(')')?.1.split_whitespace().nth(19).map(str::to_owned)
 }
 
-/// Kills the process groups that a node has left in its directory.
+/// Kills the remaining process groups of an earlier node.
 pub(super) fn kill_leftovers(directory: &Path) {
     let Ok(entries) = fs::read_dir(directory) else { return };
     for entry in entries.flatten() {
@@ -120,7 +119,7 @@ pub(super) fn kill_leftovers(directory: &Path) {
             && let Some(pid) = Pid::from_raw(group)
         {
             tracing::info!(group, "killing a process that an earlier node has left");
-            // It may have ended since it was looked at.
+            // The group may have ended.
             let _ = kill_process_group(pid, Signal::KILL);
         }
         let _ = fs::remove_file(entry.path());

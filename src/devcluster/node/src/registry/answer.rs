@@ -1,4 +1,4 @@
-//! Requests below `/v2/` become answers.
+//! Serves requests below `/v2/`.
 
 use super::{
     error::Refusal,
@@ -27,13 +27,13 @@ use tokio::{
     time::timeout,
 };
 
-/// Header with the digest of what was asked for.
+/// Header with the digest of the content.
 const CONTENT_DIGEST: HeaderName = HeaderName::from_static("docker-content-digest");
-/// Bytes that are read of a blob at a time.
+/// Bytes of a blob that are read at once.
 const PIECE: usize = 64 << 10;
-/// Until there is room for a manifest, and until it is there.
+/// Deadline of waiting for a permit, and of receiving a manifest.
 const MANIFEST_WITHIN: Duration = Duration::from_secs(10);
-/// Names in one page of a list, unless fewer are asked for.
+/// Maximum and default page size of a list.
 const MAX_PAGE: usize = 1000;
 
 type Answer = Result<Response<Body>, Refusal>;
@@ -66,8 +66,8 @@ async fn answer(faults: &FaultInjection, registry: &Registry, parts: Parts, body
     response
 }
 
-/// Counts the request and answers it by an injected fault, if there is one: the resource is `registry` with the subresource
-/// `blobs`, `uploads`, `manifests` or `tags`, the verb is the method in lower case, the name is the repository.
+/// Counts the request and returns the injected fault, if there is one. A fault matches the resource `registry`, the
+/// subresource `blobs`, `uploads`, `manifests` or `tags`, the method in lower case as verb, and the repository as name.
 async fn injected(faults: &FaultInjection, parts: &Parts, place: &Place) -> Option<Response<Body>> {
     let verb = parts.method.as_str().to_ascii_lowercase();
     let agent = parts.headers.get(header::USER_AGENT).and_then(|agent| agent.to_str().ok()).unwrap_or_default();
@@ -151,7 +151,7 @@ async fn served(registry: &Registry, place: Place, parts: &Parts, body: Sent) ->
     }
 }
 
-/// The bytes of a manifest, in memory of their own.
+/// Receives a manifest into memory.
 async fn manifest_of(mut body: Sent) -> Result<Vec<u8>, Refusal> {
     let mut bytes = Vec::new();
     while let Some(frame) = body.frame().await {
@@ -165,7 +165,7 @@ async fn manifest_of(mut body: Sent) -> Result<Vec<u8>, Refusal> {
     Ok(bytes)
 }
 
-/// `POST …/blobs/uploads/`: a mount, a blob in one piece, or the beginning of an upload.
+/// `POST …/blobs/uploads/`: mounts a blob, receives one in one piece, or begins an upload.
 async fn begin(registry: &Registry, name: &Repository, query: &Query, body: Sent) -> Answer {
     if let (Some(digest), Some(from)) = (Digest::parse(query.text("mount")), Repository::parse(query.text("from")))
         && registry.mount(&from, name, &digest).await?
@@ -189,12 +189,12 @@ async fn begin(registry: &Registry, name: &Repository, query: &Query, body: Sent
     outcome
 }
 
-/// The content of an upload, unless another request is writing it.
+/// Locks the content of an upload. Fails if another request is writing it.
 fn content(upload: &Upload) -> Result<tokio::sync::MutexGuard<'_, Content>, Refusal> {
     upload.content.try_lock().map_err(|_| Refusal::upload_invalid("another request is writing this upload"))
 }
 
-/// A part that says where it begins has to begin where the last one ended.
+/// A part with a range must begin where the previous one ended.
 fn starts_at_the_end(range: Option<&str>, content: &Content) -> Result<(), Refusal> {
     let Some(range) = range else { return Ok(()) };
     let first = range.trim_start_matches("bytes ").split('-').next().and_then(|first| first.parse().ok());
@@ -251,7 +251,7 @@ async fn blob(registry: &Registry, name: &Repository, digest: &Digest, range: Op
     Ok(response)
 }
 
-/// A file as a body. When the disk fails the body ends before its length, which clients notice.
+/// Returns a file as a body. A read error ends the body early, which clients detect by its length.
 fn pieces(file: tokio::io::Take<tokio::fs::File>) -> Body {
     let stream = futures::stream::unfold(file, |mut file| async move {
         let mut piece = Vec::with_capacity(PIECE);
@@ -267,7 +267,7 @@ fn pieces(file: tokio::io::Take<tokio::fs::File>) -> Body {
     StreamBody::new(stream).boxed_unsync()
 }
 
-/// A page of a list, and the address of the next one.
+/// Returns a page of a list and the link to the next one.
 fn page<'a>(all: impl Iterator<Item = &'a str>, query: &Query, path: &str) -> (Vec<&'a str>, Option<String>) {
     let wanted = query.number("n").and_then(|n| usize::try_from(n).ok()).unwrap_or(MAX_PAGE).min(MAX_PAGE);
     let last = query.text("last");

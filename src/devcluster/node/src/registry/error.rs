@@ -1,14 +1,14 @@
-//! Refusals in the words of the distribution specification.
+//! Errors of the distribution specification.
 
 use std::io;
 
-/// A refusal: status, code of the specification, and text.
+/// An error: HTTP status, code of the specification, and message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Refusal {
     pub(super) status: u16,
     pub(super) code: &'static str,
     pub(super) message: String,
-    /// The cause, for the server's log only: it names local paths.
+    /// The cause for the server's log. It may contain local paths, so clients do not see it.
     pub(super) cause: Option<String>,
 }
 

@@ -1,8 +1,8 @@
-//! Files that may not be there.
+//! Files that may be missing.
 
 use std::io;
 
-/// A missing file is not an error.
+/// Turns the error of a missing file into `None`.
 pub(super) fn absent<T>(result: io::Result<T>) -> io::Result<Option<T>> {
     match result {
         Ok(found) => Ok(Some(found)),

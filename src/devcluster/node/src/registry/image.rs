@@ -1,4 +1,4 @@
-//! The image that a pod names, as far as the registry has it: for a node that runs it.
+//! Looks up the image of a container for the node.
 
 use super::{
     error::Refusal,
@@ -9,7 +9,7 @@ use super::{
 use serde_json::Value;
 use std::path::PathBuf;
 
-/// Largest configuration of an image, in bytes.
+/// Maximum size of an image configuration in bytes.
 const MAX_CONFIG: u64 = 4 << 20;
 
 /// The result of looking up an image.
@@ -17,16 +17,16 @@ const MAX_CONFIG: u64 = 4 << 20;
 pub enum Lookup {
     /// The reference names another registry.
     Elsewhere,
-    /// The reference names this registry, which has no such image; the text says what is missing.
+    /// The registry does not have the image. The text says which part is missing.
     Missing(String),
-    /// Here it is.
+    /// The image is complete.
     Found(Image),
 }
 
-/// An image that is complete.
+/// A complete image.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Image {
-    /// `HOST/REPOSITORY@DIGEST`, as a container's status has it.
+    /// `HOST/REPOSITORY@DIGEST`, as in a container's status.
     pub id: String,
     /// Digest of the image's manifest, `sha256:…`.
     pub digest: String,
@@ -34,27 +34,27 @@ pub struct Image {
     pub manifest: Value,
     /// The configuration: `config.Env`, `config.Entrypoint`, `config.WorkingDir`, `config.User` and so on.
     pub config: Value,
-    /// The layers from the bottom to the top.
+    /// The layers from bottom to top.
     pub layers: Vec<Layer>,
 }
 
-/// A layer: a file that only appears, disappears and never changes.
+/// A layer. Its file is created and deleted, but never modified.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layer {
     /// Digest of the file, `sha256:…`.
     pub digest: String,
-    /// Media type: a tar archive, with `gzip` or `zstd` at its end when it is compressed.
+    /// Media type: a tar archive, with the suffix `gzip` or `zstd` if it is compressed.
     pub media_type: String,
     /// Size of the file, in bytes.
     pub size: u64,
-    /// The file.
+    /// Path of the file.
     pub path: PathBuf,
 }
 
 impl Registry {
-    /// Looks for the image that a container names.
+    /// Looks up the image of a container.
     ///
-    /// Of an image for several platforms it is the one for Linux on this machine's architecture.
+    /// For a multi-platform image, returns the one for Linux on this machine's architecture.
     pub async fn image(&self, reference: &str) -> Lookup {
         let host = reference.split('/').next().unwrap_or_default();
         if !self.is_at(host) {
@@ -101,7 +101,7 @@ impl Registry {
     }
 }
 
-/// This machine's architecture in the words of images.
+/// This machine's architecture as images name it.
 fn architecture() -> &'static str {
     match std::env::consts::ARCH {
         "x86_64" => "amd64",

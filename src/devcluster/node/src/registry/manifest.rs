@@ -1,4 +1,4 @@
-//! Manifests, and the index of a layout, as far as a registry reads them.
+//! Parses manifests and the index of a layout.
 
 use super::{
     error::Refusal,
@@ -9,11 +9,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// Largest manifest, in bytes, as the distribution specification recommends.
+/// Maximum size of a manifest in bytes, as the distribution specification recommends.
 pub(super) const MAX_MANIFEST: u64 = 4 << 20;
-/// Bounds of a manifest, and of the other documents of an image.
+/// Parser limits of an image's documents.
 const BOUNDS: Bounds = Bounds::new(4 << 20, 100_000);
-/// Annotation that holds the tag of an entry.
+/// Annotation with the tag of an entry.
 const TAG: &str = "org.opencontainers.image.ref.name";
 
 const INDEXES: [&str; 2] =
@@ -53,7 +53,7 @@ impl Default for Index {
 }
 
 impl Index {
-    /// The entry that is meant.
+    /// Returns the entry of a tag or digest.
     pub(super) fn find(&self, reference: &Reference) -> Option<&Entry> {
         self.manifests.iter().find(|entry| match reference {
             Reference::Tag(tag) => entry.tag() == Some(tag),
@@ -61,7 +61,7 @@ impl Index {
         })
     }
 
-    /// Adds a manifest; a tag moves from the manifest that had it, which stays without it.
+    /// Adds a manifest. A tag moves from its previous manifest, which remains untagged.
     pub(super) fn put(&mut self, reference: &Reference, media_type: &str, digest: &Digest, size: u64) {
         let bare = |entry: &Entry| Entry { annotations: BTreeMap::new(), ..entry.clone() };
         let new = Entry {
@@ -86,7 +86,7 @@ impl Index {
         self.manifests.push(Entry { annotations: BTreeMap::from([(TAG.to_owned(), tag.clone())]), ..new });
     }
 
-    /// Removes a tag, or a manifest with all its tags; tells whether it was there.
+    /// Removes a tag, or a manifest with all its tags. Returns whether it existed.
     pub(super) fn remove(&mut self, reference: &Reference) -> bool {
         let Some(found) = self.find(reference).cloned() else { return false };
         self.manifests.retain(|entry| match reference {
@@ -100,7 +100,7 @@ impl Index {
         true
     }
 
-    /// All tags in order.
+    /// Returns all tags in order.
     pub(super) fn tags(&self) -> Vec<&str> {
         let mut tags: Vec<&str> = self.manifests.iter().filter_map(Entry::tag).collect();
         tags.sort_unstable();
@@ -108,7 +108,7 @@ impl Index {
     }
 }
 
-/// The blobs and manifests that must exist before a manifest is accepted.
+/// The blobs and manifests that a manifest refers to. They must exist before it is accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Needs {
     pub(super) media_type: String,
@@ -116,7 +116,7 @@ pub(super) struct Needs {
     pub(super) manifests: Vec<Digest>,
 }
 
-/// Reads a document of an image.
+/// Parses a document of an image.
 pub(super) fn read(bytes: &[u8]) -> Result<Value, Refusal> {
     BOUNDS.read(bytes).map_err(|unreadable| match unreadable {
         Unreadable::Malformed(_) => Refusal::manifest_invalid("it is not JSON"),
@@ -124,7 +124,7 @@ pub(super) fn read(bytes: &[u8]) -> Result<Value, Refusal> {
     })
 }
 
-/// Reads a manifest that is pushed with a content type.
+/// Parses a pushed manifest.
 pub(super) fn needs(content_type: &str, bytes: &[u8]) -> Result<Needs, Refusal> {
     let manifest: Value = read(bytes)?;
     if manifest["schemaVersion"] != 2 {
@@ -146,7 +146,7 @@ pub(super) fn needs(content_type: &str, bytes: &[u8]) -> Result<Needs, Refusal> 
         (Vec::new(), digests(&manifests)?)
     } else if IMAGES.contains(&media_type) {
         let mut blobs = listed("layers").ok_or_else(|| Refusal::manifest_invalid("layers are missing"))?;
-        // Layers with addresses of their own are kept elsewhere.
+        // Layers with URLs are stored elsewhere.
         blobs.retain(|layer| layer["urls"].as_array().is_none_or(Vec::is_empty));
         blobs.push(&manifest["config"]);
         (digests(&blobs)?, Vec::new())
@@ -156,7 +156,7 @@ pub(super) fn needs(content_type: &str, bytes: &[u8]) -> Result<Needs, Refusal> 
     Ok(Needs { media_type: media_type.to_owned(), blobs, manifests })
 }
 
-/// The manifest of an index for Linux on this machine, or else the first for Linux.
+/// Selects the manifest of an index for Linux and this architecture, or else the first for Linux.
 pub(super) fn chosen(index: &Value, architecture: &str) -> Option<Digest> {
     let all = index["manifests"].as_array()?;
     let linux = || all.iter().filter(|m| m["platform"]["os"].as_str().is_none_or(|os| os == "linux"));
@@ -164,7 +164,7 @@ pub(super) fn chosen(index: &Value, architecture: &str) -> Option<Digest> {
     linux().find(fits).or_else(|| linux().next()).and_then(|m| m["digest"].as_str()).and_then(Digest::parse)
 }
 
-/// Whether this media type is that of an index.
+/// Whether a media type is that of an index.
 pub(super) fn is_index(media_type: &str) -> bool {
     INDEXES.contains(&media_type)
 }

@@ -1,13 +1,13 @@
-//! An image registry: the OCI distribution API over a directory of OCI image layouts, one for each repository.
+//! An image registry: the OCI distribution API for a directory with one OCI image layout per repository.
 //!
-//! [`name`] and [`route`] read what is asked, [`store`] and [`upload`] keep it, `answer` is the HTTP side, [`image`]
-//! finds an image by the reference that a pod names.
+//! [`name`] and [`route`] parse requests, [`store`] and [`upload`] store content, `answer` serves HTTP, and [`image`]
+//! looks up the images of pods.
 //!
-//! Invariant: a blob or manifest is only kept under the digest that its bytes have.
-//! Invariant: a repository is a complete OCI image layout at any time: `skopeo inspect oci:DIRECTORY/REPOSITORY:TAG`.
+//! Invariant: a blob or manifest is stored only under the digest of its bytes.
+//! Invariant: a repository is a complete OCI image layout at any time. `skopeo inspect oci:DIRECTORY/REPOSITORY:TAG`
+//! works.
 //!
-//! Deliberately absent: referrers (clients fall back to tags), garbage collection, and users: whoever may talk to the
-//! cluster may push.
+//! Not here: referrers (clients fall back to tags), garbage collection, and users. A client of the cluster may push.
 
 #[expect(clippy::disallowed_methods, reason = "an injected fault can make it slow")]
 pub(crate) mod answer;
@@ -27,9 +27,9 @@ pub use store::Registry;
 
 use std::path::PathBuf;
 
-/// How the registry behaves.
+/// Settings of the registry.
 #[derive(Clone, Debug)]
 pub struct RegistryOptions {
-    /// Where images are kept; made when it is missing. Only this process may write there.
+    /// Directory of the images, created if it is missing. Only this process may write to it.
     pub directory: PathBuf,
 }

@@ -1,31 +1,31 @@
-//! Texts become names of repositories, tags and digests that are safe as parts of a path.
+//! Parses names of repositories, tags and digests that are safe as path components.
 //!
-//! Invariant: none of them holds `..`, a leading dot or a character that a file name gives a meaning to.
+//! Invariant: a name contains no `..`, no leading dot and no character with a special meaning in file names.
 
 use sha2::{Digest as _, Sha256};
 
-/// Longest name of a repository, in bytes.
+/// Maximum length of a repository name in bytes.
 const LONGEST_REPOSITORY: usize = 255;
-/// Longest tag, in bytes.
+/// Maximum length of a tag in bytes.
 const LONGEST_TAG: usize = 128;
 
-/// Name of a repository: parts of lower-case letters and digits with single separators, joined by slashes.
+/// A repository name: components of lower-case letters and digits with single separators, joined by slashes.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Repository(String);
 
 impl Repository {
-    /// Reads a name as the distribution specification has it.
+    /// Parses a name by the distribution specification.
     pub fn parse(text: &str) -> Option<Self> {
         let fits = !text.is_empty() && text.len() <= LONGEST_REPOSITORY && text.split('/').all(is_part);
         fits.then(|| Self(text.to_owned()))
     }
 
-    /// The name.
+    /// Returns the name.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// The name of the directory that holds it: names have no plus sign.
+    /// Returns the directory name. A plus sign replaces the slash, because repository names have none.
     pub(super) fn folder(&self) -> String {
         self.0.replace('/', "+")
     }
@@ -44,19 +44,19 @@ fn is_part(part: &str) -> bool {
     ends && separators.filter(|s| !s.is_empty()).all(|s| matches!(s, "." | "_" | "__") || s.bytes().all(|b| b == b'-'))
 }
 
-/// A SHA-256 digest, `sha256:` and 64 lower-case hexadecimal digits.
+/// A SHA-256 digest: `sha256:` and 64 lower-case hexadecimal digits.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Digest(String);
 
 impl Digest {
-    /// Reads a digest; other algorithms are not supported.
+    /// Parses a digest. Other algorithms are unsupported.
     pub fn parse(text: &str) -> Option<Self> {
         let hex = text.strip_prefix("sha256:")?;
         let fits = hex.len() == 64 && hex.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b));
         fits.then(|| Self(text.to_owned()))
     }
 
-    /// The digest of bytes.
+    /// Computes the digest of bytes.
     pub fn of(bytes: &[u8]) -> Self {
         Self::finished(Sha256::new_with_prefix(bytes))
     }
@@ -65,28 +65,28 @@ impl Digest {
         Self(format!("sha256:{}", hex::encode(hasher.finalize())))
     }
 
-    /// With the algorithm.
+    /// Returns the digest with its algorithm.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// Without the algorithm.
+    /// Returns the digest without its algorithm.
     pub fn hex(&self) -> &str {
         &self.0["sha256:".len()..]
     }
 }
 
-/// Which manifest of a repository is meant.
+/// Identifies a manifest in a repository.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reference {
-    /// The one that a tag points to.
+    /// By tag.
     Tag(String),
-    /// The one with this digest.
+    /// By digest.
     Digest(Digest),
 }
 
 impl Reference {
-    /// Reads a tag or a digest.
+    /// Parses a tag or a digest.
     pub fn parse(text: &str) -> Option<Self> {
         if text.contains(':') {
             return Digest::parse(text).map(Self::Digest);
@@ -97,12 +97,13 @@ impl Reference {
     }
 }
 
-/// Splits a reference as pods have it into host, repository and reference; `None` without a host or when it is
-/// malformed. A digest wins over a tag, and `latest` is the tag of a reference without either.
+/// Splits an image reference into host, repository and tag or digest; `None` without a host or if it is malformed.
+///
+/// A digest precedes a tag. The default tag is `latest`.
 pub fn split(image: &str) -> Option<(&str, Repository, Reference)> {
     let (host, rest) = image.split_once('/')?;
     if !host.contains([':', '.']) && host != "localhost" {
-        return None; // A path on the default registry, which we are not.
+        return None; // A path on the default registry, which is another one.
     }
     let (rest, digest) = match rest.split_once('@') {
         Some((rest, digest)) => (rest, Some(Reference::Digest(Digest::parse(digest)?))),
@@ -113,7 +114,7 @@ pub fn split(image: &str) -> Option<(&str, Repository, Reference)> {
     Some((host, Repository::parse(name)?, digest.unwrap_or(tag)))
 }
 
-/// A manifest reference, for errors of the image store.
+/// Formats a reference for errors of the image store.
 pub(super) fn shown(reference: &Reference) -> String {
     match reference {
         Reference::Tag(tag) => format!(":{tag}"),

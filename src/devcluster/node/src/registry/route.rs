@@ -1,4 +1,4 @@
-//! A path below `/v2/` becomes what is asked for.
+//! Parses paths below `/v2/`.
 
 use super::{
     error::Refusal,
@@ -25,7 +25,7 @@ pub(super) enum Place {
 }
 
 impl Place {
-    /// Its kind, as used by faults.
+    /// Returns the kind that fault injection uses.
     pub(super) fn kind(&self) -> &'static str {
         match self {
             Self::Root => "root",
@@ -37,7 +37,7 @@ impl Place {
         }
     }
 
-    /// The repository, empty for none.
+    /// Returns the repository name; empty if there is none.
     pub(super) fn repository(&self) -> &str {
         match self {
             Self::Root | Self::Catalog => "",
@@ -50,7 +50,7 @@ impl Place {
     }
 }
 
-/// Reads a path.
+/// Parses a path.
 pub(super) fn place(path: &str) -> Result<Place, Refusal> {
     let rest = path.strip_prefix("/v2").and_then(|rest| rest.strip_prefix('/').or(rest.is_empty().then_some("")));
     let rest = rest.ok_or_else(Refusal::unknown_path)?;
@@ -75,8 +75,8 @@ pub(super) fn place(path: &str) -> Result<Place, Refusal> {
     }
 }
 
-/// The part of a blob that a `Range` header asks for, as first and last byte; `None`: all of it. A header that cannot
-/// be read is ignored, as RFC 9110 has it; several parts are answered with the whole.
+/// Parses a `Range` header into the first and last byte; `None` for the whole blob. An invalid header is ignored (RFC
+/// 9110). Several ranges yield the whole blob.
 pub(super) fn range(header: Option<&str>, size: u64) -> Result<Option<(u64, u64)>, Refusal> {
     let Some((first, last)) = header.and_then(|text| text.strip_prefix("bytes=")).and_then(|text| text.split_once('-'))
     else {

@@ -1,6 +1,6 @@
-//! Repositories on disk: each is an OCI image layout.
+//! Repositories on disk, one OCI image layout each.
 //!
-//! Invariant: files appear under their names when they are complete, never before.
+//! Invariant: a file gets its final name only when it is complete.
 
 use super::{
     RegistryOptions,
@@ -19,11 +19,11 @@ use std::{
 };
 use tokio::fs;
 
-/// Largest `index.json`, in bytes: some sixty thousand tags.
+/// Maximum size of `index.json` in bytes: about sixty thousand tags.
 const MAX_INDEX: u64 = 16 << 20;
-/// Manifests that are received at the same time.
+/// Maximum number of manifests that are received concurrently.
 const MANIFESTS: usize = 4;
-/// Repositories at most.
+/// Maximum number of repositories.
 const MAX_REPOSITORIES: usize = 20_000;
 
 /// The registry of a cluster.
@@ -31,15 +31,15 @@ const MAX_REPOSITORIES: usize = 20_000;
 pub struct Registry {
     directory: PathBuf,
     pub(super) uploads: Uploads,
-    /// Held while an index is changed.
+    /// Locked while an index changes.
     changing: tokio::sync::Mutex<()>,
     served_at: Mutex<BTreeSet<SocketAddr>>,
-    /// Held while a manifest is received.
+    /// Permits to receive a manifest.
     pub(super) manifests: tokio::sync::Semaphore,
 }
 
 impl Registry {
-    /// A registry in a directory.
+    /// Creates the registry of a directory.
     pub fn new(options: RegistryOptions) -> Self {
         let uploads = Uploads::new(options.directory.join(".uploads"));
         let directory = options.directory;
@@ -52,7 +52,7 @@ impl Registry {
         }
     }
 
-    /// Where images are kept.
+    /// Returns the directory of the images.
     pub fn directory(&self) -> &Path {
         &self.directory
     }
@@ -61,8 +61,7 @@ impl Registry {
         self.served_at.lock().insert(address);
     }
 
-    /// Whether `host`, as it stands in image references, is this registry: `ADDRESS:PORT` of a listener of the cluster,
-    /// or `localhost:PORT`.
+    /// Whether the host of an image reference is this registry: `ADDRESS:PORT` of a listener, or `localhost:PORT`.
     pub fn is_at(&self, host: &str) -> bool {
         let served_at = self.served_at.lock();
         match host.strip_prefix("localhost:").map(str::parse::<u16>) {
@@ -76,17 +75,17 @@ impl Registry {
         self.directory.join(repository.folder())
     }
 
-    /// Where the bytes of a blob or manifest are, whether they are there or not.
+    /// Returns the path of a blob or manifest, whether it exists or not.
     pub(super) fn blob_path(&self, repository: &Repository, digest: &Digest) -> PathBuf {
         self.layout(repository).join("blobs/sha256").join(digest.hex())
     }
 
-    /// The size of a blob or manifest, in bytes.
+    /// Returns the size of a blob or manifest in bytes; `None` if it is missing.
     pub(super) async fn blob_size(&self, repository: &Repository, digest: &Digest) -> Result<Option<u64>, Refusal> {
         Ok(absent(fs::metadata(self.blob_path(repository, digest)).await)?.map(|metadata| metadata.len()))
     }
 
-    /// Makes a repository where there is none.
+    /// Creates a repository unless it exists.
     async fn ensure(&self, repository: &Repository) -> Result<(), Refusal> {
         let layout = self.layout(repository);
         if absent(fs::metadata(layout.join("index.json")).await)?.is_some() {
@@ -104,13 +103,13 @@ impl Registry {
         Ok(())
     }
 
-    /// Moves a finished upload to its place.
+    /// Moves a finished upload into the repository.
     pub(super) async fn keep(&self, repository: &Repository, digest: &Digest, file: &Path) -> Result<(), Refusal> {
         self.ensure(repository).await?;
         Ok(fs::rename(file, self.blob_path(repository, digest)).await?)
     }
 
-    /// Gives a repository a blob of another one, without copying; tells whether the other has it.
+    /// Links a blob from another repository. Returns false if the other one does not have it, or the link fails.
     pub(super) async fn mount(&self, from: &Repository, to: &Repository, digest: &Digest) -> Result<bool, Refusal> {
         if self.blob_size(from, digest).await?.is_none() {
             return Ok(false);
@@ -119,7 +118,7 @@ impl Registry {
         match fs::hard_link(self.blob_path(from, digest), self.blob_path(to, digest)).await {
             Ok(()) => Ok(true),
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(true),
-            // File systems without hard links: the client uploads it.
+            // The file system has no hard links: the client uploads the blob.
             Err(error) => {
                 tracing::debug!(%error, "a blob cannot be shared between repositories");
                 Ok(false)
@@ -127,7 +126,7 @@ impl Registry {
         }
     }
 
-    /// Removes a blob; one that is a manifest is none.
+    /// Removes a blob. Manifests are not removed.
     pub(super) async fn remove_blob(&self, repository: &Repository, digest: &Digest) -> Result<bool, Refusal> {
         let is_manifest = |index: Index| index.find(&Reference::Digest(digest.clone())).is_some();
         if self.index(repository).await?.is_none_or(is_manifest) {
@@ -136,7 +135,7 @@ impl Registry {
         Ok(absent(fs::remove_file(self.blob_path(repository, digest)).await)?.is_some())
     }
 
-    /// The index of a repository; `None`: there is no such repository.
+    /// Reads the index of a repository; `None` if there is no such repository.
     pub(super) async fn index(&self, repository: &Repository) -> Result<Option<Index>, Refusal> {
         let Some(bytes) = bounded(&self.layout(repository).join("index.json"), MAX_INDEX).await? else {
             return Ok(None);
@@ -147,7 +146,7 @@ impl Registry {
         })
     }
 
-    /// A manifest and its entry.
+    /// Reads a manifest and its entry.
     pub(super) async fn manifest(
         &self,
         repository: &Repository,
@@ -161,7 +160,7 @@ impl Registry {
         Ok((entry, bytes))
     }
 
-    /// Takes a manifest whose parts are all there.
+    /// Stores a manifest. All its parts must exist.
     pub(super) async fn put_manifest(
         &self,
         repository: &Repository,
@@ -189,7 +188,7 @@ impl Registry {
         Ok(digest)
     }
 
-    /// Removes a tag or a manifest; tells whether it was there.
+    /// Removes a tag or a manifest. Returns whether it existed.
     pub(super) async fn remove_manifest(
         &self,
         repository: &Repository,
@@ -207,7 +206,7 @@ impl Registry {
         Ok(true)
     }
 
-    /// All repositories in order.
+    /// Returns all repositories in order.
     pub(super) async fn repositories(&self) -> Result<Vec<Repository>, Refusal> {
         let mut found = Vec::new();
         let Some(mut folders) = absent(fs::read_dir(&self.directory).await)? else { return Ok(found) };
@@ -226,7 +225,7 @@ impl Registry {
         self.write(&self.layout(repository).join("index.json"), &bytes).await
     }
 
-    /// Writes a file at once or not at all. Only for callers that hold `changing`.
+    /// Writes a file atomically. The caller must hold `changing`.
     async fn write(&self, path: &Path, bytes: &[u8]) -> Result<(), Refusal> {
         let unfinished = path.with_extension("unfinished");
         fs::write(&unfinished, bytes).await?;
@@ -234,7 +233,7 @@ impl Registry {
     }
 }
 
-/// A file that is not larger than `limit` bytes; a larger one is an error.
+/// Reads a file; `None` if it is missing. A file above `limit` bytes is an error.
 pub(super) async fn bounded(path: &Path, limit: u64) -> io::Result<Option<Vec<u8>>> {
     let Some(metadata) = absent(fs::metadata(path).await)? else { return Ok(None) };
     if metadata.len() > limit {

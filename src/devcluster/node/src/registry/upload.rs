@@ -1,6 +1,6 @@
-//! Blobs on their way in: a file that grows, and the digest of what it holds so far.
+//! Uploads of blobs: a growing file and the digest of its content so far.
 //!
-//! Invariant: the digest is that of the bytes that were written, also after a client went away midway.
+//! Invariant: the digest matches the written bytes, even if a client disconnects midway.
 
 use super::{
     error::Refusal,
@@ -18,11 +18,11 @@ use std::{
 };
 use tokio::{fs, io::AsyncWriteExt as _, sync::OnceCell};
 
-/// Largest blob, in bytes.
+/// Maximum size of a blob in bytes.
 pub(super) const MAX_BLOB: u64 = 8 << 30;
-/// Uploads at a time.
+/// Maximum number of concurrent uploads.
 const MAX_UPLOADS: usize = 256;
-/// An upload that nobody touched for so long may be forgotten.
+/// An upload idle for longer than this may be removed.
 const IDLE: Duration = Duration::from_mins(30);
 
 /// All uploads of a registry.
@@ -40,7 +40,7 @@ pub(super) struct Upload {
     repository: Repository,
     path: PathBuf,
     used_at: Mutex<Instant>,
-    /// Held by the request that writes.
+    /// Locked by the request that writes.
     pub(super) content: tokio::sync::Mutex<Content>,
 }
 
@@ -50,7 +50,7 @@ pub(super) struct Content {
     file: fs::File,
     hasher: Sha256,
     pub(super) size: u64,
-    /// A write failed, so that nobody knows what the file holds.
+    /// A write failed, so the content of the file is unknown.
     broken: bool,
 }
 
@@ -83,7 +83,7 @@ impl Uploads {
         Ok(upload)
     }
 
-    /// Uploads of an earlier process are useless, because their digests are unknown.
+    /// Removes uploads of an earlier process, because their digests are unknown.
     async fn prepare(&self) -> Result<(), Refusal> {
         absent(fs::remove_dir_all(&self.directory).await)?;
         Ok(fs::create_dir_all(&self.directory).await?)
@@ -95,7 +95,7 @@ impl Uploads {
         open.extract_if(.., |_, upload| stale(upload)).map(|(_, upload)| upload).collect()
     }
 
-    /// An upload of a repository.
+    /// Returns an upload of a repository.
     pub(super) fn find(&self, repository: &Repository, id: &str) -> Result<Arc<Upload>, Refusal> {
         let found = self.open.lock().get(id).filter(|upload| upload.repository == *repository).cloned();
         let upload = found.ok_or_else(Refusal::upload_unknown)?;
@@ -103,7 +103,7 @@ impl Uploads {
         Ok(upload)
     }
 
-    /// Forgets an upload.
+    /// Removes an upload.
     pub(super) async fn forget(&self, upload: &Upload) -> Result<(), Refusal> {
         self.open.lock().remove(&upload.id);
         absent(fs::remove_file(&upload.path).await)?;
@@ -122,7 +122,7 @@ impl Upload {
 }
 
 impl Content {
-    /// Adds bytes at the end.
+    /// Appends bytes.
     pub(super) async fn append(&mut self, bytes: &Bytes) -> Result<(), Refusal> {
         if self.broken {
             return Err(Refusal::upload_invalid("an earlier part could not be written"));
@@ -139,7 +139,7 @@ impl Content {
         Ok(())
     }
 
-    /// Everything is on its way to the disk; the digest of it all.
+    /// Flushes the file and returns the digest of its content.
     pub(super) async fn finish(&mut self) -> Result<Digest, Refusal> {
         if self.broken {
             return Err(Refusal::upload_invalid("a part could not be written"));

@@ -35,7 +35,7 @@ fn all() -> Appliers {
 }
 
 #[test]
-fn every_form_of_kubectl_and_every_named_applier_is_taken_over_and_nobody_else() {
+fn only_kubectl_in_every_form_and_named_appliers_are_taken_over() {
     let fields = container("log", &json!({".": {}, "f:name": {}, "f:image": {}}));
     let check = |manager: &str, operation: &str, is_taken: bool| {
         let taken = taken(&json!([entry(manager, operation, &fields)]), &all(), Moment::Before);
@@ -43,7 +43,7 @@ fn every_form_of_kubectl_and_every_named_applier_is_taken_over_and_nobody_else()
         let Some(taken) = taken else { return };
         assert_eq!(taken.entries[0]["manager"], MANAGER, "{manager}: nothing is left to it");
         assert_eq!(taken.entries[0]["fieldsV1"], fields);
-        assert_eq!(taken.fields, [r#"spec.template.spec.containers[name="log"]"#], "{manager}");
+        assert_eq!(taken.fields(), [r#"spec.template.spec.containers[name="log"]"#], "{manager}");
         assert_eq!(taken.from, [manager]);
     };
     for operation in ["Apply", "Update"] {
@@ -75,8 +75,8 @@ fn fields_that_last_become_ours_only_where_the_manifest_names_them() {
         "f:metadata": {"f:finalizers": {"v:\"a/named\"": {}}, "f:annotations": {"f:old": {}}},
         "f:spec": {"f:replicas": {}, "f:paused": {}},
     });
+    assert_eq!(taken.fields(), ["metadata.annotations.old", "spec.paused"]);
     assert_eq!(Value::Object(taken.taken), expected);
-    assert_eq!(taken.fields, ["metadata.annotations.old", "spec.paused"]);
     assert_eq!(taken.entries[0]["fieldsV1"]["f:spec"]["f:template"], fields["f:spec"]["f:template"]);
 }
 
@@ -123,7 +123,7 @@ fn fields_of_another_version_become_ours_by_themselves() {
 }
 
 #[test]
-fn what_a_refusal_names_is_put_back_and_the_rest_stays_ours() {
+fn fields_named_by_a_refusal_are_returned_and_the_rest_stays_owned() {
     let fields = json!({"f:spec": {"f:paused": {}, "f:selector": {}, "f:template": {"f:spec": {"f:hostNetwork": {}}}}});
     let entries = json!([entry("kubectl", "Update", &fields)]);
     let taken = taken(&entries, &all(), Moment::Before).unwrap();
@@ -145,7 +145,7 @@ fn what_a_refusal_names_is_put_back_and_the_rest_stays_ours() {
 }
 
 #[test]
-fn a_preview_lacks_what_becomes_ours_and_is_owned_by_nobody_else() {
+fn a_preview_lacks_fields_that_become_solely_ours() {
     let object =
         json!({"spec": {"a": 1, "b": 2, "list": [{"name": "x", "v": 1}, {"name": "y", "v": 1}], "map": {"k": 1}}});
     let taken = json!({"f:spec": {"f:a": {}, "f:b": {}, "f:map": {".": {}, "f:k": {}}, "f:list": {
@@ -153,4 +153,34 @@ fn a_preview_lacks_what_becomes_ours_and_is_owned_by_nobody_else() {
     let keep = json!({"f:spec": {"f:b": {}, "f:list": {"k:{\"name\":\"y\"}": {".": {}, "f:name": {}}}}});
     let (taken, keep) = (taken.as_object().unwrap(), keep.as_object().unwrap());
     assert_eq!(without(object, taken, keep), json!({"spec": {"b": 2, "list": [{"name": "y"}]}}));
+}
+
+#[test]
+fn defaults_that_the_server_sets_again_are_not_removed() {
+    let fields = json!({
+        "f:metadata": {"f:labels": {".": {}, "f:app.kubernetes.io/instance": {}, "f:kept": {}}},
+        "f:spec": {"f:replicas": {}, "f:revisionHistoryLimit": {}, "f:progressDeadlineSeconds": {},
+            "f:strategy": {"f:type": {}, "f:rollingUpdate": {".": {}, "f:maxSurge": {}, "f:maxUnavailable": {}}}},
+    });
+    let entries = json!([entry("kustomize-controller", "Update", &fields)]);
+    let taken = taken(&entries, &all(), Moment::Before).unwrap();
+    assert_eq!(taken.fields().len(), 7, "{:?}", taken.fields());
+    let rolling =
+        |surge: &str| json!({"type": "RollingUpdate", "rollingUpdate": {"maxSurge": surge, "maxUnavailable": "25%"}});
+    let before = json!({
+        "metadata": {"labels": {"app.kubernetes.io/instance": "shop", "kept": "1"}},
+        "spec": {"replicas": 2, "revisionHistoryLimit": 3, "progressDeadlineSeconds": 600, "strategy": rolling("1")},
+    });
+    let after = json!({
+        "metadata": {"labels": {"kept": "1"}},
+        "spec": {"replicas": 2, "revisionHistoryLimit": 10, "progressDeadlineSeconds": 600, "strategy": rolling("25%")},
+    });
+    let removed = taken.removed(&before, &after);
+    let expected = [
+        "metadata.labels[app.kubernetes.io/instance]",
+        "spec.revisionHistoryLimit",
+        "spec.strategy.rollingUpdate.maxSurge",
+    ];
+    assert_eq!(removed, expected);
+    assert_eq!(taken.removed(&before, &before), [""; 0]);
 }

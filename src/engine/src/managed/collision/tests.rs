@@ -116,7 +116,7 @@ fn a_protocol_that_is_left_out_is_the_default() {
 }
 
 #[test]
-fn appliers_and_what_nobody_wrote_stay_but_a_person_who_applies_by_hand_does_not() {
+fn fields_of_appliers_and_unowned_fields_stay_but_those_of_a_person_who_applies_do_not() {
     let (ours, theirs) = (json!({"name": "http", "port": 80}), json!({"name": "http", "port": 81, "protocol": "TCP"}));
     for (manager, operation, makes_way) in [
         ("kubectl", "Apply", true),
@@ -136,7 +136,7 @@ fn appliers_and_what_nobody_wrote_stay_but_a_person_who_applies_by_hand_does_not
 }
 
 #[test]
-fn what_is_still_ours_loses_nothing() {
+fn owned_fields_are_not_removed() {
     let spec = json!({"ports": [{"name": "http", "port": 80}]});
     let live = json!({"ports": [{"name": "http", "port": 80, "protocol": "TCP"}, {"name": "x", "port": 81, "protocol": "TCP"}]});
     let ours = json!({"f:spec": {"f:ports": item(&json!({"port": 80, "protocol": "TCP"}), &["name"])}});
@@ -168,7 +168,7 @@ fn in_container(theirs: &Value, by: (&str, &str), refused_for: Option<&str>) -> 
 }
 
 #[test]
-fn what_excludes_something_of_ours_makes_way_and_nothing_else() {
+fn only_fields_that_exclude_ours_are_removed() {
     let theirs = json!({
         "f:command": {},
         "f:env": {r#"k:{"name":"A"}"#: {"f:valueFrom": {}}, r#"k:{"name":"B"}"#: {"f:value": {}}},

@@ -79,7 +79,7 @@ fn a_whole_item_goes_and_does_not_move_the_ones_after_it() {
 }
 
 #[test]
-fn what_is_new_has_the_values_of_the_manifest() {
+fn a_new_object_has_the_values_of_the_manifest() {
     let desired = desired(containers(), &["/spec/containers/0/image", "/spec/containers/1/image"]);
     let found = json!({"spec": {"containers": [{"name": "log", "image": "l:9"}]}});
     let found = live(found, owned([item("log", &[])]), owned([item("log", &["f:image"])]));
@@ -131,7 +131,7 @@ fn a_change_of_an_ignored_field_alone_is_none() {
 }
 
 #[test]
-fn what_people_wrote_in_an_ignored_field_is_not_taken_over() {
+fn values_that_people_wrote_in_an_ignored_field_are_not_taken_over() {
     let desired = desired(json!({}), &["/metadata/annotations/theirs", "/metadata/labels/a"]);
     let mut taken = json!({"f:metadata": {"f:annotations": {"f:theirs": {}, "f:other": {}}, "f:labels": {"f:a": {}}}});
     desired.leave_ignored(taken.as_object_mut().unwrap());

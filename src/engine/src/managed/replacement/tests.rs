@@ -91,7 +91,7 @@ fn judged(change: Value, is_proven: bool, of: impl FnOnce(&mut Candidate<'_>)) -
 }
 
 #[test]
-fn what_is_ours_or_in_its_place_is_deleted_unless_something_speaks_against_it() {
+fn our_object_or_its_successor_is_deleted_unless_a_guard_forbids_it() {
     let check = |change: Value, expected: Denied| {
         assert_eq!(judged(change.clone(), true, |_| ()), Err(Unfit::Denied(expected)), "{change}");
     };
@@ -159,7 +159,7 @@ fn a_claim_that_was_grown_is_answered_with_its_size_and_not_with_its_deletion() 
 }
 
 #[test]
-fn what_may_not_be_replaced_says_how_to_allow_it() {
+fn a_forbidden_replacement_says_how_to_allow_it() {
     let text = |group: &str, kind: &str, why: Denied| why.text(&Key::new(group, kind, Some("shop"), "a"));
     let unasked = text("apps", "Deployment", Denied::Unasked);
     let snippets = ["`annotations: {mainstay.dev/replace: enabled}`", "`replace: [Deployment.apps]`"];

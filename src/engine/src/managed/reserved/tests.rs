@@ -37,7 +37,7 @@ fn check(fields: &Value, goes: &Value) {
 }
 
 #[test]
-fn what_is_reserved_goes_and_the_rest_stays() {
+fn reserved_fields_are_removed_and_the_rest_stays() {
     let paused = json!({"f:spec": {"f:paused": {}}});
     check(&paused, &paused);
     let command = container(&json!({"f:command": {}}));
@@ -55,7 +55,7 @@ fn what_is_reserved_goes_and_the_rest_stays() {
 }
 
 #[test]
-fn what_is_ours_as_well_is_nothing_that_was_added() {
+fn shared_fields_are_no_additions() {
     check(&container(&json!({".": {}, "f:name": {}, "f:image": {}})), &Value::Null);
     let (command, both) = (json!({"f:command": {}}), json!({".": {}, "f:image": {}, "f:command": {}}));
     check(&container(&both), &container(&command));
@@ -69,7 +69,7 @@ fn a_container_goes_as_a_whole() {
 }
 
 #[test]
-fn it_goes_whoever_wrote_it_through_the_object_itself() {
+fn a_reserved_field_goes_for_every_writer_of_the_object_itself() {
     let paused = json!({"f:spec": {"f:paused": {}}});
     for (manager, operation) in [
         ("kubectl-edit", "Update"),
@@ -92,7 +92,7 @@ fn it_goes_whoever_wrote_it_through_the_object_itself() {
 }
 
 #[test]
-fn nothing_is_looked_at_where_nothing_is_reserved_or_was_applied() {
+fn without_reserved_fields_or_an_apply_there_are_no_additions() {
     let theirs = entry("kubectl-edit", "Update", &json!({"f:spec": {"f:paused": {}}}));
     assert!(!is_added_to(Reserved::NOTHING, &object(&theirs)));
     assert!(!is_added_to(RESERVED, &json!({"metadata": {"managedFields": [theirs]}})));
@@ -121,7 +121,7 @@ fn the_last_who_wrote_is_named_and_the_outermost_fields_are_reported() {
 }
 
 #[test]
-fn what_collides_with_ours_makes_way_beside_it() {
+fn colliding_items_are_removed_together_with_reserved_ones() {
     let live = object(&entry("kubectl-edit", "Update", &json!({"f:spec": {"f:paused": {}}})));
     let entries = live.pointer("/metadata/managedFields").unwrap();
     let found = with(Some(Collision { entries: entries.clone(), who: None }), RESERVED, &live, NOW).unwrap();

@@ -164,7 +164,7 @@ fn accounts_add_to_objects_and_change_nothing_of_the_manifest() {
 }
 
 #[test]
-fn what_is_not_ours_or_not_stored_is_not_judged() {
+fn foreign_objects_and_dry_runs_are_not_judged() {
     let new = changed(json!({"spec": {"replicas": 2}}));
     let dry = json!({"dryRun": true});
     assert_eq!(judge(&protection(), "jane", &[], dry, &new, &stored()), None, "a dry run");
@@ -194,7 +194,7 @@ fn a_refusal_says_what_to_do() {
 }
 
 #[test]
-fn what_comes_from_a_spec_stays_a_text() {
+fn values_of_a_spec_stay_text_in_the_expression() {
     let hostile = "\" + string(request.userInfo) + \"\n'\\x";
     let protection = Protection {
         repository: hostile.to_owned(),

@@ -1,4 +1,4 @@
-//! Functions there and back again.
+//! Round trips of Functions between their versions.
 
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -19,7 +19,7 @@ fn yaml(text: &str) -> Value {
     serde_yaml::from_str(text).unwrap()
 }
 
-/// One in both versions.
+/// Checks the conversion of a spec in both directions.
 fn check(older: &str, newer: &str) {
     let with = |version: &str, spec: &str| {
         json!({"apiVersion": format!("serverless.kyma-project.io/{version}"), "kind": "Function",
@@ -68,7 +68,7 @@ secretMounts: [{secretName: s, mountPath: /s}]",
 }
 
 #[test]
-fn a_repository_is_named_or_told() {
+fn a_repository_is_named_or_described() {
     check(
         "{type: git, source: repo, reference: main, baseDir: /}",
         "source: {gitRepository: {name: repo, reference: main, baseDir: /}}",
@@ -84,7 +84,7 @@ baseDir: /",
 }
 
 #[test]
-fn what_has_no_effect_stays_in_the_annotation() {
+fn fields_without_effect_stay_in_the_annotation() {
     let older = json!({"apiVersion": "serverless.kyma-project.io/v1alpha1", "kind": "Function", "metadata": {"name": "f"},
         "spec": {"type": "inline", "source": "code", "reference": "main", "baseDir": "/", "gitRepository": {"url": "u"}}});
     let newer = into(&older, Version::V1alpha2);
@@ -94,7 +94,7 @@ fn what_has_no_effect_stays_in_the_annotation() {
     assert_eq!(into(&newer, Version::V1alpha1), older);
 }
 
-/// Whatever somebody writes into the annotation, it changes nothing that has an effect.
+/// No annotation can set a field that has an effect.
 #[test]
 fn a_forged_annotation_is_one_like_any_other() {
     let bad = [
@@ -125,12 +125,12 @@ fn a_forged_annotation_is_one_like_any_other() {
         assert_eq!(older["metadata"], newer["metadata"], "{text}");
         assert_eq!(into(&older, Version::V1alpha2), newer, "{text}");
     }
-    // What it may say is of a text's type, and has no effect.
+    // A field of the right type that has no effect is accepted.
     assert!(Unsaid::read(r#"{"deps":"x"}"#, Form::Git).is_some());
     assert!(Unsaid::read(r#"{"reference":"x"}"#, Form::Git).is_none());
 }
 
-/// A webhook that completes the object in the other version must not make it valid.
+/// A webhook that defaults the object in the other version must not make it valid.
 #[test]
 fn two_sources_are_left_for_the_schema_to_refuse() {
     for source in [json!({"inline": {"source": "s"}, "gitRepository": {"name": "r"}}), json!({}), json!(5)] {
@@ -151,7 +151,7 @@ fn a_spec_that_is_no_object_stays_for_the_schema_to_refuse() {
 }
 
 #[test]
-fn what_a_schema_is_to_refuse_is_not_lost_in_a_panic() {
+fn values_that_the_schema_refuses_are_converted_without_a_panic() {
     for spec in [
         json!(null),
         json!(5),
@@ -175,13 +175,13 @@ fn what_a_schema_is_to_refuse_is_not_lost_in_a_panic() {
     assert_eq!(into(&other, Version::V1alpha2), other);
 }
 
-/// A text that a user writes, or one that says something here.
+/// Any text, or one with a special meaning.
 fn texts() -> impl Strategy<Value = String> {
     let telling = select(vec!["", "git", "inline", "{}", "/", "null", "{\"deps\":\"x\"}", "{\"type\":\"inline\"}"]);
     prop_oneof![telling.prop_map(str::to_owned), "\\PC{0,8}", any::<String>()]
 }
 
-/// The annotation: none, any text, or one that was written here, for either form, up to some levels.
+/// The annotation: none, any text, or one in this module's format for either form, with some nesting.
 fn annotations() -> impl Strategy<Value = Option<String>> {
     let unsaid = |annotation: Option<String>| {
         let text = || proptest::option::of(texts());
@@ -210,7 +210,7 @@ fn without_none(mut value: Value) -> Value {
     value
 }
 
-/// Those fields that are the same in both versions, and some of the others' values.
+/// Fields that are the same in both versions.
 fn shared() -> impl Strategy<Value = Value> {
     let maps = || select(vec![Value::Null, json!({}), json!({"a": "b"}), json!({"mainstay.dev/v1alpha1": "{}"})]);
     let template = select(vec![Value::Null, json!({"labels": {"a": "b"}}), json!({"annotations": {"c": "d"}})]);
@@ -249,7 +249,7 @@ fn metadata(annotation: Option<&String>, other: bool) -> Value {
     metadata
 }
 
-/// Whatever the schema of `v1alpha1` admits.
+/// Any object that the schema of `v1alpha1` accepts.
 fn older() -> impl Strategy<Value = Value> {
     let text = || proptest::option::of(texts());
     let sizes = (
@@ -263,7 +263,7 @@ fn older() -> impl Strategy<Value = Value> {
     let source = (texts(), proptest::option::of(texts()), text(), text(), text(), proptest::option::of(repositories()));
     (shared(), source, sizes, annotations(), any::<bool>()).prop_map(|(mut spec, source, sizes, annotation, other)| {
         let (source, kind, deps, reference, base_dir, own) = source;
-        // A repository without anything is an empty section of Functions in Git.
+        // An empty repository is an empty section of Functions in Git.
         let own = own.filter(|own| own.as_object().is_some_and(|own| !own.is_empty()) || kind.as_deref() != Some("git"));
         let (resources, profile, build, build_profile, min, max) = sizes;
         let own = without_none(json!({"source": source, "type": kind, "deps": deps, "reference": reference, "baseDir": base_dir,
@@ -274,7 +274,7 @@ fn older() -> impl Strategy<Value = Value> {
     })
 }
 
-/// Whatever the schema of `v1alpha2` admits, but for empty sections.
+/// Any object that the schema of `v1alpha2` accepts, without empty sections.
 fn newer() -> impl Strategy<Value = Value> {
     let text = || proptest::option::of(texts());
     let inline = (texts(), text())

@@ -1,6 +1,6 @@
 //! Errors of fetching a source and preparing its installation.
 //!
-//! Invariant: no text contains a credential; names and texts from a repository are shown without control characters.
+//! Invariant: no text contains a credential. Names and texts from a repository appear without control characters.
 
 use std::fmt;
 use std::io;
@@ -12,11 +12,11 @@ use mainstay_git::{Commit, Fault, SshFault};
 use mainstay_object::failure::{Class, chain};
 use mainstay_object::is_unprintable;
 
-/// An attempt that failed.
+/// A failed attempt.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The remote, or its content.
+    /// Reading the remote failed, or its content is invalid.
     #[error(transparent)]
     Git(#[from] mainstay_git::Error),
     /// The recorded commit is not available.
@@ -24,13 +24,13 @@ pub enum Error {
     BranchMoved {
         /// The recorded commit.
         commit: Commit,
-        /// The files that were found instead.
+        /// Why the files at the reference do not match.
         why: &'static str,
     },
-    /// Only the user can fix it.
+    /// The source has a problem that only the user can fix.
     #[error("{0}")]
     ResolvedRef(#[from] Finding),
-    /// A file that was mounted or fetched.
+    /// A mounted or fetched file could not be read.
     #[error("read {}", path.display())]
     Read {
         /// The file.
@@ -42,7 +42,7 @@ pub enum Error {
     /// The packages of the runtime server are missing.
     #[error(transparent)]
     Libraries(#[from] libraries::Error),
-    /// The workspace.
+    /// The workspace could not be written.
     #[error("write {}", path.display())]
     Write {
         /// The file.
@@ -76,7 +76,7 @@ impl Finding {
         Self { reason: FailureReason::TooLarge, text: text.into() }
     }
 
-    /// The problem and what to do.
+    /// Returns the problem and how to fix it.
     pub fn text(&self) -> &str {
         &self.text
     }
@@ -91,7 +91,7 @@ impl fmt::Display for Finding {
 impl std::error::Error for Finding {}
 
 impl Error {
-    /// The report of the container.
+    /// Returns the report of the container.
     pub fn failure(&self) -> BuildFailure {
         let (reason, retry) = match self {
             Self::Git(error) => (reason(error), error.class() != Class::Invalid),
@@ -139,7 +139,7 @@ fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), StorageFull | QuotaExceeded | FileTooLarge)
 }
 
-/// The text as a message: without control characters, cut to the maximum length.
+/// Returns the text without control characters, cut to the maximum length.
 fn message(text: &str) -> String {
     let mut message: String =
         text.chars().map(|c| if is_unprintable(c) && c != '\n' { '\u{fffd}' } else { c }).collect();

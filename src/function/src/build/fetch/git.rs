@@ -1,6 +1,6 @@
-//! A source in a Git repository: the recorded commit, or a later one with the same directory.
+//! Fetches a source from a Git repository: the recorded commit, or a later one with the same directory.
 //!
-//! Invariant: files are written before links, into an empty directory: nothing is written through a link.
+//! Invariant: files are written before links, into an empty directory, so no file is written through a link.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -28,7 +28,7 @@ const KEY_BYTES: u64 = 1 << 20;
 /// Fetches with a mirror in `mirror` and writes the files to `src`, which is empty.
 pub(super) async fn write(in_git: &InGit, mirror: &Path, src: &Path, bounds: Bounds) -> Result<(Tree, Commit), Error> {
     let Access { credentials, connection } = access(in_git)?;
-    // The agent has verified the commit; what is built is that, or a commit with the same directory by its id.
+    // The agent verified the commit. The build uses that commit, or another one whose directory has the same tree ID.
     let url = in_git.url.clone();
     let remote =
         Remote { url, credentials, connection, verification: None, submodules: in_git.submodules, lfs: in_git.lfs };
@@ -48,8 +48,8 @@ pub(super) async fn write(in_git: &InGit, mirror: &Path, src: &Path, bounds: Bou
     Ok((tree, snapshot.commit))
 }
 
-/// The newest commit of the reference if its directory is unchanged, as in nearly all cases; otherwise the recorded
-/// one, which is more expensive if the server does not send commits by their ids.
+/// Returns the reference's newest commit if its directory is unchanged, which is the usual case. Otherwise returns the
+/// recorded one, which is more expensive if the server does not serve commits by ID.
 async fn snapshot(source: &Source, remote: &Remote, in_git: &InGit) -> Result<Snapshot, Error> {
     let moved = |why| Error::BranchMoved { commit: in_git.commit, why };
     let is_pinned = in_git.reference.spells(in_git.commit);
@@ -77,7 +77,8 @@ async fn snapshot(source: &Source, remote: &Remote, in_git: &InGit) -> Result<Sn
     }
 }
 
-/// The current commit of the reference; `None` if it is gone, in which case its commits may be on another branch.
+/// Returns the current commit of the reference; `None` if the reference is missing. Another branch may contain the
+/// commit.
 async fn tip(source: &Source, remote: &Remote, reference: &Reference) -> Result<Option<ResolvedRef>, Error> {
     match source.lookup(remote, reference, Duration::ZERO).await {
         Ok(found) => Ok(Some(found)),
@@ -92,7 +93,7 @@ async fn tip(source: &Source, remote: &Remote, reference: &Reference) -> Result<
     }
 }
 
-/// The snapshot, if its directory is the recorded one.
+/// Returns the snapshot if its directory is the recorded one.
 async fn checked(snapshot: Snapshot, in_git: &InGit) -> Result<Snapshot, Error> {
     let tree = snapshot.tree(&in_git.base_dir).await?;
     match tree {
@@ -168,7 +169,7 @@ fn target(snapshot: &Snapshot, path: &str, entry: &mainstay_git::Entry) -> Resul
     if target.chars().any(char::is_control) { Err(unusable().into()) } else { Ok(target) }
 }
 
-/// The access with the mounted Secrets.
+/// Returns the access from the mounted Secrets.
 fn access(in_git: &InGit) -> Result<Access, Error> {
     let access = match &in_git.auth {
         None => mainstay_git::access(None, None)?,
@@ -183,7 +184,7 @@ fn access(in_git: &InGit) -> Result<Access, Error> {
     }
 }
 
-/// The data of a mounted Secret, as far as it is read.
+/// Reads the needed keys of a mounted Secret.
 fn read_keys(
     directory: &Path,
     keys: impl Iterator<Item = &'static str>,

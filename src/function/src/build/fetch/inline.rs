@@ -1,4 +1,4 @@
-//! An inline source, from the mounted ConfigMap.
+//! Reads an inline source from the mounted ConfigMap.
 
 use std::fs::File;
 use std::io::{self, Read as _};
@@ -11,7 +11,7 @@ use crate::runtimes::{Language, Runtime};
 /// Keys of the ConfigMap.
 const SOURCE: &str = "source";
 const DEPENDENCIES: &str = "dependencies";
-/// A ConfigMap holds at most 1 MiB.
+/// Maximum bytes of a key. A ConfigMap holds at most 1 MiB.
 const BYTES: u64 = 2 << 20;
 
 /// Writes handler and dependency file to `src`, which is empty.
@@ -33,7 +33,7 @@ pub(super) fn write(runtime: &Runtime, directory: &Path, src: &Path) -> Result<T
     Ok(tree)
 }
 
-/// The content of a key; `None` if it does not exist. Mounted keys are symbolic links, which are followed.
+/// Reads a key; `None` if it does not exist. Mounted keys are symbolic links, which are followed.
 fn read(path: &Path) -> Result<Option<Vec<u8>>, Error> {
     let mut content = Vec::new();
     let read = File::open(path).and_then(|file| file.take(BYTES + 1).read_to_end(&mut content));

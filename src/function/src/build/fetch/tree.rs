@@ -1,8 +1,8 @@
-//! The files of a Function's source by path, and whether they may be written.
+//! The files of a Function's source by path, and checks whether they may be written.
 //!
-//! Invariant: a [`Tree`] contains no name that leaves its directory, no duplicate name, and no symbolic link that leads
-//! out of it when followed as by a kernel.
-//! Deliberately absent: contents, and the disk.
+//! Invariant: a [`Tree`] contains no path that leaves its directory, no duplicate path, and no symbolic link that leads
+//! out of it when a kernel follows it.
+//! Not here: file contents and access to the disk.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,7 +18,7 @@ const LINKS: usize = 40;
 /// The entry at a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Node {
-    /// A directory, which Git knows only by its files.
+    /// A directory. Git knows directories only through their files.
     Directory,
     /// A regular file.
     File {
@@ -39,13 +39,13 @@ pub struct Tree(BTreeMap<String, Node>);
 /// The result of following a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// This path, which is not a link; the root is empty.
+    /// A path that is not a link. The root is the empty path.
     At(String),
     /// It does not exist.
     Nowhere,
     /// It leads out of the tree.
     Outside,
-    /// It is a loop.
+    /// The links form a loop.
     Loop,
 }
 
@@ -81,7 +81,7 @@ impl Tree {
         Ok(())
     }
 
-    /// The entry at `path`, without following it.
+    /// Returns the entry at `path` without following links.
     pub fn get(&self, path: &str) -> Option<&Node> {
         self.0.get(path)
     }
@@ -91,23 +91,23 @@ impl Tree {
         path.is_empty() || self.get(path) == Some(&Node::Directory)
     }
 
-    /// All entries ordered by path: a directory before its content.
+    /// Returns all entries by path: a directory before its contents.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &Node)> {
         self.0.iter().map(|(path, node)| (path.as_str(), node))
     }
 
-    /// Names in the directory `path`; empty means the root.
+    /// Returns the names in the directory `path`; the root is the empty path.
     pub fn names(&self, path: &str) -> Vec<&str> {
         let prefix = if path.is_empty() { String::new() } else { format!("{path}/") };
         self.0.keys().filter_map(|key| key.strip_prefix(&prefix)).filter(|name| !name.contains('/')).collect()
     }
 
-    /// Follows `path` from the root, through links and `..`, as a kernel would if the tree were the whole file system.
+    /// Follows `path` from the root through links and `..`, like a kernel whose file system is this tree.
     pub fn resolve(&self, path: &str) -> Place {
         self.walk(path, &mut BTreeSet::new())
     }
 
-    /// As [`Tree::resolve`], and records the links on the way.
+    /// Works like [`Tree::resolve`] and records the links on the way.
     fn walk(&self, path: &str, links: &mut BTreeSet<String>) -> Place {
         if path.starts_with('/') {
             return Place::Outside;
@@ -120,7 +120,7 @@ impl Tree {
             match part.as_str() {
                 "" | "." => continue,
                 ".." => {
-                    // A missing entry could become a link to anywhere.
+                    // A missing entry could later become a link to any path.
                     if missing || at.pop().is_none() {
                         return Place::Outside;
                     }
@@ -150,8 +150,8 @@ impl Tree {
         if missing { Place::Nowhere } else { Place::At(at.join("/")) }
     }
 
-    /// The part of the tree that is needed to read `paths`: their targets, the links on the way, and the targets of
-    /// links below them.
+    /// Returns the part of the tree that is needed to read `paths`: their targets, the links on the way, and the
+    /// targets of links below them.
     #[must_use]
     pub fn closure(&self, paths: impl IntoIterator<Item = String>) -> Self {
         let mut open: Vec<String> = paths.into_iter().collect();
@@ -179,7 +179,7 @@ impl Tree {
         part
     }
 
-    /// Adds `path`, which exists, and its parent directories.
+    /// Adds an existing `path` and its parent directories.
     fn copy(&mut self, path: &str, from: &Self) {
         for (at, _) in path.match_indices('/').chain([(path.len(), "")]) {
             if let Some(node) = from.0.get(&path[..at]) {
@@ -254,7 +254,7 @@ mod tests {
         refused(&["l -> ../x"], "leads out");
         refused(&["l -> /etc/passwd"], "leads out");
         refused(&["a -> b", "b -> a"], "leads to itself");
-        // As text this one stays inside; followed, it does not.
+        // As text, this path stays inside. A kernel that follows it leaves the tree.
         refused(&["a/b/c -> ../..", "l -> a/b/c/../x", "a/b/x"], "leads out");
         refused(&["l -> missing/../../x"], "leads out");
         let tree = tree(&["lib/x", "a/up -> ../lib", "b -> a/up/x", "gone -> a/nothing", "self -> ."]).unwrap();

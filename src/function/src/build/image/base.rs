@@ -1,7 +1,7 @@
 //! The base image: empty, an OCI layout on disk, or an image in a registry.
 //!
-//! Invariant: every document of a base is read by its digest, and its layers are those that its configuration lists. A tag is
-//! asked for its digest once.
+//! Invariant: every document of a base is verified by its digest, and its layers match its configuration. A tag is
+//! resolved once.
 
 use std::fmt;
 use std::fs;
@@ -15,9 +15,9 @@ use serde_json::Value;
 use super::{LAYER, LayerOf, Manifest, Platform};
 use crate::registry::{self, Client, Digest, ImageRef};
 
-/// Maximum bytes of a document.
+/// Maximum bytes of a manifest or configuration.
 const MAX_DOCUMENT: u64 = 4 << 20;
-/// Maximum number of layers of a base: together with ours they stay below what container runtimes can mount.
+/// Maximum number of layers of a base. Together with ours, they stay below the limit of container runtimes.
 const MAX_LAYERS: usize = 120;
 
 /// A base image.
@@ -94,7 +94,7 @@ pub(in crate::build) enum Error {
 pub(in crate::build) struct Read {
     pub(in crate::build) configuration: Value,
     pub(in crate::build) layers: Vec<LayerOf>,
-    /// Its name with the digest that its tag was resolved to.
+    /// Its name with the resolved digest.
     pub(in crate::build) resolved: Option<ImageRef>,
 }
 
@@ -118,7 +118,7 @@ struct OfPlatform {
 }
 
 impl Base {
-    /// Loads the base for a platform. `client` is one for its repository.
+    /// Loads the base for a platform. `client` is for its repository.
     pub(in crate::build) async fn read(&self, client: Option<&Client>, platform: &Platform) -> Result<Read, Error> {
         let unusable = |why: &str| Error::Unusable { base: self.to_string(), why: why.to_owned() };
         let documents = match (self, client) {
@@ -146,7 +146,7 @@ impl Base {
             },
             Self::Scratch => return Err(unusable("it has no manifest")),
         };
-        // An index leads to a manifest or another index; deeper nesting does not occur.
+        // An index contains manifests or other indexes. Deeper nesting does not occur.
         for _ in 0..3 {
             let bytes = documents.manifest(&digest).await?.ok_or_else(|| unusable("a manifest has another digest"))?;
             let value: Value = serde_json::from_slice(&bytes).map_err(|_| unusable("its manifest is not JSON"))?;
@@ -159,7 +159,7 @@ impl Base {
         Err(unusable("its indexes are nested too deep"))
     }
 
-    /// The image of an index for a platform. An entry without a platform counts if it is the only one.
+    /// Returns the image of an index for a platform. A single entry needs no platform.
     fn chosen(&self, index: &Index, platform: &Platform) -> Result<Digest, Error> {
         let fits = |entry: &&InIndex| match &entry.platform {
             Some(of) => of.os == platform.os && of.architecture == platform.architecture,
@@ -216,7 +216,7 @@ impl Base {
     }
 }
 
-/// The path of a blob in a layout.
+/// Returns the path of a blob in a layout.
 pub(in crate::build) fn blob_of_layout(layout: &Path, digest: &Digest) -> PathBuf {
     layout.join("blobs/sha256").join(digest.hex())
 }
@@ -227,7 +227,7 @@ enum Documents<'a> {
 }
 
 impl Documents<'_> {
-    /// A manifest; `None` if its bytes do not match the digest.
+    /// Returns a manifest; `None` if its bytes do not match the digest.
     async fn manifest(&self, digest: &Digest) -> Result<Option<Vec<u8>>, Error> {
         match self {
             Self::Layout(path) => verified(small_file(&blob_of_layout(path, digest))?, digest),
@@ -238,7 +238,7 @@ impl Documents<'_> {
         }
     }
 
-    /// A small blob; `None` if its bytes do not match the digest.
+    /// Returns a small blob; `None` if its bytes do not match the digest.
     async fn blob(&self, digest: &Digest, size: u64) -> Result<Option<Vec<u8>>, Error> {
         match self {
             Self::Layout(path) => verified(small_file(&blob_of_layout(path, digest))?, digest),

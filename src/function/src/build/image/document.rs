@@ -1,8 +1,7 @@
 //! The configuration and manifest of an image, from its layers.
 //!
-//! Invariant: everything of the base is kept except what the runtime sets: command, user, working directory. That is why
-//! it is JSON and not a type of `oci-spec`: `ImageConfiguration` of 0.10 drops fields that it does not know, such as
-//! `Shell` of the base's configuration.
+//! Invariant: the base's fields are kept, except those that the runtime sets: command, user, working directory. For
+//! this, documents are JSON values: `ImageConfiguration` of `oci-spec` 0.10 drops unknown fields such as `Shell`.
 
 use bytes::Bytes;
 use serde_json::{Map, Value, json};
@@ -11,12 +10,12 @@ use super::{CONFIG, Descriptor, LayerOf, MANIFEST, Platform};
 use crate::registry::Digest;
 use crate::runtimes::{CODE_DIR, CODE_DIR_ENV, Runtime};
 
-/// The creation time of images: none.
+/// The fixed creation time of images.
 const NO_TIME: &str = "1970-01-01T00:00:00Z";
 /// User and group of containers.
 const USER: &str = "1000:1000";
 
-/// The configuration: that of the base (`Null` for none) with our layers on top.
+/// Returns the configuration: that of the base (`Null` if there is none) with our layers on top.
 pub(in crate::build) fn configuration(
     base: &Value,
     base_layers: &[LayerOf],
@@ -54,7 +53,8 @@ pub(in crate::build) fn configuration(
     Bytes::from(Value::Object(document).to_string())
 }
 
-/// The base's history and an entry for each of our layers; empty if the base's history does not match its layers.
+/// Returns the base's history with an entry for each of our layers; `None` if the history does not match the base's
+/// layers.
 fn history(base: &Value, below: usize, ours: usize) -> Option<Value> {
     let mut lines = base["history"].as_array().cloned().unwrap_or_default();
     if lines.iter().filter(|line| line["empty_layer"] != true).count() != below {
@@ -64,7 +64,7 @@ fn history(base: &Value, below: usize, ours: usize) -> Option<Value> {
     Some(Value::Array(lines))
 }
 
-/// The manifest.
+/// Returns the manifest.
 pub(in crate::build) fn manifest(config: &Bytes, layers: &[&LayerOf]) -> Bytes {
     let layers: Vec<&Descriptor> = layers.iter().map(|layer| &layer.descriptor).collect();
     let config = json!({"mediaType": CONFIG, "digest": Digest::of(config), "size": config.len()});

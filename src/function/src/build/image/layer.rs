@@ -1,8 +1,8 @@
-//! Files become a layer: a tar archive, compressed with gzip, in a temporary file.
+//! Writes files as a layer: a tar archive, compressed with gzip, in a temporary file.
 //!
-//! Invariant: the same files give the same bytes: entries are sorted, times are 0, the owner is 1000:1000, and modes
+//! Invariant: the same files give the same bytes. Entries are sorted, times are 0, the owner is 1000:1000, and modes
 //! are 0644 or 0755.
-//! Invariant: memory is bounded, whatever the size of the files.
+//! Invariant: memory use does not depend on the size of the files.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -20,15 +20,15 @@ use crate::runtimes::ServerFile;
 
 /// Owner and group of all files.
 const OWNER: u64 = 1000;
-/// A faster level: four fifths of the default time for some percent more bytes.
+/// Compression level. It takes four fifths of the default time and produces slightly more bytes.
 const LEVEL: u32 = 4;
 
 /// Limits of a layer.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
-    /// Bytes of all files; 2 GiB.
+    /// Maximum bytes of all files; 2 GiB.
     pub bytes: u64,
-    /// Files, folders and links; 300 000.
+    /// Maximum number of files, directories and links; 300 000.
     pub entries: u64,
 }
 
@@ -38,7 +38,7 @@ impl Default for Bounds {
     }
 }
 
-/// A layer that was made here.
+/// A layer built by this program.
 #[derive(Debug)]
 pub(in crate::build) struct Made {
     pub(in crate::build) layer: LayerOf,
@@ -58,8 +58,8 @@ pub(in crate::build) enum Error {
     Write(#[source] io::Error),
 }
 
-/// A directory as a layer with its content at `at`, a relative path. `None` if the directory is empty, missing, or a
-/// link, because third-party code wrote there, and a link may lead to a secret.
+/// Returns a directory as a layer with its contents at `at`, a relative path. Returns `None` if the directory is empty,
+/// missing, or a link. Third-party code wrote there, and a link may lead to a secret.
 pub(in crate::build) fn of_folder(root: &Path, at: &str, bounds: Bounds) -> Result<Option<Made>, Error> {
     if !root.symlink_metadata().is_ok_and(|metadata| metadata.is_dir()) {
         return Ok(None);
@@ -82,7 +82,30 @@ pub(in crate::build) fn of_folder(root: &Path, at: &str, bounds: Bounds) -> Resu
     archive.map(Archive::finish).transpose()
 }
 
-/// The files of a runtime server and its packages, a directory with its name beside them, as a layer with its content at `at`.
+/// Returns the bytecode of modules as a layer, from directories named after those of the modules. Each file lies in the `__pycache__`
+/// beside its module. The layer names no directory, so those of the base keep their owners and modes. `None` without bytecode.
+pub(in crate::build) fn of_bytecode(root: &Path, bounds: Bounds) -> Result<Option<Made>, Error> {
+    let mut archive: Option<Archive> = None;
+    let mut left = bounds;
+    tree::walk(root, &mut |on_disk: &Path, entry: Entry| {
+        let Kind::File(size, _) = entry.kind else { return Ok(()) };
+        let (Some(folder), Some(name)) = (entry.path.parent(), entry.path.file_name()) else { return Ok(()) };
+        if entry.path.extension().is_none_or(|extension| extension != "pyc") {
+            return Ok(());
+        }
+        left.bytes = left.bytes.checked_sub(size).ok_or(Error::TooLarge { what: "bytes", limit: bounds.bytes })?;
+        let path = folder.join("__pycache__").join(name);
+        let archive = match &mut archive {
+            Some(archive) => archive,
+            None => archive.insert(Archive::begin("")?),
+        };
+        archive.add(on_disk, &path, &Kind::File(size, false))
+    })?;
+    archive.map(Archive::finish).transpose()
+}
+
+/// Returns the files of a runtime server and its packages as a layer with its contents at `at`. `packages` is a
+/// directory and its name in the layer.
 pub(in crate::build) fn of_server(files: &[ServerFile], packages: (&Path, &str), at: &str) -> Result<Made, Error> {
     let mut archive = Archive::begin(at)?;
     let mut folders = std::collections::BTreeSet::new();
@@ -108,7 +131,7 @@ struct Archive {
 }
 
 impl Archive {
-    /// Adds the parent directories of `at`.
+    /// Starts an archive with the parent directories of `at`.
     fn begin(at: &str) -> Result<Self, Error> {
         let file = NamedTempFile::new().map_err(Error::Write)?;
         let compressed = Hashing::new(io::BufWriter::new(file));
@@ -132,7 +155,7 @@ impl Archive {
             Kind::File(size, executable) => {
                 let unread = |cause| Error::Unfit(Unfit::Read { path: path.to_owned(), cause });
                 let file = File::open(on_disk).map_err(unread)?;
-                // It is the file that was checked, not a link that replaced it.
+                // The open file is the checked one, not a link that replaced it.
                 let metadata = file.metadata().map_err(unread)?;
                 if !metadata.is_file() || metadata.len() != *size {
                     return Err(Error::Changed { path: path.to_owned() });
@@ -184,7 +207,7 @@ fn header(what: EntryType, mode: u32, size: u64) -> Header {
     header
 }
 
-/// Hashes what is written.
+/// Hashes written bytes.
 struct Hashing<W> {
     inner: W,
     hasher: Sha256,
@@ -210,7 +233,7 @@ impl<W: Write> Write for Hashing<W> {
     }
 }
 
-/// Counts what is read, and keeps the file's error apart from errors of the archive.
+/// Counts read bytes, and keeps the file's error apart from errors of the archive.
 struct Counting<R> {
     inner: R,
     read: u64,
@@ -249,6 +272,30 @@ mod tests {
             format!("{} {mode:o} {uid} {mtime}", entry.path().unwrap().display())
         };
         archive.entries().unwrap().map(|entry| line(entry.unwrap())).collect()
+    }
+
+    #[test]
+    fn bytecode_lies_beside_its_modules_and_names_no_directory_of_the_base() {
+        let root = tempfile::tempdir().unwrap();
+        assert!(of_bytecode(root.path(), Bounds::default()).unwrap().is_none());
+        for name in
+            ["usr/lib/python3/json/__init__.cpython-312.pyc", "usr/lib/python3/socket.cpython-312.pyc", "bin/sh"]
+        {
+            let path = root.path().join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(&path, name).unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        }
+        symlink("socket.cpython-312.pyc", root.path().join("usr/lib/python3/link.pyc")).unwrap();
+        let expected = [
+            "usr/lib/python3/json/__pycache__/__init__.cpython-312.pyc 644 1000 0",
+            "usr/lib/python3/__pycache__/socket.cpython-312.pyc 644 1000 0",
+        ];
+        assert_eq!(listing(&of_bytecode(root.path(), Bounds::default()).unwrap().unwrap()), expected);
+        let small = Bounds { bytes: 60, ..Bounds::default() };
+        assert!(matches!(of_bytecode(root.path(), small), Err(Error::TooLarge { .. })));
+        symlink("../../..", root.path().join("out")).unwrap();
+        assert!(matches!(of_bytecode(root.path(), Bounds::default()), Err(Error::Unfit(Unfit::LeadsOut { .. }))));
     }
 
     #[test]
@@ -297,7 +344,7 @@ mod tests {
     #[test]
     fn is_bounded() {
         let root = tempfile::tempdir().unwrap();
-        // A sparse file of a terabyte.
+        // A sparse file of 1 TiB.
         File::create(root.path().join("giant")).unwrap().set_len(1 << 40).unwrap();
         let error = of_folder(root.path(), "k", Bounds::default()).unwrap_err();
         assert_eq!(error.to_string(), "there are more than 2147483648 bytes");
@@ -306,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_no_layer() {
+    fn an_empty_layer_is_no_layer() {
         let root = tempfile::tempdir().unwrap();
         assert!(of_folder(root.path(), "k", Bounds::default()).unwrap().is_none());
         assert!(of_folder(&root.path().join("missing"), "k", Bounds::default()).unwrap().is_none());

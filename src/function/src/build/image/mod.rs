@@ -1,10 +1,10 @@
-//! An image: the base's layers, the runtime server, the dependencies, and the source, all reproducible.
+//! Assembles an image from the base's layers, the runtime server, the dependencies, and the source.
 //!
-//! - [`layer`]: a tree of files becomes a layer
-//! - [`base`]: the base, empty or from a directory or a registry
+//! - [`layer`]: files become a layer
+//! - [`base`]: the base: empty, from a directory, or from a registry
 //! - [`document`]: configuration and manifest
 //!
-//! Invariant: an image does not depend on the names, times, owners and order on the disk.
+//! Invariant: images are reproducible: names, times, owners and order of files on disk have no effect.
 
 pub(super) mod base;
 pub(super) mod document;
@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::registry::Digest;
 
-/// Media type of layers that are made here.
+/// Media type of layers built here.
 pub(super) const LAYER: &str = "application/vnd.oci.image.layer.v1.tar+gzip";
 /// Media type of the configuration.
 pub(super) const CONFIG: &str = "application/vnd.oci.image.config.v1+json";
@@ -34,7 +34,7 @@ pub(super) struct Descriptor {
     pub(super) size: u64,
     #[serde(default, skip_serializing_if = "std::collections::BTreeMap::is_empty")]
     pub(super) annotations: std::collections::BTreeMap<String, String>,
-    /// Layers with their own addresses are not in the registry.
+    /// External addresses. A layer with such addresses is not in the registry.
     #[serde(default, skip_serializing)]
     pub(super) urls: Vec<String>,
 }
@@ -54,7 +54,7 @@ pub(super) struct LayerOf {
     pub(super) diff_id: Digest,
 }
 
-/// Operating system and architecture as in image indexes: `linux/amd64`.
+/// Operating system and architecture, as in image indexes: `linux/amd64`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Platform {
     /// `linux`.

@@ -1,21 +1,21 @@
-//! A directory becomes the entries of a layer, in an order that depends only on their names.
+//! Walks a directory and returns the entries of a layer, in an order that depends only on their names.
 //!
-//! Invariant: no symbolic link is followed, and none that leads out of the tree is included.
-//! Invariant: memory depends on the depth and the largest directory, not on the number of files.
+//! Invariant: no symbolic link is followed, and no link that leads out of the tree is included.
+//! Invariant: memory use depends on the depth and the largest directory, not on the number of files.
 
 use std::fs::{self, Metadata};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Component, Path, PathBuf};
 
-/// Maximum depth.
+/// Maximum depth of directories.
 const DEEPEST: usize = 100;
 
 /// The kind of an entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Folder,
-    /// A regular file of this size, and whether it is executable.
+    /// A regular file with its size, and whether it is executable.
     File(u64, bool),
     /// A symbolic link to this path.
     Link(PathBuf),
@@ -28,7 +28,7 @@ pub(super) struct Entry {
     pub(super) kind: Kind,
 }
 
-/// Why a tree cannot be in an image.
+/// Why a tree cannot be part of an image.
 #[derive(Debug, thiserror::Error)]
 pub(in crate::build) enum Unfit {
     #[error("{path} is {what}, and only files, folders and symbolic links can be in an image", path = .path.display())]
@@ -45,7 +45,7 @@ pub(in crate::build) enum Unfit {
     },
 }
 
-/// Calls `take` for every entry below `root`: directories before their content, siblings by name.
+/// Calls `take` for every entry below `root`: directories before their contents, siblings by name.
 pub(super) fn walk<E: From<Unfit>>(root: &Path, take: &mut impl FnMut(&Path, Entry) -> Result<(), E>) -> Result<(), E> {
     folder(root, Path::new(""), 0, take)
 }
@@ -111,8 +111,8 @@ fn special(metadata: &Metadata) -> &'static str {
     }
 }
 
-/// Whether the target of a link at `path` is in the tree, judged by its text only. After another link, `..` may mean
-/// something else; such a link is included as it is, and in an image it cannot lead out.
+/// Whether the target of a link at `path` stays in the tree, judged by its text. After another link, `..` may lead
+/// elsewhere. Such a link is included unchanged, because it cannot lead out of an image.
 fn stays_inside(path: &Path, target: &Path) -> bool {
     let mut depth = path.components().count().saturating_sub(1);
     for part in target.components() {
@@ -167,7 +167,7 @@ mod tests {
         let root = outside.path().join("tree");
         fs::create_dir_all(root.join("a/b")).unwrap();
         symlink("../..", root.join("a/b/up")).unwrap();
-        // As text it stays inside; followed, it leads to the secret. In an image it leads to the image's own root.
+        // As text the link stays inside; followed, it leads to the secret. In an image it ends at the image's root.
         symlink("a/b/up/../secret", root.join("x")).unwrap();
         assert_eq!(fs::read_to_string(root.join("x")).unwrap(), "hunter2");
         let expected = ["a Folder", "a/b Folder", "a/b/up Link(\"../..\")", "x Link(\"a/b/up/../secret\")"];
@@ -190,7 +190,7 @@ mod tests {
         assert!(std::process::Command::new("mkfifo").arg(&fifo).status().unwrap().success());
         assert!(listed(root.path()).unwrap_err().to_string().contains("a named pipe"));
         fs::remove_file(fifo).unwrap();
-        // A loop of links is not walked.
+        // A loop of links is not followed.
         symlink(".", root.path().join("loop")).unwrap();
         assert_eq!(listed(root.path()).unwrap().len(), 1);
     }

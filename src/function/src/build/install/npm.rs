@@ -1,6 +1,6 @@
-//! Plans an npm installation for a `package.json`, and the files that it reads.
+//! Plans an npm installation from a `package.json`, and finds the files that it reads.
 //!
-//! Deliberately absent: resolving versions, which npm does; lock files, which npm compares with `package.json` itself.
+//! Not here: resolving versions and comparing lock files with `package.json`. npm does both.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -13,15 +13,15 @@ use crate::build::fetch::{Error, Finding, Place, Tree};
 
 /// Files beside `package.json` that npm reads.
 const BESIDE: [&str; 3] = ["npm-shrinkwrap.json", "package-lock.json", ".npmrc"];
-/// Scripts of the project that npm runs on installation; they may read any file.
+/// Scripts of the project that npm runs during installation. They may read any file.
 const SCRIPTS: [&str; 7] =
     ["preinstall", "install", "postinstall", "prepublish", "preprepare", "prepare", "postprepare"];
-/// Kinds of dependencies that npm reads, although it does not install the last.
+/// Kinds of dependencies that npm reads. It does not install the last kind.
 const OWN: [&str; 4] = ["dependencies", "optionalDependencies", "peerDependencies", "devDependencies"];
 /// Maximum number of packages in the source that depend on each other.
 const PACKAGES: usize = 1000;
 
-/// Reads the `package.json` named `file` at `at`, and those of the packages in the source that it depends on.
+/// Reads the `package.json` named `file` at `at`, and those of local packages that it depends on.
 pub(super) fn plan(tree: &Tree, file: &str, at: &str, read: &mut Reader) -> Result<Plan, Error> {
     let own = object(file, &read(at)?)?;
     let has = |kind: &str| own.get(kind).and_then(Value::as_object).is_some_and(|map| !map.is_empty());
@@ -54,7 +54,7 @@ pub(super) fn plan(tree: &Tree, file: &str, at: &str, read: &mut Reader) -> Resu
 struct Packages<'a, 'r> {
     tree: &'a Tree,
     read: &'a mut Reader<'r>,
-    /// Directories of packages that have to be read.
+    /// Directories of packages that remain to be read.
     open: Vec<String>,
     paths: BTreeSet<String>,
     only_local: bool,
@@ -90,7 +90,7 @@ impl Packages<'_, '_> {
         let place = if local.path.starts_with(['/', '~']) { Place::Outside } else { self.tree.resolve(&path) };
         match place {
             Place::At(at) => {
-                // npm reads archives itself.
+                // npm unpacks archives itself.
                 self.only_local &= self.tree.is_directory(&at);
                 if self.paths.insert(path) && self.tree.is_directory(&at) {
                     self.open.push(at);
@@ -113,7 +113,7 @@ impl Packages<'_, '_> {
         }
     }
 
-    /// Overrides nest; all paths in them count.
+    /// Adds all paths in overrides, which can be nested.
     fn overrides(&mut self, file: &str, overrides: Option<&Value>) -> Result<(), Error> {
         for (name, value) in overrides.and_then(Value::as_object).into_iter().flatten() {
             match value {
@@ -149,14 +149,14 @@ impl Packages<'_, '_> {
     }
 }
 
-/// A dependency that is a path.
+/// A dependency that may be a path.
 struct Local<'a> {
     path: &'a str,
-    /// Whether it cannot be anything but a path.
+    /// Whether it can only be a path.
     is_certain: bool,
 }
 
-/// Parses a dependency as npm does; `None` if it is not in the source.
+/// Parses a dependency like npm; `None` if it is not local.
 fn local(spec: &str) -> Option<Local<'_>> {
     let certain = |path| Some(Local { path, is_certain: true });
     let prefix = spec.get(..5).filter(|prefix| prefix.eq_ignore_ascii_case("file:") || *prefix == "link:");
@@ -184,7 +184,7 @@ fn check_kind(file: &str, package: &Map<String, Value>, kind: &str) -> Result<()
     }
 }
 
-/// The fields of a `package.json` that say what is installed.
+/// The fields of a `package.json` that determine the installed packages.
 const READ: [&str; 7] = [
     "dependencies",
     "optionalDependencies",
@@ -195,8 +195,8 @@ const READ: [&str; 7] = [
     "scripts",
 ];
 
-/// A `package.json` as npm reads it: other fields may hold what only JavaScript can keep (numbers without end, halves of
-/// characters, any depth), the last of two equal names counts, and a list is a package without anything.
+/// A `package.json`, parsed like npm does. Other fields may contain values that only JavaScript accepts: infinite
+/// numbers, unpaired surrogates, any depth. The last of duplicate fields wins, and a list is an empty package.
 struct Package(Map<String, Value>);
 
 impl<'de> Deserialize<'de> for Package {
@@ -232,18 +232,18 @@ impl<'de> Visitor<'de> for PackageVisitor {
     }
 }
 
-/// The fields of the file that are read; a blank file is empty.
+/// Parses the needed fields of the file. A blank file is empty.
 fn object(file: &str, bytes: &[u8]) -> Result<Map<String, Value>, Finding> {
     let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
     if bytes.trim_ascii().is_empty() {
         return Ok(Map::new());
     }
-    // npm replaces what is no text.
+    // npm replaces invalid UTF-8 too.
     serde_json::from_str(&String::from_utf8_lossy(bytes)).map(|Package(fields)| fields).map_err(|error| {
         Finding::dependencies(if error.is_data() {
             format!("{file} is not a JSON object")
         } else {
-            // The text of the error ends with line and column.
+            // The error text ends with line and column.
             format!(
                 "{file} is not JSON: {error}; npm refuses it (EJSONPARSE): {file} must be actual JSON, not just JavaScript"
             )

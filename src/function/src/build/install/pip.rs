@@ -1,13 +1,13 @@
-//! Plans a pip installation for a `requirements.txt`, and the files that it reads.
+//! Plans a pip installation from a `requirements.txt`, and finds the files that it reads.
 //!
-//! Deliberately absent: resolving versions, which pip does.
+//! Not here: resolving versions, which pip does.
 
 use std::collections::BTreeSet;
 
 use super::{Inputs, Plan, Reader, parent};
 use crate::build::fetch::{Error, Finding, Place, Tree};
 
-/// Options that name another file or directory, and its kind.
+/// Options whose value is a file or directory, and its kind.
 const NAMING: [(&[&str], Names); 4] = [
     (&["-r", "--requirement"], Names::Requirements),
     (&["-c", "--constraint"], Names::Constraints),
@@ -28,7 +28,7 @@ enum Names {
     Editable,
 }
 
-/// Reads the `requirements.txt` named `file` at `at`, and those that it refers to.
+/// Reads the `requirements.txt` named `file` at `at`, and the files that it refers to.
 pub(super) fn plan(tree: &Tree, file: &str, at: &str, read: &mut Reader) -> Result<Plan, Error> {
     let mut paths = BTreeSet::from([file.to_owned()]);
     let mut open = vec![(file.to_owned(), at.to_owned())];
@@ -68,7 +68,7 @@ pub(super) fn plan(tree: &Tree, file: &str, at: &str, read: &mut Reader) -> Resu
     Ok(if wanted { Plan::Pip { inputs: Inputs(tree.closure(paths)) } } else { Plan::Nothing })
 }
 
-/// The path from the root of the source, and its target.
+/// Returns the path from the root of the source, and its target.
 fn find(tree: &Tree, place: &str, base: &str, path: &str) -> Result<(String, String), Finding> {
     let path = path.strip_prefix("file:").unwrap_or(path);
     let path = path.strip_prefix("//localhost").or_else(|| path.strip_prefix("//")).unwrap_or(path);
@@ -85,7 +85,7 @@ fn find(tree: &Tree, place: &str, base: &str, path: &str) -> Result<(String, Str
     }
 }
 
-/// Logical lines without comments, each with the number of its first physical line.
+/// Returns the logical lines without comments, each with the number of its first physical line.
 fn logical_lines(text: &str) -> Vec<(usize, String)> {
     let mut lines = Vec::new();
     let mut pending: Option<(usize, String)> = None;
@@ -109,12 +109,12 @@ fn logical_lines(text: &str) -> Vec<(usize, String)> {
     lines.into_iter().map(|(number, line)| (number, bare(line))).filter(|(_, line)| !line.is_empty()).collect()
 }
 
-/// The path that a line names, if any, and its kind.
+/// Returns the path in a line, if any, and its kind.
 fn named(line: &str) -> Option<(String, Names)> {
     option(line).or_else(|| if line.starts_with('-') { None } else { Some((local(line)?, Names::Package)) })
 }
 
-/// An option that names a file: `-r x`, `-rx`, `--requirement x`, `--requirement=x`.
+/// Parses an option with a file: `-r x`, `-rx`, `--requirement x`, `--requirement=x`.
 fn option(line: &str) -> Option<(String, Names)> {
     for (spellings, names) in NAMING {
         for spelling in spellings {
@@ -130,7 +130,7 @@ fn option(line: &str) -> Option<(String, Names)> {
     None
 }
 
-/// The path of a requirement; `None` if it is a name or a URL.
+/// Returns the path of a requirement; `None` if it is a name or a URL.
 fn local(line: &str) -> Option<String> {
     let line = line.split(" --").next().unwrap_or(line);
     let line = line.split_once(" ;").or_else(|| line.split_once("; ")).map_or(line, |(line, _)| line).trim();

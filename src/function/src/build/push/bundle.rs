@@ -1,4 +1,4 @@
-//! The CA bundle of the registries of base images.
+//! The CA bundle for registries of base images.
 
 use std::fs;
 use std::io::{ErrorKind, Read as _};
@@ -6,22 +6,22 @@ use std::path::Path;
 
 use super::Error;
 
-/// Maximum bytes of a bundle: a Secret has no more.
+/// Maximum bytes of a bundle. A Secret has the same limit.
 const MAX_BUNDLE: u64 = 1 << 20;
 
-/// What the operator has named.
+/// The operator's CA bundle.
 #[derive(Debug)]
 pub(super) enum Bundle {
-    /// Nothing.
+    /// The operator configured none.
     Unset,
-    /// A Secret or a key that this namespace lacks.
+    /// The namespace lacks the Secret or its key.
     Missing,
-    /// Certificates in PEM.
+    /// Certificates in PEM format.
     Pem(Vec<u8>),
 }
 
 impl Bundle {
-    /// Reads the file of a key of a Secret, which is not there if the Secret has no such key.
+    /// Reads the file of a Secret's key. The file is missing if the Secret lacks the key.
     pub(super) fn read(path: Option<&Path>) -> Result<Self, Error> {
         let Some(path) = path else { return Ok(Self::Unset) };
         let unread = |cause| Error::ReadSecret { path: path.to_owned(), cause };
@@ -36,7 +36,7 @@ impl Bundle {
         if certificates.is_empty() { Err(Error::NoCertificates) } else { Ok(Self::Pem(pem)) }
     }
 
-    /// The certificates.
+    /// Returns the certificates.
     pub(super) fn pem(&self) -> &[u8] {
         match self {
             Self::Unset | Self::Missing => &[],
@@ -44,7 +44,7 @@ impl Bundle {
         }
     }
 
-    /// What to do if a registry shows a certificate that is not trusted.
+    /// Returns a hint for a registry whose certificate is not trusted.
     pub(super) const fn way_out(&self) -> &'static str {
         match self {
             Self::Unset => {

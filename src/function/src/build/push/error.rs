@@ -13,6 +13,8 @@ use mainstay_object::is_unprintable;
 /// The kind of a layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
+    /// The bytecode of the standard library.
+    Bytecode,
     /// The runtime server.
     Server,
     /// The dependencies.
@@ -24,6 +26,7 @@ pub enum Part {
 impl std::fmt::Display for Part {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
+            Self::Bytecode => "the bytecode of the standard library",
             Self::Server => "the runtime server",
             Self::Dependencies => "the dependencies",
             Self::Source => "the source",
@@ -52,16 +55,16 @@ pub enum Error {
     /// The base image cannot be used.
     #[error("could not use the base image")]
     Base(#[source] BaseError),
-    /// The registry of the base image shows a certificate that is not trusted.
+    /// The certificate of the base image's registry is not trusted.
     #[error("could not use the base image")]
     UntrustedBase {
-        /// What to do about it.
+        /// How to fix it.
         way_out: &'static str,
         /// The cause.
         #[source]
         cause: BaseError,
     },
-    /// The CA bundle is none.
+    /// The CA bundle contains no certificates.
     #[error("the CA bundle of MAINSTAY_BASE_CA holds no certificates in PEM")]
     NoCertificates,
     /// A file of the base's layout does not match its name.
@@ -104,7 +107,7 @@ pub enum Error {
 #[error(transparent)]
 pub struct BaseError(#[from] base::Error);
 
-/// Why a layer could not be made.
+/// Why a layer could not be built.
 #[derive(Debug, thiserror::Error)]
 #[error(transparent)]
 pub struct LayerError(#[from] layer::Error);
@@ -114,7 +117,7 @@ impl Error {
         move |cause| Self::Layer { part, cause: LayerError(cause) }
     }
 
-    /// The failure of a base image; `way_out` is for a certificate that is not trusted.
+    /// Converts the failure of a base image. `way_out` is the hint for an untrusted certificate.
     pub(super) fn base(cause: base::Error, way_out: &'static str) -> Self {
         match &cause {
             base::Error::Registry(registry::Error { fault: Fault::Untrusted { .. }, .. }) => {
@@ -124,14 +127,14 @@ impl Error {
         }
     }
 
-    /// The report of the container.
+    /// Returns the report of the container.
     pub fn failure(&self) -> BuildFailure {
         let (reason, retry) = self.meaning();
         let waits_for_registry = matches!(self, Self::Registry(error) if error.fault.lasts_at_registry());
         BuildFailure { reason, message: message(self), retry, waits_for_registry }
     }
 
-    /// What to do about it, where the error itself does not say.
+    /// Returns a hint, if the error text contains none.
     fn way_out(&self) -> String {
         match self {
             Self::Registry(registry::Error { fault: Fault::Full { .. }, registry, .. }) => room(registry),
@@ -149,14 +152,16 @@ impl Error {
                 _ => (FailureReason::Registry, passes(error)),
             },
             Self::Base(BaseError(base::Error::Registry(error))) => (FailureReason::BaseImage, passes(error)),
-            // The operator corrects it, and no Function changes by that.
+            // The operator fixes it, without a change to the Function.
             Self::UntrustedBase { .. } | Self::NoCertificates => (FailureReason::BaseImage, true),
             Self::Base(_) | Self::BrokenLayout { .. } => (FailureReason::BaseImage, false),
             Self::ReadSecret { .. } => (FailureReason::Registry, true),
             Self::Secret(_) => (FailureReason::Registry, false),
             Self::Layer { part, cause: LayerError(cause) } => match (cause, part) {
                 (layer::Error::TooLarge { .. }, _) => (FailureReason::TooLarge, false),
-                (layer::Error::Unfit(_), Part::Dependencies) => (FailureReason::DependencyInvalid, false),
+                (layer::Error::Unfit(_), Part::Bytecode | Part::Dependencies) => {
+                    (FailureReason::DependencyInvalid, false)
+                }
                 (layer::Error::Unfit(_), Part::Source) => (FailureReason::SourceInvalid, false),
                 _ => (FailureReason::Internal, true),
             },
@@ -166,7 +171,7 @@ impl Error {
     }
 }
 
-/// How a registry gets room. That of `mainstay install` has a Service and a claim of one name.
+/// Returns a hint for a full registry. The registry of `mainstay install` has a Service and a PVC of the same name.
 fn room(registry: &str) -> String {
     let host = registry.split(':').next().unwrap_or_default();
     let mut labels = host.split('.');
@@ -178,7 +183,7 @@ fn room(registry: &str) -> String {
     }
 }
 
-/// The chain of causes, and what to do, on one line that fits into the termination message.
+/// Returns the chain of causes and the hint on one line that fits into the termination message.
 fn message(error: &Error) -> String {
     let text = chain(error) + &error.way_out();
     let mut text: String = text.chars().map(|c| if is_unprintable(c) { '?' } else { c }).collect();

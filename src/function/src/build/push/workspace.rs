@@ -9,6 +9,7 @@ use k8s_openapi::ByteString;
 
 use super::{Error, plain_file};
 use crate::build::fetch::{BEGUN, DEPENDENCIES, DEPS, REUSED};
+use crate::build::install::bytecode;
 use crate::registry::SecretData;
 use crate::runtimes::Runtime;
 
@@ -27,18 +28,18 @@ const KEYS: [&str; 9] = [
     "username",
 ];
 
-/// Digest of the inputs of the dependencies; empty without any.
+/// Returns the digest of the inputs of the dependencies; empty without dependencies.
 pub(super) fn dependencies(workspace: &Path) -> String {
     digest(&workspace.join(DEPENDENCIES)).unwrap_or_default()
 }
 
-/// The same digest, if the dependencies of the previous image are reused.
+/// Returns the same digest if the dependencies of the previous image are reused.
 pub(super) fn reused(workspace: &Path) -> Option<String> {
     digest(&workspace.join(REUSED))
 }
 
-/// The time since the first container started; `None` if unknown. Code from packages can set it to anything up to a
-/// day.
+/// Returns the time since the first container started; `None` if unknown. Code from packages can change it to any value
+/// up to a day.
 pub(super) fn age(workspace: &Path) -> Option<Duration> {
     let begun = workspace.join(BEGUN).symlink_metadata().ok()?.modified().ok()?;
     begun.elapsed().ok().filter(|age| *age < Duration::from_hours(24))
@@ -50,7 +51,7 @@ fn digest(path: &Path) -> Option<String> {
     (!text.is_empty() && text.bytes().all(|b| b.is_ascii_hexdigit())).then(|| text.to_owned())
 }
 
-/// The directory of the dependencies, if no part of its path is a link.
+/// Returns the directory of the dependencies, if no part of its path is a link.
 pub(super) fn dependency_folder(workspace: &Path, runtime: &Runtime) -> Option<PathBuf> {
     let inside = Path::new(DEPS).join(runtime.dependency_dir());
     let mut folder = workspace.to_owned();
@@ -61,7 +62,15 @@ pub(super) fn dependency_folder(workspace: &Path, runtime: &Runtime) -> Option<P
     Some(folder)
 }
 
-/// The mounted registry Secret.
+/// Returns the directory of the standard library's bytecode, if no part of its path is a link.
+pub(super) fn bytecode_folder(workspace: &Path) -> Option<PathBuf> {
+    let is_folder = |path: &Path| path.symlink_metadata().is_ok_and(|metadata| metadata.is_dir());
+    let deps = Some(workspace.join(DEPS)).filter(|deps| is_folder(deps));
+    let above = deps.into_iter().chain([workspace.to_owned()]);
+    above.map(|above| above.join(bytecode::DIR)).find(|folder| is_folder(folder))
+}
+
+/// Reads the mounted registry Secret.
 pub(super) fn secret(directory: &Path) -> Result<SecretData, Error> {
     let mut data = SecretData::new();
     for key in KEYS {

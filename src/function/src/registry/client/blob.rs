@@ -41,7 +41,7 @@ pub enum Mounted {
 }
 
 impl Content<'_> {
-    /// Bytes in all.
+    /// Returns the size in bytes.
     pub(super) fn size(&self) -> u64 {
         match self {
             Self::Bytes(bytes) => bytes.len() as u64,
@@ -49,7 +49,7 @@ impl Content<'_> {
         }
     }
 
-    /// A body that reports its progress.
+    /// Returns a body that reports its progress.
     pub(super) async fn open(&self, progress: &Arc<Progress>) -> Result<Body, Fault> {
         match self {
             Self::Bytes(bytes) => Ok(Body::from((*bytes).clone())),
@@ -76,12 +76,12 @@ impl Content<'_> {
 pub(super) struct Progress {
     /// Bytes sent.
     pub(super) moved: AtomicU64,
-    /// Why it ended early; the HTTP client does not report that.
+    /// Why it ended early. The HTTP client does not report the cause.
     broke: Mutex<Option<Fault>>,
 }
 
 impl Progress {
-    /// Why the body ended early, if it did.
+    /// Returns why the body ended early, if it did.
     pub(super) fn take_fault(&self) -> Option<Fault> {
         self.broke.lock().take()
     }
@@ -136,19 +136,20 @@ impl Client {
         match self.begin(&url).await {
             Ok(response) if response.status().as_u16() == 201 => Ok(Mounted::Yes),
             Ok(response) => {
-                // The registry started an upload instead, which is abandoned.
+                // The registry started an upload instead. Cancel it.
                 if let Ok(url) = self.upload_at(&response) {
                     let _ = self.ask(&Ask::new(Method::DELETE), &url).await;
                 }
                 Ok(Mounted::No)
             }
-            // An account that may push here may lack read access there.
+            // The account may push here but not read the other repository.
             Err(Fault::Denied { .. } | Fault::Status { status: 400..=499, .. }) => Ok(Mounted::No),
             Err(fault) => Err(fail(fault)),
         }
     }
 
-    /// Lets other repositories mount a blob of this one from `shared`, if the registry takes that. Returns whether it did.
+    /// Mounts a blob of this repository into `shared`, so that others can mount it from there. Returns whether it
+    /// worked.
     pub(crate) async fn share_blob(&self, digest: &Digest, shared: &str) -> Result<bool, Error> {
         let mut url = self.origin.clone();
         url.set_path(&format!("/v2/{shared}/blobs/uploads/"));
@@ -157,7 +158,7 @@ impl Client {
         Ok(begun.status().as_u16() == 201)
     }
 
-    /// Whether the registry takes an upload of these bytes. The upload is cancelled, so that nothing stays there.
+    /// Checks that the registry accepts an upload of these bytes. The upload is cancelled and leaves no data.
     pub(crate) async fn try_upload(&self, bytes: &Bytes) -> Result<(), Error> {
         let fail = || self.failed("could not push a layer to");
         let begun = self.begin(&self.address("blobs", "uploads/")).await.map_err(fail())?;
@@ -188,7 +189,7 @@ impl Client {
         let at = if sent.headers().contains_key(header::LOCATION) { self.upload_at(&sent)? } else { at };
         let empty = Bytes::new();
         match self.complete(at, digest, Content::Bytes(&empty)).await {
-            // It accepted the part and lost it since then: if there is no room, it says so to both in one request.
+            // The registry lost the accepted bytes. In a single request, it reports a full volume if that is the cause.
             Err(fault) if fault.is_about_upload() => {
                 let begun = self.begin(&self.address("blobs", "uploads/")).await?;
                 self.complete(self.upload_at(&begun)?, digest, content).await
@@ -197,7 +198,7 @@ impl Client {
         }
     }
 
-    /// Ends an upload with what it still lacks.
+    /// Ends an upload with its remaining bytes.
     async fn complete(&self, mut at: Url, digest: &Digest, rest: Content<'_>) -> Result<(), Fault> {
         at.query_pairs_mut().append_pair("digest", digest.as_str());
         let mut ask = Ask::new(Method::PUT);
@@ -213,23 +214,23 @@ impl Client {
         self.ask(&Ask { body: Some(&nothing), ..Ask::new(Method::POST) }, url).await
     }
 
-    /// Whether the digest in an answer, if any, is the expected one.
+    /// Checks the digest in a response, if there is one.
     #[expect(clippy::unused_self, reason = "it reads like the other questions about an answer")]
     pub(super) fn same_digest(&self, response: &Response, digest: &Digest, what: &'static str) -> Result<(), Fault> {
         let named = response.headers().get("docker-content-digest").and_then(|value| value.to_str().ok());
-        // A digest of another algorithm is ignored.
+        // Digests of other algorithms are ignored.
         let other = named.is_some_and(|named| named.starts_with("sha256:") && named != digest.as_str());
         if other { Err(Fault::Digest { what }) } else { Ok(()) }
     }
 
-    /// The bytes of a blob of this size; the last item is an error if they do not match the digest.
+    /// Returns the bytes of a blob of this size. The last item is an error if they do not match the digest.
     pub async fn blob(&self, digest: &Digest, size: u64) -> Result<BoxStream<'static, Result<Bytes, Fault>>, Error> {
         let response = self.ask(&Ask::new(Method::GET), &self.address("blobs", digest.as_str())).await;
         let response = response.map_err(self.failed("could not read a layer from"))?;
         Ok(verified(response, digest.clone(), size, self.deadlines))
     }
 
-    /// A small blob.
+    /// Returns a blob of at most `limit` bytes.
     pub(crate) async fn small_blob(&self, digest: &Digest, size: u64, limit: u64) -> Result<Vec<u8>, Error> {
         let fail = |fault| Error { attempt: "could not read from", registry: self.registry.clone(), fault };
         if size > limit {

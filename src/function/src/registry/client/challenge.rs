@@ -14,10 +14,10 @@ pub(super) enum Challenge {
     },
 }
 
-/// Longest header that is read, in bytes.
+/// Maximum bytes of a parsed header.
 const LONGEST: usize = 4096;
 
-/// Parses the headers; a token is preferred to a password.
+/// Parses the headers. Prefers a token to a password.
 pub(super) fn challenge<'a>(headers: impl Iterator<Item = &'a str>) -> Option<Challenge> {
     let all: Vec<Challenge> = headers.filter(|header| header.len() <= LONGEST).filter_map(one).collect();
     let bearer = all.iter().find(|challenge| matches!(challenge, Challenge::Bearer { .. }));
@@ -38,7 +38,7 @@ fn one(header: &str) -> Option<Challenge> {
     Some(Challenge::Bearer { realm: find("realm")?, service: find("service") })
 }
 
-/// `key=value` or `key="quoted value"`, separated by commas.
+/// Parses `key=value` or `key="quoted value"`, separated by commas.
 fn parameters(text: &str) -> Vec<(String, String)> {
     let mut found = Vec::new();
     let mut rest = text.trim_start_matches([' ', ',']);
@@ -54,7 +54,7 @@ fn parameters(text: &str) -> Vec<(String, String)> {
     found
 }
 
-/// The text up to the closing quote, and the rest.
+/// Returns the text up to the closing quote, and the rest.
 fn quoted_string(text: &str) -> (String, &str) {
     let mut value = String::new();
     let mut characters = text.char_indices();

@@ -6,11 +6,11 @@ use serde_json::Value;
 
 use mainstay_object::failure::Class;
 
-/// A failed attempt; the cause is its source.
+/// A failed attempt. The cause is its error source.
 #[derive(Debug, thiserror::Error)]
 #[error("{attempt} {registry}")]
 pub struct Error {
-    /// The attempt, up to the name of the registry.
+    /// The attempt, as the text before the name of the registry.
     pub attempt: &'static str,
     /// Host and port of the registry.
     pub registry: String,
@@ -27,13 +27,13 @@ pub enum Fault {
     Network {
         /// The innermost cause.
         what: String,
-        /// Whether the server was not there, or went away: it may be back in a moment.
+        /// Whether the server is unreachable or closed the connection, so that a retry may help.
         is_outage: bool,
     },
     /// Its certificate is not trusted.
     #[error("its certificate is refused: {why}")]
     Untrusted {
-        /// As the TLS library says.
+        /// The TLS library's reason.
         why: String,
     },
     /// A deadline passed.
@@ -61,10 +61,10 @@ pub enum Fault {
         status: u16,
         /// Code of the distribution specification.
         code: Option<String>,
-        /// When the registry asks for the next attempt.
+        /// The registry's `Retry-After`.
         retry_after: Option<Duration>,
     },
-    /// There is no room for what was to be stored.
+    /// The registry has no space left.
     #[error("its volume is full (it answered {status})")]
     Full {
         /// Status.
@@ -84,7 +84,7 @@ pub enum Fault {
         /// The blob or manifest that was read or stored.
         what: &'static str,
     },
-    /// The registry cannot read what it has noted of the image's parts.
+    /// The registry cannot read its records of the image's blobs.
     #[error("it cannot read which parts of the image it has (it answered {status} DIGEST_INVALID)")]
     Parts {
         /// Status.
@@ -101,7 +101,7 @@ pub enum Fault {
     /// An answer violates the protocol.
     #[error("it does not speak the distribution protocol: {why}")]
     Protocol {
-        /// How.
+        /// The violation.
         why: &'static str,
     },
     /// `ca.crt` is invalid.
@@ -118,7 +118,7 @@ pub enum Fault {
 fn refusal(status: u16, anonymous: bool) -> &'static str {
     match (status, anonymous) {
         (_, true) => "to a request without credentials",
-        // Registries answer like this to accounts without permission, and to those over their quota.
+        // Registries answer 403 to accounts without permission and to accounts over their quota.
         (403, false) => "to these credentials (they lack the right, or a quota is used up)",
         (_, false) => "to these credentials",
     }
@@ -135,7 +135,7 @@ fn meaning(status: u16, code: Option<&str>) -> &'static str {
 }
 
 impl Fault {
-    /// The class of the failure.
+    /// Returns the class of the failure.
     pub fn class(&self) -> Class {
         match self {
             Self::Denied { .. } => Class::Denied,
@@ -156,18 +156,18 @@ impl Fault {
         }
     }
 
-    /// Whether the same request may succeed soon: a full volume stays full, and gets no emptier by what each attempt leaves
-    /// there; a forgotten blob has to be pushed again.
+    /// Whether the same request may succeed soon. A full volume stays full, since each attempt leaves more data there.
+    /// A blob that the registry lost has to be pushed again.
     pub(crate) fn may_pass(&self) -> bool {
         !matches!(self, Self::Full { .. } | Self::Content(_)) && !self.has_forgotten()
     }
 
-    /// Whether nothing can be pushed until somebody changes the registry: it has no room, or refuses the login.
+    /// Whether pushes fail until the registry changes: it is full, or refuses the login.
     pub(crate) fn lasts_at_registry(&self) -> bool {
         matches!(self, Self::Full { .. } | Self::Denied { .. })
     }
 
-    /// Whether the registry, or what stands before it, is away for a moment or asks for patience.
+    /// Whether the registry or a proxy in front of it is temporarily unavailable or limits the rate.
     pub(super) fn is_outage(&self) -> bool {
         match self {
             Self::Network { is_outage, .. } => *is_outage,
@@ -177,7 +177,7 @@ impl Fault {
         }
     }
 
-    /// The delay that the registry asks for.
+    /// Returns the delay that the registry asks for.
     pub(super) fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::Status { retry_after, .. } => *retry_after,
@@ -195,12 +195,12 @@ impl Fault {
         }
     }
 
-    /// Whether the registry does not know the upload any more, or not as it was.
+    /// Whether the registry lost the upload or its state.
     pub(super) fn is_about_upload(&self) -> bool {
         matches!(self, Self::Status { code: Some(code), .. } if is_lost_upload(code))
     }
 
-    /// Whether the registry lacks a blob of the manifest, or cannot tell that it has it.
+    /// Whether the registry lacks a blob of the manifest, or cannot read its record of it.
     pub(crate) fn lacks_parts(&self) -> bool {
         matches!(self, Self::Parts { .. }) || self.has_forgotten()
     }
@@ -214,18 +214,18 @@ fn forgotten(code: &str) -> bool {
     matches!(code, "MANIFEST_BLOB_UNKNOWN" | "BLOB_UNKNOWN")
 }
 
-/// Whether an upload has to begin anew. `distribution` answers so when it was restarted, and when the last bytes of a part found
-/// no room after the part was accepted.
+/// Whether an upload has to restart. `distribution` returns these codes after a restart, and when it accepted a chunk
+/// but could not store its last bytes.
 fn is_lost_upload(code: &str) -> bool {
     matches!(code, "BLOB_UPLOAD_INVALID" | "BLOB_UPLOAD_UNKNOWN")
 }
 
-/// What Linux says to a write without room: of the volume, of a quota, of the largest file.
+/// Linux error numbers and texts for a write without space: on the volume, in a quota, or in the largest file.
 const NO_ROOM: [(u64, &str); 3] =
     [(28, "no space left on device"), (122, "disk quota exceeded"), (27, "file too large")];
 
-/// Whether a refusal is about a full volume. `distribution` answers 500 and what the system said, as text or as number; its
-/// words are used for nothing else.
+/// Whether an error reports a full volume. `distribution` answers 500 with the system's error as text or number. It
+/// uses these words for no other error.
 pub(super) fn is_about_room(status: u16, body: &Value) -> bool {
     fn says_so(detail: &Value, depth: u8) -> bool {
         match detail {
@@ -252,7 +252,7 @@ mod tests {
             let body = json!({"errors": [{"code": "UNKNOWN", "message": "unknown error", "detail": detail}]});
             assert_eq!(is_about_room(status, &body), expected, "{status} {body}");
         };
-        // As distribution 2.8 and 3 answer to a PATCH, and to a POST or PUT.
+        // Answers of distribution 2.8 and 3 to PATCH, and to POST or PUT.
         check(500, json!("write /var/lib/registry/docker/registry/v2/…/data: no space left on device"), true);
         let written =
             |error| json!({"DriverName": "filesystem", "Enclosed": {"Op": "write", "Path": "/v", "Err": error}});

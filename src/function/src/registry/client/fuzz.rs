@@ -1,4 +1,4 @@
-//! Readers of hostile input, for a fuzzer: each takes any bytes, ends soon, does not panic, and keeps its promise.
+//! Fuzz targets for untrusted input. Each accepts any bytes, ends soon, does not panic, and checks its invariants.
 
 use std::io;
 use std::sync::LazyLock;
@@ -14,23 +14,23 @@ use super::{Client, Deadlines, Fault, Rights};
 use crate::registry::{Access, ImageRef, Scheme};
 use mainstay_object::is_unprintable;
 
-/// What the headers of a refusal ask for.
+/// Parses the headers of a refusal.
 pub(in crate::registry) fn asked(headers: &str) {
     if let Some(Challenge::Bearer { realm, .. }) = challenge(headers.lines()) {
         assert!(realm.len() <= headers.len(), "nothing is invented");
         let Some(client) = &*CLIENT else { return };
-        // The password goes there.
+        // The password is sent to this address.
         assert!(client.realm(&realm).is_ok_and(|at| at.scheme() == "https") || client.realm(&realm).is_err());
     }
 }
 
-/// What a token server answers.
+/// Parses the response of a token server.
 pub(in crate::registry) fn token(body: &[u8]) {
     assert!(token_of(body).is_none_or(|(token, _)| !token.is_empty()), "a token is something");
 }
 
-/// An answer: its status, headers in lines, an empty line, and its body. Where it leads is HTTPS, and has no login in it; of
-/// what it says nothing but a code is shown.
+/// Parses a response: its status, header lines, an empty line, and its body. Its redirect target must use HTTPS and
+/// contain no login. Of its texts, only a code may appear in an error.
 pub(in crate::registry) fn answer(bytes: &[u8]) {
     let (Some(client), Ok(runtime)) = (&*CLIENT, &*RUNTIME) else { return };
     let Some(given) = response(bytes) else { return };
@@ -53,7 +53,7 @@ fn leads_nowhere_else(to: &Url) {
 
 static RUNTIME: LazyLock<io::Result<Runtime>> = LazyLock::new(|| Builder::new_current_thread().enable_time().build());
 
-/// A client, which sends nothing.
+/// A client that sends no requests.
 static CLIENT: LazyLock<Option<Client>> = LazyLock::new(|| {
     let image: ImageRef = "registry.example.com:5000/shop/web:1".parse().ok()?;
     let access = Access { scheme: Scheme::Https, login: None, authorities: Vec::new() };

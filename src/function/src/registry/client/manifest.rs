@@ -8,7 +8,7 @@ use super::send::Ask;
 use super::{Client, Content, Error, Fault};
 use crate::registry::Digest;
 
-/// Maximum size of a manifest, as the distribution specification recommends.
+/// Maximum bytes of a manifest, as the distribution specification recommends.
 const MAX_MANIFEST: u64 = 4 << 20;
 
 const ACCEPTED: &str = "application/vnd.oci.image.manifest.v1+json, application/vnd.oci.image.index.v1+json, \
@@ -27,7 +27,7 @@ pub struct Manifest {
 }
 
 impl Client {
-    /// The manifest with a digest.
+    /// Returns the manifest with a digest.
     pub async fn manifest(&self, digest: &Digest) -> Result<Manifest, Error> {
         self.read_manifest(digest).await.map_err(self.failed("could not read an image from"))
     }
@@ -44,7 +44,7 @@ impl Client {
         Ok(Manifest { media_type, digest: digest.clone(), bytes })
     }
 
-    /// The digest that a tag or digest resolves to; `None` if there is no such image.
+    /// Returns the digest that a tag or digest resolves to; `None` if the image does not exist.
     pub(crate) async fn points_to(&self, reference: &str) -> Result<Option<Digest>, Error> {
         let fail = self.failed("could not look for an image at");
         let url = self.address("manifests", reference);
@@ -75,7 +75,8 @@ impl Client {
         ask.headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(media_type));
         let put = self.ask(&ask, &self.address("manifests", tag)).await.map_err(about_parts)?;
         self.same_digest(&put, &digest, "the image that it keeps")?;
-        // Its bytes are read: Docker's registry that was killed while it wrote them keeps what it has, and names the digest.
+        // Compares the bytes, not only the digest. If Docker's registry is killed during the write, it keeps partial
+        // bytes but reports the digest.
         let kept = self.address("manifests", digest.as_str());
         let kept = self.ask(&Ask::accepting(Method::GET, ACCEPTED), &kept).await?;
         self.same_digest(&kept, &digest, "the image that it keeps")?;
@@ -86,9 +87,9 @@ impl Client {
     }
 }
 
-/// A manifest is put under a tag, so a digest that is invalid is none of the request. Docker's registry (2.8 and 3) says it of the
-/// link to a blob of the image that is empty: it empties a link, and then writes it anew, whenever the blob is pushed once more.
-/// A kill in between leaves it empty.
+/// Converts `DIGEST_INVALID` into missing blobs. The manifest is pushed under a tag, so the request contains no digest.
+/// Docker's registry (2.8 and 3) returns the code for an empty link to a blob. A kill during a repeated push leaves
+/// such a link.
 fn about_parts(fault: Fault) -> Fault {
     match fault {
         Fault::Status { status, code: Some(code), .. } if code == "DIGEST_INVALID" => Fault::Parts { status },

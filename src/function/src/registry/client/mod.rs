@@ -1,14 +1,13 @@
-//! The OCI distribution API for one repository: reading and pushing blobs and manifests.
+//! A client of the OCI distribution API for one repository. It reads and pushes blobs and manifests.
 //!
 //! [`send`] sends requests (redirects, deadlines), [`token`] authenticates, [`blob`] and [`manifest`] define the
-//! requests, [`retry`] says which are sent again.
+//! requests, [`retry`] defines which requests are retried.
 //!
-//! Invariant: everything that a registry sends is limited in size, and every wait has a deadline.
-//! Invariant: no error shows a credential, an address with a query, or a text of the server.
+//! Invariant: all data from a registry is limited in size, and every wait has a deadline.
+//! Invariant: no error contains a credential, an address with a query, or a text from the server.
 //!
-//! Deliberately absent: resuming uploads. Why not `oci-client`: 0.18 was tried against a
-//! registry whose challenge names a token server on another host over HTTP. It sent the password there, and held the
-//! 100 MiB that this server answered (216 MiB at the peak, 10 before).
+//! Not here: resuming uploads. Why not `oci-client`: version 0.18 sent the password to a token server on another host
+//! over HTTP, as the registry's challenge asked. It also buffered that server's response of 100 MiB.
 
 mod blob;
 mod challenge;
@@ -37,13 +36,13 @@ const DOCKER_HUB: &str = "registry-1.docker.io";
 /// Deadlines of a registry.
 #[derive(Clone, Copy, Debug)]
 pub struct Deadlines {
-    /// For a connection; 10 s.
+    /// Timeout for connecting; 10 s.
     pub connect: Duration,
-    /// Without progress; 60 s.
+    /// Timeout without progress; 60 s.
     pub silence: Duration,
-    /// Minimum average bytes per second of a transfer; 16 KiB.
+    /// Minimum average transfer rate in bytes per second; 16 KiB.
     pub slowest: u64,
-    /// How long an outage of the registry is waited for; 30 s.
+    /// How long to retry during an outage of the registry; 30 s.
     pub patience: Duration,
 }
 
@@ -59,18 +58,18 @@ impl Default for Deadlines {
 }
 
 impl Deadlines {
-    /// The deadline of a transfer of so many bytes.
+    /// Returns the deadline of a transfer of this many bytes.
     fn whole(&self, bytes: u64) -> Duration {
         self.silence.saturating_add(Duration::from_secs(bytes / self.slowest.max(1)))
     }
 }
 
-/// The permission that a client needs.
+/// The permission that a client requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rights {
-    /// To read.
+    /// Read.
     Pull,
-    /// To read and write.
+    /// Read and write.
     PullAndPush,
 }
 
@@ -85,18 +84,18 @@ pub struct Client {
     origin: Url,
     registry: String,
     repository: String,
-    /// Another repository to mount blobs from.
+    /// Another repository from which a blob is mounted.
     mounting: Mutex<Option<String>>,
     authorization: Mutex<token::Authorization>,
 }
 
 impl Client {
-    /// A client for the repository of an image. Sends nothing yet.
+    /// Returns a client for the repository of an image. Sends no request.
     ///
-    /// Fails if the certificates of the access are invalid.
+    /// Fails if the CA certificates are invalid.
     pub fn new(image: &ImageRef, access: Access, rights: Rights, deadlines: Deadlines) -> Result<Self, Error> {
         let fail = |fault| Error { attempt: "could not prepare to talk to", registry: image.registry.clone(), fault };
-        // Fails only if a provider is installed already, which is as good.
+        // An error means that a provider is installed already.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let mut builder = reqwest::Client::builder()
             .user_agent(concat!("mainstay/", env!("CARGO_PKG_VERSION")))
@@ -105,7 +104,7 @@ impl Client {
         let scheme = match access.scheme {
             Scheme::Https => "https",
             Scheme::Http => {
-                // No proxy for internal registries: it would see the login in plain text.
+                // A proxy would see the login in plain text.
                 builder = builder.no_proxy();
                 "http"
             }
@@ -132,12 +131,12 @@ impl Client {
         })
     }
 
-    /// Host and port of the registry, as in references.
+    /// Returns host and port of the registry, as in references.
     pub fn registry(&self) -> &str {
         &self.registry
     }
 
-    /// Name of the repository.
+    /// Returns the name of the repository.
     pub fn repository(&self) -> &str {
         &self.repository
     }

@@ -1,4 +1,4 @@
-//! Which requests are sent again, and when.
+//! Which requests are retried, and when.
 //!
 //! Invariant: a refusal of the credentials or of the request itself is never retried.
 
@@ -7,12 +7,13 @@ use std::time::{Duration, Instant};
 use super::{Client, Error, Fault};
 use mainstay_object::failure::Class;
 
-/// Delays between retries of a failure that is no outage.
+/// Delays between retries after a failure that is not an outage.
 const DELAYS: [Duration; 2] = [Duration::from_millis(300), Duration::from_secs(2)];
-/// The longest delay between retries during an outage, unless the registry asks for a longer one.
+/// Maximum delay between retries during an outage, unless the registry asks for a longer one.
 const LONGEST: Duration = Duration::from_secs(5);
 
-/// The delay before the next attempt; `None` if the failure is final. `retries` were made, and the first failure was `ago`.
+/// Returns the delay before the next attempt; `None` if the failure is final. `retries` is the number of retries so
+/// far, and `ago` the time since the first failure.
 fn delay(fault: &Fault, retries: usize, ago: Duration, patience: Duration) -> Option<Duration> {
     if fault.class() != Class::Unavailable || !fault.may_pass() {
         return None;
@@ -26,10 +27,10 @@ fn delay(fault: &Fault, retries: usize, ago: Duration, patience: Duration) -> Op
 }
 
 impl Client {
-    /// Retries an attempt that fails temporarily: for the client's patience during an outage, twice otherwise.
+    /// Retries an attempt after temporary failures: for the client's patience during an outage, twice otherwise.
     ///
     /// # Errors
-    /// The failure of the last attempt.
+    /// Returns the failure of the last attempt.
     pub async fn again<T, F>(&self, attempt: impl Fn() -> F) -> Result<T, Error>
     where
         F: Future<Output = Result<T, Error>>,
@@ -63,7 +64,7 @@ mod tests {
         Fault::Network { what: "it broke".to_owned(), is_outage }
     }
 
-    /// How often an attempt is retried that always fails at once, and the time of the last one in milliseconds.
+    /// Returns how often an attempt that always fails is retried, and the time of the last retry in milliseconds.
     fn retries(fault: &Fault) -> (usize, u128) {
         let mut ago = Duration::ZERO;
         let mut count = 0;

@@ -1,7 +1,6 @@
-//! Sends requests: redirects are followed here, not by the HTTP client, and everything has a deadline.
+//! Sends requests. It follows redirects itself, and every step has a deadline.
 //!
-//! Invariant: an `Authorization` header is sent only to the origin (scheme, host and port) that it is for, before and
-//! after any redirect.
+//! Invariant: an `Authorization` header is sent only to its origin (scheme, host and port), before and after redirects.
 
 use std::io;
 use std::sync::Arc;
@@ -18,9 +17,9 @@ use super::{Client, Fault, challenge::challenge, error::is_about_room};
 use mainstay_object::failure::network_error;
 
 const REDIRECTS: usize = 5;
-/// Bytes of a refusal that are read.
+/// Maximum bytes of an error response that are read.
 const MAX_REFUSAL: u64 = 8 << 10;
-/// Characters of what is said of a certificate.
+/// Maximum characters of a certificate error.
 const MAX_CERTIFICATE: usize = 200;
 
 /// A request without its address.
@@ -43,7 +42,7 @@ impl Ask<'_> {
 }
 
 impl Client {
-    /// Sends a request, and authenticates if the registry asks for that. Returns a successful answer.
+    /// Sends a request, and authenticates if the registry asks for it. Returns a successful response.
     pub(super) async fn ask(&self, ask: &Ask<'_>, url: &Url) -> Result<Response, Fault> {
         let mut authenticated = false;
         loop {
@@ -63,8 +62,8 @@ impl Client {
         }
     }
 
-    /// Sends a request and follows redirects of reads. `authorization` is for `origin`. Returns whether the answer is
-    /// from there.
+    /// Sends a request and follows redirects of reads. `authorization` is for `origin`. Returns whether the response
+    /// came from there.
     pub(super) async fn follow(
         &self,
         ask: &Ask<'_>,
@@ -100,7 +99,7 @@ impl Client {
         Err(Fault::Redirect { to: host(&at), why: "there were more than five redirects" })
     }
 
-    /// The head of the answer, within the deadline of the transfer and of silence.
+    /// Returns the head of the response, within the deadlines for transfers and for silence.
     async fn answered(
         &self,
         request: reqwest::RequestBuilder,
@@ -128,12 +127,13 @@ impl Client {
         }
     }
 
-    /// A small body.
+    /// Returns a body of at most `limit` bytes.
     pub(super) async fn body(&self, response: Response, what: &'static str, limit: u64) -> Result<Vec<u8>, Fault> {
         read(response, what, limit, self.deadlines.silence).await
     }
 
-    /// The fault of a refusal. Of its body, only a code of the specification is used, and whether it is about room.
+    /// Returns the fault for an error response. From its body, it uses only a code of the specification, and whether
+    /// the registry is full.
     pub(super) async fn refused(&self, response: Response, by: &'static str) -> Fault {
         let status = response.status();
         let retry_after = retry_after(response.headers());
@@ -149,8 +149,8 @@ impl Client {
         Fault::Status { status: status.as_u16(), code: code.map(str::to_owned), retry_after }
     }
 
-    /// The address of an upload. The registry's own host keeps its scheme, whatever it believes to have behind its
-    /// proxy.
+    /// Returns the address of an upload. The registry's own host keeps its scheme, since a registry behind a proxy may
+    /// report another one.
     pub(super) fn upload_at(&self, response: &Response) -> Result<Url, Fault> {
         let mut to = location(response, response.url()).ok_or(Fault::Protocol { why: "an upload has no address" })?;
         if to.host() == self.origin.host() && (to.port().is_none() || to.port() == self.origin.port()) {
@@ -188,7 +188,7 @@ fn is_code(text: &str) -> bool {
     !text.is_empty() && text.len() <= 40 && text.bytes().all(|b| b.is_ascii_uppercase() || b == b'_')
 }
 
-/// The target of a redirect, without user name, password and fragment.
+/// Returns the target of a redirect without user name, password and fragment.
 pub(super) fn location(response: &Response, base: &Url) -> Option<Url> {
     let mut to = base.join(response.headers().get(header::LOCATION)?.to_str().ok()?).ok()?;
     // These fail only for addresses without a host, which `allowed` refuses.
@@ -216,14 +216,14 @@ pub(super) fn network(error: &reqwest::Error) -> Fault {
     let causes = std::iter::successors(std::error::Error::source(error), |cause| cause.source());
     match causes.filter_map(tls_error).last() {
         Some(rustls::Error::InvalidCertificate(why)) => {
-            // It may name what is in the certificate, which the server has written.
+            // The text may quote the certificate, which the server controls.
             Fault::Untrusted { why: why.to_string().chars().take(MAX_CERTIFICATE).collect() }
         }
         _ => Fault::Network { what: network_error(error), is_outage: is_outage(error) },
     }
 }
 
-/// The TLS error that an I/O error wraps, however often, or the error itself.
+/// Returns the TLS error inside of nested I/O errors, or the error itself.
 fn tls_error<'e>(mut cause: &'e (dyn std::error::Error + 'static)) -> Option<&'e rustls::Error> {
     while let Some(wrapped) = cause.downcast_ref::<std::io::Error>().and_then(|error| error.get_ref()) {
         cause = wrapped;
@@ -231,7 +231,7 @@ fn tls_error<'e>(mut cause: &'e (dyn std::error::Error + 'static)) -> Option<&'e
     cause.downcast_ref()
 }
 
-/// Whether the connection was refused or broke; not a name that does not exist, or a certificate that is not trusted.
+/// Whether the connection was refused or broke. Unknown names and untrusted certificates do not count.
 fn is_outage(error: &(dyn std::error::Error + 'static)) -> bool {
     let mut causes = std::iter::successors(Some(error), |error| error.source());
     causes.any(|cause| {
@@ -253,7 +253,7 @@ fn is_outage(error: &(dyn std::error::Error + 'static)) -> bool {
     })
 }
 
-/// The seconds of `Retry-After`; a date counts as absent.
+/// Returns the seconds of `Retry-After`. A date is ignored.
 fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let seconds = headers.get(header::RETRY_AFTER)?.to_str().ok()?.trim().parse().ok()?;
     Some(Duration::from_secs(seconds))

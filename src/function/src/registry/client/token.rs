@@ -1,7 +1,7 @@
-//! Authentication: user name and password, or a token that a token server issues for them.
+//! Authentication with user name and password, or with a token that a token server issues for them.
 //!
-//! Invariant: a token server gets the password over HTTPS, or over HTTP if the registry itself uses HTTP and is the
-//! same host; a registry cannot send it elsewhere.
+//! Invariant: a token server receives the password over HTTPS. It receives it over HTTP only if the registry itself
+//! uses HTTP and is the same host. So a registry cannot redirect the password elsewhere.
 
 use std::time::{Duration, Instant};
 
@@ -15,20 +15,20 @@ use super::{Client, Fault, Rights, challenge::Challenge};
 use crate::registry::access::is_loopback;
 use mainstay_object::Secret;
 
-/// Largest answer of a token server, in bytes.
+/// Maximum bytes of a token server's response.
 const MAX_ANSWER: u64 = 64 << 10;
-/// The default lifetime of a token in the specification.
+/// The default lifetime of a token, from the specification.
 const USUAL: Duration = Duration::from_secs(60);
-/// A token is not used so shortly before its end.
+/// Remaining lifetime below which a token is not used any more.
 const LEEWAY: Duration = Duration::from_secs(5);
 
-/// The authorization that is sent to the registry.
+/// The authorization for the registry.
 #[derive(Debug, Default)]
 pub(super) enum Authorization {
-    /// None: the registry has not asked for any.
+    /// None: the registry has not requested any.
     #[default]
     Nothing,
-    /// This header until the given time; `None` for ever.
+    /// This header until the given time; `None` means forever.
     Header(Secret<HeaderValue>, Option<Instant>),
 }
 
@@ -42,7 +42,7 @@ struct Answer {
     expires_in: Option<u64>,
 }
 
-/// The token in an answer, and how long it lasts.
+/// Returns the token in a response, and its lifetime.
 pub(super) fn token_of(body: &[u8]) -> Option<(String, Duration)> {
     let answer: Answer = serde_json::from_slice(body).ok()?;
     let token = if answer.token.is_empty() { answer.access_token } else { answer.token };
@@ -51,7 +51,7 @@ pub(super) fn token_of(body: &[u8]) -> Option<(String, Duration)> {
 }
 
 impl Client {
-    /// The current header.
+    /// Returns the current header.
     pub(super) fn authorization(&self) -> Option<HeaderValue> {
         let authorization = self.authorization.lock();
         match &*authorization {
@@ -62,7 +62,7 @@ impl Client {
         }
     }
 
-    /// Authenticates as the registry asks.
+    /// Authenticates with the requested scheme.
     pub(super) async fn authenticate(&self, asked: &Challenge) -> Result<(), Fault> {
         let new = match asked {
             Challenge::Basic => {
@@ -105,7 +105,7 @@ impl Client {
         Ok(Authorization::Header(Secret::new(header("Bearer", &token)?), Some(until)))
     }
 
-    /// The address of the token server, if it may get a password.
+    /// Returns the address of the token server, if it may receive a password.
     pub(super) fn realm(&self, realm: &str) -> Result<Url, Fault> {
         let realm = Url::parse(realm).map_err(|_| Fault::Protocol { why: "its token server has no address" })?;
         let near = || realm.host() == self.origin.host() || realm.host_str().is_some_and(is_loopback);

@@ -1,40 +1,40 @@
-//! What a request to a registry is about.
+//! Parses the subject of a request to a registry.
 //!
-//! Invariant: a path has one reading. Whatever is escaped, doubled or unknown has none.
+//! Invariant: a path has at most one meaning. Escaped, doubled or unknown parts have none.
 
 use http::Method;
 
 use crate::registry::image_ref::is_repository;
 
-/// What a request is about.
+/// The subject of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Subject<'a> {
-    /// Whether the registry is alive.
+    /// The health of the registry.
     Health,
-    /// Whether the login is let in.
+    /// The API version, which checks the login.
     Version,
     /// The names of all repositories.
     Catalog,
-    /// Something of the repository of this name.
+    /// A part of the repository with this name.
     Of(&'a str, Part),
 }
 
-/// What a repository has.
+/// A part of a repository.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Part {
     Tags,
     Manifest,
     Blob,
     Referrers,
-    /// Where uploads begin.
+    /// The address at which uploads start.
     Uploads,
-    /// An upload that has begun.
+    /// A started upload.
     Upload,
 }
 
 impl Part {
-    /// The methods that the specification has for it. A registry takes any other one for whatever it likes: Docker's begins an
-    /// upload for a POST to one that has begun.
+    /// Returns its methods in the specification. A registry may handle other methods in its own way: Docker's starts an
+    /// upload for a POST to a started one.
     fn methods(self) -> &'static [Method] {
         match self {
             Self::Tags | Self::Referrers => &[Method::GET, Method::HEAD],
@@ -47,7 +47,7 @@ impl Part {
 }
 
 impl<'a> Subject<'a> {
-    /// Reads a path; `None` if a registry has nothing there.
+    /// Parses a path; `None` if it is not part of the API.
     pub(super) fn read(path: &'a str) -> Option<Self> {
         match path {
             "/" => return Some(Self::Health),
@@ -79,13 +79,13 @@ impl<'a> Subject<'a> {
     }
 }
 
-/// Whether a text may be a tag, a digest or the id of an upload.
+/// Whether a text may be a tag, a digest or an upload ID.
 fn is_reference(text: &str) -> bool {
     let is_known = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-' | b':' | b'=' | b'+');
     !text.is_empty() && text.bytes().all(is_known) && !text.starts_with('.')
 }
 
-/// Whether a request changes nothing.
+/// Whether a request only reads.
 pub(super) fn is_read(method: &Method) -> bool {
     matches!(*method, Method::GET | Method::HEAD)
 }
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_two_readings_has_none() {
+    fn an_ambiguous_path_names_no_repository() {
         for path in [
             "",
             "/v1/",
@@ -158,7 +158,7 @@ mod tests {
             "/v2/team-fn/./manifests/a",
             "/v2/team-fn;x/manifests/a",
         ] {
-            // Docker's registry takes the last part of this one for a digest, which it is not.
+            // Docker's registry reads the last part of this path as a digest, although it is not one.
             let expected = (path == "/v2/team-fn/blobs/uploads").then_some(("team-fn", Part::Blob));
             check(path, expected);
         }

@@ -1,6 +1,6 @@
-//! The files of the registry's Secret, and who is let in by them.
+//! Reads the files of the registry's Secret, and checks logins against them.
 //!
-//! Invariant: no text of a file is in an error.
+//! Invariant: no error contains text from a file.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -15,22 +15,22 @@ use super::logins::{NAMESPACE_KEY, NamespaceKey};
 use super::verdict::Visitor;
 use crate::registry::Login;
 
-/// Larger files are none of this Secret.
+/// Maximum bytes of a file of the Secret.
 const MAX_FILE: u64 = 1 << 20;
 
-/// Why the guard does not serve.
+/// Why the guard cannot serve.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
-    /// A file of the Secret is missing or not readable.
+    /// A file of the Secret is missing or unreadable.
     #[error("the file {path} of the registry's Secret cannot be read")]
     File {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// Cause.
         #[source]
         cause: io::Error,
     },
-    /// The certificate and its key do not belong together, or are none.
+    /// The certificate or its key is invalid, or they do not match.
     #[error(
         "{directory}/tls.crt and tls.key are not a certificate and its key; the agent makes them when both are removed from the Secret"
     )]
@@ -92,7 +92,7 @@ fn read_file(path: &Path) -> io::Result<String> {
     Ok(text.trim().to_owned())
 }
 
-/// Who is let in.
+/// The accepted logins.
 pub(super) struct Logins {
     registry: Login,
     namespaces: NamespaceKey,
@@ -111,14 +111,14 @@ impl Logins {
     }
 }
 
-/// Whether two logins are equal, in a time that says nothing about where they differ.
+/// Whether two logins are equal, in constant time.
 fn is_equal(one: &Login, other: &Login) -> bool {
     let text = |login: &Login| format!("{}:{}", login.username, login.password.expose());
     let Ok(key) = hmac::Key::generate(hmac::HMAC_SHA256, &rand::SystemRandom::new()) else { return false };
     hmac::verify(&key, text(one).as_bytes(), hmac::sign(&key, text(other).as_bytes()).as_ref()).is_ok()
 }
 
-/// The login of a request.
+/// Returns the login of a request.
 fn given(headers: &HeaderMap) -> Option<Login> {
     let value = headers.get(header::AUTHORIZATION)?.to_str().ok()?;
     let (scheme, encoded) = value.split_once(' ')?;

@@ -1,7 +1,7 @@
-//! The logins of namespaces, which are computed and stored nowhere but in the copies of the registry's Secret.
+//! The logins of namespaces. They are derived from a key, and stored only in the copies of the registry's Secret.
 //!
-//! Invariant: whoever knows the logins of some namespaces learns nothing of the key, of the registry's own login, or of the
-//! logins of others.
+//! Invariant: logins of namespaces reveal neither the key, nor the registry's own login, nor the logins of other
+//! namespaces.
 
 use base64::prelude::{BASE64_STANDARD, BASE64_URL_SAFE_NO_PAD, Engine as _};
 use ring::hmac;
@@ -12,32 +12,32 @@ use crate::registry::docker_config::{Login, docker_config_of};
 use mainstay_api::names::PER_NAMESPACE;
 use mainstay_object::Secret;
 
-/// Key of the Secret's data with the key of the logins of namespaces.
+/// Key in the Secret's data with the key for logins of namespaces.
 pub(in crate::registry) const NAMESPACE_KEY: &str = "namespaceKey";
-/// Key of the data of a copy whose login is for the repositories of its namespace only.
+/// Key in the data of a copy whose login is limited to the repositories of its namespace.
 pub(in crate::registry) const LOGINS: &str = "registryLogins";
-/// What is authenticated, before the name of a namespace.
+/// Prefix of the authenticated message, before the name of a namespace.
 const CONTEXT: &[u8] = b"mainstay registry login of the namespace ";
-/// Keys of the data of which a namespace gets its own.
+/// Keys of the data that differ per namespace.
 const OWN: [&str; 3] = ["username", "password", ".dockerconfigjson"];
 
-/// The key of which the logins of namespaces are made: HMAC-SHA-256 of the name of the namespace.
+/// The key for logins of namespaces. A login is the HMAC-SHA-256 of the namespace's name.
 pub(super) struct NamespaceKey(hmac::Key);
 
 impl NamespaceKey {
-    /// The key with this text.
+    /// Returns the key with this text.
     pub(super) fn new(text: &Secret<String>) -> Self {
         Self(hmac::Key::new(hmac::HMAC_SHA256, text.expose().as_bytes()))
     }
 
-    /// The login of a namespace. Its user name is the name of the namespace.
+    /// Returns the login of a namespace. Its user name is the name of the namespace.
     pub(super) fn login(&self, namespace: &str) -> Login {
         let tag = hmac::sign(&self.0, &message(namespace));
         let password = Secret::new(BASE64_URL_SAFE_NO_PAD.encode(tag.as_ref()));
         Login { username: namespace.to_owned(), password }
     }
 
-    /// Whether this is the login of the namespace that it names.
+    /// Whether the login is correct for the namespace in its user name.
     pub(super) fn lets_in(&self, login: &Login) -> bool {
         let tag = BASE64_URL_SAFE_NO_PAD.decode(login.password.expose());
         tag.is_ok_and(|tag| hmac::verify(&self.0, &message(&login.username), &tag).is_ok())
@@ -48,9 +48,9 @@ fn message(namespace: &str) -> Vec<u8> {
     [CONTEXT, namespace.as_bytes()].concat()
 }
 
-/// The `data` of a namespace's copy of the default registry Secret with this `data`; `None` if all namespaces have one login.
+/// Returns the `data` of a namespace's copy of the default registry Secret; `None` if all namespaces share one login.
 ///
-/// The copy has the login of its namespace and no key. Without readable addresses it has no login.
+/// The copy contains the login of its namespace and no key. Without valid addresses it contains no login.
 pub fn of_namespace(data: &Value, namespace: &str) -> Option<Value> {
     let key = data.get(NAMESPACE_KEY)?;
     let text = |value: &Value| {

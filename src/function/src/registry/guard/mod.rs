@@ -1,22 +1,21 @@
-//! What stands before the registry that `mainstay install` brings: it decides who may read and write which repository.
+//! The guard: a proxy in front of the in-cluster registry of `mainstay install` that checks permissions per repository.
 //!
-//! Docker's registry knows one kind of user: whoever has a login may do everything. So the registry listens only on the
-//! loopback address of its pod, and the guard passes on what a login allows:
+//! Docker's registry gives every login all permissions. So it listens only on its pod's loopback address, and the guard
+//! forwards requests that their login allows:
 //!
-//! - the login of the Secret that asks for one: everything
-//! - the login of a namespace, which its copy of the Secret has ([`of_namespace`]): to read and write the repositories of its Functions, and to read
-//!   repositories that are no Function's; and to share a blob of its own in one repository
-//!   ([`SHARED_LAYERS`](crate::registry::SHARED_LAYERS)), from which others mount it: a layer of a base image
+//! - the login of the Secret that requested one: everything
+//! - the login of a namespace, from its copy of the Secret ([`of_namespace`]): reading and writing the repositories of
+//!   its Functions, and reading repositories without a Function. It may also share its own blobs in one repository
+//!   ([`SHARED_LAYERS`](crate::registry::SHARED_LAYERS)), from which other namespaces mount layers of base images
 //!
-//! The guard serves TLS. Nodes with an older containerd pull over plain HTTP from their own loopback address, so that is
-//! answered on the same port: reads only, and only under a loopback address.
+//! The guard serves TLS. Nodes with an older containerd pull over plain HTTP from their own loopback address. The same
+//! port answers such requests: reads only, and only at a loopback address.
 //!
-//! Invariant: a request whose repository is not certain is refused. What is passed on is put together anew from what was
-//! judged.
-//! Invariant: no login and no key is logged, nor in an answer.
+//! Invariant: a request without a certain repository is refused. A forwarded request is rebuilt from the checked parts.
+//! Invariant: logins and keys appear neither in logs nor in responses.
 //!
-//! Deliberately absent: logins of users, and tokens. Docker's token protocol needs one address for its token server, while
-//! nodes and builds reach the registry under different ones.
+//! Not here: logins of users, and tokens. Docker's token protocol needs one address of the token server, but nodes and
+//! builds use different addresses.
 
 mod asked;
 #[expect(clippy::disallowed_methods, reason = "it reads files")]

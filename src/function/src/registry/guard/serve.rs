@@ -1,8 +1,8 @@
-//! Answers requests: refuses them, or passes them on to the registry of the same pod.
+//! Refuses requests, or forwards them to the registry in the same pod.
 //!
-//! Invariant: nothing of a request's head reaches the registry but its method, what was judged of its target, and its headers
-//! without those that are the guard's business.
-//! Invariant: bodies are passed on as they come; none is kept.
+//! Invariant: the registry receives only the method, the checked target, and headers that the guard does not handle
+//! itself.
+//! Invariant: bodies are streamed, not buffered.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -35,7 +35,7 @@ use mainstay_cluster::ServedCertificate;
 use mainstay_cluster::listener::{self, Limits, is_encrypted};
 use mainstay_object::failure::chain;
 
-/// What clients may cost. A layer is pushed or pulled in one request, and the registry may take a while to store it.
+/// Limits for clients. A layer is one request, and the registry may take long to store it.
 const LIMITS: Limits = Limits {
     connections: 192,
     head: Duration::from_secs(10),
@@ -44,15 +44,15 @@ const LIMITS: Limits = Limits {
     idle: Some(Duration::from_secs(120)),
     farewell: Duration::from_secs(20),
 };
-/// Until the registry of the same pod takes a connection.
+/// Timeout for a connection to the registry in the same pod.
 const CONNECT: Duration = Duration::from_secs(5);
-/// How often the files are read again: a kubelet brings those of a Secret up to date within a minute or two.
+/// Interval for reading the files again. A kubelet updates the files of a Secret within one or two minutes.
 const READ_EVERY: Duration = Duration::from_secs(5);
-/// What is read of an answer at once.
+/// Bytes that are read from a response at once.
 const CHUNK: usize = 32 << 10;
-/// That the registry does not answer is logged so often at most.
+/// Minimum time between log lines about an unreachable registry.
 const LOG_EVERY: Duration = Duration::from_secs(10);
-/// What ends at each hop, and what only the guard says.
+/// Hop-by-hop headers, and headers that only the guard sets.
 const NOT_PASSED: [HeaderName; 10] = [
     header::AUTHORIZATION,
     header::CONNECTION,
@@ -65,25 +65,25 @@ const NOT_PASSED: [HeaderName; 10] = [
     header::TRANSFER_ENCODING,
     header::UPGRADE,
 ];
-/// Others that are not passed on begin like this.
+/// Prefixes of other headers that are not forwarded.
 const NOT_PASSED_BEGINNINGS: [&str; 3] = ["x-forwarded-", "keep-alive", "proxy-"];
 
-/// Where the guard is, and what it guards.
+/// The guard's configuration.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The registry.
+    /// Address of the registry.
     pub registry: SocketAddr,
     /// The directory with the Secret's files `username`, `password`, `namespaceKey`, `tls.crt` and `tls.key`.
     pub files: PathBuf,
 }
 
-/// The body of a request or of an answer.
+/// The body of a request or a response.
 type Passed = UnsyncBoxBody<Bytes, hyper::Error>;
 
-/// Answers requests until `stop`.
+/// Serves requests until `stop`.
 ///
 /// # Errors
-/// The files cannot be read at the start. Later, the former ones count until there are readable ones.
+/// Fails if the files cannot be read at the start. Later, the previous contents stay in effect after a failed read.
 pub async fn serve(options: Options, listener: Listener, stop: CancellationToken) -> Result<(), ServeError> {
     let served = Arc::new(ServedCertificate::default());
     let read = read(&options.files)?;
@@ -106,7 +106,7 @@ pub async fn serve(options: Options, listener: Listener, stop: CancellationToken
     Ok(())
 }
 
-/// Reads the files again, until it is dropped.
+/// Reads the files again at intervals, until the future is dropped.
 async fn follow(directory: PathBuf, mut known: Files, guard: Arc<Guard>, served: Arc<ServedCertificate>) {
     let mut problem = String::new();
     loop {
@@ -137,7 +137,7 @@ struct Guard {
     client: Client<HttpConnector, Passed>,
     logins: RwLock<Logins>,
     shares: Shares,
-    /// When it was last logged that the registry does not answer.
+    /// When an unreachable registry was last logged.
     logged: Mutex<Option<Instant>>,
 }
 
@@ -166,7 +166,7 @@ impl Guard {
         };
         let begins_upload = matches!(subject, Some(Subject::Of(_, Part::Uploads)));
         let passed = async {
-            // Without the blob, the registry would begin an upload.
+            // Without the blob, the registry would start an upload.
             if verdict::shares(subject, &visitor) && !self.has(&query).await? {
                 return Ok(error_answer(StatusCode::NOT_FOUND, "BLOB_UNKNOWN", "that repository has no such blob"));
             }
@@ -203,7 +203,7 @@ impl Guard {
         let path = head.uri.path();
         let target = if query.is_empty() { path.to_owned() } else { format!("{path}?{query}") };
         let mut headers = passed(&head.headers);
-        // A read has no body. The registry would wait for one before it answers.
+        // A read has no body. With a content length, the registry would wait for one.
         let body = if is_read(&head.method) {
             headers.remove(header::CONTENT_LENGTH);
             Empty::new().map_err(|never| match never {}).boxed_unsync()
@@ -211,7 +211,7 @@ impl Guard {
             body.boxed_unsync()
         };
         if begins_upload {
-            // A form in the body could name what is taken over, past the query.
+            // A form in the body could override the mount parameters of the query.
             headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
         }
         let mut request = Request::new(body);
@@ -223,7 +223,7 @@ impl Guard {
         Ok(Response::from_parts(head, body.boxed_unsync()))
     }
 
-    /// Whether the registry has the blob that a query asks to mount.
+    /// Whether the registry has the blob of a mount query.
     async fn has(&self, query: &str) -> Result<bool, legacy::Error> {
         let Some((digest, from)) = verdict::mounted(query) else { return Ok(false) };
         let mut request = Request::new(Empty::new().map_err(|never| match never {}).boxed_unsync());
@@ -232,20 +232,20 @@ impl Guard {
         Ok(self.client.request(request).await?.status().is_success())
     }
 
-    /// The registry's URL of a target, which was read before.
+    /// Returns the registry's URL of a target that was parsed before.
     fn at(&self, target: &str) -> Uri {
         let uri = Uri::builder().scheme("http").authority(self.registry.to_string()).path_and_query(target);
         uri.build().unwrap_or_default()
     }
 }
 
-/// Whether it is the client's body that failed.
+/// Whether the client's body caused the error.
 fn is_of_client(error: &legacy::Error) -> bool {
     let cause = std::error::Error::source(error).and_then(|cause| cause.downcast_ref::<hyper::Error>());
     cause.is_some_and(hyper::Error::is_user)
 }
 
-/// An answer whose request keeps its place until it is written.
+/// A response whose request counts against the share until it is written.
 struct Placed {
     body: Passed,
     _place: Option<Place>,
@@ -268,7 +268,7 @@ impl Body for Placed {
     }
 }
 
-/// A namespace has no place left.
+/// Returns the response for a namespace that has used up its share.
 fn busy() -> Response<Passed> {
     let said = format!("{SHARE} requests of this namespace are under way; try again in a moment");
     let mut response = error_answer(StatusCode::TOO_MANY_REQUESTS, "TOOMANYREQUESTS", &said);
@@ -276,9 +276,9 @@ fn busy() -> Response<Passed> {
     response
 }
 
-/// The headers that are passed on.
+/// Returns the headers to forward.
 fn passed(headers: &HeaderMap) -> HeaderMap {
-    // What `Connection` names ends here, too.
+    // Headers that `Connection` names are hop-by-hop too.
     let named: Vec<String> = headers
         .get_all(header::CONNECTION)
         .iter()
@@ -303,7 +303,7 @@ fn refused(refusal: &Refusal) -> Response<Passed> {
     response
 }
 
-/// An error in the form of the distribution specification.
+/// Returns an error in the format of the distribution specification.
 fn error_answer(status: StatusCode, code: &str, message: &str) -> Response<Passed> {
     let body = serde_json::json!({"errors": [{"code": code, "message": message}]}).to_string();
     let body = Full::new(Bytes::from(body)).map_err(|never| match never {}).boxed_unsync();

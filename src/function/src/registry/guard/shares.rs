@@ -1,25 +1,25 @@
-//! How many requests each namespace has under way: no namespace keeps the others out.
+//! Limits the concurrent requests of each namespace, so that no namespace can block the others.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-/// Requests of one namespace at the same time.
+/// Maximum number of concurrent requests of one namespace.
 pub(super) const SHARE: usize = 48;
 
-/// How many requests of each namespace are under way.
+/// The numbers of current requests by namespace.
 #[derive(Clone, Default)]
 pub(super) struct Shares(Arc<Mutex<BTreeMap<String, usize>>>);
 
-/// One of them, until it is dropped.
+/// A current request. It counts until it is dropped.
 pub(super) struct Place {
     shares: Shares,
     namespace: String,
 }
 
 impl Shares {
-    /// A place for a request of a namespace; `None` if all of its places are taken.
+    /// Counts a request of a namespace; `None` if the namespace has reached its maximum.
     pub(super) fn take(&self, namespace: &str) -> Option<Place> {
         let mut all = self.0.lock();
         let taken = all.entry(namespace.to_owned()).or_default();

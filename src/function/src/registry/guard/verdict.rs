@@ -1,4 +1,4 @@
-//! Who may do what.
+//! Decides which requests to the registry are allowed.
 
 use std::borrow::Cow;
 
@@ -8,18 +8,18 @@ use super::asked::{Part, Subject, is_read};
 use crate::registry::image_ref::is_repository;
 use crate::registry::{Digest, SHARED_LAYERS, owner};
 
-/// Who asks.
+/// The sender of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Visitor {
-    /// Nobody who is known.
+    /// A sender without a valid login.
     Unknown,
-    /// Whoever has the login of the registry.
+    /// A sender with the registry's login.
     Registry,
-    /// A namespace.
+    /// A sender with the login of a namespace.
     Namespace(String),
 }
 
-/// What a request says besides its subject.
+/// A request without its subject.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Request<'a> {
     pub(super) method: &'a Method,
@@ -30,23 +30,23 @@ pub(super) struct Request<'a> {
     pub(super) is_to_loopback: bool,
 }
 
-/// Why a request is not passed on.
+/// Why a request is refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Refusal {
-    /// A registry has nothing there.
+    /// The path does not exist in the API.
     NotFound,
-    /// The specification does not have this method there.
+    /// The specification does not define this method for the path.
     Method,
     /// The login is missing or wrong.
     Unauthorized,
-    /// It came over plain HTTP, which is for reads of a node.
+    /// It came over plain HTTP, which is allowed only for reads by nodes.
     Unencrypted,
-    /// The login of this namespace may not.
+    /// The login of this namespace lacks the permission.
     Denied(String),
 }
 
 impl Refusal {
-    /// Its status, its code in the distribution specification, and its text.
+    /// Returns its status, its code in the distribution specification, and its message.
     pub(super) fn parts(&self) -> (StatusCode, &'static str, String) {
         match self {
             Self::NotFound => (StatusCode::NOT_FOUND, "UNSUPPORTED", "a registry serves nothing at this path".to_owned()),
@@ -78,10 +78,10 @@ impl Refusal {
     }
 }
 
-/// The query with which a request is passed on.
+/// Returns the query to forward for an allowed request.
 ///
 /// # Errors
-/// Why it is not.
+/// Returns the refusal of a request that is not allowed.
 pub(super) fn judge<'q>(
     subject: Option<Subject<'_>>,
     visitor: &Visitor,
@@ -118,9 +118,10 @@ pub(super) fn judge<'q>(
     }
 }
 
-/// The query by which a blob of the namespace's own repositories is mounted where others may mount it; `None` for any other query.
+/// Returns the query that mounts a blob of the namespace's own repositories in the shared repository; `None` for any
+/// other query.
 ///
-/// Invariant: a namespace shares nothing but what it has, and bytes never reach the shared repository by themselves.
+/// Invariant: a namespace shares only blobs that it has. No upload reaches the shared repository.
 fn sharing(query: &str, namespace: &str) -> Option<String> {
     let all: Vec<_> = form_urlencoded::parse(query.as_bytes()).collect();
     let only = |name: &str| {
@@ -133,7 +134,7 @@ fn sharing(query: &str, namespace: &str) -> Option<String> {
     is_own.then(|| query.append_pair("mount", digest.as_str()).append_pair("from", from).finish())
 }
 
-/// The digest and the repository in a query that [`sharing`] made.
+/// Returns the digest and the repository in a query from [`sharing`].
 pub(super) fn mounted(query: &str) -> Option<(Digest, String)> {
     let find = |name: &str| form_urlencoded::parse(query.as_bytes()).find(|(other, _)| other == name);
     Some((find("mount")?.1.parse().ok()?, find("from")?.1.into_owned()))
@@ -144,8 +145,8 @@ pub(super) fn shares(subject: Option<Subject<'_>>, visitor: &Visitor) -> bool {
     matches!((subject, visitor), (Some(Subject::Of(SHARED_LAYERS, Part::Uploads)), Visitor::Namespace(_)))
 }
 
-/// The query of an upload that begins. A blob is taken over from repositories that the namespace may read; from others it is
-/// uploaded, as the specification allows.
+/// Returns the query that starts an upload. A blob is mounted only from repositories that the namespace may read.
+/// Otherwise the query starts a plain upload, as the specification allows.
 fn mounting<'q>(query: &'q str, namespace: &str) -> Cow<'q, str> {
     let pairs = || form_urlencoded::parse(query.as_bytes());
     let may_read = |from: &str| {
@@ -209,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_functions_is_read_by_all_and_written_by_none() {
+    fn repositories_of_no_function_are_readable_and_not_writable() {
         for name in ["base/node", "base/shop-fn", "node22"] {
             check(&team(), TLS, &format!("GET /v2/{name}/manifests/1"), "passed");
             check(&team(), TLS, &format!("PUT /v2/{name}/manifests/1"), "403");
@@ -228,7 +229,7 @@ mod tests {
         check(&team(), TLS, &begin("mount=d&from=base%2F..%2Fshop-fn"), "passed");
         check(&team(), TLS, &begin("mount=d;from=shop-fn"), "passed");
         check(&team(), TLS, &begin("mount=d"), "passed");
-        // Docker's registry begins an upload here, too.
+        // Docker's registry starts an upload at this path too.
         check(&team(), TLS, "POST /v2/team-fn/blobs/uploads/1?mount=d&from=shop-fn", "405");
         check(&Visitor::Registry, TLS, &begin("mount=d&from=shop-fn"), "passed mount=d&from=shop-fn");
     }

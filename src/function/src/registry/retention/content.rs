@@ -1,17 +1,17 @@
-//! What a manifest in the registry's storage is, and what it needs.
+//! Parses manifests of the registry's storage: their type, and the blobs that they need.
 
 use serde_json::Value;
 
 use crate::registry::Digest;
 use mainstay_api::names::{FUNCTION_IMAGE, IMAGE_LABEL, LAYER, SERVER_LAYER};
 
-/// Digits of the tags that builds give.
+/// Number of digits of tags that builds set.
 const TAG: usize = 64;
 
-/// What a manifest is.
+/// The type of a manifest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Content {
-    /// An image of a Function, which Mainstay has built.
+    /// An image that Mainstay built for a Function.
     Function,
     /// Another image for one platform.
     Image,
@@ -19,19 +19,19 @@ pub enum Content {
     Other,
 }
 
-/// A manifest as far as it is understood.
+/// A parsed manifest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Parsed {
-    /// What it is, as far as itself says so.
+    /// Its type, as far as the manifest itself determines it.
     pub content: Content,
-    /// The digests of all that it refers to.
+    /// The digests of all blobs and manifests that it references.
     pub needs: Vec<Digest>,
-    /// Its configuration, whose labels may say more.
+    /// Its configuration, whose labels may determine the type.
     pub configuration: Option<Digest>,
 }
 
 impl Parsed {
-    /// Reads a manifest or an index; `None` if it refers to something in a way that is not known.
+    /// Parses a manifest or an index; `None` if it contains an unknown kind of reference.
     pub fn read(bytes: &[u8]) -> Option<Self> {
         let document: Value = serde_json::from_slice(bytes).ok()?;
         let mut needs = Vec::new();
@@ -59,13 +59,13 @@ impl Parsed {
     }
 }
 
-/// Whether a configuration is of an image that Kaniko built for a Function.
+/// Whether a configuration belongs to an image that Kaniko built for a Function.
 pub fn is_of_function(configuration: &[u8]) -> bool {
     let document = serde_json::from_slice::<Value>(configuration).unwrap_or_default();
     document["config"]["Labels"][IMAGE_LABEL] == FUNCTION_IMAGE
 }
 
-/// Whether a build may have given this tag.
+/// Whether a build may have set this tag.
 pub(super) fn is_tag_of_ours(tag: &str) -> bool {
     tag.len() == TAG && tag.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
 }

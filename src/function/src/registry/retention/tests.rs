@@ -1,4 +1,4 @@
-//! Nothing in use, held, young or foreign ever goes, and what goes is what was meant to.
+//! Images in use, held, young or foreign are never removed, and the intended ones are.
 
 use proptest::prelude::*;
 use serde_json::json;
@@ -19,7 +19,7 @@ fn digest(number: u64) -> Digest {
     Digest::of(&number.to_be_bytes())
 }
 
-/// A manifest that was pushed so many hours ago.
+/// Returns a manifest that was pushed this many hours ago.
 fn stored(number: u64, age: i64, content: Content) -> Stored {
     Stored {
         digest: digest(number),
@@ -29,7 +29,7 @@ fn stored(number: u64, age: i64, content: Content) -> Stored {
     }
 }
 
-/// Each of its manifests has a tag of a build.
+/// Returns a repository in which each manifest has a tag of a build.
 fn repository(name: &str, manifests: Vec<Stored>) -> Repository {
     let tags = manifests
         .iter()
@@ -58,7 +58,7 @@ fn observed(functions: &[LivingFunction], in_use: Used) -> Observed {
     Observed { functions: functions.to_vec(), of_functions: in_use.clone(), in_use }
 }
 
-/// The numbers of what goes, by repository, and whether nothing is left of that.
+/// Returns the numbers of the removed manifests by repository, and `all` if the repository becomes empty.
 fn goes(repositories: &[Repository], policy: &Policy) -> String {
     let number = |one: &Digest| (0..2000).find(|number| digest(*number) == *one).unwrap().to_string();
     let sweep = decide(repositories, policy, now());
@@ -78,7 +78,7 @@ fn a_living_function_keeps_its_newest_builds_and_what_runs() {
     let repositories = [repository("shop-quote", builds)];
     assert_eq!(goes(&repositories, &policy(&[function("shop", "quote")], &[5], &[])), "shop-quote 3,4,6");
     assert_eq!(goes(&repositories, &policy(&[function("shop", "quote")], &[5], &[6, 3])), "shop-quote 4");
-    // By earlier releases.
+    // Repositories of earlier releases.
     let sharing = [repository("a-b-c", (1..=6).map(|number| stored(number, 30, Content::Function)).collect())];
     let two = [function("a", "b-c"), function("a-b", "c")];
     assert_eq!(decide(&sharing, &policy(&two, &[], &[]), now()).removals[0].manifests.len(), 2, "each keeps two");
@@ -100,11 +100,11 @@ fn young_foreign_and_tagged_images_stay() {
     let all = |one: &Repository| [one.clone(), young.clone()];
     assert_eq!(goes(&all(&of_people), &policy(&[], &[], &[])), "shop-quote 4");
     assert_eq!(decide(&all(&of_people), &policy(&[], &[], &[]), now()).next, Some(now() + hours(1)));
-    // Somebody has given an image of a Function a tag of their own.
+    // A user tagged an image of a Function.
     of_people.manifests = Some(vec![stored(5, 900, Content::Function)]);
     of_people.tags = BTreeMap::from([("v1".to_owned(), digest(5))]);
     assert_eq!(goes(&all(&of_people), &policy(&[], &[], &[])), "shop-quote 4");
-    // An index of somebody needs it.
+    // A user's index needs it.
     let mut index = stored(6, 900, Content::Other);
     index.needs.push(digest(5));
     let indexed = repository("team-app", vec![stored(5, 900, Content::Function), index]);
@@ -122,7 +122,7 @@ fn a_cache_goes_when_old_or_with_its_function() {
     assert_eq!(goes(&[images(900), cache(300)], &living), "");
     assert_eq!(goes(&[images(900), cache(337)], &living), "shop-quote/cache 2");
     assert_eq!(goes(&[images(900), cache(30)], &policy(&[], &[], &[])), "shop-quote 1 all; shop-quote/cache 2 all");
-    // What tells whose it is stays until then.
+    // The image that marks the cache as Mainstay's stays until then.
     assert_eq!(goes(&[images(900), cache(3)], &policy(&[], &[], &[])), "");
     assert_eq!(goes(&[cache(900)], &policy(&[], &[], &[])), "");
     let of_people = repository("shop-quote", vec![stored(1, 900, Content::Image)]);
@@ -192,7 +192,7 @@ fn content() -> impl Strategy<Value = Content> {
     prop_oneof![5 => Just(Content::Function), 2 => Just(Content::Image), 1 => Just(Content::Other)]
 }
 
-/// A repository of a few manifests, of which some are those of other repositories, too, with tags of builds and of people.
+/// A repository with a few manifests. Some are also in other repositories, with tags of builds and of users.
 fn any_repository() -> impl Strategy<Value = Repository> {
     let names = prop::sample::select(vec!["a-b", "a-b/cache", "c-d", "c-d/cache", "e"]);
     let manifest = (0u64..12, 0i64..900, content(), prop::option::of(0u64..12), 0u8..4);
@@ -216,7 +216,7 @@ fn any_repository() -> impl Strategy<Value = Repository> {
 
 proptest! {
     #[test]
-    fn nothing_in_use_held_young_foreign_or_newest_ever_goes_and_a_second_sweep_finds_nothing(
+    fn keeps_images_in_use_held_young_foreign_or_newest_and_a_second_sweep_removes_none(
         repositories in prop::collection::vec(any_repository(), 0..6),
         in_use in prop::collection::vec(0u64..12, 0..4), held in prop::collection::vec(0u64..12, 0..4),
         lives in any::<bool>(), late in -20i64..20,

@@ -1,7 +1,7 @@
 //! The images that objects of the cluster use.
 //!
-//! Invariant: an image is used if any text of an object has its digest, or names it by its tag, whatever the host: registries
-//! have several addresses.
+//! Invariant: an image is in use if any text of an object contains its digest or its name with the tag. The host is
+//! ignored, because a registry has several addresses.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::registry::Digest;
 
-/// Digits of a digest that are kept of it: what begins alike counts as used, too.
+/// Number of digest digits that are kept. Digests with the same prefix count as used, too.
 const PREFIX: usize = 16;
 const ALGORITHM: &str = "sha256:";
 
@@ -18,22 +18,22 @@ const ALGORITHM: &str = "sha256:";
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Used {
-    /// The first digits of digests.
+    /// Prefixes of digests.
     digests: BTreeSet<String>,
-    /// `REPOSITORY:TAG` where no digest is named.
+    /// `REPOSITORY:TAG` of references without a digest.
     names: BTreeSet<String>,
-    /// Tags that are used in whichever repository.
+    /// Tags that are in use in any repository.
     tags: BTreeSet<String>,
 }
 
 impl Used {
-    /// Adds all images that the specification or the status of an object names.
+    /// Adds all images in the specification or the status of an object.
     pub fn add(&mut self, object: &Value) {
         self.add_all(&object["spec"], false);
         self.add_all(&object["status"], false);
     }
 
-    /// Adds what has this tag.
+    /// Adds all images with this tag.
     pub fn add_tag(&mut self, tag: &str) {
         self.tags.insert(tag.to_owned());
     }
@@ -42,7 +42,7 @@ impl Used {
         match value {
             Value::String(text) => self.add_text(text, is_image),
             Value::Array(items) => items.iter().for_each(|item| self.add_all(item, is_image)),
-            // Containers have an `image`, their states an `imageID`, and volumes a `reference`.
+            // Containers have an `image`, container statuses an `imageID`, and image volumes a `reference`.
             Value::Object(fields) => fields.iter().for_each(|(name, field)| {
                 self.add_all(field, matches!(name.as_str(), "image" | "imageID" | "reference"));
             }),
@@ -72,13 +72,13 @@ impl Used {
         }
     }
 
-    /// Whether a manifest of a repository, which these tags name, is in use.
+    /// Whether a manifest of a repository with these tags is in use.
     pub(super) fn has<'t>(&self, repository: &str, digest: &Digest, tags: impl IntoIterator<Item = &'t str>) -> bool {
         let named = |tag: &str| self.tags.contains(tag) || self.names.contains(&format!("{repository}:{tag}"));
         self.digests.contains(&digest.hex()[..PREFIX]) || tags.into_iter().any(named)
     }
 
-    /// What is not in another one.
+    /// Returns the images that `other` lacks.
     pub(super) fn without(&self, other: &Self) -> Self {
         let rest = |one: &BTreeSet<String>, other: &BTreeSet<String>| one.difference(other).cloned().collect();
         Self {

@@ -32,7 +32,7 @@ fn refuses_deps_that_are_not_a_json_object() {
     assert_eq!(with("'[]'"), braces);
     assert!(with("'{ test }'").starts_with("invalid value: deps is not JSON: "));
     assert!(with("'{ test }'").ends_with(" at line 1 column 3; npm refuses it (EJSONPARSE): spec.deps"));
-    // Any depth of nesting: npm reads it, too.
+    // npm accepts any nesting depth too.
     ok(&format!("{NODE}deps: '{{\"a\":{}1{}}}'", "[".repeat(5000), "]".repeat(5000)));
 }
 
@@ -269,7 +269,7 @@ fn refuses_invalid_references_and_directories() {
     assert!(inline.starts_with("invalid value: source is not the name of a GitRepository: spec.source\n"), "{inline}");
 }
 
-/// A Function whose repository is this one of its own.
+/// Returns a Function with this own repository.
 fn own(repository: &str) -> String {
     format!("type: git\nsource: ''\nruntime: nodejs22\nreference: main\nbaseDir: /\ngitRepository: {repository}")
 }
@@ -285,7 +285,7 @@ fn a_function_may_have_a_repository_of_its_own() {
     let auth = |kind: &str| format!("auth: {{type: {kind}, secretName: git}}");
     assert_eq!(address(&format!("{{url: 'https://me@h.example/r', {}}}", auth("basic"))), "https://h.example/r");
     assert_eq!(address(&format!("{{url: 'git@h.example:o/r.git', {}}}", auth("key"))), "git@h.example:o/r.git");
-    // An empty one is none, and inline code has none.
+    // An empty repository counts as missing, and inline code ignores it.
     let Code::Git { repository, .. } = ok(&format!("{GIT}baseDir: /\nreference: main\ngitRepository: {{}}")).code
     else {
         panic!("it is in Git")

@@ -1,4 +1,4 @@
-//! No resolved Function names a credential of a build or a repository.
+//! No resolved Function uses credentials of a build or a repository.
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -26,7 +26,7 @@ fn credentials() -> Credentials {
     Credentials::new(&settings(), [&repository])
 }
 
-/// Every text in a document.
+/// Collects every text in a document.
 fn texts<'v>(value: &'v Value, all: &mut Vec<&'v str>) {
     match value {
         Value::String(text) => all.push(text),
@@ -36,7 +36,7 @@ fn texts<'v>(value: &'v Value, all: &mut Vec<&'v str>) {
     }
 }
 
-/// Every field in a schema whose name says that it is about a Secret.
+/// Collects every field in a schema whose name refers to a Secret.
 fn secret_fields(schema: &Value, path: &str, all: &mut Vec<String>) {
     match schema {
         Value::Object(fields) => {
@@ -63,10 +63,10 @@ fn the_fields_that_name_a_secret_are_checked() {
     let spec = serde_json::to_value(schema).unwrap()["properties"]["spec"].take();
     let mut all = Vec::new();
     secret_fields(&spec, "spec", &mut all);
-    // Another field has to be refused as this one is, before it stands here.
+    // A new field needs the same checks before it is added to this list.
     let (refused, labels) =
         (["spec.env.valueFrom.secretKeyRef", "spec.secretMounts", "spec.secretMounts.secretName"], "spec.template");
-    // Its own repository is read with it: `a_secret_is_not_sent_to_an_address_that_the_function_names`.
+    // Covered by `a_secret_is_not_sent_to_an_address_that_the_function_names`.
     let repository = "spec.gitRepository.auth.secretName";
     let place = "spec.secretMounts.mountPath";
     all.retain(|path| path != labels && path != repository && path != place);
@@ -122,7 +122,7 @@ proptest! {
         let mut function = function(NODE, &[]);
         function.spec.env = Some(serde_json::from_value(Value::from(env)).unwrap());
         if let Ok(resolved) = resolve(&function, &settings(), &credentials()) {
-            // The kubelet pulls the image with one of them; the code does not get to see that.
+            // The kubelet pulls the image with one of these Secrets. The code cannot read it.
             let pod = deployment::build(&resolved, "hello", "image", "pull", &settings());
             let mut all = Vec::new();
             texts(&pod, &mut all);
@@ -169,7 +169,7 @@ fn a_secret_is_not_sent_to_an_address_that_the_function_names() {
         );
         assert_eq!(with(&known, secret, "https://evil.example/shop").unwrap_err(), expected, "{secret}");
     }
-    // Where a GitRepository has it sent already, it may be sent.
+    // It may be sent to the server to which a GitRepository sends it already.
     with(&known, "shop-git", "https://git.example.com/other").unwrap();
     for other in
         ["http://git.example.com/shop", "https://git.example.com:444/shop", "https://git.example.com.evil/shop"]
@@ -179,7 +179,7 @@ fn a_secret_is_not_sent_to_an_address_that_the_function_names() {
     for own in ["other", "new"] {
         with(&known, own, "https://evil.example/shop").unwrap();
     }
-    // A key of the agent's is sent nowhere; a password of its making would be.
+    // A key that the agent generated must not be sent as a password.
     with(&known, "pair", "https://evil.example/shop").unwrap_err();
     let key = "auth: {type: key, secretName: pair}";
     let spec = format!(
@@ -196,7 +196,7 @@ fn the_code_does_not_read_what_its_own_repository_is_read_with() {
     let said = refused(&own);
     let expected = "invalid value: env A reads Secret \"mine\", which holds the credentials for the Git repository of a Function: spec.env";
     assert!(said.starts_with(expected), "{said}");
-    // Another Function of the namespace may not, either.
+    // Another Function of the namespace must not use it, either.
     let other = function(&format!("{NODE}{env}"), &[]);
     let known = credentials().and([("mine".to_owned(), Purpose::FunctionRepository)]);
     assert!(text(&resolve(&other, &settings(), &known).unwrap_err()).starts_with(expected));

@@ -1,4 +1,4 @@
-//! Labels, annotations and Secrets of the pods, and presets that the spec names.
+//! Labels, annotations and Secrets of the pods, and presets in the spec.
 
 use super::*;
 use crate::PodKeys;
@@ -90,7 +90,7 @@ fn no_pod_has_a_key_that_the_operator_has_not_allowed() {
     }
 }
 
-/// Labels of a Function are on all of its children; it names none for pods.
+/// All children have the Function's labels. Pods of builds have only the allowed ones.
 #[test]
 fn pods_of_builds_have_only_the_labels_that_the_operator_allows() {
     let found =

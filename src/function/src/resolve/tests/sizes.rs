@@ -3,7 +3,7 @@
 use super::*;
 use crate::Builder;
 
-/// CPU and memory as `requests -> limits`.
+/// Formats CPU and memory as `requests -> limits`.
 fn sizes(resources: &Resources) -> String {
     let mut text = String::new();
     for part in [&resources.requests, &resources.limits] {
@@ -54,7 +54,7 @@ fn a_build_requests_what_it_uses_unless_a_preset_or_a_builder_is_chosen() {
     assert_eq!(of(&settings, &[(names::BUILD_RESOURCES_PRESET, "normal")]), normal);
     settings.builder = Builder::Kaniko;
     assert_eq!(of(&settings, &[]), normal);
-    // An operator who has chosen presets, or the default one, gets these.
+    // An operator's own presets or default preset are used unchanged.
     for (variable, value) in [
         ("WEBHOOK_DEFAULTING_BUILD_JOB_RESOURCES_DEFAULT_PRESET", "normal"),
         (
@@ -81,7 +81,7 @@ fn the_limit_of_memory_of_a_preset_is_at_least_what_the_runtime_needs() {
     assert_eq!(of(PYTHON, "S"), "25m/32Mi 50m/64Mi");
     assert_eq!(of(PYTHON, "M"), "50m/64Mi 100m/128Mi");
     assert_eq!(of(NODE, "S"), "25m/32Mi 50m/64Mi");
-    // The operator's own presets are raised, too, in whatever unit.
+    // The operator's own presets are raised too, in any unit.
     let mut settings = settings();
     let little = ResourcesPreset {
         request_memory: Some("20000000".into()),
@@ -116,7 +116,7 @@ fn a_limit_of_memory_below_what_the_runtime_needs_is_kept_with_a_warning() {
     for (resources, expected) in unsaid {
         assert_eq!(with(resources), (expected.to_owned(), String::new()), "{resources}");
     }
-    // Less than the operator's minimum is refused as before.
+    // Less than the operator's minimum is refused.
     let update = refused(&format!("{PYTHON}resources: {{limits: {{memory: 15Mi}}}}"));
     assert!(update.contains("limits memory(15Mi) should be higher than minimal value (16Mi)"), "{update}");
 }

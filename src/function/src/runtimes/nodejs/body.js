@@ -1,5 +1,5 @@
 'use strict';
-// Reads a request's body, bounded, and undoes its content encoding.
+// Reads a request's body up to a limit and decodes its content encoding.
 
 const zlib = require('zlib');
 
@@ -17,12 +17,12 @@ function hasBody(request) {
   return request.headers['transfer-encoding'] !== undefined || (length !== undefined && Number(length) > 0);
 }
 
-/** Whether the announced length is more than the function takes. */
+/** Whether the announced length exceeds the limit. */
 function isTooLarge(request, limit) {
   return Number(request.headers['content-length']) > limit;
 }
 
-/** Calls back with the whole body, or with a `Refusal` to answer. */
+/** Passes the whole body, or a `Refusal`, to the callback. */
 function read(request, limit, done) {
   const encoding = (request.headers['content-encoding'] || 'identity').toLowerCase();
   if (encoding !== 'identity' && !Object.prototype.hasOwnProperty.call(DECODERS, encoding)) {
@@ -39,7 +39,7 @@ function read(request, limit, done) {
     done(error, body);
   };
   request.on('data', (chunk) => {
-    if (ended) return; // what follows a refusal is dropped
+    if (ended) return; // data after a refusal is dropped
     size += chunk.length;
     if (size > limit) {
       chunks.length = 0;

@@ -1,5 +1,5 @@
 'use strict';
-// One call: the request is read, the function is called, its result or failure is answered. Always, and in time.
+// Handles a call: reads the request, calls the function, and answers with its result or failure before the deadline.
 
 const fs = require('fs');
 const { performance } = require('perf_hooks');
@@ -9,14 +9,14 @@ const event = require('./event');
 const { CONTENT_TYPE } = require('./metrics');
 const reply = require('./reply');
 
-/** What is noted of one call. */
+/** The state of a call. */
 class Call {
   constructor(deadline, slot) {
     this.deadline = deadline; // on the clock of `performance`, in milliseconds
-    this.slot = slot; // in the watchdog's list
-    this.started = 0; // when the function was called, or 0
-    this.settled = false; // the function has returned, thrown or run out of time
-    this.late = false; // the caller has been told so
+    this.slot = slot; // index in the watchdog's list
+    this.started = 0; // time of the function call, or 0
+    this.settled = false; // the function has returned, thrown or timed out
+    this.late = false; // the timeout was answered
   }
 }
 
@@ -25,7 +25,7 @@ class Calls {
     Object.assign(this, { settings, metrics, log });
     this.watchdog = null;
     this.target = null;
-    this.open = new Set(); // responses that are not done, the oldest first
+    this.open = new Set(); // responses in progress, oldest first
     this.draining = false;
     this.drained = null;
     const calls = this;
@@ -43,15 +43,15 @@ class Calls {
   answer(request, response, expectsContinue) {
     if (this.settings.accessLog) reply.logAccess(request, response);
     if (this.draining) response.shouldKeepAlive = false;
-    request.res = response; // as Express links the two, the other way round than Node.js
+    request.res = response; // as in Express, besides Node.js's own link
     this.open.add(response);
     response.on('close', this.onClose);
     const { method, url } = request;
     if (request.headers.host === undefined && request.httpVersion === '1.1') {
-      response.shouldKeepAlive = false; // older Node.js lets it through
+      response.shouldKeepAlive = false; // older Node.js accepts such a request
       reply.refuse(request, response, new body.Refusal(400, 'the Host header is missing'));
     } else if (method === 'OPTIONS' && request.headers['access-control-request-method'] !== undefined) {
-      // A browser asks whether it may; every other OPTIONS is the function's.
+      // A CORS preflight. The function handles every other OPTIONS request.
       reply.allow(request, response);
     } else if ((method === 'GET' || method === 'HEAD') && /^\/(healthz|metrics)(\?|$)/.test(url)) {
       if (url.startsWith('/h') && this.draining) reply.plain(response, 503, 'text/html; charset=utf-8', 'Shutting down');
@@ -75,7 +75,7 @@ class Calls {
       return;
     }
     if (expectsContinue) response.writeContinue();
-    // Forms with files are left to the function, as a stream.
+    // The function receives multipart forms as a stream.
     if (/^multipart\//i.test(request.headers['content-type'] || '')) {
       this.invoke(request, response, null);
       return;
@@ -98,7 +98,8 @@ class Calls {
     response.call.started = performance.now();
     this.metrics.called(request.method);
     const { target } = this;
-    // Who names a callback and returns nothing will call it; others may have found it among their arguments.
+    // A function with three parameters may call back instead of returning. Others may use the callback from their
+    // arguments.
     const waits = target.length >= 3;
     const callback = (value, status, headers) => this.callBack(response, value, status, headers);
     let result;
@@ -129,7 +130,7 @@ class Calls {
     };
   }
 
-  /** The function has called back: `callback(body, status, headers)`. */
+  /** Handles the function's call of `callback(body, status, headers)`. */
   callBack(response, result, status, headers) {
     if (response.call.settled || response.headersSent) return;
     try {
@@ -155,7 +156,7 @@ class Calls {
     if (this.take(response)) this.fail(response, error);
   }
 
-  /** Ends the call once; false when that has been done. */
+  /** Marks the call as settled. Returns false if it already was. */
   take(response) {
     const { call } = response;
     if (call.settled) return false;
@@ -170,7 +171,7 @@ class Calls {
     reply.fail(response, error);
   }
 
-  /** Answers the calls that have run out of time, which covers the whole response. */
+  /** Answers calls after their deadline. The deadline covers the whole response. */
   expire() {
     const now = performance.now();
     for (const response of this.open) {
@@ -193,19 +194,19 @@ class Calls {
     if (this.drained && this.open.size === 0) this.drained();
   }
 
-  /** From now on every call is the last of its connection, and the server is not ready any more. */
+  /** Starts draining: every response closes its connection, and the server is not ready. */
   retire() {
     this.draining = true;
     for (const response of this.open) response.shouldKeepAlive = false;
   }
 
-  /** Lets the calls in flight finish. */
+  /** Calls back when all calls in progress have finished. */
   drain(drained) {
     this.drained = drained;
     if (this.open.size === 0) drained();
   }
 
-  /** The process is ending under the calls in flight: they are answered at once, past the event loop. */
+  /** Answers the calls in progress synchronously, because the process is ending. */
   abandon() {
     for (const response of this.open) {
       const handle = response.socket && response.socket._handle;
@@ -213,7 +214,7 @@ class Calls {
       try {
         fs.writeSync(handle.fd, reply.LAST);
       } catch (_) {
-        // The connection is gone or full, and there is nobody to tell.
+        // The connection is closed or full.
       }
     }
   }

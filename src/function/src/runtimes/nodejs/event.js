@@ -1,5 +1,5 @@
 'use strict';
-// A request becomes the event that a function is called with.
+// Builds the event argument of the function from a request.
 
 const express = require('./express');
 
@@ -13,7 +13,7 @@ const NOTHING = Buffer.alloc(0);
 const STRUCTURED = 'application/cloudevents+json';
 const FORM = 'application/x-www-form-urlencoded';
 const TEXT = /^text\/|[/+](json|xml|javascript|yaml|graphql)$/;
-// As the parser of forms that Express' users know.
+// The limit of Express's form parser.
 const MOST_FIELDS = 1000;
 
 class Event {
@@ -24,11 +24,11 @@ class Event {
     this.#publisher = publisher;
     const { headers } = request;
     for (const name of ATTRIBUTES) this[name] = headers[name];
-    this.data = undefined; // without a body
+    this.data = undefined; // if there is no body
     this.extensions = { request, response };
   }
 
-  /** Made when it is asked for. */
+  /** Created on first use. */
   get tracer() {
     this.#tracer ??= new Tracer(this.extensions.request.headers);
     return this.#tracer;
@@ -46,17 +46,17 @@ class Event {
     this.extensions.response.status(status);
   }
 
-  /** Publishes a whole CloudEvent. */
+  /** Publishes a complete CloudEvent. */
   publishCloudEvent(event) {
     return publish(this.#publisher, event);
   }
 
-  /** Publishes a CloudEvent that is made of these; `attributes` are optional. */
+  /** Builds and publishes a CloudEvent; `attributes` are optional. */
   emitCloudEvent(type, source, data, attributes) {
     return publish(this.#publisher, build(type, source, data, attributes));
   }
 
-  /** The CloudEvent that answers this one. */
+  /** Builds the CloudEvent that answers this one. */
   buildResponseCloudEvent(id, type, data) {
     return {
       type,
@@ -70,7 +70,7 @@ class Event {
   }
 }
 
-/** Throws a `Refusal` for what only the caller can mend. `body` is `null` when there is none to read. */
+/** Builds the event. Throws a `Refusal` for a client error. `body` is `null` if the function reads it as a stream. */
 function make(request, response, body, settings) {
   const kind = essence(request.headers['content-type']);
   const event = new Event(request, response, settings.publisher);
@@ -87,12 +87,12 @@ function make(request, response, body, settings) {
   return event;
 }
 
-/** The type without its parameters, in lower case. */
+/** Returns the media type without parameters, in lower case. */
 function essence(contentType) {
   return contentType ? contentType.split(';', 1)[0].trim().toLowerCase() : '';
 }
 
-/** JSON and forms are parsed, text is a string, and everything else is bytes. */
+/** Parses JSON and forms. Text becomes a string, other types bytes. */
 function valueOf(kind, body) {
   if (kind === 'application/json') return parsed(body.toString('utf8'));
   if (kind === FORM) return form(body.toString('utf8'));

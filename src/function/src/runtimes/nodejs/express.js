@@ -1,5 +1,5 @@
 'use strict';
-// Express' application without its router: the settings that its requests and responses ask for, and what `req.app` shows.
+// Express's application without its router: the settings that requests and responses use, and `req.app`.
 
 const { EventEmitter } = require('events');
 
@@ -22,20 +22,20 @@ app.request = request;
 app.response = response;
 app.init();
 
-/** The route that every call takes, as `app.all('*', …)` makes it. */
+/** The route of every call, as `app.all('*', …)` creates it. */
 function everything(target) {
   const route = new Route('*');
   for (const method of methods) route[method](target);
   return route;
 }
 
-/** What follows a handler that gives its call on: not found, or the error's status; never a stack. */
+/** Answers after a handler called `next`: 404 or the error's status, without a stack trace. */
 function giveOn(request, response, error) {
   response.deferred = true;
   finalhandler(request, response, { env: 'production' })(error);
 }
 
-/** Makes `name` a property that is computed when first read and that a handler may overwrite. */
+/** Defines a lazily computed property that a handler may overwrite. */
 function lazy(prototype, name, compute) {
   Object.defineProperty(prototype, name, {
     configurable: true,
@@ -55,7 +55,7 @@ function keep(object, name, value) {
   Object.defineProperty(object, name, { value, writable: true, configurable: true, enumerable: true });
 }
 
-/** A form as the parser of Express' own makes it: `a[b]=1` nests, and no name reaches a prototype. */
+/** Parses a form as Express does: `a[b]=1` nests, and no name modifies a prototype. */
 function parseForm(text) {
   return qs.parse(text, { allowPrototypes: true, arrayLimit: 1000, depth: 32, strictDepth: true, parameterLimit: Infinity });
 }

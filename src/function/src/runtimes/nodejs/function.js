@@ -1,5 +1,5 @@
 'use strict';
-// Finds the user's function: a CommonJS module (sloppy, as ever) or an ES module.
+// Loads the user's function from a CommonJS module (in sloppy mode) or an ES module.
 
 const fs = require('fs');
 const path = require('path');
@@ -7,7 +7,9 @@ const { pathToFileURL } = require('url');
 
 const MODULE_ONLY = new Set(['ERR_REQUIRE_ESM', 'ERR_REQUIRE_ASYNC_MODULE']);
 
-/** The function; `refuse(what, error)` does not come back, so that a pod that cannot load its function is never ready. */
+/**
+ * Returns the function. `refuse(what, error)` does not return, so a pod that cannot load its function is never ready.
+ */
 async function load(settings, refuse) {
   const started = process.hrtime.bigint();
   let exported;
@@ -40,11 +42,11 @@ function isModule(folder) {
   try {
     return JSON.parse(fs.readFileSync(path.join(folder, 'package.json'), 'utf8')).type === 'module';
   } catch (_) {
-    return false; // no package.json, or none that can be read: npm would have said so
+    return false; // package.json is missing or invalid; npm would have reported that
   }
 }
 
-/** `module.exports = function`, `exports.main`, `export default` of either, `export function main`. */
+/** Supports `module.exports = function`, `exports.main`, `export default` of either, and `export function main`. */
 function pick(exported, name) {
   for (const place of [exported, exported && exported.default]) {
     if (typeof place === 'function') return place;

@@ -1,5 +1,5 @@
 'use strict';
-// What was called, how often it failed and how long it took, in Prometheus' text format.
+// Metrics of calls, failures and durations in Prometheus's text format.
 
 const BUCKETS = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10];
 const CONTENT_TYPE = 'text/plain; charset=utf-8; version=0.0.4';
@@ -7,7 +7,7 @@ const CONTENT_TYPE = 'text/plain; charset=utf-8; version=0.0.4';
 class Metrics {
   constructor(moduleName) {
     this.moduleName = moduleName;
-    this.methods = new Map(); // HTTP methods are few: the parser refuses all others
+    this.methods = new Map(); // bounded, because the parser rejects unknown methods
   }
 
   of(method) {

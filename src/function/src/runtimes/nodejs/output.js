@@ -1,6 +1,6 @@
 'use strict';
-// Standard output and error that wait for their reader. Those of Node.js queue in memory what a pipe does not take at
-// once, so that a function which prints without end would fill the pod's memory.
+// Standard output and error that block until the pipe accepts the data. Node.js would queue it in memory, so a function
+// that prints endlessly would fill the pod's memory.
 
 const fs = require('fs');
 const { Writable } = require('stream');
@@ -21,7 +21,7 @@ class Output extends Writable {
       try {
         rest = rest.subarray(fs.writeSync(this.fd, rest));
       } catch (error) {
-        if (error.code !== 'EAGAIN') break; // nobody reads any more, and there is nobody to tell
+        if (error.code !== 'EAGAIN') break; // the reader is gone
         Atomics.wait(this.pause, 0, 0, PAUSE_MILLIS);
       }
     }
@@ -29,7 +29,7 @@ class Output extends Writable {
   }
 
   _destroy(error, done) {
-    done(error); // the file descriptor is the process', not ours
+    done(error); // the file descriptor belongs to the process
   }
 }
 
@@ -42,7 +42,7 @@ function isPipe(fd) {
   }
 }
 
-/** Replaces both streams where they are pipes; has to come before anything has printed. */
+/** Replaces both streams if they are pipes. Must run before any output. */
 function install() {
   for (const [name, fd] of [['stdout', 1], ['stderr', 2]]) {
     if (!isPipe(fd)) continue;

@@ -1,5 +1,5 @@
 'use strict';
-// Sends CloudEvents to the publisher that the pod's environment names, over HTTP.
+// Sends CloudEvents over HTTP to the publisher in the pod's environment.
 
 const crypto = require('crypto');
 const http = require('http');
@@ -7,7 +7,7 @@ const https = require('https');
 
 const ANSWER_MILLIS = 30000;
 
-/** Posts the event, in structured form; resolves with the status and the body of the answer. */
+/** Posts the event in structured mode. Resolves with the status and the body of the response. */
 function publish(address, event) {
   return new Promise((resolve, reject) => {
     if (!address) throw new Error('PUBLISHER_PROXY_ADDRESS is not set, so there is nobody to publish to');
@@ -33,7 +33,7 @@ function publish(address, event) {
   });
 }
 
-/** A new event with everything that the specification asks for. */
+/** Builds an event with all required attributes. */
 function build(type, source, data, attributes) {
   return {
     specversion: '1.0',

@@ -1,14 +1,14 @@
 'use strict';
-// What is answered: a function's result by its type, and everything that is not a result.
+// Responses: a function's result by its type, and all other answers.
 
 const http = require('http');
 
 const FAILED = 'Internal Server Error';
-/** Written straight to a connection when the process ends under a call. */
+/** Written directly to a connection if the process ends during a call. */
 const LAST =
   'HTTP/1.1 500 Internal Server Error\r\nAccess-Control-Allow-Origin: *\r\nContent-Type: text/html; charset=utf-8\r\n' +
   `Content-Length: ${FAILED.length}\r\nConnection: close\r\n\r\n${FAILED}`;
-// What a client may still send of a refused body before its connection is cut.
+// How long the rest of a refused body is read before the connection is closed.
 const LINGER_MILLIS = 1000;
 
 function plain(response, status, type, text) {
@@ -18,7 +18,7 @@ function plain(response, status, type, text) {
   response.end(text);
 }
 
-/** Answers a preflight request, which never reaches the function. */
+/** Answers a CORS preflight, which the function does not receive. */
 function allow(request, response) {
   response.allowAllOrigins();
   const method = request.headers['access-control-request-method'];
@@ -29,7 +29,7 @@ function allow(request, response) {
   response.end();
 }
 
-/** Answers with what a function returned, unless it has answered by itself. */
+/** Answers with the function's result, unless the function has answered itself. */
 function send(response, result) {
   if (response.writableEnded || response.destroyed) return;
   switch (typeof result) {
@@ -52,17 +52,17 @@ function send(response, result) {
   }
 }
 
-/** Ends an answer without a body, unless a stream or a file is on its way into it. */
+/** Ends a response without a body, unless a stream or file is being sent. */
 function finish(response) {
   if (response.deferred || response.listenerCount('unpipe') > 0) return;
   response.end();
 }
 
-/** The function failed; a text that it has thrown is for the caller. */
+/** Answers a failure. A thrown string is sent to the client. */
 function fail(response, error) {
   if (response.writableEnded || response.destroyed) return;
   if (response.headersSent) {
-    response.destroy(); // the client must not take half an answer for a whole one
+    response.destroy(); // the client must not take a partial response for a complete one
     return;
   }
   bare(response);
@@ -70,21 +70,21 @@ function fail(response, error) {
   else plain(response, 500, 'text/html; charset=utf-8', FAILED);
 }
 
-/** The function has not answered in time. */
+/** Answers a timeout. */
 function late(request, response) {
   if (!request.complete) endAfter(request, response);
   bare(response);
   plain(response, 408, 'text/plain; charset=utf-8', http.STATUS_CODES[408]);
 }
 
-/** The request cannot be given to the function: `error.status` says why, `error.message` says what. */
+/** Refuses a request with `error.status` and `error.message`. */
 function refuse(request, response, error) {
   if (!request.complete) endAfter(request, response);
   bare(response);
   plain(response, error.status, 'text/plain; charset=utf-8', `${http.STATUS_CODES[error.status]}: ${error.message}`);
 }
 
-/** Makes the answer the last of its connection; what the client still sends of the body is dropped for a while. */
+/** Closes the connection after the response. The rest of the request body is dropped for a while. */
 function endAfter(request, response) {
   const { socket } = request;
   response.shouldKeepAlive = false;
@@ -92,14 +92,14 @@ function endAfter(request, response) {
   response.on('finish', () => setTimeout(() => socket.destroy(), LINGER_MILLIS).unref());
 }
 
-/** Forgets what a function has set, so that its failure does not look like its success. */
+/** Removes the headers that the function set, so that its failure does not resemble its success. */
 function bare(response) {
   for (const name of response.getHeaderNames()) {
     if (name !== 'access-control-allow-origin') response.removeHeader(name);
   }
 }
 
-/** One line in Apache's combined format when the response is done. */
+/** Logs a line in Apache's combined format after the response. */
 function logAccess(request, response) {
   const from = request.socket.remoteAddress;
   const at = new Date();

@@ -1,7 +1,7 @@
 'use strict';
-// The request that a function sees: Express' own `req`.
+// The request object of functions: Express's `req`.
 //
-// A class and not a prototype put under each request, as Express does it: the server makes it at once, which keeps it fast.
+// It is a class, so that the server creates it directly. Express replaces the prototype per request, which is slower.
 
 const http = require('http');
 
@@ -14,10 +14,10 @@ const { lazy } = express;
 
 class Request extends http.IncomingMessage {}
 
-// Express' prototype inherits from that of Node.js.
+// Express's prototype inherits from Node.js's.
 Object.setPrototypeOf(Request.prototype, express.request);
 
-/** As the route `*` names it. */
+/** The parameters of the route `*`. */
 function params(request) {
   const path = parseurl(request).pathname;
   try {
@@ -34,7 +34,7 @@ lazy(Request.prototype, 'originalUrl', (request) => request.url);
 lazy(Request.prototype, 'baseUrl', () => '');
 lazy(Request.prototype, 'params', params);
 lazy(Request.prototype, 'query', (request) => express.app.get('query parser fn')(parseurl(request).query));
-// What the usual package `cookie-parser` adds.
+// Properties of the package `cookie-parser`.
 lazy(Request.prototype, 'cookies', (request) => cookie.parse(request.headers.cookie || ''));
 lazy(Request.prototype, 'signedCookies', () => Object.create(null));
 

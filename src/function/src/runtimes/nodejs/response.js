@@ -1,12 +1,12 @@
 'use strict';
-// The response that a function sees: Express' own `res`, as a class; see request.js.
+// The response object of functions: Express's `res` as a class; see request.js.
 
 const http = require('http');
 
 const express = require('./express');
 
-// Where Node.js keeps the headers that are set. Validating the same header again for each answer would be a fifth of what
-// the server computes; where the place is not found, the header is set as any other.
+// The internal property of Node.js that stores headers. It avoids the validation of the same header in each response, a
+// fifth of the server's CPU time. If the property is not found, the header is set normally.
 const KEPT = keptHeaders();
 const ORIGIN = 'Access-Control-Allow-Origin';
 
@@ -21,7 +21,7 @@ function keptHeaders() {
   return found.length === 1 ? found[0] : null;
 }
 
-/** The headers of an answer for which nothing has been set, by their names in lower case. */
+/** The headers of a new response by lower-case name. */
 function Headers() {
   this['access-control-allow-origin'] = [ORIGIN, '*'];
 }
@@ -30,12 +30,12 @@ Headers.prototype = Object.create(null);
 class Response extends http.ServerResponse {
   constructor(request, options) {
     super(request, options);
-    // What the server notes of a call; see calls.js.
+    // The server's state of the call; see calls.js.
     this.call = null;
-    this.deferred = false; // the answer comes after the function has returned
+    this.deferred = false; // the response follows after the function has returned
   }
 
-  /** To be called before any header is set. */
+  /** Must be called before any header is set. */
   allowAllOrigins() {
     if (KEPT === null) this.setHeader(ORIGIN, '*');
     else this[KEPT] = new Headers();
@@ -46,7 +46,7 @@ Object.setPrototypeOf(Response.prototype, express.response);
 Object.defineProperty(Response.prototype, 'app', { value: express.app, writable: true, configurable: true });
 express.lazy(Response.prototype, 'locals', () => Object.create(null));
 
-// These look at files first, and answer later.
+// These methods read files first and respond later.
 for (const name of ['sendFile', 'sendfile', 'render']) {
   const original = express.response[name];
   Object.defineProperty(Response.prototype, name, {

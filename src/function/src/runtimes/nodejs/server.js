@@ -1,7 +1,7 @@
 'use strict';
-// Runs one function behind HTTP: this file starts and ends the process, the files beside it do the rest.
+// Serves one function over HTTP. This file starts and ends the process; the other files handle the calls.
 //
-// Deliberately absent: TLS and authentication (the mesh's business), and any package that is not part of Node.js.
+// Not here: TLS and authentication, which the mesh provides.
 
 require('./output').install();
 
@@ -17,14 +17,14 @@ const settings = require('./settings').read(process.env);
 const termination = require('./termination');
 const { Watchdog } = require('./watchdog');
 
-// A client must have sent its head in this time, so that slow ones do not hold connections for ever.
+// Deadline of a request head, so that slow clients do not hold connections.
 const HEAD_MILLIS = 20000;
-// Longer than the usual idle time of proxies, so that it is the proxy that closes, not we under a request.
+// Longer than the usual idle timeout of proxies, so that the proxy closes first and no request is lost.
 const IDLE_MILLIS = 75000;
 const CHECK_MILLIS = 5000;
 const MOST_CONNECTIONS = 4096;
 
-// Before the function can change it.
+// Copied before the function can change it.
 const environment = { ...process.env };
 let ending = false;
 let loaded = false;
@@ -46,7 +46,7 @@ async function start() {
     if (!loaded) termination.leave(`the function cannot be loaded: the process ended with exit code ${code} during it`);
   });
 
-  // Loaded before the port opens: a pod that is ready has its function loaded.
+  // Loaded before the port opens, so a ready pod has its function.
   const watchdog = new Watchdog(settings.timeoutMillis, () => calls.expire());
   const target = await load(settings, refuse);
   loaded = true;
@@ -66,9 +66,9 @@ async function start() {
   });
   const at = settings.socket ? { path: settings.socket } : { port: settings.port, host: settings.host };
   if (settings.socket) {
-    // That of an earlier process is still there.
+    // The socket of an earlier process may remain.
     fs.rmSync(settings.socket, { force: true });
-    // Whoever asks is on this machine.
+    // Only local clients can connect.
     server.on('connection', (socket) => Object.defineProperty(socket, 'remoteAddress', { value: '127.0.0.1' }));
   }
   server.listen(at, () => {
@@ -85,8 +85,8 @@ async function start() {
       end(0);
     });
   };
-  // Proxies go on leading callers here until they have heard that the pod ends: these are answered, each as the last of
-  // its connection. A second signal ends that.
+  // Proxies may still route requests here after SIGTERM. They are answered, each on its last connection. A second
+  // signal stops the server at once.
   const retire = (delay) => {
     const again = calls.draining;
     calls.retire();
@@ -98,7 +98,7 @@ async function start() {
   process.on('SIGINT', () => retire(0));
 }
 
-/** The function cannot be loaded: the process ends with the reason, in its log and as its termination message. */
+/** Ends the process with the reason in its log and termination message. */
 function refuse(what, ...thrown) {
   log(`The function cannot be loaded: ${thrown.length > 0 ? describe(thrown[0]) : what}`);
   const causes = thrown.map((error) => termination.describe(error, settings.folder, environment));

@@ -1,9 +1,9 @@
 'use strict';
-// The environment, read once: what the pod says about the function and about the server.
+// Reads the environment once: the pod's settings of the function and the server.
 
 const path = require('path');
 
-const LONGEST_TIMER = 2 ** 31 - 1; // milliseconds; Node.js fires longer timers at once
+const LONGEST_TIMER = 2 ** 31 - 1; // milliseconds; Node.js fires longer timers immediately
 
 function number(text, fallback) {
   const value = Number(text);
@@ -23,13 +23,13 @@ function read(env) {
     runtime: env.FUNC_RUNTIME,
     memoryLimit: env.FUNC_MEMORY_LIMIT,
     namespace: env.SERVICE_NAMESPACE || undefined,
-    timeout, // seconds, for one whole response
+    timeout, // seconds; for the whole response
     timeoutMillis: Math.min(Math.ceil(timeout * 1000), LONGEST_TIMER),
     bodyLimit: Math.floor(number(env.REQ_MB_LIMIT, 1) * 1024 * 1024), // bytes
-    host: env.FUNC_HOST || undefined, // all addresses of both families
-    socket: env.FUNC_SOCKET || undefined, // a Unix socket before which somebody else has the port
+    host: env.FUNC_HOST || undefined, // default: all IPv4 and IPv6 addresses
+    socket: env.FUNC_SOCKET || undefined, // a Unix socket; another process owns the port
     port: Number.isInteger(port) && port >= 0 && port < 65536 && env.FUNC_PORT !== '' ? port : 8080,
-    // How long connections are still taken after SIGTERM: as long as proxies may take to hear of it.
+    // Time to accept connections after SIGTERM, until proxies have observed the pod's end.
     drainMillis: env.FUNC_DRAIN_DELAY && delay >= 0 && delay <= 3600 ? delay * 1000 : 5000,
     accessLog: Boolean(env.KYMA_INTERNAL_LOGGER_ENABLED),
     publisher: env.PUBLISHER_PROXY_ADDRESS || undefined,

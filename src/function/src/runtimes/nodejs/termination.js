@@ -1,35 +1,35 @@
 'use strict';
-// Why a function cannot be loaded, as the termination message of its container: the agent shows it in the condition
-// `Running` of the Function, whose earlier version goes on serving.
+// Writes the reason why a function cannot be loaded as the container's termination message. The agent shows it in the
+// condition `Running` of the Function, whose previous version keeps serving.
 //
-// Invariant: values of the pod's environment, which may be secrets, are not in it.
+// Invariant: the message contains no value of the pod's environment, because it may be secret.
 
 const fs = require('fs');
 const path = require('path');
 
 const FILE = process.env.MAINSTAY_TERMINATION_LOG || '/dev/termination-log';
-const LONGEST = 600; // characters of an error
-const SHORTEST_SECRET = 4; // characters; anything shorter is in every text
-// Variables that the image, the agent and the kubelet set, and whose values are in paths and names. They are named one by one:
-// a user's own NODE_AUTH_TOKEN or PAYMENT_SERVICE_KEY is a secret.
+const LONGEST = 600; // maximum length of an error in characters
+const SHORTEST_SECRET = 4; // characters; shorter values occur in any text
+// Variables that the image, the agent and the kubelet set. Their values occur in paths and names. They are listed
+// individually, because a user's NODE_AUTH_TOKEN or PAYMENT_SERVICE_KEY is a secret.
 const SET = 'PATH HOME PWD HOSTNAME SHLVL LANG NODE_VERSION NODE_PATH YARN_VERSION MOD_NAME KUBELESS_INSTALL_VOLUME ' +
   'FUNC_HANDLER FUNC_RUNTIME FUNC_PORT FUNC_HOST FUNC_SOCKET FUNC_TIMEOUT FUNC_MEMORY_LIMIT FUNC_DRAIN_DELAY ' +
   'MAINSTAY_TERMINATION_LOG SERVICE_NAMESPACE PUBLISHER_PROXY_ADDRESS TRACE_COLLECTOR_ENDPOINT';
 const OF_SERVICE = /_SERVICE_HOST$|_SERVICE_PORT$|_PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?$/;
 const OPEN = new Set(SET.split(' '));
 
-/** Leaves a text; a file that the kubelet has not made is not made here. */
+/** Writes the message. The file is not created, because the kubelet creates it in a pod. */
 function leave(text) {
   try {
     const fd = fs.openSync(FILE, fs.constants.O_WRONLY | fs.constants.O_TRUNC | fs.constants.O_NOFOLLOW);
     fs.writeSync(fd, text);
     fs.closeSync(fd);
   } catch (_) {
-    // Not in a pod: the log says it, too.
+    // Not in a pod: the log contains the reason, too.
   }
 }
 
-/** Where and what, on one line: `handler.js:3: Error: Cannot find module 'x'`. */
+/** Formats place and error on one line: `handler.js:3: Error: Cannot find module 'x'`. */
 function describe(error, folder, env) {
   try {
     const what = withoutSecrets(first(error instanceof Error ? `${error.name}: ${error.message}` : String(error)), env);
@@ -45,7 +45,7 @@ function first(text) {
   return text.split('\n', 1)[0];
 }
 
-/** The innermost line of the user's own code that the stack names, else of a package. */
+/** Returns the innermost line of the user's code in the stack, or else of a package. */
 function place(stack, folder) {
   const found = [];
   for (const line of stack.split('\n')) {
@@ -59,7 +59,7 @@ function place(stack, folder) {
 function withoutSecrets(text, env) {
   const values = [];
   for (const [name, value] of Object.entries(env)) {
-    // An address may have been given with a password.
+    // An address may contain a password.
     const open = OPEN.has(name) && !value.includes('@');
     if (!open && !OF_SERVICE.test(name)) values.push(...value.split('\n').map((line) => line.trim()));
   }

@@ -1,14 +1,14 @@
 'use strict';
-// `event.tracer`: the interface of an OpenTelemetry tracer, so that functions which make spans run unchanged. Its spans carry
-// the context of the caller and are not recorded.
+// `event.tracer`: the interface of an OpenTelemetry tracer, so that functions with spans run unchanged. Its spans carry
+// the caller's context and are not recorded.
 //
-// Deliberately absent: an exporter.
+// Not here: an exporter.
 
 const TRACEPARENT = /^[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-|$)/;
 const NO_TRACE = '0'.repeat(32);
 const NO_SPAN = '0'.repeat(16);
 
-/** The caller's context: of W3C's header, else of B3's. */
+/** Returns the caller's context from the W3C header, or else from the B3 headers. */
 function contextOf(headers) {
   const parent = TRACEPARENT.exec(headers.traceparent || '');
   if (parent !== null) return { traceId: parent[1], spanId: parent[2], traceFlags: parseInt(parent[3], 16), isRemote: true };

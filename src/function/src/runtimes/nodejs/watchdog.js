@@ -1,8 +1,8 @@
 'use strict';
-// Ends a process whose main thread never comes back from user code. A second thread looks on: it answers 408 to the
-// calls in flight and ends the process, so that the pod restarts.
+// Ends a process whose main thread is blocked by user code. A second thread answers the calls in progress with 408 and
+// ends the process, so that the pod restarts.
 //
-// Time is counted in the watcher's own turns, not read from a clock: a process that was suspended is not guilty.
+// Time is counted in turns of the watching thread, so a suspended process is not killed.
 
 const { Worker, isMainThread, parentPort, workerData } = require('worker_threads');
 const fs = require('fs');
@@ -10,7 +10,7 @@ const fs = require('fs');
 const TURNS = 20; // per timeout
 const SHORTEST_TURN = 25;
 const LONGEST_TURN = 1000; // milliseconds
-const SLOTS = 1024; // calls that can be answered; the others see their connection end
+const SLOTS = 1024; // calls that can be answered; the connections of others are closed
 const BEAT = 0;
 const FIRST_SLOT = 1;
 const DESCRIPTOR = Symbol('descriptor');
@@ -33,17 +33,17 @@ class Watchdog {
     setInterval(onBeat, turn).unref();
     const data = { shared: this.shared, turn, turns: Math.ceil(timeoutMillis / turn) + 1, seconds: timeoutMillis / 1000 };
     const worker = new Worker(__filename, { workerData: data, execArgv: [] });
-    worker.on('error', () => {}); // without a watcher the function still serves
+    worker.on('error', () => {}); // the function also runs without a watchdog
     worker.unref();
   }
 
-  /** The main thread is alive. */
+  /** Signals that the main thread is alive. */
   beat() {
     this.beats = (this.beats + 1) | 0;
     this.shared[BEAT] = this.beats;
   }
 
-  /** Notes the connection of a call that awaits its answer, and returns the place to forget it by. */
+  /** Registers the connection of a call and returns its slot. */
   enter(socket) {
     this.beat();
     const fd = descriptor(socket);
@@ -53,7 +53,7 @@ class Watchdog {
     return slot;
   }
 
-  /** The call is answered, or its answer has begun. */
+  /** Releases a slot when the response has begun. */
   leave(slot) {
     if (slot === 0) return;
     this.shared[slot] = 0;
@@ -61,7 +61,7 @@ class Watchdog {
   }
 }
 
-/** The socket's file descriptor; asking for it costs a call into native code, so it is asked for once. */
+/** Returns the socket's file descriptor. It is cached, because reading it calls native code. */
 function descriptor(socket) {
   if (socket[DESCRIPTOR] === undefined) socket[DESCRIPTOR] = socket._handle ? socket._handle.fd : -1;
   return socket[DESCRIPTOR];
@@ -81,7 +81,7 @@ function watch({ shared, turn, turns, seconds }) {
 function finish(shared, seconds) {
   write(2, `The function has not come back for ${seconds} s: the process ends, so that it starts afresh\n`);
   for (const fd of new Set(shared.slice(FIRST_SLOT))) if (fd > 2) write(fd, ANSWER);
-  // Signals from within do not end the first process of a container, so the main thread has to be interrupted.
+  // PID 1 of a container ignores signals from within, so the main thread is interrupted through the inspector.
   try {
     const { Session } = require('inspector');
     const session = new Session();
@@ -90,7 +90,7 @@ function finish(shared, seconds) {
   } catch (error) {
     write(2, `The main thread cannot be interrupted: ${error.message}\n`);
   }
-  // What blocks outside of JavaScript cannot be interrupted.
+  // Native code cannot be interrupted.
   setTimeout(() => process.kill(process.pid, 'SIGKILL'), 1000);
 }
 
@@ -98,7 +98,7 @@ function write(fd, text) {
   try {
     fs.writeSync(fd, text);
   } catch (_) {
-    // The connection is gone or full, and there is nobody to tell.
+    // The connection is closed or full.
   }
 }
 

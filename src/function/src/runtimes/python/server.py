@@ -1,6 +1,6 @@
-"""Runs one function behind HTTP: this file starts the process, the package beside it does the rest.
+"""Serves one function over HTTP. This file starts the process; the package beside it does the rest.
 
-Deliberately absent: TLS and authentication (the mesh's business).
+Not here: TLS and authentication, which the mesh provides.
 """
 
 import os
@@ -8,10 +8,10 @@ import sys
 
 
 def prepare_path():
-    """Lets the user's modules win over ours: this folder leaves the search path, and our packages come last."""
+    """Gives the user's modules precedence: removes this folder from the search path and appends our packages."""
     here = os.path.dirname(os.path.abspath(__file__))
     sys.path.insert(0, here)
-    import function_server.main  # noqa: F401  (found here, and from now on known)
+    import function_server.main  # noqa: F401  (imported before the path is removed)
 
     sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry or ".") != here]
     sys.path.append(os.path.join(here, "lib"))

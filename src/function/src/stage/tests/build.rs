@@ -56,7 +56,7 @@ fn a_reported_image_is_recorded_and_rolled_out_by_its_digest() {
     });
     let image = format!("p/default-hello:{}@{DIGEST}", case.tag());
     assert_eq!(document.unwrap()["spec"]["template"]["spec"]["containers"][0]["image"], image);
-    // Without the Job it is still known, and nothing is built.
+    // The image is known without the Job, so there is no build.
     case.status.built = Some(built);
     (case.children.jobs, case.children.pods) = (vec![], vec![]);
     assert!(!words(&case.decide()).contains(&"put Job".to_owned()));
@@ -66,7 +66,7 @@ fn a_reported_image_is_recorded_and_rolled_out_by_its_digest() {
 fn an_image_is_rolled_out_as_soon_as_it_is_reported_and_its_job_runs_to_its_end() {
     let mut case = Case::new();
     case.job("j", 1, json!({"active": 1}));
-    // The pod is still running for the kubelet when its last container has ended.
+    // The kubelet still reports the pod as running after its last container has ended.
     let mut status = terminated("push", 0, &json!({"digest": DIGEST, "seconds": 0.84}).to_string());
     status["phase"] = "Running".into();
     case.pod("j", status);
@@ -75,14 +75,14 @@ fn an_image_is_rolled_out_as_soon_as_it_is_reported_and_its_job_runs_to_its_end(
     case.status.built = decision.record.built;
     let later = words(&case.decide());
     assert!(!later.iter().any(|word| word.starts_with("delete Job")), "{later:?}");
-    // A report without a digest ends nothing.
+    // A report without a digest is ignored.
     case.status.built = None;
     case.children.pods.clear();
     case.pod("j", terminated("push", 0, r#"{"digest":"latest"}"#));
     assert!(words(&case.decide()).contains(&"Unknown JobRunning".to_owned()));
 }
 
-/// A case with a build whose image cannot be pulled.
+/// Returns a case with a build whose image cannot be pulled.
 fn held_up() -> Case {
     let mut case = Case::new();
     case.job("j", 1, json!({"active": 1}));
@@ -114,7 +114,7 @@ fn a_held_up_build_is_suspended_for_others_and_resumed_in_its_turn() {
     });
     let (count, suspension) = suspension.unwrap();
     assert_eq!((count, suspension.why.as_str()), (1, why));
-    // As its watch shows it: the condition stays as it is.
+    // The watch delivers the suspended Job. The condition is unchanged.
     case.children.pods.clear();
     let job = case.children.jobs.last_mut().unwrap();
     (job.suspension, job.suspensions) = (Some(suspension), count);
@@ -122,7 +122,7 @@ fn a_held_up_build_is_suspended_for_others_and_resumed_in_its_turn() {
     let decision = case.decide();
     assert_eq!((message(&decision, Reason::JobQueued), decision.in_queue), (said, false));
     assert_eq!((decision.without_pod, decision.requeue_after), (None, Some(Duration::from_secs(7))));
-    // Its time has come, and then its place in the queue.
+    // The retry time has come, and the build waits for its place in the queue.
     case.now += jiff::SignedDuration::from_secs(7);
     case.admission = Admission::Queued { position: 2 };
     let decision = case.decide();
@@ -171,7 +171,7 @@ fn a_build_that_the_registry_refused_waits_for_the_registry_and_is_retried_when_
     let decision = case.decide();
     assert_eq!(decision.waits_for_registry, None);
     assert!(words(&decision).contains(&"put Job".to_owned()));
-    // Code from packages cannot make the agent ask a registry.
+    // Code from packages cannot make the agent probe a registry.
     case.children.pods.clear();
     case.pod("j", terminated("fetch", 1, &full.to_string()));
     assert_eq!(case.decide().waits_for_registry, None);
@@ -230,7 +230,7 @@ fn a_job_has_failed_only_when_its_condition_says_so() {
     case.job("j", 1, status.clone());
     assert!(words(&case.decide()).contains(&"Unknown JobRunning".to_owned()), "it may have another pod yet");
     let condition = |kind: &str, value: &str| json!([{"type": kind, "status": value, "reason": "DeadlineExceeded", "message": "it took too long"}]);
-    // The announcement of the end is not the end: pods may still run.
+    // These conditions announce the end, but pods may still run.
     for (kind, value) in [("FailureTarget", "True"), ("Suspended", "True"), ("Failed", "False"), ("Failed", "Unknown")]
     {
         status["conditions"] = condition(kind, value);
@@ -310,7 +310,7 @@ fn the_cause_of_a_failed_build_is_reported_until_the_next_one_has_ended() {
     (case.status.builds, case.status.retry_at) =
         (Some(1), Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(due)));
     let cause = "; attempt 1 failed: Registry: 503";
-    // While it is queued, when it is created, while it runs, and when the failed Job is gone.
+    // The cause is reported while the build is queued, created and running, and after the failed Job is gone.
     case.admission = Admission::Queued { position: 1 };
     assert!(message(&case.decide(), Reason::JobQueued).ends_with(cause));
     case.admission = Admission::Admitted;
@@ -350,7 +350,7 @@ fn a_refused_job_leaves_the_queue_and_is_not_an_attempt() {
     let decision = case.decide();
     assert_eq!(words(&decision).last().map(String::as_str), Some("refused"));
     assert_eq!((decision.record.building, decision.record.retry_at), (Some((case.tag(), 1)), Some(due)));
-    // Other inputs are another Job.
+    // Other inputs get another Job.
     case.function.spec.source = "2".into();
     assert!(words(&case.decide()).contains(&"put Job".to_owned()));
 }
@@ -388,7 +388,7 @@ fn a_function_that_is_not_queued_asks_for_a_place_and_writes_no_job() {
     assert!(decision.in_queue && words(&decision).contains(&"put Job".to_owned()), "{:?}", words(&decision));
 }
 
-/// The Function has run on an empty base image, and its runtime has another one by now; the schedule is daily.
+/// Returns a Function that was built on an empty base image. Its runtime has another base now; the schedule is daily.
 fn on_an_older_base() -> Case {
     let mut case = Case::new();
     case.job("j", 1, ended("Complete", "CompletionsReached"));
@@ -414,7 +414,7 @@ fn another_base_image_of_the_runtime_is_built_at_the_time_of_the_schedule_and_th
     assert!(!words(&decision).contains(&"put Job".to_owned()));
     assert_eq!(decision.image.map(|image| image.name), case.status.image);
 
-    // A restart, or another look, does not move the time, and a schedule that is sooner does.
+    // A restart or another reconcile keeps the time. An earlier schedule changes it.
     case.status.moves_at = Some(Time(due));
     case.now = due - jiff::SignedDuration::from_secs(60);
     assert_eq!(case.decide().record.moves_at, Some(due));
@@ -424,7 +424,7 @@ fn another_base_image_of_the_runtime_is_built_at_the_time_of_the_schedule_and_th
     assert_eq!(case.decide().record.moves_at, Some(case.now + jiff::SignedDuration::from_secs(60)));
     case.settings.base_schedule = daily;
 
-    // An agent that was away builds it when it is back, also while it has no place in the queue yet.
+    // A restarted agent builds an overdue image, even before the Function is queued.
     case.now = due + jiff::SignedDuration::from_secs(3600);
     case.admission = Admission::Absent;
     let decision = case.decide();
@@ -445,7 +445,7 @@ fn another_base_image_of_the_runtime_is_built_at_the_time_of_the_schedule_and_th
 }
 
 #[test]
-fn what_a_user_changes_does_not_wait_for_the_schedule() {
+fn changes_by_a_user_do_not_wait_for_the_schedule() {
     for change in [json!({"source": "2"}), json!({"runtimeImageOverride": format!("a/b@{DIGEST}")})] {
         let mut case = on_an_older_base();
         let mut spec = serde_json::to_value(&case.function.spec).unwrap();
@@ -460,7 +460,7 @@ fn what_a_user_changes_does_not_wait_for_the_schedule() {
 }
 
 #[test]
-fn what_a_tag_names_is_found_out_again_at_each_time_of_the_schedule() {
+fn a_tag_is_resolved_again_at_each_time_of_the_schedule() {
     let mut case = on_an_older_base();
     case.function.spec.runtime_image_override = Some("a/b:1".to_owned());
     let first = case.tag();
@@ -488,7 +488,7 @@ fn what_a_tag_names_is_found_out_again_at_each_time_of_the_schedule() {
 }
 
 impl Case {
-    /// The same, built by Kaniko.
+    /// Returns the same case with Kaniko as the builder.
     fn with_kaniko(mut self) -> Self {
         let base = format!("h.io/node@sha256:{}", "0".repeat(64));
         self.settings.base_images = [("*".to_owned(), crate::BaseImage::Image(base))].into();
@@ -526,7 +526,7 @@ fn the_digest_that_kaniko_leaves_is_recorded_and_the_image_outlives_the_builder(
     assert_eq!(message(&decision, Reason::JobFinished), "Job j finished (20.0 s: SOURCE)");
     let built = decision.record.built.unwrap();
     assert_eq!((built.digest.as_str(), built.dependencies.as_str()), (DIGEST, ""));
-    // Another builder builds nothing again, and none takes over what the other has installed.
+    // A change of the builder causes no build, and the new builder does not reuse the other's dependencies.
     (case.status.built, case.children.jobs, case.children.pods) = (Some(built), vec![], vec![]);
     case.settings.builder = Builder::Own;
     assert!(!words(&case.decide()).contains(&"put Job".to_owned()));
@@ -537,7 +537,7 @@ fn the_digest_that_kaniko_leaves_is_recorded_and_the_image_outlives_the_builder(
 }
 
 #[test]
-fn what_a_package_writes_is_no_report_of_kaniko() {
+fn output_of_a_package_is_no_report_of_kaniko() {
     for report in ["sha256:0", "latest", &json!({"digest": DIGEST}).to_string(), ""] {
         let mut case = Case::new().with_kaniko();
         case.job_of_kaniko("j", "h.io/kaniko:1", ended("Complete", "CompletionsReached"));
@@ -590,7 +590,7 @@ fn pod_security_is_named_with_both_ways_out_and_another_builder_takes_over() {
         let all = words(&case.decide());
         assert!(all.contains(&"delete Job j".to_owned()) && all.contains(&"put Job".to_owned()), "{all:?}");
     }
-    // One that works goes on with what it has.
+    // A working Job continues.
     let mut case = Case::new().with_kaniko();
     case.job_of_kaniko("j", "h.io/kaniko:1", json!({"active": 1}));
     case.pod("j", json!({"phase": "Running"}));

@@ -1,11 +1,11 @@
-//! The ways to Knative and back, step by step.
+//! Moves to Knative and back, step by step.
 
 use super::*;
 use crate::knative_state::knative_service;
 
 const READY: [&str; 3] = ["True"; 3];
 
-/// A Function with an image, which is to have this flavour.
+/// Returns a Function with an image and this flavour.
 fn case(flavour: &str) -> Case {
     let mut case = Case::new();
     case.function.metadata.labels = Some([("mainstay.dev/serving".to_owned(), flavour.to_owned())].into());
@@ -20,7 +20,7 @@ fn identity(name: &str) -> ChildIdentity {
 }
 
 impl Case {
-    /// Its Knative Service, with Ready, ConfigurationsReady and RoutesReady, since this time of 2026-01-01.
+    /// Adds its Knative Service with Ready, ConfigurationsReady and RoutesReady, since this time of 2026-01-01.
     fn on_knative(&mut self, conditions: [&str; 3], since: &str) -> &mut Self {
         let kinds = ["Ready", "ConfigurationsReady", "RoutesReady"].into_iter();
         let since = format!("2026-01-01T{since}Z");
@@ -35,7 +35,7 @@ impl Case {
         self
     }
 
-    /// A Deployment that is rolled out.
+    /// Adds a Deployment that is rolled out.
     fn on_deployment(&mut self) -> &mut Self {
         self.deployment(
             1,
@@ -47,7 +47,7 @@ impl Case {
         )
     }
 
-    /// What is done about what is there, once all is applied that is wanted.
+    /// Returns the remaining steps after all desired objects are applied.
     fn steps(&self) -> Vec<String> {
         let puts = self.decide().steps.into_iter().filter_map(|step| match step {
             Step::Put(put) => Some((put.desired.key.clone(), put.desired.source())),

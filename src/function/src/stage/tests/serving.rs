@@ -80,7 +80,7 @@ fn replicas_are_handed_over_before_they_are_dropped() {
     assert!(!words(&case.decide()).contains(&"hand over 2".to_owned()));
 }
 
-/// A Function that was running before.
+/// Marks the Function as running before.
 fn ran(case: &mut Case) {
     let running = ConditionUpdate::new(Type::Running, Status::True, Reason::DeploymentReady, "m");
     let reconciled = crate::status::Reconciled { updates: vec![running], ..Default::default() };
@@ -118,7 +118,7 @@ fn a_function_stays_running_during_a_rollout_while_the_previous_version_serves()
     check(2, &refused, [waits, runs]);
 }
 
-/// A pod of a ReplicaSet that cannot load its code.
+/// Returns a pod of a ReplicaSet that cannot load its code.
 fn crashing(set: &str, why: &str) -> child_state::Pod {
     child_state::pod(&json!({
         "metadata": {

@@ -1,13 +1,13 @@
-//! The host keys that were accepted, for whoever shows them.
+//! The accepted host keys, for display.
 //!
-//! Invariant: they are shown, and trusted for nothing.
+//! Invariant: they are only displayed, never trusted.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-/// Hosts that are remembered.
+/// Maximum number of remembered hosts.
 const MOST: usize = 1000;
 
 /// Fingerprint and type of the accepted key of each host. Clones share them.
@@ -15,7 +15,7 @@ const MOST: usize = 1000;
 pub(super) struct AcceptedKeys(Arc<Mutex<HashMap<String, String>>>);
 
 impl AcceptedKeys {
-    /// A host has shown this key, and it was accepted.
+    /// Records the accepted key of a host.
     pub(super) fn insert(&self, host: &str, fingerprint: String) {
         let mut all = self.0.lock();
         if all.len() >= MOST && !all.contains_key(host) {
@@ -24,7 +24,7 @@ impl AcceptedKeys {
         all.insert(host.to_owned(), fingerprint);
     }
 
-    /// The key of a host.
+    /// Returns the key of a host.
     pub(super) fn of(&self, host: &str) -> Option<String> {
         self.0.lock().get(host).cloned()
     }

@@ -8,7 +8,7 @@ use tokio_util::sync::DropGuard;
 
 use super::handler::HostKeyChecker;
 
-/// An authenticated connection. It is closed when it is dropped.
+/// An authenticated connection. Dropping it closes it.
 pub(super) struct Connection {
     handle: Handle<HostKeyChecker>,
     #[expect(dead_code, reason = "it ends the stream when it is dropped, whatever the connection is doing")]

@@ -1,4 +1,4 @@
-//! Handles server requests outside of the answers: the host key is checked, everything else is refused.
+//! Handles requests of the server: checks its host key, and refuses everything else.
 
 use jiff::Timestamp;
 use russh::client::{ChannelOpenHandle, Handler, Msg, Session};
@@ -28,16 +28,16 @@ impl From<russh::Error> for Refusal {
 /// Checks the host key.
 #[derive(Debug)]
 pub(super) struct HostKeyChecker {
-    /// Host, with its port unless that is 22.
+    /// Host, with its port unless it is 22.
     pub(super) host: String,
     pub(super) keys: HostKeys,
     /// Host without its port, as in certificates.
     pub(super) hostname: String,
-    /// Where the known keys come from.
+    /// Origin of the known keys.
     pub(super) origin: Origin,
     /// A command that prints lines for `known_hosts`.
     pub(super) scan: String,
-    /// Where an accepted key is written down.
+    /// Records accepted keys.
     pub(super) accepted: AcceptedKeys,
 }
 
@@ -67,7 +67,7 @@ impl Handler for HostKeyChecker {
             }
             PublicKeyOrCertificate::PublicKey { key, .. } => self.keys.judge(key),
         };
-        // The server has proved that it has the key. A certificate that nobody vouches for is not pinned.
+        // The server has proved that it owns the key. A certificate without a known CA is not pinned.
         let key = match presented {
             PublicKeyOrCertificate::PublicKey { key, .. } => known_hosts::text(key),
             PublicKeyOrCertificate::Certificate(_) => None,

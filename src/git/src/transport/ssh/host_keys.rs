@@ -1,4 +1,4 @@
-//! The host keys that hold for all repositories, and the wait for them; keys that are to be pinned.
+//! The host keys for all repositories, the wait for them, and requests to pin keys.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::shared_host_keys::{Origin, SharedHostKeys};
 use crate::ssh_fault::SshFault;
 use crate::ssh_key::SshIdentity;
 
-/// Maximum wait until they are known.
+/// Maximum wait until the keys are known.
 const WITHIN: Duration = Duration::from_secs(10);
 
 /// The [`SharedHostKeys`] of a process.
@@ -24,7 +24,7 @@ impl KeysForAll {
         Self(watch::Sender::new(SharedHostKeys::Published))
     }
 
-    /// Replaces them, and returns whether they are others; nobody is woken if they are the same.
+    /// Replaces the keys, and returns whether they differ. Receivers are woken only by a difference.
     pub(super) fn set(&self, keys: SharedHostKeys) -> bool {
         self.0.send_if_modified(|old| {
             let differs = *old != keys;
@@ -37,10 +37,10 @@ impl KeysForAll {
         self.0.subscribe()
     }
 
-    /// The keys of a host, by its name in `known_hosts`, and where they come from.
+    /// Returns the keys of a host, by its name in `known_hosts`, and their origin.
     pub(super) async fn of(&self, name: &str, identity: &SshIdentity) -> Result<(HostKeys, Origin), Fault> {
         let mut keys = self.0.subscribe();
-        // When the time is over, the reason is known.
+        // After a timeout, `keys_of` returns the reason.
         let _ = tokio::time::timeout(WITHIN, keys.wait_for(SharedHostKeys::are_known)).await;
         let found = keys.borrow().keys_of(name, identity);
         found
@@ -48,7 +48,7 @@ impl KeysForAll {
     }
 }
 
-/// Where keys are pinned, if somebody does that.
+/// The channel for pin requests, if this process pins keys.
 #[derive(Debug, Default)]
 pub(crate) struct Pins {
     requests: Mutex<Option<mpsc::UnboundedSender<PinRequest>>>,
@@ -56,19 +56,19 @@ pub(crate) struct Pins {
 }
 
 impl Pins {
-    /// From now on the receiver gets what is to be pinned.
+    /// Returns a receiver for the keys to pin.
     pub(crate) fn subscribe(&self) -> mpsc::UnboundedReceiver<PinRequest> {
         let (sender, receiver) = mpsc::unbounded_channel();
         *self.requests.lock() = Some(sender);
         receiver
     }
 
-    /// The pins that are in force no longer.
+    /// Returns the superseded pins.
     pub(crate) fn superseded(&self) -> &watch::Sender<SupersededPins> {
         &self.superseded
     }
 
-    /// Has a key pinned; what became of it. The connection that presented it is not used.
+    /// Requests to pin a key, and returns the result. The connection that presented the key is not used.
     pub(super) async fn pin(&self, first_use: FirstUse) -> SshFault {
         let FirstUse { host, key, fingerprint: presented, .. } = first_use.clone();
         let sender = self.requests.lock().clone();

@@ -1,9 +1,9 @@
-//! Connections that are kept: one login serves many lookups and fetches, one after the other and at once.
+//! Connection pool: one login serves many lookups and fetches, concurrently and one after the other.
 //!
 //! Invariant: a connection is shared only by remotes with the same host, port, user, key, known host keys and proxy.
-//! Invariant: a connection ends with the last remote that may use it, when nobody used it for a while, at
-//! the age of [`AGE`] (a key that was withdrawn does not let in for longer), and when the known host keys change.
-//! Invariant: a connection with a conversation that was broken off carries no further one.
+//! Invariant: a connection closes with the last remote that may use it, after some idle time, and when the known host
+//! keys change. It also closes at the age of [`AGE`], so that a withdrawn key does not work longer.
+//! Invariant: a connection with an aborted conversation is not used again.
 
 use std::collections::HashMap;
 use std::pin::pin;
@@ -17,37 +17,37 @@ use tokio::sync::Notify;
 use super::connection::Connection;
 use crate::error::Fault;
 
-/// Conversations on a connection at the same time: OpenSSH allows ten unless its operator says otherwise.
+/// Maximum concurrent conversations per connection. OpenSSH's default limit is ten.
 const CHANNELS: usize = 8;
-/// How long a caller waits for a conversation that is ending, rather than log in. Ending takes a server some milliseconds, or
-/// seconds while it is busy, when a login is the last thing that it needs.
+/// How long a caller waits for an ending conversation rather than log in. A server ends one in milliseconds, or in
+/// seconds while it is busy, when a further login would add load.
 const ENDING: Duration = Duration::from_secs(5);
 /// The age at which a connection is replaced.
 const AGE: Duration = Duration::from_secs(300);
 
-/// Where a remote keeps its lane.
+/// Storage for a remote's lane.
 pub(crate) type LanePlace = Arc<Mutex<Option<Arc<Lane>>>>;
 
 /// All lanes.
 #[derive(Debug)]
 pub(super) struct Lanes {
-    /// By the digest of what their connections are made with.
+    /// Lanes by the digest of their connection parameters.
     known: Mutex<HashMap<[u8; 32], Weak<Lane>>>,
     logins: Arc<AtomicU64>,
     idle: Duration,
 }
 
-/// The connections that are made with the same things.
+/// The connections with the same parameters.
 #[derive(Debug)]
 pub(crate) struct Lane {
     kept: Mutex<Kept>,
-    /// A login has ended, well or badly.
+    /// Notified when a login has succeeded or failed.
     ended: Notify,
-    /// A conversation that was ending has ended.
+    /// Notified when an ending conversation has ended.
     freed: Notify,
-    /// Conversations that are ending.
+    /// Number of ending conversations.
     ending: AtomicUsize,
-    /// Conversations that a connection carries at the same time.
+    /// Maximum concurrent conversations per connection.
     room: AtomicUsize,
     logins: Arc<AtomicU64>,
     idle: Duration,
@@ -56,11 +56,11 @@ pub(crate) struct Lane {
 #[derive(Debug, Default)]
 struct Kept {
     connections: Vec<(Arc<SharedConnection>, Instant)>,
-    /// Logins under way.
+    /// Number of logins in progress.
     logins: usize,
-    /// Callers that wait for those.
+    /// Number of callers that wait for them.
     waiting: usize,
-    /// Logins that failed.
+    /// Number of failed logins.
     failures: u64,
 }
 
@@ -70,13 +70,13 @@ pub(super) struct SharedConnection {
     pub(super) connection: Connection,
     since: Instant,
     spent: AtomicBool,
-    /// A conversation on it has begun.
+    /// Whether a conversation on it has begun.
     has_served: AtomicBool,
     lane: Weak<Lane>,
 }
 
 impl SharedConnection {
-    /// Carries no further conversation; it is closed with its last one.
+    /// Refuses further conversations. The connection closes with its last one.
     pub(super) fn spend(&self) {
         self.spent.store(true, Ordering::Relaxed);
         if let Some(lane) = self.lane.upgrade() {
@@ -84,12 +84,12 @@ impl SharedConnection {
         }
     }
 
-    /// A conversation on it has begun, so the server allows some.
+    /// Records that a conversation has begun, so the server allows at least one.
     pub(super) fn serve(&self) {
         self.has_served.store(true, Ordering::Release);
     }
 
-    /// A conversation on it is ending; `None` if nobody may use the connection any more.
+    /// Records that a conversation is ending; `None` if the lane is no longer used.
     pub(super) fn ending(&self) -> Option<Ending> {
         let lane = self.lane.upgrade()?;
         lane.ending.fetch_add(1, Ordering::AcqRel);
@@ -103,7 +103,7 @@ impl SharedConnection {
     }
 }
 
-/// A conversation that is ending, until it is dropped.
+/// An ending conversation. It has ended when this is dropped.
 pub(super) struct Ending(Arc<Lane>);
 
 impl Drop for Ending {
@@ -113,14 +113,14 @@ impl Drop for Ending {
     }
 }
 
-/// What a caller without a connection does.
+/// The next step of a caller without a connection.
 enum Next<'l> {
     Take(Arc<SharedConnection>),
     Wait(tokio::sync::futures::Notified<'l>, Waiter<'l>),
     LogIn(Login<'l>),
 }
 
-/// A caller that waits, until it is dropped. That wakes nobody: the others would wake each other without end.
+/// A waiting caller. Dropping it wakes no other, since waiters would wake each other endlessly.
 struct Waiter<'l>(&'l Lane);
 
 impl Drop for Waiter<'_> {
@@ -129,7 +129,7 @@ impl Drop for Waiter<'_> {
     }
 }
 
-/// A login under way, until it is dropped. One that is broken off has failed, too.
+/// A login in progress. If dropped without success, it counts as failed, also when aborted.
 struct Login<'l> {
     lane: &'l Lane,
     has_succeeded: bool,
@@ -150,12 +150,12 @@ impl Lanes {
         Self { known: Mutex::default(), logins: Arc::default(), idle }
     }
 
-    /// How many logins succeeded since the start.
+    /// Returns the number of successful logins since the start.
     pub(super) fn logins(&self) -> u64 {
         self.logins.load(Ordering::Relaxed)
     }
 
-    /// The lane with this digest, which the remote keeps in its place.
+    /// Returns the lane with this digest. `place` keeps it alive.
     pub(super) fn get(&self, digest: [u8; 32], place: &LanePlace) -> Arc<Lane> {
         let mut known = self.known.lock();
         let lane = known.get(&digest).and_then(Weak::upgrade).unwrap_or_else(|| {
@@ -168,7 +168,7 @@ impl Lanes {
         lane
     }
 
-    /// Closes all connections, each with its last conversation.
+    /// Closes all connections, each after its last conversation.
     pub(super) fn close(&self) {
         for lane in self.known.lock().values().filter_map(Weak::upgrade) {
             lane.kept.lock().connections.clear();
@@ -189,12 +189,12 @@ impl Lane {
         }
     }
 
-    /// A kept connection with room, if there is one.
+    /// Returns an open connection with a free slot.
     pub(super) fn kept(&self) -> Option<Arc<SharedConnection>> {
         self.take(&mut self.kept.lock())
     }
 
-    /// A connection that somebody else is making or has just made, or one made by `log_in`.
+    /// Returns a connection from another caller's login, or from `log_in`.
     pub(super) async fn connect(
         self: &Arc<Self>,
         log_in: impl Future<Output = Result<Connection, Fault>>,
@@ -230,7 +230,7 @@ impl Lane {
         }
     }
 
-    /// A kept connection with room, as soon as conversations that are ending leave some; `None` once none is ending.
+    /// Waits for a free slot on an open connection while conversations are ending; `None` once none is ending.
     async fn freed(&self) -> Option<Arc<SharedConnection>> {
         loop {
             let mut freed = pin!(self.freed.notified());
@@ -245,14 +245,14 @@ impl Lane {
         }
     }
 
-    /// `failures` are those until the caller came: whoever waited for a login that failed tries it at once, and not one
-    /// after the other.
+    /// Chooses the next step. `failures` is the count when the caller arrived: after a failed login, all its waiters
+    /// log in at once, not one after the other.
     fn next(&self, failures: u64) -> Next<'_> {
         let mut kept = self.kept.lock();
         if let Some(connection) = self.take(&mut kept) {
             return Next::Take(connection);
         }
-        // Each login under way makes room for its caller and some more.
+        // Each login in progress provides a slot for its caller and further ones.
         if kept.failures == failures && kept.waiting < kept.logins * (self.room() - 1) {
             kept.waiting += 1;
             Next::Wait(self.ended.notified(), Waiter(self))
@@ -262,10 +262,10 @@ impl Lane {
         }
     }
 
-    /// The server allows no more conversations on this connection than there are. Returns whether there are or were any:
-    /// others may have begun theirs before whoever logged in. A connection that has none is of no use any more.
+    /// Records that the server allows no further conversation on this connection. Returns whether it has or had any:
+    /// other callers may have used it before the one that logged in. A connection without conversations is closed.
     pub(super) fn set_full(&self, connection: &Arc<SharedConnection>) -> bool {
-        // One reference is the list's, one the caller's.
+        // The list and the caller hold one reference each.
         let others = Arc::strong_count(connection).saturating_sub(2);
         self.room.fetch_min(others.max(1), Ordering::Relaxed);
         if others == 0 {
@@ -278,11 +278,11 @@ impl Lane {
         self.room.load(Ordering::Relaxed)
     }
 
-    /// The fullest connection with room, so that others become idle. Connections that carry no further conversation go.
+    /// Returns the connection with the fewest free slots, so that others become idle. Drops unusable connections.
     fn take(&self, kept: &mut Kept) -> Option<Arc<SharedConnection>> {
         let now = Instant::now();
         kept.connections.retain(|(connection, _)| connection.is_usable(now));
-        // One reference is the list's.
+        // The list holds one reference.
         let users = |connection: &Arc<SharedConnection>| Arc::strong_count(connection) - 1;
         let with_room = kept.connections.iter_mut().filter(|(connection, _)| users(connection) < self.room());
         let (connection, used) = with_room.max_by_key(|(connection, _)| users(connection))?;
@@ -291,7 +291,7 @@ impl Lane {
     }
 }
 
-/// Closes the lane's idle connections, as long as it has any.
+/// Closes idle connections of the lane while it has any.
 async fn close_when_idle(lane: Weak<Lane>) {
     loop {
         let Some(idle) = lane.upgrade().map(|lane| lane.idle) else { return };
@@ -340,7 +340,7 @@ mod tests {
         assert_eq!(settle().await, 5);
         callers[1].abort();
         assert_eq!(settle().await, 5, "the other ones that wait have no reason to look");
-        // With the login that is broken off, all of them try for themselves.
+        // After the aborted login, all callers log in themselves.
         callers[0].abort();
         assert_eq!(settle().await, 8);
     }

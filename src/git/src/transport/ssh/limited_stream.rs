@@ -1,5 +1,5 @@
-//! The stream under an SSH connection: it ends when the connection is dropped, whatever its state, and limits the bytes
-//! that an unauthenticated server may send.
+//! The stream under an SSH connection. It ends when the connection is dropped, whatever its state, and limits the
+//! bytes from an unauthenticated server.
 
 use std::io;
 use std::pin::Pin;
@@ -13,7 +13,7 @@ use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
 use crate::error::Fault;
 
-/// Bytes that a server may send before authentication succeeds: host keys, algorithms and a banner.
+/// Maximum bytes from the server before authentication succeeds: host keys, algorithms and a banner.
 const BEFORE_LOGIN: u64 = 128 << 10;
 
 /// The bytes received, shared with the code that opened the connection.
@@ -28,12 +28,12 @@ struct State {
 }
 
 impl Received {
-    /// Authentication succeeded: from now on, answers are limited one by one.
+    /// Records that authentication succeeded. Answers then have their own limits.
     pub(super) fn set_authenticated(&self) {
         self.0.is_in.store(true, Ordering::Relaxed);
     }
 
-    /// The fault, if the limit was exceeded.
+    /// Returns the fault if the limit was exceeded.
     pub(super) fn fault(&self) -> Option<Fault> {
         let is_over = self.0.is_over.load(Ordering::Relaxed);
         is_over.then_some(Fault::TooLarge {
@@ -42,7 +42,7 @@ impl Received {
         })
     }
 
-    /// Whether so many more bytes are within the limit.
+    /// Counts received bytes. Returns whether they are within the limit.
     fn admits(&self, bytes: usize) -> bool {
         let before = self.0.received.fetch_add(bytes as u64, Ordering::Relaxed);
         if self.0.is_in.load(Ordering::Relaxed) || before.saturating_add(bytes as u64) <= BEFORE_LOGIN {

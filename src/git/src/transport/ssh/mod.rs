@@ -1,14 +1,18 @@
-//! Git over SSH: `git-upload-pack` on a channel, as `git` itself starts it.
+//! Git over SSH: runs `git-upload-pack` on a channel, as `git` does.
 //!
-//! `opening` opens private keys, `handler` judges the host key, `limited_stream` bounds what a server may send
-//! before it has let us in, `connection` is what is open, `lane` keeps connections, `session` is the conversation.
+//! - `opening` opens private keys
+//! - `handler` checks the host key
+//! - `limited_stream` bounds the bytes from an unauthenticated server
+//! - `connection` is an open connection
+//! - `lane` pools connections
+//! - `session` is a conversation
 //!
-//! Invariant: only the handshake is sent before the host key is accepted, and only a signature of our key before
-//! authentication succeeds.
-//! Invariant: a connection to a host whose key is to be pinned ends before anything of ours is sent; the next one relies on
+//! Invariant: only the handshake is sent before the host key is accepted, and only a signature of the client key
+//! before authentication succeeds.
+//! Invariant: a connection to a host whose key must be pinned ends before any request is sent. The next one relies on
 //! the pin.
-//! Invariant: the deadline of silence covers everything from the connection to the running command.
-//! Invariant: what fails on a kept connection before anything was answered is tried once more on a new one.
+//! Invariant: the deadline of silence covers the whole time from connecting to the running command.
+//! Invariant: a failure on a pooled connection before any answer is retried once on a new connection.
 //! Invariant: all requests of a server (channels, forwarding, agent) are refused.
 
 mod accepted;
@@ -76,16 +80,16 @@ pub(crate) struct SshWire<'a> {
     pub(crate) connection: &'a ConnectionSettings,
 }
 
-/// How long an open connection may take to open a channel: one whose other end is gone without a word is not waited for.
+/// Maximum time to open a channel on an open connection, so that a dead connection is noticed soon.
 const CHANNEL: Duration = Duration::from_secs(5);
 
 /// Why a conversation did not begin.
 enum NotBegun {
-    /// The connection is of no use, or the server ended it before it answered.
+    /// The connection is unusable, or the server ended it before an answer.
     Broken(Fault),
     /// The server does not allow another channel on this connection.
     Full,
-    /// The server answered something else.
+    /// The server answered with another error.
     Answered(Fault),
 }
 
@@ -103,18 +107,17 @@ impl Ssh {
         }
     }
 
-    /// The host keys that hold for all remotes.
+    /// Returns the host keys for all remotes.
     pub(crate) fn shared_host_keys(&self) -> &KeysForAll {
         &self.shared
     }
 
-    /// Where host keys are pinned.
+    /// Returns the channel for pin requests.
     pub(crate) fn pins(&self) -> &Pins {
         &self.pins
     }
 
-    /// Replaces the host keys that hold for all remotes. No connection outlives those by which it was accepted.
-    /// Returns whether they are others.
+    /// Replaces the host keys for all remotes, and returns whether they differ. Existing connections are then closed.
     pub(crate) fn set_host_keys(&self, keys: SharedHostKeys) -> bool {
         let differ = self.shared.set(keys);
         if differ {
@@ -123,29 +126,29 @@ impl Ssh {
         differ
     }
 
-    /// Fingerprint and type of the key that the host of a repository has shown last, if it was accepted.
+    /// Returns fingerprint and type of the last accepted key of a repository's host.
     pub(crate) fn accepted_key(&self, url: &RemoteUrl) -> Option<String> {
         self.accepted.of(&url.known_hosts_name()?)
     }
 
-    /// How many logins succeeded since the start.
+    /// Returns the number of successful logins since the start.
     pub(crate) fn logins(&self) -> u64 {
         self.lanes.logins()
     }
 
-    /// How many private keys were opened since the start.
+    /// Returns the number of private keys opened since the start.
     pub(crate) fn opened(&self) -> u64 {
         self.keys.opened()
     }
 }
 
 impl SshWire<'_> {
-    /// Starts `git-upload-pack`, whose advertisement comes first.
+    /// Starts `git-upload-pack`. The server answers with its advertisement.
     pub(super) async fn open(&self, credentials: &Credentials, limit: u64) -> Result<Body, Fault> {
         self.start(credentials, &self.address.command(), limit).await
     }
 
-    /// What the server says about its LFS server.
+    /// Returns the server's answer about its LFS server.
     pub(crate) async fn lfs_server(&self, credentials: &Credentials, limit: u64) -> Result<Vec<u8>, Fault> {
         self.start(credentials, &self.address.lfs_command(), limit).await?.all().await
     }
@@ -165,7 +168,7 @@ impl SshWire<'_> {
         let host_keys = client.shared.of(&address.known_hosts_name(), identity).await?;
         let lane = client.lanes.get(self.digest(identity, &host_keys.0), lane);
         let mut may_be_kept = true;
-        // Ends: each connection that is full lowers what is expected of the next, and none at all is an error.
+        // The loop ends: each full connection lowers the expected number of slots, and zero is an error.
         loop {
             let kept = if may_be_kept { lane.kept() } else { None };
             let is_kept = kept.is_some();
@@ -190,7 +193,7 @@ impl SshWire<'_> {
                     if !is_kept {
                         return Err(fault);
                     }
-                    // Others may be broken in the same way.
+                    // Other pooled connections may be broken in the same way.
                     may_be_kept = false;
                 }
             }
@@ -222,7 +225,7 @@ impl SshWire<'_> {
         }
     }
 
-    /// What distinguishes connections.
+    /// Returns a digest of the connection parameters.
     fn digest(&self, identity: &SshIdentity, host_keys: &HostKeys) -> [u8; 32] {
         let Self { address, connection, .. } = self;
         let mut parts = vec![address.host.clone(), address.port.to_string(), address.user.clone()];
@@ -233,7 +236,7 @@ impl SshWire<'_> {
     }
 }
 
-/// Starts the command on a connection, and waits until it answers.
+/// Starts the command on a connection, and waits for its first answer.
 async fn begin(
     connection: &Arc<SharedConnection>,
     command: &str,
@@ -271,7 +274,7 @@ async fn connect(
     let host = address.known_hosts_name();
     let config = client::Config {
         client_id: russh::SshId::Standard(CLIENT.into()),
-        // A kept connection whose other end is gone without a word is noticed by this, and closed.
+        // Detects and closes a pooled connection whose peer has disappeared.
         keepalive_interval: Some(silence),
         keepalive_max: 1,
         preferred: russh::Preferred {
@@ -310,7 +313,7 @@ async fn authenticate(
 ) -> Result<(), Fault> {
     let hash = if key.algorithm().is_rsa() {
         let supported = handle.best_supported_rsa_hash().await.map_err(|error| broken(error.into(), LOGIN))?;
-        // A server that does not name its algorithms supports SHA-256, as all have done for ten years.
+        // A server that does not list its algorithms supports SHA-256, as all do since ten years ago.
         Some(supported.unwrap_or(Some(HashAlg::Sha256)).ok_or(SshFault::OnlySha1)?)
     } else {
         None
@@ -321,7 +324,7 @@ async fn authenticate(
     let answer = answer.map_err(|error| broken(error.into(), LOGIN))?;
     match answer {
         AuthResult::Success => return Ok(()),
-        // A server that refuses a key names at least the way in which it was tried.
+        // A server that refuses a key lists at least the tried method.
         AuthResult::Failure { remaining_methods, partial_success: false } if remaining_methods.is_empty() => {
             return Err(broken(russh::Error::Disconnect.into(), LOGIN));
         }
@@ -343,7 +346,7 @@ async fn authenticate(
     Err(SshFault::Refused { user: address.user.clone(), key: shown(&public) }.into())
 }
 
-/// Ways to log in, in the server's words.
+/// Lists authentication methods, as the server names them.
 fn listed(methods: &MethodSet) -> String {
     methods.iter().map(<&str>::from).collect::<Vec<_>>().join(", ")
 }
@@ -352,7 +355,7 @@ fn network(what: String) -> Fault {
     Fault::Network { what }
 }
 
-/// The fault of a broken connection.
+/// Returns the fault of a broken connection.
 fn broken(refusal: Refusal, when: &'static str) -> Fault {
     use russh::Error;
     let error = match refusal {

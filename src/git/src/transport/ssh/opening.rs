@@ -1,10 +1,10 @@
-//! Private keys that are opened, each once for all who use it and for as long as one of them does.
+//! Opens private keys, each once for all users, and keeps it while it has a user.
 //!
-//! Opening an encrypted key takes some tenths of a second of a processor, whatever it opens; that it cannot be opened
-//! is remembered as well.
+//! Opening an encrypted key takes some tenths of a second of CPU time, also if it fails. Failures are cached, too.
 //!
-//! Invariant: at most [`AT_ONCE`] keys are being opened, shared fairly by namespaces, whether or not anybody still waits.
-//! Invariant: a key goes from memory with the last remote that uses it.
+//! Invariant: at most [`AT_ONCE`] keys are being opened, shared fairly by namespaces, even for callers that have
+//! given up.
+//! Invariant: a key is dropped from memory with the last remote that uses it.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,15 +20,15 @@ use crate::permits::Permits;
 use crate::ssh_fault::SshFault;
 use crate::ssh_key::SshIdentity;
 
-/// Keys that are opened at the same time.
+/// Maximum number of keys being opened.
 pub(crate) const AT_ONCE: usize = 2;
 
-/// What came of opening a key.
+/// The result of opening a key.
 type Outcome = Result<Arc<PrivateKey>, SshFault>;
-/// Where a remote keeps what came of opening its key.
+/// Storage for a remote's opened key.
 pub(crate) type KeyPlace = Arc<Mutex<Option<Arc<Outcome>>>>;
 
-/// All keys that are open.
+/// All opened keys.
 #[derive(Clone, Debug)]
 pub(super) struct Keys {
     known: Arc<Mutex<HashMap<[u8; 32], Weak<Outcome>>>>,
@@ -41,12 +41,12 @@ impl Keys {
         Self { known: Arc::default(), permits: Permits::new(AT_ONCE), opened: Arc::default() }
     }
 
-    /// How many were opened, or were found to be none, since the start.
+    /// Returns the number of keys that were opened or found invalid since the start.
     pub(super) fn opened(&self) -> u64 {
         self.opened.load(Ordering::Relaxed)
     }
 
-    /// The key of a remote, which keeps it in its place.
+    /// Returns the key of a remote. `place` keeps it alive.
     pub(super) async fn open(
         &self,
         tenant: &Tenant,
@@ -63,7 +63,7 @@ impl Keys {
         Ok((*outcome).clone()?)
     }
 
-    /// What came of it is kept even when nobody waits for it any more, so that the next one need not begin anew.
+    /// Opens a key. The result is kept even if the caller has given up, so that the next one need not repeat it.
     fn open_now(&self, identity: &SshIdentity, place: &KeyPlace) -> Arc<Outcome> {
         let name = name(identity);
         let known = self.known.lock().get(&name).and_then(Weak::upgrade);
@@ -79,7 +79,7 @@ impl Keys {
     }
 }
 
-/// Two keys are one when their texts and their passphrases are, and they are from the same field.
+/// Returns the identity of a key: its field, text and passphrase.
 fn name(identity: &SshIdentity) -> [u8; 32] {
     let passphrase = identity.passphrase.as_ref().map(|text| text.expose().as_str()).unwrap_or_default();
     let mut digest = Sha256::new();

@@ -1,4 +1,4 @@
-//! One run of a command on a server.
+//! A single run of a command on a server.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,29 +13,29 @@ use crate::error::Fault;
 use crate::ssh_fault::SshFault;
 use crate::transport::words::clean;
 
-/// Bytes of the command's standard error that are kept.
+/// Maximum bytes of the command's standard error that are kept.
 const WORDS: usize = 4 << 10;
 
-/// Bytes that it may write there.
+/// Maximum bytes of the command's standard error.
 const MOST_WORDS: usize = 1 << 20;
 
-/// Bytes that it may still send after the last answer.
+/// Maximum bytes after the last answer.
 const FAREWELL: usize = 64 << 10;
 
 /// A running command.
 pub(in crate::transport) struct Session {
     channel: Channel<Msg>,
-    /// The connection stays open while this is held.
+    /// Keeps the connection open.
     connection: Arc<SharedConnection>,
-    /// What it said first.
+    /// The first output.
     first: Option<Bytes>,
     /// The command's standard error.
     words: Vec<u8>,
-    /// Bytes of it so far.
+    /// Bytes received on standard error.
     said: usize,
     status: Option<u32>,
     is_closed: bool,
-    /// It has begun to answer.
+    /// Whether the server has begun to answer.
     has_answered: bool,
 }
 
@@ -45,7 +45,7 @@ impl std::fmt::Debug for Session {
     }
 }
 
-/// A channel that its owner did not close may still be open at the server.
+/// A channel that was not closed may still be open at the server, so its connection is not used again.
 impl Drop for Session {
     fn drop(&mut self) {
         if !self.is_closed {
@@ -78,7 +78,7 @@ impl Session {
         Ok(session)
     }
 
-    /// Waits until it says something: the advertisement comes unasked.
+    /// Waits for the first output. The server sends the advertisement without a request.
     pub(super) async fn wait_for_first(&mut self) -> Result<(), Fault> {
         self.first = self.chunk().await?;
         Ok(())
@@ -89,7 +89,7 @@ impl Session {
         sent.map_err(|_| network("the server ended the connection in the middle of a request".to_owned()))
     }
 
-    /// The next bytes of the command's output; `None` if it ended successfully.
+    /// Returns the next bytes of the command's output; `None` after it ended successfully.
     pub(in crate::transport) async fn chunk(&mut self) -> Result<Option<Bytes>, Fault> {
         if let Some(first) = self.first.take() {
             return Ok(Some(first));
@@ -123,10 +123,10 @@ impl Session {
         }
     }
 
-    /// The fault of a failed command.
+    /// Returns the fault of a failed command.
     fn complaint(&self) -> Fault {
         let text = clean(&self.words);
-        // A server that has listed the references has the repository, even if an object is missing.
+        // A server that has listed references has the repository, even if an object is missing.
         if !self.has_answered && is_about_missing_repository(&text) {
             return SshFault::NoRepository { text }.into();
         }
@@ -141,14 +141,14 @@ impl Session {
     pub(in crate::transport) fn finish(self: Box<Self>, within: Duration) {
         let ending = self.connection.ending();
         tokio::spawn(async move {
-            // Broken off, it spends its connection.
+            // After a timeout, the connection is not used again.
             let _ = tokio::time::timeout(within, self.say_farewell()).await;
             drop(ending);
         });
     }
 
     async fn say_farewell(mut self: Box<Self>) {
-        // A server that is gone needs no message.
+        // A closed connection needs no message.
         if self.channel.data_bytes(&b"0000"[..]).await.is_err() || self.channel.eof().await.is_err() {
             return;
         }
@@ -168,7 +168,7 @@ impl Session {
     }
 }
 
-/// Whether the message says that the repository does not exist or is not visible.
+/// Returns whether the message says that the repository does not exist or is not visible.
 fn is_about_missing_repository(text: &str) -> bool {
     let text = text.to_lowercase();
     let phrases = [

@@ -135,13 +135,13 @@ fn generic() {
 }
 
 #[test]
-fn of_a_list_that_is_too_long_any_reference_may_have_moved() {
+fn a_list_that_is_too_long_moves_any_reference() {
     let refs = r#""refs/heads/a","#.repeat(super::super::bounded::MOST);
     check(ReceiverType::Gitlab, &format!(r#"{{"refs": [{refs} "refs/heads/b"]}}"#), " | any | - | -");
 }
 
 #[test]
-fn of_a_list_that_is_empty_or_not_understood_any_reference_may_have_moved() {
+fn an_empty_or_unknown_list_moves_any_reference() {
     check(ReceiverType::Gitlab, r#"{"refs": []}"#, " | any | - | -");
     check(ReceiverType::Bitbucket, r#"{"changes": []}"#, " | any | - | -");
     check(ReceiverType::Bitbucket, r#"{"changes": [{"ref": {"id": "refs/heads/a"}}, {}]}"#, " | any | - | -");

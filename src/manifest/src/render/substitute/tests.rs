@@ -1,4 +1,4 @@
-//! Expressions as Flux has them, and everything that is wrong with others.
+//! Tests of valid and invalid expressions, as in Flux.
 
 use std::collections::BTreeMap;
 
@@ -23,12 +23,12 @@ fn check(text: &str) -> String {
     reported(text, &values, Undefined::Refused)
 }
 
-/// Each line: an expression, what it is in strict mode, and what it is otherwise if that differs, as version 1.7.0 of Flux's
-/// `envsubst` has them with the values in the first line. `=` is before a result, `!` before what went wrong.
+/// Results of `envsubst` in Flux 1.7.0 with the values in the first line. Each line has an expression, its result in
+/// strict mode, and its other result if that differs. `=` precedes a result, `!` an error.
 const ENVSUBST: &str = include_str!("envsubst.jsonl");
 
-/// What differs on purpose: characters that Flux cuts in two, lengths for which it panics, and texts to replace that it
-/// ends in another expression or in what follows.
+/// Deliberate differences: characters that Flux splits, lengths for which it panics, and texts to replace that it
+/// ends inside of another expression or after it.
 fn differs_on_purpose(expression: &str, expected: &str) -> bool {
     expected == "!panic"
         || expected.contains('\u{fffd}')
@@ -84,7 +84,7 @@ fn a_fault_names_the_expression_and_no_default() {
 }
 
 #[test]
-fn what_comes_out_is_bounded() {
+fn the_result_is_bounded() {
     let long = "a".repeat(1 << 20);
     let values = BTreeMap::from([("v".to_owned(), long.clone()), ("b".to_owned(), long)]);
     let bounded = |text: &str| reported(text, &values, Undefined::Refused);

@@ -1,4 +1,4 @@
-//! RBAC: Roles, RoleBindings and their cluster-wide twins; Ingresses and NetworkPolicies.
+//! RBAC roles and bindings; Ingresses and NetworkPolicies.
 
 use serde_json::{Value, json};
 
@@ -7,7 +7,7 @@ use crate::status::Cause;
 
 const RBAC: &str = "rbac.authorization.k8s.io";
 
-/// Roles without rules carry an explicit null, bindings name the API group of roles, users and groups.
+/// Sets defaults. A role without rules has an explicit null; bindings name the API groups of role and subjects.
 pub(super) fn default_rbac(kind: &str, object: &mut Object) {
     if matches!(kind, "Role" | "ClusterRole") {
         object.entry("rules").or_insert(Value::Null);
@@ -25,7 +25,7 @@ pub(super) fn default_rbac(kind: &str, object: &mut Object) {
     }
 }
 
-/// Why a role or binding is refused.
+/// Validates a role or binding.
 pub(super) fn validate_rbac(kind: &str, object: &Value, old: Option<&Value>, causes: &mut Vec<Cause>) {
     if matches!(kind, "Role" | "ClusterRole") {
         for (index, rule) in items(object, &["rules"]).iter().enumerate() {
@@ -90,7 +90,7 @@ fn validate_rule(kind: &str, rule: &Value, field: &str, causes: &mut Vec<Cause>)
     }
 }
 
-/// Which directions a NetworkPolicy is about, and TCP.
+/// Sets the policy types and protocols of a NetworkPolicy.
 pub(super) fn default_policy(object: &mut Object) {
     let Some(spec) = object.object("spec") else { return };
     let has_rules = spec.get("egress").and_then(Value::as_array).is_some_and(|rules| !rules.is_empty());

@@ -1,7 +1,7 @@
-//! HorizontalPodAutoscalers in their two versions.
+//! HorizontalPodAutoscalers in both versions.
 //!
-//! Stored as `autoscaling/v2`. What v1 has no fields for travels in its annotations
-//! `autoscaling.alpha.kubernetes.io/{metrics,behavior,conditions,current-metrics}`.
+//! Stored as `autoscaling/v2`. Annotations
+//! `autoscaling.alpha.kubernetes.io/{metrics,behavior,conditions,current-metrics}` carry the fields that v1 lacks.
 
 use serde_json::{Value, json};
 
@@ -14,7 +14,7 @@ const BEHAVIOR: &str = "autoscaling.alpha.kubernetes.io/behavior";
 const CONDITIONS: &str = "autoscaling.alpha.kubernetes.io/conditions";
 const CURRENT: &str = "autoscaling.alpha.kubernetes.io/current-metrics";
 
-/// One replica at least; 80 % of the requested CPU without other metrics.
+/// Sets defaults: at least one replica, and 80 % of the requested CPU if there are no metrics.
 pub(super) fn default(api_version: &str, object: &mut Object) {
     if let Some(status) = object.inner("status") {
         status.value("desiredReplicas", 0);
@@ -49,7 +49,7 @@ fn cpu(percent: &Value) -> Value {
     json!({"type": "Resource", "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": percent}}})
 }
 
-/// Why an autoscaler is refused.
+/// Validates an autoscaler.
 pub(super) fn validate(object: &Value, causes: &mut Vec<Cause>) {
     let spec = &object["spec"];
     let most = spec["maxReplicas"].as_i64().unwrap_or(0);
@@ -74,7 +74,7 @@ fn is_cpu(metric: &Value) -> bool {
         && at(metric, &["resource", "target", "type"]) == "Utilization"
 }
 
-/// The same autoscaler in the other version.
+/// Converts an autoscaler to the other version.
 pub(super) fn convert(object: &Value, to: &str) -> Value {
     let mut object = object.clone();
     object["apiVersion"] = to.into();

@@ -6,7 +6,7 @@ use super::fill::{Fill, Object, at, text};
 use super::quantity;
 use crate::status::Cause;
 
-/// The label every Namespace carries; it comes back when it is removed.
+/// Sets the name label of a Namespace, which cannot be removed.
 pub(super) fn default_namespace(object: &mut Object) {
     let Some(metadata) = object.object("metadata") else { return };
     let name = metadata.str("name").to_owned();
@@ -18,14 +18,14 @@ pub(super) fn default_namespace(object: &mut Object) {
     object.value("spec", json!({}));
 }
 
-/// `spec.finalizers` and phase of a new Namespace.
+/// Sets `spec.finalizers` and the phase of a new Namespace.
 pub(super) fn prepare_namespace(object: &mut Object) {
     default_namespace(object);
     object.insert("spec".into(), json!({"finalizers": ["kubernetes"]}));
     object.insert("status".into(), json!({"phase": "Active"}));
 }
 
-/// Why a Namespace is refused: its phase is what its deletion says.
+/// Validates a Namespace: its phase must match its deletion state.
 pub(super) fn validate_namespace(object: &Value, causes: &mut Vec<Cause>) {
     let phase = &object["status"]["phase"];
     let why = match (at(object, &["metadata", "deletionTimestamp"]).is_null(), phase.as_str()) {
@@ -38,7 +38,7 @@ pub(super) fn validate_namespace(object: &Value, causes: &mut Vec<Cause>) {
     causes.push(Cause::invalid("status.Phase", phase, why));
 }
 
-/// A new Node has the taint that waits for its first heartbeat.
+/// Adds the not-ready taint to a new Node, which lasts until its first heartbeat.
 pub(super) fn prepare_node(object: &mut Object) {
     let taint = json!({"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"});
     if let Some(spec) = object.object("spec") {
@@ -52,7 +52,7 @@ pub(super) fn prepare_node(object: &mut Object) {
     default_node_status(object);
 }
 
-/// Fields of a Node's status that are written even when they are empty.
+/// Sets the fields of a Node's status that are written even if empty.
 pub(super) fn default_node_status(object: &mut Object) {
     let Some(status) = object.object("status") else { return };
     status.value("daemonEndpoints", json!({"kubeletEndpoint": {"Port": 0}}));
@@ -76,7 +76,7 @@ pub(super) fn default_node_status(object: &mut Object) {
     }
 }
 
-/// Canonical quantities of a ResourceQuota.
+/// Normalises the quantities of a ResourceQuota.
 pub(super) fn default_quota(object: &mut Object) {
     quantity::normalise(object.inner("spec").and_then(|s| s.inner("hard")));
     if let Some(status) = object.inner("status") {
@@ -86,7 +86,7 @@ pub(super) fn default_quota(object: &mut Object) {
     }
 }
 
-/// Containers' default limits come from their maximum, default requests from limits or the minimum.
+/// Sets default limits of containers from the maximum, and default requests from limits or the minimum.
 pub(super) fn default_limit_range(object: &mut Object) {
     for item in object.inner("spec").into_iter().flat_map(|spec| spec.each("limits")) {
         for list in ["max", "min", "default", "defaultRequest", "maxLimitRequestRatio"] {
@@ -105,7 +105,7 @@ pub(super) fn default_limit_range(object: &mut Object) {
     }
 }
 
-/// Counts of a PodDisruptionBudget's status that are written even when they are zero.
+/// Sets the counts of a PodDisruptionBudget's status, which are written even if zero.
 pub(super) fn default_budget_status(object: &mut Object) {
     if let Some(status) = object.inner("status") {
         for count in ["disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods"] {
@@ -114,7 +114,6 @@ pub(super) fn default_budget_status(object: &mut Object) {
     }
 }
 
-/// Why a PriorityClass is refused.
 pub(super) fn validate_priority_class(object: &Value, old: Option<&Value>, causes: &mut Vec<Cause>) {
     let name = text(object, &["metadata", "name"]);
     let value = object["value"].as_i64().unwrap_or(0);
@@ -138,7 +137,6 @@ pub(super) fn validate_priority_class(object: &Value, old: Option<&Value>, cause
     }
 }
 
-/// Why a Lease is refused.
 pub(super) fn validate_lease(object: &Value, causes: &mut Vec<Cause>) {
     let spec = &object["spec"];
     if spec["leaseDurationSeconds"].as_i64().is_some_and(|n| n <= 0) {
@@ -154,7 +152,7 @@ pub(super) fn validate_lease(object: &Value, causes: &mut Vec<Cause>) {
     }
 }
 
-/// Names that follow from the kind, and no conversion.
+/// Sets the names that derive from the kind, and the conversion strategy `None`.
 pub(super) fn default_definition(object: &mut Object) {
     let Some(spec) = object.object("spec") else { return };
     if let Some(names) = spec.object("names") {
@@ -176,7 +174,7 @@ pub(super) fn default_definition(object: &mut Object) {
     spec.drop_zero(&["preserveUnknownFields"]);
 }
 
-/// Keeps what only the controller of a Namespace may change.
+/// Keeps the fields of a Namespace that only its controller may change.
 pub(super) fn prepare_namespace_update(old: &Value, object: &mut Object) {
     default_namespace(object);
     object.insert("spec".into(), at(old, &["spec"]).clone());

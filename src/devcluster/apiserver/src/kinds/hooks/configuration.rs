@@ -1,6 +1,6 @@
-//! ConfigMaps and Secrets.
+//! ConfigMaps, Secrets and ServiceAccounts.
 //!
-//! Invariant: no value of a Secret appears in a cause or an error.
+//! Invariant: causes and errors never contain a value of a Secret.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -9,17 +9,17 @@ use serde_json::Value;
 use super::fill::{Fill, Object, text};
 use crate::status::Cause;
 
-/// Most bytes that the data of one object may take.
+/// Maximum size of an object's data, in bytes.
 const DATA_LIMIT: usize = 1024 * 1024;
 const KEY: &str = "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or 'KEY_NAME',  or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')";
 const FROZEN: &str = "field is immutable when `immutable` is set";
 
-/// Empty maps are not stored.
+/// Removes empty maps, which are not stored.
 pub(super) fn default_config_map(object: &mut Object) {
     object.drop_zero(&["data", "binaryData"]);
 }
 
-/// `type: Opaque`, and `stringData` folded into `data`.
+/// Sets `type: Opaque` and merges `stringData` into `data`.
 pub(super) fn default_secret(object: &mut Object) {
     object.text("type", "Opaque");
     if let Some(Value::Object(plain)) = object.remove("stringData")
@@ -33,7 +33,7 @@ pub(super) fn default_secret(object: &mut Object) {
     object.drop_zero(&["data"]);
 }
 
-/// Base64 that is none, in the decoder's words.
+/// Checks base64 values, with the errors of Go's decoder.
 pub(super) fn check_base64(object: &Value, fields: &[&str]) -> Result<(), String> {
     let maps = fields.iter().filter_map(|field| object[*field].as_object());
     for text in maps.flat_map(|map| map.values()).filter_map(Value::as_str) {
@@ -50,7 +50,6 @@ pub(super) fn check_base64(object: &Value, fields: &[&str]) -> Result<(), String
     Ok(())
 }
 
-/// Why a ConfigMap is refused.
 pub(super) fn validate_config_map(object: &Value, old: Option<&Value>, causes: &mut Vec<Cause>) {
     let size = keys("data", object, causes) + keys("binaryData", object, causes);
     for key in object["data"].as_object().into_iter().flat_map(|m| m.keys()) {
@@ -65,7 +64,6 @@ pub(super) fn validate_config_map(object: &Value, old: Option<&Value>, causes: &
     frozen(object, old, &["data", "binaryData"], causes);
 }
 
-/// Why a Secret is refused.
 pub(super) fn validate_secret(object: &Value, old: Option<&Value>, causes: &mut Vec<Cause>) {
     if keys("data", object, causes) / 4 * 3 > DATA_LIMIT {
         causes.push(too_long("data"));
@@ -132,7 +130,7 @@ fn frozen(object: &Value, old: Option<&Value>, fields: &[&str], causes: &mut Vec
     }
 }
 
-/// Empty lists are not stored.
+/// Removes empty lists, which are not stored.
 pub(super) fn default_service_account(object: &mut Object) {
     object.drop_zero(&["secrets", "imagePullSecrets"]);
 }

@@ -1,6 +1,6 @@
-//! Events, one storage under two versions with different field names.
+//! Events: one storage, two versions with different field names.
 //!
-//! Stored as core `v1`; `events.k8s.io/v1` is the same object in other words.
+//! Stored as core `v1`. `events.k8s.io/v1` renames the fields of the same object.
 
 use serde_json::{Value, json};
 
@@ -19,7 +19,7 @@ const TWINS: [(&str, &str); 7] = [
     ("reportingComponent", "reportingController"),
 ];
 
-/// Fields that are written even when they are empty.
+/// Sets the fields that are written even if empty.
 pub(super) fn default(api_version: &str, event: &mut Object) {
     if api_version == "v1" {
         event.value("source", json!({}));
@@ -40,7 +40,7 @@ pub(super) fn default(api_version: &str, event: &mut Object) {
     }
 }
 
-/// The same event in the other version.
+/// Converts an event to the other version.
 pub(super) fn convert(event: &Value, to: &str) -> Value {
     let mut event = event.clone();
     if let Some(map) = event.as_object_mut() {
@@ -56,7 +56,7 @@ pub(super) fn convert(event: &Value, to: &str) -> Value {
     event
 }
 
-/// Why an event is refused. The fields have the names of the core version, whichever is spoken.
+/// Validates an event. Causes use the field names of the core version in both versions.
 pub(super) fn validate(api_version: &str, event: &Value, old: Option<&Value>, causes: &mut Vec<Cause>) {
     always(api_version, event, causes);
     if api_version == "v1" {
@@ -68,7 +68,7 @@ pub(super) fn validate(api_version: &str, event: &Value, old: Option<&Value>, ca
     }
 }
 
-/// Validation in every version.
+/// Validates an event in both versions.
 fn always(api_version: &str, event: &Value, causes: &mut Vec<Cause>) {
     let core = api_version == "v1";
     let (about, note, reporter) = if core {
@@ -111,7 +111,7 @@ fn too_long(field: &str, value: &str, most: usize, causes: &mut Vec<Cause>) {
     }
 }
 
-/// What holds for a new event of `events.k8s.io/v1`: nothing of the deprecated fields.
+/// Validates a new event of `events.k8s.io/v1`, whose deprecated fields must be unset.
 fn new(event: &Value, causes: &mut Vec<Cause>) {
     aggregated(event, causes);
     if event["eventTime"].is_null() {
@@ -130,7 +130,7 @@ fn new(event: &Value, causes: &mut Vec<Cause>) {
     }
 }
 
-/// What happened again and again did so at least twice, and at some time.
+/// Validates a series: at least two occurrences, and a time of the last one.
 fn aggregated(event: &Value, causes: &mut Vec<Cause>) {
     let series = &event["series"];
     if series.is_null() {
@@ -144,7 +144,7 @@ fn aggregated(event: &Value, causes: &mut Vec<Cause>) {
     }
 }
 
-/// What holds for a change through `events.k8s.io/v1`: nothing but `series` and metadata changes.
+/// Validates a change through `events.k8s.io/v1`. Only `series` and metadata may change.
 fn changed(event: &Value, old: &Value, causes: &mut Vec<Cause>) {
     if event["series"] != old["series"] {
         aggregated(event, causes);

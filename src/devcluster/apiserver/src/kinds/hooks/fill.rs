@@ -1,30 +1,30 @@
-//! Words for filling loosely typed objects: a default goes where nothing is.
+//! Fills defaults into missing fields of untyped objects.
 //!
-//! In Go's types an absent field, `null` and (for plain strings) `""` are the same; [`Fill::text`] and [`Fill::value`]
-//! keep that distinction in one place.
+//! In Go types, a missing field, `null` and (for plain strings) `""` are the same. [`Fill::text`] and [`Fill::value`]
+//! implement this distinction in one place.
 //!
-//! Invariant: a field of an unexpected JSON type is left as it is.
+//! Invariant: a field of an unexpected JSON type stays unchanged.
 
 use serde_json::{Map, Value};
 
 /// A JSON object.
 pub(super) type Object = Map<String, Value>;
 
-/// Filling of absent fields.
+/// Access to fields that may be missing.
 pub(super) trait Fill {
-    /// Sets `key` when it is absent or null.
+    /// Sets `key` if it is missing or null.
     fn value(&mut self, key: &str, value: impl Into<Value>);
-    /// Sets `key` when it is absent, null or empty.
+    /// Sets `key` if it is missing, null or empty.
     fn text(&mut self, key: &str, value: &str);
-    /// The object under `key`, made when absent; `None` when something else is there.
+    /// Returns the object under `key`, and creates it if missing; `None` for a value of another type.
     fn object(&mut self, key: &str) -> Option<&mut Object>;
-    /// The object under `key`, if there is one.
+    /// Returns the object under `key`, if there is one.
     fn inner(&mut self, key: &str) -> Option<&mut Object>;
-    /// The objects in the list under `key`.
+    /// Returns the objects in the list under `key`.
     fn each(&mut self, key: &str) -> impl Iterator<Item = &mut Object>;
-    /// Removes those of `keys` that hold what Go calls a zero value and leaves out when writing.
+    /// Removes those of `keys` that hold a Go zero value, which Go omits.
     fn drop_zero(&mut self, keys: &[&str]);
-    /// The text under `key`, empty when there is none.
+    /// Returns the string under `key`; empty if missing.
     fn str(&self, key: &str) -> &str;
 }
 
@@ -78,26 +78,26 @@ fn is_zero(value: &Value) -> bool {
     }
 }
 
-/// The value at `path` (keys only), or null.
+/// Returns the value at `path` (keys only), or null.
 pub(super) fn at<'a>(value: &'a Value, path: &[&str]) -> &'a Value {
     path.iter().fold(value, |value, key| &value[*key])
 }
 
-/// The text at `path`, or "".
+/// Returns the string at `path`, or "".
 pub(super) fn text<'a>(value: &'a Value, path: &[&str]) -> &'a str {
     at(value, path).as_str().unwrap_or_default()
 }
 
-/// The items of the list at `path`; none when it is no list.
+/// Returns the items of the list at `path`; none if it is not a list.
 pub(super) fn items<'a>(value: &'a Value, path: &[&str]) -> &'a [Value] {
     at(value, path).as_array().map_or(&[], Vec::as_slice)
 }
 
-/// Maps from text to text, where Go reads `null` as the empty text.
+/// Maps from string to string, where Go reads `null` as the empty string.
 const TEXT_MAPS: [&str; 8] =
     ["labels", "annotations", "data", "stringData", "binaryData", "matchLabels", "nodeSelector", "parameters"];
 
-/// Removes nulls, which decoding into Go types forgets, and the empty maps and lists of `metadata`.
+/// Removes nulls, which decoding into Go types drops, and the empty maps and lists of `metadata`.
 pub(super) fn forget_nulls(object: &mut Value) {
     let Some(object) = object.as_object_mut() else { return };
     drop_nulls(object);

@@ -8,12 +8,11 @@ use super::pod_rules;
 use super::{label_selector, rules};
 use crate::status::Cause;
 
-/// The label of a Job's pods by uid, and its old twin.
+/// The label with a Job's UID on its pods, and its deprecated name.
 const UID_LABELS: [&str; 2] = ["batch.kubernetes.io/controller-uid", "controller-uid"];
-/// The label of a Job's pods by name, and its old twin.
+/// The label with a Job's name on its pods, and its deprecated name.
 const NAME_LABELS: [&str; 2] = ["batch.kubernetes.io/job-name", "job-name"];
 
-/// Defaults of a Job.
 pub(super) fn default_job(job: &mut Object) {
     let Some(spec) = job.object("spec") else { return };
     pod::default_template(spec);
@@ -36,7 +35,7 @@ pub(super) fn default_job(job: &mut Object) {
     }
 }
 
-/// Defaults of a CronJob; its Job template gets those of pods only.
+/// Sets the defaults of a CronJob. Its Job template only gets those of pods.
 pub(super) fn default_cron_job(cron: &mut Object) {
     let Some(spec) = cron.object("spec") else { return };
     spec.text("concurrencyPolicy", "Allow");
@@ -50,7 +49,7 @@ pub(super) fn default_cron_job(cron: &mut Object) {
     }
 }
 
-/// Selector and template labels from the Job's uid and name; on updates they are kept.
+/// Sets the selector and template labels from the Job's UID and name.
 pub(super) fn prepare_create(job: &mut Object) {
     job.insert("status".into(), json!({}));
     let name = text(job.get("metadata").unwrap_or(&Value::Null), &["name"]).to_owned();
@@ -74,7 +73,7 @@ pub(super) fn prepare_create(job: &mut Object) {
     if let Some(metadata) = spec.inner("template").and_then(|t| t.object("metadata")) {
         add(metadata);
     }
-    // A Job without labels of its own shares those of its template, these four included.
+    // In a real server, a Job without labels shares its template's label map, so it gets these four labels, too.
     if let Some(metadata) = job.object("metadata")
         && (metadata.get("labels").unwrap_or(&Value::Null) == &template)
     {
@@ -82,7 +81,7 @@ pub(super) fn prepare_create(job: &mut Object) {
     }
 }
 
-/// Keeps selector and generated labels when the new version lacks them.
+/// Keeps the selector and generated labels if the new version lacks them.
 pub(super) fn prepare_update(old: &Value, job: &mut Object) {
     let Some(spec) = job.inner("spec") else { return };
     let had = at(old, &["spec", "selector"]);
@@ -100,7 +99,6 @@ pub(super) fn prepare_update(old: &Value, job: &mut Object) {
     }
 }
 
-/// Why a Job is refused.
 pub(super) fn validate_job(job: &Value, old: Option<&Value>, causes: &mut Vec<Cause>) {
     let spec = &job["spec"];
     generated_selector(job, causes);
@@ -119,7 +117,7 @@ pub(super) fn validate_job(job: &Value, old: Option<&Value>, causes: &mut Vec<Ca
     let Some(old) = old else { return };
     for field in ["completions", "selector", "completionMode", "podFailurePolicy", "backoffLimitPerIndex", "managedBy"]
     {
-        // Elastic indexed Jobs may move completions together with parallelism.
+        // Elastic indexed Jobs may change completions together with parallelism.
         let elastic =
             field == "completions" && spec["completionMode"] == "Indexed" && spec["completions"] == spec["parallelism"];
         if at(old, &["spec", field]) != &spec[field] && !elastic {
@@ -129,7 +127,8 @@ pub(super) fn validate_job(job: &Value, old: Option<&Value>, causes: &mut Vec<Ca
     template_change(&spec["template"], old, causes);
 }
 
-/// Why a change of a Job's template is refused. A suspended Job without pods takes another place and other resources.
+/// Validates a change of a Job's template. A suspended Job without active pods may change its scheduling fields and
+/// resources.
 fn template_change(template: &Value, old: &Value, causes: &mut Vec<Cause>) {
     let (before, status) = (at(old, &["spec", "template"]), &old["status"]);
     let suspended = items(status, &["conditions"]).iter().any(|c| c["type"] == "Suspended" && c["status"] == "True");
@@ -166,7 +165,7 @@ fn template_change(template: &Value, old: &Value, causes: &mut Vec<Cause>) {
     }
 }
 
-/// Gives an object these fields of another one.
+/// Copies fields from one object to another. A missing field is removed.
 fn take(object: &mut Value, from: &Value, fields: &[&str]) {
     let Some(object) = object.as_object_mut() else { return };
     for field in fields {
@@ -177,7 +176,7 @@ fn take(object: &mut Value, from: &Value, fields: &[&str]) {
     }
 }
 
-/// A selector that the server is to make must be the one that it makes.
+/// Validates that a generated selector was not changed.
 fn generated_selector(job: &Value, causes: &mut Vec<Cause>) {
     let (spec, metadata) = (&job["spec"], &job["metadata"]);
     if spec["manualSelector"] == true || spec["selector"].is_null() || metadata["uid"].is_null() {
@@ -193,7 +192,6 @@ fn generated_selector(job: &Value, causes: &mut Vec<Cause>) {
     }
 }
 
-/// Why a CronJob is refused.
 pub(super) fn validate_cron_job(cron: &Value, causes: &mut Vec<Cause>) {
     let name = text(cron, &["metadata", "name"]);
     if name.len() > 52 {
@@ -234,7 +232,7 @@ pub(super) fn validate_cron_job(cron: &Value, causes: &mut Vec<Cause>) {
 const MONTHS: [&str; 12] = ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"];
 const DAYS: [&str; 7] = ["sun", "mon", "tue", "wed", "thu", "fri", "sat"];
 
-/// What is wrong with the name of a time zone, whose letters are as they are.
+/// Returns the faults of a time zone name, which is case-sensitive.
 fn zone_faults(zone: &str) -> Vec<String> {
     if zone.is_empty() {
         return vec!["timeZone must be nil or non-empty string".to_owned()];
@@ -317,7 +315,7 @@ fn part_fault(part: &str, (low, high, names): (u32, u32, &[&str])) -> Option<Str
     }
 }
 
-/// Whether a text is a span of time as Go writes it: `1h30m`.
+/// Returns whether a string is a Go duration, such as `1h30m`.
 fn is_duration(text: &str) -> bool {
     let mut rest = text.strip_prefix(['-', '+']).unwrap_or(text);
     if rest == "0" {
@@ -336,12 +334,12 @@ fn is_duration(text: &str) -> bool {
     !text.is_empty() && text != "-" && text != "+"
 }
 
-/// Quantities in the pod template that are none.
+/// Fails on an invalid quantity in the pod template.
 pub(super) fn check(object: &Value, path: &[&str]) -> Result<(), String> {
     pod_rules::check_quantities(at(object, path))
 }
 
-/// Whether a Job has come to its end.
+/// Returns whether a Job has completed or failed.
 pub fn finished(job: &Value) -> bool {
     items(job, &["status", "conditions"])
         .iter()

@@ -1,10 +1,10 @@
-//! Label selectors in specs: whether they select an object.
+//! Label selectors in specs.
 
 use serde_json::Value;
 
 use super::fill::{items, text};
 
-/// Whether a LabelSelector selects an object with these labels; an absent selector selects nothing.
+/// Returns whether a LabelSelector matches labels. A missing selector matches nothing.
 pub fn matches(selector: &Value, labels: &Value) -> bool {
     if selector.is_null() {
         return false;

@@ -1,21 +1,20 @@
-//! What holds for the `metadata` of every object: names, labels, annotations, finalizers, owners.
+//! Validates the `metadata` of every object: names, labels, annotations, finalizers, owners.
 //!
-//! Deliberately absent: what must not change between versions of an object (uid, creationTimestamp, …); the write
-//! path restores or compares those itself.
+//! Not here: immutable metadata (uid, creationTimestamp, …). The write path restores or compares it.
 
 use serde_json::Value;
 
 use super::fill::{at, items, text};
 use crate::status::Cause;
 
-/// Which names a kind allows.
+/// The naming rule of a kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NameRule {
-    /// Dotted lower-case labels, at most 253 bytes: most kinds.
+    /// A DNS subdomain of at most 253 bytes: most kinds.
     Subdomain,
-    /// One lower-case label, at most 63 bytes: Namespaces and Services.
+    /// A DNS label of at most 63 bytes: Namespaces and Services.
     Label,
-    /// Anything that fits into one segment of a URL path: RBAC.
+    /// Any segment of a URL path: RBAC.
     PathSegment,
 }
 
@@ -28,7 +27,7 @@ pub enum Finalizers {
     Any,
 }
 
-/// The rule of a built-in kind.
+/// Returns the naming rule of a built-in kind.
 pub fn name_rule(api_version: &str, kind: &str) -> NameRule {
     match (api_version, kind) {
         ("v1", "Namespace" | "Service") => NameRule::Label,
@@ -42,10 +41,10 @@ const SUBDOMAIN: &str = "a lowercase RFC 1123 subdomain must consist of lower ca
 const QUALIFIED: &str = "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')";
 const LABEL_VALUE: &str = "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')";
 
-/// Most bytes that all annotations together may take.
+/// Maximum total size of all annotations, in bytes.
 const ANNOTATIONS_LIMIT: usize = 256 * 1024;
 
-/// Why `metadata` is refused; with `old`, also finalizers that were added while the object is being deleted.
+/// Validates `metadata`. With `old`, also refuses new finalizers on a terminating object.
 pub fn validate_metadata(object: &Value, old: Option<&Value>, rule: NameRule, finalizers: Finalizers) -> Vec<Cause> {
     let metadata = &object["metadata"];
     let mut causes = Vec::new();
@@ -55,7 +54,7 @@ pub fn validate_metadata(object: &Value, old: Option<&Value>, rule: NameRule, fi
     labels("metadata.labels", &metadata["labels"], &mut causes);
     annotations("metadata.annotations", &metadata["annotations"], &mut causes);
     if old.is_some() {
-        // Reported twice, as by a real server: once by the validation of all kinds, and once by that of the kind.
+        // Reported twice, as by a real server: by the validation of all kinds and by that of the kind.
         causes.extend_from_within(found..);
     }
     finalizer_names(metadata, finalizers, &mut causes);
@@ -68,7 +67,7 @@ pub fn validate_metadata(object: &Value, old: Option<&Value>, rule: NameRule, fi
                 "no new finalizers can be added if the object is being deleted, found new finalizers []string{{{}}}",
                 added.join(", ")
             );
-            // Reported twice, as by a real server: once by the validation of all kinds, and once by that of the kind.
+            // Reported twice, as by a real server: by the validation of all kinds and by that of the kind.
             causes
                 .extend([Cause::forbidden("metadata.finalizers", &why), Cause::forbidden("metadata.finalizers", &why)]);
         }
@@ -78,7 +77,7 @@ pub fn validate_metadata(object: &Value, old: Option<&Value>, rule: NameRule, fi
 
 fn name(metadata: &Value, rule: NameRule, causes: &mut Vec<Cause>) {
     let generate = text(metadata, &["generateName"]);
-    // The dash before what is generated may be the last character.
+    // The base may end in a dash, because a generated suffix follows.
     let masked =
         if generate.len() > 1 && generate.ends_with('-') { format!("{generate}a") } else { generate.to_owned() };
     if let Some(why) = Some(masked).filter(|masked| !masked.is_empty()).and_then(|masked| own_fault(&masked, rule)) {
@@ -94,7 +93,7 @@ fn name(metadata: &Value, rule: NameRule, causes: &mut Vec<Cause>) {
     }
 }
 
-/// What is wrong with the name of an object: the same in other words where they differ from those for its parts.
+/// Returns the fault of an object's name. The wording differs from names within objects.
 fn own_fault(name: &str, rule: NameRule) -> Option<String> {
     let why = name_fault(name, rule)?;
     if rule == NameRule::Label && name.contains('.') {
@@ -103,7 +102,7 @@ fn own_fault(name: &str, rule: NameRule) -> Option<String> {
     Some(if why.starts_with("must be no more than") { why.replace("bytes", "characters") } else { why })
 }
 
-/// What is wrong with `name` under `rule`, in the API's words.
+/// Returns the fault of `name` under `rule`, in the API's words.
 pub(super) fn name_fault(name: &str, rule: NameRule) -> Option<String> {
     let limit = if rule == NameRule::Label { 63 } else { 253 };
     match rule {
@@ -120,7 +119,7 @@ pub(super) fn name_fault(name: &str, rule: NameRule) -> Option<String> {
     (!fine).then(|| if rule == NameRule::Label { LABEL.to_owned() } else { SUBDOMAIN.to_owned() })
 }
 
-/// Whether `text` is one label of a DNS name (its length aside).
+/// Returns whether `text` is a DNS label, regardless of its length.
 pub(super) fn is_label(text: &str) -> bool {
     let bytes = text.as_bytes();
     let outer = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();
@@ -169,7 +168,7 @@ pub(crate) fn qualified_faults(key: &str) -> Vec<String> {
     faults
 }
 
-/// Labels: qualified keys, short values.
+/// Validates labels: qualified keys, short values.
 pub(super) fn labels(field: &str, labels: &Value, causes: &mut Vec<Cause>) {
     for (key, value) in labels.as_object().into_iter().flatten() {
         let faults =

@@ -1,14 +1,13 @@
-//! The behaviour of built-in kinds: defaults, what the server fills in or keeps, validation, generation, versions.
+//! The behaviour of built-in kinds: defaults, server-set fields, validation, generation, conversion.
 //!
-//! Each function takes an object (and, on updates, its stored predecessor) and answers with the object a real API
-//! server would have made of it, or with the causes for which that one would have refused. The families of kinds
-//! have a file each; this page only tells which file speaks for which kind.
+//! Each function takes an object (and, on updates, the stored one). It changes the object as a real API server would,
+//! or returns the causes of a real server's refusal. Each group of kinds has a file; this module only dispatches to
+//! them.
 //!
-//! Invariant: `default` is idempotent, so re-applying what is stored changes nothing.
-//! Invariant: nothing here panics on any JSON; fields of a wrong type are left alone (the schema refuses them).
+//! Invariant: `default` is idempotent, so applying a stored object again changes nothing.
+//! Invariant: no JSON causes a panic. Fields of a wrong type stay unchanged, and the schema refuses them.
 //!
-//! Deliberately absent: custom resources (their schema speaks for them) and clocks; times and identities that a rule
-//! needs are in the object's `metadata` already.
+//! Not here: custom resources, which have schemas instead, and clocks. Times and identities are already in `metadata`.
 
 mod access;
 mod allocation;
@@ -43,25 +42,25 @@ pub use self::allocation::{Allocator, Held};
 use self::fill::{Fill, Object, at, forget_nulls};
 use crate::status::Cause;
 
-/// A quantity in billionths; `None` for nonsense.
+/// Returns a quantity in billionths; `None` if invalid.
 pub fn quantity(value: &Value) -> Option<i128> {
     quantity::nanos(value)
 }
 
-/// A number of bytes as a quantity.
+/// Formats a number of bytes as a quantity.
 pub fn bytes(bytes: u64) -> String {
     let units = [("Gi", 30), ("Mi", 20), ("Ki", 10)];
     let whole = units.into_iter().find(|(_, power)| bytes > 0 && bytes.is_multiple_of(1 << power));
     whole.map_or_else(|| bytes.to_string(), |(unit, power)| format!("{}{unit}", bytes >> power))
 }
 
-/// What `object` holds; empty for all kinds but Service.
+/// Returns the allocations of `object`; empty for all kinds but Service.
 pub fn held(api_version: &str, kind: &str, object: &Value) -> Held {
     if (api_version, kind) == ("v1", "Service") { service::held(object) } else { Held::default() }
 }
 
-/// What JSON decoding into the kind's Go type would refuse beyond field types: base64 of Secrets, quantities.
-/// The text goes into `<Kind> in version "<v>" cannot be handled as a <Kind>: <text>` (400).
+/// Returns why Go's decoder would refuse an object beyond its field types: base64 of Secrets, quantities. The text
+/// becomes the end of a 400: `<Kind> in version "<v>" cannot be handled as a <Kind>: <text>`.
 pub fn check_decodable(api_version: &str, kind: &str, object: &Value) -> Result<(), String> {
     let template = ["spec", "template", "spec"];
     match (api_version, kind) {
@@ -78,8 +77,7 @@ pub fn check_decodable(api_version: &str, kind: &str, object: &Value) -> Result<
     }
 }
 
-/// Fills in the kind's defaults, forgets nulls and zero values that Go's types do not keep, and brings quantities
-/// into their canonical form; idempotent.
+/// Sets the kind's defaults, removes nulls and zero values that Go omits, and normalises quantities. Idempotent.
 pub fn default(api_version: &str, kind: &str, object: &mut Value) {
     forget_nulls(object);
     let Some(object) = object.as_object_mut() else { return };
@@ -130,8 +128,8 @@ pub fn default(api_version: &str, kind: &str, object: &mut Value) {
     }
 }
 
-/// What the server does to a new object after defaulting: initial status, addresses, names from the uid.
-/// `metadata.name`, `uid`, `creationTimestamp` and `namespace` must be in place.
+/// Prepares a new object after its defaults: initial status, addresses, names from the UID. `metadata.name`, `uid`,
+/// `creationTimestamp` and `namespace` must be set.
 pub fn prepare_create(api_version: &str, kind: &str, object: &mut Value, allocator: &mut dyn Allocator) -> Vec<Cause> {
     if (api_version, kind) == ("v1", "Service") {
         return service::prepare_create(object, allocator);
@@ -167,7 +165,7 @@ fn initial(object: &mut Object, status: Value) {
     object.insert("status".into(), status);
 }
 
-/// Whether the kind has a `/status` endpoint, so that its main endpoint ignores `status`.
+/// Returns whether the kind has a `/status` endpoint, so that its main endpoint ignores `status`.
 fn has_status(api_version: &str, kind: &str) -> bool {
     match api_version {
         "v1" => matches!(
@@ -189,8 +187,8 @@ fn has_status(api_version: &str, kind: &str) -> bool {
     }
 }
 
-/// What the server keeps or fills in when an object is replaced through its main endpoint: the old status, the
-/// cluster address, the Job's selector.
+/// Prepares the new state for an update through the main endpoint. Keeps the old status, the Service's addresses and
+/// the Job's selector.
 pub fn prepare_update(
     api_version: &str,
     kind: &str,
@@ -220,7 +218,7 @@ pub fn prepare_update(
     Vec::new()
 }
 
-/// A Pod replaced from a manifest keeps what admission had added to it.
+/// Keeps the fields that admission added to a Pod, if the new version lacks them.
 fn keep_bound(old: &Value, object: &mut Object) {
     let Some(spec) = object.object("spec") else { return };
     for field in ["nodeName", "serviceAccountName", "serviceAccount", "priority", "preemptionPolicy", "tolerations"] {
@@ -230,8 +228,8 @@ fn keep_bound(old: &Value, object: &mut Object) {
     }
 }
 
-/// What the server keeps when an object is replaced through `/status`: everything but the status and, for most
-/// kinds, annotations, labels and finalizers.
+/// Prepares the new state for an update through `/status`. Keeps everything but the status and metadata; some kinds
+/// also keep part of the metadata.
 pub fn prepare_status_update(api_version: &str, kind: &str, old: &Value, object: &mut Value) {
     let Some(object) = object.as_object_mut() else { return };
     for (field, value) in old.as_object().into_iter().flatten() {
@@ -255,20 +253,19 @@ pub fn prepare_status_update(api_version: &str, kind: &str, old: &Value, object:
     }
 }
 
-/// What the server keeps when a Pod is replaced through `/ephemeralcontainers` or `/resize`: everything but that part.
+/// Prepares the new state for a Pod update through `/ephemeralcontainers` or `/resize`. Keeps everything but that part.
 pub(crate) fn prepare_part(subresource: &str, old: &Value, object: &mut Value) {
     if let Some(part) = pod_parts::Part::of(subresource) {
         part.prepare(old, object);
     }
 }
 
-/// Why a real server would refuse a Pod that was replaced through `/ephemeralcontainers` or `/resize`; `None` for other
-/// subresources.
+/// Validates a Pod update through `/ephemeralcontainers` or `/resize`; `None` for other subresources.
 pub(crate) fn validate_part(subresource: &str, old: &Value, object: &Value) -> Option<Vec<Cause>> {
     pod_parts::Part::of(subresource).map(|part| part.validate(old, object))
 }
 
-/// Why a real server would refuse `object` (422); with `old`, also the immutable fields.
+/// Validates `object` (causes of a 422). With `old`, also checks the immutable fields.
 pub fn validate(api_version: &str, kind: &str, object: &Value, old: Option<&Value>) -> Vec<Cause> {
     let mut causes = validate_metadata(object, old, name_rule(api_version, kind), Finalizers::Standard);
     let more = &mut causes;
@@ -310,8 +307,8 @@ pub fn validate(api_version: &str, kind: &str, object: &Value, old: Option<&Valu
     causes
 }
 
-/// Whether replacing `old` by `new` (through the main endpoint) counts as a new generation; `None` for kinds without
-/// generations. A new object of a kind that has them starts at 1.
+/// Returns whether an update through the main endpoint increments the generation; `None` for kinds without generations.
+/// The first generation is 1.
 pub fn generation_changes(api_version: &str, kind: &str, old: &Value, new: &Value) -> Option<bool> {
     let spec = || old["spec"] != new["spec"];
     match (api_version, kind) {
@@ -341,15 +338,15 @@ pub fn generation_changes(api_version: &str, kind: &str, old: &Value, new: &Valu
     }
 }
 
-/// Whether a pod has only got a node: the scheduler binds it, which is no new generation.
+/// Returns whether only the node was set. Binding by the scheduler does not increment the generation.
 fn is_placement(old: &Value, new: &Value) -> bool {
     let mut unplaced = new.clone();
     let placed = unplaced.as_object_mut().and_then(|spec| spec.remove("nodeName")).is_some();
     placed && old.get("nodeName").is_none() && *old == unplaced
 }
 
-/// The same object in another version of its group: HorizontalPodAutoscalers `autoscaling/v1` and `v2`, Events `v1`
-/// and `events.k8s.io/v1`. Others only get the new `apiVersion`.
+/// Converts an object to another version of its group. HorizontalPodAutoscalers and Events change their fields; other
+/// kinds only change `apiVersion`.
 pub fn convert(object: &Value, from: &str, to: &str) -> Value {
     if from == to {
         return object.clone();

@@ -1,11 +1,10 @@
-//! Pods and pod templates: their defaults, and what admission adds to a Pod.
+//! Pods and pod templates: their defaults, and the fields that admission adds to a Pod.
 
 use serde_json::{Value, json};
 
 use super::fill::{Fill, Object, at, items};
 use super::quantity;
 
-/// Defaults of the pod template in a spec.
 pub(super) fn default_template(spec: &mut Object) {
     let Some(template) = spec.object("template") else { return };
     template.value("metadata", json!({}));
@@ -17,7 +16,7 @@ pub(super) fn default_template(spec: &mut Object) {
     }
 }
 
-/// Defaults of the pod spec in a template (or of a Pod).
+/// Sets the defaults of a pod spec in a template or Pod.
 pub(super) fn default_spec(spec: &mut Object) {
     spec.text("restartPolicy", "Always");
     spec.text("dnsPolicy", "ClusterFirst");
@@ -55,7 +54,7 @@ pub(super) fn default_spec(spec: &mut Object) {
     }
 }
 
-/// `serviceAccount` is the old name of `serviceAccountName`; both are stored.
+/// Stores both `serviceAccountName` and its deprecated name `serviceAccount`.
 fn account_twin(spec: &mut Object) {
     let name = [spec.str("serviceAccountName"), spec.str("serviceAccount")].into_iter().find(|n| !n.is_empty());
     if let Some(name) = name.map(str::to_owned) {
@@ -114,7 +113,7 @@ fn default_container(container: &mut Object) {
     }
 }
 
-/// Whether an image reference means the tag `latest`: named so, or neither tag nor digest.
+/// Returns whether an image reference means the tag `latest`, explicitly or by default.
 fn is_latest(image: &str) -> bool {
     let (name, digest) = image.split_once('@').map_or((image, None), |(n, d)| (n, Some(d)));
     let last = name.rsplit('/').next().unwrap_or(name);
@@ -183,7 +182,7 @@ fn default_volume(volume: &mut Object) {
     }
 }
 
-/// Defaults of a Pod, which has some that templates lack.
+/// Sets the defaults of a Pod, including some that templates lack.
 pub(super) fn default_pod(pod: &mut Object) {
     let Some(spec) = pod.object("spec") else { return };
     default_spec(spec);
@@ -204,7 +203,7 @@ pub(super) fn default_pod(pod: &mut Object) {
     }
 }
 
-/// Fields that admission and the strategy add to a new Pod.
+/// Sets the status of a new Pod and the fields that admission adds.
 pub(super) fn prepare(pod: &mut Object) {
     let class = quality_of_service(pod.get("spec").unwrap_or(&Value::Null));
     let mut status = json!({"phase": "Pending", "qosClass": class});
@@ -236,7 +235,7 @@ pub(super) fn prepare(pod: &mut Object) {
     }
 }
 
-/// The quality of service of a pod with this spec.
+/// Returns the QoS class of a pod with this spec.
 pub(super) fn quality_of_service(spec: &Value) -> &'static str {
     let containers = || items(spec, &["containers"]).iter().chain(items(spec, &["initContainers"]));
     let set = |c: &Value, list: &str, name: &str| !at(c, &["resources", list, name]).is_null();

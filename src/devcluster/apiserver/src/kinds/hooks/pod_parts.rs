@@ -1,7 +1,7 @@
-//! What may be changed of a Pod that is there: `pods/ephemeralcontainers` adds containers to look into it, and
-//! `pods/resize` gives its containers more or less.
+//! The changeable parts of an existing Pod: `pods/ephemeralcontainers` adds debug containers, and `pods/resize` changes
+//! the resources of containers.
 //!
-//! Deliberately absent: the resources of a whole pod (`spec.resources`), which stay as they were.
+//! Not here: the resources of a whole pod (`spec.resources`), which cannot change.
 
 use serde_json::{Value, json};
 
@@ -20,11 +20,11 @@ pub(super) enum Part {
     Resources,
 }
 
-/// Metadata that does not change with a part.
+/// Metadata that an update of a part cannot change.
 const KEPT: [&str; 4] = ["labels", "annotations", "finalizers", "ownerReferences"];
-/// What a pod carries that stands for one that its node has from a file.
+/// The annotation of a mirror pod, which represents a static pod of its node.
 const MIRROR: &str = "kubernetes.io/config.mirror";
-/// What only containers that serve have, in the order of Go's type.
+/// Fields that ephemeral containers must not have, in the order of Go's type.
 const SERVING: [&str; 9] = [
     "ports",
     "resources",
@@ -38,7 +38,7 @@ const SERVING: [&str; 9] = [
 ];
 
 impl Part {
-    /// The part that a subresource changes.
+    /// Returns the part that a subresource changes.
     pub(super) fn of(subresource: &str) -> Option<Self> {
         match subresource {
             "ephemeralcontainers" => Some(Self::EphemeralContainers),
@@ -59,7 +59,7 @@ impl Part {
             Self::Resources => {
                 let same = |list: &str| items(&pod["spec"], &[list]).len() == items(&spec, &[list]).len();
                 if !same("containers") || !same("initContainers") {
-                    // Nothing to put the resources in: the validation says so.
+                    // The containers differ, so resources cannot be merged. Validation reports it.
                     return;
                 }
                 for list in ["containers", "initContainers"] {
@@ -80,7 +80,7 @@ impl Part {
         }
     }
 
-    /// Why a change of the part is refused.
+    /// Validates a change of the part.
     pub(super) fn validate(self, old: &Value, new: &Value) -> Vec<Cause> {
         if !at(old, &["metadata", "annotations", MIRROR]).is_null() {
             let why = match self {
@@ -100,7 +100,7 @@ impl Part {
     }
 }
 
-/// Makes a field what it is in `from`, also when it is absent there.
+/// Copies a field from `from`, or removes it if it is missing there.
 fn take(to: &mut Object, from: &Value, field: &str) {
     match from.get(field) {
         Some(value) => to.insert(field.to_owned(), value.clone()),
@@ -108,7 +108,7 @@ fn take(to: &mut Object, from: &Value, field: &str) {
     };
 }
 
-/// The old containers with the resources of the new ones; the new ones when they are others.
+/// Returns the old containers with the resources of the new ones. If the names differ, returns the new ones.
 fn resized(old: &[Value], new: &[Value]) -> Vec<Value> {
     if old.iter().zip(new).any(|(old, new)| old["name"] != new["name"]) {
         return new.to_vec();
@@ -172,7 +172,7 @@ fn is_empty(value: &Value) -> bool {
     }
 }
 
-/// Ephemeral containers neither change nor go.
+/// Validates that existing ephemeral containers are neither changed nor removed.
 fn kept(old: &Value, new: &Value, causes: &mut Vec<Cause>) {
     let now = items(new, &["spec", "ephemeralContainers"]);
     for before in items(old, &["spec", "ephemeralContainers"]) {
@@ -255,7 +255,7 @@ fn same_containers(old: &Value, new: &Value, list: &str, causes: &mut Vec<Cause>
     }
 }
 
-/// Whether two containers are the same but for their processors and memory.
+/// Returns whether two containers differ in CPU and memory only.
 fn differs_in_room_only(old: &Value, new: &Value) -> bool {
     let rest = |container: &Value| {
         let mut container = container.clone();

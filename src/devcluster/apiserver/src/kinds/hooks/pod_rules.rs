@@ -7,18 +7,18 @@ use super::metadata::{annotations, label_fault, labels};
 use super::quantity;
 use crate::status::Cause;
 
-/// Which restart policies an owner of pods allows.
+/// The restart policies that an owner of pods allows.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Restarts {
-    /// Controllers that keep pods running.
+    /// For controllers that keep pods running: only `Always`.
     Always,
-    /// Jobs.
+    /// For Jobs.
     Finishing,
-    /// Pods by themselves.
+    /// For standalone Pods.
     Any,
 }
 
-/// Why a pod template at `path` (`spec.template`) is refused.
+/// Validates the pod template at `path` (`spec.template`).
 pub(super) fn validate_template(template: &Value, path: &str, restarts: Restarts, causes: &mut Vec<Cause>) {
     labels(&format!("{path}.labels"), at(template, &["metadata", "labels"]), causes);
     annotations(&format!("{path}.annotations"), at(template, &["metadata", "annotations"]), causes);
@@ -29,7 +29,6 @@ pub(super) fn validate_template(template: &Value, path: &str, restarts: Restarts
     }
 }
 
-/// Why a new Pod is refused.
 pub(super) fn validate_new(pod: &Value, causes: &mut Vec<Cause>) {
     validate_spec(&pod["spec"], "spec", Restarts::Any, causes);
     if !items(pod, &["spec", "ephemeralContainers"]).is_empty() {
@@ -37,7 +36,7 @@ pub(super) fn validate_new(pod: &Value, causes: &mut Vec<Cause>) {
     }
 }
 
-/// Why a pod spec at `path` is refused.
+/// Validates the pod spec at `path`.
 pub(super) fn validate_spec(spec: &Value, path: &str, restarts: Restarts, causes: &mut Vec<Cause>) {
     let volumes = volume_names(spec, path, causes);
     if items(spec, &["containers"]).is_empty() {
@@ -69,7 +68,7 @@ pub(super) fn validate_spec(spec: &Value, path: &str, restarts: Restarts, causes
     }
 }
 
-/// Validates `procMount`, which may be `Unmasked` in a user namespace of the pod's own.
+/// Validates `procMount`, which may be `Unmasked` only if the pod has its own user namespace.
 fn proc_mount(container: &Value, path: &str, host_users: bool, causes: &mut Vec<Cause>) {
     let mount = at(container, &["securityContext", "procMount"]);
     let field = || format!("{path}.securityContext.procMount");
@@ -82,7 +81,7 @@ fn proc_mount(container: &Value, path: &str, host_users: bool, causes: &mut Vec<
     }
 }
 
-/// The names of the volumes in a spec.
+/// Validates the volumes of a spec. Returns their names.
 pub(super) fn volume_names<'a>(spec: &'a Value, path: &str, causes: &mut Vec<Cause>) -> Vec<&'a str> {
     let mut names = Vec::new();
     for (index, volume) in items(spec, &["volumes"]).iter().enumerate() {
@@ -97,7 +96,7 @@ pub(super) fn volume_names<'a>(spec: &'a Value, path: &str, causes: &mut Vec<Cau
     names
 }
 
-/// The name of one item of a list, which no other item may have.
+/// Validates the name of a list item, which must be unique. Returns the name.
 pub(super) fn new_name<'a>(item: &'a Value, path: &str, others: &[&str], causes: &mut Vec<Cause>) -> &'a str {
     let name = text(item, &["name"]);
     let field = || format!("{path}.name");
@@ -111,7 +110,7 @@ pub(super) fn new_name<'a>(item: &'a Value, path: &str, others: &[&str], causes:
     name
 }
 
-/// Validates a container except for its name.
+/// Validates a container, except for its name.
 pub(super) fn validate_container(container: &Value, path: &str, volumes: &[&str], causes: &mut Vec<Cause>) {
     if text(container, &["image"]).trim().is_empty() {
         causes.push(Cause::required(format!("{path}.image"), ""));
@@ -158,7 +157,7 @@ pub(super) fn validate_container(container: &Value, path: &str, volumes: &[&str]
     validate_resources(&container["resources"], &format!("{path}.resources"), causes);
 }
 
-/// A probe or a hook has one way to ask.
+/// Validates that a probe or hook has exactly one handler.
 fn validate_handler(handler: &Value, path: &str, causes: &mut Vec<Cause>) {
     if handler.is_null() {
         return;
@@ -201,7 +200,7 @@ fn validate_ports(container: &Value, path: &str, causes: &mut Vec<Cause>) {
     }
 }
 
-/// `must be between 1 and 65535, inclusive`.
+/// Validates a port number: `must be between 1 and 65535, inclusive`.
 pub(super) fn port_range(field: &str, number: i64, causes: &mut Vec<Cause>) {
     if !(1..=65535).contains(&number) {
         causes.push(Cause::invalid(field, &number.into(), "must be between 1 and 65535, inclusive"));
@@ -228,12 +227,12 @@ fn validate_resources(resources: &Value, path: &str, causes: &mut Vec<Cause>) {
     }
 }
 
-/// `Duplicate value: …`.
+/// Returns the cause `Duplicate value: …`.
 pub(super) fn duplicate(field: String, value: &Value) -> Cause {
     Cause::new("FieldValueDuplicate", field, format!("Duplicate value: {value}"))
 }
 
-/// Quantities in a pod spec that are none.
+/// Fails on an invalid quantity in a pod spec.
 pub(super) fn check_quantities(spec: &Value) -> Result<(), String> {
     for list in ["containers", "initContainers"] {
         for container in items(spec, &[list]) {
@@ -245,13 +244,13 @@ pub(super) fn check_quantities(spec: &Value) -> Result<(), String> {
     Ok(())
 }
 
-/// Quantities of a resource list that are none.
+/// Fails on an invalid quantity in a resource list.
 pub(super) fn check_list(list: &Value) -> Result<(), String> {
     let fine = list.as_object().into_iter().flatten().all(|(_, v)| v.is_null() || quantity::is_quantity(v));
     if fine { Ok(()) } else { Err(quantity::NONSENSE.to_owned()) }
 }
 
-/// A Pod's spec is fixed but for images, the deadline and additional tolerations.
+/// Validates an update: only images, the deadline and additional tolerations may change.
 pub(super) fn immutable(old: &Value, new: &Value, causes: &mut Vec<Cause>) {
     let frozen = |pod: &Value| {
         let mut spec = pod["spec"].clone();
@@ -270,7 +269,7 @@ pub(super) fn immutable(old: &Value, new: &Value, causes: &mut Vec<Cause>) {
     };
     let kept = items(old, &["spec", "tolerations"]);
     let additions_only = kept.iter().all(|t| items(new, &["spec", "tolerations"]).contains(t));
-    // Gates open and are not put up again.
+    // Scheduling gates can be removed, but not added.
     let gates = items(old, &["spec", "schedulingGates"]);
     let gated = items(new, &["spec", "schedulingGates"]).iter().any(|gate| !gates.contains(gate));
     let rebound = !text(old, &["spec", "nodeName"]).is_empty() && old["spec"]["nodeName"] != new["spec"]["nodeName"];

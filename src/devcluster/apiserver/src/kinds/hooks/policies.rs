@@ -11,7 +11,7 @@ use crate::expression::infer::Wanted;
 use crate::expression::policy::Composition;
 use crate::status::Cause;
 
-/// Defaults of policies and bindings.
+/// Sets the defaults of policies and bindings.
 pub(super) fn default(kind: &str, object: &mut Object) {
     let Some(spec) = object.inner("spec") else { return };
     if kind == "ValidatingAdmissionPolicy" {
@@ -28,7 +28,7 @@ pub(super) fn default(kind: &str, object: &mut Object) {
     }
 }
 
-/// Why a policy is refused.
+/// Validates a policy.
 pub(super) fn validate(object: &Value, causes: &mut Vec<Cause>) {
     let spec = &object["spec"];
     one_of(&spec["failurePolicy"], "spec.failurePolicy", &["Fail", "Ignore"], causes);
@@ -54,7 +54,7 @@ pub(super) fn validate(object: &Value, causes: &mut Vec<Cause>) {
     }
 }
 
-/// The variables of a policy, of which it is told what is wrong with them.
+/// Validates the variables of a policy and declares them.
 fn variables(spec: &Value, causes: &mut Vec<Cause>) -> Composition {
     let mut composition = Composition::begin(spec);
     for (index, variable) in items(spec, &["variables"]).iter().enumerate() {
@@ -110,7 +110,6 @@ fn judge(validation: &Value, field: &str, composition: &Composition, causes: &mu
     one_of(&validation["reason"], &format!("{field}.reason"), &reasons, causes);
 }
 
-/// Why a binding is refused.
 pub(super) fn validate_binding(object: &Value, causes: &mut Vec<Cause>) {
     let spec = &object["spec"];
     let policy = text(spec, &["policyName"]);
@@ -141,7 +140,7 @@ pub(super) fn validate_binding(object: &Value, causes: &mut Vec<Cause>) {
     }
 }
 
-/// What a policy or a binding is about.
+/// Validates the match constraints of a policy or binding.
 fn resources(about: &Value, field: &str, causes: &mut Vec<Cause>) {
     one_of(&about["matchPolicy"], &format!("{field}.matchPolicy"), &["Equivalent", "Exact"], causes);
     for selector in ["namespaceSelector", "objectSelector"] {

@@ -1,15 +1,15 @@
-//! Quantities (`500m`, `1Gi`) in their canonical form.
+//! Quantities (`500m`, `1Gi`) in canonical form.
 //!
-//! A resource list (`limits`, `requests`, `capacity`, `hard`, …) is stored with every quantity rounded up to
-//! thousandths and written canonically: `1000m` → `1`, `1024Mi` → `1Gi`, `0.5` → `500m`.
+//! In a stored resource list (`limits`, `requests`, `capacity`, `hard`, …) quantities are rounded up to thousandths and
+//! canonical: `1000m` → `1`, `1024Mi` → `1Gi`, `0.5` → `500m`.
 //!
-//! Deliberately absent: quantities outside resource lists; the API stores those as they were written.
+//! Not here: quantities outside resource lists. The API stores those as written.
 
 use serde_json::Value;
 
 use super::fill::Object;
 
-/// A quantity as an integer of `base^exponent`, and the family of suffixes it is written with.
+/// A quantity and its suffix format.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Quantity {
     /// In billionths.
@@ -30,63 +30,63 @@ const DECIMAL: [(&str, i32); 10] =
 const NANO: i128 = 1_000_000_000;
 
 impl Quantity {
-    /// A whole number.
+    /// Creates a quantity from an integer.
     pub(crate) fn whole(number: i64) -> Self {
         Self { nanos: i128::from(number) * NANO, form: Form::Decimal }
     }
 
-    /// A quantity of an object; `None` for nonsense.
+    /// Parses a quantity; `None` if invalid.
     pub(crate) fn read(value: &Value) -> Option<Self> {
         read(value)
     }
 
-    /// Both together, written as this one is, or as the other when this one is zero.
+    /// Returns the sum, in the format of this quantity, or in the other's if this one is zero.
     pub(crate) fn plus(self, other: Self) -> Self {
         let form = if self.nanos == 0 { other.form } else { self.form };
         Self { nanos: self.nanos.saturating_add(other.nanos), form }
     }
 
-    /// This one without the other.
+    /// Returns the difference.
     pub(crate) fn minus(self, other: Self) -> Self {
         self.plus(Self { nanos: -other.nanos, form: other.form })
     }
 
-    /// Whether it is more than the other.
+    /// Returns whether this quantity is larger than the other.
     pub(crate) fn exceeds(self, other: Self) -> bool {
         self.nanos > other.nanos
     }
 
-    /// Whether it is more than zero.
+    /// Returns whether the quantity is larger than zero.
     pub(crate) fn is_positive(self) -> bool {
         self.nanos > 0
     }
 
-    /// The larger one.
+    /// Returns the larger quantity.
     pub(crate) fn max(self, other: Self) -> Self {
         if other.exceeds(self) { other } else { self }
     }
 
-    /// Its canonical text.
+    /// Returns the canonical text.
     pub(crate) fn text(self) -> String {
         write(self)
     }
 }
 
-/// The message of the decoder for an invalid quantity.
+/// The decoder's message for an invalid quantity.
 pub(super) const NONSENSE: &str =
     "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'";
 
-/// The quantity as a number; `None` for nonsense. For comparisons.
+/// Returns the quantity in billionths, for comparisons; `None` if invalid.
 pub(super) fn nanos(value: &Value) -> Option<i128> {
     read(value).map(|q| q.nanos)
 }
 
-/// Whether `value` is a quantity.
+/// Returns whether `value` is a quantity.
 pub(super) fn is_quantity(value: &Value) -> bool {
     read(value).is_some()
 }
 
-/// Canonical text of a quantity, rounded up to thousandths; `None` for nonsense.
+/// Returns the canonical text of a quantity, rounded up to thousandths; `None` if invalid.
 pub(crate) fn canonical(value: &Value) -> Option<String> {
     let mut quantity = read(value)?;
     let milli = NANO / 1000;
@@ -95,7 +95,7 @@ pub(crate) fn canonical(value: &Value) -> Option<String> {
     Some(write(quantity))
 }
 
-/// Brings every quantity of a resource list into canonical form; nonsense stays as it is.
+/// Normalises every quantity of a resource list. Invalid ones stay unchanged.
 pub(super) fn normalise(list: Option<&mut Object>) {
     let Some(list) = list else { return };
     for value in list.values_mut() {

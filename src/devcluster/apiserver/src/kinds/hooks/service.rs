@@ -7,7 +7,6 @@ use super::fill::{Fill, Object, at, items, text};
 use super::rules;
 use crate::status::Cause;
 
-/// Defaults of a Service.
 pub(super) fn default_service(service: &mut Object) {
     if let Some(status) = service.inner("status") {
         status.value("loadBalancer", json!({}));
@@ -64,7 +63,7 @@ fn needs_node_port(spec: &Value) -> bool {
     }
 }
 
-/// Addresses and ports that a stored Service holds.
+/// Returns the addresses and ports of a stored Service.
 pub(super) fn held(service: &Value) -> Held {
     let cluster_ips = items(service, &["spec", "clusterIPs"])
         .iter()
@@ -79,7 +78,7 @@ pub(super) fn held(service: &Value) -> Held {
     Held { cluster_ips, node_ports }
 }
 
-/// Initial status, address and node ports.
+/// Sets the initial status and allocates addresses and node ports.
 pub(super) fn prepare_create(service: &mut Value, allocator: &mut dyn Allocator) -> Vec<Cause> {
     service["status"] = json!({"loadBalancer": {}});
     let causes = rules::services::validate_addresses(service);
@@ -89,7 +88,7 @@ pub(super) fn prepare_create(service: &mut Value, allocator: &mut dyn Allocator)
     allocate(service, &Held::default(), allocator)
 }
 
-/// Keeps address and node ports of the old version, takes what is new.
+/// Keeps the addresses and node ports of the old version, and allocates new ones.
 pub(super) fn prepare_update(old: &Value, service: &mut Value, allocator: &mut dyn Allocator) -> Vec<Cause> {
     keep(old, service);
     allocate(service, &held(old), allocator)
@@ -191,7 +190,6 @@ fn allocate(service: &mut Value, held: &Held, allocator: &mut dyn Allocator) -> 
     causes
 }
 
-/// Why a Service is refused.
 pub(super) fn validate_service(service: &Value, old: Option<&Value>, causes: &mut Vec<Cause>) {
     let spec = &service["spec"];
     let kind = kind_of(service);
@@ -205,14 +203,13 @@ pub(super) fn validate_service(service: &Value, old: Option<&Value>, causes: &mu
     }
 }
 
-/// Defaults of Endpoints.
 pub(super) fn default_endpoints(endpoints: &mut Object) {
     for subset in endpoints.each("subsets") {
         subset.each("ports").for_each(|port| port.text("protocol", "TCP"));
     }
 }
 
-/// Defaults of an EndpointSlice.
+/// Sets the defaults of an EndpointSlice.
 pub(super) fn default_slice(slice: &mut Object) {
     for port in slice.each("ports") {
         port.value("name", "");
@@ -221,7 +218,7 @@ pub(super) fn default_slice(slice: &mut Object) {
     slice.each("endpoints").for_each(|endpoint| endpoint.value("conditions", json!({})));
 }
 
-/// Why an EndpointSlice is refused.
+/// Validates an EndpointSlice.
 pub(super) fn validate_slice(slice: &Value, old: Option<&Value>, causes: &mut Vec<Cause>) {
     let address_type = text(slice, &["addressType"]);
     if address_type.is_empty() {

@@ -6,7 +6,7 @@ use super::fill::{Fill, Object, at, items, text};
 use super::quantity;
 use crate::status::Cause;
 
-/// Defaults of a claim, also within a StatefulSet.
+/// Sets the defaults of a claim, also within a StatefulSet.
 pub(super) fn default_claim(claim: &mut Object) {
     let Some(spec) = claim.object("spec") else { return };
     spec.text("volumeMode", "Filesystem");
@@ -23,7 +23,6 @@ pub(super) fn default_claim(claim: &mut Object) {
     }
 }
 
-/// Defaults of a volume.
 pub(super) fn default_volume(volume: &mut Object) {
     let Some(spec) = volume.object("spec") else { return };
     spec.text("persistentVolumeReclaimPolicy", "Retain");
@@ -37,13 +36,12 @@ pub(super) fn default_volume(volume: &mut Object) {
     }
 }
 
-/// Defaults of a StorageClass.
 pub(super) fn default_class(class: &mut Object) {
     class.text("reclaimPolicy", "Delete");
     class.text("volumeBindingMode", "Immediate");
 }
 
-/// Protection and phase of a new claim or volume.
+/// Sets the protection finalizer and phase of a new claim or volume.
 pub(super) fn prepare_create(kind: &str, object: &mut Object) {
     let (finalizer, status) = if kind == "PersistentVolume" {
         let now = object.get("metadata").map(|m| m["creationTimestamp"].clone()).unwrap_or_default();
@@ -61,7 +59,6 @@ pub(super) fn prepare_create(kind: &str, object: &mut Object) {
     }
 }
 
-/// Why a claim is refused.
 pub(super) fn validate_claim(claim: &Value, old: Option<&Value>, causes: &mut Vec<Cause>) {
     let spec = &claim["spec"];
     if items(spec, &["accessModes"]).is_empty() {
@@ -81,7 +78,7 @@ pub(super) fn validate_claim(claim: &Value, old: Option<&Value>, causes: &mut Ve
     };
     let unbound = text(old, &["spec", "volumeName"]).is_empty();
     let (mut before, after) = (frozen(old), frozen(claim));
-    // Binding sets the volume's name once, and a late default class.
+    // The volume name can be set once, by binding, and the storage class once, by a late default.
     if unbound && let Some(before) = before.as_object_mut() {
         for field in ["volumeName", "storageClassName"] {
             if let Some(value) = after.get(field) {
@@ -102,7 +99,6 @@ pub(super) fn validate_claim(claim: &Value, old: Option<&Value>, causes: &mut Ve
     }
 }
 
-/// Why a volume is refused.
 pub(super) fn validate_volume(volume: &Value, old: Option<&Value>, causes: &mut Vec<Cause>) {
     let spec = &volume["spec"];
     if items(spec, &["accessModes"]).is_empty() {
@@ -135,7 +131,6 @@ pub(super) fn validate_volume(volume: &Value, old: Option<&Value>, causes: &mut 
     }
 }
 
-/// Why a StorageClass is refused.
 pub(super) fn validate_class(class: &Value, old: Option<&Value>, causes: &mut Vec<Cause>) {
     if text(class, &["provisioner"]).is_empty() {
         causes.push(Cause::required("provisioner", ""));

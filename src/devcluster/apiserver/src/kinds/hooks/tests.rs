@@ -1,10 +1,10 @@
-//! The recorded objects: what was sent becomes what the server stored.
+//! Recorded objects: each sent object must become the recorded stored object.
 
 use serde_json::{Value, json};
 
 use super::*;
 
-/// Hands out the address that the recording has.
+/// Allocates the address from the recording.
 struct Recorded;
 
 impl Allocator for Recorded {
@@ -27,7 +27,8 @@ fn recorded() -> serde_json::Map<String, Value> {
     serde_json::from_str(text).expect("the fixture is JSON")
 }
 
-/// The recorded answer without what the store adds and what is knowingly left out (a Pod's token volume).
+/// Returns the recorded answer without the fields that the store sets and those deliberately unsupported (a Pod's token
+/// volume).
 fn without_store_fields(kind: &str, mut created: Value) -> Value {
     created["metadata"].as_object_mut().unwrap().remove("resourceVersion");
     created["metadata"].as_object_mut().unwrap().remove("generation");

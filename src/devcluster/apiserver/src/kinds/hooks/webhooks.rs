@@ -8,11 +8,11 @@ use super::pod_rules::duplicate;
 use crate::expression::condition;
 use crate::status::Cause;
 
-/// Most match conditions of one webhook.
+/// Maximum number of match conditions of one webhook.
 const CONDITIONS: usize = 64;
 const FORM: &str = "; desired format: https://host[/path]";
 
-/// Defaults of webhook configurations.
+/// Sets the defaults of webhook configurations.
 pub(super) fn default(kind: &str, object: &mut Object) {
     for hook in object.each("webhooks") {
         hook.text("failurePolicy", "Fail");
@@ -30,7 +30,7 @@ pub(super) fn default(kind: &str, object: &mut Object) {
     }
 }
 
-/// Why a webhook configuration is refused.
+/// Validates a webhook configuration.
 pub(super) fn validate(object: &Value, causes: &mut Vec<Cause>) {
     let mut names: Vec<&str> = Vec::new();
     for (index, hook) in items(object, &["webhooks"]).iter().enumerate() {
@@ -56,7 +56,7 @@ pub(super) fn validate(object: &Value, causes: &mut Vec<Cause>) {
     }
 }
 
-/// Fields that have one of a few values.
+/// Validates enumerated fields.
 fn choices(hook: &Value, field: &str, causes: &mut Vec<Cause>) {
     for (name, known) in [("failurePolicy", ["Fail", "Ignore"]), ("matchPolicy", ["Equivalent", "Exact"])] {
         let value = &hook[name];

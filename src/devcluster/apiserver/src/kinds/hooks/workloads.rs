@@ -8,7 +8,6 @@ use super::pod_rules::{self, Restarts};
 use super::{rules, storage};
 use crate::status::Cause;
 
-/// Defaults of one workload kind.
 pub(super) fn default(kind: &str, object: &mut Object) {
     let Some(spec) = object.object("spec") else { return };
     pod::default_template(spec);
@@ -74,7 +73,7 @@ fn default_stateful_set(spec: &mut Object) {
     }
 }
 
-/// The template's labels serve as selector and labels when those are missing.
+/// Sets a missing selector and missing labels to the template's labels.
 fn default_replication_controller(object: &mut Object) {
     let labels = object.get("spec").map(|s| at(s, &["template", "metadata", "labels"]).clone()).unwrap_or_default();
     if let Some(spec) = object.object("spec") {
@@ -90,7 +89,7 @@ fn default_replication_controller(object: &mut Object) {
     }
 }
 
-/// Counts that are written even when they are zero.
+/// Returns the counts that are written even if zero.
 fn status_counts(kind: &str) -> &'static [&'static str] {
     match kind {
         "ReplicaSet" | "ReplicationController" => &["replicas"],
@@ -108,7 +107,7 @@ fn required_status(kind: &str, object: &mut Object) {
     }
 }
 
-/// Initial status, and the template generation of DaemonSets.
+/// Sets the initial status, and the template generation of DaemonSets.
 pub(super) fn prepare_create(kind: &str, object: &mut Object) {
     object.insert("status".into(), json!({}));
     required_status(kind, object);
@@ -123,7 +122,7 @@ fn template_generation(object: &mut Object, generation: i64) {
     }
 }
 
-/// Keeps counting a DaemonSet's templates.
+/// Increments a DaemonSet's template generation if the template changed.
 pub(super) fn prepare_update(kind: &str, old: &Value, object: &mut Object) {
     if kind == "DaemonSet" {
         let was = text(old, &["metadata", "annotations", "deprecated.daemonset.template.generation"]);
@@ -132,7 +131,6 @@ pub(super) fn prepare_update(kind: &str, old: &Value, object: &mut Object) {
     }
 }
 
-/// Why a workload is refused.
 pub(super) fn validate(kind: &str, object: &Value, old: Option<&Value>, causes: &mut Vec<Cause>) {
     let spec = &object["spec"];
     if kind == "ReplicationController" {

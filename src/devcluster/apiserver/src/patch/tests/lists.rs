@@ -88,7 +88,7 @@ fn reordering_an_atomic_list_takes_its_path() {
 
 #[test]
 fn dropped_item_goes_even_if_another_owns_a_field_in_it() {
-    // The item itself (`.`) is what the applier owned; whoever owns only a field inside does not hold it.
+    // The applier owned the item itself (`.`). A manager that owns only a field inside does not keep the item.
     let mut story = Story::of("v1", "Pod");
     story.apply("m", &pod("[{name: c}, {name: d}]"));
     story.update("someone", |pod| pod["spec"]["containers"][1]["image"] = "i".into());

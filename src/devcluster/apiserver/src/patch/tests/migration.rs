@@ -1,4 +1,4 @@
-//! Coming from client-side tools, and custom resources.
+//! Migration from client-side tools, and custom resources.
 
 use serde_json::json;
 

@@ -1,4 +1,4 @@
-//! What clients observe of ownership, as tables of short stories.
+//! Field ownership as clients observe it, in tables of short scenarios.
 
 mod applied;
 mod lists;
@@ -31,12 +31,11 @@ fn yaml(text: &str) -> Value {
     serde_yaml::from_str(text).unwrap()
 }
 
-/// A ConfigMap with this data.
 fn config_map(data: &str) -> String {
     format!("apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: c}}\ndata: {data}\n")
 }
 
-/// One object and the writes to it, as a verb would do them: an equal result is not written.
+/// One object and the writes to it. As in a verb, an unchanged object is not written.
 struct Story {
     schema: Schema,
     api_version: String,
@@ -102,7 +101,7 @@ impl Story {
         self.try_apply(manager, config, true).unwrap()
     }
 
-    /// A write of any other verb.
+    /// Writes the object by a verb other than apply.
     fn update(&mut self, manager: &str, change: impl FnOnce(&mut Value)) -> &mut Self {
         let now = self.tick();
         let mut new = self.live.clone().unwrap();
@@ -120,7 +119,7 @@ impl Story {
         self
     }
 
-    /// A merge patch, written in YAML.
+    /// Applies a merge patch, written in YAML.
     fn patch(&mut self, manager: &str, patch: &str) -> &mut Self {
         let patch = yaml(patch);
         self.update(manager, |new| *new = super::merge(new, &patch))
@@ -141,7 +140,7 @@ impl Story {
         self
     }
 
-    /// Who owns what, one manager a line: `m Apply .data.a`.
+    /// Returns the owners and their fields, one manager a line: `m Apply .data.a`.
     fn owners(&self) -> String {
         let entries = self.at("/metadata/managedFields").and_then(Value::as_array).cloned().unwrap_or_default();
         let line = |entry: &Value| {

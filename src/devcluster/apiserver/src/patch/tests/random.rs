@@ -7,7 +7,7 @@ use crate::patch::element;
 use crate::patch::fields::{Element, FieldSet};
 use crate::schema::node::{Shape, View};
 
-/// A Pod with some of three containers, in some order, each with some fields.
+/// Returns a Pod with a random selection, order and content of three containers.
 fn pod(random: &mut fastrand::Rng) -> Value {
     let mut names = ["a", "b", "c"];
     random.shuffle(&mut names);
@@ -40,12 +40,12 @@ fn pod(random: &mut fastrand::Rng) -> Value {
     pod
 }
 
-/// Whether every path of the set leads to something in the value.
+/// Returns whether every path of the set exists in the value.
 fn resolves(view: View<'_>, value: &Value, set: &FieldSet) -> bool {
     set.children.iter().all(|(step, below)| {
         if let Element::Field(name) = step {
             let child = view.key(name).map_or(View::any(), |(child, _)| child);
-            // An owned list that was emptied is left out, and stays owned.
+            // An owned list that became empty is omitted, but stays owned.
             let is_empty_container =
                 below.children.is_empty() && matches!(child.node.shape, Shape::Array(_) | Shape::Object(_));
             return value.get(name).map_or(is_empty_container, |value| resolves(child, value, below));
@@ -77,7 +77,7 @@ fn a_sole_applier_gets_exactly_what_it_applied_last() {
 }
 
 #[test]
-fn whatever_happens_every_owned_path_exists_and_the_last_forced_value_holds() {
+fn every_owned_path_exists_and_the_last_forced_value_holds_after_any_story() {
     let mut random = fastrand::Rng::with_seed(11);
     let mut story = Story::of("v1", "Pod");
     story.apply("m0", &pod(&mut random).to_string());

@@ -161,7 +161,7 @@ fn nulls_and_empty_collections_go_where_go_leaves_them_out() {
 }
 
 #[test]
-fn what_a_real_server_sent_and_stored_decodes_unchanged() {
+fn documents_of_a_real_server_decode_unchanged() {
     let recorded: Value = serde_json::from_str(include_str!("../../../tests/data/defaults.json")).unwrap();
     for case in recorded.as_object().unwrap().values() {
         for object in [&case["sent"], &case["created"]] {

@@ -173,7 +173,7 @@ fn findings_have_the_servers_words() {
 }
 
 #[test]
-fn what_did_not_change_is_not_judged_again() {
+fn unchanged_fields_are_not_validated_again() {
     let schema = schema("{a: {type: integer, maximum: 5}, b: {type: string}, l: {type: array, x-kubernetes-list-type: map, x-kubernetes-list-map-keys: [k],
         items: {type: object, required: [k], properties: {k: {type: string}, n: {type: integer, maximum: 5}}}}}");
     let object = |a: u32, b: &str, n: u32| json!({"spec": {"a": a, "b": b, "l": [{"k": "x", "n": n}]}});

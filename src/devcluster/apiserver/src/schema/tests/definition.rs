@@ -1,4 +1,4 @@
-//! Which definitions are allowed.
+//! Valid and invalid definitions.
 
 use serde_json::Value;
 

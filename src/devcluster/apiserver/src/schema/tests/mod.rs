@@ -1,4 +1,4 @@
-//! Which definitions are accepted, and the effect of their schemas on objects.
+//! Validation of definitions, and the effect of their schemas on objects.
 
 mod builtin;
 mod custom;
@@ -14,20 +14,19 @@ fn yaml(text: &str) -> Value {
     serde_yaml::from_str(text).unwrap()
 }
 
-/// A schema whose `spec` has these properties.
+/// Returns a schema whose `spec` has these properties.
 fn schema(properties: &str) -> Schema {
     let mut root = yaml("{type: object, properties: {spec: {type: object}}}");
     root["properties"]["spec"]["properties"] = yaml(properties);
     structural(&root, false).unwrap()
 }
 
-/// Findings in short: `field: message (reason)`, without the reason's common start.
+/// Formats causes as `field: message (reason)`, without the common prefix of reasons.
 fn show(causes: &[Cause]) -> String {
     let line = |c: &Cause| format!("{}: {} ({})", c.field, c.message, c.reason.trim_start_matches("FieldValue"));
     causes.iter().map(line).collect::<Vec<_>>().join("\n")
 }
 
-/// Findings about a spec.
 fn findings(schema: &Schema, spec: &str) -> String {
     let object =
         serde_json::json!({"apiVersion": "x.io/v1", "kind": "Widget", "metadata": {"name": "w"}, "spec": yaml(spec)});

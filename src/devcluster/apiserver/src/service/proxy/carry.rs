@@ -1,4 +1,4 @@
-//! Carries a request to a pod and its answer back.
+//! Forwards a request to a pod, and its answer back.
 
 use super::{
     fault::unreachable,
@@ -28,14 +28,14 @@ use tokio::{
     time::{Instant, timeout, timeout_at},
 };
 
-/// How long a pod may take to accept a connection.
+/// Maximum time for a pod to accept a connection.
 const CONNECTING: Duration = Duration::from_secs(10);
-/// How long a pod may say nothing.
+/// Maximum time without data from a pod.
 const SILENCE: Duration = Duration::from_mins(5);
-/// How long an answer may go on.
+/// Maximum duration of an answer.
 const LONGEST: Duration = Duration::from_hours(1);
 
-/// Passes a request on to the pod at `address`.
+/// Forwards a request to the pod at `address`.
 pub(super) async fn carry(
     asked: &Asked,
     address: SocketAddr,
@@ -64,7 +64,7 @@ pub(super) async fn carry(
             }
         };
         tokio::select! {
-            // The reader of the response sees how it ends.
+            // An error reaches the reader of the response.
             _ = connection.with_upgrades() => {}
             () = ended => {}
         }
@@ -82,7 +82,7 @@ pub(super) async fn carry(
     if upgrade { switch(asked, client, answer, links) } else { Ok(shown(answer, links)) }
 }
 
-/// The answer of a pod, piece by piece.
+/// Streams the answer of a pod.
 fn shown(answer: Response<Incoming>, links: &Links<'_>) -> Response<Body> {
     let (mut parts, body) = answer.into_parts();
     headers::of_answer(&mut parts.headers, links);
@@ -93,7 +93,7 @@ fn shown(answer: Response<Incoming>, links: &Links<'_>) -> Response<Body> {
         loop {
             let by = end.min(Instant::now() + SILENCE);
             let frame = timeout_at(by, body.frame()).await.ok()??.ok()?;
-            // Trailers are about the connection to the pod.
+            // Trailers belong to the connection to the pod.
             if let Ok(piece) = frame.into_data() {
                 return Some((Ok::<_, Infallible>(Frame::data(piece)), body));
             }
@@ -102,7 +102,7 @@ fn shown(answer: Response<Incoming>, links: &Links<'_>) -> Response<Body> {
     Response::from_parts(parts, StreamBody::new(pieces).boxed_unsync())
 }
 
-/// Joins both connections when the pod speaks the other protocol too; otherwise its refusal is the answer.
+/// Joins both connections if the pod switches protocols, too. Otherwise returns the pod's answer.
 fn switch(
     asked: &Asked,
     client: Option<Connection>,
@@ -125,7 +125,7 @@ fn switch(
     tokio::spawn(async move {
         let joined = async {
             if let (Ok(own), Ok(pod)) = tokio::join!(own, pod) {
-                // However it ends, it is over for both sides.
+                // After an error, both sides are closed as well.
                 let _ = copy_bidirectional(&mut TokioIo::new(own), &mut TokioIo::new(pod)).await;
             }
         };

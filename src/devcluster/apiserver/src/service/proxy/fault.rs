@@ -1,8 +1,8 @@
-//! Refusals of a proxy.
+//! Errors of a proxy.
 
 use crate::status::Status;
 
-/// 503 of a pod that does not answer.
+/// Returns the 503 for a pod that does not answer.
 pub(super) fn unreachable(why: &str) -> Status {
     Status::new(503, "ServiceUnavailable", format!("error trying to reach service: {why}"))
 }

@@ -1,8 +1,8 @@
-//! The parts of a request and its response that a proxy passes on: paths, headers and links.
+//! The forwarded parts of a request and its answer: paths, headers and links.
 
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 
-/// Headers that are about one connection, and not about what is carried over it.
+/// Hop-by-hop headers, which belong to one connection.
 const OF_CONNECTION: [&str; 9] = [
     "connection",
     "proxy-connection",
@@ -14,7 +14,7 @@ const OF_CONNECTION: [&str; 9] = [
     "transfer-encoding",
     "upgrade",
 ];
-/// Headers of answers with which a program would speak for this server.
+/// Response headers that would let a program act for this server's origin.
 const OF_ORIGIN: [&str; 4] = [
     "access-control-allow-credentials",
     "access-control-allow-headers",
@@ -22,14 +22,14 @@ const OF_ORIGIN: [&str; 4] = [
     "access-control-allow-origin",
 ];
 
-/// Whether a client wants another protocol.
+/// Returns whether a client requests another protocol.
 pub(super) fn is_upgrade(headers: &HeaderMap) -> bool {
     let values = headers.get_all(header::CONNECTION).iter().filter_map(|value| value.to_str().ok());
     headers.contains_key(header::UPGRADE)
         && values.flat_map(|value| value.split(',')).any(|word| word.trim().eq_ignore_ascii_case("upgrade"))
 }
 
-/// Removes what is about the connection.
+/// Removes hop-by-hop headers.
 fn end_to_end(headers: &mut HeaderMap) {
     let named: Vec<String> = headers
         .get_all(header::CONNECTION)
@@ -43,14 +43,14 @@ fn end_to_end(headers: &mut HeaderMap) {
     }
 }
 
-/// The headers of a request as a pod gets them. What the client has proven to this server is not for the pod.
+/// Returns the request headers for a pod, without the client's credentials for this server.
 pub(super) fn of_request(sent: &HeaderMap, path: &str, host: &str, upgrade: bool, local: bool) -> HeaderMap {
     let mut headers = sent.clone();
     let wanted = headers.get(header::UPGRADE).cloned();
     end_to_end(&mut headers);
     let secret = |name: &HeaderName| *name == header::AUTHORIZATION || name.as_str().starts_with("impersonate-");
     let secrets: Vec<HeaderName> = headers.keys().filter(|name| secret(name)).cloned().collect();
-    // The body has been read, and is sent as one piece.
+    // The body is already read and is sent in one piece.
     for name in secrets.into_iter().chain([header::CONTENT_LENGTH]) {
         headers.remove(name);
     }
@@ -74,7 +74,7 @@ pub(super) fn of_request(sent: &HeaderMap, path: &str, host: &str, upgrade: bool
     headers
 }
 
-/// The headers of an answer as a client gets them.
+/// Rewrites the response headers for a client.
 pub(super) fn of_answer(headers: &mut HeaderMap, links: &Links<'_>) {
     end_to_end(headers);
     for name in OF_ORIGIN {
@@ -90,14 +90,14 @@ pub(super) fn of_answer(headers: &mut HeaderMap, links: &Links<'_>) {
 pub(super) struct Links<'a> {
     /// Path of the proxy.
     pub(super) root: &'a str,
-    /// Host of the pod, as it may call itself.
+    /// Host of the pod, as the pod may name it.
     pub(super) pod: &'a str,
-    /// Host that the client has asked.
+    /// Host of the client's request.
     pub(super) client: &'a str,
 }
 
 impl Links<'_> {
-    /// A link so that it leads through the proxy; one to elsewhere, and one without a root, stays as it is.
+    /// Rewrites a link to lead through the proxy. Links to other hosts and relative links stay unchanged.
     fn through(&self, link: &str) -> String {
         let (origin, rest) = match link.split_once("//") {
             Some((scheme, rest)) if scheme.is_empty() || scheme.ends_with(':') && !scheme.contains('/') => {
@@ -119,7 +119,7 @@ impl Links<'_> {
     }
 }
 
-/// A path without `.`, `..` and doubled slashes: it never leaves its root.
+/// Removes `.`, `..` and double slashes from a path, which then cannot leave its root.
 pub(super) fn cleaned(path: &str) -> String {
     let mut parts: Vec<&str> = Vec::new();
     for part in path.split('/') {
@@ -134,7 +134,7 @@ pub(super) fn cleaned(path: &str) -> String {
     parts.join("/")
 }
 
-/// A path as it stands in a request, with a slash before it.
+/// Encodes a path for a request, with a leading slash.
 pub(super) fn encoded(path: &str) -> String {
     let mut out = String::from("/");
     for byte in path.trim_start_matches('/').bytes() {

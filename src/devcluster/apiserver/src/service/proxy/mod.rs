@@ -1,13 +1,14 @@
-//! `pods/proxy`, `services/proxy` and `nodes/proxy`: requests that are passed on to a pod.
+//! `pods/proxy`, `services/proxy` and `nodes/proxy`: requests that are forwarded to a pod.
 //!
-//! [`place`] finds the pod, [`headers`] says what of a request and of its answer is passed on, [`carry`] carries them.
+//! [`place`] finds the pod, [`headers`] selects the forwarded parts of a request and its answer, and [`carry`] forwards
+//! them.
 //!
-//! Invariant: it connects only to the address that the node of this cluster itself gave to a pod that it runs now,
-//! whatever the API says of addresses: what clients have written there leads nowhere.
-//! Invariant: of an answer there is never more in memory than one piece, and one that stays silent is cut off.
+//! Invariant: the proxy connects only to addresses that this cluster's node assigned to pods that it runs now. Other
+//! addresses in the API, which clients may have written, are never used.
+//! Invariant: at most one chunk of an answer is in memory. Answers that stay silent are cut off.
 //!
-//! Deliberately absent: TLS to pods (`https:` is refused), links in HTML pages, which a real server rewrites, and
-//! kubelets: a node has nothing that answers.
+//! Not here: TLS to pods (`https:` is refused), rewriting of links in HTML pages, and kubelets: the node serves no
+//! port.
 
 mod carry;
 mod fault;
@@ -33,12 +34,12 @@ use self::fault::unreachable;
 use self::headers::Links;
 use self::place::Place;
 
-/// Whether a subresource is the proxy of a kind, or a path below it.
+/// Returns whether a subresource is a proxy or a path below it.
 pub(super) fn is_proxy(subresource: &str) -> bool {
     subresource == "proxy" || subresource.starts_with("proxy/")
 }
 
-/// Answers a request for the proxy of a pod, a service or a node.
+/// Answers a proxy request for a pod, service or node.
 pub(super) async fn answer(server: &Server, target: &Target, asked: &Asked) -> Result<Response<Body>, Status> {
     let known = [Method::GET, Method::HEAD, Method::OPTIONS, Method::POST, Method::PUT, Method::PATCH, Method::DELETE];
     if !known.contains(&asked.parts.method) {
@@ -58,7 +59,7 @@ pub(super) async fn answer(server: &Server, target: &Target, asked: &Asked) -> R
     Ok(answered(outcome, &warnings))
 }
 
-/// The path below the proxy as the client has written it, decoded: empty, or with a slash before it.
+/// Returns the decoded path below the proxy: empty, or with a leading slash.
 fn wanted_path(target: &Target, path: &str) -> String {
     // `api/v1/namespaces/n/services/s/proxy` or `api/v1/nodes/n/proxy`.
     let parts = if target.namespace.is_empty() { 5 } else { 7 };
@@ -96,14 +97,14 @@ async fn pass_on(server: &Server, target: &Target, asked: &Asked, wanted: &str) 
     carry::carry(asked, address, &place, &headers::encoded(&path), is_upgrade, &links).await
 }
 
-/// The root path of a program for clients of the proxy.
+/// Returns the path of the proxy, which is the root for the program's clients.
 fn root_of(target: &Target) -> String {
     let namespace =
         if target.namespace.is_empty() { String::new() } else { format!("namespaces/{}/", target.namespace) };
     format!("/api/v1/{namespace}{}/{}/proxy", target.kind.plural, target.name)
 }
 
-/// The address of a place; 503 where nothing of this cluster is.
+/// Returns the address of a place; 503 if the cluster runs no pod there.
 fn reachable(place: &Place) -> Result<std::net::SocketAddr, Status> {
     let refuse = |why: String| Err(unreachable(&why));
     if place.scheme == "https" {
@@ -121,7 +122,7 @@ fn reachable(place: &Place) -> Result<std::net::SocketAddr, Status> {
     }
 }
 
-/// What is linked from the root of a program is below its proxy only when that is a folder.
+/// Redirects to a path with a trailing slash. Otherwise, relative links would lead out of the proxy.
 fn to_folder(asked: &Asked) -> Response<Body> {
     let query = asked.parts.uri.query().map(|query| format!("?{query}")).unwrap_or_default();
     let mut response = Response::new(Empty::new().boxed_unsync());

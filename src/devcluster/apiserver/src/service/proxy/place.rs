@@ -1,4 +1,4 @@
-//! Which pod a request for a proxy is meant for.
+//! Finds the pod of a proxy request.
 
 use crate::{
     server::Server,
@@ -8,20 +8,20 @@ use crate::{
 use serde_json::Value;
 use std::net::{IpAddr, Ipv4Addr};
 
-/// Where a request goes.
+/// The target of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Place {
-    /// `http`, `https`; empty for what the server likes.
+    /// `http` or `https`; empty for the default.
     pub(super) scheme: String,
-    /// Address and port, as clients are told.
+    /// Address and port as shown to clients.
     pub(super) host: String,
-    /// The port; empty for that of the scheme.
+    /// Port; empty for the default of the scheme.
     pub(super) port: String,
-    /// The address that the node gave to the pod; `None` where the node runs no such pod.
+    /// The address that the node assigned to the pod; `None` if the node runs no such pod.
     pub(super) pod: Option<Ipv4Addr>,
 }
 
-/// The pod that a target names: by itself, or as one of a service.
+/// Finds the pod of a target, directly or through a service.
 pub(super) fn find(server: &Server, target: &Target) -> Result<Place, Status> {
     let what = target.kind.singular.as_str();
     let (scheme, name, port) =
@@ -33,7 +33,7 @@ pub(super) fn find(server: &Server, target: &Target) -> Result<Place, Status> {
     }
 }
 
-/// `name`, `name:port` or `scheme:name:port`.
+/// Splits `name`, `name:port` or `scheme:name:port`.
 fn split(id: &str) -> Option<(&str, &str, &str)> {
     let parts: Vec<&str> = id.split(':').collect();
     let (scheme, name, port) = match parts.as_slice() {
@@ -76,7 +76,7 @@ fn place(server: &Server, pod: &Value, ip: &str, scheme: &str, port: String) -> 
     Place { scheme: scheme.to_owned(), host, port, pod: own.filter(|own| own.to_string() == ip) }
 }
 
-/// Whether packets to an address leave the machine and reach one other.
+/// Returns whether an address is a global unicast address.
 fn is_global(ip: IpAddr) -> bool {
     let local = match ip {
         IpAddr::V4(ip) => ip.is_link_local() || ip.is_broadcast(),
@@ -115,7 +115,7 @@ fn of_service(server: &Server, target: &Target, scheme: &str, name: &str, port: 
     Ok(found.swap_remove(fastrand::usize(..found.len())))
 }
 
-/// The pod of an endpoint, if it is one of the namespace and has the address that the endpoint names.
+/// Returns the pod of an endpoint, if it is in the namespace and has the endpoint's address.
 fn pod_at(server: &Server, target: &Target, address: &Value) -> Option<std::sync::Arc<Value>> {
     if text(address, "/targetRef/namespace") != target.namespace {
         return None;
@@ -126,7 +126,7 @@ fn pod_at(server: &Server, target: &Target, address: &Value) -> Option<std::sync
     has.then_some(pod)
 }
 
-/// The node of this cluster has an address that only this machine knows, to which a real server does not connect.
+/// Refuses a node: its address is local to this machine, and a real server does not connect to such addresses.
 fn of_node(server: &Server, target: &Target, name: &str) -> Result<Place, Status> {
     let nodes = GroupResource { group: String::new(), resource: target.kind.plural.clone() };
     server.object("v1", "nodes", "", name).ok_or_else(|| Status::not_found(&nodes, name))?;

@@ -13,30 +13,30 @@ use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Message, Role, WebSoc
 
 use super::connection::Io;
 
-/// Largest message of a client, in bytes.
+/// Maximum size of a client's message, in bytes.
 const LARGEST_MESSAGE: usize = 4 << 20;
-/// Bytes that a tunnel holds in each direction.
+/// Buffer size of a tunnel in each direction, in bytes.
 const TUNNEL: usize = 64 << 10;
 
-/// How long clients take to make their channels after the handshake: `kubectl` drops what comes before.
+/// Delay after the handshake until clients have created their channels: `kubectl` drops earlier messages.
 const OPENING: Duration = Duration::from_millis(20);
 
-/// Numbers of channels.
+/// Channel numbers.
 const STDIN: u8 = 0;
 const STDOUT: u8 = 1;
 const STDERR: u8 = 2;
 const ERROR: u8 = 3;
-/// The client says that it will write no more to the channel whose number follows.
+/// The message type by which a client closes its writing side of the channel that follows.
 const CLOSE: u8 = 255;
 
-/// The messages from a command to its client.
+/// A message from a command to its client.
 #[derive(Debug)]
 pub(super) enum Output {
-    /// From its standard output.
+    /// Standard output.
     Stdout(Bytes),
-    /// From its standard error.
+    /// Standard error.
     Stderr(Bytes),
-    /// How it ended; the last one.
+    /// The final status; always last.
     Status(Value),
 }
 
@@ -46,7 +46,7 @@ async fn socket(io: Io) -> WebSocketStream<Io> {
     WebSocketStream::from_raw_socket(io, Role::Server, Some(config)).await
 }
 
-/// Carries the streams of a command until its status has been told or the client is gone.
+/// Forwards the streams of a command until its status is sent or the client disconnects.
 pub(super) async fn carry(io: Io, stdin: mpsc::Sender<Bytes>, mut output: mpsc::Receiver<Output>) {
     let (mut sink, mut stream) = socket(io).await.split();
     let incoming = async {
@@ -55,7 +55,7 @@ pub(super) async fn carry(io: Io, stdin: mpsc::Sender<Bytes>, mut output: mpsc::
             match message {
                 Message::Binary(bytes) => match (bytes.first().copied(), &stdin) {
                     (Some(STDIN), Some(to)) => {
-                        // A command that reads no more does not need it.
+                        // A command that no longer reads does not need the input.
                         let _ = to.send(bytes.slice(1..)).await;
                     }
                     (Some(CLOSE), _) if bytes.get(1) == Some(&STDIN) => stdin = None,
@@ -68,7 +68,7 @@ pub(super) async fn carry(io: Io, stdin: mpsc::Sender<Bytes>, mut output: mpsc::
     };
     let outgoing = async {
         tokio::time::sleep(OPENING).await;
-        // It tells the client that the command has begun.
+        // The empty message tells the client that the command has started.
         let begun = sink.send(message(STDOUT, &[])).await;
         while begun.is_ok()
             && let Some(output) = output.recv().await
@@ -85,7 +85,7 @@ pub(super) async fn carry(io: Io, stdin: mpsc::Sender<Bytes>, mut output: mpsc::
                 break;
             }
         }
-        // A client that is gone needs no goodbye.
+        // The client may already be gone.
         let _ = sink.send(goodbye()).await;
     };
     tokio::select! {
@@ -94,7 +94,7 @@ pub(super) async fn carry(io: Io, stdin: mpsc::Sender<Bytes>, mut output: mpsc::
     }
 }
 
-/// The end of a connection that has done what it was for; clients take any other for an error.
+/// Returns the message that closes a completed connection normally. Clients treat any other closing as an error.
 fn goodbye() -> Message {
     Message::Close(Some(CloseFrame { code: CloseCode::Normal, reason: "".into() }))
 }
@@ -106,7 +106,7 @@ fn message(channel: u8, bytes: &[u8]) -> Message {
     Message::Binary(message.freeze())
 }
 
-/// The bytes that a WebSocket carries, and the work that carries them.
+/// Returns a stream of the bytes in a WebSocket, and the future that forwards them.
 pub(super) fn tunnel(io: Io) -> (DuplexStream, impl Future<Output = ()> + Send) {
     let (inner, outer) = tokio::io::duplex(TUNNEL);
     let work = async move {

@@ -1,14 +1,14 @@
-//! The connections that requests come in, before and after they are upgraded.
+//! The connections of requests, before and after an upgrade.
 
 use http::HeaderMap;
 use hyper::upgrade::Upgraded;
 use hyper_util::rt::TokioIo;
 use tokio::sync::watch;
 
-/// The connection that a request came in.
+/// The connection of a request.
 #[derive(Clone, Debug)]
 pub(crate) struct Connection {
-    /// Whether the listener is to end.
+    /// Whether the listener has to stop.
     pub(crate) stopped: watch::Receiver<bool>,
     /// Whether only this machine can connect.
     pub(crate) loopback: bool,
@@ -17,7 +17,7 @@ pub(crate) struct Connection {
 /// Both directions of an upgraded connection.
 pub(super) type Io = TokioIo<Upgraded>;
 
-/// A header as text.
+/// Returns a header as a string; empty if missing.
 pub(super) fn header<'a>(headers: &'a HeaderMap, name: &str) -> &'a str {
     headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
 }

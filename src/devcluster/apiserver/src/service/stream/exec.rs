@@ -1,4 +1,4 @@
-//! A command in a container, or the container itself, with its streams at a client.
+//! `exec` and `attach`: connects the streams of a command or container to a client.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -22,11 +22,11 @@ use crate::server::Server;
 use crate::status::Status;
 use crate::verbs::text;
 
-/// Pieces that wait for being read or written.
+/// Maximum number of queued chunks.
 const QUEUE: usize = 16;
-/// How long a client may take to open the streams that it has asked for.
+/// Maximum time for a client to open its streams.
 const OPENING: Duration = Duration::from_secs(30);
-/// How long the output of a command that has ended may take to arrive.
+/// Maximum wait for remaining output after a command has ended.
 const DRAIN: Duration = Duration::from_secs(5);
 
 /// The streams that a client requests.
@@ -39,7 +39,7 @@ pub(super) struct Options {
 }
 
 impl Options {
-    /// Reads the parameters. A terminal has no standard error of its own.
+    /// Parses the parameters. A terminal has no separate standard error.
     pub(super) fn parse(query: &Query) -> Self {
         let tty = query.flag("tty");
         let stderr = query.flag("stderr") && !tty;
@@ -50,9 +50,9 @@ impl Options {
 /// The operation on a container.
 #[derive(Clone, Debug)]
 pub(super) enum Command {
-    /// These words are run.
+    /// Runs a command.
     Run(Vec<String>),
-    /// Its own output.
+    /// Attaches to the output of the container.
     Attach,
 }
 
@@ -82,11 +82,11 @@ pub(super) async fn serve(
             Upgrade::Channels(_) | Upgrade::Tunnel(_) => channels::carry(io, stdin, results).await,
         }
     };
-    // The work ends when its client is gone: nobody takes its output.
+    // The command ends when its client is gone, because its output channel closes.
     tokio::join!(work, carried);
 }
 
-/// The same streams as those of a SPDY connection.
+/// Forwards the same streams over a SPDY connection.
 async fn over_spdy(io: Io, options: Options, stdin: mpsc::Sender<Bytes>, mut results: mpsc::Receiver<Output>) {
     let (send, mut opened) = mpsc::channel(QUEUE);
     let carried = async {
@@ -106,7 +106,7 @@ async fn over_spdy(io: Io, options: Options, stdin: mpsc::Sender<Bytes>, mut res
                     Output::Stderr(bytes) => ("stderr", bytes.clone()),
                     Output::Status(status) => {
                         if let Some(error) = &error {
-                            // A client that is gone misses nothing.
+                            // The client may already be gone.
                             let _ = error.output.write(status.to_string().as_bytes()).await;
                         }
                         break;
@@ -131,12 +131,12 @@ async fn over_spdy(io: Io, options: Options, stdin: mpsc::Sender<Bytes>, mut res
         ended = session::run(io, send) => if let Err(error) = ended {
             tracing::debug!(%error, "a connection ended early");
         },
-        // It is over when all has been written, which the session knows.
+        // The session ends when all data is written.
         () = async { carried.await; std::future::pending().await } => {}
     }
 }
 
-/// The streams that a client opens for what it has asked for, by their type.
+/// Returns the streams that a client opens, by type.
 async fn expected(opened: &mut mpsc::Receiver<Stream>, options: Options) -> HashMap<String, Stream> {
     let wanted = [true, options.stdin, options.stdout, options.stderr, options.tty];
     let count = wanted.into_iter().filter(|wanted| *wanted).count();
@@ -169,11 +169,11 @@ async fn run(server: Server, pod: Arc<Value>, container: String, command: Comman
         },
         (Command::Attach, None) => of_steps(vec![Step::Copy], streams).await,
     };
-    // A client that is gone does not ask how it ended.
+    // The client may already be gone.
     let _ = output.send(Output::Status(status)).await;
 }
 
-/// A process with its streams, until it has ended or its client is gone.
+/// Runs a process with its streams until it ends or its client is gone.
 async fn of_process(mut process: Box<dyn Process>, streams: Streams) -> Value {
     let Streams { mut stdin, output, options } = streams;
     let Pipes { stdin: pipe, stdout, stderr } = process.pipes();
@@ -186,7 +186,7 @@ async fn of_process(mut process: Box<dyn Process>, streams: Streams) -> Value {
     let merged = options.tty;
     let read = async {
         tokio::join!(
-            // A client that has all of the output may not wait for what was said before it.
+            // Polled in this order: a client that has all of stdout may not wait for earlier stderr.
             forward(stderr, &output, if merged { Output::Stdout } else { Output::Stderr }, options.stderr || merged),
             forward(stdout, &output, Output::Stdout, options.stdout)
         )
@@ -203,13 +203,13 @@ async fn of_process(mut process: Box<dyn Process>, streams: Streams) -> Value {
         }
     };
     if !all_read {
-        // A process that has left the process group may hold the pipe; do not wait for it.
+        // A process outside of the process group may hold the pipe; do not wait for it.
         let _ = timeout(DRAIN, read).await;
     }
     ended(code)
 }
 
-/// Sends all that comes from a pipe; what is not wanted is read as well, so that the process does not wait.
+/// Forwards a pipe. Unwanted output is read, too, so that the process does not block.
 async fn forward(
     mut pipe: impl AsyncRead + Unpin,
     output: &mpsc::Sender<Output>,
@@ -224,7 +224,7 @@ async fn forward(
     }
 }
 
-/// The output of a container from now on.
+/// Forwards the output of a container from now on.
 async fn follow(log: Arc<dyn ContainerLog>, streams: Streams) {
     let mut changes = log.changes();
     let Some((_, mut position)) = log.read(false) else { return };
@@ -245,7 +245,7 @@ async fn follow(log: Arc<dyn ContainerLog>, streams: Streams) {
     }
 }
 
-/// The behaviour of a simulated program.
+/// Runs the steps of a simulated program.
 async fn of_steps(steps: Vec<Step>, streams: Streams) -> Value {
     let Streams { mut stdin, output, options } = streams;
     for step in steps {
@@ -282,7 +282,7 @@ async fn of_steps(steps: Vec<Step>, streams: Streams) -> Value {
     success()
 }
 
-/// The status of a command that has ended.
+/// Returns the status of a command that has ended.
 fn ended(code: i64) -> Value {
     if code == 0 {
         return success();
@@ -299,8 +299,8 @@ fn success() -> Value {
     json!({"metadata": {}, "status": "Success"})
 }
 
-/// The status of a command that could not be started. What speaks WebSockets to clients adds its own prefix to that of
-/// the kubelet.
+/// Returns the status of a command that could not be started. On WebSockets, the server adds its own prefix to the
+/// kubelet's.
 fn failed(why: &str, upgrade: Upgrade) -> Value {
     let prefix = if matches!(upgrade, Upgrade::Spdy(_)) { "" } else { "Internal error occurred: " };
     let why = format!("{prefix}Internal error occurred: error executing command in container: {why}");

@@ -1,8 +1,8 @@
-//! Connections to the ports of a pod.
+//! `portforward`: connections to the ports of a pod.
 //!
-//! A client opens two streams for each: one for the bytes, one for what goes wrong. A pod that a node runs has an
-//! address of its own. A port that a simulated pod declares leads to the same port of this machine's loopback address,
-//! where a developer runs the program that the pod stands for; not for clients of other machines.
+//! A client opens two streams for each connection: one for data, one for errors. A pod that a node runs has its own
+//! address. A declared port of a simulated pod leads to the same port on this machine's loopback address, where a
+//! developer runs the program. Clients of other machines cannot use it.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr};
@@ -23,14 +23,14 @@ use super::upgrade::Upgrade;
 use crate::server::Server;
 use crate::verbs::text;
 
-/// Streams that wait for being served.
+/// Maximum number of queued streams.
 const QUEUE: usize = 16;
-/// Streams that wait for the other of their pair, at most.
+/// Maximum number of streams that wait for the other one of their pair.
 const MOST_WAITING: usize = 128;
-/// How long a port may take to be connected to.
+/// Maximum time to connect to a port.
 const CONNECTING: Duration = Duration::from_secs(10);
 
-/// Serves the ports of a pod over a connection; `loopback`: to clients of this machine only.
+/// Serves the ports of a pod over a connection. `loopback`: whether only this machine can connect.
 pub(super) async fn serve(server: Server, pod: Value, upgrade: Upgrade, io: Io, loopback: bool) {
     let (send, streams) = mpsc::channel(QUEUE);
     let ports = pair(streams, Arc::new(Pod { address: address(&server, &pod), object: pod, loopback }));
@@ -39,7 +39,7 @@ pub(super) async fn serve(server: Server, pod: Value, upgrade: Upgrade, io: Io, 
             Upgrade::Spdy(_) => session::run(io, send).await,
             Upgrade::Tunnel(_) | Upgrade::Channels(_) => {
                 let (inner, work) = channels::tunnel(io);
-                // The last bytes of a session are still to be carried when it is over.
+                // At the end of a session, its last bytes still have to be forwarded.
                 let (ended, ()) = tokio::join!(session::run(inner, send), work);
                 ended
             }
@@ -53,10 +53,10 @@ pub(super) async fn serve(server: Server, pod: Value, upgrade: Upgrade, io: Io, 
     }
 }
 
-/// The pod that is forwarded to.
+/// The target pod.
 struct Pod {
     object: Value,
-    /// Its own address; `None` for a simulated one.
+    /// Address of the pod; `None` if it is simulated.
     address: Option<IpAddr>,
     loopback: bool,
 }
@@ -66,14 +66,14 @@ fn address(server: &Server, pod: &Value) -> Option<IpAddr> {
     text(pod, "/status/podIP").parse().ok()
 }
 
-/// Brings the two streams of each connection together and serves them, as long as streams come.
+/// Pairs the two streams of each connection and serves them, until no more streams arrive.
 async fn pair(mut streams: mpsc::Receiver<Stream>, pod: Arc<Pod>) {
     let mut waiting: HashMap<String, Stream> = HashMap::new();
     let mut connections = JoinSet::new();
     while let Some(stream) = streams.recv().await {
         while connections.try_join_next().is_some() {}
         let kind = stream.header("streamtype").to_owned();
-        // Old clients send no number; theirs are those of the streams, the error stream first.
+        // Old clients send no request id. Stream numbers identify the pair; the error stream comes first.
         let own = if kind == "data" { stream.number.saturating_sub(2) } else { stream.number };
         let request = match stream.header("requestid") {
             "" => own.to_string(),
@@ -91,7 +91,7 @@ async fn pair(mut streams: mpsc::Receiver<Stream>, pod: Arc<Pod>) {
             _ => stream.output.reset().await,
         }
     }
-    // The session is over: it ends the connection.
+    // The end of the session closes the connection.
     std::future::pending::<()>().await;
 }
 
@@ -102,7 +102,7 @@ async fn connect(data: Stream, error: Stream, pod: Arc<Pod>) {
         Err((why, data)) => {
             let (name, uid) = (text(&pod.object, "/metadata/name"), text(&pod.object, "/metadata/uid"));
             let message = format!("error forwarding port {port} to pod {name}, uid {uid}: {why}");
-            // A client that is gone does not ask why.
+            // The client may already be gone.
             let _ = error.output.write(message.as_bytes()).await;
             error.output.finish().await;
             data.output.reset().await;
@@ -111,7 +111,7 @@ async fn connect(data: Stream, error: Stream, pod: Arc<Pod>) {
 }
 
 impl Pod {
-    /// Carries the bytes of a connection both ways; the stream comes back when there was no connection.
+    /// Forwards data both ways. Returns the stream if the connection failed.
     async fn forward(&self, port: &str, mut data: Stream) -> Result<(), (String, Stream)> {
         let place = match self.place(port) {
             Ok(place) => place,
@@ -139,10 +139,10 @@ impl Pod {
                     return;
                 }
             }
-            // A program that has closed its end needs no goodbye.
+            // The program may already have closed its side.
             let _ = writer.shutdown().await;
         };
-        // The output of the program is forwarded completely, even if the client still sends.
+        // The program's output is forwarded completely, even if the client still sends.
         tokio::pin!(answered, asked);
         tokio::select! {
             () = &mut answered => {}
@@ -169,7 +169,7 @@ impl Pod {
     }
 }
 
-/// Why a port could not be connected to, in the words of the kubelet.
+/// Returns why a port could not be connected to, in the words of the kubelet.
 fn dial((address, port): (IpAddr, u16), error: &std::io::Error) -> String {
     let why = match error.kind() {
         std::io::ErrorKind::ConnectionRefused => "connect: connection refused".to_owned(),

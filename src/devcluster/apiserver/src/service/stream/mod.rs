@@ -1,13 +1,12 @@
 //! `exec`, `attach` and `portforward` of pods: requests that become connections.
 //!
-//! [`upgrade`] reads which protocol a client speaks. WebSockets ([`channels`]) carry the streams of a command as
-//! numbered channels; SPDY/3.1 ([`session`]), by itself or inside a WebSocket, carries any number of streams. What is
-//! done with them is in [`exec`] and [`forward`], which know no protocol; [`simulated`] stands in for the programs of
-//! pods that are only simulated.
+//! [`upgrade`] negotiates the protocol. WebSockets ([`channels`]) carry the streams of a command as numbered channels.
+//! SPDY/3.1 ([`session`]), directly or inside a WebSocket, carries any number of streams. [`exec`] and [`forward`] use
+//! the streams independently of the protocol. [`simulated`] replaces the programs of simulated pods.
 //!
-//! Invariant: a connection ends with the listener that took it, and what was started for it ends with the connection.
+//! Invariant: a connection ends with its listener. Work started for a connection ends with it.
 //!
-//! Deliberately absent: terminals. Who asks for one gets the standard output and error as one stream.
+//! Not here: terminals. With `tty`, standard output and error share one stream.
 
 mod channels;
 mod connection;
@@ -35,7 +34,7 @@ use self::connection::Io;
 use self::exec::{Command, Options};
 use self::upgrade::{EXEC, FORWARD, Upgrade};
 
-/// Answers a request for a subresource that is a connection.
+/// Answers a request for a connection subresource.
 pub(super) fn answer(server: &Server, target: &Target, asked: &Asked) -> Result<Response<Body>, Status> {
     let stored = server.store().get(&target.kind.storage, &target.key()).ok_or_else(|| target.not_found())?;
     let pod = stored.value();
@@ -63,7 +62,7 @@ pub(super) fn answer(server: &Server, target: &Target, asked: &Asked) -> Result<
     }
 }
 
-/// Answers that the protocol changes, and begins to speak it when the answer has gone out.
+/// Answers with a protocol switch, and serves the protocol after the answer is sent.
 fn switch<F, S>(asked: &Asked, upgrade: Upgrade, serve: S) -> Result<Response<Body>, Status>
 where
     F: Future<Output = ()> + Send,
@@ -85,7 +84,7 @@ where
     Ok(upgrade.answer(&asked.parts.headers))
 }
 
-/// A pod that has a node.
+/// Returns the pod; fails if it has no node.
 fn running(pod: &Value) -> Result<&Value, Status> {
     if text(pod, "/spec/nodeName").is_empty() {
         let name = text(pod, "/metadata/name");
@@ -94,7 +93,7 @@ fn running(pod: &Value) -> Result<&Value, Status> {
     Ok(pod)
 }
 
-/// Refuses for a container that does not run.
+/// Fails if a container is not running.
 fn started(pod: &Value, container: &str) -> Result<(), Status> {
     if log::is_running(pod, container) {
         return Ok(());

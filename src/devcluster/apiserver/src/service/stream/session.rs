@@ -1,6 +1,6 @@
-//! A SPDY/3.1 connection: any number of streams that the client opens.
+//! A SPDY/3.1 connection with any number of streams, all opened by the client.
 //!
-//! Invariant: what is not read yet fills a bounded queue, and then the client waits.
+//! Invariant: unread data fills a bounded queue. A full queue makes the client wait.
 
 use std::collections::HashMap;
 use std::io;
@@ -12,29 +12,29 @@ use tokio::sync::mpsc;
 use crate::spdy::frame::{self, Control, HEAD, Head, LONGEST_DATA, REFUSED};
 use crate::spdy::headers::{Headers, Reader as Blocks, Writer as BlockWriter};
 
-/// Streams that are open at the same time at most.
+/// Maximum number of open streams.
 const MOST_STREAMS: usize = 512;
-/// Pieces of a stream, and frames of a connection, that wait for being read or written.
+/// Maximum number of queued chunks of a stream, and of queued frames of a connection.
 const QUEUE: usize = 16;
 
-/// A stream that a client has opened.
+/// A stream opened by a client.
 #[derive(Debug)]
 pub(super) struct Stream {
     pub(super) number: u32,
     pub(super) headers: Headers,
-    /// The input from the client; ends when the client closes it.
+    /// Input from the client. Ends when the client closes it.
     pub(super) input: mpsc::Receiver<Bytes>,
     pub(super) output: Output,
 }
 
 impl Stream {
-    /// A header, empty when there is none.
+    /// Returns a header; empty if missing.
     pub(super) fn header(&self, name: &str) -> &str {
         self.headers.iter().find(|(known, _)| known == name).map_or("", |(_, value)| value)
     }
 }
 
-/// The writing end of a stream.
+/// The writing side of a stream.
 #[derive(Clone, Debug)]
 pub(super) struct Output {
     stream: u32,
@@ -47,7 +47,7 @@ enum Out {
     Frame(Vec<u8>),
     /// Accepts a stream.
     Reply(u32),
-    /// Nothing comes after it.
+    /// Closes the connection. Always last.
     Close,
 }
 
@@ -60,7 +60,6 @@ impl Output {
         self.frames.send(out).await.map_err(|_| Gone)
     }
 
-    /// Writes bytes.
     pub(super) async fn write(&self, bytes: &[u8]) -> Result<(), Gone> {
         for piece in bytes.chunks(LONGEST_DATA) {
             self.send(Out::Frame(frame::data(self.stream, false, piece))).await?;
@@ -68,26 +67,26 @@ impl Output {
         Ok(())
     }
 
-    /// Says that nothing more comes.
+    /// Closes the writing side of the stream.
     pub(super) async fn finish(&self) {
-        // A connection that is gone needs no end.
+        // The connection may already be gone.
         let _ = self.send(Out::Frame(frame::data(self.stream, true, &[]))).await;
     }
 
     /// Ends the stream in both directions.
     pub(super) async fn reset(&self) {
-        // The same.
+        // The connection may already be gone.
         let _ = self.send(Out::Frame(frame::reset(self.stream, frame::CANCELLED))).await;
     }
 
-    /// Ends the connection when all has been written.
+    /// Closes the connection after all queued data is written.
     pub(super) async fn close(&self) {
-        // The same.
+        // The connection may already be gone.
         let _ = self.send(Out::Close).await;
     }
 }
 
-/// Serves a connection until one side ends it; every stream is handed over.
+/// Serves a connection until one side ends it. Every opened stream is sent to `streams`.
 pub(super) async fn run<T>(io: T, streams: mpsc::Sender<Stream>) -> io::Result<()>
 where
     T: AsyncRead + AsyncWrite,
@@ -135,7 +134,7 @@ async fn read(
                     reader.read_exact(&mut piece).await?;
                     left -= piece.len();
                     if let Some(input) = &input {
-                        // A client that stops reading closes the session.
+                        // The reader of the stream may be gone; its input is then discarded.
                         let _ = input.send(piece.into()).await;
                     }
                 }
@@ -155,7 +154,7 @@ async fn read(
 struct Connection {
     blocks: Blocks,
     inputs: HashMap<u32, mpsc::Sender<Bytes>>,
-    /// Number of the newest stream; the next one has a higher one.
+    /// Number of the newest stream. The next one must be higher.
     newest: u32,
     frames: mpsc::Sender<Out>,
     streams: mpsc::Sender<Stream>,
@@ -215,7 +214,8 @@ fn malformed(error: crate::spdy::Error) -> io::Error {
 mod tests {
     use super::*;
 
-    /// Writes bytes as a client; answers what came back when the connection is over, and the streams that were opened.
+    /// Writes bytes as a client. Returns the server's bytes and the number of opened streams after the connection has
+    /// ended.
     async fn say(bytes: Vec<u8>) -> (Vec<u8>, usize) {
         let (client, server) = tokio::io::duplex(1 << 20);
         let (streams, mut opened) = mpsc::channel(1024);
@@ -223,7 +223,7 @@ mod tests {
         let (mut reader, mut writer) = tokio::io::split(client);
         writer.write_all(&bytes).await.unwrap();
         writer.shutdown().await.unwrap();
-        // An error is as good an end as any.
+        // The session may end with an error.
         let _ = serving.await.unwrap();
         let mut answer = Vec::new();
         reader.read_to_end(&mut answer).await.unwrap();

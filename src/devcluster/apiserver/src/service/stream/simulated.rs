@@ -1,33 +1,33 @@
-//! The programs of a simulated container: a handful, and a shell for one line.
+//! The programs of a simulated container: a few programs, and a shell for one line.
 //!
-//! Nothing of this machine is run or read: a simulated pod is nowhere.
+//! Simulated programs neither run nor read anything on this machine.
 //!
-//! Deliberately absent: files, pipes, variables and quotes inside words of the shell. What is not known is not found,
-//! as in an image without it.
+//! Not here: files, pipes, variables and quotes inside words of the shell. Unknown programs are not found, as in an
+//! image without them.
 
 use std::time::Duration;
 
-/// Longest sleep.
+/// Maximum duration of `sleep`.
 const LONGEST_SLEEP: Duration = Duration::from_secs(24 * 3600);
-/// Exit code of a shell that does not find a program.
+/// Exit code of a shell that cannot find a program.
 const NOT_FOUND: i64 = 127;
 
-/// One thing that a program does.
+/// One step of a program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Step {
-    /// Writes to the standard output.
+    /// Writes to standard output.
     Out(String),
-    /// Writes to the standard error.
+    /// Writes to standard error.
     Error(String),
-    /// Copies the standard input to the standard output.
+    /// Copies standard input to standard output.
     Copy,
     /// Waits.
     Wait(Duration),
-    /// Ends with this code.
+    /// Ends with this exit code.
     End(i64),
 }
 
-/// What a command does in a pod of this name; the error is that of a container runtime that does not find it.
+/// Returns the steps of a command in a pod. The error is that of a container runtime that cannot find the program.
 pub(super) fn plan(words: &[String], pod: &str) -> Result<Vec<Step>, String> {
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     match words.as_slice() {
@@ -65,7 +65,7 @@ fn program(words: &[&str], pod: &str) -> Option<Vec<Step>> {
     })
 }
 
-/// A line of a shell: commands with `;`, `&&` and `||` between them, `>&2` at their ends, and `exit`.
+/// Returns the steps of a shell line: commands separated by `;`, `&&` and `||`, with `>&2` at their ends, and `exit`.
 fn shell(script: &str, pod: &str) -> Vec<Step> {
     let spaced = ["&&", "||", ";", "\n"].iter().fold(script.to_owned(), |text, sign| {
         text.replace(sign, &format!(" {} ", if *sign == "\n" { ";" } else { sign }))
@@ -95,7 +95,7 @@ fn shell(script: &str, pod: &str) -> Vec<Step> {
     steps
 }
 
-/// One command of a shell; its exit code.
+/// Adds the steps of one shell command. Returns its exit code.
 fn one(command: &[&str], pod: &str, steps: &mut Vec<Step>) -> i64 {
     let to_error = command.iter().any(|word| matches!(*word, ">&2" | "1>&2"));
     let words: Vec<&str> = command.iter().copied().filter(|word| !matches!(*word, ">&2" | "1>&2")).collect();

@@ -1,4 +1,4 @@
-//! The protocol that a client and this server both speak.
+//! Negotiation of the protocol between client and server.
 
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header as names};
 use http_body_util::{BodyExt as _, Empty};
@@ -8,10 +8,10 @@ use super::connection::header;
 use crate::body::Body;
 use crate::status::Status;
 
-/// A subprotocol, and how it is spoken.
+/// A subprotocol and its transport.
 type Known = (&'static str, Upgrade);
 
-/// Subprotocols of `exec` and `attach`; the first one that the client offers is used.
+/// Subprotocols of `exec` and `attach`. The first one that the client offers is used.
 pub(super) const EXEC: &[Known] = &[
     ("v5.channel.k8s.io", Upgrade::Channels("v5.channel.k8s.io")),
     ("v4.channel.k8s.io", Upgrade::Channels("v4.channel.k8s.io")),
@@ -28,19 +28,19 @@ const STREAM_PROTOCOL: &str = "x-stream-protocol-version";
 /// Name of SPDY in `Upgrade`.
 const SPDY: &str = "SPDY/3.1";
 
-/// How the streams of a connection are carried; with the name of the subprotocol.
+/// The transport of a connection's streams, with the name of the subprotocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Upgrade {
-    /// Messages of a WebSocket, each with the number of its channel.
+    /// WebSocket messages, each with its channel number.
     Channels(&'static str),
-    /// SPDY in the messages of a WebSocket.
+    /// SPDY inside WebSocket messages.
     Tunnel(&'static str),
     /// SPDY.
     Spdy(&'static str),
 }
 
 impl Upgrade {
-    /// Reads what the client offers.
+    /// Selects a protocol that the client offers.
     pub(super) fn of(headers: &HeaderMap, known: &[Known]) -> Result<Self, Status> {
         let wants = header(headers, "upgrade").to_ascii_lowercase();
         let connection = header(headers, "connection").to_ascii_lowercase();
@@ -73,7 +73,7 @@ impl Upgrade {
         Err(Status::new(403, "Forbidden", message))
     }
 
-    /// The answer after which the protocol is another.
+    /// Returns the response that switches protocols.
     pub(super) fn answer(self, headers: &HeaderMap) -> Response<Body> {
         let mut response = Response::new(Empty::new().boxed_unsync());
         *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
@@ -96,7 +96,7 @@ impl Upgrade {
     }
 }
 
-/// The refusal of a request that wants no connection, or came in process.
+/// Returns the error for a request without an upgrade, or from a client in this process.
 pub(super) fn required() -> Status {
     Status::bad_request("Upgrade request required")
 }

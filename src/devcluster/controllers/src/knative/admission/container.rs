@@ -1,4 +1,4 @@
-//! What is wrong with the pod of a Revision.
+//! Validation of a Revision's pod.
 
 use std::collections::BTreeSet;
 
@@ -7,11 +7,11 @@ use serde_json::Value;
 use super::findings::Findings;
 use devcluster_apiserver::object::text;
 
-/// Variables that Knative sets.
+/// Environment variables that Knative sets.
 const VARIABLES: [&str; 4] = ["K_CONFIGURATION", "K_REVISION", "K_SERVICE", "PORT"];
-/// Ports that Knative listens on in every pod.
+/// Ports that Knative uses in every pod.
 const PORTS: [u64; 6] = [8008, 8012, 8013, 8022, 9090, 9091];
-/// The fields of a pod that may be set.
+/// Allowed fields of the pod spec.
 const OF_POD: [&str; 11] = [
     "containers",
     "containerConcurrency",
@@ -25,7 +25,7 @@ const OF_POD: [&str; 11] = [
     "automountServiceAccountToken",
     "terminationGracePeriodSeconds",
 ];
-/// The fields of a container that may be set.
+/// Allowed fields of a container.
 const OF_CONTAINER: [&str; 17] = [
     "args",
     "command",
@@ -46,7 +46,7 @@ const OF_CONTAINER: [&str; 17] = [
     "workingDir",
 ];
 
-/// Checks the spec of a Revision, which is at `at`.
+/// Checks the spec of a Revision. `at` is its path in the object.
 pub(super) fn check(spec: &Value, at: &str, found: &mut Findings) {
     let mut disallowed = BTreeSet::new();
     for (field, value) in spec.as_object().into_iter().flatten() {

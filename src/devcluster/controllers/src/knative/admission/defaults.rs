@@ -1,6 +1,6 @@
-//! The defaults of Services, Configurations, Revisions and Routes.
+//! Defaults of Services, Configurations, Revisions and Routes.
 //!
-//! Invariant: what is complete is not changed.
+//! Invariant: a complete object is not changed.
 
 use serde_json::{Map, Value, json};
 
@@ -9,16 +9,16 @@ use crate::knative::names;
 use devcluster_apiserver::object::controller;
 use devcluster_apiserver::server::Server;
 
-/// The settings of `config-defaults`.
+/// The ConfigMap `config-defaults`.
 #[derive(Debug, Default)]
 pub(super) struct Settings {
-    /// Seconds that a request may take; 300.
+    /// Maximum duration of a request in seconds. Default: 300.
     timeout: Option<u64>,
-    /// Amounts by `requests` or `limits` and resource; none.
+    /// Default amounts as (`requests` or `limits`, resource, amount). Default: none.
     amounts: Vec<(&'static str, &'static str, String)>,
 }
 
-/// Keys of `config-defaults`, and what they are about.
+/// Keys of `config-defaults`, with the list and the resource that they set.
 const AMOUNTS: [(&str, &str, &str); 4] = [
     ("revision-cpu-request", "requests", "cpu"),
     ("revision-memory-request", "requests", "memory"),
@@ -27,7 +27,7 @@ const AMOUNTS: [(&str, &str, &str); 4] = [
 ];
 
 impl Settings {
-    /// The settings as they are now.
+    /// Reads the present settings.
     pub(super) fn read(server: &Server) -> Self {
         let map = server.object("v1", "configmaps", NAMESPACE, "config-defaults");
         let of = |key: &str| map.as_ref().and_then(|map| map["data"][key].as_str()).map(str::to_owned);
@@ -37,7 +37,7 @@ impl Settings {
     }
 }
 
-/// An object of a kind with its defaults, and with who made and changed it.
+/// Sets the defaults of an object, and the annotations of its creator and last modifier.
 pub(super) fn complete(kind: &str, object: &Value, old: &Value, user: &str, settings: &Settings) -> Value {
     let mut object = object.clone();
     match kind {
@@ -57,7 +57,7 @@ pub(super) fn complete(kind: &str, object: &Value, old: &Value, user: &str, sett
         "Revision" => pod(&mut object["spec"], settings),
         _ => {}
     }
-    // What has an owner was made by its controller.
+    // A controlled object was created by its controller, not by a user.
     if matches!(kind, "Service" | "Configuration" | "Route") && controller(&object).is_none() {
         signed(&mut object, old, user);
     }
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn who_changed_it_is_said_when_what_is_wanted_changed() {
+    fn the_last_modifier_is_set_when_the_spec_changes() {
         let old = complete("Service", &service(), &Value::Null, "ada", &Settings::default());
         let mut new = old.clone();
         new["metadata"]["labels"] = json!({"a": "b"});

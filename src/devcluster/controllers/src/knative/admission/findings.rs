@@ -1,11 +1,11 @@
-//! What is wrong with an object.
+//! Errors of an object.
 
-/// What is wrong with an object: what, and the field.
+/// Errors of an object, each as `message: field`.
 #[derive(Debug, Default)]
 pub(super) struct Findings(pub(super) Vec<String>);
 
 impl Findings {
-    /// Adds one.
+    /// Adds an error.
     pub(super) fn add(&mut self, what: impl std::fmt::Display, field: impl std::fmt::Display) {
         self.0.push(format!("{what}: {field}"));
     }

@@ -1,9 +1,9 @@
-//! What Knative's webhooks say: defaults, and refusals with the reasons of a real one.
+//! Knative's admission webhooks: defaults, and refusals with the messages of a real installation.
 //!
-//! `defaults` completes, `object` and `container` find what is wrong; [`answer`] is what a webhook would answer. The configurations that
-//! have it asked are in `setup.yaml`: without those nobody asks.
+//! `defaults` completes objects; `object` and `container` validate them. [`answer`] returns a webhook's answer. The
+//! webhook configurations are in `setup.yaml`; without them no webhook is called.
 //!
-//! Deliberately absent: the dry run of a pod, unknown fields of volumes and probes, and the settings of `config-features`, which are off.
+//! Not here: the dry run of a pod, unknown fields of volumes and probes, and `config-features`, which are off.
 
 mod container;
 mod defaults;
@@ -16,13 +16,13 @@ use crate::knative::kinds::NAMESPACE;
 use devcluster_apiserver::object::text;
 use devcluster_apiserver::server::Server;
 
-/// The Service that stands for the webhooks, and their paths.
+/// The Service of the webhooks, and their paths.
 const SERVICE: &str = "webhook";
 const DEFAULTING: &str = "/defaulting";
 const VALIDATION: &str = "/resource-validation";
 
-/// The answer of the webhook behind a Service, as the `response` of an AdmissionReview whose patch is not encoded; `None`: it is not one
-/// of these.
+/// Returns the answer of a webhook as the `response` of an AdmissionReview, with an unencoded patch. `None` if the
+/// Service is not Knative's.
 pub fn answer(server: &Server, service: &Value, review: &Value) -> Option<Value> {
     if service["namespace"] != NAMESPACE || service["name"] != SERVICE {
         return None;

@@ -1,4 +1,4 @@
-//! What is wrong with a Service, a Configuration, a Revision or a Route.
+//! Validation of Services, Configurations, Revisions and Routes.
 
 use serde_json::Value;
 
@@ -7,17 +7,17 @@ use super::findings::Findings;
 use crate::knative::names;
 use devcluster_apiserver::object::{controller, is_terminating, text};
 
-/// The prefix of what is about autoscaling.
+/// Prefix of annotations for autoscaling.
 const AUTOSCALING: &str = "autoscaling.knative.dev/";
-/// What Kubernetes says of a name that is none.
+/// Kubernetes' message for an invalid name.
 const NO_LABEL: &str = "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic \
     character, and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used for validation is \
     '[a-z]([-a-z0-9]*[a-z0-9])?')";
 
-/// Checks an object as somebody wants to write it, over the one that is there.
+/// Validates an object against its stored version.
 pub(super) fn check(kind: &str, object: &Value, old: &Value, user: &str) -> Findings {
     let mut found = Findings::default();
-    // What is being deleted is let go.
+    // A terminating object must accept the removal of its finalizers.
     if is_terminating(object) {
         return found;
     }
@@ -59,7 +59,7 @@ fn name(object: &Value, found: &mut Findings) {
     }
 }
 
-/// Autoscaling is said of a template, not of a Service.
+/// Autoscaling annotations belong on the template, not on the Service.
 fn annotations(object: &Value, found: &mut Findings) {
     for (key, _) in object["metadata"]["annotations"].as_object().into_iter().flatten() {
         if key.starts_with(AUTOSCALING) {
@@ -86,7 +86,7 @@ fn template(object: &Value, old: &Value, found: &mut Findings) {
     }
 }
 
-/// The numbers of pods that a template names.
+/// Checks the autoscaling bounds of a template.
 fn scale(template: &Value, at: &str, found: &mut Findings) {
     let key = |name: &str| {
         let annotations = &template["metadata"]["annotations"];
@@ -135,7 +135,7 @@ fn traffic(object: &Value, found: &mut Findings) {
     }
 }
 
-/// Who made it stays; who changed it is whoever does.
+/// The creator is immutable. The modifier must be the user of this write.
 fn signatures(object: &Value, old: &Value, user: &str, found: &mut Findings) {
     let of = |object: &Value, name: &str| object["metadata"]["annotations"][name].clone();
     let mut refuse = |name: &str| found.add("annotation value is immutable", format!("metadata.annotations.{name}"));
@@ -153,7 +153,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    /// What is said of a Service with this merged into it.
+    /// Returns the errors of a Service with this patch.
     fn said(patch: Value) -> String {
         let mut service = json!({
             "metadata": {"name": "hello"},
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn what_knative_refuses_is_said_in_its_words() {
+    fn refusals_have_the_words_of_knative() {
         let pod = |fields: Value| json!({"spec": {"template": {"spec": fields}}});
         let env = |value: Value| container(json!({"env": [value]}));
         let at = "spec.template.spec.containers[0]";
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn what_knative_accepts_is_not_refused() {
+    fn accepts_all_that_knative_accepts() {
         let restricted = json!({
             "securityContext": {"runAsNonRoot": true, "capabilities": {"drop": ["ALL"]}},
             "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}],
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn who_made_it_cannot_be_changed_nor_left_out() {
+    fn the_creator_can_be_neither_changed_nor_removed() {
         let service = |annotations: Value, image: &str| {
             json!({"metadata": {"name": "hello", "annotations": annotations},
                 "spec": {"traffic": [{"percent": 100}], "template": {"spec": {"containers": [{"image": image}]}}}})

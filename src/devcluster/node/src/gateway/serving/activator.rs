@@ -1,4 +1,4 @@
-//! Leads requests to the pods of a Revision; while there are none, requests are held, and pods are asked for.
+//! Forwards requests to the pods of a Revision. Without pods it holds requests and triggers a scale-up.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::pin::Pin;
@@ -27,19 +27,19 @@ use devcluster_apiserver::object::{is_terminating, is_true, text};
 use devcluster_apiserver::server::Server;
 use devcluster_apiserver::store::Key;
 
-/// How often a pod is looked for, and how often it is asked for again.
+/// Interval of looking for a pod, and of requesting one.
 const LOOK: Duration = Duration::from_millis(20);
 const ASK: Duration = Duration::from_secs(1);
-/// How long a pod may take to accept a connection.
+/// Deadline of a connection to a pod.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// How long the head of a request may take.
+/// Deadline of a request head.
 const HEAD: Duration = Duration::from_secs(30);
-/// How long a request may take unless its Revision says so, in seconds, and at most.
+/// Default and maximum duration of a request in seconds.
 const TIMEOUT: (u64, u64) = (300, 600);
-/// What Knative's own parts write to each other.
+/// Headers between Knative's own components.
 const INTERNAL: [&str; 2] = ["knative-serving-namespace", "knative-serving-revision"];
 
-/// Who asks, and whom.
+/// A request's origin and its Revision.
 pub(in crate::gateway) struct Asked<'r> {
     pub(in crate::gateway) revision: Key,
     pub(in crate::gateway) from: From<'r>,
@@ -55,11 +55,11 @@ pub(crate) async fn serve(server: Server, service: Key, port: u16, client: TcpSt
     let _ = client.set_nodelay(true);
     let mut builder = Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(HEAD);
-    // However it ends, it is over.
+    // The result does not matter: the connection is closed.
     let _ = builder.serve_connection(TokioIo::new(client), answering).await;
 }
 
-/// Answers a request to a Service, by what that is now: it may have got pods of its own since the connection began.
+/// Serves a request to a Service. The Service is read again, because it may have changed during the connection.
 async fn of_address(
     server: &Server,
     key: &Key,
@@ -82,7 +82,7 @@ async fn of_address(
         match of_service(server, &service, fastrand::u64(..100)) {
             Some(revision) => return answer(server, Asked { revision, from }, request).await,
             None if addresses(server, &target).is_empty() => return said(StatusCode::NOT_FOUND, ""),
-            // It has got another owner, who has not said yet where it leads to: until then it leads where it did.
+            // Its new owner has not set a target yet, so the present endpoints still serve it.
             None => {}
         }
     }
@@ -90,7 +90,7 @@ async fn of_address(
     answered.map(|body| body.unwrap_or_else(|| whole("")))
 }
 
-/// Answers a request by a pod of its Revision.
+/// Serves a request with a pod of its Revision.
 pub(in crate::gateway) async fn answer(
     server: &Server,
     asked: Asked<'_>,
@@ -122,7 +122,7 @@ pub(in crate::gateway) async fn answer(
     }
 }
 
-/// Answers a request by what listens at an address; `guard` is dropped when the answer has ended.
+/// Forwards a request to an address. `guard` is dropped at the end of the response.
 pub(crate) async fn relay<G: Send + Unpin + 'static>(
     address: SocketAddr,
     request: Request<Incoming>,
@@ -156,10 +156,10 @@ async fn exchange<G: Send + Unpin + 'static>(
 
 async fn connect(address: SocketAddr) -> Option<SendRequest<Incoming>> {
     let stream = tokio::time::timeout(PATIENCE, TcpStream::connect(address)).await.ok()?.ok()?;
-    // Without it small requests wait for acknowledgements.
+    // Otherwise small requests wait for acknowledgements.
     let _ = stream.set_nodelay(true);
     let (sender, connection) = handshake(TokioIo::new(stream)).await.ok()?;
-    // It ends with the answer, or with whoever reads that.
+    // The task ends with the response.
     tokio::spawn(connection);
     Some(sender)
 }
@@ -170,7 +170,7 @@ fn strip(headers: &mut HeaderMap) {
     }
 }
 
-/// A connection to a pod, as soon as there is one that takes it; `None`: the Revision is gone.
+/// Waits for a pod that accepts a connection; `None` if the Revision was deleted.
 async fn connected(server: &Server, revision: &Key) -> Option<SendRequest<Incoming>> {
     let mut asked: Option<Instant> = None;
     loop {
@@ -188,7 +188,7 @@ async fn connected(server: &Server, revision: &Key) -> Option<SendRequest<Incomi
     }
 }
 
-/// The pods of a Revision that take requests, in an order by chance.
+/// Returns the ready pods of a Revision in random order.
 fn pods(server: &Server, revision: &Key) -> Vec<SocketAddr> {
     let service = format!("{}-private", revision.name());
     let target = Target::new(revision.namespace(), &service, 80);
@@ -196,7 +196,7 @@ fn pods(server: &Server, revision: &Key) -> Vec<SocketAddr> {
     if !found.is_empty() {
         return found;
     }
-    // The Service of the pods has another name where that would be too long.
+    // A long name of the pods' Service is abbreviated, so the pods are found by their label.
     let labels = json!({"matchLabels": {"serving.knative.dev/revision": revision.name()}});
     let all = server.objects("v1", "pods", Some(revision.namespace()));
     let is_it = |pod: &&Arc<Value>| {
@@ -214,7 +214,7 @@ fn pods(server: &Server, revision: &Key) -> Vec<SocketAddr> {
     found
 }
 
-/// An answer with a status and a text.
+/// Returns a response with a status and a text.
 pub(crate) fn said(status: StatusCode, text: &str) -> Response<Body> {
     let mut answer = Response::new(whole(text));
     *answer.status_mut() = status;
@@ -226,7 +226,7 @@ fn whole(text: &str) -> Body {
     Full::new(Bytes::copy_from_slice(text.as_bytes())).map_err(never).boxed_unsync()
 }
 
-/// The body of an answer that holds something until it has ended.
+/// A response body that drops a guard at its end.
 struct Guarded<G> {
     body: Incoming,
     _guard: G,

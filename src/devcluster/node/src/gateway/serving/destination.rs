@@ -1,4 +1,4 @@
-//! Which Revision a request goes to.
+//! Selects the Revision of a request.
 
 use serde_json::Value;
 
@@ -6,15 +6,15 @@ use devcluster_apiserver::object::{controller, text};
 use devcluster_apiserver::server::Server;
 use devcluster_apiserver::store::Key;
 
-/// The API of Ingresses.
+/// API version and plural of Ingresses.
 const INGRESSES: (&str, &str) = ("networking.internal.knative.dev/v1alpha1", "ingresses");
 
-/// What a Service that has no pods of its own stands for.
+/// The Knative object behind a Service without a selector.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Led {
-    /// An address of the Route of this name.
+    /// An address of the Route with this name.
     Route(String),
-    /// The Revision of the Service's own name.
+    /// The Revision with the Service's name.
     Revision,
 }
 
@@ -29,12 +29,12 @@ fn led(service: &Value) -> Option<Led> {
     }
 }
 
-/// Whether requests to a Service are led by what Knative says.
+/// Whether Knative routes the requests of a Service.
 pub(crate) fn is_led(service: &Value) -> bool {
     led(service).is_some()
 }
 
-/// The Revision that a request to a Service goes to; `draw` is a number below 100. `None`: it leads nowhere.
+/// Returns the Revision for a request to a Service; `None` if it has no route. `draw` is a random number below 100.
 pub(super) fn of_service(server: &Server, service: &Value, draw: u64) -> Option<Key> {
     let (namespace, name) = (text(service, "/metadata/namespace"), text(service, "/metadata/name"));
     match led(service)? {
@@ -46,7 +46,7 @@ pub(super) fn of_service(server: &Server, service: &Value, draw: u64) -> Option<
     }
 }
 
-/// The Revision that a request to a host goes to.
+/// Returns the Revision for a request to a host.
 pub(in crate::gateway) fn of_host(server: &Server, host: &str, draw: u64) -> Option<Key> {
     let all = server.objects(INGRESSES.0, INGRESSES.1, None);
     all.iter().find_map(|ingress| by_host(ingress, host, draw))

@@ -1,11 +1,11 @@
-//! Requests to Services of Knative: by what the Ingress says to a Revision, and there to a pod, or held until there is one.
+//! Requests to Knative Services: forwards them to a Revision's pod, or holds them until there is one.
 //!
-//! `destination` decides, by the objects; `activator` holds, has pods made and leads.
+//! `destination` selects the Revision; `activator` holds and forwards requests and triggers a scale-up.
 //!
-//! Invariant: a request counts for its Revision from when it arrives to the end of its answer.
-//! Invariant: a request stays with the Revision that was chosen for it.
+//! Invariant: a request counts for its Revision from its arrival to the end of the response.
+//! Invariant: a request stays with the Revision that was selected for it.
 //!
-//! Deliberately absent: upgrades of connections, and HTTP/2.
+//! Not here: connection upgrades and HTTP/2.
 
 #[expect(clippy::disallowed_methods, reason = "it connects to pods and waits for them, with deadlines")]
 mod activator;

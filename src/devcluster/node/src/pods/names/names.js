@@ -1,12 +1,12 @@
 'use strict';
 
 /**
- * Names of Services for programs that stand for pods: `b`, `b.shop`, `b.shop.svc` and `b.shop.svc.cluster.local` lead to
- * the Service's address of this machine, and its ports to those that are listened on.
+ * Resolves names of Services in the programs of pods: `b`, `b.shop`, `b.shop.svc` and `b.shop.svc.cluster.local`
+ * resolve to the Service's loopback address. Connections use the port that is bound for a Service's port.
  *
- * Everything else is looked up as ever. Names below `svc` are never asked of others.
+ * Other names are resolved as usual. Names below `svc` are never sent to DNS.
  *
- * Deliberately absent: `dns.resolve` and its like, which ask name servers themselves.
+ * Not here: `dns.resolve` and similar functions, which query name servers directly.
  */
 
 const dns = require('dns');
@@ -18,7 +18,7 @@ const root = path.dirname(path.dirname(__dirname));
 const ownNamespace = path.basename(__dirname);
 const LABEL = /^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$/;
 
-/** A Service as the node has written it; null if it has not. */
+/** Reads the file that the node wrote for a Service; null if it does not exist. */
 function read(...place) {
   let lines;
   try {
@@ -30,7 +30,7 @@ function read(...place) {
   return { address, ports: new Map(pairs.map((pair) => pair.split(' ').map(Number))) };
 }
 
-/** The Service of a host; null for one that is not there, undefined for what is no name of a Service. */
+/** Returns the Service of a host: null if it does not exist, undefined if the name is not that of a Service. */
 function service(host) {
   if (typeof host !== 'string' || host === '' || host.length > 254) return undefined;
   if (net.isIP(host) !== 0) return host.startsWith('127.') ? read('addresses', host) || undefined : undefined;
@@ -51,7 +51,7 @@ function unknown(hostname) {
   return Object.assign(error, { errno: -3008, code: 'ENOTFOUND', syscall: 'getaddrinfo', hostname });
 }
 
-/** The address of a host; null if there is none, undefined if others know. */
+/** Returns the address of a host: null if it has none, undefined if the name is not that of a Service. */
 function address(host, options) {
   const found = service(host);
   if (!found || net.isIP(host) !== 0) return found === null ? null : undefined;
@@ -59,7 +59,7 @@ function address(host, options) {
   return family === 6 || family === 'IPv6' ? null : found.address;
 }
 
-/** Puts a function into the place of another, with all that is known of that. */
+/** Replaces a function and keeps its properties. */
 function replace(object, name, make) {
   const before = object[name];
   const after = make(before);
@@ -82,7 +82,7 @@ replace(dns.promises, 'lookup', (lookup) => function (hostname, ...rest) {
   return Reflect.apply(lookup, this, [found === undefined ? hostname : found, ...rest]);
 });
 
-/** Options of a connection with the port that is listened on. */
+/** Returns the options of a connection with the bound port. */
 function led(options) {
   if (typeof options !== 'object' || options === null) return options;
   const found = service(options.host);
@@ -96,7 +96,7 @@ function led(options) {
 replace(net.Socket.prototype, 'connect', (connect) => function (...args) {
   let [first, second] = args;
   if (Array.isArray(first)) {
-    // What net.connect has made of its arguments already; a symbol says so.
+    // The normalized arguments of net.connect; a symbol marks them.
     const list = first.slice();
     for (const symbol of Object.getOwnPropertySymbols(first)) list[symbol] = first[symbol];
     list[0] = led(list[0]);

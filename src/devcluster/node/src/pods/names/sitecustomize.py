@@ -1,8 +1,8 @@
-"""Names of Services for programs that stand for pods: `b`, `b.shop`, `b.shop.svc` and `b.shop.svc.cluster.local` lead to
-the Service's address of this machine, and its ports to those that are listened on.
+"""Resolves names of Services in the programs of pods: `b`, `b.shop`, `b.shop.svc` and `b.shop.svc.cluster.local`
+resolve to the Service's loopback address. Connections use the port that is bound for a Service's port.
 
-Everything else is looked up as ever. Names below `svc` are never asked of others. The program sees neither this file on
-its path nor that another `sitecustomize` comes second.
+Other names are resolved as usual. Names below `svc` are never sent to DNS. This directory is removed from the search
+path, and the program's own `sitecustomize` runs afterwards.
 """
 
 
@@ -18,7 +18,7 @@ def _install():
     numbers = re.compile(r"127\.[0-9]{1,3}\.[0-9]{1,3}\.[0-9]{1,3}")
 
     def read(*place):
-        """The address and the ports of a Service as the node has written them; None if it has not."""
+        """Returns address and ports of a Service from the node's file; None if it does not exist."""
         try:
             with open(os.path.join(root, *place), encoding="ascii") as file:
                 address, *pairs = file.read().split("\n")
@@ -27,7 +27,7 @@ def _install():
         return address, dict(map(int, pair.split(" ")) for pair in pairs if pair)
 
     def service(host):
-        """The Service of a host, and whether nobody else is to be asked for it."""
+        """Returns the Service of a host, and whether the name must not be sent to DNS."""
         if isinstance(host, (bytes, bytearray)):
             host = bytes(host).decode("latin-1")
         if not isinstance(host, str) or not 0 < len(host) < 255:
@@ -49,7 +49,7 @@ def _install():
         return read("services", labels[1] if len(labels) > 1 else own_namespace, labels[0]), is_ours
 
     def port_of(port, ports):
-        """The port that is listened on for a port."""
+        """Returns the bound port of a Service's port."""
         try:
             known = ports.get(int(port))
         except (TypeError, ValueError):
@@ -59,7 +59,7 @@ def _install():
         return known if isinstance(port, int) else str(known)
 
     def led(host, port=None):
-        """A host and a port as the system knows them."""
+        """Returns host and port for the system's functions."""
         found, is_ours = service(host)
         if found is not None:
             return found[0], port_of(port, found[1])
@@ -74,7 +74,7 @@ def _install():
         after.__doc__ = before.__doc__
         setattr(_socket, name, after)
 
-    # `socket.getaddrinfo` calls this one, and so does what asks in threads; the others are taken over by name.
+    # `socket.getaddrinfo` and executors call this function. The others are replaced by name.
     replace(
         "getaddrinfo",
         lambda before: lambda host, port, *args, **kwargs: before(*led(host, port), *args, **kwargs),
@@ -96,12 +96,12 @@ def _install():
             return led(*address)
         return address
 
-    # The class that `socket.socket` is made of.
+    # The base class of `socket.socket`.
     _socket.socket = _socket.SocketType = Socket
 
 
 def _make_way():
-    """Takes this directory off the path, and has the program's own `sitecustomize` run."""
+    """Removes this directory from the search path and imports the program's own `sitecustomize`."""
     import os
     import sys
 

@@ -1,4 +1,4 @@
-//! The real Node.js and Python of this machine.
+//! Tests with the installed Node.js and Python.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
@@ -6,10 +6,10 @@ use std::process::Command;
 
 use super::*;
 
-/// What the Service answers.
+/// Body of the Service's response.
 const BODY: &str = "it is b";
 
-/// A node with Services `b` of two namespaces that are listened on elsewhere than they say, and one that is not there.
+/// A node with the Service `b` in two namespaces, bound to other ports than declared.
 struct Room {
     directory: tempfile::TempDir,
     names: Names,
@@ -25,7 +25,7 @@ impl Room {
         for namespace in ["shop", "other"] {
             names.set(namespace, "b", Ipv4Addr::LOCALHOST, &[(80, port), (443, 8443)]).unwrap();
         }
-        // Ends with the process.
+        // The thread ends with the process.
         std::thread::spawn(move || {
             for mut stream in listener.incoming().flatten() {
                 let (mut head, mut buffer) = (Vec::new(), [0; 1024]);
@@ -48,7 +48,7 @@ impl Room {
         Self { directory, names, port }
     }
 
-    /// What a program writes whose pod is in the namespace `shop`; `more` is in its environment.
+    /// Returns the output of a program in a pod of the namespace `shop`; `more` is added to its environment.
     fn run(&self, program: &str, arguments: &[&str], more: &[(&str, &str)]) -> String {
         let mut env: BTreeMap<String, String> =
             more.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
@@ -83,7 +83,7 @@ const HOSTS: [&str; 8] = [
     "127.0.0.1",
 ];
 
-/// Names that nobody has.
+/// Names that do not resolve.
 const UNKNOWN: [&str; 5] =
     ["nobody.shop.svc.cluster.local", "b.nowhere.svc", "x.b.shop.svc.cluster.local", "b.svc", "../b.shop.svc"];
 
@@ -107,7 +107,7 @@ fn nodejs_finds_services_and_their_ports() {
                   promisify(dns.lookup)('b'); const all = await dns.promises.lookup('b.other', { all: true }); return \
                   one.address + ' ' + JSON.stringify(all)";
     assert_eq!(room.node(looked), r#"127.0.0.1 [{"address":"127.0.0.1","family":4}]"#);
-    // What was imported by name is the same function; a child has the same names.
+    // A named import is the same function, and a child process resolves the same names.
     let script = "import { lookup } from 'node:dns';\nimport { execFileSync } from 'node:child_process';\nlookup('b', \
                   (error, address) => console.log(address, execFileSync(process.execPath, ['-p', \
                   \"require('dns').lookup('b', (e, a) => console.log(a)), ''\"]).toString().trim()));\n";
@@ -156,23 +156,23 @@ fn an_unknown_service_fails_as_a_resolver_does() {
 }
 
 #[test]
-fn what_is_no_service_is_looked_up_as_ever() {
+fn names_that_are_no_service_are_resolved_unchanged() {
     let room = Room::new();
     room.names.set("shop", "localhost", Ipv4Addr::new(127, 9, 9, 9), &[]).unwrap();
     let looked = "return (await require('dns').promises.lookup('localhost', 4)).address";
     assert_eq!(room.node(looked), "127.0.0.1");
     assert_eq!(room.python("import socket\nprint(socket.gethostbyname('localhost'))"), "127.0.0.1");
-    // The hook is not asked: what is wrong with the arguments is said as ever.
+    // The hook ignores invalid arguments, so the usual error remains.
     let wrong = "try { require('dns').lookup('b') } catch (error) { return error.code }";
     assert_eq!(room.node(wrong), "ERR_INVALID_ARG_TYPE");
-    // A port that the Service does not have is not led anywhere.
+    // A port that the Service does not declare is not changed.
     let other =
         "return new Promise((done) => require('net').connect(81, 'b').on('error', (error) => done(error.port)))";
     assert_eq!(room.node(other), "81");
 }
 
 #[test]
-fn what_a_program_has_of_its_own_stays() {
+fn hooks_and_options_of_a_program_itself_stay() {
     let room = Room::new();
     let own = room.directory.path().join("own");
     fs::create_dir(&own).unwrap();

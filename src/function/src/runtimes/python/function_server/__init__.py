@@ -1,1 +1,1 @@
-"""The server that runs one Python function: sockets, calls, and what functions see of a request."""
+"""The server of a Python function: sockets, calls, and the request objects of functions."""

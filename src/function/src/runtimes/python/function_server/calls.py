@@ -1,4 +1,4 @@
-"""Calls of the function: threads that run it, its time limit, and what becomes of those that exceed it."""
+"""Runs calls of the function in threads, with a time limit."""
 
 import ctypes
 import inspect
@@ -14,11 +14,11 @@ from .stream import Stream
 
 
 class OutOfTime(BaseException):
-    """Thrown into a function that has exceeded its time; it does not derive from Exception, so it is not swallowed."""
+    """Raised in a function that exceeded its time. Not derived from Exception, so that it is not swallowed."""
 
 
 class Call:
-    """One request on its way through the function."""
+    """A request in progress."""
 
     __slots__ = ("connection", "head", "body", "deadline", "started", "thread", "environ", "stream", "begun", "gone")
 
@@ -27,20 +27,22 @@ class Call:
         self.head = head
         self.body = body
         self.deadline = deadline
-        self.started = None  # since when the function runs
-        self.thread = None  # that runs it
-        self.environ = None  # of its request
-        self.stream = None  # the rest of its answer
-        self.begun = False  # whether some of its answer is sent
-        self.gone = False  # nobody wants the rest of its answer
+        self.started = None  # time of the function call
+        self.thread = None  # the thread that runs it
+        self.environ = None  # WSGI environment
+        self.stream = None  # the rest of the response
+        self.begun = False  # whether a part of the response was sent
+        self.gone = False  # the client disconnected
 
 
 class Calls:
-    """`answer(call, bytes, more)` sends an answer or a part of it: true when all of it has been sent and more is to come.
+    """The calls in progress.
 
-    `stop(code)` is called when the process has to end.
-    Invariant: who takes a call out of `_open` answers it, and nobody else does. A call whose answer comes in pieces
-    comes back for each; between two of them it waits for its client without a thread, in the loop.
+    `answer(call, bytes, more)` sends a response or a part of it. It returns true if everything was sent and more
+    follows. `stop(code)` is called when the process must end.
+
+    Invariant: only the code that removes a call from `_open` answers it. A streamed call returns for each part.
+    Between two parts it waits for its client in the loop, without a thread.
     """
 
     def __init__(self, settings, function, metrics, answer, stop):
@@ -51,16 +53,16 @@ class Calls:
         self._stop = stop
         self._queue = queue.SimpleQueue()
         self._lock = threading.Lock()
-        self._open = {}  # calls that are not answered, the oldest first
-        self._threads = 0  # that take calls
-        self._idle = 0  # of them, less the calls that wait
-        self._lost = set()  # threads that run a call whose caller has been told that it is too late
+        self._open = {}  # unanswered calls, oldest first
+        self._threads = 0  # number of threads that take calls
+        self._idle = 0  # idle threads minus waiting calls
+        self._lost = set()  # threads of calls whose timeout was answered
 
     def __len__(self):
         return len(self._open)
 
     def submit(self, call):
-        """Has the call run, or more of its answer made."""
+        """Queues a call, or the next part of its response."""
         with self._lock:
             self._open[call] = True
             self._idle -= 1
@@ -69,12 +71,12 @@ class Calls:
         self._queue.put(call)
 
     def resume(self, call):
-        """What there was of its answer is sent."""
+        """Continues a call after a part of its response was sent."""
         call.deadline = time.monotonic() + self._settings.timeout
         self.submit(call)
 
     def abandon(self, call):
-        """Its client is gone."""
+        """Ends a call whose client disconnected."""
         call.gone = True
         self.resume(call)
 
@@ -84,20 +86,20 @@ class Calls:
         threading.Thread(target=self._work, daemon=True).start()
 
     def drain(self):
-        """The calls in flight are the last of their connections."""
+        """Makes the calls in progress the last of their connections."""
         with self._lock:
             for call in self._open:
                 call.head.keep_alive = False
 
     def next_deadline(self):
-        """When the oldest call exceeds its time, or `None`."""
+        """Returns the deadline of the oldest call, or `None`."""
         with self._lock:
             for call in self._open:
                 return call.deadline
         return None
 
     def expire(self, now):
-        """Answers the calls that have exceeded their time."""
+        """Answers calls after their deadline."""
         while True:
             with self._lock:
                 call = next(iter(self._open), None)
@@ -125,7 +127,7 @@ class Calls:
                 self._stop(1)
 
     def _lose(self, thread):
-        """The thread's call is over, the thread is not: another takes its place."""
+        """Replaces the thread of a timed-out call."""
         self._lost = {other for other in self._lost if other.is_alive()}
         self._lost.add(thread)
         self._threads -= 1
@@ -137,13 +139,15 @@ class Calls:
             while self._run(self._queue.get()):
                 pass
         except OutOfTime:
-            pass  # the call has been answered, and this thread's place is taken
+            pass  # the call was answered, and the thread was replaced
 
     def _run(self, call):
-        """Runs one call, or makes more of its answer; false when it took too long, so that this thread is not wanted."""
+        """Runs a call, or produces the next part of its response. Returns false if it timed out and the thread must
+        end.
+        """
         with self._lock:
             if call not in self._open:
-                self._idle += 1  # it has waited too long
+                self._idle += 1  # it timed out in the queue
                 return True
             call.thread = threading.current_thread()
         if call.begun:
@@ -156,7 +160,7 @@ class Calls:
             with self._lock:
                 in_time = self._open.pop(call, None) is not None
                 first = not call.begun
-                call.begun = call.begun or in_time  # who took it away answers as if nothing was sent
+                call.begun = call.begun or in_time  # a call that timed out is answered as if nothing was sent
                 ends = call.stream is None
                 if in_time and ends:
                     self._idle += 1
@@ -181,7 +185,7 @@ class Calls:
             data, failed = self._more(call)
 
     def _more(self, call):
-        """More of an answer that has been begun, and whether the function failed; without `stream` it was the last."""
+        """Returns the next part of a response and whether the function failed. `stream` is None after the last part."""
         stream = call.stream
         try:
             if call.gone:
@@ -192,7 +196,7 @@ class Calls:
             data = stream.next()
         except OutOfTime:
             raise
-        except BaseException as error:  # noqa: BLE001 whatever the function raises ends its answer
+        except BaseException as error:  # noqa: BLE001 any exception of the function ends the response
             self._report(error)
             self._break_off(call)
             return b"", True
@@ -203,7 +207,7 @@ class Calls:
         return data, stream.broken
 
     def _break_off(self, call):
-        """The answer ends too early: its client is told by the end of the connection."""
+        """Ends a response early. The closed connection informs the client."""
         call.head.keep_alive = False
         stream, call.stream = call.stream, None
         try:
@@ -214,7 +218,7 @@ class Calls:
             self._report(error)
 
     def _outcome(self, call):
-        """The bytes to answer with, and whether the function failed; `None` when it was not called."""
+        """Returns the response and whether the function failed; `None` instead of the latter if it was not called."""
         head = call.head
         request, response = framework.enter(head, call.body, call.connection.remote, call.connection.local)
         call.started = time.monotonic()
@@ -229,7 +233,7 @@ class Calls:
             return self._rendered(call, self._invoke(argument), response), False
         except OutOfTime:
             raise
-        except BaseException as error:  # noqa: BLE001 whatever the function raises is an answer
+        except BaseException as error:  # noqa: BLE001 any exception of the function is answered
             try:
                 if reply.is_response(error):
                     return self._rendered(call, error, response), error.status_code >= 500
@@ -284,7 +288,7 @@ class Calls:
 
 
 def interrupt(thread):
-    """Throws [`OutOfTime`] into the thread as soon as it runs Python code."""
+    """Raises [`OutOfTime`] in the thread as soon as it runs Python code."""
     ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), ctypes.py_object(OutOfTime))
 
 

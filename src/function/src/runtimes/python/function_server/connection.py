@@ -1,17 +1,17 @@
-"""One connection: bytes come in until a request is whole, and an answer goes out. Never waits."""
+"""A connection: reads bytes until a request is complete, and sends a response. Never blocks."""
 
 from . import message
 
 READING, BUSY, WRITING, LINGERING = range(4)
 READ_SIZE = 64 * 1024
-# What a client may still send of a refused body before its connection is cut.
+# How long the rest of a refused body is read before the connection is closed.
 LINGER = 1.0  # seconds
 HEAD_TIME = 20.0  # seconds to send a head
 IDLE_TIME = 75.0  # seconds between two requests
 
 
 class Connection:
-    """Invariant: at most one call is in flight; what a client sends ahead waits in the buffer."""
+    """Invariant: at most one call is in progress. Pipelined requests wait in the buffer."""
 
     def __init__(self, sock, local, remote, now):
         self.sock = sock
@@ -23,18 +23,18 @@ class Connection:
         self.out = b""
         self.sent = 0
         self.state = READING
-        self.watched = 0  # events that the selector looks out for
-        self.closing = False  # after the answer that is going out
+        self.watched = 0  # events registered with the selector
+        self.closing = False  # close after the present response
         self.refused = False
-        self.gone = False  # nothing reaches the client any more
-        self.logged = False  # the answer that is going out
-        self.call = None  # whose answer goes on when what is going out is sent
+        self.gone = False  # the client disconnected
+        self.logged = False  # whether the present response was logged
+        self.call = None  # the call whose response continues after the present part
         self.deadline = now + HEAD_TIME
-        self.since = now  # when it began to read a request or to send an answer
-        self.moved = now  # when bytes last came or went while the loop had it
+        self.since = now  # start of reading a request or of sending a response
+        self.moved = now  # last time when the loop transferred bytes
 
     def receive(self):
-        """Reads what there is; false when the client is gone."""
+        """Reads available data. Returns false if the client disconnected."""
         try:
             data = self.sock.recv(READ_SIZE)
         except (BlockingIOError, InterruptedError):
@@ -46,11 +46,11 @@ class Connection:
         return bool(data)
 
     def next_request(self, limit):
-        """The head and the body of the next request when it is whole, else `None`; raises `Malformed`."""
+        """Returns head and body of the next complete request, or `None`. Raises `Malformed`."""
         if self.head is None:
             end = message.find_head(self.buffer)
             if end == -1:
-                # Empty lines before a request are tolerated.
+                # Empty lines before a request are accepted.
                 while self.buffer.startswith(b"\r\n"):
                     del self.buffer[:2]
                 return None
@@ -69,17 +69,17 @@ class Connection:
         try:
             self.sock.send(data)
         except OSError:
-            pass  # the next read will tell
+            pass  # the next read reports the error
 
     def start_answer(self, data, closing):
-        """Sends as much of the answer as fits; true when that was all. False leaves the rest to `flush`."""
+        """Sends as much of the response as possible. Returns true if it is complete; otherwise `flush` continues."""
         self.closing = self.closing or closing
         self.out = data
         self.sent = 0
         return self.flush()
 
     def flush(self):
-        """True when everything is sent or the client is gone, after which `closing` says whether to close."""
+        """Returns true if everything was sent or the client disconnected. `closing` then tells whether to close."""
         try:
             view = memoryview(self.out)
             while self.sent < len(view):

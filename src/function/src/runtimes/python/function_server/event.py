@@ -1,4 +1,4 @@
-"""A request becomes the event that a function is called with."""
+"""Builds the event argument of the function from a request."""
 
 import base64
 import json
@@ -11,7 +11,7 @@ _STRUCTURED = "application/cloudevents+json"
 
 
 class Refusal(Exception):
-    """What only the caller can mend: `status` and `text` are the answer."""
+    """A client error, answered with `status` and `text`."""
 
     def __init__(self, status, text):
         super().__init__(text)
@@ -20,7 +20,7 @@ class Refusal(Exception):
 
 
 class Event:
-    """The first argument of every function; read and written like a dictionary."""
+    """The first argument of every function. It behaves like a dictionary."""
 
     def __init__(self, request, response, publisher=None):
         self._publisher = publisher
@@ -32,7 +32,7 @@ class Event:
 
     @property
     def tracer(self):
-        """Made when it is asked for."""
+        """Created on first use."""
         if self._tracer is None:
             self._tracer = tracer.Tracer(self.req.get_header)
         return self._tracer
@@ -65,15 +65,15 @@ class Event:
         return self.ceHeaders.items()
 
     def publishCloudEvent(self, data):
-        """Publishes a whole CloudEvent."""
+        """Publishes a complete CloudEvent."""
         return publish.publish(self._publisher, data)
 
     def emitCloudEvent(self, type, source, data, optionalCloudEventAttributes=None):
-        """Publishes a CloudEvent that is made of these."""
+        """Builds and publishes a CloudEvent."""
         return publish.publish(self._publisher, publish.build(type, source, data, optionalCloudEventAttributes))
 
     def buildResponseCloudEvent(self, id, type, data):
-        """The CloudEvent that answers this one."""
+        """Builds the CloudEvent that answers this one."""
         return {
             "type": type,
             "source": self["ce-source"],
@@ -86,7 +86,7 @@ class Event:
 
 
 def make(request, response, head, body, publisher):
-    """Raises a [`Refusal`] for what only the caller can mend."""
+    """Builds the event. Raises a [`Refusal`] for a client error."""
     kind = head.get("content-type", "").partition(";")[0].strip().lower()
     event = Event(request, response, publisher)
     if kind == _STRUCTURED:

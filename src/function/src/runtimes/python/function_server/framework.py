@@ -1,6 +1,6 @@
-"""Bottle itself: the module that functions import, and its `request` and `response` bound to the call of a thread.
+"""Bottle: the module that functions import, with `request` and `response` bound to the call of a thread.
 
-Deliberately absent: its routes and servers; what is below is ours.
+Not here: its routes and servers, which this package replaces.
 """
 
 import importlib
@@ -19,11 +19,12 @@ _route = None
 
 
 def choose(function_name, memory_limit):
-    """The function's own Bottle if it has brought one, else ours. To be called before the function's module is loaded."""
+    """Selects the function's own Bottle if it has one, or else ours. Must run before the function's module is loaded.
+    """
     global bottle, _app, _route
     try:
         found = importlib.import_module("bottle")
-    except Exception:  # noqa: BLE001 the function will see it, if it imports that
+    except Exception:  # noqa: BLE001 the function gets the error if it imports Bottle
         found = None
     if found is None or not all(hasattr(found, name) for name in _NEEDED):
         found = _ours()
@@ -41,7 +42,7 @@ def _ours():
 
 
 def enter(head, body, remote, server):
-    """From now on this thread serves this call: its request and its response."""
+    """Binds request and response of a call to this thread."""
     environ = _environ(head, body, remote, server)
     bottle.request.bind(environ)
     bottle.response.bind()
@@ -49,18 +50,18 @@ def enter(head, body, remote, server):
 
 
 def go_on(environ):
-    """From now on this thread makes more of this call's answer."""
+    """Binds a call to this thread for the next part of its response."""
     bottle.request.bind(environ)
     bottle.response.bind()
 
 
 def page(error):
-    """The page that Bottle answers an error with; without traces."""
+    """Returns Bottle's page of an error, without a traceback."""
     return _app.default_error_handler(error)
 
 
 def _environ(head, body, remote, server):
-    """The request as WSGI and Bottle know it."""
+    """Builds the WSGI environment of a request."""
     target, _, query = head.target.partition("?")
     if "://" in target:
         target = "/" + target.split("://", 1)[1].partition("/")[2]
@@ -90,7 +91,7 @@ def _environ(head, body, remote, server):
         "bottle.raw_path": target,
     }
     for name, value in head.headers.items():
-        # The body is whole, however it came.
+        # The body is complete, regardless of its framing.
         if name not in ("content-type", "content-length", "transfer-encoding"):
             environ["HTTP_" + name.upper().replace("-", "_")] = value
     return environ

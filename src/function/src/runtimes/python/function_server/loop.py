@@ -1,7 +1,7 @@
-"""The loop that owns all sockets. Functions run in threads, so nothing that they do can keep it from answering probes.
+"""The loop that owns all sockets. Functions run in threads, so they cannot block probes.
 
-A connection belongs to the loop except while its call runs: then the thread that has the answer sends it, and gives
-the connection back.
+A connection belongs to the loop except while its call runs. The thread of the call sends the response and then
+returns the connection.
 """
 
 import collections
@@ -21,9 +21,9 @@ from .settings import log
 
 MOST_CONNECTIONS = 1024
 BACKLOG = 512
-PATIENCE = 1.0  # seconds that a connection may be slow when there are too many
-TICK = 0.5  # seconds; how exactly idle connections are timed
-# PUT and OPTIONS are more than the documented runtime took, which APIRules could expose all the same.
+PATIENCE = 1.0  # seconds that a connection may be slow if all connections are in use
+TICK = 0.5  # seconds; precision of idle timeouts
+# PUT and OPTIONS exceed the methods of the documented runtime, but APIRules can expose them.
 ALLOWED = ("DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT")
 
 
@@ -34,9 +34,9 @@ class Loop:
         self._calls = Calls(settings, function, metrics, self._answer, self.stop)
         self._selector = selectors.DefaultSelector()
         self._connections = set()
-        self._returned = collections.deque()  # connections whose answer has been sent, or was begun
+        self._returned = collections.deque()  # connections whose response was sent or begun
         self._exit_code = None
-        self._stop_at = None  # when it stops; until then every answer is the last of its connection
+        self._stop_at = None  # time of the stop; until then every response closes its connection
         self._retired = False
         self._accepting = False
         self._listener = None
@@ -47,11 +47,11 @@ class Loop:
 
     @property
     def wakeup_fd(self):
-        """Where signals are announced."""
+        """File descriptor for signal wake-ups."""
         return self._waker.fileno()
 
     def listen(self):
-        """Opens the port; without a host on all addresses of both families, where the machine has both."""
+        """Opens the port. Without a host it listens on all IPv4 and IPv6 addresses."""
         at = (self._settings.host, self._settings.port)
         if self._settings.socket:
             return self._listen_on_socket(at)
@@ -68,9 +68,9 @@ class Loop:
         return self._listener.getsockname()
 
     def _listen_on_socket(self, at):
-        """Listens on a Unix socket; somebody else has the port, which is returned."""
+        """Listens on a Unix socket and returns the port, which another process owns."""
         try:
-            os.unlink(self._settings.socket)  # that of an earlier process
+            os.unlink(self._settings.socket)  # from an earlier process
         except FileNotFoundError:
             pass
         self._listener = socket.socket(socket.AF_UNIX)
@@ -81,21 +81,23 @@ class Loop:
         return at
 
     def retire(self, delay):
-        """Stops after so many seconds, at once when that was asked for before. From a signal.
+        """Stops after a delay in seconds, or at once at the second call. Called by signal handlers.
 
-        Proxies go on leading callers here until they have heard that the pod ends; these are answered.
+        Proxies may still route requests here until they have observed the pod's end. These are answered.
         """
         self._stop_at = time.monotonic() + (delay if self._stop_at is None else 0)
         self._wake()
 
     def stop(self, code):
-        """Stops accepting, lets the calls in flight finish, and ends with this code. From any thread or signal."""
+        """Stops accepting, finishes the calls in progress, and exits with this code. Called by any thread or signal
+        handler.
+        """
         if self._exit_code is None or code:
             self._exit_code = code
         self._wake()
 
     def run(self):
-        """Serves until it is stopped; returns the exit code."""
+        """Serves until it is stopped. Returns the exit code."""
         tick = time.monotonic() + TICK
         while True:
             now = time.monotonic()
@@ -141,7 +143,7 @@ class Loop:
         try:
             self._waker.send(b"\0")
         except OSError:
-            pass  # it is full, so a wake-up is on its way
+            pass  # full, so a wake-up is pending
 
     def _drain_wakeups(self):
         try:
@@ -184,13 +186,13 @@ class Loop:
                 return
             except OSError as error:
                 log("A connection could not be accepted: %s" % error)
-                self._accept_more(False)  # out of files; the next tick tries again
+                self._accept_more(False)  # out of file descriptors; the next tick retries
                 return
             if least is not None:
                 self._close(least)
             sock.setblocking(False)
             if sock.family == socket.AF_UNIX:
-                # Whoever asks is on this machine.
+                # Only local clients can connect.
                 local, remote = (self._settings.host, self._settings.port), ("127.0.0.1", 0)
             else:
                 local = sock.getsockname()
@@ -200,10 +202,10 @@ class Loop:
             self._watch(conn, selectors.EVENT_READ)
 
     def _least_wanted(self, now):
-        """The connection that makes room for another when all are taken, or `None` when each deserves its place.
+        """Returns the connection to close for a new one if all are in use, or `None` if none may be closed.
 
-        An idle one; else one that has not moved; else the one that has been slow for the longest: whoever opens many
-        connections and uses them slowly keeps nobody else out.
+        It is an idle one, else a stalled one, else the one that is slow for the longest time. A client with many
+        slow connections therefore cannot exclude others.
         """
         worst = None
         for conn in self._connections:
@@ -236,7 +238,7 @@ class Loop:
                 self._calls.abandon(conn.call)
 
     def _advance(self, conn, now):
-        """The selector says that something is to be done for the connection."""
+        """Handles an event of a connection."""
         if conn not in self._connections:
             return
         conn.moved = now
@@ -244,7 +246,7 @@ class Loop:
             if conn.flush():
                 self._answered(conn, now)
         elif conn.state == BUSY:
-            self._watch(conn, 0)  # sent ahead; it waits in the kernel until the answer is out
+            self._watch(conn, 0)  # pipelined data waits in the kernel until the response is sent
         else:
             if conn.state == READING and conn.head is None and not conn.buffer:
                 conn.since = now
@@ -318,7 +320,7 @@ class Loop:
             self._watch(conn, 0)
             self._calls.resume(call)
         elif conn.closing and conn.refused:
-            # The rest of a refused body is read and dropped, or the answer could be lost to a reset.
+            # The rest of a refused body is dropped. Otherwise a reset could destroy the response.
             conn.state = LINGERING
             conn.deadline = now + connection.LINGER
             self._watch(conn, selectors.EVENT_READ)
@@ -332,9 +334,9 @@ class Loop:
                 self._read(conn, now)
 
     def _answer(self, call, data, more):
-        """Sends a call's answer, or a part of it when there will be more; called by the thread that has it.
+        """Sends a response or a part of it. Called by the thread of the call.
 
-        True when all of it is sent and the thread is to make more; else the connection is given back.
+        Returns true if everything was sent and the thread should produce more. Otherwise the connection is returned.
         """
         conn = call.connection
         if self._settings.access_log and not conn.logged:
@@ -367,7 +369,7 @@ class Loop:
 
 
 def log_access(conn, head, data, more):
-    """One line in Apache's combined format."""
+    """Logs a line in Apache's combined format."""
     stamp = time.strftime("%d/%b/%Y:%H:%M:%S +0000", time.gmtime())
     size = "-" if more else str(len(data) - data.find(b"\r\n\r\n") - 4)
 

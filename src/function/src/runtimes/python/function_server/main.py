@@ -20,16 +20,16 @@ WATCH_INTERVAL = 1.0  # seconds
 
 
 def load(settings):
-    """The function. A function that cannot be loaded ends the process: its pod never becomes ready."""
+    """Returns the function. If it cannot be loaded, the process ends, so the pod never becomes ready."""
     dependencies = os.path.join(settings.folder, "lib", "python")
     if os.path.isdir(dependencies):
-        site.addsitedir(dependencies)  # also what its .pth files name
+        site.addsitedir(dependencies)  # also processes its .pth files
     for folder in (dependencies, settings.folder):
         if folder in sys.path:
             sys.path.remove(folder)
         sys.path.insert(0, folder)
     framework.choose(settings.function_name, settings.body_limit)
-    environ = dict(os.environ)  # before the module can change it
+    environ = dict(os.environ)  # copied before the module can change it
     try:
         module = importlib.import_module(settings.module_name)
     except BaseException as error:  # noqa: BLE001 a module may also exit
@@ -48,7 +48,7 @@ def load(settings):
 
 
 def watch(timeout):
-    """Ends the process, with the stacks in the log, when native code has kept all threads from running for so long."""
+    """Ends the process and logs the stacks if native code blocks all threads longer than the timeout."""
     while True:
         faulthandler.dump_traceback_later(timeout + 2 * WATCH_INTERVAL, exit=True)
         time.sleep(WATCH_INTERVAL)
@@ -74,4 +74,4 @@ def run():
     sys.stdout.write("Server stopped\n")
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(code)  # threads of functions that never come back must not hold the process
+    os._exit(code)  # blocked threads of functions must not keep the process alive

@@ -1,10 +1,10 @@
-"""HTTP/1.1 on the wire: bytes become a request, a response becomes bytes. Strict and bounded; knows no socket."""
+"""Parses and builds HTTP/1.1 messages. Strict and bounded, without sockets."""
 
 import re
 import time
 from http import HTTPStatus
 
-LONGEST_HEAD = 16 * 1024  # bytes, as Node.js has it
+LONGEST_HEAD = 16 * 1024  # bytes; as in Node.js
 MOST_HEADERS = 128
 MOST_TRAILERS = 32
 LONGEST_CHUNK_LINE = 1024
@@ -16,7 +16,7 @@ REASONS[413] = "Request Entity Too Large"
 
 
 class Malformed(Exception):
-    """What the client sent cannot be read: `status` and `text` are the answer, and the connection ends."""
+    """A malformed request, answered with `status` and `text`. The connection is closed."""
 
     def __init__(self, status, text):
         super().__init__(text)
@@ -25,7 +25,7 @@ class Malformed(Exception):
 
 
 class Head:
-    """The start line and the headers of a request; header names are in lower case."""
+    """Start line and headers of a request. Header names are in lower case."""
 
     __slots__ = ("method", "target", "version", "headers", "length", "chunked", "keep_alive", "expects_continue")
 
@@ -34,7 +34,7 @@ class Head:
 
 
 def find_head(buffer):
-    """Where the head in the buffer ends, or -1 when it has not all come yet."""
+    """Returns the end of the head in the buffer, or -1 if it is incomplete."""
     end = buffer.find(b"\r\n\r\n", 0, LONGEST_HEAD + 4)
     if end == -1 and len(buffer) > LONGEST_HEAD:
         raise Malformed(431, "the head of the request is too large")
@@ -42,7 +42,7 @@ def find_head(buffer):
 
 
 def parse_head(data):
-    """The head of a request, without its last empty line."""
+    """Parses the head of a request, without its final empty line."""
     lines = bytes(data).split(b"\r\n")
     parts = lines[0].split(b" ")
     if len(parts) != 3 or not _TOKEN.match(parts[0]) or not _TARGET.match(parts[1]):
@@ -109,20 +109,20 @@ def _framing(head):
 
 
 class Body:
-    """Takes a body's bytes from a connection's buffer, however it is framed. `limit` is in bytes."""
+    """Reads a body from a connection's buffer, with any framing. `limit` is in bytes."""
 
     def __init__(self, head, limit):
         if head.length > limit:
             raise Malformed(413, "the body is larger than %d bytes" % limit)
         self._limit = limit
         self._chunked = head.chunked
-        self._missing = 0 if head.chunked else head.length  # bytes of this chunk, or of the whole
+        self._missing = 0 if head.chunked else head.length  # remaining bytes of the chunk or body
         self._state = "size" if head.chunked else "plain"
         self._data = bytearray()
         self._trailers = 0
 
     def take(self, buffer):
-        """Consumes what belongs to the body; true when that was all of it."""
+        """Consumes bytes of the body. Returns true at its end."""
         if not self._chunked:
             self._move(buffer)
             return self._missing == 0
@@ -141,7 +141,7 @@ class Body:
                 self._state = "size"
             elif self._state == "size":
                 self._start_chunk(line)
-            elif not line:  # the trailer has ended
+            elif not line:  # end of the trailers
                 return True
             else:
                 self._trailer(line)
@@ -167,7 +167,7 @@ class Body:
         return line
 
     def _trailer(self, line):
-        """What comes after a body is dropped, but has to be headers, and not without end."""
+        """Checks a trailer and drops it. Their number is limited."""
         self._trailers += 1
         if self._trailers > MOST_TRAILERS:
             raise Malformed(431, "too many trailers")
@@ -189,7 +189,7 @@ _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct",
 
 
 def http_date(seconds):
-    """A time as HTTP writes it, whatever the locale."""
+    """Formats a time for HTTP, independent of the locale."""
     at = time.gmtime(seconds)
     return "%s, %02d %s %d %02d:%02d:%02d GMT" % (
         _DAYS[at.tm_wday], at.tm_mday, _MONTHS[at.tm_mon - 1], at.tm_year, at.tm_hour, at.tm_min, at.tm_sec
@@ -205,7 +205,7 @@ def _now():
 
 
 def build(status_line, headers, body, head=None, keep_alive=False):
-    """The bytes of one response. `head` is the request's, `headers` is a list of pairs; no body has no length."""
+    """Builds a response. `head` is the request's, `headers` a list of pairs. Without a body there is no length."""
     length = None
     if body is not None and not any(name.lower() == "content-length" for name, _ in headers):
         length = ("Content-Length", str(len(body)))
@@ -216,7 +216,7 @@ def build(status_line, headers, body, head=None, keep_alive=False):
 
 
 def start(status_line, headers, framing, head=None, keep_alive=False):
-    """The bytes of a response up to its body; `framing` is the header that says where the body ends, or `None`."""
+    """Builds the head of a response. `framing` is the header for the end of the body, or `None`."""
     lines = ["HTTP/1.1 " + status_line]
     if not any(name.lower() == "date" for name, _ in headers):
         lines.append("Date: " + _now())
@@ -237,7 +237,7 @@ def _has_no_body(status_line):
 
 
 def simple(status, text, content_type="text/html; charset=UTF-8", head=None, keep_alive=False, extra=()):
-    """A response of ours."""
+    """Builds a response of the server itself."""
     line = "%d %s" % (status, REASONS.get(status, "Unknown"))
     headers = [("Content-Type", content_type), *extra]
     return build(line, headers, text.encode("utf-8"), head, keep_alive)

@@ -1,4 +1,4 @@
-"""What was called, how often it failed and how long it took, in Prometheus' text format; and the process itself."""
+"""Metrics of calls, failures, durations and the process in Prometheus's text format."""
 
 import os
 import platform
@@ -24,7 +24,7 @@ class _Method:
 
 
 class Metrics:
-    """Counts per HTTP method; the methods are few, because others are refused before."""
+    """Counts per HTTP method. The number of methods is bounded, because others are refused."""
 
     def __init__(self):
         self._methods = {}
@@ -82,13 +82,13 @@ class Metrics:
 
 
 def _of_the_function():
-    """What the function has registered with `prometheus_client`, which knows the process, too; `None` unless it uses that."""
+    """Returns the function's metrics of `prometheus_client`, which include the process; `None` without that module."""
     client = sys.modules.get("prometheus_client")
     if client is None:
         return None
     try:
         return client.generate_latest(client.REGISTRY).decode("utf8")
-    except Exception as error:  # noqa: BLE001 a collector of the function's
+    except Exception as error:  # noqa: BLE001 a collector of the function
         log("The metrics of the function cannot be read: %r" % (error,))
         return None
 
@@ -117,7 +117,7 @@ def _process_lines():
         try:
             value = float(read())
         except (OSError, ValueError, IndexError):
-            continue  # not Linux
+            continue  # not on Linux
         lines += ["# HELP %s %s" % (name, text), "# TYPE %s gauge" % name, "%s %s" % (name, value)]
     return lines
 

@@ -1,4 +1,4 @@
-"""Sends CloudEvents to the publisher that the pod's environment names, over HTTP."""
+"""Sends CloudEvents over HTTP to the publisher in the pod's environment."""
 
 import datetime
 import json
@@ -8,8 +8,8 @@ ANSWER_TIME = 30.0  # seconds
 
 
 def publish(address, event):
-    """Posts the event, in structured form; returns the status of the answer, and raises what went wrong."""
-    import urllib.request  # only functions that publish pay for it
+    """Posts the event in structured mode. Returns the status of the response; raises on failure."""
+    import urllib.request  # imported only by functions that publish
 
     if not address:
         raise RuntimeError("PUBLISHER_PROXY_ADDRESS is not set, so there is nobody to publish to")
@@ -22,7 +22,7 @@ def publish(address, event):
 
 
 def build(type, source, data, attributes):
-    """A new event with everything that the specification asks for."""
+    """Builds an event with all required attributes."""
     event = {
         "specversion": "1.0",
         "id": str(uuid.uuid4()),

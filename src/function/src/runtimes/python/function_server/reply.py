@@ -1,4 +1,4 @@
-"""What a function returned or raised becomes an answer: status line, headers and bytes. Bottle's rules."""
+"""Converts a function's result or exception to status line, headers and bytes, by Bottle's rules."""
 
 import html
 import json
@@ -11,18 +11,19 @@ _JSON = "application/json"
 
 
 class Unanswerable(Exception):
-    """The function returned what cannot be sent."""
+    """The function's result has an unsupported type."""
 
 
 def is_response(value):
-    """Whether it is an answer of Bottle, ours or the one that the function brought along."""
+    """Whether a value is a response of any Bottle, ours or the function's."""
     return any(kind.__name__ == "BaseResponse" and kind.__module__ == "bottle" for kind in type(value).__mro__)
 
 
 def render(result, response, method):
-    """The status line, the headers and the body: bytes, or a [`Stream`] and the length that the function promised.
+    """Returns the status line, the headers, the body (bytes or a [`Stream`]) and the length that the function set.
 
-    `response` is what the function could change beside returning. `None` is a body that is not sent, of unknown length.
+    `response` holds the function's changes beside its result. A body of `None` is not sent and has an unknown
+    length.
     """
     kind = None
     depth = 0
@@ -59,7 +60,7 @@ def _with_headers(body, kind, response, method):
             body = None
         else:
             length = _promised(headers)
-    # A body that is not sent has the length that it would have.
+    # A response to HEAD keeps the length of the omitted body.
     dropped = {"connection", "transfer-encoding"} | (set() if method == "HEAD" else {"content-length"})
     headers = [pair for pair in headers if pair[0].lower() not in dropped]
     return response.status_line, [_safe(pair) for pair in headers], body, length
@@ -93,7 +94,7 @@ def _body(result, response):
 
 
 def _begun(pieces, result, response):
-    """Waits for the first piece: until then the function can still change its answer, or fail."""
+    """Waits for the first piece. Until then the function can change its response or fail."""
     closed = result if hasattr(result, "close") else None
     try:
         for first in pieces:
@@ -118,7 +119,7 @@ def _safe(pair):
 
 
 def error_page(status_line, text):
-    """The page of an error; `text` may hold anything."""
+    """Builds an error page. `text` may contain any characters."""
     status = html.escape(status_line)
     return (
         "<!DOCTYPE html>\n<html>\n<head><title>Error: %s</title></head>\n"

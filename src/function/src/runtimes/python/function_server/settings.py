@@ -1,4 +1,4 @@
-"""The environment, read once: what the pod says about the function and about the server."""
+"""Reads the environment once: the pod's settings of the function and the server."""
 
 import os
 import sys
@@ -34,11 +34,11 @@ class Settings:
         self.body_limit = _number(env.get("FUNC_MEMFILE_MAX"), 100 * 1024 * 1024, int)
         self.threads = min(_number(env.get("CHERRYPY_NUMTHREADS"), 50, int), 1000)
         self.host = env.get("FUNC_HOST") or ""
-        # A Unix socket before which somebody else has the port.
+        # A Unix socket; another process owns the port.
         self.socket = env.get("FUNC_SOCKET")
         port = env.get("FUNC_PORT") or "8080"
         self.port = int(port) if port.isdigit() and int(port) < 65536 else 8080
-        # How long connections are still taken after SIGTERM: as long as proxies may take to hear of it.
+        # Time to accept connections after SIGTERM, until proxies have observed the pod's end.
         self.drain_delay = _delay(env.get("FUNC_DRAIN_DELAY"))
         self.access_log = bool(env.get("KYMA_INTERNAL_LOGGER_ENABLED"))
         self.publisher = env.get("PUBLISHER_PROXY_ADDRESS")
@@ -49,6 +49,6 @@ def read():
 
 
 def log(line):
-    """One line in the pod's log."""
+    """Writes a line to the pod's log."""
     sys.stderr.write(line + "\n")
     sys.stderr.flush()

@@ -1,25 +1,25 @@
-"""A body that is made while it is sent: the pieces of a generator or of a file, and how they are framed. Never waits."""
+"""A streamed body: the pieces of a generator or file, and their framing. Never blocks."""
 
 from .settings import log
 
-PIECE = 64 * 1024  # bytes that are read of a file at once
+PIECE = 64 * 1024  # bytes per read of a file
 
 
 class Stream:
-    """Invariant: `source` is closed once, by the thread that makes the pieces."""
+    """Invariant: `source` is closed once, by the thread that reads it."""
 
     def __init__(self, first, source, closed, charset):
         self._first = first
-        self._source = source  # an iterator over what comes after `first`
-        self._closed = closed  # what has to be closed at the end, or `None`
+        self._source = source  # an iterator over the pieces after `first`
+        self._closed = closed  # the object to close at the end, or `None`
         self._charset = charset
         self._chunked = False
-        self._missing = None  # bytes that were promised and have not come, if any were
+        self._missing = None  # remaining bytes of the announced length, if there is one
         self.ended = False
-        self.broken = False  # the client has to be told that something is missing
+        self.broken = False  # whether the connection must be closed because the body is incomplete
 
     def begin(self, head, length):
-        """Chooses the framing; `length` is what the function has promised, if it has. The header that says so."""
+        """Selects the framing and returns its header. `length` is the length that the function set, or None."""
         self._missing = length
         if length is not None:
             return ("Content-Length", str(length))
@@ -30,7 +30,7 @@ class Stream:
         return ("Transfer-Encoding", "chunked")
 
     def next(self):
-        """The bytes to send next; after the last ones `ended` is true."""
+        """Returns the next bytes to send. `ended` is true after the last ones."""
         if self._first is not None:
             piece, self._first = self._first, None
             return self._framed(piece)
@@ -57,7 +57,7 @@ class Stream:
         return bytes(piece)
 
     def close(self):
-        """No more pieces are wanted. Runs code of the function."""
+        """Discards the remaining pieces. Runs code of the function."""
         self.ended = True
         closed, self._closed = self._closed, None
         if closed is not None:
@@ -65,7 +65,7 @@ class Stream:
 
 
 def encode(piece, charset, source):
-    """A piece as bytes."""
+    """Converts a piece to bytes."""
     if isinstance(piece, str):
         return piece.encode(charset)
     if isinstance(piece, (bytes, bytearray, memoryview)):
@@ -74,7 +74,7 @@ def encode(piece, charset, source):
 
 
 def read(file):
-    """The pieces of what has a method `read`."""
+    """Yields the pieces of an object with a method `read`."""
     while True:
         piece = file.read(PIECE)
         if not piece:

@@ -1,17 +1,17 @@
-"""Why a function cannot be loaded, as the termination message of its container.
+"""Writes the reason why a function cannot be loaded as the container's termination message.
 
-The agent shows it in the condition `Running` of the Function, whose earlier version goes on serving. Values of the pod's
-environment, which may be secrets, are not in it.
+The agent shows it in the condition `Running` of the Function, whose previous version keeps serving. The message
+contains no value of the pod's environment, because it may be secret.
 """
 
 import os
 import re
 import traceback
 
-_LONGEST = 600  # characters of an error
-_SHORTEST_SECRET = 4  # characters; anything shorter is in every text
-# Variables that the image, the agent and the kubelet set, and whose values are in paths and names. They are named one by one:
-# a user's own PYTHON_INDEX_TOKEN or PAYMENT_SERVICE_KEY is a secret.
+_LONGEST = 600  # maximum length of an error in characters
+_SHORTEST_SECRET = 4  # characters; shorter values occur in any text
+# Variables that the image, the agent and the kubelet set. Their values occur in paths and names. They are listed
+# individually, because a user's PYTHON_INDEX_TOKEN or PAYMENT_SERVICE_KEY is a secret.
 _OPEN = frozenset(
     "PATH HOME PWD HOSTNAME SHLVL LANG LC_ALL LC_CTYPE GPG_KEY MOD_NAME KUBELESS_INSTALL_VOLUME PYTHONPATH PYTHONUNBUFFERED"
     " PYTHON_VERSION PYTHON_SHA256 PYTHON_PIP_VERSION FUNC_HANDLER FUNC_RUNTIME FUNC_PORT FUNC_HOST FUNC_SOCKET"
@@ -22,7 +22,7 @@ _OF_SERVICE = re.compile(r".*(_SERVICE_HOST|_SERVICE_PORT|_PORT(_\d+_(TCP|UDP|SC
 
 
 def leave(text):
-    """Leaves a text; a file that the kubelet has not made is not made here."""
+    """Writes the message. The file is not created, because the kubelet creates it in a pod."""
     file = os.environ.get("MAINSTAY_TERMINATION_LOG") or "/dev/termination-log"
     try:
         opened = os.open(file, os.O_WRONLY | os.O_TRUNC | os.O_NOFOLLOW)
@@ -31,11 +31,11 @@ def leave(text):
         finally:
             os.close(opened)
     except OSError:
-        pass  # not in a pod: the log says it, too
+        pass  # not in a pod: the log contains the reason, too
 
 
 def describe(error, folder, env):
-    """Where and what, on one line: `handler.py:3: ModuleNotFoundError: No module named 'x'`."""
+    """Formats place and error on one line: `handler.py:3: ModuleNotFoundError: No module named 'x'`."""
     try:
         text = error.msg if isinstance(error, SyntaxError) else str(error)
         text = _without_secrets((text or "").split("\n", 1)[0], env)
@@ -44,12 +44,12 @@ def describe(error, folder, env):
             what = what[:_LONGEST] + "…"
         where = _place(error, folder)
         return where + ": " + what if where else what
-    except Exception:  # noqa: BLE001 an error of the user's own class may do anything
+    except Exception:  # noqa: BLE001 an error of the user's class may fail in any way
         return "it raises what cannot be shown"
 
 
 def _place(error, folder):
-    """The innermost line of the user's own code in the traceback, else of a package."""
+    """Returns the innermost line of the user's code in the traceback, or else of a package."""
     found = [(frame.filename, frame.lineno) for frame in traceback.extract_tb(error.__traceback__)]
     if isinstance(error, SyntaxError):
         found.append((error.filename or "", error.lineno))
@@ -60,7 +60,7 @@ def _place(error, folder):
 
 
 def _without_secrets(text, env):
-    # An address may have been given with a password.
+    # An address may contain a password.
     secret = [
         value for name, value in env.items() if (name not in _OPEN or "@" in value) and not _OF_SERVICE.match(name)
     ]

@@ -1,6 +1,6 @@
-"""`event.tracer`: the interface of an OpenTelemetry tracer, so that functions which make spans run unchanged.
+"""`event.tracer`: the interface of an OpenTelemetry tracer, so that functions with spans run unchanged.
 
-Its spans carry the context of the caller and are not recorded. Deliberately absent: an exporter.
+Its spans carry the caller's context and are not recorded. Not here: an exporter.
 """
 
 import contextlib
@@ -12,7 +12,7 @@ _SPAN = re.compile(r"[0-9a-f]{16}\Z")
 
 
 class SpanContext:
-    """What a caller said of its trace; all zero if it said nothing."""
+    """The caller's trace context; all zero without one."""
 
     def __init__(self, trace_id=0, span_id=0, trace_flags=0):
         self.trace_id = trace_id
@@ -22,7 +22,7 @@ class SpanContext:
 
 
 def _context(header):
-    """The caller's context: of W3C's header, else of B3's."""
+    """Returns the caller's context from the W3C header, or else from the B3 headers."""
     parent = _TRACEPARENT.match(header("traceparent") or "")
     if parent:
         return SpanContext(*(int(digits, 16) for digits in parent.groups()[:3]))
@@ -33,7 +33,7 @@ def _context(header):
 
 
 class Span:
-    """A span that nobody records."""
+    """A span that is not recorded."""
 
     def __init__(self, context):
         self._context = context
@@ -57,7 +57,7 @@ class Span:
 
 
 class Tracer:
-    """`header` answers the value of a header of the request, or `None`."""
+    """A tracer. `header` returns a header of the request, or `None`."""
 
     def __init__(self, header):
         self._context = _context(header)

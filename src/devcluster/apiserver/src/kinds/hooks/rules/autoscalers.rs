@@ -1,4 +1,4 @@
-//! HorizontalPodAutoscalers: what they scale, by which metrics, and how fast.
+//! Validation of HorizontalPodAutoscalers: target, metrics and behavior.
 
 use crate::kinds::hooks::{
     fill::{items, text},
@@ -7,7 +7,7 @@ use crate::kinds::hooks::{
 use crate::status::Cause;
 use serde_json::Value;
 
-/// The kinds of metrics and their fields, in the order of a real server.
+/// The metric types and their fields, in the order of a real server.
 const SOURCES: [(&str, &str); 5] = [
     ("Object", "object"),
     ("External", "external"),
@@ -16,7 +16,7 @@ const SOURCES: [(&str, &str); 5] = [
     ("ContainerResource", "containerResource"),
 ];
 
-/// Why the spec of an autoscaler (`autoscaling/v2`) is refused, but for its numbers of replicas.
+/// Validates the spec of an autoscaler (`autoscaling/v2`), except for its replica counts.
 pub(in crate::kinds::hooks) fn validate(spec: &Value, causes: &mut Vec<Cause>) {
     reference(&spec["scaleTargetRef"], "spec.scaleTargetRef", causes);
     let metrics = items(spec, &["metrics"]);
@@ -162,7 +162,7 @@ fn target(target: &Value, here: &str, causes: &mut Vec<Cause>) {
     }
 }
 
-/// Whether a quantity is more than nothing.
+/// Returns whether a quantity is larger than zero.
 fn is_positive(quantity: &Value) -> bool {
     let Some(text) = quantity.as_str() else { return quantity.as_f64().is_some_and(|n| n > 0.0) };
     let number = text.split(['e', 'E']).next().unwrap_or_default();

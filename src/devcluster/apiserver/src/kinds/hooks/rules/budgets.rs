@@ -4,7 +4,7 @@ use super::{at_most_all, count_or_percent, invalid, label_selector};
 use crate::status::Cause;
 use serde_json::Value;
 
-/// Why the spec of a PodDisruptionBudget is refused.
+/// Validates the spec of a PodDisruptionBudget.
 pub(in crate::kinds::hooks) fn validate(spec: &Value, causes: &mut Vec<Cause>) {
     if !spec["minAvailable"].is_null() && !spec["maxUnavailable"].is_null() {
         let printed = format!(

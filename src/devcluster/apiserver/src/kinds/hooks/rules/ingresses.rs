@@ -11,7 +11,7 @@ use std::net::IpAddr;
 
 const WILDCARD: &str = "a wildcard DNS-1123 subdomain must start with '*.', followed by a valid DNS subdomain, which must consist of lower case alphanumeric characters, '-' or '.' and end with an alphanumeric character (e.g. '*.example.com', regex used for validation is '\\*\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
 
-/// Why the spec of an Ingress is refused.
+/// Validates the spec of an Ingress.
 pub(in crate::kinds::hooks) fn validate(spec: &Value, causes: &mut Vec<Cause>) {
     let rules = items(spec, &["rules"]);
     if rules.is_empty() && spec["defaultBackend"].is_null() {

@@ -1,4 +1,4 @@
-//! Jobs, and those that CronJobs make.
+//! Jobs, and the Job templates of CronJobs.
 
 use super::{invalid, nonnegative};
 use crate::kinds::hooks::{
@@ -9,10 +9,10 @@ use crate::kinds::hooks::{
 use crate::status::Cause;
 use serde_json::Value;
 
-/// Most pods at a time, and most lost indexes, of a Job whose pods have numbers.
+/// Maximum parallelism and maximum failed indexes of an indexed Job.
 const MOST_INDEXED: i64 = 100_000;
 
-/// Why the spec of a Job at `path` is refused.
+/// Validates the spec of a Job at `path`.
 pub(in crate::kinds::hooks) fn validate(spec: &Value, path: &str, causes: &mut Vec<Cause>) {
     let counts = ["parallelism", "completions", "activeDeadlineSeconds", "backoffLimit", "ttlSecondsAfterFinished"];
     nonnegative(path, spec, &counts, causes);
@@ -43,7 +43,7 @@ pub(in crate::kinds::hooks) fn validate(spec: &Value, path: &str, causes: &mut V
     }
 }
 
-/// `acme.io/foo`.
+/// Validates a name such as `acme.io/foo`.
 fn prefixed_path(field: &str, name: &str, causes: &mut Vec<Cause>) {
     if name.is_empty() {
         causes.push(Cause::required(field, ""));
@@ -231,7 +231,7 @@ fn success_rule(rule: &Value, completions: i64, here: &str, causes: &mut Vec<Cau
     }
 }
 
-/// How many indexes `1,3-5` names.
+/// Returns the number of indexes in a list such as `1,3-5`.
 fn indexes_of(text: &str, completions: i64) -> Result<i64, String> {
     if text.is_empty() {
         return Ok(0);

@@ -1,9 +1,9 @@
-//! What the fields of one object say about each other, and what single fields may hold: the rules that the schema does
-//! not know. One file per group of kinds; what several need is here.
+//! Validation rules that the schema cannot express, about fields and their combinations. Each group of kinds has a
+//! file; shared rules are here.
 //!
-//! Invariant: the causes come in the order of a real server, which is that of its fields' checks, not of the fields.
+//! Invariant: causes have the order of a real server, which is the order of its checks, not of the fields.
 //!
-//! Deliberately absent: what an update may not change (the hooks of the kinds).
+//! Not here: immutable fields (the hooks of the kinds).
 
 pub(super) mod autoscalers;
 pub(super) mod budgets;
@@ -23,7 +23,7 @@ use std::net::IpAddr;
 
 const PERCENT: &str = "a valid percent string must be a numeric string followed by an ending '%' (e.g. '1%',  or '93%', regex used for validation is '[0-9]+%')";
 
-/// Those of the fields below `path` that are numbers must not be negative.
+/// Validates that numeric fields below `path` are not negative.
 fn nonnegative(path: &str, object: &Value, fields: &[&str], causes: &mut Vec<Cause>) {
     for field in fields {
         if object[*field].as_i64().is_some_and(|n| n < 0) {
@@ -33,7 +33,7 @@ fn nonnegative(path: &str, object: &Value, fields: &[&str], causes: &mut Vec<Cau
     }
 }
 
-/// The digits of a percentage such as `25%`.
+/// Returns the number in a percentage such as `25%`.
 fn percent(text: &str) -> Option<i64> {
     let digits = text.strip_suffix('%')?;
     if digits.is_empty() || !digits.bytes().all(|b| b.is_ascii_digit()) {
@@ -42,7 +42,7 @@ fn percent(text: &str) -> Option<i64> {
     Some(digits.parse().unwrap_or(i64::MAX))
 }
 
-/// A number that is not negative, or a percentage.
+/// Validates a non-negative number or a percentage.
 fn count_or_percent(path: &str, value: &Value, causes: &mut Vec<Cause>) {
     match value {
         Value::String(text) if percent(text).is_none() => causes.push(Cause::invalid(path, value, PERCENT)),
@@ -53,14 +53,14 @@ fn count_or_percent(path: &str, value: &Value, causes: &mut Vec<Cause>) {
     }
 }
 
-/// No more than all.
+/// Validates that a percentage is at most 100%.
 fn at_most_all(path: &str, value: &Value, causes: &mut Vec<Cause>) {
     if value.as_str().and_then(percent).is_some_and(|n| n > 100) {
         causes.push(Cause::invalid(path, value, "must not be greater than 100%"));
     }
 }
 
-/// Whether a number or percentage is none; what cannot be read counts as none.
+/// Returns whether a number or percentage is zero or invalid.
 fn is_none(value: &Value) -> bool {
     match value {
         Value::String(text) => percent(text).is_none_or(|n| n == 0),
@@ -68,7 +68,7 @@ fn is_none(value: &Value) -> bool {
     }
 }
 
-/// A selector of labels; false when it can select nothing because it makes no sense.
+/// Validates a label selector. Returns false if it is invalid.
 pub(in crate::kinds::hooks) fn label_selector(path: &str, selector: &Value, causes: &mut Vec<Cause>) -> bool {
     let before = causes.len();
     labels(&format!("{path}.matchLabels"), &selector["matchLabels"], causes);
@@ -103,14 +103,14 @@ pub(in crate::kinds::hooks) fn label_selector(path: &str, selector: &Value, caus
     causes.len() == before
 }
 
-/// A port's number.
+/// Validates a port number.
 fn port_number(path: &str, value: &Value, causes: &mut Vec<Cause>) {
     if !value.as_i64().is_some_and(|n| (1..=65535).contains(&n)) {
         causes.push(Cause::invalid(path, value, "must be between 1 and 65535, inclusive"));
     }
 }
 
-/// A port's name.
+/// Validates a port name.
 fn port_name(path: &str, value: &Value, causes: &mut Vec<Cause>) {
     let name = value.as_str().unwrap_or_default();
     let mut refuse = |why: &str| causes.push(Cause::invalid(path, value, why));
@@ -131,7 +131,7 @@ fn port_name(path: &str, value: &Value, causes: &mut Vec<Cause>) {
     }
 }
 
-/// Validates an address.
+/// Validates an IP address.
 fn address_fault(text: &str) -> Option<&'static str> {
     if text.parse::<IpAddr>().is_ok() {
         return None;
@@ -147,7 +147,7 @@ fn address_fault(text: &str) -> Option<&'static str> {
     })
 }
 
-/// An address and the length of its prefix.
+/// An IP address and the length of its prefix.
 #[derive(Clone, Copy)]
 struct Network {
     address: IpAddr,
@@ -162,7 +162,7 @@ impl Network {
         (prefix <= longest).then_some(Self { address, prefix })
     }
 
-    /// The bits of the prefix, moved down.
+    /// Returns the bits of the prefix, shifted down.
     fn head(self, prefix: u8) -> u128 {
         let (bits, length) = match self.address {
             IpAddr::V4(four) => (u128::from(four.to_bits()), 32),
@@ -171,7 +171,7 @@ impl Network {
         bits.checked_shr(u32::from(length - prefix)).unwrap_or(0)
     }
 
-    /// Whether the address has bits below the prefix.
+    /// Returns whether the address has bits beyond the prefix.
     fn has_host_bits(self) -> bool {
         let (bits, length) = match self.address {
             IpAddr::V4(four) => (u128::from(four.to_bits()), 32),
@@ -180,7 +180,7 @@ impl Network {
         self.head(self.prefix).checked_shl(u32::from(length - self.prefix)).unwrap_or(0) != bits
     }
 
-    /// Whether the other is a part of this and not all of it.
+    /// Returns whether the other network is a proper subset of this one.
     fn strictly_contains(self, other: Self) -> bool {
         self.address.is_ipv4() == other.address.is_ipv4()
             && self.prefix < other.prefix
@@ -197,14 +197,14 @@ fn network_fault(text: &str) -> Option<&'static str> {
     }
 }
 
-/// `Unsupported value: …` of a value that Go prints in a way of its own.
+/// Returns the cause `Unsupported value: …`, with the value as Go prints it.
 fn unsupported(path: impl Into<String>, printed: &str, supported: &[&str]) -> Cause {
     let list = supported.iter().map(|s| format!("\"{s}\"")).collect::<Vec<_>>().join(", ");
     let message = format!("Unsupported value: {printed}: supported values: {list}");
     Cause::new("FieldValueNotSupported", path, message)
 }
 
-/// `Invalid value: …` of a value that Go prints in a way of its own; empty when it prints none.
+/// Returns the cause `Invalid value: …`, with the value as Go prints it, or without it if `printed` is empty.
 fn invalid(path: impl Into<String>, printed: &str, why: &str) -> Cause {
     let shown = if printed.is_empty() { String::new() } else { format!("{printed}: ") };
     Cause::new("FieldValueInvalid", path, format!("Invalid value: {shown}{why}"))

@@ -5,7 +5,7 @@ use crate::kinds::hooks::fill::{items, text};
 use crate::status::Cause;
 use serde_json::Value;
 
-/// Why the spec of a NetworkPolicy is refused.
+/// Validates the spec of a NetworkPolicy.
 pub(in crate::kinds::hooks) fn validate(spec: &Value, causes: &mut Vec<Cause>) {
     label_selector("spec.podSelector", &spec["podSelector"], causes);
     for (direction, peers) in [("ingress", "from"), ("egress", "to")] {
@@ -45,7 +45,7 @@ fn port(port: &Value, here: &str, causes: &mut Vec<Cause>) {
             port_number(&first_field, first, causes);
             if let Some(end) = last.as_i64() {
                 if first.as_i64().is_some_and(|start| end < start) {
-                    // As on a real server, the value that is named is the port.
+                    // A real server reports the value of `port` here.
                     causes.push(Cause::invalid(&last_field, first, "must be greater than or equal to `port`"));
                 }
                 port_number(&last_field, last, causes);

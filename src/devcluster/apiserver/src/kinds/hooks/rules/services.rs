@@ -10,7 +10,7 @@ use crate::status::Cause;
 use serde_json::{Value, json};
 use std::net::IpAddr;
 
-/// Why the addresses that a Service asks for are refused, before any is given to it.
+/// Validates the addresses that a Service requests, before allocation.
 pub(in crate::kinds::hooks) fn validate_addresses(service: &Value) -> Vec<Cause> {
     let spec = &service["spec"];
     let mut causes = Vec::new();
@@ -75,7 +75,8 @@ fn families(spec: &Value, causes: &mut Vec<Cause>) {
     if !causes.is_empty() {
         return;
     }
-    // There are IPv4 addresses only; a headless Service without a selector is told of both and gets none.
+    // The cluster has IPv4 addresses only. A headless Service without a selector lists both families and gets no
+    // address.
     let headless = spec["clusterIP"] == "None" && spec["selector"].is_null();
     if headless {
         return;
@@ -90,7 +91,7 @@ fn families(spec: &Value, causes: &mut Vec<Cause>) {
     }
 }
 
-/// Why a Service is refused, but for its addresses and what may not change.
+/// Validates a Service, except for its addresses and immutable fields.
 pub(in crate::kinds::hooks) fn validate(spec: &Value, causes: &mut Vec<Cause>) {
     let kind = text(spec, &["type"]);
     let ports = items(spec, &["ports"]);
@@ -123,7 +124,7 @@ pub(in crate::kinds::hooks) fn validate(spec: &Value, causes: &mut Vec<Cause>) {
 }
 
 fn external_name(name: &str, causes: &mut Vec<Cause>) {
-    // A dot at the end says that the name is complete.
+    // A trailing dot marks a fully qualified name.
     let bare = name.strip_suffix('.').unwrap_or(name);
     if bare.is_empty() {
         causes.push(Cause::required("spec.externalName", ""));
@@ -184,7 +185,7 @@ fn affinity(spec: &Value, causes: &mut Vec<Cause>) {
     }
 }
 
-/// What is wrong with an address that is not that of a machine.
+/// Returns the fault of an address that no machine can have.
 fn special(address: &str) -> Option<String> {
     let address: IpAddr = address.parse().ok()?;
     let link_local = match address {

@@ -10,7 +10,7 @@ use crate::kinds::hooks::{
 use crate::status::Cause;
 use serde_json::{Value, json};
 
-/// Why the spec of a workload is refused, whatever it was before.
+/// Validates the spec of a workload, regardless of its previous state.
 pub(in crate::kinds::hooks) fn validate(kind: &str, spec: &Value, causes: &mut Vec<Cause>) {
     match kind {
         "Deployment" => {
@@ -27,7 +27,7 @@ pub(in crate::kinds::hooks) fn validate(kind: &str, spec: &Value, causes: &mut V
         }
         "ReplicaSet" => {
             nonnegative("spec", spec, &["replicas", "minReadySeconds"], causes);
-            // A real server speaks of a Deployment here, too.
+            // A real server's message names a Deployment here, too.
             selected_template(spec, "deployment", "invalid label selector", causes);
         }
         "StatefulSet" => stateful_set(spec, causes),
@@ -35,7 +35,7 @@ pub(in crate::kinds::hooks) fn validate(kind: &str, spec: &Value, causes: &mut V
     }
 }
 
-/// The selector, and the template that it must select.
+/// Validates the selector, and that it matches the template.
 fn selected_template(spec: &Value, kind: &str, senseless: &str, causes: &mut Vec<Cause>) {
     if selector(spec, kind, senseless, causes) {
         let labels = at(spec, &["template", "metadata", "labels"]);
@@ -63,12 +63,12 @@ fn is_empty(selector: &Value) -> bool {
         && selector["matchLabels"].as_object().is_none_or(serde_json::Map::is_empty)
 }
 
-/// False when the selector makes no sense, so that nothing can be said about the template.
+/// Validates the selector. Returns false if it is invalid, so that it cannot be compared with the template.
 fn selector(spec: &Value, kind: &str, senseless: &str, causes: &mut Vec<Cause>) -> bool {
     let selector = &spec["selector"];
     if selector.is_null() {
         causes.push(Cause::required("spec.selector", ""));
-        // No selector selects nothing.
+        // A missing selector matches nothing.
         causes.extend((kind != "daemonset").then(|| unselected(at(spec, &["template", "metadata", "labels"]))));
         return true;
     }
@@ -83,7 +83,7 @@ fn selector(spec: &Value, kind: &str, senseless: &str, causes: &mut Vec<Cause>) 
     sensible
 }
 
-/// The same without empty lists, as Go writes it.
+/// Returns a selector without empty lists, as Go prints it.
 fn without_empty(selector: &Value) -> Value {
     let mut selector = selector.clone();
     for expression in selector["matchExpressions"].as_array_mut().into_iter().flatten() {
@@ -158,7 +158,7 @@ fn stateful_set(spec: &Value, causes: &mut Vec<Cause>) {
         if !spec["selector"].is_null() && !is_empty(&spec["selector"]) && !matches(&spec["selector"], found) {
             causes.push(unselected(found));
         }
-        // Each claim is a volume of the pods, too, in the place of one of the same name.
+        // Each claim is also a volume of the pods and replaces a volume of the same name.
         let mut whole = spec.clone();
         let claims = items(spec, &["volumeClaimTemplates"]);
         let name = |claim: &Value| text(claim, &["metadata", "name"]).to_owned();
@@ -171,7 +171,7 @@ fn stateful_set(spec: &Value, causes: &mut Vec<Cause>) {
             whole["template"]["spec"]["volumes"] = volumes.into();
         }
         template(&whole, "StatefulSet", causes);
-        // Reported twice, as by a real server: once by the validation of templates, and once by that of the kind.
+        // Reported twice, as by a real server: by the validation of templates and by that of the kind.
         labels("spec.template.labels", found, causes);
     }
 }
