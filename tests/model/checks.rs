@@ -152,7 +152,8 @@ impl Checks {
         {
             self.violate(&format!("{text}: GitSync {} is suspended", OWNERS[owner]));
         }
-        let is_paused = live.is_some_and(|live| live["metadata"]["annotations"]["mainstay.dev/reconcile"] == "disabled");
+        let is_paused =
+            live.is_some_and(|live| live["metadata"]["annotations"]["mainstay.dev/reconcile"] == "disabled");
         if is_paused && self.reference.lock().is_paused(object, elapsed(), HEARD) {
             self.violate(&format!("{text}: {name} is paused"));
         }

@@ -16,7 +16,7 @@ use tokio::time::{sleep, timeout};
 use super::broken::Rule;
 use super::checks::{Checks, git_sync, inventories, live};
 use super::reference::{Commit, Reference, document, edited, uid_of};
-use super::schedule::{AWAY, Hand, HOME, OBJECTS, OWNERS, Schedule, Spec, Step, object_of, owner_of, seconds};
+use super::schedule::{AWAY, HOME, Hand, OBJECTS, OWNERS, Schedule, Spec, Step, object_of, owner_of, seconds};
 use super::virtual_time::elapsed;
 use super::wire::{Shared, Wire};
 
@@ -34,6 +34,8 @@ struct Machine {
     agents: u32,
     is_running: bool,
     is_readable: bool,
+    /// ConfigMaps of others, one with a label like ours.
+    bystanders: [Value; 2],
     /// Nobody fights any more.
     calm: Arc<AtomicBool>,
 }
@@ -51,11 +53,17 @@ impl Machine {
         world.components = Components::of(&[Component::Sync]).unwrap();
         let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": AWAY}});
         world.create("v1", "namespaces", "", namespace);
+        let bystanders = [("by0", json!({})), ("by1", json!({"mainstay.dev/sync": format!("{HOME}.other")}))];
+        let bystanders = bystanders.map(|(name, labels)| {
+            let metadata = json!({"name": name, "namespace": HOME, "labels": labels});
+            let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"key": "theirs"}});
+            world.create("v1", "configmaps", HOME, map)
+        });
         let reference = Arc::new(Mutex::new(Reference::new()));
         let checks = Checks::new(Arc::clone(&reference));
         let shared = Shared::new(world.server.clone(), checks.clone(), (schedule.seed, schedule.noise), breaks);
         let (calm, agents, is_running, is_readable) = (Arc::default(), 0, false, true);
-        let mut machine = Self { world, shared, checks, reference, agents, is_running, is_readable, calm };
+        let mut machine = Self { world, shared, checks, reference, agents, is_running, is_readable, bystanders, calm };
         for owner in OWNERS {
             let spec = json!({"baseDir": format!("/{owner}"), "wait": false, "interval": "1m"});
             machine.world.sync(owner, spec);
@@ -163,7 +171,11 @@ impl Machine {
             }
             Step::Break(owner, is_broken) => {
                 let broken = &mut self.reference.lock().next.broken;
-                if is_broken { broken.insert(owner_of(owner)) } else { broken.remove(&owner_of(owner)) };
+                if is_broken {
+                    broken.insert(owner_of(owner))
+                } else {
+                    broken.remove(&owner_of(owner))
+                };
             }
             Step::Rewind(back) => self.rewind(back),
             Step::Hand(object, hand) => self.hand(object_of(object), hand),
@@ -326,7 +338,7 @@ impl Machine {
         let (end, calm) = (elapsed() + nanos(lasts), Arc::clone(&self.calm));
         checks.count_fight(object);
         tokio::spawn(async move {
-                let theirs = super::reference::value_after(object, &edited(object));
+            let theirs = super::reference::value_after(object, &edited(object));
             while elapsed() < end && !calm.load(Ordering::SeqCst) {
                 if live(&server, object).is_some_and(|live| super::reference::value_of(object, &live) != theirs) {
                     try_by(&server, "controller", call(object, Action::Patch(Form::Merge, edited(object))));
@@ -348,7 +360,7 @@ impl Machine {
         let comes_again = reference.states.iter().filter(|state| state.id == head).count() > 1;
         let is_settled = !comes_again && (0..OWNERS.len()).all(|owner| is_ready(&self.world.server, owner, &head));
         if is_settled {
-            reference.settled = reference.states.len() - 1;
+            reference.settle();
         }
     }
 
@@ -447,6 +459,12 @@ impl Machine {
             let same = live(server, *object).filter(|live| uid_of(live) == uid);
             if same.is_some_and(|live| live["metadata"]["labels"][label] != "theirs") {
                 all.push(format!("{} lost {label}", OBJECTS[*object].name));
+            }
+        }
+        for before in &self.bystanders {
+            let name = before["metadata"]["name"].as_str().unwrap();
+            if self.world.get("v1", "configmaps", name).is_none_or(|now| *now != *before) {
+                all.push(format!("bystander {name} was touched"));
             }
         }
         for (owner, listed) in inventories(server).iter().enumerate() {

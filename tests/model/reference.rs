@@ -24,6 +24,8 @@ pub(crate) struct Commit {
 pub(crate) struct Owner {
     /// Since when, in nanoseconds.
     pub(crate) suspended: Option<u64>,
+    /// It was suspended at some time since everything was applied: the others did not wait for it then.
+    was_suspended: bool,
     pub(crate) reports: bool,
     pub(crate) prunes: bool,
     pub(crate) frozen: bool,
@@ -59,8 +61,14 @@ pub(crate) struct Reference {
 
 impl Reference {
     pub(crate) fn new() -> Self {
-        let owner =
-            || Owner { suspended: None, reports: false, prunes: true, frozen: false, allowed: BTreeSet::default() };
+        let owner = || Owner {
+            suspended: None,
+            was_suspended: false,
+            reports: false,
+            prunes: true,
+            frozen: false,
+            allowed: BTreeSet::default(),
+        };
         Self {
             next: Commit::default(),
             states: Vec::new(),
@@ -106,7 +114,10 @@ impl Reference {
     pub(crate) fn set(&mut self, owner: usize, spec: Spec, now: u64) {
         let owner = &mut self.owners[owner];
         match spec {
-            Spec::Suspend(on) => owner.suspended = on.then(|| owner.suspended.unwrap_or(now)),
+            Spec::Suspend(on) => {
+                owner.suspended = on.then(|| owner.suspended.unwrap_or(now));
+                owner.was_suspended |= on;
+            }
             Spec::Report(on) => owner.reports = on,
             Spec::Prune(on) => owner.prunes = on,
             Spec::Freeze(on) => owner.frozen = on,
@@ -118,20 +129,26 @@ impl Reference {
         self.owners[owner].allowed.insert(commit.to_owned());
     }
 
-    pub(crate) fn head(&self) -> &Commit {
-        self.states.last().unwrap()
+    /// Every owner has applied the newest state in full.
+    pub(crate) fn settle(&mut self) {
+        self.settled = self.states.len() - 1;
+        for owner in &mut self.owners {
+            owner.was_suspended = owner.suspended.is_some();
+        }
     }
 
-    /// The one owner that wants an object at the newest commit.
-    pub(crate) fn sole_owner(&self, object: usize) -> Option<usize> {
-        let owners = self.head().wanted.get(&object)?;
-        (owners.len() == 1).then(|| owners.keys().next().copied()).flatten()
+    pub(crate) fn head(&self) -> &Commit {
+        self.states.last().unwrap()
     }
 
     /// Why an object of this owner may not be deleted, if it may not: no commit that can still be under way lets it go.
     pub(crate) fn forbids_deletion(&self, object: usize, owner: usize) -> Option<String> {
         let states = &self.states[self.settled..];
-        let left = states.iter().filter(|state| !state.wanted.contains_key(&object)).collect::<Vec<_>>();
+        let waits = |state: &Commit| {
+            let owners = state.wanted.get(&object);
+            owners.is_some_and(|owners| owners.keys().any(|one| *one == owner || !self.owners[*one].was_suspended))
+        };
+        let left = states.iter().filter(|state| !waits(state)).collect::<Vec<_>>();
         if left.is_empty() {
             return Some("every commit since all was applied wants it".to_owned());
         }
@@ -188,7 +205,8 @@ impl Reference {
     pub(crate) fn inventory_difference(&self, owner: usize, listed: &BTreeSet<String>) -> Option<String> {
         let wanted = self.head().wanted.iter().filter(|(_, owners)| owners.contains_key(&owner));
         let wanted: BTreeSet<String> = wanted.map(|(object, _)| OBJECTS[*object].name.to_owned()).collect();
-        (*listed != wanted).then(|| format!("the inventory of {} lists {listed:?} instead of {wanted:?}", OWNERS[owner]))
+        (*listed != wanted)
+            .then(|| format!("the inventory of {} lists {listed:?} instead of {wanted:?}", OWNERS[owner]))
     }
 
     pub(crate) fn touched_of(&self, live: &Value) -> Touched {

@@ -110,12 +110,7 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    pub(crate) fn new(
-        server: TestServer,
-        checks: Checks,
-        (seed, noise): (u32, u8),
-        breaks: Option<Rule>,
-    ) -> Arc<Self> {
+    pub(crate) fn new(server: TestServer, checks: Checks, (seed, noise): (u32, u8), breaks: Option<Rule>) -> Arc<Self> {
         Arc::new(Self {
             server,
             checks,
