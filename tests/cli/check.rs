@@ -86,7 +86,8 @@ async fn a_host_key_that_is_pinned_at_first_use_is_named() {
     let arguments: &[&str] = &["--repository", "private"];
     let (code, said) = check(&world, arguments).await;
     let first = format!(
-        "ok     {named}nothing is known of the host {}, whose key the agent pins at first use: it presents {print}, which is not verified; compare",
+        "ok     {named}the host {} is unknown; the agent pins its key at first use: it presents {print}, which is not \
+         verified; compare",
         server.name()
     );
     let answers = format!("ok     {named}{url} answers: main is at {}", &one[..12]);

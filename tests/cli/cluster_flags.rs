@@ -2,23 +2,51 @@
 
 use std::{fs, path::Path, time::Instant};
 
-use devcluster::{Cluster, Options};
+use devcluster::{Cluster, Options, Serving};
 use serde_json::{Value, json};
 
 use mainstay_testkit::{
+    external::{External, KUBECONFIG},
     program::executable,
+    server::TestServer,
     world::{NAMESPACE, World, config_map},
 };
 
+/// The access to the cluster of a world.
+struct Way {
+    cluster: Value,
+    user: Value,
+    _serving: Option<Serving>,
+}
+
+impl Way {
+    async fn to(world: &World) -> Self {
+        let TestServer::Embedded(server) = &world.server else {
+            let path = std::env::var_os(KUBECONFIG).unwrap();
+            let config: Value = serde_yaml::from_str(&fs::read_to_string(path).unwrap()).unwrap();
+            let of = |list: &str, one: &str| config[list][0][one].clone();
+            return Self { cluster: of("clusters", "cluster"), user: of("users", "user"), _serving: None };
+        };
+        let serving = server.serve("127.0.0.1:0".parse().unwrap(), None).await.unwrap();
+        let cluster = json!({"server": format!("http://{}", serving.address())});
+        Self { cluster, user: json!({}), _serving: Some(serving) }
+    }
+
+    /// Returns a kubeconfig with this access.
+    fn kubeconfig(&self) -> String {
+        kubeconfig(&self.cluster, &self.user)
+    }
+}
+
 /// A kubeconfig with an unreachable current context; `there` is the cluster of the world.
-fn kubeconfig(server: &str) -> String {
+fn kubeconfig(cluster: &Value, user: &Value) -> String {
     let text = json!({
         "apiVersion": "v1", "kind": "Config", "current-context": "nowhere",
         "clusters": [
-            {"name": "there", "cluster": {"server": server}},
+            {"name": "there", "cluster": cluster},
             {"name": "nowhere", "cluster": {"server": "http://127.0.0.1:1"}},
         ],
-        "users": [{"name": "admin", "user": {}}, {"name": "stranger", "user": {"token": "no-such-token"}}],
+        "users": [{"name": "admin", "user": user}, {"name": "stranger", "user": {"token": "no-such-token"}}],
         "contexts": [
             {"name": "there", "context": {"cluster": "there", "user": "admin", "namespace": NAMESPACE}},
             {"name": "nowhere", "context": {"cluster": "nowhere", "user": "admin"}},
@@ -40,14 +68,17 @@ async fn run(home: &Path, environment: &[(&str, &str)], line: &str) -> (i32, Str
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn chooses_the_cluster_and_the_user_as_kubectl_does() {
-    let mut world = World::of(Cluster::new(Options { rbac: true, ..Options::default() }));
+    let mut world = if External::is_named() {
+        World::new().await
+    } else {
+        World::of(Cluster::new(Options { rbac: true, ..Options::default() }))
+    };
     world.remote.file("a.yaml", config_map("a", "1")).commit("one");
     world.synced(json!({})).await;
-    let server = world.server.embedded();
-    let serving = server.serve("127.0.0.1:0".parse().unwrap(), None).await.unwrap();
+    let way = Way::to(&world).await;
     let home = tempfile::tempdir().unwrap();
     let file = home.path().join("config");
-    fs::write(&file, kubeconfig(&format!("http://{}", serving.address()))).unwrap();
+    fs::write(&file, way.kubeconfig()).unwrap();
     let file = file.to_str().unwrap();
     // In a pod, whose ServiceAccount must not be used.
     let pod = [("KUBECONFIG", file), ("KUBERNETES_SERVICE_HOST", "127.0.0.1"), ("KUBERNETES_SERVICE_PORT", "1")];
@@ -79,7 +110,7 @@ async fn chooses_the_cluster_and_the_user_as_kubectl_does() {
     }
     let (code, _, error) = run(home.path(), &pod, "status --as-group x").await;
     assert!(code == 2 && error.contains("--as <USER>"), "{error}");
-    drop(serving);
+    drop(way);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -87,7 +118,8 @@ async fn a_server_that_never_answers_is_waited_for_as_long_as_the_timeout_says()
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let home = tempfile::tempdir().unwrap();
     let file = home.path().join("config");
-    fs::write(&file, kubeconfig(&format!("http://{}", silent.local_addr().unwrap()))).unwrap();
+    let cluster = json!({"server": format!("http://{}", silent.local_addr().unwrap())});
+    fs::write(&file, kubeconfig(&cluster, &json!({}))).unwrap();
     let begun = Instant::now();
     let environment = [("KUBECONFIG", file.to_str().unwrap())];
     let (code, _, error) = run(home.path(), &environment, "status --context there --request-timeout 1s").await;
@@ -129,10 +161,10 @@ async fn names_are_completed_from_the_cluster_of_the_line() {
     let world = World::new().await;
     world.sync("demo", json!({}));
     world.sync("other", json!({}));
-    let serving = world.server.embedded().serve("127.0.0.1:0".parse().unwrap(), None).await.unwrap();
+    let way = Way::to(&world).await;
     let home = tempfile::tempdir().unwrap();
     let file = home.path().join("config");
-    fs::write(&file, kubeconfig(&format!("http://{}", serving.address()))).unwrap();
+    fs::write(&file, way.kubeconfig()).unwrap();
     for (line, at, expected) in [
         ("mainstay --context there status d", "4", "demo"),
         ("mainstay get gitsyncs o --context there", "3", "other"),

@@ -99,7 +99,7 @@ async fn a_trace_names_file_line_commit_and_what_is_next() {
     let place = &moved["managedBy"]["place"];
     assert_eq!((&place["file"], &place["commit"]), (&json!("apps/new.yaml"), &json!(second)));
 
-    let edited = json!({"data": {"key": "9"}});
+    let edited = json!({"data": {"key": "9", "more": "x"}, "metadata": {"labels": {"theirs": "x"}}});
     world.edit("v1", "configmaps", "a", edited);
     world
         .until("it was reverted", |w| w.status("demo")["lastReverts"][0]["object"] == "ConfigMap mainstay-tests/a")
@@ -108,10 +108,8 @@ async fn a_trace_names_file_line_commit_and_what_is_next() {
     assert_eq!(code, 0, "{said}");
     let (_, text, _) = program.run(&["trace", "cm/a", "-n", NAMESPACE]).await;
     assert!(text.contains("after kubectl-edit changed data.key"), "{text}");
-    assert!(
-        text.contains("nothing until `mainstay resume ConfigMap/a -n mainstay-tests`: it is under break glass"),
-        "{text}"
-    );
+    assert!(text.contains("  others      kubectl-edit owns data.more, metadata.labels.theirs\n"), "{text}");
+    assert!(text.contains("nothing until `mainstay resume ConfigMap/a -n mainstay-tests`: it is paused"), "{text}");
 
     let metadata =
         json!({"name": "foreign", "namespace": NAMESPACE, "labels": {"mainstay.dev/sync": "mainstay-tests.demo"}});

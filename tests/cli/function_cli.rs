@@ -206,7 +206,7 @@ async fn a_function_of_a_git_sync_is_changed_only_by_force_and_reverted() {
     fs::write(format!("{directory}/handler.js"), "module.exports = { main: () => 2 }\n").unwrap();
     let refused = desk.refused(&apply(&config, &[])).await;
     assert!(refused.contains("nothing was changed") && refused.contains("GitSync mainstay-tests/demo"), "{refused}");
-    assert!(refused.contains("hint: commit what"), "{refused}");
+    assert!(refused.contains("hint: commit the output"), "{refused}");
     assert_eq!(desk.world.function_now("hello").unwrap()["spec"], before);
 
     let (code, out, error) = desk.program.run(&apply(&config, &["--force"])).await;

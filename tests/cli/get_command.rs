@@ -25,7 +25,7 @@ async fn world() -> (World, String) {
 async fn prints_what_kubectl_prints() {
     let (world, commit) = world().await;
     let program = Program::of(&world).await;
-    let kubectl = Kubectl::of(world.server.embedded(), NAMESPACE).await;
+    let kubectl = Kubectl::of_world(&world.server, NAMESPACE).await;
     for kind in ["gitsyncs", "gitrepositories"] {
         let (code, ours, error) = program.run(&["get", kind, "-n", NAMESPACE, "-o", "wide"]).await;
         assert_eq!((code, error.as_str()), (0, ""), "{ours}");
@@ -84,7 +84,7 @@ async fn a_suspended_git_sync_stays_ready_until_it_is_resumed() {
         (1, &["True".to_owned(), "True".to_owned(), commit[..12].to_owned()][..]),
         "{table}"
     );
-    let kubectl = Kubectl::of(world.server.embedded(), NAMESPACE).await;
+    let kubectl = Kubectl::of_world(&world.server, NAMESPACE).await;
     let table = kubectl.run(&["get", "gitsync", "demo"]).await;
     assert_eq!(words(table.lines().nth(1).unwrap())[..3], ["demo", "True", "True"], "{table}");
 
@@ -166,7 +166,7 @@ async fn logs_are_those_of_the_pods_of_the_agent() {
     let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "agent", "labels": labels}, "spec": spec});
     world.create("v1", "pods", NAMESPACE, pod);
     world.until("it runs", |w| w.get("v1", "pods", "agent").unwrap()["status"]["phase"] == "Running").await;
-    let kubectl = Kubectl::of(world.server.embedded(), NAMESPACE).await;
+    let kubectl = Kubectl::of_world(&world.server, NAMESPACE).await;
     let theirs = kubectl.run(&["logs", "agent"]).await;
     let (code, ours, error) = program.run(&["logs", "--agent-namespace", NAMESPACE]).await;
     assert_eq!((code, ours.as_str(), error.as_str()), (0, theirs.as_str(), ""));

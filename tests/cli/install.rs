@@ -76,15 +76,19 @@ fn a_wrong_value_is_refused_with_its_file_its_path_and_what_it_is_for() {
         refused(&["--values=wrong.yaml", "--image-pull-policy=always"], &[("wrong.yaml", wrong)]),
         "error: these values cannot be used:\n  \
          wrong.yaml: git.brunch: there is no such value; did you mean git.branch?\n  \
-         wrong.yaml: replicas: it is a string, and an integer is needed. Number of agents. One leads, the others stand by and take \
+         wrong.yaml: replicas: it is a string, and an integer is needed. Number of agents. One leads, the others \
+         stand by and take \
          over within 15 seconds.\n  \
          wrong.yaml: tolerations[1].efect: the name cannot be used: it must be one of key, operator, value, effect, \
          tolerationSeconds. A toleration as in a pod: key, operator, value, effect, tolerationSeconds.\n  \
-         --image-pull-policy (imagePullPolicy): it must be one of Always, IfNotPresent, Never. When nodes pull the images of the \
-         installation. Without it, the default of Kubernetes applies: always for the tag latest, else if the node lacks the \
+         --image-pull-policy (imagePullPolicy): it must be one of Always, IfNotPresent, Never. When nodes pull the \
+         images of the \
+         installation. Without it, the default of Kubernetes applies: always for the tag latest, else if the node \
+         lacks the \
          image.\nhint: mainstay install --help; manifests/chart/values.yaml has all values\n"
     );
-    let secret = "git: {url: 'https://me:hunter2@h/x', name: a_b}\nextraEnv: {MAINSTAY_GIT_INTERVALL: 1m}\nextraArgs: [--nonsense=1]\n";
+    let secret = "git: {url: 'https://me:hunter2@h/x', name: a_b}\nextraEnv: {MAINSTAY_GIT_INTERVALL: 1m}\nextraArgs: \
+                  [--nonsense=1]\n";
     let said = refused(&["--values=-"], &[("-", secret)]);
     assert!(said.contains("\n  standard input: git.name: it does not match ") && !said.contains("hunter2"), "{said}");
     let said = refused(&["--values=-"], &[("-", &secret.replace(", name: a_b", ""))]);
@@ -118,7 +122,8 @@ async fn a_second_installation_says_what_goes_and_what_stays_of_the_first() {
     // Manual changes: a priority class, a variable and more memory.
     shell
         .run(&format!(
-            "kubectl -n {HOME} patch deployment mainstay -p '{{\"spec\":{{\"template\":{{\"spec\":{{\"nodeSelector\":{{\"by\":\"hand\"}},\"priorityClassName\":\"high\",\
+            "kubectl -n {HOME} patch deployment mainstay -p \
+             '{{\"spec\":{{\"template\":{{\"spec\":{{\"nodeSelector\":{{\"by\":\"hand\"}},\"priorityClassName\":\"high\",\
              \"containers\":[{{\"name\":\"mainstay\",\"env\":[{{\"name\":\"HTTPS_PROXY\",\"value\":\"http://u:hunter2@p\"}}],\
              \"resources\":{{\"limits\":{{\"memory\":\"1Gi\"}}}}}}]}}}}}}}}'"
         ))
@@ -126,7 +131,7 @@ async fn a_second_installation_says_what_goes_and_what_stays_of_the_first() {
     let before = shell.run(&install).await.out;
     let second = shell.run(&format!("{install} | kubectl apply -f -")).await;
     let about = format!("warning: Deployment {HOME}/mainstay has ");
-    let goes = ", which this command does not name: it goes; add ";
+    let goes = ", which this command does not name: it is removed; add ";
     let mut expected = Vec::new();
     for (what, flag) in [
         ("2 replicas", "--replicas 2"),
@@ -137,7 +142,8 @@ async fn a_second_installation_says_what_goes_and_what_stays_of_the_first() {
         expected.push(format!("{about}{what}{goes}{flag} to keep it"));
     }
     expected.push(format!(
-        "{about}the priority class high from somebody else: `kubectl apply` leaves it; add --priority-class high to make it part of \
+        "{about}the priority class high from another manager: `kubectl apply` leaves it; add --priority-class high to \
+         make it part of \
          the installation"
     ));
     for (what, flag) in [
@@ -147,7 +153,8 @@ async fn a_second_installation_says_what_goes_and_what_stays_of_the_first() {
         expected.push(format!("{about}{what}{goes}{flag} to keep it"));
     }
     expected.push(format!(
-        "{about}the variable HTTPS_PROXY of mainstay from somebody else: `kubectl apply` leaves it; add --extra-env HTTPS_PROXY=… to \
+        "{about}the variable HTTPS_PROXY of mainstay from another manager: `kubectl apply` leaves it; add --extra-env \
+         HTTPS_PROXY=… to \
          make it part of the installation"
     ));
     let registry = format!("warning: Deployment {HOME}/serverless-docker-registry has ");
@@ -176,7 +183,7 @@ async fn a_second_installation_says_what_goes_and_what_stays_of_the_first() {
     let away = shell.run(&format!("{install} --kubeconfig /nowhere/at/all")).await;
     assert_eq!(away.out, before);
     assert!(
-        away.err.starts_with("warning: what goes of an earlier installation is not known, because "),
+        away.err.starts_with("warning: the removed parts of an earlier installation are not known, because "),
         "{}",
         away.err
     );

@@ -1,5 +1,8 @@
-//! The generated pages of the book's reference: custom resources, reasons, and command help. `UPDATE_GOLDEN=1` rewrites
-//! them.
+//! The generated pages of the book's reference. `UPDATE_GOLDEN=1` rewrites them.
+
+mod metadata;
+mod metrics;
+mod settings;
 
 use std::fmt::Write as _;
 

@@ -16,6 +16,9 @@ const HOME: &str = "mainstay-tests-rights";
 const SHOP: &str = "mainstay-tests-rights-shop";
 const OTHER: &str = "mainstay-tests-rights-other";
 
+/// Installs with the flags of the first time.
+const INSTALL: &str = "sh install.sh | kubectl apply -f -";
+
 /// A ConfigMap manifest.
 fn map(namespace: &str, name: &str, tea: &str) -> String {
     format!(
@@ -40,7 +43,8 @@ async fn installed(shell: &Shell, server: &SshServer, flags: &str) -> mainstay_t
     for namespace in [SHOP, OTHER] {
         shell.run(&format!("kubectl create namespace {namespace}")).await;
     }
-    shell.run(&format!("{install} | kubectl apply -f -")).await;
+    fs::write(shell.path("install.sh"), &install).unwrap();
+    shell.run(INSTALL).await;
     shell.run("kubectl delete clusterrolebinding mainstay-impersonates --ignore-not-found").await;
     let agent = shell.agent("agent").await;
     server.authorize(shell.run(&format!("mainstay identity -n {HOME}")).await.out.trim());
@@ -290,4 +294,43 @@ fn refuses_choices_that_contradict_each_other() {
         assert!(output.status.code() == Some(2) && said.contains(expected), "{flags}: {said}");
         assert!(output.stdout.is_empty(), "{flags}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_absent_namespace_of_the_restricted_profile_keeps_the_agent_from_no_other() {
+    let shell = Shell::embedded(HOME).await;
+    let mut remote = Remote::new();
+    remote.file("map.yaml", map(SHOP, "prices", "3")).commit("one");
+    let server = SshServer::start(remote.root()).await;
+    let flags = format!("--profile restricted --kinds ConfigMap --namespaces {SHOP},{OTHER} --target-namespace {SHOP}");
+    let agent = installed(&shell, &server, &flags).await;
+    shell.run(&format!("mainstay sync -n {HOME}")).await;
+    let is_reverted = async || {
+        let edit = format!("kubectl patch configmap prices -n {SHOP} --type merge -p '{{\"data\":{{\"tea\":\"9\"}}}}'");
+        shell.run(&edit).await;
+        shell.until(&format!("kubectl get configmap prices -n {SHOP} -o jsonpath='{{.data.tea}}' | grep -x 3")).await;
+    };
+    shell.run(&format!("kubectl delete namespace {OTHER} --wait")).await;
+    is_reverted().await;
+    drop(agent);
+
+    // A new agent knows nothing of it.
+    let agent = shell.agent("second").await;
+    is_reverted().await;
+    shell.until("grep -F 'does not exist; the agent goes on with the others' second.log").await;
+    remote.file("other.yaml", map(OTHER, "prices", "3")).commit("two");
+    let refused = shell.try_run(&format!("mainstay sync -n {HOME}")).await;
+    assert_ne!(refused.code, 0, "{}", refused.out);
+    is_reverted().await;
+
+    // It comes back, and its Roles after it.
+    shell.run(&format!("kubectl create namespace {OTHER}")).await;
+    shell.until("grep -F 'exists again, and the agent has no rights in it' second.log").await;
+    shell.run(INSTALL).await;
+    shell.until("grep -F 'the namespace is read again' second.log").await;
+    shell.until(&format!("kubectl get configmap prices -n {OTHER}")).await;
+    shell.run(&format!("kubectl delete configmap prices -n {OTHER}")).await;
+    shell.until(&format!("kubectl get configmap prices -n {OTHER}")).await;
+    is_reverted().await;
+    drop(agent);
 }

@@ -164,7 +164,7 @@ async fn a_work_tree_is_compared_by_what_the_server_would_make_of_it_and_nothing
     assert_eq!(asked.iter().find(may_write), None);
 
     // `kubectl` finds the same differences in the present state.
-    let kubectl = Kubectl::of(world.server.embedded(), NAMESPACE).await;
+    let kubectl = Kubectl::of_world(&world.server, NAMESPACE).await;
     let label = "mainstay.dev/sync: mainstay-tests.demo";
     let labelled = |name: &str| {
         let text = fs::read_to_string(clone.path().join("apps").join(name)).unwrap();
@@ -406,7 +406,7 @@ async fn fields_that_go_at_an_adoption_are_shown_before_they_go() {
     let mut writes = Writes::of(&world);
     let (code, out) = mainstay(&world, &["diff", "demo", "--path", &clone.text()]).await;
     assert_eq!(code, 1, "{out}");
-    assert!(out.contains("what its former appliers wrote and Git lacks goes, too"), "{out}");
+    assert!(out.contains("fields of its former appliers that are not in Git are removed, too"), "{out}");
     let removed = out.lines().filter(|line| line.trim_start().starts_with('-')).collect::<Vec<_>>().join("\n");
     for part in ["stale: x", "sidecar", "busybox:1", "serviceAccount: nobody", "serviceAccountName: nobody"] {
         assert!(removed.contains(part), "{part}: {out}");
@@ -528,7 +528,7 @@ async fn a_saved_cluster_is_compared_as_the_cluster_itself() {
         .remove("old.yaml");
     let kinds = "configmaps,secrets,deployments,replicasets,pods,services,customresourcedefinitions,\
         widgets.mainstay-tests.example.org,gitsyncs.mainstay.dev,gitrepositories.serverless.kyma-project.io";
-    let kubectl = Kubectl::of(world.server.embedded(), NAMESPACE).await;
+    let kubectl = Kubectl::of_world(&world.server, NAMESPACE).await;
     let place = tempfile::tempdir().unwrap();
     let save = async |name: &str, more: &[&str]| {
         let saved = kubectl.run(&[&["get", kinds, "-A", "-o", "yaml"], more].concat()).await;
@@ -547,7 +547,7 @@ async fn a_saved_cluster_is_compared_as_the_cluster_itself() {
     // Without managed fields, the output names the limitation.
     let saved = save("without.yaml", &[]).await;
     let (code, here) = without_cluster(&[&preview[..], &[&saved]].concat());
-    assert!(code == 1 && here.contains("note: the snapshot does not say who owns which fields"), "{here}");
+    assert!(code == 1 && here.contains("note: the snapshot has no managedFields"), "{here}");
     assert!(here.contains("changed    Widget.mainstay-tests.example.org") && !here.contains("deleted    "), "{here}");
 
     // Missing objects of the snapshot are reported, and no variable remains unsubstituted.
@@ -588,7 +588,7 @@ async fn immutable_paused_and_scaled_objects_are_shown_as_the_agent_treats_them(
     assert_eq!(code, 2, "{out}");
     for line in [
         "failed     Deployment.apps mainstay-tests/web (web.yaml:1 (document 1))\n  a field differs that cannot be changed; ",
-        "left alone ConfigMap mainstay-tests/paused (paused.yaml:1 (document 1))\n  it is under break glass",
+        "left alone ConfigMap mainstay-tests/paused (paused.yaml:1 (document 1))\n  it is paused",
         "1 left alone, 1 failed, 1 unchanged\n",
     ] {
         assert!(out.contains(line), "{line:?} is not in\n{out}");
@@ -597,7 +597,7 @@ async fn immutable_paused_and_scaled_objects_are_shown_as_the_agent_treats_them(
     let (code, out) = mainstay(&world, &preview).await;
     assert!(code == 1 && out.contains("replaced   Deployment.apps mainstay-tests/web"), "{out}");
     assert!(
-        out.contains("spec.replace lets it be deleted and created anew") && out.contains("+      app: other"),
+        out.contains("spec.replace lets it be deleted and created again") && out.contains("+      app: other"),
         "{out}"
     );
     let after = world.get("apps/v1", "deployments", "web").unwrap();

@@ -21,7 +21,7 @@ async fn overriding_a_window_says_as_which_user() {
     let (code, said) = mainstay(&world, &["sync", "demo", "--override-window"]).await;
     assert_eq!((code, world.data("a").as_str()), (0, "2"), "{said}");
     let whoami = ["auth", "whoami", "-o", "jsonpath={.status.userInfo.username}"];
-    let user = Kubectl::of(world.server.embedded(), NAMESPACE).await.run(&whoami).await;
+    let user = Kubectl::of_world(&world.server, NAMESPACE).await.run(&whoami).await;
     let recorded = world.status("demo")["windowOverride"].clone();
     assert_eq!((&recorded["commit"], &recorded["claimedUser"]), (&json!(second), &json!(user)));
 }

@@ -249,8 +249,7 @@ async fn a_sync_that_cannot_read_lets_itself_be_repaired() {
     world.request("demo");
     world.until("it cannot read", |w| w.condition("demo", "Ready").contains("wrong")).await;
     let said = world.condition("demo", "Ready");
-    let advice =
-        "this GitSync manages GitSync.mainstay.dev mainstay-tests/demo itself: correct what is wrong with kubectl";
+    let advice = "this GitSync manages GitSync.mainstay.dev mainstay-tests/demo itself: correct it with kubectl";
     assert!(said.starts_with("False") && said.contains(advice), "{said}");
     let unread = |w: &World| w.status("demo")["unread"][0]["object"].clone();
     assert_eq!(unread(&world), "GitSync.mainstay.dev mainstay-tests/demo");

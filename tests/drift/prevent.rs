@@ -135,7 +135,7 @@ async fn kubectl_changes_nothing_that_is_in_git() {
     world.condition_is("demo", "Prevented", "True Prevented: hand edits are refused").await;
     if matches!(world.server, TestServer::Embedded(_)) {
         let said = world.condition("demo", "Prevented");
-        assert!(said.ends_with("but not those of admin, as whom the agent acts"), "{said}");
+        assert!(said.ends_with("except those of admin, the user of the agent"), "{said}");
     }
     refused(&world, NAMESPACE, "a").await;
     let kubectl = Kubectl::of_user(&world.server, NAMESPACE, JANE).await;
@@ -184,9 +184,12 @@ async fn a_refusal_names_the_git_sync_and_its_directory_and_the_way_around_it() 
     world.remote.file("deploy/a.yaml", config_map("a", "1")).commit("one");
     world.synced(json!({"prevent": true, "baseDir": "/deploy"})).await;
     let message = refused(&world, NAMESPACE, "a").await;
-    let says = "ConfigMap mainstay-tests/a is kept as it is in Git by GitSync mainstay-tests/demo (directory /deploy of \
-                GitRepository mainstay-tests/repo, main): change it there; `mainstay trace` says in which file. To change \
-                it here all the same: `mainstay pause` for ConfigMap mainstay-tests/a first, and `mainstay resume` afterwards";
+    let says = "ConfigMap mainstay-tests/a is kept as it is in Git by GitSync mainstay-tests/demo (directory /deploy \
+                of \
+                GitRepository mainstay-tests/repo, main): change it there; `mainstay trace` says in which file. To \
+                change \
+                it here all the same: `mainstay pause` for ConfigMap mainstay-tests/a first, and `mainstay resume` \
+                afterwards";
     assert!(message.ends_with(says), "{message}");
 }
 
@@ -308,7 +311,8 @@ async fn repeated_deletions_of_the_policy_slow_its_reverts_and_are_reported() {
     // The last waits before are 0.25 s, 0.5 s, 1 s and 2 s.
     assert!(began.elapsed() > Duration::from_secs(2), "{:?}", began.elapsed());
     let says = format!(
-        "False ApplyFailed: hand edits are not refused: ValidatingAdmissionPolicy {NAME} is changed or deleted by somebody again and again"
+        "False ApplyFailed: hand edits are not refused: ValidatingAdmissionPolicy {NAME} is changed or deleted \
+         repeatedly"
     );
     world.condition_is("demo", "Prevented", &says).await;
     world.condition_is("demo", "Prevented", "True").await;

@@ -4,6 +4,7 @@ use devcluster::{
     Action, Call,
     verbs::{delete::DeleteOptions, patch::Form},
 };
+use futures::future::LocalBoxFuture;
 use serde_json::{Value, json};
 
 use mainstay_testkit::{
@@ -134,13 +135,67 @@ async fn a_count_that_leaves_the_manifest_stays_for_the_autoscaler_of_the_same_c
     scale(&world, 5);
     let counts = counts_until(&mut changes, 5).await;
     assert!(counts.iter().all(|count| [4, 5].contains(count)), "{counts:?}");
-    // Without an autoscaler, a removed count becomes the default of the server.
+    // Without an autoscaler the count of the branch holds again.
     world.remote.remove("hpa.yaml").file("web.yaml", deployment("web", "nginx:3", 2));
     world.commit("demo", "no autoscaler").await;
     world.until("Git's count holds", |w| replicas(w) == 2).await;
-    world.remote.file("web.yaml", deployment("web", "nginx:3", 2).replace("  replicas: 2\n", ""));
-    world.commit("demo", "nobody's count").await;
-    world.until("the server's default", |w| replicas(w) == 1).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_count_that_leaves_the_manifest_stays_for_an_autoscaler_that_comes_later() {
+    type Brings = fn(&mut World, String) -> LocalBoxFuture<'_, ()>;
+    let brings: [(&str, Brings); 3] = [
+        ("a person", |world, hpa| {
+            let hpa = serde_json::from_str(&hpa).unwrap();
+            world.create("autoscaling/v2", "horizontalpodautoscalers", NAMESPACE, hpa);
+            Box::pin(async {})
+        }),
+        ("another GitSync", |world, hpa| {
+            world.remote.file("others/hpa.yaml", hpa).commit("an autoscaler");
+            world.sync("other", json!({"baseDir": "others"}));
+            Box::pin(world.ready("other"))
+        }),
+        ("a later commit", |world, hpa| {
+            world.remote.file("app/hpa.yaml", hpa);
+            Box::pin(world.commit("demo", "an autoscaler"))
+        }),
+    ];
+    for (whose, brings) in brings {
+        let mut world = World::new().await;
+        world.remote.file("app/web.yaml", deployment("web", "nginx:1", 4)).commit("one");
+        world.synced(json!({"baseDir": "app", "wait": false})).await;
+        let mut changes = world.server.changes("apps/v1", "deployments");
+        world.remote.file("app/web.yaml", deployment("web", "nginx:2", 4).replace("  replicas: 4\n", ""));
+        if whose == "a person" {
+            // An agent that starts does not know what the last one applied.
+            world.kill().await;
+            world.remote.commit("the count leaves");
+            world.start();
+            world.ready("demo").await;
+        } else {
+            world.commit("demo", "the count leaves").await;
+        }
+        let mut hpa = autoscaler("web");
+        hpa["spec"]["minReplicas"] = 3.into();
+        brings(&mut world, hpa.to_string()).await;
+        world
+            .until("the autoscaler is there", |w| w.get("autoscaling/v2", "horizontalpodautoscalers", "web").is_some())
+            .await;
+        scale(&world, 5);
+        let counts = counts_until(&mut changes, 5).await;
+        assert!(counts.iter().all(|count| [4, 5].contains(count)), "{whose}: {counts:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_count_of_zero_that_leaves_the_manifest_becomes_the_default_of_the_server() {
+    let mut world = World::new().await;
+    world.remote.file("web.yaml", deployment("web", "nginx:1", 0)).commit("one");
+    world.synced(json!({"wait": false})).await;
+    assert_eq!(replicas(&world), 0);
+    world.remote.file("web.yaml", deployment("web", "nginx:1", 0).replace("  replicas: 0\n", ""));
+    world.commit("demo", "the count leaves").await;
+    assert_eq!(replicas(&world), 1);
 }
 
 /// Scales the Deployment like `kubectl scale`.

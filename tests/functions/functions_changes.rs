@@ -14,7 +14,7 @@ const CHILDREN: [Kind; 4] = [CONFIG_MAPS, DEPLOYMENTS, SERVICES, AUTOSCALERS];
 /// Returns the reasons of Functions' messages since the last call.
 fn heard(world: &mut World) -> Vec<String> {
     let messages = std::iter::from_fn(|| world.messages.try_recv().ok());
-    let reason = |message| if let Message::Stage { reason, .. } = message { Some(reason) } else { None };
+    let reason = |message| if let Message::Stage { reason, .. } = message { Some(reason.to_string()) } else { None };
     messages.filter_map(reason).collect()
 }
 

@@ -20,7 +20,7 @@ const REBUILT: [&str; 6] =
 /// Returns the reason of a message about `hello`, unless it may be missing.
 fn lasting(message: Message) -> Option<String> {
     let Message::Stage { subject, reason, .. } = message else { return None };
-    (subject == Owner::function(NAMESPACE, "hello") && !PASSING.contains(&&*reason)).then_some(reason)
+    (subject == Owner::function(NAMESPACE, "hello") && !PASSING.contains(&reason.as_str())).then(|| reason.to_string())
 }
 
 /// Checks the reasons of the messages about `hello` since the last call.

@@ -41,7 +41,7 @@ async fn failures_of_a_registry_are_reported_and_the_old_image_serves() {
             Fault::Redirect(format!("http://{}", elsewhere.host())),
             "only reads may be redirected",
         ),
-        (Method::PUT, "/manifests/", Fault::OtherDigest, "the image that it keeps has not the digest"),
+        (Method::PUT, "/manifests/", Fault::OtherDigest, "the image that it keeps does not have the requested digest"),
     ];
     for (n, (method, part, fault, words)) in faults.into_iter().enumerate() {
         let shown = format!("{fault:?}");

@@ -448,7 +448,7 @@ async fn a_registry_of_an_earlier_release_and_a_list_that_fails_are_reported_and
     let before = world.policy();
     world.fail_next("list", "cronjobs", "", 403, 1000);
     world.start();
-    world.until("another Event", |w| not_removed(w).contains("what is in use is not known")).await;
+    world.until("another Event", |w| not_removed(w).contains("the used images are not known")).await;
     assert_eq!((world.asked(), world.policy()), (None, before));
 
     // An invalid policy counts as missing, so the next check writes one without a sweep.

@@ -84,7 +84,7 @@ async fn told(world: &mut World, name: &str) -> Vec<String> {
         if let Message::Stage { subject, reason, .. } = heard
             && subject == owner
         {
-            reasons.push(reason);
+            reasons.push(reason.to_string());
         }
     }
     reasons.dedup();

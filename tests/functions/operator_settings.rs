@@ -76,7 +76,7 @@ async fn a_changed_preset_reaches_its_functions_and_a_mistake_none() {
     world.set(json!({PRESET: "HUGE", "webhook.values.function.replicas.minvalue": "1"}));
     let told = |w: &World| {
         let note = w.noted("SettingsInvalid");
-        note.starts_with("2 mistakes, so what was valid last holds: ")
+        note.starts_with("2 mistakes, so the last valid settings stay: ")
             && note.contains("the preset \"HUGE\" does not exist")
             && note.contains("did you mean webhook.values.function.replicas.minValue?")
     };

@@ -91,13 +91,27 @@ async fn wrong_digests_are_detected() {
     let place = Place::new().await;
     let again = "Registry, again: ";
     place
-        .check(Method::PUT, "/uploads/", Fault::OtherDigest, again, "the layer that it keeps has not the digest")
+        .check(
+            Method::PUT,
+            "/uploads/",
+            Fault::OtherDigest,
+            again,
+            "the layer that it keeps does not have the \
+                                                                     requested digest",
+        )
         .await;
     place
-        .check(Method::PUT, "/manifests/", Fault::OtherDigest, again, "the image that it keeps has not the digest")
+        .check(
+            Method::PUT,
+            "/manifests/",
+            Fault::OtherDigest,
+            again,
+            "the image that it keeps does not have the \
+                                                                       requested digest",
+        )
         .await;
     place.check(Method::GET, "/manifests/sha256", Fault::Status(404), "Registry: ", "it answered 404").await;
-    let other = "the image that it keeps has not the digest";
+    let other = "the image that it keeps does not have the requested digest";
     place.check(Method::GET, "/manifests/sha256", Fault::OtherBytes, again, other).await;
 }
 
@@ -105,9 +119,14 @@ async fn wrong_digests_are_detected() {
 async fn a_base_image_with_a_wrong_digest_is_refused() {
     let place = Place::new().await;
     let digest = place.push().await;
-    for (part, inside) in
-        [("/manifests/", "the manifest has not the digest"), ("/blobs/", "a layer has not the digest")]
-    {
+    for (part, inside) in [
+        ("/manifests/", "the manifest does not have the requested digest"),
+        (
+            "/blobs/",
+            "a layer does not have the \
+                                                                                          requested digest",
+        ),
+    ] {
         let base = Front::of(&place.registry).await;
         base.fail(Method::GET, part, Fault::OtherBytes, 1000);
         let mut request = place.build.request(&format!("{}/ns-other:t", place.front.host()));

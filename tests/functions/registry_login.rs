@@ -375,7 +375,7 @@ async fn layers_of_a_base_image_are_uploaded_once_for_all_namespaces_and_no_othe
     assert!(pushed.starts_with("sha256:"), "{pushed}");
     base.hide_layers();
     let pushed = push("team-b", "second", true).await;
-    assert!(pushed.contains("could not read what is to be pushed"), "a base that its user has named: {pushed}");
+    assert!(pushed.contains("could not read the image to push"), "a base that its user has named: {pushed}");
     base.show_layers();
     let pushed = push("team-b", "second", true).await;
     assert!(pushed.starts_with("sha256:"), "{pushed}");

@@ -137,6 +137,7 @@ fn outcome(attempt: &Attempt, commit: &str) -> Outcome {
     Outcome::Applied {
         failures: attempt.failed.iter().map(failure).collect(),
         held: attempt.held.clone(),
+        safeguarded: Vec::new(),
         guard: attempt.guard.clone(),
         pruning: attempt.pruning,
         note: attempt.note.clone(),

@@ -293,3 +293,55 @@ async fn an_adoption_leaves_what_controllers_and_people_who_restart_or_pause_wro
     // Otherwise the deletion of the namespace would wait for the finalizer.
     world.write_as("t", call(&web, "web", Action::Patch(Form::Merge, json!({"metadata": {"finalizers": null}}))));
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_field_that_leaves_with_its_alias_costs_one_apply() {
+    let mut world = World::new().await;
+    let kubectl = Kubectl::of_user(&world.server, NAMESPACE, PERSON).await;
+    let all = kubectl.file("all.yaml", &file(&all("adopted")));
+    kubectl.run(&["apply", "-f", &all]).await;
+    let with_aliases = |name: &str| {
+        let mut objects = some(name);
+        objects[2]["spec"]["template"]["spec"]["serviceAccountName"] = "nope".into();
+        objects[3]["spec"]["jobTemplate"]["spec"]["template"]["spec"]["serviceAccount"] = "nope".into();
+        objects[4]["spec"]["egress"] = json!([{}]);
+        objects
+    };
+    world.remote.file("ours.yaml", file(&with_aliases("ours"))).file("ended.yaml", file(&with_aliases("ended")));
+    world.remote.commit("one");
+    world.synced(json!({"wait": false})).await;
+    let generations = |world: &World, name: &str| {
+        KINDS[2..]
+            .iter()
+            .map(|kind| world.get(kind.0, kind.1, name).unwrap()["metadata"]["generation"].clone())
+            .collect::<Vec<_>>()
+    };
+    let without_aliases = |name: &str| {
+        let mut objects = some(name);
+        objects[2]["spec"]["template"]["spec"]["containers"][0]["image"] = "nginx:2".into();
+        objects[3]["spec"]["schedule"] = "1 0 1 1 *".into();
+        objects[4]["spec"]["podSelector"] = json!({"matchLabels": {"app": name}});
+        objects
+    };
+    assert_eq!(generations(&world, "ours"), [1, 1, 1]);
+    world.remote.file("ours.yaml", file(&without_aliases("ours")));
+    world.remote.file("adopted.yaml", file(&without_aliases("adopted")));
+    world.commit("demo", "the accounts and the rules leave").await;
+    assert_eq!(generations(&world, "ours"), [2, 2, 2]);
+    assert_eq!(generations(&world, "adopted"), [2, 2, 2]);
+    world.kill().await;
+    world.remote.file("ended.yaml", file(&without_aliases("ended"))).commit("while no agent runs");
+    world.start();
+    world.until("the next agent applies it", |w| generations(w, "ended") != [1, 1, 1]).await;
+    world.ready_at("demo", &world.remote.head()).await;
+    assert_eq!(generations(&world, "ended"), [2, 2, 2]);
+    for kind in KINDS {
+        let fresh = content(&world, kind, "ours");
+        assert_eq!(
+            (content(&world, kind, "adopted"), content(&world, kind, "ended")),
+            (fresh.clone(), fresh),
+            "{}",
+            kind.1
+        );
+    }
+}

@@ -8,6 +8,7 @@ use devcluster::fault_injection::Fault;
 use devcluster::{Cluster as EmbeddedCluster, Options};
 use futures::StreamExt;
 use futures::stream::BoxStream;
+use mainstay_api::events::Reason;
 use mainstay_cluster::{
     Apply, Cluster, Denial, Elector, Event, EventRecorder, EventType, Guard, Kind, Origin, Part, Persistence, Priority,
     Propagation, Regarding, Removal, Scope, Selection, Timing, Verb, WatchEvent,
@@ -234,7 +235,7 @@ async fn events_of_one_series_are_one_object_with_the_newest_note() {
         kind: EventType::Normal,
         priority: Priority::Routine,
         about: None,
-        reason: "Reverted".to_owned(),
+        reason: Reason::Reverted.into(),
         action: "Apply".to_owned(),
         note: note.to_owned(),
         aggregation_key: "data.key".to_owned(),

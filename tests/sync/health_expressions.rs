@@ -174,7 +174,8 @@ async fn platform_and_apps(ready: &str) -> (World, String) {
 
 fn waits(commit: &str, why: &str) -> String {
     format!(
-        "False DependencyNotReady: commit {commit} waits for GitSync mainstay-tests/platform, of which spec.dependsOn[0].readyExpr {why}"
+        "False DependencyNotReady: commit {commit} waits for GitSync mainstay-tests/platform: \
+         spec.dependsOn[0].readyExpr {why}"
     )
 }
 

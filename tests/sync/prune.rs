@@ -164,6 +164,16 @@ async fn namespaces_definitions_and_volumes_are_held_while_others_go() {
         "widgets.mainstay-tests.example.org",
     ] {
         assert!(held.contains(name), "{name} in {held}");
+        // An Event says so, too, with what releases it at the newest commit.
+        let is_told = |w: &World| {
+            let events = w.server.objects("v1", "events", Some(NAMESPACE));
+            let told: Vec<_> = events.iter().filter(|event| event["reason"] == "NotPruned").collect();
+            let about = |event: &Value| event["message"].as_str().unwrap_or_default().contains(name);
+            let release = format!("mainstay.dev/allow-prune={}", w.remote.head());
+            let is_current = |event: &Value| event["message"].as_str().unwrap_or_default().contains(&release);
+            told.iter().any(|event| about(event) && event["type"] == "Warning" && is_current(event))
+        };
+        world.until(&format!("an Event tells of {name}"), is_told).await;
     }
     let commit = world.remote.head();
     world.allow_prune("demo", &commit).await;

@@ -314,7 +314,7 @@ async fn a_secret_that_leads_to_another_cluster_leaves_everything_in_the_first_o
     assert_eq!([first.data("a"), first.data("b")], ["1", "1"], "nothing is deleted where it was left");
     let said = std::iter::from_fn(|| world.messages.try_recv().ok()).map(|message| message.to_string());
     let said: Vec<_> = said.filter(|text| text.contains("are orphaned")).collect();
-    assert!(said.len() == 1 && said[0].contains("its Secret leads to another cluster now"), "{said:?}");
+    assert!(said.len() == 1 && said[0].contains("its Secret names another cluster now"), "{said:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -399,7 +399,7 @@ async fn two_clusters_whose_git_syncs_have_one_name_do_not_share_a_third_one() {
     let home = world.server.object("v1", "namespaces", "", "kube-system").unwrap()["metadata"]["uid"].clone();
     second.condition_is("demo", "Ready", "False OwnershipConflict: another GitSync mainstay-tests/demo").await;
     let said = second.condition("demo", "Ready");
-    assert!(said.contains(home.as_str().unwrap()) && said.contains("give one of the two another name"), "{said}");
+    assert!(said.contains(home.as_str().unwrap()) && said.contains("give one of them another name"), "{said}");
     assert_eq!(other.data("a"), "1");
     assert_eq!(other.inventories().len(), 1);
 }

@@ -141,7 +141,7 @@ async fn a_job_with_another_template_is_replaced_once_where_its_manifest_asks_fo
 async fn an_object_deleted_by_hand_is_created_as_in_the_newest_commit() {
     let mut world = with(&fixed("1", ""), json!({})).await;
     let said = refused(&mut world, &fixed("2", ""), "ConfigMap mainstay-tests/fixed").await;
-    assert!(said.contains("delete the object to have it created anew"), "{said}");
+    assert!(said.contains("delete the object to have it created again"), "{said}");
     world.delete(MAPS.0, MAPS.1, "fixed");
     world.until("it is created", |w| w.data("fixed") == "2").await;
     world.ready("demo").await;
@@ -357,7 +357,7 @@ async fn guards_on_the_live_object_count() {
     annotate(&world, "mainstay.dev/reconcile", "disabled".into());
     world.until("the pause is seen", |w| w.status("demo")["pausedObjects"] == 1).await;
     world.remote.file("it.yaml", fixed("2", ENABLED));
-    world.try_commit("demo", "under break glass").await;
+    world.try_commit("demo", "it is paused").await;
     assert_eq!((world.uid(MAPS.0, MAPS.1, "fixed"), replacements(&world)), (first, 0));
     annotate(&world, "mainstay.dev/reconcile", Value::Null);
     world.ready("demo").await;

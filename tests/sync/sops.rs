@@ -45,7 +45,8 @@ fn live(world: &World, resource: &str, name: &str) -> Value {
 fn maps(name: &str) -> String {
     let map = |name: &str| {
         format!(
-            "# sops:clear\napiVersion: v1\n# sops:clear\nkind: ConfigMap\n# sops:clear\nmetadata:\n  name: {name}\n  labels: {{n: \"1\"}}\n\
+            "# sops:clear\napiVersion: v1\n# sops:clear\nkind: ConfigMap\n# sops:clear\nmetadata:\n  name: {name}\n  \
+             labels: {{n: \"1\"}}\n\
              data:\n  # sops:enc\n  a: \"1 é\"\n  b: |\n    two\n    lines\n  c_secret: \"true\"\n  d_unencrypted: x\n"
         )
     };
@@ -82,7 +83,8 @@ async fn every_rule_and_format_is_applied_as_sops_decrypts_it() {
     let (rsa, rsa_key) = sops.gpg_key("rsa2048");
     let (curve, curve_key) = sops.gpg_key("future-default");
     let groups = format!(
-        "creation_rules:\n- path_regex: groups\n  shamir_threshold: 2\n  encrypted_regex: ^data$\n  key_groups:\n  - age: ['{}']\n  \
+        "creation_rules:\n- path_regex: groups\n  shamir_threshold: 2\n  encrypted_regex: ^data$\n  key_groups:\n  - \
+         age: ['{}']\n  \
          - age: ['{}']\n  - age: ['{}']\n",
         one.recipient, two.recipient, three.recipient
     );
@@ -143,8 +145,8 @@ async fn every_rule_and_format_is_applied_as_sops_decrypts_it() {
     world.remote.file("apps/all.yaml", sops.encrypt("all.yaml", &maps("all"), &age));
     world.try_commit("demo", "all of it").await;
     let said = |w: &World| w.condition("demo", "Ready");
-    let told =
-        "apps/all.yaml, document 1, line 2, column 1: apiVersion is encrypted, and it must be known what an object is";
+    let told = "apps/all.yaml, document 1, line 2, column 1: apiVersion is encrypted, but the identity of an object \
+                must be readable";
     world.until_or(told, |w| said(w).contains(told), || said(&world)).await;
 }
 
@@ -201,7 +203,7 @@ async fn tampered_files_and_foreign_keys_change_no_object_and_a_corrected_key_is
         (intact.replace(&value(&intact), &format!("    password: {CANARY}")), "stringData.password is not encrypted"),
         (
             intact[..intact.find("    lastmodified").unwrap()].to_owned(),
-            "stringData.password: it has no MAC, so nobody knows who changed it",
+            "stringData.password: it has no MAC, so its changes cannot be verified",
         ),
         (intact[..intact.find("sops:").unwrap()].to_owned(), "the file is cut short"),
         (
@@ -271,7 +273,8 @@ async fn decrypted_values_are_neither_shown_nor_kept() {
     world.until("it is reverted", |w| w.data("open") == "not-shown-8113").await;
     // A refusal of the server that quotes a value is withheld.
     let job = format!(
-        "apiVersion: batch/v1\nkind: Job\nmetadata:\n  name: j\nspec:\n  completionMode: {CANARY}\n  template:\n    spec:\n      \
+        "apiVersion: batch/v1\nkind: Job\nmetadata:\n  name: j\nspec:\n  completionMode: {CANARY}\n  template:\n    \
+         spec:\n      \
          restartPolicy: Never\n      containers:\n      - name: c\n        image: x\n"
     );
     let job = sops.encrypt("job.yaml", &job, &["--age", &key.recipient, "--encrypted-regex", "^completionMode$"]);
@@ -474,7 +477,8 @@ async fn overlays_change_encrypted_objects_and_no_tool_sees_a_value() {
     world.change("demo", json!({"patches": null, "components": null, "namePrefix": null})).await;
     world.commit("demo", "a kustomization alone").await;
     world.change("demo", json!({"decryption": null})).await;
-    let told = "apps/web/web.yaml, built by apps/web/kustomization.yaml: Secret w-web: it is encrypted with SOPS, and spec.decryption is not set";
+    let told = "apps/web/web.yaml, built by apps/web/kustomization.yaml: Secret w-web: it is encrypted with SOPS, and \
+                spec.decryption is not set";
     world.until_or(told, |w| said(w).contains(told), || said(&world)).await;
     assert!(nothing_is_on_disk(spied.1.path(), &words) > 4, "there is something to look through");
     let ciphertext =

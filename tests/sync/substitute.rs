@@ -244,7 +244,7 @@ async fn a_value_of_a_secret_is_shown_nowhere() {
         (config_map("nn", "'${TOKEN}: ${TOKEN'"), "ConfigMap nn: data.key: ${TOKEN"),
         (
             widget("{a: \"${TOKEN}: x\", b: \"${MAP}}\"}"),
-            "Widget.mainstay-tests.example.org w: what it becomes cannot be applied",
+            "Widget.mainstay-tests.example.org w: the result cannot be applied",
         ),
         (job.to_owned(), "Job.batch"),
     ];

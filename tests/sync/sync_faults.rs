@@ -7,7 +7,7 @@ use serde_json::json;
 
 use mainstay_testkit::{
     logs,
-    world::{World, config_map},
+    world::{NAMESPACE, World, config_map},
 };
 
 /// Creates a world with four applied ConfigMaps. The next commit removes one and changes two.
@@ -185,16 +185,24 @@ async fn a_kind_that_may_not_be_listed_holds_back_only_its_own_objects() {
     let fault =
         Fault { verb: "list".into(), resource: "secrets".into(), times: 1000, ..answer(403, "Forbidden", message) };
     world.levers().fail_next(fault);
+    // Only the server can say whose these are.
+    for name in ["s", "t"] {
+        let theirs =
+            json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "data": {"password": "eQ=="}});
+        world.create("v1", "secrets", NAMESPACE, theirs);
+    }
     world.sync("demo", json!({}));
     world.start();
     world.condition_is("demo", "Ready", "False").await;
     world.until("the others are applied", |w| w.data("a") == "1").await;
     world.condition_is("demo", "Ready", "False ApplyFailed").await;
     assert!(world.failure("demo", "Secret mainstay-tests/s").contains("403"), "{}", world.status("demo"));
+    let password = |world: &World| world.get("v1", "secrets", "t").unwrap()["data"]["password"].clone();
+    assert_eq!(password(&world), "eQ==", "it is not written over");
     world.levers().clear_faults();
     world.ask("demo").await;
     world.ready("demo").await;
-    assert!(world.get("v1", "secrets", "t").is_some());
+    assert_eq!(password(&world), "eA==");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -147,6 +147,37 @@ async fn fields_left_to_former_appliers_go_with_the_next_apply_unless_a_manager_
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_event_names_the_fields_that_were_removed_of_each_object() {
+    let mut world = World::new().await;
+    let removed = [("a", "first"), ("b", "first"), ("c", "second"), ("d", "key")];
+    for (name, field) in removed {
+        let mut theirs = map(name, &json!({}));
+        theirs["data"] = json!({"key": "theirs", field: "theirs"});
+        world.write_as("kubectl", Call::new("v1", "configmaps", NAMESPACE, name, Action::Patch(Form::Apply, theirs)));
+        world.remote.file(&format!("{name}.yaml"), config_map(name, "1"));
+    }
+    world.remote.commit("one");
+    world.synced(json!({})).await;
+    let notes = |world: &World| {
+        let events = world.server.objects("v1", "events", Some(NAMESPACE));
+        let of = events
+            .iter()
+            .filter(|event| event["reason"] == "TakenOver" && event["involvedObject"]["kind"] == "GitSync");
+        of.filter_map(|event| event["message"].as_str().map(str::to_owned)).collect::<Vec<_>>()
+    };
+    let named = |note: &str, name: &str| note.contains(&format!("ConfigMap {NAMESPACE}/{name}"));
+    let all_named = |w: &World| removed.iter().all(|(name, _)| notes(w).iter().any(|note| named(note, name)));
+    world.until_or("an Event names each object", all_named, || notes(&world).join("\n")).await;
+    for note in notes(&world) {
+        for (name, field) in removed.iter().filter(|(name, _)| named(&note, name)) {
+            for other in ["first", "second"] {
+                assert_eq!(note.contains(&format!("data.{other}")), other == *field, "{name}: {note}");
+            }
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_event_of_a_takeover_names_fields_that_are_gone_and_no_defaults_that_stay() {
     let mut world = World::new().await;
     let mut live: Value = serde_yaml::from_str(&deployment("web", "nginx:1", 2)).unwrap();

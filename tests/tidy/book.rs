@@ -22,9 +22,9 @@ const LONG_SENTENCE: usize = 25;
 /// Maximum percentage of long sentences.
 const MOST_LONG: usize = 12;
 /// Openings of sentences whose subject is a clause.
-const OPENINGS: [&str; 9] = ["What", "Whoever", "Of", "By", "That", "Nothing", "Nobody", "Where", "Nor"];
+pub(super) const OPENINGS: [&str; 9] = ["What", "Whoever", "Of", "By", "That", "Nothing", "Nobody", "Where", "Nor"];
 /// Unusual words with their plain replacements. Compared in lower case at word boundaries.
-const WORDS: [(&str, &str); 8] = [
+pub(super) const WORDS: [(&str, &str); 8] = [
     ("whoever", "anyone who, or a role"),
     ("put back", "reverted"),
     ("puts back", "reverts"),

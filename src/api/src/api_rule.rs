@@ -90,10 +90,10 @@ pub struct ApiRulePath {
     /// The methods that are served. `allow` serves all, whatever is here.
     #[schemars(length(min = 1))]
     pub methods: Vec<String>,
-    /// What a request has to bring: the first strategy that knows its credentials decides.
+    /// Credentials of a request: the first strategy that knows them decides.
     #[schemars(length(min = 1))]
     pub access_strategies: Vec<ApiRuleHandler>,
-    /// What is made of a request that may pass.
+    /// Changes to a permitted request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mutators: Option<Vec<ApiRuleHandler>>,
 }
@@ -110,7 +110,7 @@ pub struct ApiRuleHandler {
     pub config: Option<Value>,
 }
 
-/// What is known about an APIRule.
+/// The observed state of an APIRule.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ApiRuleStatus {

@@ -88,7 +88,7 @@ pub struct FunctionSpec {
     /// Preset of `buildResources`, instead of the one that the label names.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub build_profile: Option<String>,
-    /// Number of pods, instead of `minReplicas` and `maxReplicas`. Written by whoever scales the Function: `kubectl scale`, a
+    /// Number of pods, instead of `minReplicas` and `maxReplicas`. Scalers write it: `kubectl scale`, a
     /// HorizontalPodAutoscaler, a ScaledObject of KEDA. While it is set, the agent does not scale by CPU utilisation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replicas: Option<i64>,
@@ -103,7 +103,7 @@ pub struct FunctionSpec {
     /// Additional labels of the pods. `MAINSTAY_POD_KEYS` of the agent says which prefixes are allowed besides harmless ones.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub labels: Option<BTreeMap<String, String>>,
-    /// Additional annotations of the pods, for which the same holds as for `labels`.
+    /// Additional annotations of the pods, with the same restriction as `labels`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub annotations: Option<BTreeMap<String, String>>,
     /// Deprecated: `labels` and `annotations` by their former names.
@@ -268,7 +268,7 @@ pub struct FunctionStatus {
     /// Number of pods that exist.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replicas: Option<i64>,
-    /// Labels of the pods, for whoever scales the Function.
+    /// Labels of the pods, for scalers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod_selector: Option<String>,
     /// `knative` while there is a Knative Service of the Function; absent for a Deployment.
@@ -389,7 +389,7 @@ fn conditions_schema(_: &mut SchemaGenerator) -> Schema {
                 "type": { "type": "string", "description": "ConfigurationReady, BuildReady or Running." },
                 "status": { "type": "string", "description": "True, False or Unknown." },
                 "reason": { "type": "string", "nullable": true, "description": "One word for the cause." },
-                "message": { "type": "string", "nullable": true, "description": "What happened, for people." },
+                "message": { "type": "string", "nullable": true, "description": "The cause in a sentence." },
                 "observedGeneration": {
                     "type": "integer",
                     "format": "int64",

@@ -52,7 +52,7 @@ pub struct FunctionSpec {
     /// the version of `runtime`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub runtime_image_override: Option<String>,
-    /// Where the code is: in this object, or in a Git repository.
+    /// Source of the code: this object, or a Git repository.
     pub source: Source,
     /// Environment variables of the running code. If a name occurs twice, the last value is used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -60,18 +60,18 @@ pub struct FunctionSpec {
     /// CPU and memory of the pods and of the build.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resource_configuration: Option<ResourceConfiguration>,
-    /// Between which numbers of pods the Function is scaled by CPU utilisation. By default the numbers of the preset in the
+    /// Bounds for the number of pods, which is scaled by CPU utilisation. By default the numbers of the preset in the
     /// label `serverless.kyma-project.io/replicas-preset`, by default `S`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scale_config: Option<ScaleConfig>,
-    /// Number of pods, instead of `scaleConfig`. Written by whoever scales the Function: `kubectl scale`, a
-    /// HorizontalPodAutoscaler, a ScaledObject of KEDA. While it is set, the agent does not scale by CPU utilisation.
+    /// Number of pods, instead of `scaleConfig`. Scalers write it: `kubectl scale`, a HorizontalPodAutoscaler, a
+    /// ScaledObject of KEDA. While it is set, the agent does not scale by CPU utilisation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replicas: Option<i64>,
     /// Additional labels of the pods. `MAINSTAY_POD_KEYS` of the agent says which prefixes are allowed besides harmless ones.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub labels: Option<BTreeMap<String, String>>,
-    /// Additional annotations of the pods, for which the same holds as for `labels`.
+    /// Additional annotations of the pods, with the same restriction as `labels`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub annotations: Option<BTreeMap<String, String>>,
     /// Deprecated: `labels` and `annotations` by their former names.
@@ -82,7 +82,7 @@ pub struct FunctionSpec {
     pub secret_mounts: Option<Vec<SecretMount>>,
 }
 
-/// Where the code is: exactly one of the two.
+/// Source of the code: exactly one of the two.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = [
@@ -141,7 +141,7 @@ pub struct ResourceConfiguration {
     pub build: Option<ResourceSection>,
 }
 
-/// CPU and memory of a container. What `resources` does not say, the preset does.
+/// CPU and memory of a container. The preset sets values that `resources` does not have.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ResourceSection {
     /// Name of the preset, instead of the one in the label `serverless.kyma-project.io/function-resources-preset` or

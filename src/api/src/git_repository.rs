@@ -37,15 +37,15 @@ pub struct GitRepositorySpec {
     /// `HTTP_PROXY` and `NO_PROXY` apply to HTTP.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub proxy_secret_ref: Option<ProxySecretRef>,
-    /// Whose signatures commits must have; without it commits need none.
+    /// Required signatures of commits; without it commits need none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verify: Option<Verify>,
-    /// Which keys of its SSH server are trusted. `Known`, the default: those in `known_hosts` of the Secret, or else in the
+    /// Trusted keys of its SSH server. `Known`, the default: those in `known_hosts` of the Secret, or else in the
     /// ConfigMap `mainstay-known-hosts` of the agent, or else those that large hosts publish; any other is refused.
-    /// `PinAtFirstUse`: the same; and where the Secret has no `known_hosts` and nothing else is known of the host, the key that
-    /// it presents first is pinned in `status.pinnedHostKeys`, and no other is accepted from then on. Whoever answers in the
-    /// host's place at that moment is trusted, too: compare the fingerprint with what the host's operator publishes. A pin is
-    /// dropped when the host or its port changes, when this is `Known` again, and when the host is known otherwise.
+    /// `PinAtFirstUse`: the same, and the first key of an otherwise unknown host is pinned in `status.pinnedHostKeys`.
+    /// No other key is accepted from then on. An attacker in the host's place at that moment is trusted, too: compare
+    /// the fingerprint with the one that the host's operator publishes. A pin is dropped when the host or its port
+    /// changes, when this is `Known` again, and when the host is known otherwise.
     #[serde(default, skip_serializing_if = "is_default")]
     pub host_keys: HostKeyPolicy,
     /// Whether submodules are fetched as well, and theirs, as `.gitmodules` names them. The credentials are sent to
@@ -59,15 +59,15 @@ pub struct GitRepositorySpec {
     pub lfs: bool,
 }
 
-/// Which keys of an SSH server are trusted.
+/// Trusted keys of an SSH server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum HostKeyPolicy {
     /// Those in `known_hosts` of the Secret, or else in the ConfigMap `mainstay-known-hosts` of the agent, or else those
     /// that large hosts publish.
     #[default]
     Known,
-    /// The same; and where the Secret has no `known_hosts` and nothing is known of the host, the key that it presents first,
-    /// which is then in `status.pinnedHostKeys`. Whoever answers in its place at that moment is trusted, too.
+    /// The same, and the first key of an otherwise unknown host, which is then in `status.pinnedHostKeys`. An attacker
+    /// in its place at that moment is trusted, too.
     PinAtFirstUse,
 }
 
@@ -75,24 +75,25 @@ fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
 
-/// What the agent knows of a repository. It is written when it changes in meaning, and not at each lookup.
+/// The observed state of a repository. It is written when it changes in meaning, and not at each lookup.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct GitRepositoryStatus {
     /// `metadata.generation` that this status is for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// What HEAD was at the last lookup that succeeded: its branch and commit, such as `main@sha1:…`.
+    /// HEAD at the last successful lookup: its branch and commit, such as `main@sha1:…`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revision: Option<String>,
     /// Fingerprint and type of the host key that was accepted last; absent unless the repository is on an SSH server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host_key: Option<String>,
-    /// When the lookup was made that this status is of.
+    /// Time of the lookup behind this status.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<TimeSchema>")]
     pub last_lookup: Option<Time>,
-    /// Host keys that were pinned at first use, whatever proxy that went through. Remove one, and the key that the host presents next is pinned.
+    /// Host keys that were pinned at first use, through any proxy. After one is removed, the next key that the host
+    /// presents is pinned.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pinned_host_keys: Vec<PinnedHostKey>,
     /// Conditions: Ready, Resolved, Authenticated, and HostKeyPinned while a key is pinned.
@@ -111,23 +112,23 @@ pub struct PinnedHostKey {
     pub key: String,
     /// The key's fingerprint and type, as `ssh-keygen -l` prints them.
     pub fingerprint: String,
-    /// When it was pinned.
+    /// Time at which it was pinned.
     #[schemars(with = "TimeSchema")]
     pub pinned_at: Time,
 }
 
-/// Whose signatures commits must have. What is not signed so is not applied or built; what was applied before stays.
+/// Required signatures of commits. Other commits are neither applied nor built; applied objects stay.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Verify {
-    /// What must be signed; by default the commit.
+    /// The signed object; by default the commit.
     #[serde(default)]
     pub mode: VerifyMode,
     /// The Secret with the keys that may sign.
     pub secret_ref: VerifySecretRef,
 }
 
-/// What must be signed.
+/// The object that must be signed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum VerifyMode {
     /// The commit.

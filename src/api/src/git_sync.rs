@@ -72,30 +72,31 @@ pub struct GitSyncSpec {
     /// Whether objects that were removed from the repository are deleted from the cluster.
     #[serde(default = "yes")]
     pub prune: bool,
-    /// What to do when another client changes or deletes a managed object.
+    /// Reaction to a managed object that another client changes or deletes.
     #[serde(default)]
     pub drift: DriftPolicy,
-    /// Whether, with `drift: Revert`, fields that people's tools (`kubectl`, k9s, Lens, Helm and their like) add to managed objects
-    /// are taken back. By default additions stay. Never taken back: what `kubectl rollout restart` sets, replicas, finalizers,
-    /// owner references, and what is ignored.
+    /// Whether, with `drift: Revert`, fields that people's tools (`kubectl`, k9s, Lens, Helm and their like) add to
+    /// managed objects are removed. By default additions stay. Never removed: the annotation of `kubectl rollout
+    /// restart`, replicas, finalizers, owner references, and ignored fields.
     #[serde(default)]
     pub additions: bool,
-    /// Field managers that give way when an object is first applied for this GitSync: what they own of it becomes Mainstay's, and
-    /// what its manifest does not say is removed. Those of `kubectl` always do. By default those of Flux, Argo CD and Helm do
-    /// (`kustomize-controller`, `flux`, `helm-controller`, `argocd-controller`, `argocd-application-controller`, `helm`), once
-    /// nothing in the cluster keeps the object any more: no Kustomization, Application, HelmRelease or release of Helm lists it.
-    /// An object that one of them lists is not applied, and Ready names who it is. With this field, the managers that it names give
-    /// way whoever lists the object, and no others; with an empty list none do. Controllers, admission webhooks and autoscalers keep
-    /// their fields, unless they are named. At most 50.
+    /// Field managers whose fields Mainstay takes over when an object is first applied for this GitSync. Such fields
+    /// that are not in its manifest are removed. Those of `kubectl` are always taken over. By default those of Flux,
+    /// Argo CD and Helm are, too (`kustomize-controller`, `flux`, `helm-controller`, `argocd-controller`,
+    /// `argocd-application-controller`, `helm`), once no Kustomization, Application, HelmRelease or release of Helm
+    /// lists the object. An object that one of them lists is not applied, and Ready names it. With this field, only the
+    /// named managers are taken over, even if another tool lists the object; with an empty list none are. Controllers,
+    /// admission webhooks and autoscalers keep their fields, unless they are named. At most 50.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 50))]
     pub take_over: Option<Vec<String>>,
-    /// Whether the API server refuses hand edits of managed objects, by a ValidatingAdmissionPolicy that the agent makes and
-    /// removes (Kubernetes 1.30 or newer). People may then neither delete them nor change anything of them but `mainstay.dev/…`
-    /// annotations, subresources, and what `kubectl rollout restart` sets; ServiceAccounts may add to them, and change nothing
-    /// that is in the manifest. Exempt are the agent, `serviceAccountName`, the cluster's own controllers, dry runs, objects
-    /// under break glass (`mainstay pause`), and everything while the GitSync is suspended. A GitSync that may not touch
-    /// everything prevents nothing outside of its namespaces, and one with `kubeConfig` prevents nothing.
+    /// Whether the API server refuses hand edits of managed objects, by a ValidatingAdmissionPolicy that the agent
+    /// creates and removes (Kubernetes 1.30 or newer). People may then not delete them, and may change only
+    /// `mainstay.dev/…` annotations, subresources, and the annotation of `kubectl rollout restart`; ServiceAccounts may
+    /// add to them, but change no field of the manifest. Exempt are the agent, `serviceAccountName`, the cluster's own
+    /// controllers, dry runs, paused objects (`mainstay pause`), and everything while the GitSync is suspended. A
+    /// GitSync that may not manage all objects prevents nothing outside of its namespaces, and one with `kubeConfig`
+    /// prevents nothing.
     #[serde(default)]
     pub prevent: bool,
     /// Fields that are left to others: not applied, not compared and not reverted. A new object is created with the values of
@@ -106,34 +107,35 @@ pub struct GitSyncSpec {
     /// Namespace of namespaced objects whose manifest has none; by default the namespace of the GitSync.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target_namespace: Option<String>,
-    /// Name of a ServiceAccount in the namespace of the GitSync. The objects of the repository are then read, applied, reverted and
-    /// deleted with the rights of that ServiceAccount, in every namespace where it has any, and with no others. By default the one
-    /// that the agent's option `--default-service-account` names; without that, a GitSync in the agent's namespace may touch
-    /// everything, and any other the objects of its own namespace.
+    /// Name of a ServiceAccount in the namespace of the GitSync. The objects of the repository are then read, applied,
+    /// reverted and deleted with the rights of that ServiceAccount, in every namespace where it has any, and with no
+    /// others. By default the one that the agent's option `--default-service-account` names; without that, a GitSync in
+    /// the agent's namespace may manage all objects, and any other the objects of its own namespace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253))]
     pub service_account_name: Option<String>,
-    /// Another cluster: the objects are applied, reverted and deleted there, with the rights of these credentials (or, with
-    /// `serviceAccountName`, of that ServiceAccount of the other cluster, which they have to be allowed to impersonate). The GitSync
-    /// itself, its Secrets and its GitRepository stay in this cluster. Where this changes, the objects stay in the cluster that the
-    /// GitSync leaves, and are nobody's there.
+    /// A remote cluster: the objects are applied, reverted and deleted there, with the rights of these credentials (or,
+    /// with `serviceAccountName`, of that ServiceAccount of the remote cluster, which they must be allowed to
+    /// impersonate). The GitSync itself, its Secrets and its GitRepository stay in this cluster. After a change of this
+    /// field, the objects stay in the former cluster without an owner.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kube_config: Option<KubeConfig>,
-    /// Kinds whose objects are deleted and created anew when a commit changes a field that cannot be changed: `Kind.group`, such
-    /// as `Job.batch` or `Deployment.apps`, or the `Kind` alone of the core group, such as `Service`. By default nothing is
-    /// deleted for that, and the object is reported. Before an object is deleted, dry runs have to prove that its update is
-    /// refused for no other reason, and that a new one would be accepted. In a manifest, the annotation
+    /// Kinds whose objects are deleted and created again when a commit changes an immutable field: `Kind.group`, such
+    /// as `Job.batch` or `Deployment.apps`, or the `Kind` alone of the core group, such as `Service`. By default no
+    /// object is deleted for that, and it is reported. Before a deletion, dry runs must prove that the update is
+    /// refused for no other reason, and that a new object would be accepted. In a manifest, the annotation
     /// `mainstay.dev/replace: enabled` allows it for one object, and `disabled` forbids it. PersistentVolumeClaims and
     /// StatefulSets with volume claims need the annotation. Never replaced: Namespaces, CustomResourceDefinitions,
     /// PersistentVolumes, GitSyncs. At most 100.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 100))]
     pub replace: Vec<String>,
-    /// How the directory is rendered. By default every directory is what its files make it: a kustomization
-    /// (`kustomization.yaml`), a Helm chart (`Chart.yaml`), or plain manifests.
+    /// How the directory is rendered. By default its files decide: a kustomization (`kustomization.yaml`), a Helm chart
+    /// (`Chart.yaml`), or plain manifests.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub render: Option<Render>,
-    /// Patches of what the directory holds, applied in this order, after those of a kustomization in `baseDir`. At most 100.
+    /// Patches of the objects of the directory, applied in this order, after those of a kustomization in `baseDir`. At
+    /// most 100.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 100))]
     pub patches: Vec<Patch>,
@@ -141,17 +143,17 @@ pub struct GitSyncSpec {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 100))]
     pub images: Vec<Image>,
-    /// What the names of all objects begin with, and the references to them; in place of the one of a kustomization in
+    /// Prefix of the names of all objects, and of the references to them; instead of the one of a kustomization in
     /// `baseDir`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 200))]
     pub name_prefix: Option<String>,
-    /// What the names of all objects end with, likewise.
+    /// Suffix of the names of all objects, likewise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 200))]
     pub name_suffix: Option<String>,
-    /// Namespace of all namespaced objects, whatever their manifests say, and of the references to them. (`targetNamespace` is
-    /// for those that name none.)
+    /// Namespace of all namespaced objects, instead of the one in their manifests, and of the references to them.
+    /// (`targetNamespace` is for those that name none.)
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 63))]
     pub override_namespace: Option<String>,
@@ -162,10 +164,10 @@ pub struct GitSyncSpec {
     /// Labels and annotations of every object, in its metadata only; those in the manifests are replaced.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub common_metadata: Option<CommonMetadata>,
-    /// Values of variables: `${name}` in manifests becomes the value of `name`, with the operators of Flux (`${name:=default}`);
-    /// `$${` is a plain `${`. They take precedence over `substituteFrom`. Nothing is substituted in an object with the label or
-    /// annotation `kustomize.toolkit.fluxcd.io/substitute: disabled`. Names are letters, digits and `_`, and begin with no digit;
-    /// at most 500.
+    /// Values of variables: `${name}` in manifests becomes the value of `name`, with the operators of Flux
+    /// (`${name:=default}`); `$${` is a plain `${`. They take precedence over `substituteFrom`. The label or annotation
+    /// `kustomize.toolkit.fluxcd.io/substitute: disabled` exempts an object. Names are letters, digits and `_`, and
+    /// begin with no digit; at most 500.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(length(max = 500))]
     pub substitute: BTreeMap<String, String>,
@@ -177,25 +179,25 @@ pub struct GitSyncSpec {
     /// When variables are substituted.
     #[serde(default)]
     pub substitute_strategy: SubstituteStrategy,
-    /// What to do about a variable without a value, where the expression has no default either.
+    /// Handling of a variable without a value and without a default.
     #[serde(default)]
     pub substitute_undefined: UndefinedVariables,
-    /// How what SOPS has encrypted is decrypted: in memory only, after everything else has changed it but variables. Without this,
+    /// How values encrypted by SOPS are decrypted: in memory only, after all other changes but variables. Without this,
     /// encrypted files are reported as problems. An object with the label or annotation
-    /// `kustomize.toolkit.fluxcd.io/decrypt: disabled` is left as it is.
+    /// `kustomize.toolkit.fluxcd.io/decrypt: disabled` is not decrypted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub decryption: Option<Decryption>,
     /// Whether the GitSync is Ready only if the applied objects are healthy.
     #[serde(default = "yes")]
     pub wait: bool,
-    /// How to tell whether objects of a kind are healthy, by expressions in CEL; in place of what the agent knows of that
-    /// kind. At most 50; all expressions of a GitSync together have at most 64 KiB.
+    /// Health of the objects of a kind, by expressions in CEL; instead of the built-in rule for that kind. At most 50;
+    /// all expressions of a GitSync together have at most 64 KiB.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 50))]
     pub health_check_exprs: Vec<HealthCheckExpr>,
-    /// GitSyncs that have to be ready before a commit is applied: Ready is True for their present spec and, if they follow the
-    /// same reference of the same GitRepository, with the same commit. What was applied before stays enforced meanwhile. At
-    /// most 100.
+    /// GitSyncs that have to be ready before a commit is applied: Ready is True for their present spec and, if they
+    /// follow the same reference of the same GitRepository, with the same commit. Until then, the previous commit stays
+    /// enforced. At most 100.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 100))]
     pub depends_on: Vec<Dependency>,
@@ -227,13 +229,13 @@ pub struct GitSyncSpec {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Decryption {
-    /// What has encrypted them.
+    /// The tool that encrypted them.
     pub provider: DecryptionProvider,
     /// The Secret with the private keys.
     pub secret_ref: DecryptionSecretRef,
 }
 
-/// What has encrypted files.
+/// The tool that encrypted files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum DecryptionProvider {
     /// SOPS.
@@ -311,7 +313,7 @@ pub struct Window {
     pub time_zone: Option<String>,
 }
 
-/// What a window does while it is active.
+/// Effect of a window while it is active.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum WindowKind {
     /// New commits may be applied.
@@ -336,7 +338,7 @@ fn five_minutes() -> Span {
     Span(Duration::from_secs(300))
 }
 
-/// What to do about drift.
+/// Reaction to drift.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum DriftPolicy {
     /// Revert the object to its manifest.

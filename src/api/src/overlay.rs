@@ -66,7 +66,7 @@ pub struct Image {
     pub digest: Option<String>,
 }
 
-/// What is added to the metadata of every object.
+/// Labels and annotations that are added to every object.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct CommonMetadata {
     /// Labels.

@@ -1,4 +1,4 @@
-//! Reasons of conditions, each with its meaning and its remedy. `mainstay explain` prints them.
+//! Reasons of conditions and of Events, each with its meaning and its remedy. `mainstay explain` prints them.
 
 /// Defines an enum of reasons. Each variant has a meaning, which is also its documentation, and a remedy. The remedy
 /// is empty if nothing needs to be done.
@@ -18,9 +18,16 @@ macro_rules! reasons {
             /// All reasons.
             pub const ALL: &[Self] = &[$(Self::$name),*];
 
-            /// Returns the value of `conditions[].reason`.
+            /// Returns the reason as one CamelCase word.
             pub fn as_str(self) -> String {
-                format!("{self:?}")
+                self.name().to_owned()
+            }
+
+            /// Returns the reason as one CamelCase word.
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Self::$name => stringify!($name),)*
+                }
             }
 
             /// Returns a sentence about what has happened.

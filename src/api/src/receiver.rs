@@ -98,7 +98,7 @@ impl ReceiverType {
     }
 }
 
-/// What is known about a Receiver.
+/// The observed state of a Receiver.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ReceiverStatus {

@@ -36,12 +36,12 @@ pub struct Helm {
     /// Whether the CustomResourceDefinitions in the chart's `crds/` are applied.
     #[serde(default = "yes", rename = "includeCRDs")]
     pub include_crds: bool,
-    /// What to do about objects of the chart that are hooks of Helm, which are not run.
+    /// Handling of objects of the chart that are hooks of Helm; hooks are not run.
     #[serde(default)]
     pub hooks: Hooks,
 }
 
-/// What to do about hooks of Helm. Hooks for tests and rollbacks are left out in any case.
+/// Handling of hooks of Helm. Hooks for tests and rollbacks are left out in any case.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum Hooks {
     /// Refuse the chart, and name its hooks.

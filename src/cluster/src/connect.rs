@@ -19,6 +19,7 @@ use parking_lot::RwLock;
 use tokio::sync::Semaphore;
 use tower::{BoxError, ServiceBuilder};
 
+use super::absent::AbsentNamespaces;
 use super::answer_limits::AnswerLimits;
 use super::count::{Requests, Verb};
 use super::discover::Discovery;
@@ -63,6 +64,7 @@ pub(super) struct Inner {
     pub(super) deadline: Duration,
     /// The namespaces that lists and watches are limited to, if they are.
     pub(super) scope: OnceLock<Arc<[String]>>,
+    pub(super) absent: AbsentNamespaces,
 }
 
 impl std::fmt::Debug for Cluster {
@@ -108,6 +110,7 @@ impl Cluster {
             limits,
             deadline,
             scope: OnceLock::new(),
+            absent: AbsentNamespaces::default(),
         };
         Self(Arc::new(inner), None)
     }

@@ -6,6 +6,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
+use mainstay_api::EventReason;
 use mainstay_object::Key;
 
 use super::lease::micro_time;
@@ -69,8 +70,8 @@ pub struct Event {
     pub kind: EventType,
     /// Its priority.
     pub priority: Priority,
-    /// Why it was emitted, as one CamelCase word such as `Reverted`.
-    pub reason: String,
+    /// Why it was emitted.
+    pub reason: EventReason,
     /// What the agent was doing, as one CamelCase word such as `Apply`.
     pub action: String,
     /// The text for people, in one line: `kubectl get events` shows no other. Cut after 1000 bytes. Must not hold secrets.
@@ -89,7 +90,7 @@ pub(super) struct AggregationKey {
     uid: Option<String>,
     kind: EventType,
     pub(super) priority: Priority,
-    reason: String,
+    reason: EventReason,
     action: String,
     detail: String,
 }
@@ -101,7 +102,7 @@ impl Event {
             uid: self.regarding.uid.clone(),
             kind: self.kind,
             priority: self.priority,
-            reason: self.reason.clone(),
+            reason: self.reason,
             action: self.action.clone(),
             detail: self.aggregation_key.clone(),
         }
@@ -141,7 +142,7 @@ impl Event {
             "reportingComponent": controller,
             "reportingInstance": cut(&reporter.instance, MAX_WORD),
             "action": cut(&self.action, MAX_WORD),
-            "reason": cut(&self.reason, MAX_WORD),
+            "reason": self.reason,
             "type": match self.kind { EventType::Normal => "Normal", EventType::Warning => "Warning" },
             "involvedObject": reference(&self.regarding),
         });

@@ -286,6 +286,8 @@ mod tests {
     use super::super::event_bucket::Bucket;
     use super::super::kind::tests::kind;
     use super::*;
+    use mainstay_api::EventReason;
+    use mainstay_api::events::Reason;
     use mainstay_object::Key;
     use serde_json::json;
 
@@ -297,7 +299,7 @@ mod tests {
             kind: EventType::Normal,
             priority: Priority::Routine,
             about: None,
-            reason: "Reverted".to_owned(),
+            reason: Reason::Reverted.into(),
             action: "Apply".to_owned(),
             note: note.to_owned(),
             aggregation_key: "spec.replicas".to_owned(),
@@ -562,11 +564,20 @@ mod tests {
         body["message"].as_str().unwrap_or_default()
     }
 
+    /// A reason that Events of this priority have.
+    fn reason_of(priority: Priority) -> EventReason {
+        match priority {
+            Priority::Failure => Reason::Failed.into(),
+            Priority::State => Reason::CommitHeld.into(),
+            Priority::Routine | Priority::Detail => Reason::Reverted.into(),
+        }
+    }
+
     /// An Event with the reason and priority of one about a GitSync.
     fn about_git_sync(priority: Priority, note: &str) -> Event {
         let mut event = event(note);
         event.regarding.key = Key::new("mainstay.dev", "GitSync", Some("shop"), "shop");
-        (event.priority, event.reason, event.aggregation_key) = (priority, format!("{priority:?}"), note.to_owned());
+        (event.priority, event.reason, event.aggregation_key) = (priority, reason_of(priority), note.to_owned());
         event
     }
 

@@ -232,6 +232,7 @@ mod tests {
     use super::super::fake;
     use super::super::kind::tests::kind;
     use super::*;
+    use mainstay_api::events::Reason;
     use serde_json::{Value, json};
 
     fn event(note: &str) -> Event {
@@ -242,7 +243,7 @@ mod tests {
             kind: EventType::Warning,
             priority: Priority::Failure,
             about: None,
-            reason: "Failed".to_owned(),
+            reason: Reason::Failed.into(),
             action: "Apply".to_owned(),
             note: note.to_owned(),
             aggregation_key: String::new(),

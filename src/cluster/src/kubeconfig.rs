@@ -68,7 +68,8 @@ const OF_CLUSTER: [(&str, Option<&str>); 8] = [
     (
         "insecure-skip-tls-verify",
         Some(
-            "anybody on the way could take the credentials; put the server's CA into certificate-authority-data instead",
+            "anyone on the network path could read the credentials; put the server's CA into \
+             certificate-authority-data instead",
         ),
     ),
     ("proxy-url", Some("the agent connects to clusters without a proxy; take it out")),
@@ -94,8 +95,7 @@ const OF_USER: [(&str, Option<&str>); 15] = [
 ];
 
 const PROGRAM: &str = "it would run a program in the agent; use the token of a ServiceAccount of that cluster instead";
-const IMPERSONATION: &str =
-    "the agent impersonates nobody but the ServiceAccount of spec.serviceAccountName; take it out";
+const IMPERSONATION: &str = "the agent impersonates only the ServiceAccount of spec.serviceAccountName; remove it";
 
 /// What a field must be.
 const TEXT: &str = "has to be a text";
@@ -232,7 +232,7 @@ fn server(cluster: &Map<String, Value>, place: &str, plain: PlainHttp) -> Result
     match uri.scheme_str() {
         Some("https") => {}
         Some("http") if plain == PlainHttp::Allowed => {}
-        _ => return Err(wrong("has to begin with https://, or anybody on the way could take the credentials")),
+        _ => return Err(wrong("has to begin with https://, or anyone on the network path could read the credentials")),
     }
     if uri.host().is_none_or(str::is_empty) {
         return Err(wrong("has no host; write https://host:port"));
@@ -295,7 +295,8 @@ mod tests {
     fn kubeconfig(cluster: &str, user: &str) -> String {
         format!(
             "apiVersion: v1\nkind: Config\ncurrent-context: it\nclusters:\n- name: other\n  cluster: {{server: \
-             \"https://192.0.2.9\"}}\n- name: it\n  cluster: {{{cluster}}}\nusers:\n- name: it\n  user: {{{user}}}\ncontexts:\n- name: \
+             \"https://192.0.2.9\"}}\n- name: it\n  cluster: {{{cluster}}}\nusers:\n- name: it\n  user: \
+             {{{user}}}\ncontexts:\n- name: \
              it\n  context: {{cluster: it, user: it, namespace: shop}}\n"
         )
     }

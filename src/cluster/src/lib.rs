@@ -4,6 +4,8 @@
 //! attempt and its subject and has a [`Class`](mainstay_object::failure::Class). It works on raw bytes and [`serde_json::Value`]:
 //! a kind is a row of discovery, never a Rust type.
 //!
+//! [`reflector`] turns a watch into a typed cache that says what changed, what is gone, and when it is complete.
+//!
 //! Beside the client stand [`secrets`] (Secrets and ConfigMaps, each watched by its name), and what a process in a cluster
 //! needs to be reached: [`listener`] (HTTP at a bounded cost), [`certificate`] (certificates of its webhooks) and [`liveness`]
 //! (detects tasks that are stuck).
@@ -19,9 +21,10 @@
 //! answers, which may be Secrets. This module calls none of those, but a dependency might.
 //! `kube_client::client::builder` logs at `ERROR` what is reported here as an [`Error`] anyway.
 //!
-//! Deliberately absent: any feature (GitSync, Function), any cache of objects, retries, and rate limits.
+//! Deliberately absent: any feature (GitSync, Function), retries, and rate limits.
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic))]
 
+mod absent;
 mod answer_limits;
 mod apply;
 pub mod body;
@@ -45,6 +48,7 @@ pub mod fuzz;
 mod kind;
 mod kubeconfig;
 mod lease;
+mod limited;
 pub mod listener;
 pub mod liveness;
 mod object;
@@ -52,8 +56,8 @@ mod origin;
 mod pod_log;
 mod printed;
 mod read;
+pub mod reflector;
 mod refusal;
-mod relist;
 mod remote;
 mod request;
 mod resolver;
@@ -82,7 +86,6 @@ pub use origin::Origin;
 pub use pod_log::LogOptions;
 pub use printed::{Printed, PrintedColumn, PrintedRow};
 pub use refusal::{Denial, FieldCause, FieldConflict, Refusal};
-pub use relist::Relists;
 pub use resolver::Addresses;
 pub use selection::{FieldSelector, LabelSelector, Selection};
 pub use served_certificate::ServedCertificate;

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use futures::stream::{self, BoxStream, StreamExt};
 use http_body_util::BodyExt;
+use jiff::Timestamp;
 use kube::client::Body;
 
 use super::connect::Cluster;
@@ -30,8 +31,8 @@ pub struct LogOptions {
     pub follow: bool,
     /// The last lines only.
     pub tail: Option<u32>,
-    /// Those of the last seconds only.
-    pub since_seconds: Option<u64>,
+    /// Those written since then only.
+    pub since: Option<Timestamp>,
 }
 
 impl LogOptions {
@@ -40,7 +41,7 @@ impl LogOptions {
             ("container", self.container.clone()),
             ("follow", self.follow.then(|| "true".to_owned())),
             ("tailLines", self.tail.map(|lines| lines.to_string())),
-            ("sinceSeconds", self.since_seconds.map(|seconds| seconds.max(1).to_string())),
+            ("sinceTime", self.since.map(|since| since.strftime("%Y-%m-%dT%H:%M:%SZ").to_string())),
         ] {
             if let Some(value) = value {
                 and(path, name, &value);
@@ -151,9 +152,10 @@ mod tests {
 
     #[test]
     fn options_become_a_query() {
-        let options = LogOptions { container: Some("a".into()), follow: true, tail: Some(3), since_seconds: Some(0) };
+        let options =
+            LogOptions { container: Some("a".into()), follow: true, tail: Some(3), since: Some(Timestamp::UNIX_EPOCH) };
         let mut path = "/log".to_owned();
         options.add_to(&mut path);
-        assert_eq!(path, "/log?container=a&follow=true&tailLines=3&sinceSeconds=1");
+        assert_eq!(path, "/log?container=a&follow=true&tailLines=3&sinceTime=1970-01-01T00%3A00%3A00Z");
     }
 }

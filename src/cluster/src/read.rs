@@ -138,8 +138,28 @@ impl Cluster {
 
     fn list_raw(&self, kind: &Arc<Kind>, selection: Selection) -> BoxStream<'static, Result<Box<RawValue>, Error>> {
         let (cluster, kind) = (self.clone(), Arc::clone(kind));
-        let selections = self.scoped(&kind, selection);
-        stream::iter(selections).flat_map(move |selection| cluster.list_one(&kind, selection)).boxed()
+        match <[Selection; 1]>::try_from(self.scoped(&kind, selection)) {
+            Ok([selection]) => cluster.list_one(&kind, selection),
+            Err(selections) => {
+                stream::iter(selections).flat_map(move |selection| cluster.list_in(&kind, selection)).boxed()
+            }
+        }
+    }
+
+    /// Lists one of the namespaces that the agent is limited to; nothing where it does not exist.
+    fn list_in(&self, kind: &Arc<Kind>, selection: Selection) -> BoxStream<'static, Result<Box<RawValue>, Error>> {
+        let namespace: Arc<str> = selection.namespace().unwrap_or_default().into();
+        let (cluster, items) = (self.clone(), self.list_one(kind, selection));
+        let found = items.filter_map(move |item| {
+            let (cluster, namespace) = (cluster.clone(), Arc::clone(&namespace));
+            async move {
+                match item {
+                    Err(error) if cluster.counts_as_empty(&namespace, &error).await => None,
+                    item => Some(item),
+                }
+            }
+        });
+        found.boxed()
     }
 
     fn list_one(&self, kind: &Arc<Kind>, selection: Selection) -> BoxStream<'static, Result<Box<RawValue>, Error>> {

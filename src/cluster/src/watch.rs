@@ -52,7 +52,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// cache that lags.
 const STREAM_PATIENCE: Duration = Duration::from_secs(10);
 
-/// An event of a watch.
+/// An event of a watch. A [`Reflector`](crate::reflector) or one of its parts takes it in; nothing else matches it.
 #[derive(Debug)]
 pub enum WatchEvent {
     /// A new list of the current objects begins; earlier events may be out of date.
@@ -74,6 +74,25 @@ pub enum WatchEvent {
     Resumed,
 }
 
+impl WatchEvent {
+    /// The failure of an attempt, if it is one.
+    pub fn failure(&self) -> Option<&Error> {
+        match self {
+            Self::Failed(error) => Some(error),
+            _ => None,
+        }
+    }
+
+    /// Takes an object that cannot be read for one that is known by its metadata alone: all that is read of it is there.
+    #[must_use]
+    pub fn by_metadata(self) -> Self {
+        match self {
+            Self::Unreadable(live, _) => Self::Applied(live),
+            event => event,
+        }
+    }
+}
+
 impl Cluster {
     /// Watches a selection of a kind until the stream is dropped. With metadata only the objects are
     /// `PartialObjectMetadata`. No request is sent before the stream is polled.
@@ -82,12 +101,12 @@ impl Cluster {
             Ok([selection]) => self.watch_one(kind, selection),
             Err(selections) => {
                 let (cluster, kind) = (self.clone(), Arc::clone(kind));
-                Self::merged(selections.len(), move |at| cluster.watch_one(&kind, selections[at].clone()))
+                Self::merged(selections.len(), move |at| cluster.watch_in(&kind, selections[at].clone()))
             }
         }
     }
 
-    fn watch_one(&self, kind: &Arc<Kind>, selection: Selection) -> BoxStream<'static, WatchEvent> {
+    pub(super) fn watch_one(&self, kind: &Arc<Kind>, selection: Selection) -> BoxStream<'static, WatchEvent> {
         let watcher = Watcher {
             cluster: self.clone(),
             kind: Arc::clone(kind),

@@ -37,7 +37,7 @@ pub(super) fn parse(text: &str) -> Result<Parts, Fault> {
     let uri: Uri = text.parse().map_err(|error: http::uri::InvalidUri| Fault::Other(error.to_string()))?;
     let authority = uri.authority().ok_or_else(|| other("it has no host"))?;
     if authority.as_str().contains('@') {
-        return Err(other("it has a user, which is not sent; remove what is before the @"));
+        return Err(other("it has a user, which is not sent; remove the part before the @"));
     }
     let written = authority.as_str().strip_prefix(authority.host()).unwrap_or_default();
     let usual: u16 = if scheme == Scheme::Https { 443 } else { 80 };

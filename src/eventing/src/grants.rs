@@ -1,5 +1,5 @@
 //! Grants of the operator. A subscriber receives events that were published for its own namespace, and events of other
-//! namespaces only with a grant.
+//! namespaces only with a grant. Grants to publish for another namespace have the same form.
 //!
 //! Events at Kyma's endpoints, such as `/publish`, name no namespace. They belong to the namespace of the eventing
 //! component.
@@ -16,8 +16,8 @@ const ANY: &str = "*";
 /// The publishers' namespace of a request that names none.
 pub(super) const SHARED: &str = EVENTING_NAMESPACE;
 
-/// Allows subscribers of a namespace to receive events of another one: `SUBSCRIBERS=PUBLISHERS`, each a namespace or
-/// `*`.
+/// Allows subscribers of a namespace to receive events of another one, or its ServiceAccounts to publish for another one:
+/// `WHO=WHOSE`, each a namespace or `*`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Grant {
     subscribers: Namespaces,
@@ -26,7 +26,7 @@ pub struct Grant {
 
 /// A text is not a grant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("write SUBSCRIBERS=PUBLISHERS, each the name of a namespace or *, such as team={SHARED}")]
+#[error("write WHO=WHOSE, each the name of a namespace or *, such as team={SHARED}")]
 pub struct InvalidGrant;
 
 #[derive(Clone, Debug, PartialEq, Eq)]

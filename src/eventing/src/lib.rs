@@ -9,6 +9,8 @@
 //! Invariant: events are delivered only to Services in the subscriber's namespace.
 //! Invariant: a subscriber receives events of other namespaces only with a grant (`grants`), and its namespace has a
 //! share of the journal (`shares`).
+//! Invariant: a client publishes for a namespace only with the token of one of its ServiceAccounts, or with a grant
+//! (`publishers`).
 //! Invariant: an object whose status another controller writes is left to that controller.
 //!
 //! Not here: order of events, several processes for one journal, and sources of events other than HTTP.
@@ -30,6 +32,8 @@ mod journal;
 mod json;
 mod legacy;
 mod not_an_event;
+#[expect(clippy::disallowed_methods, reason = "it asks the API server, with a deadline")]
+mod publishers;
 mod request;
 mod resolver;
 mod retry;
@@ -51,6 +55,7 @@ pub use control::{ReplayError, replay};
 pub use dead_letters::{DeadLetter, dead_letters};
 pub use grants::{Grant, InvalidGrant};
 pub use journal::OpenError;
+pub use publishers::PublisherAuth;
 pub use run::{DEFINITIONS, Error, Settings, run};
 pub use send::Resolve;
 pub use subscriber::SubscriberId;

@@ -42,7 +42,7 @@ pub(super) enum NotAnEvent {
     Format(String),
     #[error("content-encoding: a compressed body is not accepted: send it as it is")]
     Compressed,
-    #[error("the attributes of an event have at most {HEADERS} bytes as headers; what is longer belongs into its data")]
+    #[error("the attributes of an event have at most {HEADERS} bytes as headers; put longer values into its data")]
     TooLong,
     #[error("an event has at most {ATTRIBUTES} attributes")]
     TooMany,

@@ -13,6 +13,7 @@ use super::dead_letters::{DeadLetter, DeadLetters};
 use super::deliver::{Delivery, deliver};
 use super::grants::Grant;
 use super::journal::{Journal, OpenError};
+use super::publishers::{PublisherAuth, Publishers};
 use super::seen::{Seen, Watched};
 use super::send::{Resolve, Sender};
 use super::server::{LIMITS, Server};
@@ -20,6 +21,8 @@ use super::services::Services;
 use super::subscriber::{Subscriber, SubscriberKind};
 use super::watch::follow;
 use loopback::Reserved;
+use mainstay_api::events::Reason;
+use mainstay_api::names::EVENTING_REPORTER;
 use mainstay_cluster::listener;
 use mainstay_cluster::{Cluster, Event, EventRecorder, EventType, Priority, Regarding};
 
@@ -39,6 +42,8 @@ pub struct Settings {
     pub listener: Reserved,
     /// Resolves Services if their names do not resolve on this machine.
     pub resolve: Option<Resolve>,
+    /// Who may publish at the endpoints that name a namespace.
+    pub publishers: PublisherAuth,
     /// Subscribers that may receive events of other namespaces.
     pub grants: Vec<Grant>,
     /// Namespaces in which a subscriber's Service needs no selector; `*` matches all.
@@ -75,7 +80,7 @@ pub enum Error {
 /// # Errors
 /// Fails if the data directory or the listener cannot be used, or if a task panics.
 pub async fn run(settings: Settings, cluster: Cluster, stop: CancellationToken) -> Result<(), Error> {
-    let Settings { data, budget, listener, resolve, grants, written_endpoints, instance } = settings;
+    let Settings { data, budget, listener, resolve, publishers, grants, written_endpoints, instance } = settings;
     let services = Arc::new(Services::new(written_endpoints));
     let seen = Seen::new(Arc::clone(&services), grants.into());
     let failed = |what: &'static str| move |cause| Error::Io { what, cause };
@@ -83,7 +88,7 @@ pub async fn run(settings: Settings, cluster: Cluster, stop: CancellationToken) 
     let letters = DeadLetters::new(&data).map_err(failed("the directory of dead letters"))?;
     let control = control::listen(&data);
     let listener = listener.listen().map_err(failed("the listener"))?;
-    let (events, recording) = EventRecorder::new(cluster.clone(), "mainstay.dev/eventing", &instance);
+    let (events, recording) = EventRecorder::new(cluster.clone(), EVENTING_REPORTER, &instance);
     let (known, table) = watch::channel(None);
     let delivery = Arc::new(Delivery {
         journal: journal.clone(),
@@ -97,7 +102,7 @@ pub async fn run(settings: Settings, cluster: Cluster, stop: CancellationToken) 
     });
     let (waiting, bytes) = journal.size();
     tracing::info!(waiting, bytes, "events are accepted and delivered");
-    let server = Arc::new(Server { journal, table });
+    let server = Arc::new(Server { journal, table, publishers: Publishers::new(publishers, cluster.clone()) });
     let answer = move |request| {
         let server = Arc::clone(&server);
         async move { server.answer(request).await }
@@ -167,7 +172,7 @@ fn event(to: &Subscriber, letter: &DeadLetter) -> Event {
         kind: EventType::Warning,
         priority: Priority::Failure,
         about: None,
-        reason: "DeliveryFailed".to_owned(),
+        reason: Reason::DeliveryFailed.into(),
         action: "Deliver".to_owned(),
         note: format!(
             "event {id:?} of type {of:?} is a dead letter: {why}; `mainstay eventing replay {}` delivers it again",

@@ -14,6 +14,7 @@ use super::subscription::Subscription;
 use super::table::Table;
 use super::trigger::{DEFAULT_BROKER, Trigger, condition};
 use mainstay_api::names::{AGENT_MANAGER, BROKER_LABEL};
+use mainstay_cluster::reflector::List;
 
 /// A watched kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -65,8 +66,6 @@ enum Read {
 #[derive(Debug, Default)]
 pub(super) struct Seen {
     objects: BTreeMap<Watched, BTreeMap<Name, Live>>,
-    /// Objects from before a relist that have not been listed again yet.
-    stale: BTreeMap<Watched, BTreeSet<Name>>,
     complete: BTreeSet<Watched>,
     services: Arc<Services>,
     grants: Arc<[Grant]>,
@@ -77,22 +76,9 @@ impl Seen {
         Self { services, grants, ..Self::default() }
     }
 
-    /// Begins a list.
-    pub(super) fn begin(&mut self, watched: Watched) {
-        let known = match watched {
-            Watched::Services => self.services.names().into_iter().collect(),
-            Watched::Written => self.services.names_written().into_iter().collect(),
-            _ => self.objects.entry(watched).or_default().keys().cloned().collect(),
-        };
-        self.stale.insert(watched, known);
-    }
-
     /// Adds or updates an object. Returns whether the table or the needed writes may change.
     pub(super) fn see(&mut self, watched: Watched, object: &Value) -> bool {
         let name = name_of(object);
-        if let Some(stale) = self.stale.get_mut(&watched) {
-            stale.remove(&name);
-        }
         match watched {
             Watched::Services => return self.services.see(name, object),
             Watched::Written => return self.services.see_written(name, object),
@@ -132,10 +118,15 @@ impl Seen {
         target.and_then(|target| self.services.flaw(target.host()))
     }
 
-    /// Ends a list.
-    pub(super) fn synced(&mut self, watched: Watched) {
-        for name in self.stale.remove(&watched).unwrap_or_default() {
-            self.forget(watched, &name);
+    /// Ends a list: removes the objects that it lacks.
+    pub(super) fn complete(&mut self, watched: Watched, list: &List<Name>) {
+        let known: Vec<Name> = match watched {
+            Watched::Services => self.services.names(),
+            Watched::Written => self.services.names_written(),
+            _ => self.objects.entry(watched).or_default().keys().cloned().collect(),
+        };
+        for name in known.iter().filter(|name| list.lacks(name)) {
+            self.forget(watched, name);
         }
         self.complete.insert(watched);
     }
@@ -334,9 +325,8 @@ mod tests {
     fn objects_absent_from_a_new_list_are_gone() {
         let mut seen = Seen::default();
         seen.see(Watched::Triggers, &trigger("default"));
-        seen.begin(Watched::Triggers);
         assert_eq!(seen.table().0.len(), 1);
-        seen.synced(Watched::Triggers);
+        seen.complete(Watched::Triggers, &List::default());
         assert_eq!((seen.table().0.len(), seen.is_complete()), (0, false));
     }
 }

@@ -1,13 +1,13 @@
 //! Accepts events over HTTP.
 //!
 //! Invariant: a success response means that the event is on disk.
-//! Invariant: a body has at most 64 KiB.
+//! Invariant: a body has at most 64 KiB. It is read only if the client may publish.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{CONTENT_TYPE, HOST, HeaderValue};
+use http::header::{CONTENT_TYPE, HOST, HeaderValue, WWW_AUTHENTICATE};
 use http::{Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::Incoming;
@@ -19,6 +19,7 @@ use super::cloud_event::CloudEvent;
 use super::grants::SHARED;
 use super::journal::{Journal, Refused};
 use super::legacy;
+use super::publishers::{Denied, Publishers};
 use super::request::{Asked, asked};
 use super::send::TTL;
 use super::table::{Routed, Table};
@@ -42,11 +43,11 @@ pub(super) const LIMITS: Limits = Limits {
 };
 
 /// The HTTP server's state.
-#[derive(Debug)]
 pub(super) struct Server {
     pub(super) journal: Journal,
     /// All subscribers, once they are known.
     pub(super) table: watch::Receiver<Option<Arc<Table>>>,
+    pub(super) publishers: Publishers,
 }
 
 type Answer = Response<Full<Bytes>>;
@@ -67,9 +68,14 @@ impl Server {
             return match asked {
                 Asked::Alive => empty(StatusCode::OK),
                 Asked::Nowhere => empty(StatusCode::NOT_FOUND),
-                _ => text(StatusCode::SERVICE_UNAVAILABLE, "who subscribes is not known yet"),
+                _ => text(StatusCode::SERVICE_UNAVAILABLE, "the subscribers are not known yet"),
             };
         };
+        if let Asked::PublishIn(namespace) | Asked::Broker(namespace, _) = asked
+            && let Err(denied) = self.publishers.check(&parts.headers, namespace).await
+        {
+            return refused(&denied);
+        }
         match asked {
             Asked::Alive | Asked::Ready => empty(StatusCode::OK),
             Asked::Nowhere => empty(StatusCode::NOT_FOUND),
@@ -160,6 +166,20 @@ impl Server {
             Err(_) => Err((StatusCode::SERVICE_UNAVAILABLE, "the disk takes too long".to_owned())),
         }
     }
+}
+
+/// Returns the response to a client that may not publish.
+fn refused(denied: &Denied) -> Answer {
+    let status = match denied {
+        Denied::NoToken { .. } => StatusCode::UNAUTHORIZED,
+        Denied::Elsewhere { .. } => StatusCode::FORBIDDEN,
+        Denied::Unchecked => StatusCode::SERVICE_UNAVAILABLE,
+    };
+    let mut answer = text(status, &denied.to_string());
+    if status == StatusCode::UNAUTHORIZED {
+        answer.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+    }
+    answer
 }
 
 /// Reads the whole body.

@@ -148,7 +148,7 @@ mod tests {
         check(&format!("{SINK}:8080/a?b"), "http://lastorder.default.svc.cluster.local:8080/a?b");
         check("lastorder", "sink URL scheme should be 'http' or 'https'");
         let user =
-            "not able to parse sink url with error: it has a user, which is not sent; remove what is before the @";
+            "not able to parse sink url with error: it has a user, which is not sent; remove the part before the @";
         check("http://u:p@lastorder.default.svc.cluster.local", user);
         check("http://lastorder.default.svc.cluster.local@127.0.0.1/", user);
         check("http://127.0.0.1/?svc.cluster.local", "sink does not contain suffix: svc.cluster.local in the URL");

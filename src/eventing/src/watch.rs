@@ -16,7 +16,8 @@ use super::seen::{Name, Seen, Watched, Write};
 use super::services::{CONTROLLER, WRITTEN_BY};
 use super::table::Table;
 use mainstay_api::names::{BROKER_LABEL, EVENTING_MANAGER};
-use mainstay_cluster::{Apply, Cluster, Error, Kind, LabelSelector, Part, Persistence, Scope, Selection, WatchEvent};
+use mainstay_cluster::reflector::{Delta, Shown, name_of};
+use mainstay_cluster::{Apply, Cluster, Error, Kind, LabelSelector, Part, Persistence, Scope, Selection};
 use mainstay_object::failure::chain;
 
 /// The label of namespaces that get a Broker.
@@ -73,22 +74,21 @@ async fn see(
         cluster.watch(&Arc::new(watched.kind()), watched.selection()).map(move |event| (watched, event)).boxed()
     };
     let mut events: SelectAll<_> = Watched::ALL.into_iter().map(of).collect();
-    let mut foreign = 0;
+    let (mut shown, mut foreign) = (BTreeMap::<Watched, Shown<Name>>::new(), 0);
     while let Some((watched, event)) = events.next().await {
-        match event {
-            WatchEvent::Begin => seen.begin(watched),
-            WatchEvent::Initial(live) | WatchEvent::Applied(live) | WatchEvent::Unreadable(live, _) => {
+        match shown.entry(watched).or_default().take(event, name_of) {
+            Some(Delta::Listed(_, live) | Delta::Changed(_, live) | Delta::Unreadable(_, live, _)) => {
                 if !seen.see(watched, &live) {
                     continue;
                 }
             }
-            WatchEvent::Deleted(live) => seen.gone(watched, &live),
-            WatchEvent::Synced(_) => seen.synced(watched),
-            WatchEvent::Failed(error) => {
-                tracing::warn!(why = chain(&error), "what subscribes to events is not watched");
+            Some(Delta::Gone(_, live)) => seen.gone(watched, &live),
+            Some(Delta::Complete(list)) => seen.complete(watched, &list),
+            Some(Delta::Failed(error)) => {
+                tracing::warn!(why = chain(&error), "subscribers of events are not watched");
                 continue;
             }
-            WatchEvent::Resumed => continue,
+            Some(Delta::Resumed) | None => continue,
         }
         if !seen.is_complete() {
             continue;
@@ -96,7 +96,7 @@ async fn see(
         table.send_replace(Some(Arc::new(seen.table())));
         if foreign != seen.foreign() {
             foreign = seen.foreign();
-            tracing::info!(objects = foreign, "objects whose status another controller writes are left to it");
+            tracing::info!(objects = foreign, "objects with a status of another controller are left to it");
         }
         *writes.lock() = seen
             .writes(Timestamp::now())
@@ -145,7 +145,7 @@ async fn write(cluster: &Cluster, writes: &Writes, notify: &Notify) {
                 let wait = error.class().status_delay(failures, error.retry_after(), fastrand::f64());
                 if failures == 1 {
                     let (why, (namespace, name)) = (chain(&error), &key.1);
-                    tracing::warn!(namespace, name, why, "could not write about what subscribes to events");
+                    tracing::warn!(namespace, name, why, "could not write the status of subscribers");
                 }
                 refused.insert(key.clone(), Refused { failures, until: Instant::now() + wait });
                 // A newer write takes precedence.

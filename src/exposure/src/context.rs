@@ -11,12 +11,13 @@ use tokio::sync::{Notify, Semaphore, watch};
 
 use super::child::{ChildKind, Place};
 use super::known::{Facts, Known};
-use super::listed::Watched;
+use super::listed::{Name, Watched};
 use super::no_target::NoTargets;
 use super::seen::Seen;
 use super::served::Served;
 use super::settings::Settings;
 use mainstay_cluster::liveness::Component;
+use mainstay_cluster::reflector::List;
 use mainstay_engine::apply::Writer;
 use mainstay_engine::notification::Message;
 use mainstay_object::Owner;
@@ -108,7 +109,8 @@ impl Context {
     /// Returns which of these Services of a namespace are not valid targets. The APIRule is notified when one of them
     /// changes.
     pub(super) fn no_targets(&self, owner: &Owner, services: BTreeSet<String>) -> NoTargets {
-        self.change(|known| known.no_targets(owner, services))
+        let may_be_written = self.settings.has_written_endpoints(owner.resource().namespace());
+        self.change(|known| known.no_targets(owner, services, may_be_written))
     }
 
     /// Whether a namespace has Services.
@@ -151,14 +153,9 @@ impl Context {
         self.change(|known| known.set_served(kind, served))
     }
 
-    /// Begins a list.
-    pub(super) fn begin(&self, watched: Watched) {
-        self.change(|known| known.begin(watched));
-    }
-
-    /// Ends a list.
-    pub(super) fn synced(&self, watched: Watched) {
-        self.change(|known| known.synced(watched));
+    /// Ends a list: removes the objects that it lacks.
+    pub(super) fn complete(&self, watched: Watched, list: &List<Name>) {
+        self.change(|known| known.complete(watched, list));
     }
 
     /// Records a failed watch.
@@ -184,6 +181,11 @@ impl Context {
     /// Records an existing or deleted Service.
     pub(super) fn set_service(&self, live: &Value, is_there: bool) {
         self.change(|known| known.set_service(live, is_there));
+    }
+
+    /// Records an existing or deleted EndpointSlice that a user wrote.
+    pub(super) fn set_written(&self, live: &Value, is_there: bool) {
+        self.change(|known| known.set_written(live, is_there));
     }
 
     /// Records an existing or deleted namespace.

@@ -229,17 +229,18 @@ mod tests {
             path
         };
         let all = [of(path("/.*", &["GET"], "noop"), "web"), of(path("/closed", &["GET"], "jwt"), "gone")];
-        for why in [NoTarget::NotFound, NoTarget::Type] {
+        for why in [NoTarget::NotFound, NoTarget::Type, NoTarget::NoSelector] {
             for means in [Means::Oathkeeper, Means::IstioPolicies, Means::Istio, Means::Gateway] {
                 let built = |rules: &[Value], no_targets: &[(&str, NoTarget)]| {
-                    let no_targets = no_targets.iter().map(|(name, why)| ((*name).to_owned(), *why)).collect();
+                    let no_targets = no_targets.iter().map(|(name, why)| ((*name).to_owned(), why.clone())).collect();
                     let rules = json!({"rules": rules});
                     express(&resolved(rules), means, &workloads(), &no_targets).guards
                 };
-                assert_eq!(built(&all, &[("web", why), ("gone", why)]), [None, None], "{means:?}");
-                assert_eq!(built(&all, &[("gone", why)]), [None, None], "what is closed does not open: {means:?}");
+                let why = || why.clone();
+                assert_eq!(built(&all, &[("web", why()), ("gone", why())]), [None, None], "{means:?}");
+                assert_eq!(built(&all, &[("gone", why())]), [None, None], "what is closed does not open: {means:?}");
                 let open = [of(path("/.*", &["GET"], "noop"), "web"), of(path("/open", &["GET"], "noop"), "gone")];
-                let guards = built(&open, &[("gone", why)]);
+                let guards = built(&open, &[("gone", why())]);
                 assert!(guards[0].is_some() && guards[1].is_none(), "{means:?}");
             }
         }

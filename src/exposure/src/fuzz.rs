@@ -64,7 +64,7 @@ fn leads_where_it_may(resolved: &Resolved, child: &Child) {
                     let url = Url::parse(url).ok();
                     let host = url.as_ref().and_then(Url::host_str).unwrap_or_default();
                     let is_inside = host == "localhost" || host.starts_with("127.") || host.starts_with("169.254.");
-                    assert!(ServiceHost::parse(host).is_err() && !is_inside, "nobody asks inside");
+                    assert!(ServiceHost::parse(host).is_err() && !is_inside, "no caller asks inside");
                 }
             }
         }

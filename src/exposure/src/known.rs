@@ -3,7 +3,7 @@
 //! Invariant: no decision is made before all needed lists are complete. Listed objects stay known during a relist.
 //! Invariant: an APIRule is notified only of changes that may affect it.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -13,10 +13,11 @@ use super::child::{ChildKind, Place};
 use super::host_conflict::Hosts;
 use super::index::{Affected, Index};
 use super::listed::{Lacking, Listed, Name, Watched};
-use super::no_target::{NoTarget, NoTargets, leads_to_pods};
+use super::no_target::{NoTarget, NoTargets, has_selector, leads_to_pods, service_of};
 use super::seen::Seen;
 use super::served::{Means, Served};
 use super::workload::have_proxies;
+use mainstay_cluster::reflector::List;
 use mainstay_engine::managed::verdict::resource_version;
 use mainstay_object::Owner;
 
@@ -36,6 +37,7 @@ pub(super) enum Facts {
 struct Service {
     version: Box<str>,
     leads_to_pods: bool,
+    has_selector: bool,
 }
 
 /// The known state.
@@ -45,6 +47,8 @@ pub(super) struct Known {
     served: HashMap<ChildKind, Option<Served>>,
     index: Index,
     services: HashMap<Name, Service>,
+    /// EndpointSlices that a user wrote, and the Service of each.
+    written: BTreeMap<Name, String>,
     /// Namespaces whose pods have Istio's proxy.
     proxied: HashSet<String>,
     listed: Listed,
@@ -88,19 +92,29 @@ impl Known {
         self.index.of_rule(owner, uid)
     }
 
-    /// Returns which of these Services of a namespace are not valid targets. The APIRule is notified when one of them
-    /// changes.
-    pub(super) fn no_targets(&mut self, owner: &Owner, services: BTreeSet<String>) -> NoTargets {
+    /// Returns which of these Services of a namespace are not valid targets. `may_be_written`: users may write their
+    /// endpoints. The APIRule is notified when one of them changes.
+    pub(super) fn no_targets(&mut self, owner: &Owner, services: BTreeSet<String>, may_be_written: bool) -> NoTargets {
         let namespace = owner.resource().namespace();
         let why = |name: &String| match self.services.get(&(namespace.to_owned(), name.clone())) {
             None => Some(NoTarget::NotFound),
-            Some(service) => (!service.leads_to_pods).then_some(NoTarget::Type),
+            Some(service) if !service.leads_to_pods => Some(NoTarget::Type),
+            Some(_) if may_be_written => None,
+            Some(service) if !service.has_selector => Some(NoTarget::NoSelector),
+            Some(_) => self.written_of(namespace, name).map(NoTarget::Written),
         };
         let found = services.iter().filter_map(|name| Some((name.clone(), why(name)?))).collect();
         if let Some(named) = self.rules.get_mut(owner) {
             *named = services;
         }
         found
+    }
+
+    /// Returns the first EndpointSlice of a Service that a user wrote.
+    fn written_of(&self, namespace: &str, service: &str) -> Option<String> {
+        let of_namespace = self.written.range((namespace.to_owned(), String::new())..);
+        let mut slices = of_namespace.take_while(|((of, _), _)| of == namespace);
+        slices.find(|(_, of)| *of == service).map(|((_, name), _)| name.clone())
     }
 
     /// Whether a namespace has Services.
@@ -167,31 +181,41 @@ impl Known {
         is_other
     }
 
-    /// Begins a list.
-    pub(super) fn begin(&mut self, watched: Watched) {
-        let known = match watched {
-            Watched::Services => self.services.keys().cloned().collect(),
-            Watched::Namespaces => self.proxied.iter().map(|name| (String::new(), name.clone())).collect(),
-            Watched::Children(kind) => {
-                self.index.of_kind(kind).map(|(_, namespace, name)| (namespace.clone(), name.clone())).collect()
+    /// Ends a list: removes the objects that it lacks, unless they were written after it.
+    pub(super) fn complete(&mut self, watched: Watched, list: &List<Name>) {
+        match watched {
+            Watched::Services => {
+                let gone: Vec<Name> = self.services.keys().filter(|name| list.lacks(name)).cloned().collect();
+                for name in gone {
+                    self.put_service(name, None);
+                }
             }
-            Watched::Definition(_) => HashSet::new(),
-        };
-        self.listed.again.begin(watched, known);
-    }
-
-    /// Ends a list.
-    pub(super) fn synced(&mut self, watched: Watched) {
-        for (namespace, name) in self.listed.again.end(&watched) {
-            match watched {
-                Watched::Services => self.put_service((namespace, name), None),
-                Watched::Namespaces => self.set_proxied(&name, false),
-                Watched::Children(kind) => {
-                    let affected = self.index.remove(&(kind, namespace, name));
+            Watched::Written => {
+                let gone: Vec<Name> = self.written.keys().filter(|name| list.lacks(name)).cloned().collect();
+                for name in gone {
+                    self.put_written(name, None);
+                }
+            }
+            Watched::Namespaces => {
+                let lacks = |name: &&String| list.lacks(&(String::new(), (*name).clone()));
+                let gone: Vec<String> = self.proxied.iter().filter(lacks).cloned().collect();
+                for name in &gone {
+                    self.set_proxied(name, false);
+                }
+            }
+            Watched::Children(kind) => {
+                let at = list.version().parse::<u64>().ok();
+                let is_newer = |seen: &Seen| seen.version().zip(at).is_some_and(|(version, at)| version > at);
+                let is_gone = |place: &&Place| {
+                    list.lacks(&(place.1.clone(), place.2.clone())) && !self.index.get(place).is_some_and(is_newer)
+                };
+                let gone: Vec<Place> = self.index.of_kind(kind).filter(is_gone).cloned().collect();
+                for place in &gone {
+                    let affected = self.index.remove(place);
                     self.wake_affected(affected);
                 }
-                Watched::Definition(_) => {}
             }
+            Watched::Definition(_) => {}
         }
         if self.listed.complete(watched) {
             self.wake_all();
@@ -208,7 +232,6 @@ impl Known {
     /// Records an existing object.
     pub(super) fn see(&mut self, kind: ChildKind, live: &Value) {
         let name = name_of(live);
-        self.listed.again.came(&Watched::Children(kind), &name);
         let affected = self.index.insert((kind, name.0, name.1), Seen::of(kind, live));
         self.wake_affected(affected);
     }
@@ -221,7 +244,6 @@ impl Known {
         if self.index.may_be_gone(&place, &new) {
             return None;
         }
-        self.listed.again.came(&Watched::Children(kind), &name);
         let affected = self.index.insert(place, new.clone());
         self.wake_affected(affected);
         Some(new)
@@ -237,17 +259,25 @@ impl Known {
     /// Records an existing or deleted Service.
     pub(super) fn set_service(&mut self, live: &Value, is_there: bool) {
         let name = name_of(live);
-        self.listed.again.came(&Watched::Services, &name);
-        let service = || Service { version: resource_version(live).into(), leads_to_pods: leads_to_pods(live) };
+        let service = || Service {
+            version: resource_version(live).into(),
+            leads_to_pods: leads_to_pods(live),
+            has_selector: has_selector(live),
+        };
         self.put_service(name, is_there.then(service));
+    }
+
+    /// Records an existing or deleted EndpointSlice that a user wrote.
+    pub(super) fn set_written(&mut self, live: &Value, is_there: bool) {
+        let name = name_of(live);
+        let service = service_of(live).filter(|_| is_there).map(str::to_owned);
+        self.put_written(name, service);
     }
 
     /// Records an existing or deleted namespace.
     pub(super) fn set_namespace(&mut self, live: &Value, is_there: bool) {
         let (_, name) = name_of(live);
-        let key = (String::new(), name);
-        self.listed.again.came(&Watched::Namespaces, &key);
-        self.set_proxied(&key.1, is_there && have_proxies(&live["metadata"]["labels"]));
+        self.set_proxied(&name, is_there && have_proxies(&live["metadata"]["labels"]));
     }
 
     /// Returns the known facts.
@@ -278,12 +308,28 @@ impl Known {
             None => self.services.remove(&name).is_some(),
         };
         if is_new {
-            let named = self
-                .rules
-                .iter()
-                .filter(|(owner, services)| owner.resource().namespace() == name.0 && services.contains(&name.1));
-            self.woken.extend(named.map(|(owner, _)| owner.clone()));
+            self.wake_named(&name.0, &name.1);
         }
+    }
+
+    fn put_written(&mut self, name: Name, service: Option<String>) {
+        let namespace = name.0.clone();
+        let old = match service.clone() {
+            Some(service) => self.written.insert(name, service),
+            None => self.written.remove(&name),
+        };
+        if old != service {
+            [old, service].into_iter().flatten().for_each(|service| self.wake_named(&namespace, &service));
+        }
+    }
+
+    /// Notifies the APIRules that name a Service.
+    fn wake_named(&mut self, namespace: &str, service: &str) {
+        let is_named = |owner: &Owner, services: &BTreeSet<String>| {
+            owner.resource().namespace() == namespace && services.contains(service)
+        };
+        let named = self.rules.iter().filter(|(owner, services)| is_named(owner, services));
+        self.woken.extend(named.map(|(owner, _)| owner.clone()));
     }
 
     fn set_proxied(&mut self, namespace: &str, is_proxied: bool) {

@@ -3,10 +3,8 @@
 use std::collections::{HashMap, HashSet};
 
 use super::child::ChildKind;
-use mainstay_cluster::Relists;
 
-/// Namespace and name.
-pub(super) type Name = (String, String);
+pub(super) use mainstay_cluster::reflector::Name;
 
 /// A watched kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -14,6 +12,8 @@ pub(super) enum Watched {
     Definition(ChildKind),
     Children(ChildKind),
     Services,
+    /// EndpointSlices that a user wrote.
+    Written,
     Namespaces,
 }
 
@@ -22,10 +22,10 @@ impl Watched {
     fn needed(serves: impl Fn(ChildKind) -> bool) -> impl Iterator<Item = Self> {
         let kinds = ChildKind::ALL.into_iter();
         let all = kinds.flat_map(|kind| [Self::Definition(kind), Self::Children(kind)]);
-        all.chain([Self::Services, Self::Namespaces]).filter(move |watched| match watched {
+        all.chain([Self::Services, Self::Written, Self::Namespaces]).filter(move |watched| match watched {
             Self::Children(kind) => serves(*kind),
             Self::Namespaces => serves(ChildKind::AuthorizationPolicy),
-            Self::Definition(_) | Self::Services => true,
+            Self::Definition(_) | Self::Services | Self::Written => true,
         })
     }
 }
@@ -42,8 +42,6 @@ pub(super) enum Lacking {
 /// The state of all lists.
 #[derive(Debug, Default)]
 pub(super) struct Listed {
-    /// Lists in progress.
-    pub(super) again: Relists<Watched>,
     complete: HashSet<Watched>,
     failing: HashMap<Watched, String>,
 }
@@ -89,6 +87,7 @@ mod tests {
             listed.complete(Watched::Definition(kind));
         }
         listed.complete(Watched::Services);
+        listed.complete(Watched::Written);
         assert_eq!((lacks(&listed), listed.lacks(|_| false)), (Some(Lacking::NotYet), None));
         assert!(listed.fail(Watched::Children(routes), "no".into()));
         assert!(!listed.fail(Watched::Children(routes), "no, again".into()), "it is said once");

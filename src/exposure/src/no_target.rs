@@ -1,7 +1,7 @@
 //! Services in an APIRule that are not valid targets of a route.
 //!
-//! Invariant: a Service is a valid target only if its type leads to pods of its namespace. Another or unknown type does
-//! not.
+//! Invariant: a Service is a valid target only if its type leads to pods of its namespace, and its endpoints follow from
+//! its selector. Endpoints that a user wrote can lead to any address; the operator allows them by namespace.
 
 use std::collections::BTreeMap;
 
@@ -11,16 +11,39 @@ use serde_json::Value;
 const TYPES: [&str; 3] = ["ClusterIP", "NodePort", "LoadBalancer"];
 
 /// Why a Service is not a valid target.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum NoTarget {
     /// It does not exist.
     NotFound,
     /// Its type is `ExternalName`, which can lead to any host, or is unknown.
     Type,
+    /// It has no selector.
+    NoSelector,
+    /// It has this EndpointSlice, which a user wrote.
+    Written(String),
 }
 
 /// The Services that are not valid targets, by name.
 pub(super) type NoTargets = BTreeMap<String, NoTarget>;
+
+/// Label of an EndpointSlice that names its Service.
+const SERVICE: &str = "kubernetes.io/service-name";
+
+/// Label of an EndpointSlice that names its author.
+pub(super) const WRITTEN_BY: &str = "endpointslice.kubernetes.io/managed-by";
+
+/// The cluster's controller, whose EndpointSlices follow from selectors.
+pub(super) const CONTROLLER: &str = "endpointslice-controller.k8s.io";
+
+/// Returns the Service of an EndpointSlice.
+pub(super) fn service_of(slice: &Value) -> Option<&str> {
+    slice["metadata"]["labels"][SERVICE].as_str()
+}
+
+/// Whether a Service has a selector.
+pub(super) fn has_selector(service: &Value) -> bool {
+    service["spec"]["selector"].as_object().is_some_and(|selector| !selector.is_empty())
+}
 
 /// Whether a Service leads to pods.
 pub(super) fn leads_to_pods(service: &Value) -> bool {

@@ -55,7 +55,7 @@ impl Objects {
         for child in children.iter().filter(|child| child.kind.guards()) {
             let what = format!("{} {}", child.kind.names().1, child.name);
             if let Some(wait) = self.put(good, child).await? {
-                let why = format!("{what} is changed or deleted again and again, and is reverted later");
+                let why = format!("{what} keeps being changed or deleted, and is reverted later");
                 return Err(NotDone { why, wait });
             }
             if self.context.seen(&place(good, child)).is_none_or(|seen| seen.is_terminating) {

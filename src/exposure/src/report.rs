@@ -70,7 +70,8 @@ impl Reporter {
             Err(error) if error.is_not_found() => return Ok(()),
             written => written?,
         };
-        if let Some((status, reason, message)) = worth_telling(&old, &new) {
+        if let Some((status, _, message)) = worth_telling(&old, &new) {
+            let reason = outcome.condition().1.into();
             let (subject, condition) = (self.owner.clone(), Type::Exposed.as_str().to_owned());
             let message = Message::Stage { subject, condition, status, reason, message };
             self.context.emit(&self.owner, &message);

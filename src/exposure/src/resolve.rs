@@ -145,7 +145,7 @@ mod tests {
             default_domain: DomainName::parse("kyma.local").ok(),
             allowed_domains: vec![DomainName::parse("example.com").unwrap()],
             allowed_gateways: vec![GatewayRef::parse("edge/public").unwrap()],
-            allowed_issuers: Vec::new(),
+            ..Settings::default()
         };
         let got = match resolve(&rule(spec), &settings, &|_| false, |host| host == "taken.kyma.local") {
             Ok(resolved) => resolved.host.to_string(),
@@ -180,7 +180,7 @@ mod tests {
     #[test]
     fn hosts_of_the_cluster_and_addresses_are_refused() {
         let attribute = "Validation error: Attribute \".spec.service.host\": ";
-        let of_cluster = "Host is not whitelisted: it is a host of the cluster, which nobody can take";
+        let of_cluster = "Host is not whitelisted: it is a host of the cluster itself";
         for bad in
             ["payments.prod.svc", "payments.prod.svc.cluster.local", "Payments.prod.SVC.kyma.local", "a.cluster.local"]
         {

@@ -17,6 +17,8 @@ pub struct Settings {
     pub allowed_gateways: Vec<GatewayRef>,
     /// In-cluster issuers that may be requested for keys and token introspection.
     pub allowed_issuers: Vec<IssuerOrigin>,
+    /// Namespaces in which a Service needs no selector; `*` is any.
+    pub written_endpoints: Vec<String>,
 }
 
 impl Settings {
@@ -32,13 +34,18 @@ impl Settings {
         }
         let host = HostName::parse(written).map_err(|why| why.to_string())?;
         if host.is_of_cluster() {
-            return Err("Host is not whitelisted: it is a host of the cluster, which nobody can take".to_owned());
+            return Err("Host is not whitelisted: it is a host of the cluster itself".to_owned());
         }
         let mut permitted = self.default_domain.iter().chain(&self.allowed_domains);
         if permitted.any(|domain| host.is_below(domain)) {
             return Ok(host);
         }
         Err("Host is not whitelisted: the operator of the agent permits domains with --allow-domain".to_owned())
+    }
+
+    /// Whether Services of a namespace may have endpoints that a user wrote.
+    pub(super) fn has_written_endpoints(&self, namespace: &str) -> bool {
+        self.written_endpoints.iter().any(|one| one == "*" || one == namespace)
     }
 
     /// Returns the gateway. Fails with the reason if it is not allowed.

@@ -48,7 +48,7 @@ pub(super) enum Outcome {
 
 impl Outcome {
     /// Returns status, reason and message of the condition.
-    fn condition(&self) -> (&'static str, Reason, String) {
+    pub(super) fn condition(&self) -> (&'static str, Reason, String) {
         let kept = |text: &str, is_served: bool| {
             if is_served { format!("{text}\nThe last valid version is still served.") } else { text.to_owned() }
         };
@@ -64,14 +64,14 @@ impl Outcome {
             }
             Self::NotAccepted(Some(why)) => ("False", Reason::NotAccepted, format!("the route is not accepted: {why}")),
             Self::ManagedElsewhere(Elsewhere::Reported) => {
-                let text = "another controller writes the status of this APIRule (lastProcessedTime), so it is left to that; what \
-                            this agent has made for it stays as it is until the APIRule changes";
+                let text = "another controller writes the status of this APIRule (lastProcessedTime) and serves it; \
+                            objects of this agent for it stay until the APIRule changes";
                 ("Unknown", Reason::ManagedElsewhere, text.to_owned())
             }
             Self::ManagedElsewhere(Elsewhere::Made(child)) => {
                 let text = format!(
-                    "another controller has made {child} for this APIRule, so it is left to that; if that controller is gone, \
-                     delete what it has made"
+                    "another controller has made {child} for this APIRule and serves it; if that controller is gone, \
+                     delete its objects"
                 );
                 ("Unknown", Reason::ManagedElsewhere, text)
             }
@@ -103,19 +103,32 @@ impl Outcome {
     }
 }
 
+/// The remedy for a Service whose endpoints a user wrote.
+const WAY_OUT: &str =
+    "expose a Service with a selector, or have the operator permit this namespace (--allow-written-endpoints)";
+
 /// Returns status, reason and message of the condition for invalid targets.
 fn no_targets(all: &NoTargets) -> (&'static str, Reason, String) {
-    let of_type = all.iter().find(|(_, why)| **why == NoTarget::Type);
-    let name = of_type.or_else(|| all.iter().next()).map(|(name, _)| name.as_str()).unwrap_or_default();
+    let refused = all.iter().find(|(_, why)| **why != NoTarget::NotFound);
+    let Some((name, why)) = refused.or_else(|| all.iter().next()) else {
+        return ("False", Reason::ServiceNotFound, "no Service is named".to_owned());
+    };
     let more = if all.len() > 1 { format!(" and {} more", all.len() - 1) } else { String::new() };
-    if of_type.is_none() {
-        return ("False", Reason::ServiceNotFound, format!("Service {name}{more} not found in this namespace"));
-    }
-    let why = format!(
-        "Service {name}{more} cannot be exposed: its type is ExternalName, or unknown, and may lead out of this namespace; \
-         expose a Service of type ClusterIP"
-    );
-    ("False", Reason::ServiceNotAllowed, why)
+    let why = match why {
+        NoTarget::NotFound => {
+            return ("False", Reason::ServiceNotFound, format!("Service {name}{more} not found in this namespace"));
+        }
+        NoTarget::Type => {
+            "its type is ExternalName, or unknown, and may lead out of this namespace; expose a Service of type ClusterIP"
+                .to_owned()
+        }
+        NoTarget::NoSelector => format!("it has no selector, so its endpoints may be anywhere; {WAY_OUT}"),
+        NoTarget::Written(slice) => format!(
+            "it has the EndpointSlice {slice}, which does not follow from its selector and may lead anywhere; delete the \
+             EndpointSlice, or {WAY_OUT}"
+        ),
+    };
+    ("False", Reason::ServiceNotAllowed, format!("Service {name}{more} cannot be exposed: {why}"))
 }
 
 /// Returns the status after a reconcile.
@@ -192,6 +205,14 @@ mod tests {
         let said = Outcome::NoTargets(all).condition();
         assert_eq!((said.0, said.1.as_str().as_str()), ("False", "ServiceNotAllowed"));
         assert!(said.2.starts_with("Service web and 1 more cannot be exposed: its type is ExternalName"), "{}", said.2);
+        for (why, part) in [
+            (NoTarget::NoSelector, "it has no selector"),
+            (NoTarget::Written("mine".to_owned()), "it has the EndpointSlice mine"),
+        ] {
+            let said = Outcome::NoTargets(NoTargets::from([("web".to_owned(), why)])).condition();
+            assert_eq!((said.0, said.1.as_str().as_str()), ("False", "ServiceNotAllowed"));
+            assert!(said.2.contains(part) && said.2.contains("--allow-written-endpoints"), "{}", said.2);
+        }
         let invalid = Outcome::Invalid("Validation error".into(), true);
         let text = "False Invalid: Validation error\nThe last valid version is still served.";
         check(&invalid, ["ERROR", "SKIPPED", "SKIPPED"], Some("Validation error"), text);

@@ -1,19 +1,23 @@
-//! Watches the definitions of routing kinds, their objects while they are served, and Services.
+//! Watches the definitions of routing kinds, their objects while they are served, Services, and the EndpointSlices that
+//! users wrote.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use futures::StreamExt;
 use futures::stream::{BoxStream, SelectAll};
+use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 use super::child::ChildKind;
 use super::context::Context;
-use super::listed::Watched;
+use super::listed::{Name, Watched};
+use super::no_target::{CONTROLLER, WRITTEN_BY};
 use super::refusals::explain;
 use super::served::{Served, served};
 use mainstay_api::names::API_RULE_LABEL;
-use mainstay_cluster::{Kind, Scope, Selection, WatchEvent};
+use mainstay_cluster::reflector::{Delta, Shown, name_of};
+use mainstay_cluster::{Kind, LabelSelector, Scope, Selection, WatchEvent};
 use mainstay_object::failure::Class;
 
 type Watches = SelectAll<BoxStream<'static, (Watched, WatchEvent)>>;
@@ -22,8 +26,7 @@ type Watches = SelectAll<BoxStream<'static, (Watched, WatchEvent)>>;
 pub async fn watch(context: Arc<Context>, stop: CancellationToken) {
     let mut is_used = context.is_used();
     let Some(Ok(_)) = stop.run_until_cancelled(is_used.wait_for(|is_used| *is_used)).await else { return };
-    let mut watching =
-        Watching { context, watches: SelectAll::new(), of_kinds: HashMap::new(), defined: HashSet::new() };
+    let mut watching = Watching { context, watches: SelectAll::new(), of_kinds: HashMap::new(), shown: HashMap::new() };
     watching.begin();
     stop.run_until_cancelled(watching.run()).await;
 }
@@ -33,8 +36,8 @@ struct Watching {
     watches: Watches,
     /// Ends the watch of a served kind.
     of_kinds: HashMap<ChildKind, CancellationToken>,
-    /// The kinds whose definitions exist, as far as they are listed.
-    defined: HashSet<ChildKind>,
+    /// The lists being read.
+    shown: HashMap<Watched, Shown<Name>>,
 }
 
 impl Watching {
@@ -46,6 +49,10 @@ impl Watching {
         }
         let services = Arc::new(Kind::fixed("v1", "Service", "services", Scope::Namespaced));
         self.watch(Watched::Services, &services, Selection::default(), None);
+        let (version, plural) = ("discovery.k8s.io/v1", "endpointslices");
+        let slices = Arc::new(Kind::fixed(version, "EndpointSlice", plural, Scope::Namespaced));
+        let written = Selection::by_labels(LabelSelector::differs(WRITTEN_BY, CONTROLLER)).metadata_only();
+        self.watch(Watched::Written, &slices, written, None);
     }
 
     fn watch(&mut self, watched: Watched, kind: &Arc<Kind>, selection: Selection, until: Option<CancellationToken>) {
@@ -58,49 +65,39 @@ impl Watching {
 
     async fn run(&mut self) {
         while let Some((watched, event)) = self.watches.next().await {
-            match event {
-                WatchEvent::Begin => {
-                    if let Watched::Definition(kind) = watched {
-                        self.defined.remove(&kind);
-                    }
-                    self.context.begin(watched);
+            match self.shown.entry(watched).or_default().take(event, name_of) {
+                Some(Delta::Listed(_, live) | Delta::Changed(_, live) | Delta::Unreadable(_, live, _)) => {
+                    self.observe(watched, &live, true);
                 }
-                WatchEvent::Synced(_) => {
+                Some(Delta::Gone(_, live)) => self.observe(watched, &live, false),
+                Some(Delta::Complete(list)) => {
                     if let Watched::Definition(kind) = watched
-                        && !self.defined.contains(&kind)
+                        && list.shown().is_empty()
                     {
                         self.set_served(kind, None);
                     }
-                    self.context.synced(watched);
+                    self.context.complete(watched, &list);
                 }
-                WatchEvent::Failed(error) => {
+                Some(Delta::Failed(error)) => {
                     let why = explain(&error);
-                    tracing::warn!(why, "what APIRules need is not watched");
+                    tracing::warn!(why, "objects that APIRules need are not watched");
                     // Other failures are temporary: a kind is not served immediately after its definition is created.
                     if error.class() == Class::Denied {
                         self.context.failed(watched, why);
                     }
                 }
-                WatchEvent::Resumed => {}
-                event => self.observe(watched, &event),
+                Some(Delta::Resumed) | None => {}
             }
         }
     }
 
-    fn observe(&mut self, watched: Watched, event: &WatchEvent) {
-        let (live, is_there) = match event {
-            WatchEvent::Initial(live) | WatchEvent::Applied(live) | WatchEvent::Unreadable(live, _) => (live, true),
-            WatchEvent::Deleted(live) => (live, false),
-            _ => return,
-        };
+    fn observe(&mut self, watched: Watched, live: &Value, is_there: bool) {
         match watched {
-            Watched::Definition(kind) => {
-                self.defined.insert(kind);
-                self.set_served(kind, if is_there { served(kind, live) } else { None });
-            }
+            Watched::Definition(kind) => self.set_served(kind, if is_there { served(kind, live) } else { None }),
             Watched::Children(kind) if is_there => self.context.see(kind, live),
             Watched::Children(kind) => self.context.gone(kind, live),
             Watched::Services => self.context.set_service(live, is_there),
+            Watched::Written => self.context.set_written(live, is_there),
             Watched::Namespaces => self.context.set_namespace(live, is_there),
         }
     }

@@ -122,17 +122,21 @@ pub(super) fn children_key(namespace: &str, uid: &str) -> Arc<str> {
     format!("{namespace}/{uid}").into()
 }
 
+/// Returns the key of the Function that an object belongs to.
+pub(super) fn function_of(child_kind: ChildKind, live: &Value) -> Option<Arc<str>> {
+    let namespace = live.pointer("/metadata/namespace").and_then(Value::as_str).unwrap_or_default();
+    let uid = match child_kind {
+        ChildKind::Pod => child_state::function_of_pod(live),
+        _ => child_state::function_of(live),
+    };
+    Some(children_key(namespace, uid?))
+}
+
 /// Returns the key of the Function that an object belongs to, and its state.
 pub(super) fn read(child_kind: ChildKind, live: &Value) -> Option<(Arc<str>, Child)> {
-    let namespace = live.pointer("/metadata/namespace").and_then(Value::as_str).unwrap_or_default();
-    if child_kind == ChildKind::Pod {
-        return Some((
-            children_key(namespace, child_state::function_of_pod(live)?),
-            Child::Pod(child_state::pod(live)),
-        ));
-    }
-    let children = children_key(namespace, child_state::function_of(live)?);
+    let children = function_of(child_kind, live)?;
     let child = match child_kind {
+        ChildKind::Pod => Child::Pod(child_state::pod(live)),
         ChildKind::Job => Child::Job(child_state::job(live)),
         ChildKind::Deployment => Child::Deployment(child_state::deployment(live)),
         ChildKind::KnativeService => Child::KnativeService(knative_state::knative_service(live)),

@@ -17,7 +17,7 @@ use super::Settings;
 use super::build_queue::QueueLengths;
 use super::child_kind::ChildKind;
 use super::knative;
-use super::observe::{self, Cache, SeeChild};
+use super::observe::{self, Cache};
 use super::quotas::Quotas;
 use super::registry_waits::RegistryWaits;
 use crate::bindings::Bindings;
@@ -25,6 +25,7 @@ use mainstay_api::{Function, FunctionSpec};
 use mainstay_cluster::liveness::Component;
 use mainstay_cluster::secrets::Secrets;
 use mainstay_engine::apply::{Announcement, Writer};
+use mainstay_engine::drift::Drift;
 use mainstay_engine::managed::Part;
 use mainstay_engine::notification::Message;
 use mainstay_git::{Pushes, Repositories, Source};
@@ -160,17 +161,15 @@ impl Context {
         self.settings.subscribe()
     }
 
-    /// Returns the tasks that watch the dependencies of Functions until `stop`. `see_child` receives every event of a
-    /// child.
-    pub fn watches(&self, see_child: &Arc<SeeChild>, stop: &CancellationToken) -> Vec<BoxFuture<'static, ()>> {
+    /// Returns the tasks that watch the dependencies of Functions until `stop`. `drift` receives every event of a child.
+    pub fn watches(&self, drift: &Drift, stop: &CancellationToken) -> Vec<BoxFuture<'static, ()>> {
         let children = ChildKind::ALL.into_iter().map(|child_kind| {
-            let (cache, writer, see_child) = (Arc::clone(&self.cache), self.writer.clone(), Arc::clone(see_child));
-            observe::follow(cache, writer, see_child, child_kind, stop.clone()).boxed()
+            let (cache, writer, drift) = (Arc::clone(&self.cache), self.writer.clone(), drift.clone());
+            observe::follow(cache, writer, drift, child_kind, stop.clone()).boxed()
         });
         let quotas = Arc::clone(&self.quotas).follow(self.writer.cluster().clone(), stop.clone());
         let registries = Arc::clone(&self.registry_waits).follow(stop.clone());
-        let knative =
-            knative::follow(Arc::clone(&self.cache), self.writer.clone(), Arc::clone(see_child), stop.clone());
+        let knative = knative::follow(Arc::clone(&self.cache), self.writer.clone(), drift.clone(), stop.clone());
         children.chain([quotas.boxed(), registries.boxed(), knative.boxed()]).collect()
     }
 

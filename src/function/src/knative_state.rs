@@ -107,7 +107,7 @@ impl KnativeService {
                 format!("{}; restore it, or remove it from spec.traffic of the Knative Service", text(route))
             }
             Some(route) if route.reason == NOT_OWNED => {
-                format!("{}; it goes on when that object is renamed or deleted", text(route))
+                format!("{}; it continues when that object is renamed or deleted", text(route))
             }
             Some(route) => text(route),
             None => text(ready),

@@ -87,5 +87,5 @@ pub use pod_keys::PodKeys;
 pub use reconcile::{functions, run};
 pub use resolve::{BoundSecret, Code, Origin, Replicas, ResolvedFunction, Warning, resolve};
 pub use settings::{MinResources, NodePrograms, Retention, Settings};
-pub use variables::{InvalidVariable, VARIABLES, WithoutEffect};
+pub use variables::{InvalidVariable, VARIABLES, Variable, WithoutEffect};
 pub use violation::{Violation, reason, text};

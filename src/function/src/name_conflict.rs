@@ -6,24 +6,21 @@
 
 use std::sync::Arc;
 
-use futures::StreamExt;
-use futures::stream::BoxStream;
-
-use mainstay_cluster::{Cluster, Kind, Selection, WatchEvent};
+use mainstay_cluster::reflector::{Change, Reflector};
+use mainstay_cluster::{Cluster, Kind, Selection};
 use mainstay_object::Key;
 
 /// The conflicting object.
 pub(super) struct NameConflict {
     key: Key,
-    events: BoxStream<'static, WatchEvent>,
-    is_there: bool,
+    reflector: Reflector<()>,
 }
 
 impl NameConflict {
     /// Watches an object. No request is sent before [`gone`](Self::gone) is polled.
     pub(super) fn follow(cluster: &Cluster, kind: &Arc<Kind>, key: Key) -> Self {
-        let events = cluster.watch(kind, Selection::named(key.namespace.as_deref(), &key.name));
-        Self { key, events, is_there: false }
+        let reflector = cluster.states(kind, Selection::named(key.namespace.as_deref(), &key.name));
+        Self { key, reflector }
     }
 
     /// Whether this is the object with this key.
@@ -33,16 +30,12 @@ impl NameConflict {
 
     /// Waits until it is deleted. Cancel-safe.
     pub(super) async fn gone(&mut self) {
-        while let Some(event) = self.events.next().await {
-            match event {
-                WatchEvent::Begin => self.is_there = false,
-                WatchEvent::Initial(_) | WatchEvent::Applied(_) | WatchEvent::Unreadable(..) => self.is_there = true,
-                WatchEvent::Deleted(_) => return,
-                WatchEvent::Synced(_) if !self.is_there => return,
-                WatchEvent::Synced(_) | WatchEvent::Failed(_) | WatchEvent::Resumed => {}
+        loop {
+            match self.reflector.next().await {
+                Change::Gone { .. } => return,
+                Change::Complete { .. } if self.reflector.cache().iter().next().is_none() => return,
+                _ => {}
             }
         }
-        // A watch never ends.
-        std::future::pending::<()>().await;
     }
 }

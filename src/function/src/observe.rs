@@ -20,15 +20,18 @@ use tokio_util::sync::CancellationToken;
 
 use super::build_queue::{Admission, BuildQueue, BuildState, Hold, JobName, QueueLengths};
 use super::child_kind::ChildKind;
-use super::child_set::{Child, Children, children_key, read};
+use super::child_set::{Child, Children, children_key, function_of, read};
 use super::child_state::{self, ChildIdentity, Deployment, Job, Progress, Role};
 use super::children;
 use super::knative_presence::Knative;
 use super::knative_state::KnativeService;
 use mainstay_api::names::{FUNCTION_CONTROLLER, FUNCTION_UID, MANAGED_BY};
-use mainstay_cluster::{Kind, Selection, WatchEvent};
+use mainstay_cluster::reflector::{Delta, List, Shown};
+use mainstay_cluster::{Kind, Selection};
 use mainstay_engine::apply::Writer;
+use mainstay_engine::drift::Drift;
 use mainstay_engine::managed::{AppliedConfiguration, is_added_to};
+use mainstay_object::failure::chain;
 use mainstay_object::{Key, Owner};
 
 /// A cache of the children of all Functions. It notifies the Functions' tasks of changes.
@@ -83,7 +86,7 @@ impl Cache {
 
     /// Removes all objects of a kind that is no longer served.
     pub(super) fn forget_all(&self, child_kind: ChildKind) {
-        self.retain_only(child_kind, &HashSet::new());
+        self.retain_only(child_kind, &List::default());
     }
 
     /// Returns the children of a Function.
@@ -157,14 +160,15 @@ impl Cache {
     }
 
     /// Inserts or updates an object from a watch event or the answer to a write.
-    pub(crate) fn upsert(&self, child_kind: ChildKind, live: &Value) -> Option<(Arc<str>, String)> {
+    pub(crate) fn upsert(&self, child_kind: ChildKind, live: &Value) -> Option<()> {
         let (uid, child) = read(child_kind, live)?;
-        Some(self.insert_child(uid, child))
+        self.insert_child(&uid, child);
+        Some(())
     }
 
     /// Inserts an object of an initial list. An earlier agent may have applied it.
-    fn upsert_initial(&self, child_kind: ChildKind, live: &Value) -> Option<(Arc<str>, String)> {
-        let (uid, mut child) = read(child_kind, live)?;
+    fn upsert_initial(&self, child_kind: ChildKind, live: &Value) {
+        let Some((uid, mut child)) = read(child_kind, live) else { return };
         if let Child::Plain(_, identity)
         | Child::Deployment(Deployment { identity, .. })
         | Child::KnativeService(KnativeService { identity, .. }) = &mut child
@@ -172,15 +176,13 @@ impl Cache {
             let is_kept = !identity.terminating && !is_added_to(children::reserved(child_kind), live);
             identity.last_applied = AppliedConfiguration::of(live).filter(|_| is_kept);
         }
-        Some(self.insert_child(uid, child))
+        self.insert_child(&uid, child);
     }
 
-    fn insert_child(&self, uid: Arc<str>, child: Child) -> (Arc<str>, String) {
-        let name = child.identity().name.clone();
+    fn insert_child(&self, uid: &Arc<str>, child: Child) {
         let mut inner = self.inner.lock();
-        inner.put(&uid, child);
-        inner.notify(&uid);
-        (uid, name)
+        inner.put(uid, child);
+        inner.notify(uid);
     }
 
     /// Whether an object still has this resource version.
@@ -227,18 +229,55 @@ impl Cache {
             .remove(&children, child_kind, |identity| identity.name == gone.name && identity.uid == gone.uid);
     }
 
-    /// Removes all objects of a kind except the given ones.
-    fn retain_only(&self, child_kind: ChildKind, present: &HashSet<(Arc<str>, String)>) {
+    /// Removes all objects of a kind that a list lacks. Its keys are objects with the Functions that they belong to.
+    fn retain_only(&self, child_kind: ChildKind, list: &List<(Key, Option<Arc<str>>)>) {
+        let kind = child_kind.kind();
         let mut inner = self.inner.lock();
         let all = inner.children.keys().cloned().collect::<Vec<_>>();
         for uid in all {
-            let is_gone = |identity: &ChildIdentity| !present.contains(&(Arc::clone(&uid), identity.name.clone()));
+            let namespace = uid.split_once('/').map(|(namespace, _)| namespace);
+            let is_gone =
+                |identity: &ChildIdentity| list.lacks(&(kind.key(namespace, &identity.name), Some(Arc::clone(&uid))));
             if inner.remove(&uid, child_kind, is_gone) {
                 inner.notify(&uid);
             }
         }
         drop(inner);
         self.synced.send_modify(|synced| _ = synced.insert(child_kind));
+    }
+
+    /// Takes in what a watch of children says.
+    fn see(&self, writer: &Writer, child_kind: ChildKind, kind: &Kind, seen: &Delta<(Key, Option<Arc<str>>)>) {
+        match seen {
+            Delta::Listed(_, live) => self.upsert_initial(child_kind, live),
+            Delta::Changed((key, _), live) => {
+                if self.upsert(child_kind, live).is_none() && child_kind == ChildKind::Service {
+                    // A Service passes to another owner without being deleted.
+                    self.disown(child_kind, live);
+                }
+                if child_kind == ChildKind::Job
+                    && let Some(owner) = self.owner_of_ended(live)
+                {
+                    // Later deletions of this Job are not reverted.
+                    writer.remove(&owner, key);
+                }
+            }
+            Delta::Gone(_, live) => self.remove_object(child_kind, live),
+            Delta::Unreadable(_, _, error) => tracing::warn!(why = chain(error), "a child cannot be read"),
+            Delta::Complete(list) => {
+                self.retain_only(child_kind, list);
+                if child_kind == ChildKind::KnativeService {
+                    self.knative.synced();
+                }
+            }
+            Delta::Failed(error) => {
+                tracing::debug!(resource = &*kind.resource, why = chain(error), "watch failed");
+                if child_kind == ChildKind::KnativeService {
+                    self.knative.failed(error);
+                }
+            }
+            Delta::Resumed => {}
+        }
     }
 }
 
@@ -344,65 +383,21 @@ fn name_in_queue(job: &Job) -> JobName {
     (Arc::clone(&job.namespace), job.identity.name.as_str().into())
 }
 
-/// Receives the events of the children's watches for the drift loop, after the cache. The set is kept between events of
-/// a watch.
-pub type SeeChild = dyn Fn(&Arc<Kind>, WatchEvent, &mut HashSet<Key>) + Send + Sync;
-
-/// Watches all children of one kind until `stop`, and feeds the cache and the drift loop.
-pub async fn follow(
-    cache: Arc<Cache>,
-    writer: Writer,
-    see_child: Arc<SeeChild>,
-    child_kind: ChildKind,
-    stop: CancellationToken,
-) {
+/// Watches all children of one kind until `stop`, and feeds the cache and then the drift loop.
+pub async fn follow(cache: Arc<Cache>, writer: Writer, drift: Drift, child_kind: ChildKind, stop: CancellationToken) {
     let kind = child_kind.kind();
     let mut events = writer.cluster().watch(&kind, Selection::labelled(MANAGED_BY, FUNCTION_CONTROLLER));
-    let mut shown = HashSet::new();
-    let mut present = HashSet::new();
+    let mut shown = Shown::default();
     while let Some(Some(event)) = stop.run_until_cancelled(events.next()).await {
-        match &event {
-            WatchEvent::Begin => present.clear(),
-            WatchEvent::Initial(live) => present.extend(cache.upsert_initial(child_kind, live)),
-            WatchEvent::Applied(live) => {
-                if cache.upsert(child_kind, live).is_none() && child_kind == ChildKind::Service {
-                    // A Service passes to another owner without being deleted.
-                    cache.disown(child_kind, live);
-                }
-                if child_kind == ChildKind::Job
-                    && let Some(owner) = cache.owner_of_ended(live)
-                {
-                    // Later deletions of this Job are not reverted.
-                    let identity = child_state::identity(live);
-                    let namespace = live.pointer("/metadata/namespace").and_then(Value::as_str);
-                    writer.remove(&owner, &kind.key(namespace, &identity.name));
-                }
-            }
-            WatchEvent::Deleted(live) => cache.remove_object(child_kind, live),
-            WatchEvent::Unreadable(live, error) => {
-                tracing::warn!(why = mainstay_object::failure::chain(error), "a child cannot be read");
-                present.extend(read(child_kind, live).map(|(uid, child)| (uid, child.identity().name.clone())));
-            }
-            WatchEvent::Synced(_) => {
-                cache.retain_only(child_kind, &std::mem::take(&mut present));
-                if child_kind == ChildKind::KnativeService {
-                    cache.knative.synced();
-                }
-            }
-            WatchEvent::Failed(error) => {
-                tracing::debug!(
-                    resource = &*kind.resource,
-                    why = mainstay_object::failure::chain(error),
-                    "watch failed"
-                );
-                if child_kind == ChildKind::KnativeService {
-                    cache.knative.failed(error);
-                }
-            }
-            WatchEvent::Resumed => {}
-        }
+        let key = |live: &Value| Some((kind.key_of(live)?, function_of(child_kind, live)));
+        let note = |(key, of): &(Key, Option<Arc<str>>), count| {
+            let noted = drift.note(key, count).or_else(|| of.is_some().then(|| key.clone()))?;
+            Some((noted, of.clone()))
+        };
+        let Some(seen) = shown.take_noting(event, key, note) else { continue };
+        cache.see(&writer, child_kind, &kind, &seen);
         if child_kind != ChildKind::Pod {
-            see_child(&kind, event, &mut shown);
+            drift.see_child(&kind, seen.map(|(key, _)| key));
         }
     }
 }

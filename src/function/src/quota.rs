@@ -2,23 +2,17 @@
 //!
 //! Invariant: a change that only increases the used amounts is not reported.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::BTreeMap;
 
 use serde_json::Value;
 
 use super::quantity::Quantity;
 use mainstay_cluster::WatchEvent;
-
-/// Namespace and name of a ResourceQuota.
-type Name = (String, String);
+use mainstay_cluster::reflector::{Cache, Change};
 
 /// The ResourceQuotas as seen by their watch.
 #[derive(Debug, Default)]
-pub(super) struct Quotas {
-    known: HashMap<Name, Quota>,
-    /// ResourceQuotas in the current list.
-    fresh: HashSet<Name>,
-}
+pub(super) struct Quotas(Cache<Quota>);
 
 /// One ResourceQuota.
 #[derive(Debug, Default, PartialEq)]
@@ -31,41 +25,18 @@ struct Quota {
 type Amounts = BTreeMap<String, Quantity>;
 
 impl Quotas {
-    /// Handles an event. Returns the namespaces whose quotas allow more than before.
-    pub(super) fn observe(&mut self, event: &WatchEvent) -> Vec<String> {
-        match event {
-            WatchEvent::Begin => {
-                self.fresh.clear();
-                Vec::new()
+    /// Takes in an event. Returns the namespaces whose quotas allow more than before.
+    pub(super) fn observe(&mut self, event: WatchEvent) -> Vec<String> {
+        let changes = self.0.take(event, |live| Ok(Some(Quota::of(live))));
+        let eased = changes.filter_map(|change| match change {
+            Change::Changed { name, before, .. } => {
+                let now = self.0.get(&name.0, &name.1)?;
+                now.leaves_more_than(&before?).then_some(name.0)
             }
-            WatchEvent::Initial(live) | WatchEvent::Applied(live) => {
-                let Some(name) = name_of(live) else { return Vec::new() };
-                if matches!(event, WatchEvent::Initial(_)) {
-                    self.fresh.insert(name.clone());
-                }
-                let now = Quota::of(live);
-                let before = self.known.get(&name);
-                let is_eased = before.is_some_and(|before| now.leaves_more_than(before));
-                let namespace = name.0.clone();
-                self.known.insert(name, now);
-                is_eased.then_some(namespace).into_iter().collect()
-            }
-            WatchEvent::Unreadable(live, _) => {
-                self.fresh.extend(name_of(live));
-                Vec::new()
-            }
-            WatchEvent::Deleted(live) => {
-                let Some(name) = name_of(live) else { return Vec::new() };
-                self.known.remove(&name);
-                vec![name.0]
-            }
-            WatchEvent::Synced(_) => {
-                let fresh = std::mem::take(&mut self.fresh);
-                let gone = self.known.extract_if(|name, _| !fresh.contains(name));
-                gone.map(|((namespace, _), _)| namespace).collect()
-            }
-            WatchEvent::Failed(_) | WatchEvent::Resumed => Vec::new(),
-        }
+            Change::Gone { name, .. } => Some(name.0),
+            Change::Unreadable { .. } | Change::Complete { .. } | Change::Failed(_) | Change::Resumed => None,
+        });
+        eased.collect()
     }
 }
 
@@ -87,11 +58,6 @@ impl Quota {
     }
 }
 
-fn name_of(live: &Value) -> Option<Name> {
-    let text = |field: &str| live["metadata"][field].as_str().map(str::to_owned);
-    Some((text("namespace")?, text("name")?))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -108,7 +74,7 @@ mod tests {
     /// Returns the namespaces that allow more after the last of these events.
     fn raised(events: impl IntoIterator<Item = WatchEvent>) -> Vec<String> {
         let mut quotas = Quotas::default();
-        events.into_iter().map(|event| quotas.observe(&event)).last().unwrap_or_default()
+        events.into_iter().map(|event| quotas.observe(event)).last().unwrap_or_default()
     }
 
     fn after_first(event: WatchEvent) -> Vec<String> {

@@ -58,7 +58,7 @@ impl Quotas {
             let mut events = cluster.watch(&kind, Selection::default());
             while self.is_awaited() {
                 let Some(Some(event)) = stop.run_until_cancelled(events.next()).await else { return };
-                for namespace in known.observe(&event) {
+                for namespace in known.observe(event) {
                     self.wake(&namespace);
                 }
             }

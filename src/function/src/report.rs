@@ -71,7 +71,7 @@ impl Task {
         for warning in unreported {
             let message = Message::Noticed {
                 subject: self.owner.clone(),
-                reason: warning.reason.to_owned(),
+                reason: warning.reason,
                 message: warning.message.clone(),
             };
             self.context.emit(&self.owner, &message);
@@ -81,7 +81,7 @@ impl Task {
                 subject: self.owner.clone(),
                 condition: update.condition.as_str().to_owned(),
                 status: update.status.as_str().to_owned(),
-                reason: update.reason.as_str(),
+                reason: update.reason.into(),
                 message: update.message,
             };
             self.context.emit(&self.owner, &message);

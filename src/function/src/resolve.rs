@@ -30,6 +30,7 @@ pub use super::violation::{Violation, reason, text};
 use crate::runtimes::{self, Runtime};
 use findings::Findings;
 pub use findings::Warning;
+use mainstay_api::events::Reason;
 use mainstay_api::function::{EnvVar, FunctionSpec, Resources, SecretMount};
 use mainstay_api::git_repository::GitRepositorySpec;
 use mainstay_api::{Function, names};
@@ -298,7 +299,7 @@ fn runtime(function: &Function, settings: &Settings, is_git: bool, found: &mut F
 fn warn_of(runtime: &Runtime, row: &str, found: &mut Findings) {
     if runtime.is_deprecated() {
         let message = format!("runtime {} is deprecated: the Function runs on {row}", runtime.name);
-        found.warn("RuntimeDeprecated", message);
+        found.warn(Reason::RuntimeDeprecated, message);
     }
 }
 
@@ -312,11 +313,11 @@ fn warn_of_node(runtime: &Runtime, programs: &NodePrograms, found: &mut Findings
             let message = format!(
                 "runtime {name} names {language} {wanted}: this Function runs on {language} {version}, the one of its node"
             );
-            found.warn("RuntimeVersionDiffers", message);
+            found.warn(Reason::RuntimeVersionDiffers, message);
         }
         None => {
             let message = format!("runtime {name} needs {language} {wanted}: its node has no {language} on its PATH");
-            found.warn("RuntimeMissing", message);
+            found.warn(Reason::RuntimeMissing, message);
         }
     }
 }
@@ -344,7 +345,7 @@ fn base(
         if let Some((image, _)) = own {
             let message =
                 format!("{}, which spec.runtimeImageOverride names, is not used here: {NODE_RUNS}", shown(image));
-            found.warn("RuntimeImageNotUsed", message);
+            found.warn(Reason::RuntimeImageNotUsed, message);
         }
         warn_of_node(runtime, programs, found);
         return Some(BaseImage::Scratch);

@@ -201,12 +201,13 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use mainstay_api::FunctionSpec;
     use mainstay_api::function::{Built, Inputs};
+    use mainstay_api::{FunctionSpec, events};
 
     #[test]
     fn a_warning_is_emitted_until_the_status_has_it() {
-        let warning = |reason, message: &str| Warning { reason, message: message.to_owned() };
+        let warning =
+            |reason: events::Reason, message: &str| Warning { reason: reason.into(), message: message.to_owned() };
         let with = |warnings: Option<Vec<Warning>>| Reconciled { warnings, ..Reconciled::default() };
         let function = Function::new("hello", FunctionSpec::default());
         let mut status = FunctionStatus::default();
@@ -215,7 +216,7 @@ mod tests {
             (status, _) = after(&status, &function, &reconciled, Timestamp::UNIX_EPOCH);
             (emitted.concat(), status.warnings.join("|"))
         };
-        let (a, b) = (warning("EnvIgnored", "a"), warning("PresetUnknown", "b"));
+        let (a, b) = (warning(events::Reason::EnvIgnored, "a"), warning(events::Reason::PresetUnknown, "b"));
         let mut check = |reconciled: Option<Vec<Warning>>, emitted: &str, held: &str| {
             assert_eq!(reported(with(reconciled)), (emitted.to_owned(), held.to_owned()));
         };

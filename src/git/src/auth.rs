@@ -108,7 +108,8 @@ pub fn supported(url: &RemoteUrl, auth: Option<&RepositoryAuth>) -> Result<(), E
     // A user name alone can be a token. Beside `auth` it is accepted, because some hosts show addresses with a user
     // name.
     if url.holds_password() || url.holds_credentials() && auth.is_none() {
-        let why = "the address holds a user name or password, which everyone sees who may read the GitRepository; put them into a \
+        let why = "the address holds a user name or password, which every reader of the GitRepository sees; put them \
+                   into a \
                    Secret with the keys username and password, and name it in spec.auth";
         return Err(Error::Authenticate { cause: Arc::new(Fault::Malformed { why }) });
     }
@@ -233,7 +234,8 @@ mod tests {
         let field = |key| format!("missing field {key}: the Secret needs it (it may be empty)");
         check(AuthType::Basic, &[("username", b"u")], &field("password"));
         check(AuthType::Basic, &[], &field("username"));
-        let beside = "missing field username: the Secret needs it beside password; beside a token most hosts take any name, such \
+        let beside = "missing field username: the Secret needs it beside password; beside a token most hosts take any \
+                      name, such \
                       as git (Bitbucket: x-token-auth)";
         check(AuthType::Basic, &[("password", b"p")], beside);
         let unusable = |field: &str, why: &str| format!("{field} of the Secret cannot be used: {why}");

@@ -239,7 +239,8 @@ pub enum Fault {
     },
     /// The server answered with a web page instead of Git.
     #[error(
-        "the server answered with a web page instead of Git, perhaps a login page; check the address and the credentials"
+        "the server answered with a web page instead of Git, perhaps a login page; check the address and the \
+         credentials"
     )]
     WebPage,
     /// The server has no such repository.
@@ -314,7 +315,8 @@ pub enum Fault {
     },
     /// The remote has neither a reference with this name nor a commit with this abbreviated id.
     #[error(
-        "there is no branch or tag with this name, and no commit on any of them has an id that begins with it{}; for a commit, \
+        "there is no branch or tag with this name, and no commit on any of them has an id that begins with it{}; for \
+         a commit, \
          write all 40 digits of its id",
         missing_hint(default_branch.as_deref(), false)
     )]
@@ -338,7 +340,8 @@ pub enum Fault {
     },
     /// The history is too large to search for an abbreviated id.
     #[error(
-        "there is no branch or tag with this name, and the history is too large to search for a commit whose id begins with it \
+        "there is no branch or tag with this name, and the history is too large to search for a commit whose id \
+         begins with it \
          ({what} is larger than the limit of {limit}); for a commit, write all 40 digits of its id"
     )]
     HistoryTooLarge {
@@ -387,7 +390,8 @@ pub enum Fault {
     },
     /// The mirrors in use and the shares of other namespaces leave no room.
     #[error(
-        "the Git mirrors in use, those of other namespaces and this one need more than the {} MiB that all mirrors may have; raise `--mirror-budget` of \
+        "the Git mirrors in use, those of other namespaces and this one need more than the {} MiB that all mirrors \
+         may have; raise `--mirror-budget` of \
          the agent, and the volume with it",
         budget >> 20
     )]
@@ -403,8 +407,8 @@ pub enum Fault {
     },
     /// The server omitted an object that a commit names, or sent another kind of object.
     #[error(
-        "the server left something of the commit out ({what}); `git fsck` finds it in the repository, and the mirror is fetched \
-         anew once an hour"
+        "the server left something of the commit out ({what}); `git fsck` finds it in the repository, and the mirror \
+         is fetched again once an hour"
     )]
     Lacking {
         /// The missing object.
@@ -459,7 +463,8 @@ fn denied_hint(with: Sent, elsewhere: Option<&str>) -> String {
         ),
         (Sent::WithCredentials, None) => "it does not accept the credentials; correct them in the Secret".into(),
         (Sent::WithCertificate, None) => {
-            "the client certificate is not enough; correct tls.crt and tls.key in the Secret, or add username and password, or \
+            "the client certificate is not enough; correct tls.crt and tls.key in the Secret, or add username and \
+             password, or \
              bearerToken"
                 .into()
         }
@@ -489,7 +494,8 @@ fn versions_hint(tags: usize, highest: Option<&str>) -> String {
         None if tags == 0 => "the repository has no tags".into(),
         None => format!("none of the {tags} tags is a version such as v1.2.3"),
         Some(highest) if highest.contains('-') => format!(
-            "of {tags} tags the highest version is {highest}, and a pre-release is chosen only by a range that names one, such \
+            "of {tags} tags the highest version is {highest}, and a pre-release is chosen only by a range that names \
+             one, such \
              as `>=1.2.0-0`"
         ),
         Some(highest) => format!("of {tags} tags the highest version is {highest}"),

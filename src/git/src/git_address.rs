@@ -28,7 +28,7 @@ impl GitAddress {
         // The rules of HTTP addresses apply.
         let url = Url::parse(&format!("http://{rest}")).map_err(|_| FORM)?;
         if !url.username().is_empty() || url.password().is_some() {
-            return Err("a Git daemon asks nobody who they are; give the address without a user");
+            return Err("a Git daemon authenticates no user; give the address without a user");
         }
         if url.query().is_some() || url.fragment().is_some() {
             return Err("an address has no `?` and no `#`; credentials belong in a Secret");
@@ -110,7 +110,7 @@ mod tests {
         check("git.corp/a%5Cb", "git://git.corp/a%5Cb");
         check("[::1]:1/a", "git://[::1]:1/a");
         check("[::1]/a", "git://[::1]/a");
-        check("u:p@git.corp/a", "a Git daemon asks nobody who they are; give the address without a user");
+        check("u:p@git.corp/a", "a Git daemon authenticates no user; give the address without a user");
         check("git.corp/a?b", "an address has no `?` and no `#`; credentials belong in a Secret");
         check("169.254.169.254/a", METADATA_REFUSED);
         for bad in ["", "/a", "git.corp", "git.corp/", "git.corp/a%00b", "git.corp:99999/a", "git.corp/a%2f..%2fb"] {

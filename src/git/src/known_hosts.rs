@@ -104,9 +104,7 @@ impl HostKeys {
             _ if is_sha1 => "it is signed with SHA-1",
             _ if certificate.verify_signature().is_err() => "its signature is wrong",
             _ if certificate.cert_type() != CertType::Host => "it is a certificate for users",
-            _ if !certificate.critical_options().is_empty() => {
-                "it has critical options, of which none are known for hosts"
-            }
+            _ if !certificate.critical_options().is_empty() => "it has critical options, and none are known for hosts",
             _ if !names_host => "it is for other names",
             _ if certificate.valid_after() > now => "it is not valid yet; compare the clocks of both sides",
             _ if certificate.valid_before() <= now => "it has expired",

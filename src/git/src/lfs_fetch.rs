@@ -191,8 +191,8 @@ impl Source {
         let answered = transport::on_behalf_of(&self.tenant, answered).await;
         let answered = answered.map_err(|fault| match fault {
             Fault::NotFound { .. } => Fault::Lfs {
-                why: "there is no LFS server that lets us read; check that the repository has Git LFS, `lfs.url` in \
-                      .lfsconfig, and what the credentials may see",
+                why: "no LFS server grants read access; check that the repository has Git LFS, `lfs.url` in \
+                      .lfsconfig, and the rights of the credentials",
             },
             fault => self.not_given(remote, server.is_own, credentials, fault),
         })?;

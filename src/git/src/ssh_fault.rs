@@ -17,13 +17,15 @@ pub enum SshFault {
     NoKey,
     /// An SSH address has a user name and password.
     #[error(
-        "an SSH address is opened with a key, not with a user name and password: set the type of the repository's `auth` \
+        "an SSH address is opened with a key, not with a user name and password: set the type of the repository's \
+         `auth` \
          to `key`, or give its https:// address"
     )]
     NotKey,
     /// Another address than an SSH address has a key.
     #[error(
-        "a key opens SSH addresses only: give the repository's address as ssh://user@host/path or user@host:path, or set \
+        "a key opens SSH addresses only: give the repository's address as ssh://user@host/path or user@host:path, or \
+         set \
          the type of its `auth` to `basic`"
     )]
     NotSsh,
@@ -49,7 +51,8 @@ pub enum SshFault {
     WrongPassphrase,
     /// The server rejects the key.
     #[error(
-        "the server does not accept the key {key} for the user {user}: add its public half to the repository as a deploy \
+        "the server does not accept the key {key} for the user {user}: add its public half to the repository as a \
+         deploy \
          key, or correct the key in the Secret"
     )]
     Refused {
@@ -60,7 +63,8 @@ pub enum SshFault {
     },
     /// The server accepts the key, and requires further authentication.
     #[error(
-        "the server accepts the key {key}, and wants one more proof besides ({methods}), which only a person could give: \
+        "the server accepts the key {key}, and wants one more proof besides ({methods}), which only a person could \
+         give: \
          let the key alone be enough for this repository"
     )]
     NotEnough {
@@ -71,7 +75,8 @@ pub enum SshFault {
     },
     /// The server does not support key authentication.
     #[error(
-        "the server asks for {wanted}, and Mainstay logs in with a key: let the server accept keys (PubkeyAuthentication), or \
+        "the server asks for {wanted}, and Mainstay logs in with a key: let the server accept keys \
+         (PubkeyAuthentication), or \
          give the repository's https:// address, to which a password may be sent"
     )]
     TakesNoKey {
@@ -96,8 +101,8 @@ pub enum SshFault {
     },
     /// The host key is not one of the known ones.
     #[error(
-        "the host key of {host} has changed: it presented {presented}, known is {known} ({whence}). Somebody may be \
-         reading along, so nothing was sent; if its operator changed the key, put the new one into {place}"
+        "the host key of {host} has changed: it presented {presented}, known is {known} ({whence}). The connection \
+         may be intercepted, so nothing was sent; if its operator changed the key, put the new one into {place}"
     )]
     HostKeyChanged {
         /// Host, with its port unless that is 22.
@@ -146,8 +151,10 @@ pub enum SshFault {
     },
     /// The host key differs from the pinned one.
     #[error(
-        "the host key of {host} has changed: it presented {presented}, known is {known} (pinned at first use, at {since}). \
-         Somebody may be reading along, so nothing was sent; if its operator changed the key, put the new one into the Secret \
+        "the host key of {host} has changed: it presented {presented}, known is {known} (pinned at first use, at \
+         {since}). \
+         The connection may be intercepted, so nothing was sent; if its operator changed the key, put the new one \
+         into the Secret \
          under known_hosts, or have the next key pinned: {forget}"
     )]
     PinnedHostKeyChanged {

@@ -114,10 +114,10 @@ impl SshIdentity {
 
 const NO_KEY: &str = "it is no private key in the form of OpenSSH, PEM or PKCS#8 (it begins with `-----BEGIN`)";
 const DAMAGED: &str = "it is damaged; copy the whole file, with its first and last line";
-const CONVERT: &str = "it is encrypted in a form that is not read; `ssh-keygen -p -f FILE` writes it anew";
+const CONVERT: &str = "it is encrypted in a form that is not read; `ssh-keygen -p -f FILE` writes it again";
 
-const NOT_ALONE: &str = "something stands before its first line or after its last one; leave only what is from `-----BEGIN` \
-                         to `-----END`";
+const NOT_ALONE: &str =
+    "there is text before its first line or after its last one; keep only the part from `-----BEGIN` to `-----END`";
 const PUBLIC: &str = "it is the public half; the private one is in the file without `.pub`";
 const PUTTY: &str = "it is in PuTTY's form; export it as an OpenSSH key";
 

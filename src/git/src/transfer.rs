@@ -149,7 +149,7 @@ impl Source {
         let looker = Arc::clone(&generation);
         if !self.shared(remote).run(move || looker.is_intact()).await? {
             generation.mark_damaged();
-            report_damage(remote, "what a fetch builds on does not read");
+            report_damage(remote, "the base of the fetch cannot be read");
             return Ok(None);
         }
         let (now, mut renewed) = (Instant::now(), state.renewed.lock());
@@ -331,7 +331,7 @@ impl Source {
 }
 
 fn report_damage(remote: &Remote, what: &str) {
-    tracing::warn!(url = %remote.url, what, "the Git mirror was damaged on the disk; it is fetched anew");
+    tracing::warn!(url = %remote.url, what, "the Git mirror was damaged on the disk; it is fetched again");
 }
 
 fn history_of(commit: Commit, shallow: &BTreeSet<Id>) -> History {

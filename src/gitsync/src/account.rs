@@ -17,7 +17,7 @@ impl Attempt<'_> {
         let unknown = || Refused {
             class: Class::Bug,
             reason: Reason::InternalError,
-            message: "it is not known by whose rights this GitSync acts".to_owned(),
+            message: "the ServiceAccount of this GitSync is not known".to_owned(),
             retry_after: None,
         };
         self.context.writer.acting_for(self.owner).ok_or_else(unknown)
@@ -39,7 +39,7 @@ impl Attempt<'_> {
         let (namespace, name) = (account.namespace(), account.name());
         let message = format!(
             "{account} does not exist; create it (kubectl -n {namespace} create serviceaccount {name}) and give it the rights that \
-             the objects need, or name another one in spec.serviceAccountName. What was applied before stays enforced"
+             the objects need, or name another one in spec.serviceAccountName. The last applied commit stays enforced"
         );
         Err(Refused { class: Class::NotReady, reason: Reason::SpecInvalid, message, retry_after: None })
     }

@@ -13,7 +13,7 @@ use super::context::{Context, git_syncs};
 use super::dependencies::Unmet;
 use super::failures::Failures;
 use super::kustomizations::BuiltKustomizations;
-use super::no_memory::NoMemory;
+use super::no_memory::{NoMemory, Room};
 use super::outcome::{Outcome, Refused};
 use super::plan::{self, DesiredState};
 use super::prune;
@@ -101,6 +101,8 @@ pub(super) struct SyncState {
     pub(super) readable: HashSet<Key>,
     /// What there was no memory for.
     pub(super) no_memory: Option<NoMemory>,
+    /// Notified when there may be memory for that.
+    pub(super) room: Room,
     /// The last commit that was applied although a window held it back.
     pub(super) window_override: Option<WindowOverride>,
     /// The kustomizations that were built last.
@@ -214,11 +216,11 @@ impl Attempt<'_> {
             left: &resolved.left(),
             takes_over_known: resolved.takes_over_known(),
         };
-        let plan = self.context.registry.with(self.owner, |view| plan::plan(view, &facts));
+        let mut plan = self.context.registry.with(self.owner, |view| plan::plan(view, &facts));
         if plan.outranks {
             self.context.registry.notify_outranked();
         }
-        let outcome = self.perform(resolved, &request, &desired, &plan).await?;
+        let outcome = self.perform(resolved, &request, (&desired, &facts), &mut plan).await?;
         let is_clean = outcome.is_clean() && self.state.paused.is_empty() && !self.state.awaits_others;
         if is_clean && !std::mem::take(&mut self.state.rebuilt) {
             // What was carried out in full is not looked at again.

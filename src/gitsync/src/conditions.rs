@@ -120,10 +120,10 @@ impl Conditions<'_> {
                 Type::Drifted,
                 "Unknown",
                 Reason::Suspended,
-                "nobody looks for drift while the GitSync is suspended",
+                "drift is not detected while the GitSync is suspended",
             );
         } else if facts.drift == DriftPolicy::Ignore {
-            self.set(Type::Drifted, "Unknown", Reason::DriftIgnored, "spec.drift is Ignore: nobody looks for drift");
+            self.set(Type::Drifted, "Unknown", Reason::DriftIgnored, "spec.drift is Ignore: drift is not detected");
         } else if drifted.count == 0 {
             self.set(Type::Drifted, "False", Reason::NotDrifted, "");
         } else {
@@ -164,7 +164,7 @@ impl Conditions<'_> {
             Some(State::Pending) => ("Unknown", Reason::Progressing, "the policy is being made".to_owned()),
             Some(State::Prevented(None)) => ("True", Reason::Prevented, "hand edits are refused".to_owned()),
             Some(State::Prevented(Some(person))) => {
-                let what = format!("hand edits are refused, but not those of {person}, as whom the agent acts");
+                let what = format!("hand edits are refused, except those of {person}, the user of the agent");
                 ("True", Reason::Prevented, what)
             }
             Some(State::NotServed) => {
@@ -228,7 +228,7 @@ impl Conditions<'_> {
                 }
                 self.progress(*class != Class::Invalid, *class == Class::Invalid, *reason, message);
             }
-            Outcome::Applied { failures, guard, held, pruning, note, since } => {
+            Outcome::Applied { failures, guard, held, pruning, note, since, .. } => {
                 let part = Progress {
                     failures,
                     guard: guard.as_deref(),

@@ -216,7 +216,7 @@ pub(super) fn would_go(fields: &[String]) -> String {
         all if all > SHOWN => shown.push(format!("{} more", all - SHOWN)),
         _ => {}
     }
-    format!("; what is not in the manifest would go: {}", shown.join(", "))
+    format!("; fields that are not in the manifest would be removed: {}", shown.join(", "))
 }
 
 #[cfg(test)]

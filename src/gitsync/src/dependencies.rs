@@ -30,8 +30,55 @@ const NAMED: usize = 3;
 /// All GitSyncs and what each depends on.
 #[derive(Debug, Default)]
 pub(super) struct Dependencies {
-    nodes: Mutex<HashMap<Owner, Node>>,
+    nodes: Mutex<Nodes>,
     changed: watch::Sender<u64>,
+}
+
+/// The GitSyncs, and who depends on each: a change of one is no concern of the others, however many there are.
+#[derive(Debug, Default)]
+struct Nodes {
+    by_owner: HashMap<Owner, Node>,
+    dependants: HashMap<Owner, HashSet<Owner>>,
+}
+
+impl Nodes {
+    fn get(&self, owner: &Owner) -> Option<&Node> {
+        self.by_owner.get(owner)
+    }
+
+    fn get_mut(&mut self, owner: &Owner) -> Option<&mut Node> {
+        self.by_owner.get_mut(owner)
+    }
+
+    /// Those that depend on a GitSync.
+    fn dependants(&self, owner: &Owner) -> impl Iterator<Item = &Node> {
+        let owners = self.dependants.get(owner).into_iter().flatten();
+        owners.filter_map(|owner| self.by_owner.get(owner))
+    }
+
+    /// A GitSync, and those that depend on it, on one of these, and so on: whoever is in a ring with it is one of them.
+    fn all_dependants<'n>(&'n self, owner: &'n Owner) -> impl Iterator<Item = &'n Node> {
+        let (mut seen, mut next) = (HashSet::from([owner]), vec![owner]);
+        while let Some(owner) = next.pop() {
+            next.extend(self.dependants.get(owner).into_iter().flatten().filter(|owner| seen.insert(owner)));
+        }
+        seen.into_iter().filter_map(|owner| self.by_owner.get(owner))
+    }
+
+    /// A GitSync depends on these now, and no longer on others.
+    fn depend(&mut self, owner: &Owner, before: &[Owner], now: &[Owner]) {
+        for on in before.iter().filter(|on| !now.contains(on)) {
+            if let Some(dependants) = self.dependants.get_mut(on) {
+                dependants.remove(owner);
+                if dependants.is_empty() {
+                    self.dependants.remove(on);
+                }
+            }
+        }
+        for on in now.iter().filter(|on| !before.contains(on)) {
+            self.dependants.entry(on.clone()).or_default().insert(owner.clone());
+        }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -155,7 +202,7 @@ impl Wait {
             Self::For(what) => Some(what),
             Self::Until(Evaluation { of, at, expression, dependant, dependency }) => {
                 let why = ready_expr::unready(&expression, &dependant, &dependency)?;
-                Some(format!("GitSync {of}, of which spec.dependsOn[{at}].readyExpr {why}"))
+                Some(format!("GitSync {of}: spec.dependsOn[{at}].readyExpr {why}"))
             }
         }
     }
@@ -208,7 +255,8 @@ impl Dependencies {
     /// A GitSync is gone.
     pub(super) fn remove(&self, owner: &Owner) {
         let mut nodes = self.nodes.lock();
-        if nodes.remove(owner).is_some() {
+        if let Some(removed) = nodes.by_owner.remove(owner) {
+            nodes.depend(owner, &removed.depends_on, &[]);
             self.wake_dependants(&nodes, owner);
         }
     }
@@ -257,7 +305,7 @@ impl Dependencies {
             asked.into_iter().any(|(other, ready)| other == owner && ready.is_some())
         };
         let own = nodes.get(owner).filter(|node| node.ready.iter().any(Option::is_some));
-        nodes.values().filter(|node| asks(node)).chain(own).for_each(|node| node.wake.notify_one());
+        nodes.dependants(owner).filter(|node| asks(node)).chain(own).for_each(|node| node.wake.notify_one());
     }
 
     /// What a GitSync's status says now, and the commit that it has applied, perhaps but for what others are to take over from
@@ -274,7 +322,7 @@ impl Dependencies {
 
     /// Wakes the task of a GitSync when it may have to act: something that it depends on changed, or another one waits for it.
     pub(super) fn listen(&self, owner: &Owner) -> Arc<Notify> {
-        Arc::clone(&self.nodes.lock().entry(owner.clone()).or_default().wake)
+        Arc::clone(&self.nodes.lock().by_owner.entry(owner.clone()).or_default().wake)
     }
 
     /// Whether another GitSync has begun to wait for this one since the last call.
@@ -345,28 +393,30 @@ impl Dependencies {
 
     fn change(&self, owner: &Owner, change: impl FnOnce(&mut Node)) {
         let mut nodes = self.nodes.lock();
-        let is_new = !nodes.contains_key(owner);
-        let node = nodes.entry(owner.clone()).or_default();
+        let is_new = nodes.get(owner).is_none();
+        let node = nodes.by_owner.entry(owner.clone()).or_default();
         let before = (node.depends_on.clone(), node.state.clone());
         change(node);
         let (are_others, is_other) = (node.depends_on != before.0, node.state != before.1 || is_new);
         if are_others {
+            let now = node.depends_on.clone();
+            nodes.depend(owner, &before.0, &now);
             // A ring may be closed or open now, for each of its members.
-            nodes.values().filter(|node| !node.depends_on.is_empty()).for_each(|node| node.wake.notify_one());
+            nodes.all_dependants(owner).for_each(|node| node.wake.notify_one());
         }
         if is_other {
             self.wake_dependants(&nodes, owner);
         }
     }
 
-    fn wake_dependants(&self, nodes: &HashMap<Owner, Node>, owner: &Owner) {
-        nodes.values().filter(|node| node.depends_on.contains(owner)).for_each(|node| node.wake.notify_one());
+    fn wake_dependants(&self, nodes: &Nodes, owner: &Owner) {
+        nodes.dependants(owner).for_each(|node| node.wake.notify_one());
         self.changed.send_modify(|count| *count += 1);
     }
 }
 
 /// The shortest way from a GitSync back to itself; it begins and ends with it.
-fn ring(nodes: &HashMap<Owner, Node>, from: &Owner) -> Option<Vec<Owner>> {
+fn ring(nodes: &Nodes, from: &Owner) -> Option<Vec<Owner>> {
     let mut came_from: HashMap<&Owner, &Owner> = HashMap::new();
     let (mut front, mut seen) = (vec![from], HashSet::new());
     while !front.is_empty() {
@@ -393,4 +443,45 @@ fn ring(nodes: &HashMap<Owner, Node>, from: &Owner) -> Option<Vec<Owner>> {
         front = next;
     }
     None
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt;
+
+    use super::*;
+
+    fn owner(number: usize) -> Owner {
+        Owner::git_sync("shop", &format!("sync-{number}"))
+    }
+
+    #[test]
+    fn a_change_of_one_of_many_wakes_those_alone_that_depend_on_it() {
+        const ALL: usize = 300;
+        let dependencies = Dependencies::default();
+        let woken = |dependencies: &Dependencies| {
+            let is_woken = |number: &usize| dependencies.listen(&owner(*number)).notified().now_or_never().is_some();
+            (0..ALL).filter(is_woken).collect::<Vec<_>>()
+        };
+        (0..ALL).for_each(|number| dependencies.enter(&owner(number)));
+        // All but the first depend on the first, the last ones on each other as well.
+        for number in 1..ALL {
+            let next = (number >= ALL - 3 && number + 1 < ALL).then(|| owner(number + 1));
+            let on = std::iter::once(owner(0)).chain(next).collect::<Vec<_>>();
+            dependencies.change(&owner(number), |node| node.depends_on = on);
+            let by = woken(&dependencies);
+            assert!(by.contains(&number) && by.len() <= 3, "{number}: {by:?}");
+        }
+        dependencies.change(&owner(5), |node| node.state = State::Refused);
+        assert_eq!(woken(&dependencies), [0; 0]);
+        dependencies.change(&owner(ALL - 1), |node| node.depends_on.push(owner(ALL - 3)));
+        assert_eq!(woken(&dependencies), [ALL - 3, ALL - 2, ALL - 1], "a ring is closed");
+        dependencies.change(&owner(ALL - 2), |node| node.depends_on.clear());
+        assert_eq!(woken(&dependencies), [ALL - 3, ALL - 2, ALL - 1], "and open again");
+        dependencies.change(&owner(0), |node| node.state = State::Refused);
+        assert_eq!(woken(&dependencies).len(), ALL - 2);
+        (0..ALL).for_each(|number| dependencies.remove(&owner(number)));
+        let nodes = dependencies.nodes.lock();
+        assert!(nodes.by_owner.is_empty() && nodes.dependants.is_empty());
+    }
 }

@@ -48,6 +48,11 @@ impl Failures {
         self.0.insert(key.clone(), failed);
     }
 
+    /// Whether the server did not allow the last attempt.
+    pub(super) fn is_denied(&self, key: &Key) -> bool {
+        self.0.get(key).is_some_and(|failed| failed.class == Class::Denied)
+    }
+
     /// An object that failed is created by the drift loop as soon as what is there is gone.
     pub(super) fn await_deletion(&mut self, key: &Key) {
         if let Some(failed) = self.0.get_mut(key) {

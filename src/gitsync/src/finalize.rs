@@ -116,7 +116,7 @@ impl Attempt<'_> {
                     tracing::warn!(
                         sync = self.owner.resource().as_str(),
                         why = refused.message,
-                        "objects could not be let go"
+                        "objects could not be released"
                     );
                     left = Err(refused);
                 }
@@ -130,8 +130,7 @@ impl Attempt<'_> {
             return Ok(End::Done);
         }
         if self.inventory().is_none()
-            && let Found::Whole(inventory) =
-                inventory::read(self.context.writer.cluster(), &self.inventory_owner()).await?
+            && let Found::Whole(inventory) = self.read_inventory().await?
         {
             self.context.writer.store().set_inventory(self.owner, inventory);
         }

@@ -71,7 +71,7 @@ impl Attempt<'_> {
         let applied_before = status.is_some_and(|s| s.objects > 0 || !s.held.is_empty());
         // It is never closed.
         let _permit = self.context.loading.acquire().await;
-        let inventory = match read(cluster, &self.inventory_owner()).await? {
+        let inventory = match self.read_inventory().await? {
             Found::Whole(inventory) => {
                 self.state.written =
                     inventory.encode().into_iter().map(|s| (s.index, Digest::of(&s.content))).collect();
@@ -95,12 +95,30 @@ impl Attempt<'_> {
         Ok(())
     }
 
+    /// Reads the inventory. Where the watch of the ConfigMaps shows which there are, these are read by name, and none is asked
+    /// for that does not exist: a list by label makes the server look at every ConfigMap of the namespace.
+    pub(super) async fn read_inventory(&self) -> Result<Found, Error> {
+        let (owner, cluster) = (self.inventory_owner(), self.context.writer.cluster());
+        let Some(names) = self.context.writer.inventory_maps(owner.namespace, owner.label).await else {
+            return read(cluster, &owner).await;
+        };
+        let mut parts = Parts::default();
+        for name in names {
+            let Some(map) = cluster.get(&config_maps(), Some(owner.namespace), &name).await? else { continue };
+            if let Some(found) = owner.take(&map, &mut parts) {
+                return Ok(found);
+            }
+        }
+        Ok(Found::of(parts))
+    }
+
     /// A GitSync of this name in another cluster applies to this one.
     fn foreign(&self, home: &str) -> Refused {
         let (namespace, label) = (self.namespace(), self.label);
         let message = format!(
-            "another GitSync {namespace}/{} applies to the cluster, from {home}, and its objects could not be told from those of this \
-             one; give one of the two another name. If the other one does not exist any more, delete its inventory there: kubectl \
+            "another GitSync {namespace}/{} applies to the cluster, from {home}, so both would have the same labels; \
+             give one of them another name. If the other one does not exist any more, delete its inventory there: \
+             kubectl \
              --kubeconfig FILE -n {namespace} delete configmap -l {INVENTORY_LABEL}={label}",
             self.name()
         );
@@ -204,6 +222,7 @@ impl Attempt<'_> {
             }
             let (owner, cluster) = (self.inventory_owner(), self.context.writer.cluster());
             let (name, body) = owner.document(&shard, self.places(&shard));
+            self.context.writer.note_inventory_map(owner.namespace, owner.label, &name);
             let how = Apply::forced(AGENT_MANAGER);
             saved = cluster.apply(&config_maps(), Some(owner.namespace), &name, &body, how).await.map(drop);
             if owner.home.is_some() && saved.as_ref().is_err_and(Error::is_namespace_missing) {
@@ -231,9 +250,11 @@ impl Attempt<'_> {
 /// An inventory that does not fit into memory: the next attempt tries again.
 fn too_large(name: &str, bytes: usize) -> Refused {
     let message = format!(
-        "the inventory (ConfigMaps mainstay-inventory-{name}-…) takes {} MiB of memory, more than the agent has left for this \
-         namespace; give the agent more memory (limits.memory of its Deployment), or delete these ConfigMaps if Mainstay did \
-         not write them: they are put together anew from the labels of the objects",
+        "the inventory (ConfigMaps mainstay-inventory-{name}-…) takes {} MiB of memory, more than the agent has left \
+         for this \
+         namespace; give the agent more memory (limits.memory of its Deployment), or delete these ConfigMaps if \
+         Mainstay did \
+         not write them: the inventory is rebuilt from the labels of the objects",
         bytes.div_ceil(1 << 20)
     );
     Refused { class: Class::NotReady, reason: Reason::ApplyFailed, message, retry_after: None }
@@ -281,6 +302,25 @@ impl InventoryOwner<'_> {
         if is_ours { Whose::Ours } else { Whose::Nobodys }
     }
 
+    /// Takes in a ConfigMap with an inventory, if it is one of this GitSync. What was found where the others need not be read.
+    fn take(&self, map: &Value, parts: &mut Parts) -> Option<Found> {
+        let meta = meta_of(map);
+        // Who knows it by its name alone does not know what has become of it.
+        if meta.labels.as_ref().and_then(|labels| labels.get(INVENTORY_LABEL)).is_none_or(|label| label != self.label) {
+            return None;
+        }
+        match self.judge(&meta) {
+            Whose::Nobodys => None,
+            Whose::Foreign(home) => {
+                Some(Found::Foreign(printable(&home.chars().take(SHOWN).collect::<String>()).into_owned()))
+            }
+            Whose::Ours => {
+                let is_read = content(map, INVENTORY_KEY).is_some_and(|content| parts.add(&content).is_ok());
+                (!is_read).then_some(Found::Damaged)
+            }
+        }
+    }
+
     /// The ConfigMap of a shard and of where its objects are, with its name.
     fn document(&self, shard: &Shard, places: Option<Vec<u8>>) -> (String, Value) {
         let name = self.config_map(shard.index);
@@ -318,6 +358,13 @@ pub(super) enum Found {
     Foreign(String),
 }
 
+impl Found {
+    /// What its parts make up.
+    fn of(parts: Parts) -> Self {
+        if parts.is_empty() { Self::Missing } else { parts.join().map_or(Self::Damaged, Self::Whole) }
+    }
+}
+
 /// Whose a ConfigMap with the label of a GitSync is.
 enum Whose<'m> {
     Ours,
@@ -345,23 +392,16 @@ fn config_maps() -> Arc<Kind> {
 
 /// Reads the inventory of a GitSync. One that was written for another GitSync of that name, which was deleted since,
 /// or by somebody else for none, says nothing about what this one manages.
-pub(super) async fn read(cluster: &Cluster, owner: &InventoryOwner<'_>) -> Result<Found, Error> {
+async fn read(cluster: &Cluster, owner: &InventoryOwner<'_>) -> Result<Found, Error> {
     let mut maps = config_maps_of(cluster, owner);
     let mut parts = Parts::default();
     // One is in memory at a time, beside what is remembered of the others.
     while let Some(map) = maps.next().await {
-        let map = map?;
-        if let Whose::Foreign(home) = owner.judge(&meta_of(&map)) {
-            return Ok(Found::Foreign(printable(&home.chars().take(SHOWN).collect::<String>()).into_owned()));
-        }
-        if content(&map, INVENTORY_KEY).is_none_or(|content| parts.add(&content).is_err()) {
-            return Ok(Found::Damaged);
+        if let Some(found) = owner.take(&map?, &mut parts) {
+            return Ok(found);
         }
     }
-    if parts.is_empty() {
-        return Ok(Found::Missing);
-    }
-    Ok(parts.join().map_or(Found::Damaged, Found::Whole))
+    Ok(Found::of(parts))
 }
 
 /// The ConfigMaps of an inventory, and at most one more than are read; those of another cluster's GitSync are left out.

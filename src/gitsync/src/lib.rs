@@ -7,7 +7,7 @@
 //!   [`decryption`] is of what SOPS has encrypted, [`values`] become those of variables in them ([`substitution`]), [`placement`]
 //!   gives documents their place in the cluster;
 //!   [`rights`] says by whose rights that is read and written, and [`account`] that those are there; [`no_memory`] are commits that
-//!   wait for memory
+//!   wait for memory ([`memory_wait`])
 //! - **decide**: [`windows`] (of [`cron`](mod@mainstay_object::cron) schedules) and [`dependencies`] may hold the commit back; [`plan`] says what is applied, [`prune`] what
 //!   is deleted, [`registry`] what the other GitSyncs manage and want, and [`contested`] what other GitOps tools keep
 //!   ([`former_owners`] reads that)
@@ -15,6 +15,21 @@
 //!   [`prevented`] is what nobody may change by hand, [`terminating`] what is still being deleted, [`rerun`] what runs again, and [`finalize`] lets go of everything when the GitSync goes ([`ending`])
 //! - **report**: an [`outcome`], on success and on failure alike, becomes a [`status`] with its [`conditions`]; [`urgency`]
 //!   says how soon it is written
+//!
+//! # Requests of a GitSync
+//!
+//! | request | when | what it proves |
+//! |---|---|---|
+//! | inventory, before applies | the plan has objects that it does not list | whatever an agent may have created is listed, although it is killed before the answer |
+//! | apply | once for each object that is new or changed | an object that was to be new and is there refuses it (409); only then is the object read, and planned for once more |
+//! | inventory, after applies | an answer brought another UID or digest, or an object left | by UID: an object may be deleted. By digest: it needs no apply after a restart. To another GitSync: it was handed over. |
+//! | status | something changed that somebody waits for; counters every 5 s | what is applied at which commit; the health, the failures and the reverts |
+//! | Event | a commit is applied in full, or fails | nothing; equal Events are aggregated, and those above the rate limit are dropped |
+//!
+//! A new GitSync of four objects costs eight requests, and a commit that changes all four costs six and its Event. None of them is
+//! a list: the watch of the inventories shows that there is none, and objects that no watch and no inventory shows are applied as
+//! new. These are read: an object that exists already, one that an inventory lists and that this agent has not seen, and a kind
+//! that may not be applied.
 //!
 //! A [`preview`] is an attempt of a command: it ends with the plan, and each step becomes a dry run ([`previewed`]).
 //!
@@ -53,6 +68,7 @@ mod former_owners;
 mod inventory;
 mod kustomizations;
 mod listing;
+mod memory_wait;
 mod no_memory;
 #[expect(clippy::disallowed_methods, reason = "what is read has a time")]
 mod observe;

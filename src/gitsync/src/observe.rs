@@ -1,8 +1,10 @@
 //! What an attempt reads: the remote of the GitSync, the commit that its reference names, what that commit wants, and what
 //! is there of it in the cluster.
 //!
-//! Invariant: of the objects that are not kept yet there is one metadata LIST per kind (and namespace, where a ServiceAccount
-//! reads them: it may have rights in some only), and never a GET per object.
+//! Invariant: an object of which nothing says that it is there costs no look: it is applied as new, which the server refuses
+//! where there is one.
+//! Invariant: of the others that are not kept yet there is one metadata LIST per kind (and namespace, where a ServiceAccount
+//! reads them: it may have rights in some only), by name where they are few, and never a GET per object.
 //!
 //! Deliberately absent: the inventory (`inventory`).
 
@@ -37,7 +39,7 @@ use mainstay_engine::managed::inventory::Inventory;
 use mainstay_engine::managed::{Desired, Part};
 use mainstay_engine::notification::Message;
 use mainstay_git::{
-    Alone, Ancestry, BaseDir, Entry, MissingDirectory, Reference, Remote, RemoteUrl, ResolvedRef, SkippedTrees,
+    Alone, Ancestry, BaseDir, Commit, Entry, MissingDirectory, Reference, Remote, RemoteUrl, ResolvedRef, SkippedTrees,
     Snapshot, Verification,
 };
 use mainstay_manifest::Problem;
@@ -47,6 +49,8 @@ use mainstay_object::{Key, Object, Owner};
 
 /// Lists under way at once.
 const AT_ONCE: usize = 8;
+/// Objects of a kind that are listed by name.
+const NAMED: usize = 4;
 /// Problems that one message names.
 const SHOWN_PROBLEMS: usize = 20;
 
@@ -180,6 +184,9 @@ impl Attempt<'_> {
         if let Some(desired) = known.filter(is_same) {
             return Ok(desired.clone());
         }
+        if let Some(refused) = self.is_without_memory(found.commit, request) {
+            return Err(refused);
+        }
         // Held no longer than it is read: an open mirror is memory.
         let snapshot = self.source().fetch(remote, found).await?;
         self.emit_rewritten(remote, &snapshot, found).await;
@@ -212,11 +219,14 @@ impl Attempt<'_> {
             return Ok(desired.clone());
         }
         let of = (tree, generation);
-        if let Some(refused) = self.still_without_memory(of) {
+        if let Some(refused) = self.still_without_memory(|known| known.request == of) {
             return Err(refused);
         }
-        let objects =
-            if tree.is_none() { Vec::new() } else { self.decode(remote, snapshot, &resolved.directory, of).await? };
+        let objects = if tree.is_none() {
+            Vec::new()
+        } else {
+            self.decode(remote, (snapshot, found.commit), &resolved.directory, of).await?
+        };
         // Now it is known what its kustomizations and charts read.
         let capabilities = self.asked_capabilities().await?;
         let tree = contents(self.state.kustomizations.outside(), capabilities);
@@ -249,18 +259,11 @@ impl Attempt<'_> {
         }
     }
 
-    /// The refusal of what was refused for want of memory before, as long as there is none; nothing is read for that.
-    fn still_without_memory(&self, request: Request) -> Option<Refused> {
-        let known = self.state.no_memory.as_ref().filter(|known| known.request == request)?;
-        let may_fit = self.context.writer.may_keep_in_memory(self.owner, Part::Reading, known.bytes);
-        (!may_fit).then(|| known.refused())
-    }
-
     /// The files of the snapshot as objects, placed in the cluster.
     async fn decode(
         &mut self,
         remote: &Remote,
-        snapshot: Snapshot,
+        (snapshot, commit): (Snapshot, Commit),
         directory: &Directory,
         request: Request,
     ) -> Result<Vec<Arc<Desired>>, Refused> {
@@ -277,16 +280,27 @@ impl Attempt<'_> {
         let (form, decryption) = (self.form(), self.state.decryption.clone());
         let limits = mainstay_manifest::Limits { admit, form, decryption, ..self.context.limits.clone() };
         let decoded = self.read(remote, snapshot, directory, limits).await;
-        self.context.writer.keep_in_memory(self.owner, Part::Reading, 0);
-        let decoded = decoded?;
+        let Ok(decoded) = decoded else {
+            self.context.writer.keep_in_memory(self.owner, Part::Reading, 0);
+            return decoded.map(|_| Vec::new());
+        };
         self.state.left_out.clone_from(&decoded.left_out);
         if !decoded.problems.is_empty() {
+            self.context.writer.keep_in_memory(self.owner, Part::Reading, 0);
             self.state.readable = self.readable(&decoded.objects, directory);
             return Err(match (&*decoded.problems, refused.load(Ordering::Relaxed)) {
                 ([only], bytes @ 1..) => {
-                    self.state.no_memory.insert(NoMemory { request, bytes, message: only.to_string() }).refused()
+                    let (message, values) = (
+                        self.wait_for_memory(bytes, &only.to_string()),
+                        self.state.values.as_ref().map(|values| values.digest),
+                    );
+                    self.state.no_memory.insert(NoMemory { request, commit, values, bytes, message }).refused()
                 }
-                (problems, _) => refused_for(problems),
+                (problems, _) => {
+                    self.state.no_memory = None;
+                    self.context.writer.end_memory_wait(self.owner);
+                    refused_for(problems)
+                }
             });
         }
         self.state.no_memory = None;
@@ -295,6 +309,7 @@ impl Attempt<'_> {
             mainstay_manifest::memory(&self.state.with_expressions) + mainstay_manifest::memory(&self.state.encrypted);
         let bytes = mainstay_manifest::memory(&decoded.objects) + as_read;
         self.context.writer.keep_in_memory(self.owner, Part::Objects, bytes);
+        self.context.writer.keep_in_memory(self.owner, Part::Reading, 0);
         let mut served = Served::new();
         for object in &decoded.objects {
             let (api_version, kind) = (&object.api_version, &object.key.kind);
@@ -388,7 +403,7 @@ impl Attempt<'_> {
             let reference = Reference::parse(&commit)?;
             let found = self.source().lookup(remote, &reference, Duration::MAX).await?;
             let snapshot = self.source().fetch(remote, &found).await?;
-            self.decode(remote, snapshot, directory, (None, None)).await
+            self.decode(remote, (snapshot, found.commit), directory, (None, None)).await
         };
         match kept.await {
             Ok(objects) => {
@@ -401,7 +416,7 @@ impl Attempt<'_> {
                 tracing::warn!(
                     sync = self.owner.resource().as_str(),
                     why = refused.message,
-                    "what was applied before cannot be read"
+                    "the inventory cannot be read"
                 );
             }
         }
@@ -423,18 +438,50 @@ impl Attempt<'_> {
             .iter()
             .filter(|d| !plan::is_unchanged(d, inventory.0.get(&d.key)))
             .filter(|d| !kept.contains(&d.key) && !waiting.contains(&d.key))
+            .filter(|d| !self.may_be_new(&d.key, &inventory))
             .collect::<Vec<_>>();
-        let (live, unseen) = live(self.acting()?.cluster(), &unknown, self.label).await?;
+        let (live, unseen) = self.live(&unknown).await?;
+        waiting.extend(unseen);
+        let terminating = self.state.terminating.as_ref().map(TerminatingObjects::keys).unwrap_or_default();
+        let contested = self.contested(resolved, &live).await?;
+        Ok(Observed { inventory, kept, waiting, live, terminating, contested })
+    }
+
+    /// Whether an object is applied as new, without a look at what is there: nothing says that there is anything, and if there
+    /// is, the server refuses that.
+    fn may_be_new(&self, key: &Key, inventory: &Inventory) -> bool {
+        let was_answered = inventory.0.get(key).is_some_and(|entry| entry.uid.is_some());
+        let is_free = !was_answered && !self.state.rebuilt && !self.state.failed.is_denied(key);
+        is_free && self.context.writer.desired(key).is_none()
+    }
+
+    /// What is there of objects that were to be new.
+    pub(super) async fn observe_found(
+        &mut self,
+        resolved: &ResolvedSync,
+        found: &[Arc<Desired>],
+        before: &Observed,
+    ) -> Result<Observed, Refused> {
+        let (live, waiting) = self.live(&found.iter().collect::<Vec<_>>()).await?;
+        let contested = self.contested(resolved, &live).await?;
+        let mut inventory = Inventory::default();
+        let known = found.iter().filter_map(|one| before.inventory.0.get_key_value(&one.key));
+        inventory.0.extend(known.map(|(key, entry)| (key.clone(), entry.clone())));
+        Ok(Observed { inventory, waiting, live, contested, ..Observed::default() })
+    }
+
+    /// What is there of these objects. Those that we are not let see have failed, and are not applied.
+    async fn live(&mut self, desired: &[&Arc<Desired>]) -> Result<(Seen, HashSet<Key>), Refused> {
+        let (live, unseen) = live(self.acting()?.cluster(), desired, self.label).await?;
+        let mut failed = HashSet::new();
         for (keys, error) in unseen {
             for key in keys {
                 let (class, message, after) = (error.class(), chain(&error), error.retry_after());
                 self.state.failed.add(&key, class, Reason::ApplyFailed, message, after);
-                waiting.insert(key);
+                failed.insert(key);
             }
         }
-        let terminating = self.state.terminating.as_ref().map(TerminatingObjects::keys).unwrap_or_default();
-        let contested = self.contested(resolved, &live).await?;
-        Ok(Observed { inventory, kept, waiting, live, terminating, contested })
+        Ok((live, failed))
     }
 }
 
@@ -470,7 +517,7 @@ fn without_directory(missing: &MissingDirectory, managed: usize, sync: &Owner, c
         managed => format!("the {managed} objects that came from it are kept"),
     };
     let allow = prune::allow_prune(sync, commit);
-    format!("{missing}; {kept}. Put it back, or delete what is kept with: {allow}")
+    format!("{missing}; {kept}. Restore it, or delete the kept objects with: {allow}")
 }
 
 fn refused_for(problems: &[Problem]) -> Refused {
@@ -492,7 +539,7 @@ async fn live(cluster: &Cluster, desired: &[&Arc<Desired>], label: &str) -> Resu
         let id = (&kind.group, &kind.version, &kind.kind, namespace);
         kinds.entry(id).or_insert_with(|| (Arc::clone(kind), HashSet::new())).1.insert(object.key.clone());
     }
-    let lists = stream::iter(kinds.into_values()).map(|(kind, keys)| async move {
+    let lists = stream::iter(kinds.into_values().flat_map(by_name)).map(|(kind, keys)| async move {
         let found = of_kind(cluster, &kind, &keys, label).await;
         (keys, found)
     });
@@ -529,6 +576,14 @@ async fn of_kind(
         }
     }
     Ok(found)
+}
+
+/// Few objects of a kind are listed one by one: by its name the server finds an object without a look at the others.
+fn by_name((kind, keys): (Arc<Kind>, HashSet<Key>)) -> Vec<(Arc<Kind>, HashSet<Key>)> {
+    if keys.len() > NAMED {
+        return vec![(kind, keys)];
+    }
+    keys.into_iter().map(|key| (Arc::clone(&kind), HashSet::from([key]))).collect()
 }
 
 /// The smallest list that shows all of these objects.

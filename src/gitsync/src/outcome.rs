@@ -53,6 +53,8 @@ pub enum Outcome {
         failures: Vec<(Class, Reason, Failure)>,
         /// Objects that left and are kept, with the reason.
         held: Vec<String>,
+        /// Those of them that somebody has to release: each object, and what it says in `held`.
+        safeguarded: Vec<(String, String)>,
         /// What holds all of them, and what to do.
         guard: Option<String>,
         /// Deletions that are under way.

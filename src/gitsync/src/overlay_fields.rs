@@ -5,12 +5,10 @@
 use std::collections::BTreeMap;
 
 use mainstay_api::git_sync::GitSyncSpec;
+use mainstay_api::names::ANNOTATION_PREFIX;
 use mainstay_api::overlay::Image;
 use mainstay_object::printable;
 use mainstay_object::syntax;
-
-/// How labels and annotations begin that are ours.
-const OURS: &str = "mainstay.dev/";
 
 /// Everything that is wrong, a line each, with what is allowed.
 pub(super) fn wrong(spec: &GitSyncSpec) -> Option<String> {
@@ -59,7 +57,7 @@ fn image_problem(image: &Image) -> Option<&'static str> {
 fn metadata(path: &str, entries: &BTreeMap<String, String>, check: impl Fn(&str, &str) -> Vec<String>) -> Vec<String> {
     let mut lines = Vec::new();
     for (key, value) in entries {
-        if key.starts_with(OURS) {
+        if key.starts_with(ANNOTATION_PREFIX) {
             lines.push(format!("{path}: {} is Mainstay's own; set it on single objects", printable(key)));
         }
         lines.extend(check(key, value).into_iter().map(|words| format!("{path}: {words}")));

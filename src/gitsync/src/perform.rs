@@ -1,5 +1,6 @@
 //! Carries a plan out: intentions are written down, objects applied, what left deleted or handed over.
 
+use std::collections::HashSet;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Instant;
@@ -11,8 +12,8 @@ use super::attempt::Attempt;
 use super::conditions;
 use super::inventory::Awaited;
 use super::outcome::{Outcome, Refused};
-use super::plan::{DesiredState, Expect, Live, Plan, Step, Why};
-use super::prune::{self, Held, Permission};
+use super::plan::{self, DesiredState, Expect, Live, Plan, Step, Why};
+use super::prune::{self, Held, HeldBack, Kept, Permission};
 use super::resolve::{ResolvedSync, SyncRequest};
 use super::tally::Tally;
 use mainstay_api::conditions::Reason;
@@ -24,6 +25,9 @@ use mainstay_engine::notification::{Message, WhyPruned, waits_for};
 use mainstay_object::Key;
 use mainstay_object::failure::Class;
 
+/// Objects of a stage that are applied as new before it is known whether the others are.
+const PROBED: usize = 16;
+
 impl Attempt<'_> {
     /// Carries the plan out: what is about to be created is written down, then objects are applied, then what left is
     /// deleted or handed over.
@@ -31,8 +35,8 @@ impl Attempt<'_> {
         &mut self,
         resolved: &ResolvedSync,
         request: &SyncRequest,
-        desired: &DesiredState,
-        plan: &Plan,
+        (desired, facts): (&DesiredState, &plan::Facts<'_>),
+        plan: &mut Plan,
     ) -> Result<Outcome, Refused> {
         let acting = self.acting()?;
         let began = self.state.seen.map_or_else(Instant::now, |(_, at)| at);
@@ -50,16 +54,7 @@ impl Attempt<'_> {
         let earlier = self.state.tally.take().filter(|(commit, _)| *commit == desired.commit);
         let mut tally = earlier.map(|(_, tally)| tally).unwrap_or_default().next_round(plan.unchanged.len());
         self.state.paused.clear();
-        let (writer, owner) = (self.context.writer.clone(), self.owner.clone());
-        let known = resolved.takes_over_known().then(|| resolved.left().and_known());
-        let mut left = Vec::new();
-        for steps in plan.stages.values() {
-            let mut puts = pin!(writer.put_stage(&owner, steps));
-            while let Some((desired, applied)) = puts.next().await {
-                left.extend(known.as_ref().and_then(|known| left_in(known, &desired, &applied)));
-                self.applied(&desired, applied, &mut tally);
-            }
-        }
+        let left = self.apply_stages(resolved, facts, plan, &mut tally).await?;
         self.take_over_left(resolved, left, &mut tally).await?;
         if tally.has_definitions {
             self.context.registry.notify();
@@ -88,7 +83,7 @@ impl Attempt<'_> {
         }
         self.emit_stuck();
         let note = self.state.rebuilt.then(|| {
-            "the inventory was missing or damaged and was put together from labels; nothing is pruned in this round"
+            "the inventory was missing or damaged and was rebuilt from labels; nothing is pruned in this round"
                 .to_owned()
         });
         let since = match &self.state.since {
@@ -98,7 +93,97 @@ impl Attempt<'_> {
         self.state.since = Some((request.commit, since));
         let guard = plan.leaving.guard_text(self.owner, &request.commit.to_string());
         let failures = self.state.failed.shown();
-        Ok(Outcome::Applied { failures, held: left.held, guard, pruning: left.pruning, note, since })
+        let HeldBack { all: held, safeguarded } = left.held;
+        Ok(Outcome::Applied { failures, held, safeguarded, guard, pruning: left.pruning, note, since })
+    }
+
+    /// Applies the stages of a plan one after the other. What was to be new and is there is looked at, and planned for once
+    /// more. The objects in which known appliers still own something.
+    async fn apply_stages(
+        &mut self,
+        resolved: &ResolvedSync,
+        facts: &plan::Facts<'_>,
+        plan: &mut Plan,
+        tally: &mut Tally,
+    ) -> Result<Vec<(Arc<Desired>, Live)>, Refused> {
+        let known = resolved.takes_over_known().then(|| resolved.left().and_known());
+        let mut left = Vec::new();
+        for mut steps in std::mem::take(&mut plan.stages).into_values() {
+            let mut again = Vec::new();
+            if steps.iter().filter(|step| step.expect == Expect::Absent).count() > PROBED {
+                again = steps.split_off(PROBED);
+            }
+            let mut found = self.apply_steps(facts, &steps, known.as_ref(), (&mut left, tally)).await;
+            if !found.is_empty() {
+                // As many of the others may be there: they are looked at together.
+                let new = again.extract_if(.., |step| step.expect == Expect::Absent);
+                found.extend(new.map(|step| step.desired));
+            }
+            found.extend(self.apply_steps(facts, &again, known.as_ref(), (&mut left, tally)).await);
+            if found.is_empty() {
+                continue;
+            }
+            let steps = self.plan_found(resolved, facts, &found, plan).await?;
+            for desired in self.apply_steps(facts, &steps, known.as_ref(), (&mut left, tally)).await {
+                // The next look at it decides: it may be taken over, or it is another one's, or under break glass.
+                let message = "another client has just created it".to_owned();
+                self.state.failed.add(&desired.key, Class::Conflict, Reason::ApplyFailed, message, None);
+            }
+        }
+        Ok(left)
+    }
+
+    /// Applies objects of one stage. Those that were to be new and are there.
+    async fn apply_steps(
+        &mut self,
+        facts: &plan::Facts<'_>,
+        steps: &[Step],
+        known: Option<&Appliers>,
+        (left, tally): (&mut Vec<(Arc<Desired>, Live)>, &mut Tally),
+    ) -> Vec<Arc<Desired>> {
+        let (writer, owner) = (self.context.writer.clone(), self.owner.clone());
+        let (mut puts, mut found) = (pin!(writer.put_stage(&owner, steps)), Vec::new());
+        while let Some((desired, applied)) = puts.next().await {
+            if matches!(&applied, Applied::Done(put) if put.change == Change::Anothers) {
+                found.push(desired);
+                continue;
+            }
+            left.extend(known.and_then(|known| left_in(known, &desired, &applied)));
+            // Nothing was created: what may not be created is not listed as ours, or it could not leave again.
+            let is_denied = matches!(&applied, Applied::Failed(error) if error.class() == Class::Denied);
+            let key = &desired.key;
+            let is_new = || steps.iter().any(|step| step.expect == Expect::Absent && step.desired.key == *key);
+            if is_denied && !facts.observed.inventory.0.contains_key(key) && is_new() {
+                self.context.writer.remove(self.owner, key);
+            }
+            self.applied(&desired, applied, tally);
+        }
+        found
+    }
+
+    /// What to do about objects that were to be new and are there. What is left to whoever has it is not listed as ours.
+    async fn plan_found(
+        &mut self,
+        resolved: &ResolvedSync,
+        facts: &plan::Facts<'_>,
+        found: &[Arc<Desired>],
+        plan: &mut Plan,
+    ) -> Result<Vec<Step>, Refused> {
+        let observed = self.observe_found(resolved, found, facts.observed).await?;
+        let facts = plan::Facts { desired: found, observed: &observed, ..*facts };
+        let again = self.context.registry.with(self.owner, |view| plan::plan_found(view, &facts));
+        let not_applied = again.refused.iter().map(|refused| &refused.key);
+        let not_applied = not_applied.chain(again.paused.iter().map(|desired| &desired.key));
+        let not_applied: HashSet<_> = not_applied.chain(&observed.waiting).collect();
+        for desired in found.iter().filter(|desired| not_applied.contains(&desired.key)) {
+            let is_ours = observed.live.get(&desired.key).is_some_and(|live| live.is_ours(desired));
+            if !is_ours && !observed.inventory.0.contains_key(&desired.key) {
+                self.context.writer.remove(self.owner, &desired.key);
+            }
+        }
+        plan.refused.extend(again.refused);
+        plan.paused.extend(again.paused);
+        Ok(again.stages.into_values().flatten().collect())
     }
 
     /// What an earlier version left in objects that are ours by appliers that are known, and keep them no longer, becomes ours.
@@ -138,13 +223,15 @@ impl Attempt<'_> {
     async fn let_leave(&mut self, acting: &Writer, plan: &Plan, request: &SyncRequest, tally: &mut Tally) -> Left {
         let may_prune = plan.may_prune(self.state.failed.has_apply(), self.state.rebuilt);
         let commit = request.commit.to_string();
-        let text = |(key, why): &(Key, Held)| format!("{key}: {}", why.text(self.owner, &commit));
-        let mut held = plan.leaving.held.iter().map(text).collect::<Vec<_>>();
+        let mut held = HeldBack::default();
+        for (key, why) in &plan.leaving.held {
+            held.add(key, why.text(self.owner, &commit), why.needs_release());
+        }
         let inventory = self.inventory().unwrap_or_default();
         let beyond = inventory.0.keys().filter(|key| !self.reaches(key));
-        held.extend(beyond.map(|key| format!("{key}: a GitSync in this namespace may not touch it")));
+        held.all.extend(beyond.map(|key| format!("{key}: a GitSync in this namespace may not touch it")));
         drop(inventory);
-        held.extend(self.context.registry.with(self.owner, |view| {
+        held.all.extend(self.context.registry.with(self.owner, |view| {
             let taker = |key: &Key| Some((key.to_string(), view.taker_that_cannot_read(key)?));
             let waits =
                 |(key, taker)| format!("{key}: handover to GitSync {taker} is pending: it cannot read the commit");
@@ -154,7 +241,7 @@ impl Attempt<'_> {
             // Not tried in this round: it is held, and has not failed again.
             self.state.failed.forget_deletions();
             let kept = plan.leaving.prune.iter();
-            held.extend(kept.map(|key| format!("{key}: kept until everything else is applied")));
+            held.all.extend(kept.map(|key| format!("{key}: kept until everything else is applied")));
             return Left { held, pruning: 0, wanted: Vec::new(), is_complete: false };
         }
         let waiting = self.state.failed.waiting(Instant::now());
@@ -222,7 +309,7 @@ impl Attempt<'_> {
                 if let Some(awaits) = &awaits {
                     let (since, waits) = (awaits.since, waits_for(&awaits.finalizers));
                     message =
-                        format!("it is being deleted, since {since}, and {waits}; it is created anew when it is gone");
+                        format!("it is being deleted, since {since}, and {waits}; it is created again once it is gone");
                 }
                 self.state.failed.add(key, Class::NotReady, Reason::ApplyFailed, message, None);
                 if let Some(awaits) = awaits {
@@ -231,12 +318,8 @@ impl Attempt<'_> {
                 }
                 return;
             }
-            Change::Anothers => {
-                // The next look at it decides: it may be taken over, or it is another one's, or under break glass.
-                let message = "somebody else has just created it";
-                self.state.failed.add(key, Class::Conflict, Reason::ApplyFailed, message.to_owned(), None);
-                return;
-            }
+            // Its caller looks at what is there.
+            Change::Anothers => return,
             Change::Created => tally.created += 1,
             Change::Changed => tally.changed += 1,
             Change::Unchanged => tally.unchanged += 1,
@@ -253,7 +336,7 @@ impl Attempt<'_> {
         acting: &Writer,
         leaving: &[Key],
         request: &SyncRequest,
-        held: &mut Vec<String>,
+        held: &mut HeldBack,
         tally: &mut Tally,
     ) -> (usize, Vec<Key>) {
         let Some(inventory) = self.inventory() else { return (0, Vec::new()) };
@@ -291,7 +374,11 @@ impl Attempt<'_> {
                     self.state.failed.remove(&key);
                     wanted.push(key);
                 }
-                Pruned::Kept(why) => held.push(format!("{key}: {}", prune::kept(why, &key, self.owner, &commit))),
+                Pruned::Kept(why) => {
+                    // Who set an annotation knows of it.
+                    let needs_release = !matches!(why, Kept::Annotation(_) | Kept::Paused);
+                    held.add(&key, prune::kept(why, &key, self.owner, &commit), needs_release);
+                }
                 Pruned::Failed(error) => {
                     let after = error.retry_after();
                     self.state.failed.add(&key, error.class(), Reason::PruneFailed, error.cause_text(), after);
@@ -352,7 +439,7 @@ fn left_in(known: &Appliers, desired: &Arc<Desired>, applied: &Applied) -> Optio
 /// What became of the objects that left.
 struct Left {
     /// Those that are kept, with the reason.
-    held: Vec<String>,
+    held: HeldBack,
     /// Deletions that are under way.
     pruning: usize,
     /// What another GitSync has come to want since the plan was made.

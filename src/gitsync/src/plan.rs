@@ -71,7 +71,7 @@ impl Live {
     }
 
     /// Whether it carries the label of the GitSync that wants it.
-    fn is_ours(&self, desired: &Desired) -> bool {
+    pub(super) fn is_ours(&self, desired: &Desired) -> bool {
         self.label.is_some() && self.label.as_deref() == desired.label()
     }
 }
@@ -89,7 +89,8 @@ pub struct Observed {
     pub kept: HashSet<Key>,
     /// Objects whose last apply failed and whose next try is not due.
     pub waiting: HashSet<Key>,
-    /// What is there of the objects that are neither unchanged nor in one of the two.
+    /// What is there of the objects that are neither unchanged nor in one of the two, as far as somebody had to look: an object
+    /// of which nothing is known is applied as new, and one that is there refuses that.
     pub live: HashMap<Key, Live>,
     /// Objects that left and were still being deleted when they were last looked at.
     pub terminating: HashSet<Key>,
@@ -118,6 +119,7 @@ pub(super) struct DesiredState {
 }
 
 /// What the plan is made from.
+#[derive(Clone, Copy, Debug)]
 pub struct Facts<'a> {
     /// The commit.
     pub commit: &'a str,
@@ -198,29 +200,45 @@ pub fn is_unchanged(desired: &Desired, entry: Option<&Entry>) -> bool {
 pub fn plan(registry: &mut View<'_>, facts: &Facts<'_>) -> Plan {
     let Facts { commit, branch, desired, observed, .. } = *facts;
     let mut plan = Plan::default();
-    let mut sorted = desired.iter().map(|d| (stage(&d.key), d)).collect::<Vec<(Stage, _)>>();
+    plan_applies(registry, facts, &mut plan);
+    let desired = desired.iter().map(|d| &d.key).collect::<HashSet<_>>();
+    // Nobody is waited for where nothing left.
+    let leaves = observed.inventory.0.keys().any(|key| !desired.contains(key));
+    let pending = leaves.then(|| registry.sibling_pending(branch, commit)).flatten();
+    let prune = Prune::of(facts.prune, pending, facts.allows_prune);
+    let elsewhere = |key: &Key| registry.desired_elsewhere(key);
+    let read_by = |key: &Key, going: &HashSet<Key>| registry.reader_of(key, going);
+    let (own, inventory) = (registry.key(), &observed.inventory);
+    plan.leaving = prune::decide(&own, &desired, inventory, &observed.terminating, &elsewhere, &read_by, prune);
+    plan.outranks = registry.reserve(plan.stages.values().flatten().map(|step| step.desired.key.clone()));
+    plan
+}
+
+/// The plan for objects of a commit that were to be new and are there: what `facts` say is observed of them decides.
+pub(super) fn plan_found(registry: &mut View<'_>, facts: &Facts<'_>) -> Plan {
+    let mut plan = Plan::default();
+    plan_applies(registry, facts, &mut plan);
+    plan
+}
+
+/// What is applied of the desired objects, and what keeps the others from that.
+fn plan_applies(registry: &mut View<'_>, facts: &Facts<'_>, plan: &mut Plan) {
+    let mut sorted = facts.desired.iter().map(|d| (stage(&d.key), d)).collect::<Vec<(Stage, _)>>();
     sorted.sort_by(|(a, x), (b, y)| a.cmp(b).then_with(|| x.key.cmp(&y.key)));
     let mut regained = Vec::new();
     for (stage, desired) in sorted {
         let key = &desired.key;
-        let live = observed.live.get(key);
+        let live = facts.observed.live.get(key);
         // What was taken from us is not as we left it.
         let is_outranked = registry.is_outranked(key);
-        if !is_outranked && is_unchanged(desired, observed.inventory.0.get(key)) && live.is_none() {
+        if !is_outranked && is_unchanged(desired, facts.observed.inventory.0.get(key)) && live.is_none() {
             plan.unchanged.push(Arc::clone(desired));
             continue;
         }
-        if observed.waiting.contains(key) && !is_outranked {
+        if facts.observed.waiting.contains(key) && !is_outranked {
             continue;
         }
-        let why = match registry.claim(key, live.and_then(|l| l.label.as_deref()), branch, commit) {
-            Claim::Held(other) => Some(Why::Claimed(other)),
-            Claim::Undecided(other) => Some(Why::AwaitsHandover(other)),
-            Claim::Free if live.is_some_and(|live| live.controlled) => Some(Why::Controlled),
-            Claim::Free if live.is_some_and(|live| live.terminating) => Some(Why::Terminating),
-            Claim::Free => contested(facts, desired, live),
-        };
-        if let Some(why) = why {
+        if let Some(why) = refused(registry, facts, desired, live) {
             plan.refused.push(Refused { key: key.clone(), why });
             continue;
         }
@@ -232,7 +250,7 @@ pub fn plan(registry: &mut View<'_>, facts: &Facts<'_>) -> Plan {
                 plan.paused.push(Arc::clone(desired));
                 continue;
             }
-            None if observed.kept.contains(key) => Expect::Ours,
+            None if facts.observed.kept.contains(key) => Expect::Ours,
             None => Expect::Absent,
             Some(live) if is_managed(facts, desired, live) => Expect::Ours,
             Some(live) => {
@@ -242,18 +260,19 @@ pub fn plan(registry: &mut View<'_>, facts: &Facts<'_>) -> Plan {
         let appliers = appliers(facts, desired, live, &expect);
         plan.stages.entry(stage).or_default().push(Step { desired: Arc::clone(desired), expect, appliers });
     }
-    let desired = desired.iter().map(|d| &d.key).collect::<HashSet<_>>();
-    // Nobody is waited for where nothing left.
-    let leaves = observed.inventory.0.keys().any(|key| !desired.contains(key));
-    let pending = leaves.then(|| registry.sibling_pending(branch, commit)).flatten();
-    let prune = Prune::of(facts.prune, pending, facts.allows_prune);
-    let elsewhere = |key: &Key| registry.desired_elsewhere(key);
-    let read_by = |key: &Key, going: &HashSet<Key>| registry.reader_of(key, going);
-    let (own, inventory) = (registry.key(), &observed.inventory);
-    plan.leaving = prune::decide(&own, &desired, inventory, &observed.terminating, &elsewhere, &read_by, prune);
     registry.regain(&regained);
-    plan.outranks = registry.reserve(plan.stages.values().flatten().map(|step| step.desired.key.clone()));
-    plan
+}
+
+/// What keeps an object from being applied.
+fn refused(registry: &View<'_>, facts: &Facts<'_>, desired: &Desired, live: Option<&Live>) -> Option<Why> {
+    let label = live.and_then(|live| live.label.as_deref());
+    match registry.claim(&desired.key, label, facts.branch, facts.commit) {
+        Claim::Held(other) => Some(Why::Claimed(other)),
+        Claim::Undecided(other) => Some(Why::AwaitsHandover(other)),
+        Claim::Free if live.is_some_and(|live| live.controlled) => Some(Why::Controlled),
+        Claim::Free if live.is_some_and(|live| live.terminating) => Some(Why::Terminating),
+        Claim::Free => contested(facts, desired, live),
+    }
 }
 
 /// Why an object that is not ours yet is left to whoever keeps it.

@@ -305,7 +305,7 @@ impl Preview {
         let acting = self.attempt().acting()?;
         self.attempt().load_inventory().await?;
         if std::mem::take(&mut self.state.rebuilt) {
-            notes.push("the inventory is missing or damaged: what left the repository is told from labels".to_owned());
+            notes.push("the inventory is missing or damaged: removed objects are found by their labels".to_owned());
         }
         acting.expect_autoscalers(&self.owner, &revision.objects);
         if revision.objects.iter().any(|desired| desired.is_scalable())
@@ -330,10 +330,7 @@ impl Preview {
         let steps = plan.stages.values().flatten().cloned().chain(gone).collect();
         objects.extend(self.dry_runs(&acting, steps, &seen).await);
         objects.extend(plan.paused.iter().map(|desired| {
-            Previewed::of(
-                desired,
-                Fate::LeftAlone("it is under break glass (mainstay.dev/reconcile: disabled)".to_owned()),
-            )
+            Previewed::of(desired, Fate::LeftAlone("it is paused (mainstay.dev/reconcile: disabled)".to_owned()))
         }));
         let by_key: HashMap<&Key, &Arc<Desired>> = revision.objects.iter().map(|one| (&one.key, one)).collect();
         objects.extend(
@@ -432,7 +429,7 @@ impl Preview {
         Ok(Some(match acting.may_delete(key, installation::Live::Metadata(&meta), &self.label, entry, permission) {
             Deletion::Allowed => Fate::Pruned,
             Deletion::UnderWay(_) => Fate::LeftAlone("it is being deleted already".to_owned()),
-            Deletion::NotOurs => Fate::LeftAlone("it is somebody else's by now, and is let go".to_owned()),
+            Deletion::NotOurs => Fate::LeftAlone("it has another owner by now, and is released".to_owned()),
             Deletion::Kept(why) => Fate::LeftAlone(kept(why, key, &self.owner, &revision.commit)),
         }))
     }
@@ -530,7 +527,7 @@ fn fate(step: &Step, live: Option<&Value>, outcome: DryRun) -> Fate {
         DryRun::Created => Fate::Created { after: desired.whole_body(), note: None },
         DryRun::CreatedLater(error) => {
             let what = if error.is_namespace_missing() { "namespace" } else { "kind" };
-            let note = format!("its {what} is not there yet, so nothing has checked it");
+            let note = format!("its {what} does not exist yet, so it is not checked");
             Fate::Created { after: desired.whole_body(), note: Some(note) }
         }
         DryRun::Applied { before, after } => {
@@ -538,7 +535,7 @@ fn fate(step: &Step, live: Option<&Value>, outcome: DryRun) -> Fate {
                 Expect::Version { managed_fields, .. }
                     if step.appliers.would_remove(managed_fields, desired).is_some() =>
                 {
-                    Some("it is taken over: what its former appliers wrote and Git lacks goes, too")
+                    Some("it is taken over: fields of its former appliers that are not in Git are removed, too")
                 }
                 Expect::Version { .. } => Some("it is not managed by this GitSync yet"),
                 Expect::Ours | Expect::Absent => None,
@@ -552,7 +549,7 @@ fn fate(step: &Step, live: Option<&Value>, outcome: DryRun) -> Fate {
                 AllowedBy::Spec => "spec.replace",
             };
             let before = super::previewed::comparable(&desired.kind, live.cloned().unwrap_or_default());
-            let note = format!("a field differs that cannot be changed; {by} lets it be deleted and created anew");
+            let note = format!("a field differs that cannot be changed; {by} lets it be deleted and created again");
             Fate::Replaced { after: desired.body_in_place_of(&before), before, note }
         }
         DryRun::Immutable(error, why) => Fate::Failed(format!(

@@ -51,7 +51,7 @@ pub enum Fate {
         /// Something worth saying of it.
         note: Option<String>,
     },
-    /// It cannot be changed so; it is deleted and created anew, for this reason.
+    /// It cannot be changed so; it is deleted and created again, because this reason.
     Replaced {
         /// As it is.
         before: Value,

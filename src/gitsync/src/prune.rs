@@ -81,6 +81,11 @@ pub enum Held {
 }
 
 impl Held {
+    /// Whether it is kept until somebody releases it, although its GitSync deletes what leaves.
+    pub(super) fn needs_release(&self) -> bool {
+        matches!(self, Self::Much(_) | Self::Read(_))
+    }
+
     /// What the status says of it, with how to release it.
     pub fn text(&self, sync: &Owner, commit: &str) -> String {
         let to_delete = || format!("to delete it: {}", allow_prune(sync, commit));
@@ -111,6 +116,24 @@ pub(super) fn kept(why: Kept, key: &Key, sync: &Owner, commit: &str) -> String {
     format!("{why}; to delete it: {release}")
 }
 
+/// The objects that left and are kept.
+#[derive(Debug, Default)]
+pub(super) struct HeldBack {
+    /// Each, with the reason.
+    pub(super) all: Vec<String>,
+    /// Those that somebody has to release, each with the reason.
+    pub(super) safeguarded: Vec<(String, String)>,
+}
+
+impl HeldBack {
+    pub(super) fn add(&mut self, key: &Key, why: String, needs_release: bool) {
+        self.all.push(format!("{key}: {why}"));
+        if needs_release {
+            self.safeguarded.push((key.to_string(), why));
+        }
+    }
+}
+
 /// The command that allows whatever a commit deletes.
 pub(super) fn allow_prune(sync: &Owner, commit: &str) -> String {
     let (namespace, name) = (sync.resource().namespace(), sync.resource().name());
@@ -122,7 +145,10 @@ pub(super) fn refused_permission(value: &str, sync: &Owner, commit: &str) -> Opt
     let shown = value.chars().take(SHOWN).collect::<String>();
     let command = allow_prune(sync, commit);
     value.parse::<Commit>().is_err().then(|| {
-        format!("{ALLOW_PRUNE}: {shown:?} is not a full commit id, so it allows nothing; what is seen now is allowed with: {command}")
+        format!(
+            "{ALLOW_PRUNE}: {shown:?} is not a full commit id, so it allows nothing; to allow these deletions: \
+                 {command}"
+        )
     })
 }
 

@@ -90,6 +90,7 @@ pub async fn run(context: Arc<Context>, namespace: String, name: String, mut inp
     let mut pushed = context.pushes.subscribe(&task.consumer);
     let dependencies = context.dependencies.listen(&task.owner);
     let prevention = context.prevention.listen(&task.owner);
+    let room = Arc::clone(&task.state.room);
     let mut last: Option<Arc<GitSync>> = None;
     loop {
         let Some(sync) = input.borrow_and_update().clone() else {
@@ -132,6 +133,7 @@ pub async fn run(context: Arc<Context>, namespace: String, name: String, mut inp
             _ = host_keys.changed() => task.host_keys_changed(),
             () = drifted.notified() => task.objects_changed(),
             () = dependencies.notified() => task.dependencies_changed(),
+            () = room.notified() => task.next_look = Instant::now(),
             // The status says so.
             () = prevention.notified() => {}
             () = Followed::any_changed(task.secrets.iter_mut().chain(task.kubeconfig.iter_mut())) => task.next_look = Instant::now(),
@@ -239,7 +241,8 @@ fn first_place(home: &Arc<Context>, input: &Input) -> (Place, Arc<Context>) {
 impl Task {
     /// What was known of a cluster says nothing about another one.
     pub(super) fn forget_cluster(&mut self) {
-        self.state = SyncState { rerun: self.state.rerun.take(), ..SyncState::default() };
+        let room = Arc::clone(&self.state.room);
+        self.state = SyncState { rerun: self.state.rerun.take(), room, ..SyncState::default() };
         (self.outcome, self.next_save, self.owed_save) = (None, None, None);
     }
 

@@ -54,11 +54,17 @@ impl Task {
                 return;
             }
             Outcome::Refused { message, .. } => message.lines().map(str::to_owned).collect::<Vec<_>>(),
-            Outcome::Applied { failures, guard, .. } => {
-                let before = match &self.outcome {
-                    Some(Outcome::Applied { failures, .. }) => failures.as_slice(),
-                    _ => &[],
+            Outcome::Applied { failures, guard, safeguarded, .. } => {
+                let (before, known) = match &self.outcome {
+                    Some(Outcome::Applied { failures, safeguarded, .. }) => {
+                        (failures.as_slice(), safeguarded.as_slice())
+                    }
+                    _ => (&[][..], &[][..]),
                 };
+                for (object, why) in safeguarded.iter().filter(|held| !known.contains(held)) {
+                    let (subject, object, why) = (self.owner.clone(), object.clone(), why.clone());
+                    self.context.emit(&self.owner, &Message::NotPruned { subject, object, why });
+                }
                 let new = failures.iter().filter(|failure| !before.contains(failure));
                 new.map(|(_, _, f)| format!("{}: {}", f.object, f.message)).chain(guard.clone()).collect()
             }
@@ -202,6 +208,7 @@ impl Task {
         applied.then(|| Outcome::Applied {
             failures: self.state.failed.shown(),
             held: sync.status.as_ref().map(|s| s.held.clone()).unwrap_or_default(),
+            safeguarded: Vec::new(),
             guard: None,
             pruning: 0,
             note: None,

@@ -79,7 +79,7 @@ impl Task {
             match writer.run_again(&owner, &key).await {
                 Ok(Rerun::Done) => {}
                 Ok(Rerun::Deleting) => return Err(()),
-                Ok(Rerun::Paused) => problems.push(format!("{key} is paused (break glass)")),
+                Ok(Rerun::Paused) => problems.push(format!("{key} is paused")),
                 Ok(Rerun::Running) => problems.push(format!("{key} has not finished yet")),
                 Ok(Rerun::NotOurs) => problems.push(format!("{key} does not carry the label of this GitSync any more")),
                 Err(error) if error.is_invalid() || error.is_forbidden() => {

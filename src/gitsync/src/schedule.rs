@@ -203,6 +203,9 @@ impl Task {
             .backoff()
             .map(|backoff| backoff.delay(self.failures_in_a_row))
             .map_or(interval, |wait| wait.min(interval.max(Duration::from_secs(1))));
+        // Whoever waits for memory is woken when there is some.
+        let waits_for_memory = self.state.no_memory.is_some() && refused.reason == Reason::MemoryExhausted;
+        let backoff = if waits_for_memory && self.failures_in_a_row > REMARKABLE { interval } else { backoff };
         let wait = jitter(backoff, fastrand::f64()).max(refused.retry_after.unwrap_or_default());
         self.next_look = Instant::now() + wait;
         self.not_before = refused.retry_after.map(|wait| Instant::now() + wait);

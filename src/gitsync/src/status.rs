@@ -152,7 +152,15 @@ mod tests {
     }
 
     fn applied(failures: Vec<(Class, Reason, Failure)>) -> Outcome {
-        Outcome::Applied { failures, held: vec![], guard: None, pruning: 0, note: None, since: at(0) }
+        Outcome::Applied {
+            failures,
+            held: vec![],
+            safeguarded: vec![],
+            guard: None,
+            pruning: 0,
+            note: None,
+            since: at(0),
+        }
     }
 
     fn check(outcome: &Outcome, summary: &Summary, now: i64) -> (String, String) {

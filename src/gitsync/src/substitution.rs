@@ -24,9 +24,9 @@ const DEFINE: &str = "define it in spec.substitute or in what spec.substituteFro
 /// Fields of one object that are remembered to have become something else than strings, and characters of each.
 const MAX_RETYPED: usize = 20;
 const SHOWN: usize = 100;
-const WITHHELD: &str = "what it becomes cannot be applied (what is wrong is withheld: it may quote a Secret)";
+const WITHHELD: &str = "the result cannot be applied (the error is withheld: it may quote a Secret)";
 const DECRYPTED: &str =
-    "an expression in it cannot be replaced by its value (what is wrong is withheld: the object was encrypted)";
+    "an expression in it cannot be replaced by its value (the error is withheld: the object was encrypted)";
 const FROM_SECRET: &str = "put that value into a ConfigMap or spec.substitute: keys and names are shown everywhere";
 
 /// The objects of a commit with their values.

@@ -63,7 +63,7 @@ pub(super) fn advice(unread: &UnreadObjects) -> Option<String> {
     let it = if unread.len() == 1 { "it is" } else { "they are" };
     (!unread.is_empty()).then(|| {
         format!(
-            "; this GitSync manages {names} itself: correct what is wrong with kubectl ({it} not reverted meanwhile), then in \
+            "; this GitSync manages {names} itself: correct it with kubectl ({it} not reverted until then), then in \
              the repository"
         )
     })

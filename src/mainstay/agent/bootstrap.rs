@@ -14,14 +14,14 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::StreamExt;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 use tokio_util::sync::CancellationToken;
 
 use mainstay_api::names::{BOOTSTRAP, BOOTSTRAP_KEY, BOOTSTRAPPED, BOOTSTRAPPING, INSTALL_MANAGER};
-use mainstay_cluster::{Apply, Cluster, Error, Kind, Part, Scope, Selection, WatchEvent};
+use mainstay_cluster::reflector::Change;
+use mainstay_cluster::{Apply, Cluster, Error, Kind, Part, Scope, Selection};
 use mainstay_object::failure::{Backoff, Class, chain};
 
 /// Delay after objects could not be created. Early failures wait for kinds, later ones for the user.
@@ -36,9 +36,9 @@ pub(super) async fn create(cluster: Cluster, namespace: String, stop: Cancellati
     let mut failures = 0;
     let mut progress = Progress::default();
     loop {
-        let mut events = cluster.watch(&kind, Selection::named(Some(&namespace), BOOTSTRAP));
-        while let Some(Some(event)) = stop.run_until_cancelled(events.next()).await {
-            let (WatchEvent::Initial(map) | WatchEvent::Applied(map)) = event else { continue };
+        let mut reflector = cluster.states(&kind, Selection::named(Some(&namespace), BOOTSTRAP));
+        while let Some(change) = stop.run_until_cancelled(reflector.next()).await {
+            let Change::Changed { live: map, .. } = change else { continue };
             match carry_out(&cluster, &kind, &namespace, &map, &mut progress).await {
                 Ok(()) => failures = 0,
                 Err(error) if is_final(&error) => {

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use futures::StreamExt;
 use tokio::sync::watch;
 use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
@@ -12,12 +11,12 @@ use super::kept::{Labels, Name};
 use super::notify::Notifier;
 use super::tasks::{Input, Tasks, Work};
 use mainstay_api::Function;
+use mainstay_cluster::reflector::Change;
 use mainstay_cluster::secrets::{Referrer, SecretReferences as _};
-use mainstay_cluster::{Cluster, Kind, Scope, Selection, WatchEvent};
+use mainstay_cluster::{Cluster, Kind, Scope, Selection};
 use mainstay_engine::apply::Writer;
 use mainstay_engine::drift::Drift;
 use mainstay_function::Context;
-use mainstay_function::observe::SeeChild;
 use mainstay_git::{Consumer, ConsumerKind};
 use mainstay_object::{Owner, is_established};
 
@@ -52,8 +51,7 @@ pub(super) async fn follow(
     // A Git Function needs its GitRepository, but not every Function does.
     let known = tokio::time::timeout(REPOSITORIES_WITHIN, repositories.wait_for(|known| *known));
     let _ = stop.run_until_cancelled(known).await;
-    let see_child: Arc<SeeChild> = Arc::new(move |kind, event, shown| drift.see_child(kind, event, shown));
-    let others: JoinSet<()> = context.watches(&see_child, &stop).into_iter().collect();
+    let others: JoinSet<()> = context.watches(&drift, &stop).into_iter().collect();
     Tasks::new(Functions { context }, notifier, others, stop).run(&cluster).await
 }
 
@@ -122,13 +120,11 @@ impl Work for Functions {
 pub(super) async fn is_defined(name: &str, cluster: &Cluster, absent: impl Fn(), stop: &CancellationToken) -> bool {
     let (version, kind) = ("apiextensions.k8s.io/v1", "CustomResourceDefinition");
     let definitions = Arc::new(Kind::fixed(version, kind, "customresourcedefinitions", Scope::Cluster));
-    let mut events = cluster.watch(&definitions, Selection::named(None, name));
-    let mut is_there = false;
-    while let Some(Some(event)) = stop.run_until_cancelled(events.next()).await {
-        match event {
-            WatchEvent::Initial(live) | WatchEvent::Applied(live) if is_established(&live) => return true,
-            WatchEvent::Initial(_) | WatchEvent::Applied(_) => is_there = true,
-            WatchEvent::Synced(_) if !is_there => absent(),
+    let mut reflector = cluster.states(&definitions, Selection::named(None, name));
+    while let Some(change) = stop.run_until_cancelled(reflector.next()).await {
+        match change {
+            Change::Changed { live, .. } if is_established(&live) => return true,
+            Change::Complete { .. } if reflector.cache().get("", name).is_none() => absent(),
             _ => {}
         }
     }

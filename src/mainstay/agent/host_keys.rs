@@ -2,38 +2,40 @@
 //!
 //! Invariant: while it cannot be read, the last known keys apply. Before the first read, no key is known.
 
-use futures::StreamExt;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 use mainstay_api::names::{KNOWN_HOSTS, KNOWN_HOSTS_KEY};
-use mainstay_cluster::{Cluster, Kind, Scope, Selection, WatchEvent};
+use mainstay_cluster::reflector::{Change, Reflector};
+use mainstay_cluster::{Cluster, Kind, Scope, Selection};
 use mainstay_git::{SharedHostKeys, Source};
+use mainstay_object::failure::chain;
 
 /// Watches the ConfigMap in this namespace until `stop`.
 pub(super) async fn follow(source: Source, cluster: Cluster, namespace: String, stop: CancellationToken) {
     let kind = std::sync::Arc::new(Kind::fixed("v1", "ConfigMap", "configmaps", Scope::Namespaced));
-    let mut events = cluster.watch(&kind, Selection::named(Some(&namespace), KNOWN_HOSTS));
-    let (mut listed, mut is_known) = (SharedHostKeys::Published, false);
-    while let Some(Some(event)) = stop.run_until_cancelled(events.next()).await {
-        match event {
-            WatchEvent::Begin => listed = SharedHostKeys::Published,
-            WatchEvent::Initial(value) => listed = read(&value),
-            WatchEvent::Applied(value) => source.set_host_keys(read(&value)),
-            WatchEvent::Deleted(_) => source.set_host_keys(SharedHostKeys::Published),
-            WatchEvent::Synced(_) => {
-                is_known = true;
-                source.set_host_keys(listed.clone());
-            }
-            WatchEvent::Failed(error) | WatchEvent::Unreadable(_, error) => {
-                let why = mainstay_object::failure::chain(&error);
+    let selection = Selection::named(Some(&namespace), KNOWN_HOSTS);
+    let mut reflector = cluster.reflect(&kind, selection, |live| Ok(Some(read(live))));
+    while let Some(change) = stop.run_until_cancelled(reflector.next()).await {
+        match change {
+            Change::Changed { live, .. } => source.set_host_keys(read(&live)),
+            Change::Complete { .. } if reflector.cache().get(&namespace, KNOWN_HOSTS).is_some() => {}
+            Change::Gone { .. } | Change::Complete { .. } => source.set_host_keys(SharedHostKeys::Published),
+            Change::Failed(error) => {
+                let why = chain(&error);
                 tracing::warn!(why, "the ConfigMap {KNOWN_HOSTS} cannot be read");
-                if !is_known {
-                    source.set_host_keys(SharedHostKeys::Unknown(Some(why)));
-                }
+                set_unknown(&source, &reflector, why);
             }
-            WatchEvent::Resumed => {}
+            Change::Unreadable { why, .. } => set_unknown(&source, &reflector, why),
+            Change::Resumed => {}
         }
+    }
+}
+
+/// Sets why no key is known, unless a list was complete before.
+fn set_unknown(source: &Source, reflector: &Reflector<SharedHostKeys>, why: String) {
+    if !reflector.cache().is_complete() {
+        source.set_host_keys(SharedHostKeys::Unknown(Some(why)));
     }
 }
 

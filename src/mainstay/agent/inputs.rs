@@ -9,9 +9,9 @@ use tokio::sync::watch;
 use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 
-use super::kept::{Labels, Name};
+use super::kept::{self, Labels, Name};
 use super::notify::Notifier;
-use super::tasks::{Input, Tasks, Work};
+use super::tasks::{COPIES, EACH, Input, Tasks, Work};
 use mainstay_api::GitSync;
 use mainstay_cluster::secrets::{Referrer, SecretReferences as _};
 use mainstay_cluster::{Cluster, Kind};
@@ -37,6 +37,12 @@ pub(super) async fn syncs(
     Tasks::new(Syncs { context, known }, notifier, JoinSet::new(), stop).run(&cluster).await
 }
 
+/// Expected number of objects of a new GitSync, and the expected memory of each, in bytes.
+const NEW: usize = 4;
+const OBJECT: usize = 1280;
+/// Minimum memory of a GitSync, in bytes. Its status takes most of it.
+const WITH_STATUS: usize = 4608;
+
 struct Syncs {
     context: Arc<Context>,
     known: watch::Sender<bool>,
@@ -55,6 +61,21 @@ impl Work for Syncs {
 
     fn writer(&self) -> &Writer {
         &self.context.writer
+    }
+
+    /// Includes the status, which a new GitSync does not have yet.
+    fn counted(&self, bytes: usize) -> usize {
+        kept::counted(EACH, COPIES, bytes.max(WITH_STATUS))
+    }
+
+    /// Returns the memory of as many objects as the status counts, or of a few. The size of each is a low estimate, so that
+    /// the same GitSyncs fit after a restart.
+    fn expected(&self, sync: &GitSync) -> usize {
+        if sync.spec.suspend || sync.metadata.deletion_timestamp.is_some() {
+            return 0;
+        }
+        let before = sync.status.as_ref().and_then(|status| usize::try_from(status.objects).ok());
+        before.filter(|objects| *objects > 0).unwrap_or(NEW).saturating_mul(OBJECT)
     }
 
     /// Its desired objects are unknown, so none that it may manage is deleted.

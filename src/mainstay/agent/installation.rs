@@ -17,7 +17,7 @@ pub(super) async fn find(cluster: &Cluster, namespace: &str, pod: Option<&str>) 
             tracing::warn!(
                 pod,
                 why = chain(&error),
-                "the agent's own pod cannot be read: what it is made of is known by labels only"
+                "the agent's own pod cannot be read: objects of the installation are recognised by labels only"
             );
             Installation::in_namespace(namespace)
         }

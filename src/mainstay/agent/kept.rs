@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 
 use mainstay_api::conditions::Reason;
 use mainstay_api::names::ANNOTATION_PREFIX;
+use mainstay_engine::managed::memory_limit;
 
 /// Namespace and name.
 pub(super) type Name = (String, String);
@@ -40,6 +41,12 @@ pub(super) enum Labels {
 /// Step of counted memory, in bytes, so that a change of a status rarely needs more.
 const STEP: usize = 4 << 10;
 
+/// Returns the creation time of an object. An object without one is the oldest.
+pub(super) fn since_of(live: &Value) -> Timestamp {
+    let text = live.pointer("/metadata/creationTimestamp").and_then(Value::as_str);
+    text.and_then(|text| text.parse().ok()).unwrap_or(Timestamp::MIN)
+}
+
 /// Removes unneeded fields from an object.
 pub(super) fn trim(object: &mut Value, labels: Labels) {
     let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) else { return };
@@ -65,17 +72,18 @@ pub(super) fn counted(each: usize, copies: usize, bytes: usize) -> usize {
     (each + copies.saturating_mul(bytes)).next_multiple_of(STEP)
 }
 
-/// Returns the message for an object without memory.
-pub(super) fn no_memory(bytes: usize) -> String {
+/// Returns the message for an object without memory. It would fit if `needed` bytes could be kept in total.
+pub(super) fn no_memory(bytes: usize, needed: usize) -> String {
     format!(
-        "the agent has no memory left for this namespace to keep it ({} KiB); delete what the namespace does not need, make it \
-         smaller, or give the agent more memory (limits.memory of its Deployment)",
-        bytes.div_ceil(1 << 10)
+        "the agent has no memory left for this namespace to keep it ({} KiB); with limits.memory of at least {}Mi in its Deployment there \
+         is room for it and those that wait longer; or delete unused objects of the namespace, or make it smaller",
+        bytes.div_ceil(1 << 10),
+        memory_limit(needed).div_ceil(1 << 20)
     )
 }
 
 /// Returns the status with this condition set to False, because there is no memory.
-pub(super) fn status_without_memory(live: &Value, condition: &str, bytes: usize, now: Timestamp) -> Value {
+pub(super) fn status_without_memory(live: &Value, condition: &str, why: String, now: Timestamp) -> Value {
     let known = live.pointer("/status/conditions").cloned().unwrap_or_else(|| json!([]));
     let mut conditions: Vec<Condition> = serde_json::from_value(known).unwrap_or_default();
     let old = conditions.iter().position(|known| known.type_ == condition).map(|at| conditions.remove(at));
@@ -86,7 +94,7 @@ pub(super) fn status_without_memory(live: &Value, condition: &str, bytes: usize,
             type_: condition.to_owned(),
             status: "False".to_owned(),
             reason: Reason::MemoryExhausted.as_str(),
-            message: no_memory(bytes),
+            message: why,
             last_transition_time: since.unwrap_or(Time(now)),
             observed_generation: live.pointer("/metadata/generation").and_then(Value::as_i64),
         },
@@ -124,10 +132,11 @@ mod tests {
     fn other_conditions_stay() {
         let known = json!({"type": "Healthy", "status": "True", "reason": "Healthy", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"});
         let live = json!({"metadata": {"generation": 3}, "status": {"conditions": [known]}});
-        let status = status_without_memory(&live, "Ready", 5000, Timestamp::UNIX_EPOCH);
+        let status = status_without_memory(&live, "Ready", no_memory(5000, 48 << 20), Timestamp::UNIX_EPOCH);
         let conditions = &status["status"]["conditions"];
         assert_eq!((&conditions[0]["reason"], &conditions[1]["type"]), (&json!("MemoryExhausted"), &json!("Healthy")));
         assert_eq!(conditions[0]["observedGeneration"], 3);
-        assert!(conditions[0]["message"].as_str().unwrap().contains("5 KiB"));
+        let message = conditions[0]["message"].as_str().unwrap();
+        assert!(message.contains("5 KiB") && message.contains("at least 160Mi"), "{message}");
     }
 }

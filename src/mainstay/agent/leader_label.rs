@@ -13,8 +13,9 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, sleep_until, timeout_at};
 use tokio_util::sync::CancellationToken;
 
-use super::tasks::name_of;
+use super::kept::Name;
 use mainstay_api::names::{LEADER, LEADS};
+use mainstay_cluster::reflector::{Delta, Shown, name_of};
 use mainstay_cluster::{Cluster, Error, Kind, Part, Scope, Selection, WatchEvent};
 use mainstay_object::failure::{Backoff, chain};
 
@@ -24,22 +25,23 @@ const AGAIN: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(
 /// Keeps the label on this pod, and off all others of the namespace, until `stop`.
 pub(super) async fn keep(cluster: Cluster, namespace: String, pod: String, stop: CancellationToken) {
     let kind = std::sync::Arc::new(Kind::fixed("v1", "Pod", "pods", Scope::Namespaced));
+    let own = (namespace, pod);
     // Consecutive failures.
     let mut failures = 0;
     loop {
-        let mut events = cluster.watch(&kind, Selection::labelled(LEADER, LEADS).within(&namespace));
-        let mut listed = Listed::default();
+        let mut events = cluster.watch(&kind, Selection::labelled(LEADER, LEADS).within(&own.0));
+        let mut shown = Shown::default();
         // Time of the next attempt, with a new list, after labels could not be written.
         let mut again = None;
         while let Some(event) = next(&mut events, again, &stop).await {
-            let is_list = matches!(event, WatchEvent::Synced(_));
+            let Some(delta) = shown.take(event, name_of) else { continue };
+            let is_list = matches!(delta, Delta::Complete(_));
             let mut failed = false;
-            for (other, value) in listed.writes(event, &namespace, &pod) {
-                if let Err(error) = label(&cluster, &kind, &other, value).await {
-                    let (pod, why) = (name_of(&other).map(|(_, name)| name), chain(&error));
+            for (pod, value) in writes(delta, &own) {
+                if let Err(error) = label(&cluster, &kind, &pod, value).await {
                     tracing::warn!(
-                        pod,
-                        why,
+                        pod = pod.1,
+                        why = chain(&error),
                         "deliveries to Receivers may not reach this agent: a pod was not labelled"
                     );
                     failed = true;
@@ -74,49 +76,24 @@ async fn next(
     event.await.flatten()
 }
 
-/// The pods with the label.
-#[derive(Debug, Default)]
-struct Listed {
-    has_own: bool,
-    /// The other pods, until the list is complete.
-    others: Vec<Value>,
-    is_complete: bool,
-}
-
-impl Listed {
-    /// Returns the pods to label now, in order, with the label's value.
-    fn writes(&mut self, event: WatchEvent, namespace: &str, pod: &str) -> Vec<(Value, Value)> {
-        let own = || (json!({"metadata": {"namespace": namespace, "name": pod}}), Value::from(LEADS));
-        match event {
-            WatchEvent::Begin => *self = Self::default(),
-            WatchEvent::Initial(other) | WatchEvent::Applied(other) => match is_this(&other, pod) {
-                Some(true) => self.has_own = true,
-                Some(false) if self.is_complete => return vec![(other, Value::Null)],
-                Some(false) => self.others.push(other),
-                None => {}
-            },
-            WatchEvent::Synced(_) => {
-                self.is_complete = true;
-                let own = (!self.has_own).then(own);
-                let others = std::mem::take(&mut self.others).into_iter().map(|other| (other, Value::Null));
-                return own.into_iter().chain(others).collect();
-            }
-            WatchEvent::Deleted(other) if is_this(&other, pod) == Some(true) => return vec![own()],
-            _ => {}
+/// Returns the pods to label now, in order, with the label's value.
+fn writes(delta: Delta<Name>, own: &Name) -> Vec<(Name, Value)> {
+    match delta {
+        Delta::Changed(pod, _) if pod != *own => vec![(pod, Value::Null)],
+        Delta::Complete(list) => {
+            let own_first = list.lacks(own).then(|| (own.clone(), Value::from(LEADS)));
+            let mut others: Vec<Name> = list.shown().iter().filter(|pod| *pod != own).cloned().collect();
+            others.sort();
+            own_first.into_iter().chain(others.into_iter().map(|pod| (pod, Value::Null))).collect()
         }
-        Vec::new()
+        Delta::Gone(pod, _) if pod == *own => vec![(pod, Value::from(LEADS))],
+        _ => Vec::new(),
     }
 }
 
-/// Returns whether a pod is the one with this name.
-fn is_this(pod: &Value, name: &str) -> Option<bool> {
-    name_of(pod).map(|(_, other)| other == name)
-}
-
-async fn label(cluster: &Cluster, kind: &Kind, pod: &Value, value: Value) -> Result<(), Error> {
-    let Some((namespace, name)) = name_of(pod) else { return Ok(()) };
+async fn label(cluster: &Cluster, kind: &Kind, (namespace, name): &Name, value: Value) -> Result<(), Error> {
     let patch = json!({"metadata": {"labels": {LEADER: value}}});
-    match cluster.patch_merge(kind, Some(&namespace), &name, Part::Main, &patch).await {
+    match cluster.patch_merge(kind, Some(namespace), name, Part::Main, &patch).await {
         Ok(_) => Ok(()),
         // A deleted pod needs no label.
         Err(error) if error.is_not_found() => Ok(()),
@@ -128,15 +105,16 @@ async fn label(cluster: &Cluster, kind: &Kind, pod: &Value, value: Value) -> Res
 mod tests {
     use super::*;
 
-    fn written(listed: &mut Listed, event: WatchEvent) -> Vec<(String, Value)> {
-        let written = listed.writes(event, "flux", "own");
-        written.into_iter().map(|(pod, value)| (name_of(&pod).unwrap().1, value)).collect()
+    fn written(listed: &mut Shown<Name>, event: WatchEvent) -> Vec<(String, Value)> {
+        let delta = listed.take(event, name_of);
+        let written = delta.map(|delta| writes(delta, &("flux".to_owned(), "own".to_owned()))).unwrap_or_default();
+        written.into_iter().map(|((_, pod), value)| (pod, value)).collect()
     }
 
     #[test]
     fn labels_its_own_pod_before_it_takes_the_label_off_others() {
         let pod = |name: &str| json!({"metadata": {"namespace": "flux", "name": name}});
-        let (mut listed, leads) = (Listed::default(), Value::from(LEADS));
+        let (mut listed, leads) = (Shown::default(), Value::from(LEADS));
         assert_eq!(written(&mut listed, WatchEvent::Initial(pod("a"))), []);
         assert_eq!(written(&mut listed, WatchEvent::Initial(pod("b"))), []);
         let all = [("own".to_owned(), leads.clone()), ("a".to_owned(), Value::Null), ("b".to_owned(), Value::Null)];

@@ -142,27 +142,23 @@ impl Metrics {
             registry.register(name, help, family.clone());
             family
         };
-        let seen = family("commits_seen", "Commits that the followed reference led to");
+        let seen = family("commits_seen", "New commits of the followed reference");
         let commits = family("commits_applied", "Commits that were applied in full");
         let failures = family("failures", "Attempts that failed, in whole or in part");
         let reverts = family("reverts", "Reverts of managed objects");
-        let drifts = family("drifts_left", "Changes that were detected and, by policy, not reverted");
-        let missed_drifts = family("drifts_missed", "Changes that no watch had shown and an audit has found");
-        let replacements = family("replacements", "Objects that were deleted to be created anew");
-        let applies = family("applies", "Objects of applied commits by outcome");
-        let builds = family("function_builds", "Builds of Functions by outcome");
+        let drifts = family("drifts_left", "Drifts that were detected and, by policy, not reverted");
+        let missed_drifts = family("drifts_missed", "Drifts that the watch missed and an audit found");
+        let replacements = family("replacements", "Objects that were deleted and created again");
+        let applies = family("applies", "Objects of applied commits, by outcome");
+        let builds = family("function_builds", "Builds of Functions, by outcome");
         let revert_latency = Histogram::new(LATENCIES);
-        let help = "Time from the watch event of a change to the answer of the write that reverted it";
+        let help = "Time from the watch event of a drift to the answer of the write that reverted it";
         registry.register_with_unit("revert_latency", help, Unit::Seconds, revert_latency.clone());
         let apply_duration = Histogram::new(LATENCIES);
-        let help = "Time from the lookup that found a commit to the answer of its last write";
+        let help = "Time from the lookup that found a commit to the answer of the last write for it";
         registry.register_with_unit("commit_duration", help, Unit::Seconds, apply_duration.clone());
         let missed = Counter::default();
-        registry.register(
-            "messages_missed",
-            "Messages that were not counted because they came too fast",
-            missed.clone(),
-        );
+        registry.register("messages_missed", "Messages that arrived too fast to be counted", missed.clone());
         let read: Arc<ReadGauges> = Arc::new(read);
         registry.register_collector(Box::new(AtScrape(Arc::clone(&read))));
         let gauges = Arc::clone(&read);
@@ -242,7 +238,7 @@ impl Metrics {
             }
             Message::Stage { reason, .. } => {
                 let outcomes = [(Reason::JobFinished, "finished"), (Reason::JobFailed, "failed")];
-                if let Some((_, outcome)) = outcomes.iter().find(|(known, _)| known.as_str() == *reason) {
+                if let Some((_, outcome)) = outcomes.iter().find(|(known, _)| *reason == (*known).into()) {
                     self.builds.get_or_create(&[("outcome", (*outcome).to_owned())]).inc();
                 }
             }
@@ -324,19 +320,19 @@ type PerSync = (&'static str, &'static str, fn(&SyncGauges) -> f64);
 
 const PER_SYNC: [PerSync; 9] = [
     ("objects", "Managed objects", |gauges| gauges.objects as f64),
-    ("paused_objects", "Objects under break glass", |gauges| gauges.paused as f64),
+    ("paused_objects", "Paused objects", |gauges| gauges.paused as f64),
     (
         "contended_objects",
         "Objects whose reverts are slowed down because another client keeps writing to them",
         |gauges| gauges.contended as f64,
     ),
-    ("heated_objects", "Objects that were reverted lately", |gauges| gauges.heated as f64),
+    ("heated_objects", "Objects that were reverted recently", |gauges| gauges.heated as f64),
     ("drifted_objects", "Objects that differ from the repository and were not reverted", |gauges| {
         gauges.drifted as f64
     }),
-    ("sync_ready", "Whether the condition Ready is True", |gauges| f64::from(u8::from(gauges.ready))),
-    ("sync_suspended", "Whether the GitSync is suspended", |gauges| f64::from(u8::from(gauges.suspended))),
-    ("failed_objects", "Objects whose last apply or deletion failed", |gauges| gauges.failed as f64),
+    ("sync_ready", "1 if the condition Ready is True", |gauges| f64::from(u8::from(gauges.ready))),
+    ("sync_suspended", "1 if the GitSync is suspended", |gauges| f64::from(u8::from(gauges.suspended))),
+    ("failed_objects", "Objects whose last write failed", |gauges| gauges.failed as f64),
     ("sync_lag_seconds", "Age of the oldest commit that is not applied; 0 when in sync", |gauges| gauges.lag_seconds),
 ];
 
@@ -351,13 +347,13 @@ fn encode_syncs(encoder: &mut DescriptorEncoder<'_>, syncs: &[SyncGauges]) -> Re
             ConstGauge::new(value(sync)).encode(family.encode_family(&[("sync", sync.sync.as_str())])?)?;
         }
     }
-    let help = "When an attempt of a GitSync succeeded last";
+    let help = "Time of the last successful attempt of a GitSync";
     let mut family = encoder.encode_descriptor("sync_last_success_timestamp_seconds", help, None, kind)?;
     for sync in syncs {
         let Some(at) = sync.last_success else { continue };
         ConstGauge::new(at).encode(family.encode_family(&[("sync", sync.sync.as_str())])?)?;
     }
-    let mut family = encoder.encode_descriptor("objects_by_health", "Managed objects by health", None, kind)?;
+    let mut family = encoder.encode_descriptor("objects_by_health", "Managed objects, by health", None, kind)?;
     for sync in syncs {
         for (health, count) in HEALTH.into_iter().zip(sync.health) {
             let labels = [("sync", sync.sync.as_str()), ("health", health)];
@@ -369,9 +365,9 @@ fn encode_syncs(encoder: &mut DescriptorEncoder<'_>, syncs: &[SyncGauges]) -> Re
 
 /// Durations until a new Function reached a condition.
 const PER_CONDITION: [(&str, &str); 3] = [
-    ("configured", "From the creation of a Function until it was configured"),
-    ("built", "From the creation of a Function until its image was built"),
-    ("running", "From the creation of a Function until it ran"),
+    ("configured", "Time from the creation of a Function until it was configured"),
+    ("built", "Time from the creation of a Function until its image was built"),
+    ("running", "Time from the creation of a Function until it ran"),
 ];
 
 impl Collector for AtScrape {
@@ -380,35 +376,45 @@ impl Collector for AtScrape {
         let leader = ConstGauge::new(i64::from(gauges.leader));
         leader.encode(encoder.encode_descriptor(
             "leader",
-            "Whether this agent holds the Lease",
+            "1 if this agent holds the Lease",
             None,
             leader.metric_type(),
         )?)?;
         for (name, help, number) in [
             ("git_lookups", "Ref lookups at Git remotes", gauges.lookups),
             ("git_fetches", "Fetches from Git remotes", gauges.fetches),
-            ("renders", "Kustomizations that were built and charts that were rendered", gauges.renders),
-            ("reconciles", "Reconciles of GitSyncs, also where there was nothing to do", gauges.reconciles),
+            ("renders", "Rendered kustomizations and charts", gauges.renders),
+            ("reconciles", "Reconciles of GitSyncs, including those without a change", gauges.reconciles),
         ] {
             let counter = ConstCounter::new(number);
             counter.encode(encoder.encode_descriptor(name, help, None, counter.metric_type())?)?;
         }
         let kind = ConstCounter::new(0u64).metric_type();
-        let mut family = encoder.encode_descriptor("api_requests", "Requests to the API server", None, kind)?;
+        let mut family = encoder.encode_descriptor(
+            "api_requests",
+            "Requests to the API server, by verb and resource",
+            None,
+            kind,
+        )?;
         for counted in &gauges.requests {
             let labels = [("verb", counted.verb.as_str()), ("resource", &*counted.resource)];
             ConstCounter::new(counted.count).encode(family.encode_family(&labels)?)?;
         }
-        let mut family = encoder.encode_descriptor("receiver_deliveries", "Deliveries of webhooks", None, kind)?;
+        let mut family = encoder.encode_descriptor(
+            "receiver_deliveries",
+            "Deliveries of webhooks to Receivers, by type and outcome",
+            None,
+            kind,
+        )?;
         for counted in &gauges.deliveries {
             let labels = [("type", counted.kind), ("outcome", counted.outcome)];
             ConstCounter::new(counted.count).encode(family.encode_family(&labels)?)?;
         }
-        let mut family = encoder.encode_descriptor("audits", "Audits of managed objects", None, kind)?;
+        let mut family = encoder.encode_descriptor("audits", "Audits of managed objects, by outcome", None, kind)?;
         for (outcome, count) in &gauges.audits {
             ConstCounter::new(*count).encode(family.encode_family(&[("outcome", *outcome)])?)?;
         }
-        let help = "Writes that the API server asked about";
+        let help = "Admission reviews, by webhook and outcome";
         let mut family = encoder.encode_descriptor("admission_reviews", help, None, kind)?;
         for counted in &gauges.reviews {
             let labels = [("webhook", counted.webhook), ("outcome", counted.outcome)];

@@ -8,14 +8,15 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use futures::StreamExt;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::notify::Notifier;
+use mainstay_api::events::Reason;
 use mainstay_api::names::{LAST_VALID_SETTINGS, SETTINGS};
-use mainstay_cluster::{Cluster, Event, EventType, Kind, Part, Priority, Regarding, Scope, Selection, WatchEvent};
+use mainstay_cluster::reflector::{Cache, Change, Reflector};
+use mainstay_cluster::{Cluster, Event, EventType, Kind, Part, Priority, Regarding, Scope, Selection};
 use mainstay_function::{Context, InvalidVariable, Settings};
 use mainstay_object::failure::chain;
 use mainstay_object::printable;
@@ -39,15 +40,14 @@ pub(super) async fn follow(
     stop: CancellationToken,
 ) {
     let kind = Arc::new(Kind::fixed("v1", "ConfigMap", "configmaps", Scope::Namespaced));
-    let mut events = cluster.watch(&kind, Selection::named(Some(&namespace), SETTINGS));
+    let mut reflector = reflect(&cluster, &kind, &namespace);
     let base = Settings::clone(&functions.settings());
     let mut followed = Followed { base, cluster, kind, namespace, notifier, seen: None, is_valid: false };
-    let mut listed = None;
-    while let Some(Some(event)) = stop.run_until_cancelled(events.next()).await {
-        if let WatchEvent::Failed(error) | WatchEvent::Unreadable(_, error) = &event {
+    while let Some(change) = stop.run_until_cancelled(reflector.next()).await {
+        if let Change::Failed(error) = &change {
             tracing::warn!(why = chain(error), "the ConfigMap {SETTINGS} cannot be read");
         }
-        let Some(found) = found(event, &mut listed) else { continue };
+        let Some(found) = found(change, reflector.cache()) else { continue };
         if let Some(settings) = followed.read(found.as_ref()).await {
             let namespaces = Some(settings.excluded_namespaces.clone());
             functions.set_settings(settings);
@@ -69,17 +69,16 @@ pub(super) async fn follow_for_webhooks(
     stop: CancellationToken,
 ) {
     let kind = Arc::new(Kind::fixed("v1", "ConfigMap", "configmaps", Scope::Namespaced));
-    let mut events = cluster.watch(&kind, Selection::named(Some(&namespace), SETTINGS));
-    let (mut listed, mut has_valid) = (None, false);
-    while let Some(Some(event)) = stop.run_until_cancelled(events.next()).await {
+    let (mut reflector, mut has_valid) = (reflect(&cluster, &kind, &namespace), false);
+    while let Some(change) = stop.run_until_cancelled(reflector.next()).await {
         // The leader reports an unreadable ConfigMap.
-        let Some(found) = found(event, &mut listed) else { continue };
+        let Some(found) = found(change, reflector.cache()) else { continue };
         let Some(map) = found else {
             has_valid = false;
             set(base.clone());
             continue;
         };
-        let data = serde_json::from_value::<Data>(map["data"].clone()).unwrap_or_default();
+        let data = data_of(&map);
         match Settings::from_config_map(base.clone(), &data) {
             Ok((settings, _)) => {
                 has_valid = true;
@@ -91,18 +90,22 @@ pub(super) async fn follow_for_webhooks(
     }
 }
 
-/// Returns the ConfigMap after an event of its watch, with `None` inside if it does not exist; `None` without news.
-/// `listed` is the ConfigMap in the current list.
-fn found(event: WatchEvent, listed: &mut Option<Value>) -> Option<Option<Value>> {
-    match event {
-        WatchEvent::Begin => *listed = None,
-        WatchEvent::Initial(map) => *listed = Some(map),
-        WatchEvent::Synced(_) => return Some(listed.take()),
-        WatchEvent::Applied(map) => return Some(Some(map)),
-        WatchEvent::Deleted(_) => return Some(None),
-        WatchEvent::Failed(_) | WatchEvent::Unreadable(..) | WatchEvent::Resumed => {}
+fn reflect(cluster: &Cluster, kind: &Arc<Kind>, namespace: &str) -> Reflector<Data> {
+    cluster.reflect(kind, Selection::named(Some(namespace), SETTINGS), |map| Ok(Some(data_of(map))))
+}
+
+fn data_of(map: &Value) -> Data {
+    serde_json::from_value(map["data"].clone()).unwrap_or_default()
+}
+
+/// Returns the ConfigMap after a change, with `None` inside if it does not exist; `None` without news.
+fn found(change: Change<Data>, known: &Cache<Data>) -> Option<Option<Value>> {
+    match change {
+        Change::Changed { live, .. } => Some(Some(live)),
+        Change::Gone { .. } => Some(None),
+        Change::Complete { .. } if known.iter().next().is_none() => Some(None),
+        Change::Complete { .. } | Change::Failed(_) | Change::Unreadable { .. } | Change::Resumed => None,
     }
-    None
 }
 
 /// Returns the last valid settings that the ConfigMap stores.
@@ -127,7 +130,7 @@ struct Followed {
 impl Followed {
     /// Returns the new settings; `None` if they are unchanged.
     async fn read(&mut self, map: Option<&Value>) -> Option<Settings> {
-        let data = map.map(|map| serde_json::from_value::<Data>(map["data"].clone()).unwrap_or_default());
+        let data = map.map(data_of);
         if self.seen.as_ref() == Some(&data) {
             return None;
         }
@@ -154,7 +157,12 @@ impl Followed {
                         first.why
                     ),
                 };
-                self.emit(map, EventType::Normal, "SettingsApplied", format!("{} settings hold{more}", data.len()));
+                self.emit(
+                    map,
+                    EventType::Normal,
+                    Reason::SettingsApplied,
+                    format!("{} settings hold{more}", data.len()),
+                );
                 self.remember(map, &data).await;
                 Some(settings)
             }
@@ -171,11 +179,11 @@ impl Followed {
         let shown = shown.collect::<Vec<_>>().join("; ");
         let before = if self.is_valid { None } else { Some(last_valid(&self.base, map)) };
         let stays = match &before {
-            None | Some(Some(_)) => "what was valid last holds",
+            None | Some(Some(_)) => "the last valid settings stay",
             Some(None) => "the agent's own settings hold",
         };
         let note = format!("{} mistakes, so {stays}: {shown}", mistakes.len());
-        self.emit(map, EventType::Warning, "SettingsInvalid", note);
+        self.emit(map, EventType::Warning, Reason::SettingsInvalid, note);
         before.map(|before| before.unwrap_or_else(|| self.base.clone()))
     }
 
@@ -188,11 +196,11 @@ impl Followed {
         let patch = json!({"metadata": {"annotations": {LAST_VALID_SETTINGS: text}}});
         let written = self.cluster.patch_merge(&self.kind, Some(&self.namespace), SETTINGS, Part::Main, &patch).await;
         if let Err(error) = written {
-            tracing::warn!(why = chain(&error), "{SETTINGS}: what is valid is not remembered");
+            tracing::warn!(why = chain(&error), "{SETTINGS}: the valid settings could not be stored");
         }
     }
 
-    fn emit(&self, map: &Value, kind: EventType, reason: &str, note: String) {
+    fn emit(&self, map: &Value, kind: EventType, reason: Reason, note: String) {
         let uid = map["metadata"]["uid"].as_str().map(str::to_owned);
         self.notifier.publish(Event {
             regarding: Regarding {
@@ -204,7 +212,7 @@ impl Followed {
             kind,
             priority: Priority::of(kind),
             about: None,
-            reason: reason.to_owned(),
+            reason: reason.into(),
             action: "ReadSettings".to_owned(),
             note,
             aggregation_key: String::new(),

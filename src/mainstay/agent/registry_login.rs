@@ -15,8 +15,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use base64::prelude::{BASE64_STANDARD, Engine as _};
-use futures::StreamExt;
-use futures::stream::select;
 use jiff::Timestamp;
 use k8s_openapi::ByteString;
 use ring::rand::{SecureRandom as _, SystemRandom};
@@ -24,10 +22,10 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-use super::tasks::name_of;
 use mainstay_api::names::{AGENT_MANAGER, DEFAULT_REGISTRY_SECRET, GENERATE, REGISTRY_LOGIN};
 use mainstay_cluster::certificate::{self, Certificates, KEYS, Lifetimes, Step};
-use mainstay_cluster::{Apply, Cluster, Error, Kind, Part, Scope, Selection, WatchEvent};
+use mainstay_cluster::reflector::{Change, name_of};
+use mainstay_cluster::{Apply, Cluster, Error, Kind, Part, Scope, Selection};
 use mainstay_function::registry::{InternalRegistry, SEED_BYTES};
 use mainstay_object::Secret;
 use mainstay_object::failure::{Backoff, chain};
@@ -52,16 +50,15 @@ pub(super) async fn make(cluster: Cluster, namespace: String, stop: Cancellation
     let asking = Selection::labelled(GENERATE, REGISTRY_LOGIN).within(&namespace);
     let default = Selection::named(Some(&namespace), DEFAULT_REGISTRY_SECRET);
     let mut maker = Maker { cluster: &cluster, kind: &kind, asking: None, default: None, due: None };
-    let asked = cluster.watch(&kind, asking).map(|event| (true, event));
-    let made = cluster.watch(&kind, default).map(|event| (false, event));
-    let mut events = select(asked, made);
+    let (mut asking, mut default) = (cluster.states(&kind, asking), cluster.states(&kind, default));
     // Consecutive writes, and the time of the last one. Writes that are refused or undone wait ever longer.
     let (mut writes, mut last) = (0, Instant::now());
     loop {
         let next = (writes > 0).then(|| last + AGAIN.delay(writes));
         tokio::select! {
             () = stop.cancelled() => return,
-            Some((is_asking, event)) = events.next() => maker.observe(is_asking, event),
+            change = asking.next() => maker.observe_asking(change),
+            change = default.next() => maker.observe_default(change),
             () = sleep_until(next.unwrap_or(last)), if next.is_some_and(|next| next > Instant::now()) => {}
             () = maker.is_due() => {}
         }
@@ -110,14 +107,20 @@ struct Maker<'a> {
 }
 
 impl Maker<'_> {
-    fn observe(&mut self, is_asking: bool, event: WatchEvent) {
-        match (event, is_asking) {
-            (WatchEvent::Initial(secret) | WatchEvent::Applied(secret), true) => self.asking = Some(secret),
-            (WatchEvent::Initial(secret) | WatchEvent::Applied(secret), false) => self.default = Some(Some(secret)),
-            (WatchEvent::Deleted(_), true) => self.asking = None,
-            (WatchEvent::Deleted(_), false) => self.default = Some(None),
-            (WatchEvent::Synced(_), false) => _ = self.default.get_or_insert(None),
-            _ => {}
+    fn observe_asking(&mut self, change: Change<()>) {
+        match change {
+            Change::Changed { live, .. } => self.asking = Some(live),
+            Change::Gone { .. } => self.asking = None,
+            Change::Unreadable { .. } | Change::Complete { .. } | Change::Failed(_) | Change::Resumed => {}
+        }
+    }
+
+    fn observe_default(&mut self, change: Change<()>) {
+        match change {
+            Change::Changed { live, .. } => self.default = Some(Some(live)),
+            Change::Gone { .. } => self.default = Some(None),
+            Change::Complete { .. } => _ = self.default.get_or_insert(None),
+            Change::Unreadable { .. } | Change::Failed(_) | Change::Resumed => {}
         }
     }
 

@@ -3,7 +3,6 @@
 //! Invariant: a GitRepository without memory is reported by an Event on it, and in the conditions of the objects that
 //! name it.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,14 +13,15 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::kept::{self, Labels, Name, memory};
+use super::kept::{self, Labels, Name, memory, since_of};
 use super::notify::Notifier;
-use super::rereads::Rereads;
-use super::tasks::{identity_of, name_of, read};
+use super::rereads::{Need, Rereads};
+use super::tasks::{identity_of, read};
 use mainstay_api::GitRepository;
 use mainstay_api::git_repository::GitRepositorySpec;
+use mainstay_cluster::reflector::{Delta, Shown, name_of};
 use mainstay_cluster::secrets::{Referrer, SecretReferences as _, Secrets};
-use mainstay_cluster::{Kind, Regarding, Selection, WatchEvent};
+use mainstay_cluster::{Kind, Regarding, Selection};
 use mainstay_engine::apply::{Announcement, Writer};
 use mainstay_engine::managed::Part;
 use mainstay_engine::notification::Message;
@@ -37,10 +37,11 @@ const COPIES: usize = 2;
 const LONGEST_SPEC: usize = 2 << 10;
 const LONGEST: usize = 8 << 10;
 
-const TOO_LARGE: &str = "it is larger than the agent keeps: the spec may take 2 KiB, and all of it 8 KiB without labels and \
+const TOO_LARGE: &str = "it is larger than the agent keeps: the spec may take 2 KiB, and all of it 8 KiB without \
+                         labels and \
                          foreign annotations";
-const NO_MEMORY: &str = "the agent has no memory left for this namespace to keep it; delete what the namespace does not \
-                         need, or give the agent more memory (limits.memory of its Deployment)";
+const NO_MEMORY: &str = "the agent has no memory left for this namespace to keep it; delete unused objects of the \
+                         namespace, or give the agent more memory (limits.memory of its Deployment)";
 
 /// Interval for reading objects without memory again, and maximum number per interval.
 const AGAIN: Duration = Duration::from_secs(30);
@@ -56,7 +57,7 @@ pub(super) fn git_repositories() -> Kind {
 /// Watches GitRepositories until `stop`; `known` is set once they are listed.
 pub(super) async fn follow(mut kept: Kept, known: watch::Sender<bool>, stop: CancellationToken) {
     let mut events = kept.writer.cluster().watch(&kept.kind, Selection::default());
-    let mut listed = Listed::default();
+    let mut shown = Shown::default();
     let mut look = Instant::now() + AGAIN;
     loop {
         let event = tokio::select! {
@@ -68,33 +69,19 @@ pub(super) async fn follow(mut kept: Kept, known: watch::Sender<bool>, stop: Can
             event = events.next() => event,
         };
         let Some(event) = event else { return };
-        match event {
-            WatchEvent::Begin => listed.begin(),
-            WatchEvent::Initial(value) | WatchEvent::Applied(value) => {
-                let Some(name) = name_of(&value) else { continue };
-                listed.show(&name);
-                kept.set(&name, value);
-            }
-            WatchEvent::Unreadable(value, error) => {
-                let Some(name) = name_of(&value) else { continue };
-                listed.show(&name);
-                kept.set_unreadable(&name, &value, error.cause_text());
-            }
-            WatchEvent::Deleted(value) => {
-                let Some(name) = name_of(&value) else { continue };
-                kept.remove(&name);
-            }
-            WatchEvent::Synced(_) => {
-                let present = listed.end();
-                let gone = kept.repositories.names().into_iter().filter(|name| !present.contains(name));
-                for name in gone.collect::<Vec<_>>() {
+        match shown.take(event, name_of) {
+            Some(Delta::Listed(name, value) | Delta::Changed(name, value)) => kept.set(&name, value),
+            Some(Delta::Unreadable(name, value, error)) => kept.set_unreadable(&name, &value, error.cause_text()),
+            Some(Delta::Gone(name, _)) => kept.remove(&name),
+            Some(Delta::Complete(list)) => {
+                for name in kept.repositories.names().into_iter().filter(|name| list.lacks(name)) {
                     kept.remove(&name);
                 }
                 kept.repositories.set_known();
                 kept.secrets.set_listed(Referrer::GitRepository);
                 known.send_replace(true);
             }
-            WatchEvent::Failed(error) => {
+            Some(Delta::Failed(error)) => {
                 let why = chain(&error);
                 tracing::warn!(why, "GitRepositories cannot be watched");
                 if !*known.borrow() {
@@ -102,7 +89,7 @@ pub(super) async fn follow(mut kept: Kept, known: watch::Sender<bool>, stop: Can
                     kept.repositories.set_unknown(why);
                 }
             }
-            WatchEvent::Resumed => {}
+            Some(Delta::Resumed) | None => {}
         }
     }
 }
@@ -151,7 +138,7 @@ impl Kept {
         }
         if !self.count(name, counted(bytes)) {
             self.count(name, 0);
-            self.rereads.insert(name, bytes, true);
+            self.rereads.insert(name, Need { since: since_of(&value), bytes, expected: 0 }, true);
             return self.refuse(name, &value, NO_MEMORY);
         }
         self.rereads.remove(name);
@@ -197,7 +184,8 @@ impl Kept {
     /// Reads objects again for which there may be memory now. Returns whether there may be more.
     async fn reread(&mut self) -> bool {
         let writer = &self.writer;
-        let may_keep = |name: &Name, bytes| writer.may_keep_in_memory(&owner(name), Part::Resource, counted(bytes));
+        let may_keep =
+            |name: &Name, need: Need| writer.may_keep_in_memory(&owner(name), Part::Resource, counted(need.bytes));
         let names = self.rereads.next(AT_ONCE, may_keep);
         for name in &names {
             match self.writer.cluster().get(&self.kind, Some(&name.0), &name.1).await {
@@ -208,43 +196,5 @@ impl Kept {
             }
         }
         names.len() == AT_ONCE
-    }
-}
-
-/// The objects in the current list so far.
-#[derive(Debug, Default)]
-struct Listed(Option<HashSet<Name>>);
-
-impl Listed {
-    fn begin(&mut self) {
-        self.0 = Some(HashSet::new());
-    }
-
-    /// Outside of a list, this does nothing.
-    fn show(&mut self, name: &Name) {
-        if let Some(shown) = &mut self.0 {
-            shown.insert(name.clone());
-        }
-    }
-
-    fn end(&mut self) -> HashSet<Name> {
-        self.0.take().unwrap_or_default()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn edits_leave_nothing_behind() {
-        let (mut listed, name) = (Listed::default(), ("shop".to_owned(), "web".to_owned()));
-        listed.begin();
-        listed.show(&name);
-        assert_eq!(listed.end(), HashSet::from([name.clone()]));
-        for _ in 0..100_000 {
-            listed.show(&name);
-        }
-        assert!(listed.0.is_none(), "nothing is listed");
     }
 }

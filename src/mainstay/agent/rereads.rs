@@ -1,13 +1,16 @@
 //! Objects without memory, in whole or in part: which of them are read again, and when.
 //!
-//! Invariant: at most a given number is read at a time, with namespaces taking turns. Only objects are read for which
-//! there may be memory now, or that were not reported yet. While no memory becomes free, no object is read.
+//! Invariant: at most a given number is read at a time. Namespaces take turns, and the oldest objects of each come first.
+//! Only objects are read for which there may be memory now, or that were not reported yet. While no memory becomes free, no
+//! object is read.
 //!
 //! Not here: reading them.
 
-use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound::{Excluded, Unbounded};
+
+use jiff::Timestamp;
 
 use super::kept::Name;
 
@@ -23,38 +26,54 @@ pub(super) struct Rereads {
 #[derive(Debug, Default)]
 struct Queue {
     objects: BTreeMap<String, Withheld>,
-    /// The object that was served last.
-    last: String,
+    /// Their names by age.
+    by_age: BTreeSet<(Timestamp, String)>,
+}
+
+/// The memory that an object needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Need {
+    /// Creation time.
+    pub(super) since: Timestamp,
+    /// Memory of the object itself, in bytes.
+    pub(super) bytes: usize,
+    /// Expected memory of the objects that it manages, in bytes.
+    pub(super) expected: usize,
 }
 
 /// The state of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Withheld {
-    /// Its memory, in bytes.
-    bytes: usize,
+    need: Need,
     /// Whether its status reports this.
     is_reported: bool,
 }
 
 impl Rereads {
-    /// Records an object without memory, with its size. Returns whether it is new. `is_reported` means that no report
-    /// is needed.
-    pub(super) fn insert(&mut self, (namespace, name): &Name, bytes: usize, is_reported: bool) -> bool {
+    /// Records an object without memory, with its need. Returns whether it is new. `is_reported` means that no report is due.
+    pub(super) fn insert(&mut self, (namespace, name): &Name, need: Need, is_reported: bool) -> bool {
         let queue = self.waiting.entry(namespace.clone()).or_default();
-        let is_new = !queue.objects.contains_key(name);
-        let known = queue.objects.entry(name.clone()).or_insert(Withheld { bytes, is_reported });
-        (known.bytes, known.is_reported) = (bytes, known.is_reported || is_reported);
-        is_new
+        let before = queue.objects.get(name).copied();
+        if let Some(before) = before {
+            queue.by_age.remove(&(before.need.since, name.clone()));
+        }
+        let is_reported = is_reported || before.is_some_and(|before| before.is_reported);
+        queue.objects.insert(name.clone(), Withheld { need, is_reported });
+        queue.by_age.insert((need.since, name.clone()));
+        before.is_none()
     }
 
     /// Removes an object that is fully kept or deleted. Returns whether it was recorded.
     pub(super) fn remove(&mut self, (namespace, name): &Name) -> bool {
         let Entry::Occupied(mut queue) = self.waiting.entry(namespace.clone()) else { return false };
-        let was_there = queue.get_mut().objects.remove(name).is_some();
+        let removed = queue.get_mut().objects.remove(name);
+        if let Some(removed) = removed {
+            queue.get_mut().by_age.remove(&(removed.need.since, name.clone()));
+        }
         if queue.get().objects.is_empty() {
             queue.remove();
         }
-        was_there
+        removed.is_some()
     }
 
     /// Records that the object's status reports this.
@@ -73,23 +92,31 @@ impl Rereads {
     }
 
     /// Returns the next objects to read, at most `most`. `may_keep` returns whether there may be memory for one now.
-    pub(super) fn next(&mut self, most: usize, may_keep: impl Fn(&Name, usize) -> bool) -> Vec<Name> {
-        let mut next = Vec::new();
-        let mut namespaces: Vec<String> = after(&self.waiting, &self.last).cloned().collect();
-        while next.len() < most && !namespaces.is_empty() {
-            namespaces.retain(|namespace| {
-                let Some(queue) = self.waiting.get_mut(namespace).filter(|_| next.len() < most) else { return false };
-                let name = |name: &String| (namespace.clone(), name.clone());
-                let is_due = |of: &&String| {
-                    let known = queue.objects[*of];
-                    let name = name(of);
-                    !next.contains(&name) && (!known.is_reported || may_keep(&name, known.bytes))
-                };
-                let Some(due) = after(&queue.objects, &queue.last).find(is_due).cloned() else { return false };
-                next.push(name(&due));
-                (queue.last, self.last) = (due, namespace.clone());
-                true
+    pub(super) fn next(&mut self, most: usize, may_keep: impl Fn(&Name, Need) -> bool) -> Vec<Name> {
+        let mut due = Vec::new();
+        for namespace in after(&self.waiting, &self.last) {
+            let queue = &self.waiting[namespace];
+            let names = queue.by_age.iter().map(|(_, name)| (namespace.clone(), name.clone()));
+            let names = names.filter(|name| {
+                let known = queue.objects[&name.1];
+                !known.is_reported || may_keep(name, known.need)
             });
+            due.push(names);
+        }
+        let mut next = Vec::new();
+        while next.len() < most && !due.is_empty() {
+            due.retain_mut(|names| {
+                if next.len() == most {
+                    return true;
+                }
+                let name = names.next();
+                let is_left = name.is_some();
+                next.extend(name);
+                is_left
+            });
+        }
+        if let Some((namespace, _)) = next.last() {
+            self.last.clone_from(namespace);
         }
         next
     }
@@ -112,29 +139,45 @@ mod tests {
         (namespace.to_owned(), format!("{number:05}"))
     }
 
+    fn need(second: i64, bytes: usize) -> Need {
+        Need { since: Timestamp::from_second(second).unwrap(), bytes, expected: 0 }
+    }
+
     #[test]
     fn those_of_one_namespace_keep_no_other_waiting_and_a_turn_is_bounded() {
         let mut rereads = Rereads::default();
         for number in 0..10_000 {
-            assert!(rereads.insert(&name("greedy", number), 100, true));
+            assert!(rereads.insert(&name("greedy", number), need(0, 100), true));
         }
-        rereads.insert(&name("web", 1), 100, true);
+        rereads.insert(&name("web", 1), need(0, 100), true);
         let turn = rereads.next(4, |_, _| true);
         assert_eq!(turn, [name("greedy", 0), name("web", 1), name("greedy", 1), name("greedy", 2)]);
-        assert_eq!(rereads.next(2, |_, _| true), [name("web", 1), name("greedy", 3)]);
+        assert_eq!(rereads.next(2, |_, _| true), [name("web", 1), name("greedy", 0)]);
         rereads.remove(&name("web", 1));
-        assert_eq!(rereads.next(2, |_, _| true), [name("greedy", 4), name("greedy", 5)]);
-        assert_eq!(rereads.names().count(), 10_000);
+        rereads.remove(&name("greedy", 0));
+        assert_eq!(rereads.next(2, |_, _| true), [name("greedy", 1), name("greedy", 2)]);
+        assert_eq!(rereads.names().count(), 9_999);
+    }
+
+    #[test]
+    fn the_oldest_of_a_namespace_comes_first() {
+        let mut rereads = Rereads::default();
+        for (number, second) in [(0, 30), (1, 20), (2, 10)] {
+            rereads.insert(&name("web", number), need(second, 100), true);
+        }
+        assert_eq!(rereads.next(9, |_, _| true), [2, 1, 0].map(|number| name("web", number)));
+        rereads.insert(&name("web", 2), need(40, 100), true);
+        assert_eq!(rereads.next(2, |_, _| true), [1, 0].map(|number| name("web", number)), "it was made anew");
     }
 
     #[test]
     fn rereads_wait_until_memory_is_free() {
         let mut rereads = Rereads::default();
         for number in 0..3 {
-            rereads.insert(&name("web", number), 100 * (number + 1), false);
+            rereads.insert(&name("web", number), need(0, 100 * (number + 1)), false);
         }
         let asked = Cell::new(0);
-        let none = |_: &Name, _: usize| {
+        let none = |_: &Name, _: Need| {
             asked.set(asked.get() + 1);
             false
         };
@@ -143,9 +186,9 @@ mod tests {
             rereads.reported(&name("web", number));
         }
         assert_eq!((rereads.next(2, none), asked.get()), (Vec::new(), 3));
-        assert_eq!(rereads.next(9, |_, bytes| bytes <= 200), [name("web", 0), name("web", 1)]);
-        assert!(!rereads.insert(&name("web", 0), 300, false), "it is known");
-        assert_eq!(rereads.next(9, |_, bytes| bytes <= 200), [name("web", 1)]);
+        assert_eq!(rereads.next(9, |_, need| need.bytes <= 200), [name("web", 0), name("web", 1)]);
+        assert!(!rereads.insert(&name("web", 0), need(0, 300), false), "it is known");
+        assert_eq!(rereads.next(9, |_, need| need.bytes <= 200), [name("web", 1)]);
         assert!(rereads.remove(&name("web", 1)) && !rereads.remove(&name("web", 1)));
     }
 }

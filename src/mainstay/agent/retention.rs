@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use futures::StreamExt;
+use futures::StreamExt as _;
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
@@ -23,11 +23,13 @@ use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::notify::Notifier;
+use mainstay_api::events::Reason;
 use mainstay_api::names::{
     AGENT_MANAGER, BUILD_TAG, FUNCTION_CONTROLLER, IMAGE_RETENTION, INTERNAL_REGISTRY, MANAGED_BY, SWEEP,
 };
+use mainstay_cluster::reflector::Change;
 use mainstay_cluster::{
-    Apply, Cluster, Event, EventType, Kind, LabelSelector, Part, Priority, Regarding, Scope, Selection, WatchEvent,
+    Apply, Cluster, Event, EventType, Kind, LabelSelector, Part, Priority, Regarding, Scope, Selection,
 };
 use mainstay_function::registry::retention::{LivingFunction, Observed, Policy, Refusal, Report, Rules, Used};
 use mainstay_function::{Context, Retention};
@@ -103,11 +105,11 @@ impl Counts {
 /// Why images were not removed.
 #[derive(Debug, thiserror::Error)]
 enum Error {
-    #[error("what is in use is not known")]
+    #[error("the used images are not known")]
     Observe(#[source] mainstay_cluster::Error),
-    #[error("what is in use cannot be written down")]
+    #[error("the used images cannot be stored")]
     Write(#[from] Refusal),
-    #[error("the registry's pod was not told")]
+    #[error("the registry's pod was not restarted")]
     Ask(#[source] mainstay_cluster::Error),
     #[error(
         "the Deployment {INTERNAL_REGISTRY} has no container `{SWEEPS}`: it is of an earlier release; apply the manifests of \
@@ -214,7 +216,7 @@ impl Keeper {
             Ok(Some(deployment)) => deployment,
             Ok(None) => return true,
             Err(error) => {
-                tracing::warn!(why = chain(&error), "images that nothing uses stay: the registry cannot be read");
+                tracing::warn!(why = chain(&error), "unused images stay: the registry cannot be read");
                 return false;
             }
         };
@@ -227,7 +229,7 @@ impl Keeper {
                 self.counts.bytes.fetch_add(report.bytes.unwrap_or_default(), Ordering::Relaxed);
                 let note = removed(&report);
                 tracing::info!("{note}");
-                self.emit(&deployment, EventType::Normal, "ImagesRemoved", note);
+                self.emit(&deployment, EventType::Normal, Reason::ImagesRemoved, note);
                 if let Some(problem) = report.problem {
                     self.fail(&deployment, &Error::Reported(problem));
                     return true;
@@ -245,10 +247,10 @@ impl Keeper {
     fn fail(&self, deployment: &Value, error: &Error) {
         self.counts.failures.fetch_add(1, Ordering::Relaxed);
         let why = chain(error);
-        tracing::warn!(why, "images that nothing uses stay");
+        tracing::warn!(why, "unused images stay");
         let end = (0..=MAX_PROBLEM.min(why.len())).rev().find(|at| why.is_char_boundary(*at)).unwrap_or_default();
-        let note = format!("images that nothing uses stay: {}", &why[..end]);
-        self.emit(deployment, EventType::Warning, "ImagesNotRemoved", note);
+        let note = format!("unused images stay: {}", &why[..end]);
+        self.emit(deployment, EventType::Warning, Reason::ImagesNotRemoved, note);
     }
 
     async fn sweep(&self, deployment: &Value, retention: &Retention) -> Result<Outcome, Error> {
@@ -278,10 +280,7 @@ impl Keeper {
         let kind = deployments();
         let patched = self.cluster.patch_merge(&kind, Some(&self.namespace), INTERNAL_REGISTRY, Part::Main, &restart);
         patched.await.map_err(Error::Ask)?;
-        tracing::info!(
-            sweep = policy.id,
-            "the registry in the cluster is restarted to remove images that nothing uses"
-        );
+        tracing::info!(sweep = policy.id, "the registry in the cluster is restarted to remove unused images");
         let report = timeout(REPORTED_WITHIN, self.report(deployment, &policy.id)).await;
         let report = report.map_err(|_| Error::NoReport)?;
         let written = serde_json::to_string(&report).unwrap_or_default();
@@ -353,23 +352,17 @@ impl Keeper {
         let labels = labels.filter_map(|(name, value)| Some(LabelSelector::equals(name, value.as_str()?)));
         let labels = labels.reduce(|all, one| all.and(&one));
         let selection = labels.map_or_else(Selection::default, Selection::by_labels).within(&self.namespace);
-        let mut pods = self.cluster.watch(&Arc::new(Kind::fixed("v1", "Pod", "pods", Scope::Namespaced)), selection);
-        while let Some(event) = pods.next().await {
-            if let WatchEvent::Initial(pod) | WatchEvent::Applied(pod) = event
+        let mut pods = self.cluster.states(&Arc::new(Kind::fixed("v1", "Pod", "pods", Scope::Namespaced)), selection);
+        loop {
+            if let Change::Changed { live: pod, .. } = pods.next().await
                 && let Some(report) = reported(&pod, id)
             {
                 return report;
             }
         }
-        // A watch never ends.
-        Report {
-            policy: id.to_owned(),
-            problem: Some("the registry's pod is not watched".to_owned()),
-            ..Report::default()
-        }
     }
 
-    fn emit(&self, deployment: &Value, kind: EventType, reason: &str, note: String) {
+    fn emit(&self, deployment: &Value, kind: EventType, reason: Reason, note: String) {
         let deployments = deployments();
         self.notifier.publish(Event {
             regarding: Regarding {
@@ -381,7 +374,7 @@ impl Keeper {
             kind,
             priority: Priority::of(kind),
             about: None,
-            reason: reason.to_owned(),
+            reason: reason.into(),
             action: "RemoveImages".to_owned(),
             aggregation_key: note.clone(),
             note,
@@ -447,7 +440,7 @@ fn reported(pod: &Value, id: &str) -> Option<Report> {
 fn removed(report: &Report) -> String {
     let bytes = report.bytes.map_or_else(String::new, |bytes| format!(", {} MiB", bytes >> 20));
     format!(
-        "removed {} images that nothing uses from the registry{bytes}; of {} repositories nothing is left",
+        "removed {} unused images from the registry{bytes}; {} repositories are empty",
         report.manifests, report.repositories
     )
 }
@@ -475,10 +468,6 @@ mod tests {
         assert!(of(&pod(&ended("x"), &ended(""))).unwrap().1.contains("has left no report"));
         assert!(of(&pod(&ended(report), &ended("panic\n"))).unwrap().1.ends_with("failed: panic"));
         let report = reported(&pod(&ended(report), &ended("")), "7").unwrap();
-        assert!(
-            removed(&report).contains("3 images that nothing uses from the registry, 2 MiB"),
-            "{}",
-            removed(&report)
-        );
+        assert!(removed(&report).contains("3 unused images from the registry, 2 MiB"), "{}", removed(&report));
     }
 }

@@ -31,6 +31,7 @@ use mainstay_cluster::secrets::Secrets;
 use mainstay_cluster::{Cluster, Elector, Leadership, Timing};
 use mainstay_engine::apply::{Announcement, Writer};
 use mainstay_engine::drift::Drift;
+use mainstay_engine::managed::kept_within;
 use mainstay_engine::notification::Emitter;
 use mainstay_engine::prevention;
 use mainstay_function::admission::{self, Admission, Registration};
@@ -306,7 +307,7 @@ async fn lead_by_terms(
             }
             // All state is rebuilt from the cluster. Another replica would not help: it has the same defect.
             panics = if began.elapsed() > PANICKED_LATELY { 1 } else { panics + 1 };
-            tracing::error!(why = chain(&error), "the work begins anew");
+            tracing::error!(why = chain(&error), "the work restarts");
             if end.run_until_cancelled(tokio::time::sleep(PANICKED.delay(panics))).await.is_none() {
                 return Ok(());
             }
@@ -349,7 +350,7 @@ async fn lead(
     };
     notifier.clear_subjects();
     let (writer, follow_ups) = Writer::new(cluster.clone(), liveness.component("reverting drift"), notify(notifier));
-    writer.limit_memory(settings.memory / 10 * 3);
+    writer.limit_memory(kept_within(settings.memory));
     let looking = installation::find(cluster, &settings.namespace, settings.pod.as_deref());
     // The installation must be known before any deletion.
     let Some(installed) = stop.run_until_cancelled(looking).await else { return Ok(()) };
@@ -567,7 +568,7 @@ fn other_clusters(
                 () = auditing => return,
             };
             if let Err(error) = ran {
-                tracing::error!(why = chain(&error), "the work in another cluster begins anew");
+                tracing::error!(why = chain(&error), "the work in another cluster restarts");
             }
         });
         Begun { writer, running: Box::new(AbortOnDropHandle::new(running)), over }

@@ -41,19 +41,19 @@ impl Collector for ServerlessMetrics {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         let values = (self.0)();
         for (name, help, number) in [
-            ("serverless_function_processed", "Functions that were processed", values.processed),
-            ("serverless_reconciliations", "Reconciliations of Functions", values.reconciliations),
+            ("serverless_function_processed", "Functions that were reconciled", values.processed),
+            ("serverless_reconciliations", "Reconciles of Functions", values.reconciliations),
         ] {
             let counter = ConstCounter::new(number);
             counter.encode(encoder.encode_descriptor(name, help, None, counter.metric_type())?)?;
         }
         if let Some(times) = &values.reconcile_times {
-            let help = "Time that a reconciliation of a Function took";
+            let help = "Time of one reconcile of a Function";
             let kind = times.metric_type();
             times.encode(encoder.encode_descriptor("serverless_reconciliation_time_seconds", help, None, kind)?)?;
         }
         milliseconds(&mut encoder, &values.functions)?;
-        let help = "Time from the creation of a Function until a condition was True";
+        let help = "Time from the creation of a Function until a condition was True, by condition";
         let kind = ConstGauge::new(0.0).metric_type();
         let mut family = encoder.encode_descriptor("serverless_state_reach_time_seconds", help, None, kind)?;
         for function in &values.functions {
@@ -97,7 +97,7 @@ pub(super) fn encode_gauge(
 fn milliseconds(encoder: &mut DescriptorEncoder<'_>, functions: &[FunctionMetrics]) -> Result<(), fmt::Error> {
     for (at, (word, _)) in CONDITIONS.into_iter().enumerate() {
         let name = format!("function_{word}_status_duration_millisecond");
-        let help = format!("Milliseconds from the creation of a Function until it was {word}");
+        let help = format!("Time from the creation of a Function until it was {word}");
         let value = |function: &FunctionMetrics| Some(function.took[at]?.as_millis() as f64);
         encode_gauge(encoder, (&name, &help), functions, value)?;
     }

@@ -12,15 +12,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use base64::prelude::{BASE64_STANDARD, Engine as _};
-use futures::StreamExt;
 use k8s_openapi::ByteString;
 use ring::rand::{SecureRandom as _, SystemRandom};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-use super::tasks::name_of;
 use mainstay_api::names::{GENERATE, SSH_KEY};
-use mainstay_cluster::{Cluster, Error, Kind, Part, Scope, Selection, WatchEvent};
+use mainstay_cluster::reflector::{Change, name_of};
+use mainstay_cluster::{Cluster, Error, Kind, Part, Scope, Selection};
 use mainstay_git::{PRIVATE_FIELD, PUBLIC_FIELD};
 use mainstay_object::Secret;
 use mainstay_object::failure::chain;
@@ -33,9 +32,9 @@ pub(super) async fn make(cluster: Cluster, namespace: String, stop: Cancellation
     let kind = Arc::new(Kind::fixed("v1", "Secret", "secrets", Scope::Namespaced));
     let selection = Selection::labelled(GENERATE, SSH_KEY).within(&namespace);
     loop {
-        let mut events = cluster.watch(&kind, selection.clone());
-        while let Some(Some(event)) = stop.run_until_cancelled(events.next()).await {
-            let (WatchEvent::Initial(secret) | WatchEvent::Applied(secret)) = event else { continue };
+        let mut reflector = cluster.states(&kind, selection.clone());
+        while let Some(change) = stop.run_until_cancelled(reflector.next()).await {
+            let Change::Changed { live: secret, .. } = change else { continue };
             match store(&cluster, &kind, &secret).await {
                 Ok(None) => {}
                 Ok(Some(public)) => {

@@ -15,17 +15,19 @@ use jiff::Timestamp;
 use kube::Resource;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::kept::{self, Labels, Name, memory};
+use super::initial::Initial;
+use super::kept::{self, Labels, Name, memory, since_of};
 use super::notify::Notifier;
-use super::rereads::Rereads;
-use mainstay_cluster::{Cluster, Kind, Regarding, Selection, WatchEvent};
+use super::rereads::{Need, Rereads};
+use mainstay_cluster::reflector::{Delta, Shown, name_of};
+use mainstay_cluster::{Cluster, Kind, Regarding, Selection};
 use mainstay_engine::apply::{Announcement, Writer};
-use mainstay_engine::managed::Part;
+use mainstay_engine::managed::{Part, Waiting};
 use mainstay_engine::notification::Message;
 use mainstay_object::Owner;
 use mainstay_object::failure::chain;
@@ -37,8 +39,8 @@ const AT_ONCE: usize = 16;
 const SOON: Duration = Duration::from_secs(1);
 
 /// Memory of a task, in bytes, and maximum number of copies of its object, including partial ones.
-const EACH: usize = 8 << 10;
-const COPIES: usize = 3;
+pub(super) const EACH: usize = 8 << 10;
+pub(super) const COPIES: usize = 3;
 
 /// The newest state of an object; `None` once it is deleted.
 pub(super) type Input<T> = watch::Receiver<Option<Arc<T>>>;
@@ -67,6 +69,11 @@ pub(super) trait Work {
     /// counts.
     fn counted(&self, bytes: usize) -> usize {
         kept::counted(EACH, COPIES, bytes)
+    }
+
+    /// Returns the expected memory of managed objects that are not read yet.
+    fn expected(&self, _object: &Self::Object) -> usize {
+        0
     }
 
     /// Removes the parts of an object for which there is no memory. `bytes` is its size. Returns whether all of it is
@@ -126,6 +133,8 @@ pub(super) struct Tasks<W: Work> {
     rereads: Rereads,
     /// When they are retried.
     look: Instant,
+    /// Notified when there may be memory for one.
+    room: Arc<Notify>,
     all: JoinSet<()>,
     stop: CancellationToken,
 }
@@ -142,6 +151,7 @@ impl<W: Work> Tasks<W> {
             ended: HashMap::new(),
             rereads: Rereads::default(),
             look: Instant::now() + AGAIN,
+            room: Arc::default(),
             all: others,
             stop,
         }
@@ -150,7 +160,8 @@ impl<W: Work> Tasks<W> {
     /// Runs until `stop`, or until a task panics.
     pub(super) async fn run(mut self, cluster: &Cluster) -> Result<(), JoinError> {
         let mut events = cluster.watch(&self.kind, Selection::default());
-        let mut missing: HashSet<Name> = HashSet::new();
+        let (mut shown, mut initial) = (Shown::default(), Initial::default());
+        let room = Arc::clone(&self.room);
         loop {
             let event = tokio::select! {
                 () = self.stop.cancelled() => break,
@@ -159,56 +170,68 @@ impl<W: Work> Tasks<W> {
                     self.look = Instant::now() + wait;
                     continue;
                 }
+                () = room.notified() => {
+                    self.look = Instant::now();
+                    continue;
+                }
                 Some(ended) = self.all.join_next() => {
                     ended?;
                     continue;
                 }
                 event = events.next() => event,
             };
-            match event {
-                Some(WatchEvent::Begin) => {
-                    missing = self.running.keys().cloned().chain(self.rereads.names()).collect();
-                }
-                Some(WatchEvent::Initial(mut value) | WatchEvent::Applied(mut value)) => {
-                    let Some(name) = name_of(&value) else { continue };
-                    missing.remove(&name);
+            let Some(event) = event else { break };
+            match shown.take(event, name_of) {
+                Some(Delta::Listed(name, mut value)) => {
                     kept::trim(&mut value, W::LABELS);
-                    let (identity, bytes) = (identity_of(&value), memory(&value));
-                    match read::<W::Object>(value) {
-                        Ok(object) => self.feed(name, object, bytes),
-                        Err(why) => self.announce_unreadable(&name, &identity, why),
+                    if !initial.add(&value) {
+                        self.see_all(&mut initial);
+                        self.see(name, value);
                     }
                 }
-                Some(WatchEvent::Unreadable(value, error)) => {
-                    // Its task continues with the last readable state.
-                    let Some(name) = name_of(&value) else { continue };
-                    missing.remove(&name);
+                Some(Delta::Changed(name, value)) => self.see(name, value),
+                // Its task continues with the last readable state.
+                Some(Delta::Unreadable(name, value, error)) => {
                     self.announce_unreadable(&name, &value, error.cause_text());
                 }
-                Some(WatchEvent::Deleted(value)) => {
-                    if let Some(name) = name_of(&value) {
-                        let last = read::<W::Object>(value).ok().and_then(|last| self.work.deleted(last));
-                        self.end(&name, last);
-                    }
+                Some(Delta::Gone(name, value)) => {
+                    let last = read::<W::Object>(value).ok().and_then(|last| self.work.deleted(last));
+                    self.end(&name, last);
                 }
-                Some(WatchEvent::Synced(_)) => {
-                    for name in std::mem::take(&mut missing) {
-                        self.end(&name, None);
+                Some(Delta::Complete(list)) => {
+                    self.see_all(&mut initial);
+                    let known: HashSet<Name> = self.running.keys().cloned().chain(self.rereads.names()).collect();
+                    for name in known.iter().filter(|name| list.lacks(name)) {
+                        self.end(name, None);
                     }
                     self.work.complete();
                 }
-                Some(WatchEvent::Failed(error)) => {
-                    tracing::warn!(
-                        why = mainstay_object::failure::chain(&error),
-                        "{}s cannot be watched",
-                        self.kind.kind
-                    );
+                Some(Delta::Failed(error)) => {
+                    tracing::warn!(why = chain(&error), "{}s cannot be watched", self.kind.kind);
                 }
-                Some(WatchEvent::Resumed) => {}
-                None => break,
+                Some(Delta::Resumed) | None => {}
             }
         }
         Ok(())
+    }
+
+    /// Sees the listed objects, the oldest first.
+    fn see_all(&mut self, initial: &mut Initial) {
+        for value in initial.take() {
+            if let Some(name) = name_of(&value) {
+                self.see(name, value);
+            }
+        }
+    }
+
+    /// Parses a state of an object for its task.
+    fn see(&mut self, name: Name, mut value: Value) {
+        kept::trim(&mut value, W::LABELS);
+        let (identity, bytes) = (identity_of(&value), memory(&value));
+        match read::<W::Object>(value) {
+            Ok(object) => self.feed(name, object, bytes),
+            Err(why) => self.announce_unreadable(&name, &identity, why),
+        }
     }
 
     /// Reports an unreadable object by an Event on the object, where its user looks.
@@ -225,10 +248,10 @@ impl<W: Work> Tasks<W> {
 
     /// Reads objects again for which there may be memory now. Returns whether there may be more.
     async fn reread(&mut self, cluster: &Cluster) -> bool {
-        let may_keep = |name: &Name, bytes| {
-            let owner = self.work.owner(name);
-            let counted = self.work.counted(bytes);
-            self.work.writer().may_keep_in_memory(&owner, Part::Resource, counted) && self.work.may_keep(&owner, bytes)
+        let may_keep = |name: &Name, need: Need| {
+            let (owner, counted) = (self.work.owner(name), self.work.counted(need.bytes) + need.expected);
+            self.work.writer().may_keep_in_memory(&owner, Part::Resource, counted)
+                && self.work.may_keep(&owner, need.bytes)
         };
         let names = self.rereads.next(AT_ONCE, may_keep);
         for name in &names {
@@ -242,18 +265,20 @@ impl<W: Work> Tasks<W> {
             kept::trim(&mut live, W::LABELS);
             let bytes = memory(&live);
             let Ok(object) = read::<W::Object>(live.clone()) else { continue };
+            let need = Need { since: since_of(&live), bytes, expected: self.work.expected(&object) };
             self.feed(name.clone(), object, bytes);
-            self.say_refused(cluster, name, &live, bytes).await;
+            self.say_refused(cluster, name, &live, need).await;
         }
         names.len() == AT_ONCE
     }
 
     /// Writes into the status of an object without a task that there is no memory for it.
-    async fn say_refused(&self, cluster: &Cluster, name: &Name, live: &Value, bytes: usize) {
+    async fn say_refused(&self, cluster: &Cluster, name: &Name, live: &Value, need: Need) {
         if self.running.contains_key(name) {
             return;
         }
-        let status = kept::status_without_memory(live, W::CONDITION, bytes, Timestamp::now());
+        let why = kept::no_memory(need.bytes, self.wait_for_memory(&self.work.owner(name), need));
+        let status = kept::status_without_memory(live, W::CONDITION, why, Timestamp::now());
         let written =
             cluster.patch_merge(&self.kind, Some(&name.0), &name.1, mainstay_cluster::Part::Status, &status).await;
         if let Err(error) = written {
@@ -261,21 +286,29 @@ impl<W: Work> Tasks<W> {
         }
     }
 
+    /// Registers an object that waits for memory. Returns the total budget with which it would fit.
+    fn wait_for_memory(&self, owner: &Owner, need: Need) -> usize {
+        let bytes = self.work.counted(need.bytes) + need.expected;
+        let (since, part, room) = (need.since, Part::Resource, Arc::clone(&self.room));
+        self.work.writer().wait_for_memory(owner, Waiting { since, part, bytes, room })
+    }
+
     fn feed(&mut self, name: Name, mut object: W::Object, bytes: usize) {
         self.work.see(&name, Some(&object));
         let owner = self.work.owner(&name);
         let uid = object.meta().uid.clone();
-        let counted = self.work.counted(bytes);
+        let since = object.meta().creation_timestamp.as_ref().map_or(Timestamp::MIN, |time| time.0);
+        let need = Need { since, bytes, expected: self.work.expected(&object) };
         // A deletion needs the existing task.
-        let is_kept = self.work.writer().keep_in_memory(&owner, Part::Resource, counted);
+        let is_kept = self.work.writer().admit_to_memory(&owner, self.work.counted(bytes), need.expected);
         if !is_kept && (object.meta().deletion_timestamp.is_none() || !self.running.contains_key(&name)) {
-            return self.refuse(name, &owner, uid, bytes);
+            return self.refuse(name, &owner, uid, need);
         }
         if self.work.keep(&owner, &mut object, bytes) {
             self.rereads.remove(&name);
         } else {
             // Its task reports it.
-            self.rereads.insert(&name, bytes, true);
+            self.rereads.insert(&name, need, true);
         }
         if let Some(running) = self.running.get(&name) {
             if running.uid == uid && !running.over.is_cancelled() {
@@ -298,15 +331,15 @@ impl<W: Work> Tasks<W> {
     }
 
     /// Handles an object, or a change of one, without memory. An existing task keeps the last state.
-    fn refuse(&mut self, name: Name, owner: &Owner, uid: Option<String>, bytes: usize) {
+    fn refuse(&mut self, name: Name, owner: &Owner, uid: Option<String>, need: Need) {
         if self.running.get(&name).is_some_and(|running| running.uid != uid) {
             // The watch already shows its successor.
             self.end_task(&name, None);
-            for part in [Part::Resource, Part::Source] {
-                self.work.writer().keep_in_memory(owner, part, 0);
-            }
+            self.forget_memory(owner);
         }
-        if !self.rereads.insert(&name, bytes, self.running.contains_key(&name)) {
+        let is_new = self.rereads.insert(&name, need, self.running.contains_key(&name));
+        let needed = self.wait_for_memory(owner, need);
+        if !is_new {
             return;
         }
         let key = self.kind.key(Some(&name.0), &name.1);
@@ -316,7 +349,7 @@ impl<W: Work> Tasks<W> {
             self.work.set_refused(owner, &name, true);
         }
         self.look = self.look.min(Instant::now() + SOON);
-        let message = Message::NotKept { subject: owner.clone(), why: kept::no_memory(bytes) };
+        let message = Message::NotKept { subject: owner.clone(), why: kept::no_memory(need.bytes, needed) };
         let object = (!is_known).then_some(subject);
         self.notifier.notify(&Announcement { owner, object, message: &message });
     }
@@ -329,8 +362,14 @@ impl<W: Work> Tasks<W> {
             self.work.set_refused(&owner, name, false);
         }
         self.end_task(name, last);
-        for part in [Part::Resource, Part::Source] {
-            self.work.writer().keep_in_memory(&owner, part, 0);
+        self.forget_memory(&owner);
+    }
+
+    /// Releases the memory of a deleted object, and ends its wait for memory.
+    fn forget_memory(&self, owner: &Owner) {
+        self.work.writer().end_memory_wait(owner);
+        for part in [Part::Resource, Part::Source, Part::Expected] {
+            self.work.writer().keep_in_memory(owner, part, 0);
         }
     }
 
@@ -353,11 +392,6 @@ fn after<T: Future<Output = ()>>(old: Option<CancellationToken>, task: T) -> imp
     };
     // An `async` block would hold the task twice: as captured variable and as awaited future.
     ended.then(move |()| task)
-}
-
-pub(super) fn name_of(value: &Value) -> Option<Name> {
-    let text = |path: &str| value.pointer(path).and_then(Value::as_str).map(str::to_owned);
-    Some((text("/metadata/namespace")?, text("/metadata/name")?))
 }
 
 /// Returns the parts of an object that are needed to report it.

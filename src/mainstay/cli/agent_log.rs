@@ -2,9 +2,12 @@
 //!
 //! Not here: the logs of managed objects, which `kubectl logs` prints.
 
-use std::{collections::VecDeque, time::Duration};
+use std::collections::VecDeque;
+use std::ops::ControlFlow;
 
-use futures::{StreamExt, TryStreamExt as _, stream};
+use futures::stream::{self, BoxStream};
+use futures::{StreamExt as _, TryStreamExt as _};
+use jiff::Timestamp;
 use serde_json::Value;
 
 use super::{
@@ -52,52 +55,89 @@ pub(super) async fn run(arguments: &Arguments) -> Result<Exit, Error> {
         let is_of_dev = Lease::find(&cluster, &namespace).await?.is_of_dev();
         return Err(if is_of_dev { Error::AgentOfDev } else { Error::NoAgentPod { namespace } });
     }
+    let since = arguments.since.map(|Span(since)| Timestamp::now().saturating_sub(since)).transpose();
     let options = LogOptions {
         container: Some(CONTAINER.to_owned()),
-        follow: arguments.follow,
-        // For one object, the last lines are counted after filtering.
         tail: arguments.tail.filter(|_| about.is_none()).map(|lines| u32::try_from(lines).unwrap_or(u32::MAX)),
-        since_seconds: arguments.since.map(|Span(since)| seconds(since)),
+        since: since.unwrap_or_default(),
+        ..LogOptions::default()
     };
-    let mut logs = Vec::new();
-    for pod in &pods {
-        logs.push(cluster.pod_log(&arguments.agent_namespace, pod, &options).await?.map_ok({
-            let mut filter = Filter { about: about.clone(), ..Filter::default() };
-            move |line| filter.shows(&line).then_some(line)
-        }));
-    }
+    let mut logs: Vec<_> = pods.into_iter().map(|pod| Log::new(pod, about.clone())).collect();
+    // For one object, the last lines are counted after filtering.
+    let tail = arguments.tail.filter(|_| options.tail.is_none());
     let stop = stop::on_signal()?;
-    let mut lines = stream::select_all(logs.into_iter().map(StreamExt::boxed));
-    let mut last = VecDeque::new();
-    let kept = arguments.tail.filter(|_| about.is_some() && !arguments.follow);
-    loop {
-        let line = tokio::select! {
-            () = stop.cancelled() => break,
-            line = lines.try_next() => line?,
-        };
-        match (line, kept) {
-            (None, _) => break,
-            (Some(None), _) => {}
-            (Some(Some(line)), None) => {
-                if output::print_line(&line)?.is_break() {
-                    break;
-                }
-            }
-            (Some(Some(line)), Some(most)) => {
-                last.push_back(line);
-                if last.len() > most {
-                    last.pop_front();
-                }
-            }
-        }
-    }
-    output::print(&last.into_iter().map(|line| line + "\n").collect::<String>())?;
+    let open = async |pod: &str, follow: bool| {
+        let options = LogOptions { follow, ..options.clone() };
+        Ok(cluster.pod_log(&arguments.agent_namespace, pod, &options).await?.map_err(Error::from).boxed())
+    };
+    let printed = print(&mut logs, tail, arguments.follow, open, output::print_line);
+    stop.run_until_cancelled(printed).await.unwrap_or(Ok(()))?;
     Ok(Exit::Fine)
 }
 
-/// Returns the duration in whole seconds, rounded up.
-fn seconds(since: Duration) -> u64 {
-    since.as_secs() + u64::from(since.subsec_nanos() > 0)
+type Lines = BoxStream<'static, Result<String, Error>>;
+
+/// Prints the lines of all pods, or the last of them. With `follow`, prints new lines, too.
+async fn print(
+    logs: &mut [Log],
+    tail: Option<usize>,
+    follow: bool,
+    open: impl AsyncFn(&str, bool) -> Result<Lines, Error>,
+    mut print: impl FnMut(&str) -> Result<ControlFlow<()>, Error>,
+) -> Result<(), Error> {
+    if let Some(most) = tail {
+        // The last lines are known at the end of the log. New lines are read from there.
+        let mut last = VecDeque::new();
+        for log in &mut *logs {
+            let mut lines = open(&log.pod, false).await?;
+            while let Some(line) = lines.try_next().await? {
+                log.read += 1;
+                if log.filter.shows(&line) {
+                    last.push_back(line);
+                    if last.len() > most {
+                        last.pop_front();
+                    }
+                }
+            }
+        }
+        for line in last {
+            if print(&line)?.is_break() {
+                return Ok(());
+            }
+        }
+        if !follow {
+            return Ok(());
+        }
+    }
+    let mut all = Vec::new();
+    for log in logs {
+        let lines = open(&log.pod, follow).await?.skip(log.read);
+        let filter = &mut log.filter;
+        all.push(lines.map_ok(move |line| filter.shows(&line).then_some(line)).boxed());
+    }
+    let mut lines = stream::select_all(all);
+    while let Some(line) = lines.try_next().await? {
+        if let Some(line) = line
+            && print(&line)?.is_break()
+        {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// The log of one pod.
+struct Log {
+    pod: String,
+    filter: Filter,
+    /// Number of lines that were read.
+    read: usize,
+}
+
+impl Log {
+    fn new(pod: String, about: Option<Key>) -> Self {
+        Self { pod, filter: Filter { about, ..Filter::default() }, read: 0 }
+    }
 }
 
 /// Returns the object to filter by.
@@ -191,8 +231,34 @@ mod tests {
         assert_eq!(shown, [true, true, false, false]);
     }
 
-    #[test]
-    fn a_time_is_asked_for_in_whole_seconds() {
-        assert_eq!([0, 1, 1000, 1001].map(|millis| seconds(Duration::from_millis(millis))), [0, 1, 1, 2]);
+    #[tokio::test]
+    async fn the_last_lines_about_an_object_are_printed_once_and_new_ones_after_them() {
+        let sync = Key::new("mainstay.dev", "GitSync", Some("apps"), "shop");
+        let printed = async |tail: Option<usize>, follow: bool| {
+            let mut logs = [Log::new("a".to_owned(), Some(sync.clone())), Log::new("b".to_owned(), Some(sync.clone()))];
+            let open = async |pod: &str, follow: bool| {
+                let about = |number: usize| format!("INFO GitSync apps/shop: {pod}{number}");
+                let mut lines = vec![about(1), "INFO other".to_owned(), about(2), "    of 2".to_owned(), about(3)];
+                if follow {
+                    lines.extend(["    of 3".to_owned(), "INFO other".to_owned(), about(4)]);
+                }
+                Ok(stream::iter(lines.into_iter().map(Ok)).boxed())
+            };
+            let mut shown = Vec::new();
+            let print_line = |line: &str| {
+                shown.push(line.trim_start().replace("INFO GitSync apps/shop: ", ""));
+                Ok(ControlFlow::Continue(()))
+            };
+            print(&mut logs, tail, follow, open, print_line).await.unwrap();
+            shown.join(" ").replace("of ", "of-")
+        };
+        assert_eq!(printed(Some(3), false).await, "b2 of-2 b3");
+        assert_eq!(printed(Some(0), false).await, "");
+        let followed = printed(Some(2), true).await;
+        assert!(followed.starts_with("of-2 b3 "), "{followed}");
+        let mut new: Vec<_> = followed.split(' ').skip(2).collect();
+        new.sort_unstable();
+        assert_eq!(new, ["a4", "b4", "of-3", "of-3"], "a line that belongs to one that was read is shown, too");
+        assert_eq!(printed(None, true).await.split(' ').count(), 12);
     }
 }

@@ -14,7 +14,7 @@ pub(super) use mainstay_bench::Arguments;
 pub(super) async fn run(arguments: Arguments) -> Result<Exit, Error> {
     logs::start(logs::Format::Text, "warn");
     if cfg!(debug_assertions) {
-        tracing::warn!("this is a debug build, whose numbers say little: cargo run --release -- bench");
+        tracing::warn!("this is a debug build, so the numbers mean little: cargo run --release -- bench");
     }
     let product = mainstay_bench::Product {
         definitions: mainstay_api::definitions(),

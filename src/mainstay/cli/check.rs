@@ -195,7 +195,7 @@ async fn settings(cluster: &Cluster, namespace: &str) -> Result<Vec<Finding>, Er
         }
         Err(mistakes) => {
             let hint = format!(
-                "kubectl -n {namespace} edit configmap {}; until then what was valid last holds",
+                "kubectl -n {namespace} edit configmap {}; until then the last valid settings stay",
                 names::SETTINGS
             );
             mistakes.iter().map(|one| wrong(format!("{what}: {}", printable(&one.to_string())), hint.clone())).collect()
@@ -281,7 +281,7 @@ async fn permissions(cluster: &Cluster, lease: &Lease, installed: Installed) -> 
         let some = lacking[..lacking.len().min(SHOWN)].join(", ");
         wrong(
             format!("ServiceAccount {namespace}/{ACCOUNT} may not {some}{more}"),
-            "its roles are in what `mainstay install` prints; apply that again",
+            "`mainstay install` prints its roles; apply them again",
         )
     })
 }

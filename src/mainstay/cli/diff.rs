@@ -86,7 +86,7 @@ fn text(sync: &GitSync, now: Timestamp) -> String {
     let mut text = match usize::try_from(status.drifted_objects).unwrap_or_default() {
         0 => return format!("{name}: nothing differs from {commit}\n"),
         1 => format!("{name}: 1 object differs from {commit}\n"),
-        all if all > shown => format!("{name}: {all} objects differ from {commit}, of which these are {shown}\n"),
+        all if all > shown => format!("{name}: {all} objects differ from {commit}; the first {shown} of them:\n"),
         all => format!("{name}: {all} objects differ from {commit}\n"),
     };
     text.extend(status.drifted.iter().map(|drifted| hunk(drifted, now)));

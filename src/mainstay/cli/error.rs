@@ -94,9 +94,11 @@ pub(super) enum Error {
     #[cfg(feature = "dev")]
     #[error("could not use the snapshot")]
     Snapshot(#[from] super::dev::snapshot::Error),
-    #[error("could not tell what would change")]
+    #[error("could not compute the changes")]
     NoPreview(#[from] mainstay_gitsync::NoPreview),
-    #[error("GitRepository {repository} is a path of the agent's machine")]
+    #[error(
+        "GitRepository {repository} is a path of the agent's machine, as with `mainstay dev DIR`; it is not read at the word of a cluster"
+    )]
     PathOfAgent { repository: String },
     #[error("a comment shows what a work tree or a revision would change")]
     NoComment,
@@ -157,7 +159,7 @@ impl Error {
             Self::AgentOfDev => Some("RUST_LOG=info mainstay dev prints more of it".into()),
             Self::WatchSeveral => Some("as in: mainstay get gitsyncs --watch".into()),
             Self::SeveralKinds => Some("as in: mainstay get gitsyncs shop".into()),
-            Self::NotManaged { .. } => Some("mainstay tree -A lists what GitSyncs manage".into()),
+            Self::NotManaged { .. } => Some("mainstay tree -A lists the objects of GitSyncs".into()),
             Self::UnknownKind(_) => Some("kubectl api-resources lists the kinds".into()),
             Self::Missing { .. } | Self::NoSync { namespace: Some(_) } => {
                 Some("-n NAMESPACE looks in another namespace; mainstay status -A lists all GitSyncs".into())
@@ -167,7 +169,11 @@ impl Error {
             Self::NotKeyed { .. } => Some("its spec.auth needs `type: key` and the name of a Secret".into()),
             Self::NotOurKey { .. } => Some("put another one into the Secret yourself".into()),
             Self::InstalledElsewhere { there, .. } => Some(format!("-n {there}")),
-            Self::PathOfAgent { .. } => Some("--repository DIR names a repository of this machine, as for: mainstay diff NAME --revision main --repository .".into()),
+            Self::PathOfAgent { .. } => Some(
+                "name the directory yourself: `mainstay diff NAME --path DIR` for its work tree, or `mainstay diff NAME --revision main \
+                 --repository DIR` for a commit"
+                    .into(),
+            ),
             Self::NoComment => Some("as in: mainstay diff NAME --path . --output markdown".into()),
             Self::NotConfirmed => Some("--yes confirms without a terminal".into()),
             Self::Install { what: "values", .. } => {

@@ -43,6 +43,13 @@ struct RunArguments {
     /// Services are then not reached
     #[arg(long = "service", value_name = "NS/NAME:PORT=ADDR", value_parser = service)]
     services: Vec<(Service, SocketAddr)>,
+    /// Who may publish at the endpoints that name a namespace
+    #[arg(long, value_name = "WHO", value_enum, default_value_t)]
+    publisher_auth: PublisherAuth,
+    /// Namespace whose ServiceAccounts may publish for another one, such as team=shop; may be repeated; by default none.
+    /// `*` is any namespace
+    #[arg(long = "allow-publishers", value_name = "ACCOUNTS=NS")]
+    publishers: Vec<mainstay_eventing::Grant>,
     /// Namespace whose Triggers and Subscriptions receive the events of another one, such as team=shop; may be
     /// repeated; by default none. `*` is any namespace, and kyma-system stands for events that name none, as on
     /// /publish
@@ -58,6 +65,16 @@ struct RunArguments {
     /// Format of log lines
     #[arg(long, value_name = "FORMAT", value_enum, default_value = "text")]
     log_format: logs::Format,
+}
+
+/// Who may publish at the endpoints that name a namespace. Kyma's endpoints, such as `/publish`, ask for no token.
+#[derive(clap::ValueEnum, Clone, Copy, Debug, Default)]
+enum PublisherAuth {
+    /// ServiceAccounts of that namespace, with a token for the audience mainstay-eventing
+    #[default]
+    Token,
+    /// Every client, without a token
+    None,
 }
 
 #[derive(Args, Debug)]
@@ -119,6 +136,10 @@ async fn serve(arguments: RunArguments) -> Result<Exit, Error> {
         budget: arguments.budget,
         listener,
         resolve: resolve(arguments.services),
+        publishers: match arguments.publisher_auth {
+            PublisherAuth::Token => mainstay_eventing::PublisherAuth::Accounts(arguments.publishers),
+            PublisherAuth::None => mainstay_eventing::PublisherAuth::Anyone,
+        },
         grants: arguments.grants,
         written_endpoints: arguments.written_endpoints,
         instance: arguments.instance,

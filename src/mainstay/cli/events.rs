@@ -5,7 +5,7 @@
 mod event;
 
 use std::{
-    collections::{BTreeSet, HashSet},
+    collections::{BTreeMap, BTreeSet, HashSet},
     ops::ControlFlow,
     sync::Arc,
     time::{Duration, Instant},
@@ -29,7 +29,8 @@ use super::{
     table::{self, Table},
 };
 use mainstay_api::GitSync;
-use mainstay_cluster::{Cluster, Kind, Selection, WatchEvent};
+use mainstay_cluster::reflector::{Delta, Shown, name_of};
+use mainstay_cluster::{Cluster, Kind, Selection};
 use mainstay_gitsync::Listing;
 use mainstay_object::Key;
 use mainstay_object::failure::chain;
@@ -196,7 +197,7 @@ async fn watch(
     let mut within = subjects.namespaces();
     let within = if within.len() == 1 { within.remove(0) } else { Selection::default() };
     let mut stream = cluster.watch(kind, within);
-    let mut listed = Vec::new();
+    let (mut shown, mut listed) = (Shown::default(), BTreeMap::new());
     // Events printed before a lost connection are not repeated.
     let mut printed: Option<Timestamp> = None;
     loop {
@@ -204,27 +205,26 @@ async fn watch(
             () = stop.cancelled() => return Ok(Exit::Fine),
             event = stream.next() => event,
         };
-        let next = match event {
-            None => return Ok(Exit::Fine),
-            Some(WatchEvent::Begin) => {
-                listed.clear();
+        let Some(event) = event else { return Ok(Exit::Fine) };
+        let next = match shown.take(event, name_of) {
+            Some(Delta::Listed(name, value)) => {
+                listed.insert(name, SeenEvent::read(&value));
                 continue;
             }
-            Some(WatchEvent::Initial(value)) => {
-                listed.push(SeenEvent::read(&value));
-                continue;
-            }
-            Some(WatchEvent::Synced(_)) => {
-                listed.sort_by(|a: &SeenEvent, b| (a.last, &a.name).cmp(&(b.last, &b.name)));
+            Some(Delta::Complete(list)) => {
+                let all = std::mem::take(&mut listed).into_iter().filter(|(name, _)| !list.lacks(name));
+                let mut all: Vec<SeenEvent> = all.map(|(_, event)| event).collect();
+                all.sort_by(|a, b| (a.last, &a.name).cmp(&(b.last, &b.name)));
                 let before = printed;
-                std::mem::take(&mut listed).into_iter().filter(|event| before < event.last).collect()
+                all.retain(|event| before < event.last);
+                all
             }
-            Some(WatchEvent::Applied(value)) => vec![SeenEvent::read(&value)],
-            Some(WatchEvent::Failed(error)) => {
+            Some(Delta::Changed(_, value)) => vec![SeenEvent::read(&value)],
+            Some(Delta::Failed(error)) => {
                 output::note(&format!("not connected, trying again: {}\n", chain(&error)));
                 continue;
             }
-            Some(_) => continue,
+            Some(_) | None => continue,
         };
         for event in next {
             subjects = subjects.after(cluster, &event).await?;

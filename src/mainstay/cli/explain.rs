@@ -1,4 +1,4 @@
-//! `mainstay explain`: prints the meaning and the remedy of a condition's reason.
+//! `mainstay explain`: the meaning of a reason of a condition or an Event, and its remedy.
 
 use serde_json::{Value, json};
 
@@ -7,22 +7,25 @@ use super::{
     output::OutputArgument,
     table::{Table, width},
 };
-use mainstay_api::{conditions, function_conditions};
+use mainstay_api::{conditions, events, function_conditions};
 
 /// Arguments of `explain`.
 #[derive(clap::Args, Debug)]
 pub(super) struct Arguments {
-    /// Reason of a condition, such as ApplyFailed; by default all reasons
+    /// Reason of a condition or an Event, such as ApplyFailed; by default a table of all reasons
     #[arg(value_name = "REASON", value_parser = known)]
     reason: Option<String>,
+    /// Explain all reasons, with their remedies
+    #[arg(long, conflicts_with = "reason")]
+    all: bool,
     #[command(flatten)]
     output: OutputArgument,
 }
 
-/// A reason of a condition.
+/// A reason of a condition or an Event.
 struct Explanation {
     reason: String,
-    /// Kinds whose conditions have this reason.
+    /// Kinds whose conditions have it, or `Event`.
     of: &'static str,
     meaning: &'static str,
     /// Empty if nothing needs to be done.
@@ -31,6 +34,7 @@ struct Explanation {
 
 const FUNCTIONS: &str = "Function";
 const OTHERS: &str = "GitSync, GitRepository, Receiver, APIRule";
+const EVENTS: &str = "Event";
 
 fn all() -> Vec<Explanation> {
     let others = conditions::Reason::ALL.iter().map(|reason| Explanation {
@@ -45,7 +49,13 @@ fn all() -> Vec<Explanation> {
         meaning: reason.meaning(),
         remedy: reason.remedy(),
     });
-    others.chain(functions).collect()
+    let events = events::Reason::ALL.iter().map(|reason| Explanation {
+        reason: reason.as_str(),
+        of: EVENTS,
+        meaning: reason.meaning(),
+        remedy: reason.remedy(),
+    });
+    others.chain(functions).chain(events).collect()
 }
 
 /// Parses an existing reason, ignoring case.
@@ -53,7 +63,7 @@ fn known(text: &str) -> Result<String, String> {
     let found = all().into_iter().find(|one| one.reason.eq_ignore_ascii_case(text));
     found
         .map(|one| one.reason)
-        .ok_or_else(|| "it is no reason of a condition; `mainstay explain` lists them".to_owned())
+        .ok_or_else(|| "it is no reason of a condition or an Event; `mainstay explain` lists them".to_owned())
 }
 
 pub(super) fn run(arguments: &Arguments) -> Result<Exit, Error> {
@@ -63,14 +73,15 @@ pub(super) fn run(arguments: &Arguments) -> Result<Exit, Error> {
         .iter()
         .map(|one| json!({ "reason": one.reason, "of": one.of, "meaning": one.meaning, "remedy": one.remedy }))
         .collect();
-    let text = || if arguments.reason.is_some() { details(&found) } else { list(&found) };
+    let is_detailed = arguments.all || arguments.reason.is_some();
+    let text = || if is_detailed { details(&found) } else { list(&found) };
     arguments.output.print(&json!({ "items": facts }), text)?;
     Ok(Exit::Fine)
 }
 
 fn details(found: &[Explanation]) -> String {
     let text = |one: &Explanation| {
-        let remedy = if one.remedy.is_empty() { "Nothing has to be done." } else { one.remedy };
+        let remedy = if one.remedy.is_empty() { "No action is needed." } else { one.remedy };
         format!("{} ({})\n  {}\n  {remedy}\n", one.reason, one.of, one.meaning)
     };
     found.iter().map(text).collect::<Vec<_>>().join("\n")
@@ -79,7 +90,7 @@ fn details(found: &[Explanation]) -> String {
 fn list(found: &[Explanation]) -> String {
     let mut table = Table::new(&["REASON", "OF", "MEANING"]);
     for one in found {
-        let of = if one.of == FUNCTIONS { "Function" } else { "others" };
+        let of = if one.of == OTHERS { "others" } else { one.of };
         table.row(vec![one.reason.clone(), of.to_owned(), one.meaning.to_owned()]);
     }
     table.render(width())
@@ -106,6 +117,14 @@ mod tests {
     fn a_reason_is_known_in_any_case() {
         assert_eq!(known("applyfailed").as_deref(), Ok("ApplyFailed"));
         assert!(known("Frobnicated").unwrap_err().contains("`mainstay explain` lists them"));
+    }
+
+    #[test]
+    fn a_reason_of_an_event_is_no_reason_of_another_kind() {
+        for event in all().iter().filter(|one| one.of == EVENTS) {
+            assert!(all().iter().all(|one| one.of == EVENTS || one.reason != event.reason), "{}", event.reason);
+        }
+        assert_eq!(known("reverted").as_deref(), Ok("Reverted"));
     }
 
     #[test]

@@ -16,6 +16,15 @@ pub(super) struct Exposure {
     /// may query for keys and token introspection; may be repeated; by default public issuers only
     #[arg(long = "allow-issuer", value_name = "URL", env = "MAINSTAY_ALLOW_ISSUERS", value_delimiter = ',')]
     issuers: Vec<IssuerOrigin>,
+    /// Namespace, or *, whose APIRules may expose Services with endpoints that somebody wrote: Services without a selector, or
+    /// with EndpointSlices of another author; may be repeated; by default none
+    #[arg(
+        long = "allow-written-endpoints",
+        value_name = "NS",
+        env = "MAINSTAY_ALLOW_WRITTEN_ENDPOINTS",
+        value_delimiter = ','
+    )]
+    written_endpoints: Vec<String>,
 }
 
 impl Exposure {
@@ -32,6 +41,7 @@ impl Exposure {
             allowed_domains: self.domains,
             allowed_gateways: self.gateways,
             allowed_issuers: self.issuers,
+            written_endpoints: self.written_endpoints,
         }
     }
 }

@@ -11,6 +11,7 @@ use super::{
     syncs::{self, understand},
 };
 use mainstay_api::GitSync;
+use mainstay_cluster::reflector::{Delta, Name, Shown, name_of};
 use mainstay_cluster::{Cluster, Kind, Selection, WatchEvent};
 use mainstay_object::failure::chain;
 
@@ -34,9 +35,6 @@ pub(super) async fn follow(
             event = events.next() => event,
         };
         let Some(event) = event else { return Ok(()) };
-        if let WatchEvent::Failed(error) = &event {
-            output::note(&format!("not connected, trying again: {}\n", chain(error)));
-        }
         if state.takes(event)? && changed(&state.known).await?.is_break() {
             return Ok(());
         }
@@ -47,8 +45,9 @@ pub(super) async fn follow(
 #[derive(Default)]
 struct State {
     known: Syncs,
+    shown: Shown<Name>,
     /// The list being read.
-    listed: Option<Syncs>,
+    listed: BTreeMap<Name, GitSync>,
     /// Whether a state was printed.
     is_shown: bool,
 }
@@ -56,32 +55,32 @@ struct State {
 impl State {
     /// Applies an event. Returns whether the state is complete and differs from the last one.
     fn takes(&mut self, event: WatchEvent) -> Result<bool, Error> {
-        match event {
-            WatchEvent::Begin => {
-                self.listed = Some(Syncs::new());
+        match self.shown.take(event, name_of) {
+            Some(Delta::Listed(name, value)) => {
+                self.listed.insert(name, understand(value)?);
                 Ok(false)
             }
-            WatchEvent::Initial(value) => {
-                let sync = understand::<GitSync>(value)?;
-                self.listed.get_or_insert_default().insert(syncs::name(&sync), sync);
-                Ok(false)
-            }
-            WatchEvent::Synced(_) => {
-                let listed = self.listed.take().unwrap_or_default();
-                let differs = !self.is_shown || differ(&self.known, &listed);
-                (self.known, self.is_shown) = (listed, true);
+            Some(Delta::Complete(list)) => {
+                let all = std::mem::take(&mut self.listed).into_iter().filter(|(name, _)| !list.lacks(name));
+                let all: Syncs = all.map(|(_, sync)| (syncs::name(&sync), sync)).collect();
+                let differs = !self.is_shown || differ(&self.known, &all);
+                (self.known, self.is_shown) = (all, true);
                 Ok(differs)
             }
-            WatchEvent::Applied(value) => {
+            Some(Delta::Changed(_, value)) => {
                 let sync = understand::<GitSync>(value)?;
                 let name = syncs::name(&sync);
                 let differs = self.known.get(&name).is_none_or(|old| differs(old, &sync));
                 self.known.insert(name, sync);
                 Ok(differs)
             }
-            WatchEvent::Deleted(value) => Ok(self.known.remove(&syncs::name(&understand(value)?)).is_some()),
-            WatchEvent::Unreadable(_, error) => Err(error.into()),
-            WatchEvent::Failed(_) | WatchEvent::Resumed => Ok(false),
+            Some(Delta::Gone(_, value)) => Ok(self.known.remove(&syncs::name(&understand(value)?)).is_some()),
+            Some(Delta::Unreadable(_, _, error)) => Err(error.into()),
+            Some(Delta::Failed(error)) => {
+                output::note(&format!("not connected, trying again: {}\n", chain(&error)));
+                Ok(false)
+            }
+            Some(Delta::Resumed) | None => Ok(false),
         }
     }
 }

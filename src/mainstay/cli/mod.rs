@@ -156,7 +156,7 @@ enum Command {
     Renderer(renderer::Arguments),
     /// Fetch the packages that the runtime servers of Functions need; required once
     Runtimes(runtimes::Arguments),
-    /// Pause one object (break glass): it is neither applied nor reverted
+    /// Pause one object: it is neither applied nor reverted
     Pause(pause::PauseArguments),
     /// Suspend GitSyncs: nothing is applied, pruned or reverted
     Suspend(suspend::Arguments),

@@ -43,7 +43,7 @@ pub(super) async fn pause(arguments: &PauseArguments) -> Result<Exit, Error> {
         None => text.push_str(&format!(" until `mainstay resume {}`\n", found.command_arguments())),
     }
     if !is_managed {
-        text.push_str("No GitSync manages it, so nothing would have changed it back.\n");
+        text.push_str("No GitSync manages it, so nothing would have reverted it.\n");
     }
     arguments.target.output.print(&facts, || text)?;
     Ok(Exit::Fine)

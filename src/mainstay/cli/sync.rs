@@ -7,12 +7,12 @@
 
 use std::{
     fmt::Write as _,
-    pin::Pin,
     sync::Arc,
     time::{Duration, Instant},
 };
 
-use futures::{StreamExt as _, TryStreamExt as _, stream};
+use futures::stream::{self, BoxStream};
+use futures::{StreamExt as _, TryStreamExt as _};
 use serde_json::{Value, json};
 
 use clap_complete::engine::ArgValueCompleter;
@@ -30,6 +30,7 @@ use super::{
     syncs,
 };
 use mainstay_api::{GitSync, Span, conditions, names};
+use mainstay_cluster::reflector::{Delta, Name, Shown, name_of};
 use mainstay_cluster::{Cluster, Kind, Part, Selection, WatchEvent};
 use mainstay_object::counted;
 
@@ -115,7 +116,7 @@ pub(super) async fn run(arguments: &Arguments) -> Result<Exit, Error> {
 
 /// The note if no agent holds a Lease.
 const NO_AGENT: &str =
-    "no agent is at work in this cluster: a sync is answered once one is; `mainstay check` says what it lacks\n";
+    "no agent runs in this cluster: a sync is answered once one runs; `mainstay check` shows the problem\n";
 
 /// Returns whether an agent holds its Lease. Without permission to read Leases, this is true, so no note is printed.
 async fn an_agent_works(cluster: &Cluster) -> bool {
@@ -185,7 +186,8 @@ fn override_by(commit: &str, user: Option<String>) -> Value {
 struct Request {
     what: String,
     token: String,
-    events: Pin<Box<dyn futures::Stream<Item = WatchEvent> + Send>>,
+    events: BoxStream<'static, WatchEvent>,
+    shown: Shown<Name>,
     last: Option<GitSync>,
     progress: Progress,
 }
@@ -211,7 +213,8 @@ impl Request {
         cluster.patch_merge(kind, namespace, name, Part::Main, &patch).await?;
         let events = cluster.watch(kind, Selection::named(namespace, name));
         progress.say(&format!("{}: waiting for an agent", syncs::name(before)));
-        Ok(Self { what: syncs::name(before), token, events: Box::pin(events), last: None, progress: progress.clone() })
+        let (what, progress) = (syncs::name(before), progress.clone());
+        Ok(Self { what, token, events, shown: Shown::default(), last: None, progress })
     }
 
     /// Waits until the sync has ended, or until `deadline`. The error names `timeout`.
@@ -225,8 +228,8 @@ impl Request {
 
     async fn settled(&mut self, wait: Wait) -> Result<(GitSync, End), Error> {
         while let Some(event) = self.events.next().await {
-            match event {
-                WatchEvent::Initial(value) | WatchEvent::Applied(value) => {
+            match self.shown.take(event, name_of) {
+                Some(Delta::Listed(_, value) | Delta::Changed(_, value)) => {
                     let sync = syncs::understand::<GitSync>(value)?;
                     self.progress.say(&waiting(&sync));
                     match settled(&sync, &self.token, wait, jiff::Timestamp::now()) {
@@ -236,10 +239,10 @@ impl Request {
                         Settled::Unanswered => {}
                     }
                 }
-                WatchEvent::Deleted(_) => return Err(Error::Missing { what: self.what.clone() }),
-                WatchEvent::Unreadable(_, error) => return Err(error.into()),
+                Some(Delta::Gone(..)) => return Err(Error::Missing { what: self.what.clone() }),
+                Some(Delta::Unreadable(_, _, error)) => return Err(error.into()),
                 // The watch retries by itself; the caller sets a deadline.
-                WatchEvent::Begin | WatchEvent::Synced(_) | WatchEvent::Failed(_) | WatchEvent::Resumed => {}
+                Some(Delta::Complete(_) | Delta::Failed(_) | Delta::Resumed) | None => {}
             }
         }
         Err(Error::NotAnswered { seconds: 0 })

@@ -15,7 +15,7 @@ use super::directories::Directories;
 use super::encrypted::{encrypted_content, may_be_encrypted};
 use super::ignore::{Ignored, Why};
 use super::kustomize;
-use super::limits::{Deadline, Kept, larger_than};
+use super::limits::{Deadline, Kept, larger_than, size};
 use super::other_files;
 use super::render::Origins;
 use super::single::read_fields;
@@ -315,10 +315,10 @@ fn charts<C: AsRef<[u8]>>(
 /// Returns the problem that the objects up to this file exceed their memory.
 pub fn too_many(path: &Arc<str>, bytes: usize) -> Problem {
     let what = format!(
-        "the objects up to this file take {} MiB of memory, more than the agent has left for this namespace",
-        bytes.div_ceil(1 << 20)
+        "the objects up to this file take {} of memory, more than the agent has left for this namespace",
+        size(bytes)
     );
-    let hint = "leave out what is not needed, or give the agent more memory (limits.memory of its Deployment)";
+    let hint = "leave out unused objects, or give the agent more memory (limits.memory of its Deployment)";
     Problem::new(Place::file(Arc::clone(path)), what, Some(hint))
 }
 

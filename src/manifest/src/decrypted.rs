@@ -81,7 +81,7 @@ fn one(
         return flaw(what, "name the encrypted file itself among the resources, and leave its field `sops` as it is");
     };
     if !file.holds(&object.api_version, &object.key.kind) {
-        let what = "it is of another kind than what was encrypted, so the values are not decrypted into it";
+        let what = "its kind differs from the encrypted one, so the values are not decrypted into it";
         return flaw(what, "encrypt the manifest of the object itself");
     }
     let mut value = Value::Object(map);

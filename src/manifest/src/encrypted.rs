@@ -50,7 +50,7 @@ pub(super) fn state(map: &Map<String, Value>, decryption: &Decryption) -> Result
                 return Ok(State::Plain);
             }
             let what = format!("it is encrypted with SOPS, and {FLUX_DECRYPT} says not to decrypt it");
-            flaw(&what, "take that label or annotation away: Kubernetes has no place for what SOPS adds to objects")
+            flaw(&what, "remove that label or annotation: Kubernetes has no place for what SOPS adds to objects")
         }
         Decryption::Keys(_) if is_sealed => can_be_kept(map).map(|()| State::Encrypted),
         Decryption::Keys(_) => unsealed(map).map_or(Ok(State::Plain), Err),
@@ -140,7 +140,7 @@ fn can_be_kept(map: &Map<String, Value>) -> Result<(), Flaw> {
         if value.and_then(Value::as_str).is_some_and(|text| text.starts_with(MARKER)) {
             let path: Vec<Step> =
                 std::iter::once(&first).chain(rest).map(|field| Step::Key((*field).to_owned())).collect();
-            let what = format!("{} is encrypted, and it must be known what an object is", path_text(&path));
+            let what = format!("{} is encrypted, but the identity of an object must be readable", path_text(&path));
             return Err(Flaw::new(path, what, Some(SELECT)));
         }
     }
@@ -150,7 +150,7 @@ fn can_be_kept(map: &Map<String, Value>) -> Result<(), Flaw> {
         return Err(Flaw::new(vec![], what, Some("if it is none, name it in .mainstayignore")));
     }
     if text("kind").is_some_and(|kind| kind.ends_with("List")) && map.get("items").is_some_and(Value::is_array) {
-        let what = "it is a list that was encrypted as a whole, of which no object can be decrypted alone";
+        let what = "it is a list that was encrypted as a whole, so no object can be decrypted alone";
         return Err(Flaw::new(vec![], what, Some("write its items as documents, and encrypt those")));
     }
     Ok(())
@@ -160,7 +160,7 @@ fn can_be_kept(map: &Map<String, Value>) -> Result<(), Flaw> {
 fn unsealed(map: &Map<String, Value>) -> Option<Flaw> {
     if let Some(path) = first_value(map) {
         let what = if map.get("sops").is_some() {
-            "it has no MAC, so nobody knows who changed it: the file is cut short"
+            "it has no MAC, so its changes cannot be verified: the file is cut short"
         } else {
             "it was encrypted by SOPS, and the metadata behind it are missing: the file is cut short, or the value was moved"
         };

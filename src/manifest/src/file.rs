@@ -137,7 +137,7 @@ impl Reader<'_> {
     fn problem(&mut self, document: usize, lines_before: u32, fault: Fault) {
         let Fault { mark, what, hint } = fault;
         if self.origins.is_some() {
-            let what = format!("what it is built to is not as it must be: {what}");
+            let what = format!("its output is invalid: {what}");
             self.read.problems.push(Problem { place: Place::file(Arc::clone(self.path)), what, hint });
             return;
         }

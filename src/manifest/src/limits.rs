@@ -84,8 +84,8 @@ impl std::fmt::Debug for Limits {
 
 /// Approximate memory of an object besides its content, including its state after an apply, in bytes.
 const OBJECT_BYTES: usize = 1024;
-/// Interval, in bytes, between calls of `admit`.
-const ADMITTED: usize = 256 << 10;
+/// How often it is asked whether there may be more objects, in bytes: of a small commit each time, so that it takes what it needs.
+const ADMITTED: [usize; 2] = [2 << 10, 256 << 10];
 
 /// The memory of all objects of a commit.
 pub(super) struct Kept<'l> {
@@ -103,7 +103,7 @@ impl<'l> Kept<'l> {
     pub(super) fn add(&mut self, objects: &[Arc<Object>]) -> bool {
         self.bytes += memory(objects);
         if self.bytes > self.admitted {
-            self.admitted = self.bytes.next_multiple_of(ADMITTED);
+            self.admitted = self.bytes.next_multiple_of(ADMITTED[usize::from(self.bytes > ADMITTED[1])]);
             return (self.limits.admit)(self.admitted);
         }
         true
@@ -138,7 +138,16 @@ impl<'l> Deadline<'l> {
     }
 }
 
-/// Formats a size limit: `larger than 3 MiB`.
+/// Memory as text: `3 MiB`.
+pub(super) fn size(bytes: usize) -> String {
+    if bytes < 1 << 20 {
+        format!("{} KiB", bytes.div_ceil(1 << 10))
+    } else {
+        format!("{} MiB", bytes.div_ceil(1 << 20))
+    }
+}
+
+/// A size limit as text: `larger than 3 MiB`.
 pub(super) fn larger_than(bytes: usize) -> String {
     match bytes >> 20 {
         0 => format!("larger than {bytes} bytes"),

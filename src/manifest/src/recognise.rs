@@ -111,7 +111,7 @@ pub(super) fn pointer(content: &[u8]) -> Option<&'static str> {
     Some(if is_whole {
         "let the GitRepository say `spec.lfs: true`"
     } else {
-        "the pointer is not as Git LFS writes it: add the file anew"
+        "the pointer is not as Git LFS writes it: add the file again"
     })
 }
 
@@ -181,7 +181,7 @@ pub(super) fn file(path: &Arc<str>, bytes: &[u8], problems: &[Problem]) -> Optio
             let hint = "put the chart's Chart.yaml above it, with a name and a version, or name the template in .mainstayignore";
             Problem::new(place, "it is a template of a Helm chart, and in no directory with a Chart.yaml", Some(hint))
         } else {
-            let hint = "commit what it is rendered to, and name the template in .mainstayignore";
+            let hint = "commit the rendered output, and name the template in .mainstayignore";
             Problem::new(place, "it is a template, which is not rendered", Some(hint))
         });
     }

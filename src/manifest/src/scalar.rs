@@ -34,7 +34,7 @@ impl Unusable {
     pub(super) fn what(self) -> &'static str {
         match self {
             Self::NotFinite => "infinity and not-a-number cannot be written in a manifest",
-            Self::Tag => "the value is not what its tag says",
+            Self::Tag => "the value does not match its tag",
             Self::Key => "a key must be a string, a number or a boolean",
         }
     }

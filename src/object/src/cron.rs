@@ -61,7 +61,7 @@ impl Cron {
             other => other,
         };
         if written.starts_with("TZ=") || written.starts_with("CRON_TZ=") {
-            return Err("a time zone stands in the field timeZone, not in the expression".to_owned());
+            return Err("set the time zone in the field timeZone, not in the expression".to_owned());
         }
         if expanded.starts_with('@') {
             return Err("of the names with @ there are @hourly, @daily, @weekly, @monthly and @yearly".to_owned());
@@ -282,7 +282,7 @@ mod tests {
         assert_eq!(refused("0 0 * * 5#2"), "day of the week: \"5#2\" in \"5#2\" is not one of 0 to 7 or sun to sat");
         assert_eq!(refused("*/0 * * * *"), "minute: the step \"0\" in \"*/0\" is not a number from 1 on");
         assert_eq!(refused("0 0 31 2 *"), "no day is like that");
-        assert_eq!(refused("TZ=UTC 0 0 * * *"), "a time zone stands in the field timeZone, not in the expression");
+        assert_eq!(refused("TZ=UTC 0 0 * * *"), "set the time zone in the field timeZone, not in the expression");
         for hostile in [
             "",
             "*",

@@ -218,9 +218,9 @@ impl World {
             let Ok(Ok(message)) = heard else { break };
             if let Message::Stage { subject, reason, .. } = message
                 && subject == owner
-                && counts(&reason)
+                && counts(reason.as_str())
             {
-                reasons.push(reason);
+                reasons.push(reason.to_string());
             }
         }
         assert_eq!(reasons, expected, "{:#}", self.function_status(function));

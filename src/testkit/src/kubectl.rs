@@ -28,16 +28,20 @@ impl Kubectl {
         Self { _serving: Some(serving), home, kubeconfig, namespace, user: None }
     }
 
-    /// Returns kubectl for the cluster of a world, as a user with all permissions who is not the agent.
-    pub async fn of_user(server: &TestServer, namespace: &'static str, user: &'static str) -> Self {
-        let own = match server {
+    /// Returns kubectl for the cluster of a world, as the administrator.
+    pub async fn of_world(server: &TestServer, namespace: &'static str) -> Self {
+        match server {
             TestServer::Embedded(server) => Self::of(server, namespace).await,
             TestServer::External(_) => {
                 let kubeconfig = std::env::var_os(KUBECONFIG).unwrap().into();
                 Self { _serving: None, home: tempfile::tempdir().unwrap(), kubeconfig, namespace, user: None }
             }
-        };
-        Self { user: Some(user), ..own }
+        }
+    }
+
+    /// Returns kubectl for the cluster of a world, as a user with all permissions who is not the agent.
+    pub async fn of_user(server: &TestServer, namespace: &'static str, user: &'static str) -> Self {
+        Self { user: Some(user), ..Self::of_world(server, namespace).await }
     }
 
     /// Creates a file with this content.

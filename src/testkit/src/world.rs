@@ -66,7 +66,9 @@ pub struct World {
     nudge: Nudge,
     /// Interval in which the agent audits each object once; by default never.
     pub audit: Duration,
-    /// The directory shared with a renderer; by default none.
+    /// Memory limit of the agent, in bytes.
+    pub memory: usize,
+    /// The directory that is shared with a renderer; by default there is none.
     pub renderer: Option<std::path::PathBuf>,
     mirrors: tempfile::TempDir,
     agent: Option<Agent>,
@@ -187,6 +189,7 @@ impl World {
             emitter,
             nudge: Nudge::default(),
             audit: Duration::ZERO,
+            memory: 1 << 30,
             renderer: None,
             mirrors: tempfile::tempdir().unwrap(),
             agent: None,
@@ -202,6 +205,8 @@ impl World {
             components: mainstay::Components::default(),
             exposure: mainstay_exposure::Settings {
                 default_domain: mainstay_object::names::DomainName::parse("kyma.local").ok(),
+                // Many tests name a backend of their own, which is no pod.
+                written_endpoints: vec!["*".to_owned()],
                 ..Default::default()
             },
             stuck_after: liveness::STUCK_AFTER,
@@ -285,7 +290,7 @@ impl World {
             functions: self.functions.clone(),
             elect,
             stuck_after: self.stuck_after,
-            memory: 1 << 30,
+            memory: self.memory,
             nudge: self.nudge.clone(),
             audit: self.audit,
             renderer: self.renderer.clone(),

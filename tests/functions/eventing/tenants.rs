@@ -10,7 +10,9 @@ impl Events {
         let mut events = Self::stopped().await;
         events.arguments = arguments.iter().map(|one| (*one).to_owned()).collect();
         events.sink.start().await;
-        events.world.create("v1", "namespaces", "", json!({"metadata": {"name": OTHER}}));
+        // Another cluster has the namespace of the last world.
+        let namespace = json!({"metadata": {"name": OTHER}});
+        let _ = events.world.try_as("test", Call::new("v1", "namespaces", "", "", Action::Create(namespace)));
         events
     }
 
@@ -34,9 +36,71 @@ impl Events {
     }
 
     async fn publish_in(&self, namespace: &str, id: &str, data: &str) -> u16 {
-        let url = self.url(&format!("/namespaces/{namespace}/publish"));
-        publish(&self.client, &url, id, TYPE, data).await.unwrap()
+        let token = self.token_of(namespace, json!(["mainstay-eventing"]));
+        self.publish_at(&format!("/namespaces/{namespace}/publish"), id, data, Some(&token)).await
     }
+
+    async fn publish_at(&self, path: &str, id: &str, data: &str, token: Option<&str>) -> u16 {
+        let mut request =
+            self.client.post(self.url(path)).header("content-type", "application/json").body(data.to_owned());
+        for (name, value) in [("specversion", "1.0"), ("id", id), ("source", "tests"), ("type", TYPE)] {
+            request = request.header(format!("ce-{name}"), value);
+        }
+        if let Some(token) = token {
+            request = request.bearer_auth(token);
+        }
+        request.send().await.unwrap().status().as_u16()
+    }
+
+    /// A token of a ServiceAccount of a namespace.
+    fn token_of(&self, namespace: &str, audiences: Value) -> String {
+        let account = json!({"metadata": {"name": "publisher"}});
+        let create = Call::new("v1", "serviceaccounts", namespace, "", Action::Create(account));
+        // It may be there already.
+        let _ = self.world.try_as("test", create);
+        let spec = json!({"audiences": audiences});
+        let wanted = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec});
+        let call = Call::new("v1", "serviceaccounts", namespace, "publisher", Action::Create(wanted)).on("token");
+        self.world.try_as("test", call).unwrap()["status"]["token"].as_str().unwrap().to_owned()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_namespace_gets_events_of_its_own_service_accounts_and_of_those_that_the_operator_permits() {
+    let paths = [format!("/namespaces/{NAMESPACE}/publish"), format!("/brokers/{NAMESPACE}/default")];
+    let all = |arguments: &'static [&'static str], of_other: bool, without: bool| {
+        let paths = &paths;
+        async move {
+            let mut events = Events::as_installed(arguments).await;
+            events.start().await;
+            let audience = || json!(["mainstay-eventing"]);
+            let own = events.token_of(NAMESPACE, audience());
+            let other = events.token_of(OTHER, audience());
+            let of_api_server = events.token_of(NAMESPACE, json!([]));
+            let (head, signature) = own.rsplit_once('.').unwrap();
+            let forged = format!("{head}.{}", signature.chars().rev().collect::<String>());
+            for path in paths {
+                let good = if path.starts_with("/brokers") { 202 } else { 204 };
+                let expected = |is_permitted: bool, code: u16| if is_permitted { good } else { code };
+                for (token, code) in [
+                    (Some(&*own), good),
+                    (Some(&*own), good),
+                    (Some(&*other), expected(of_other, 403)),
+                    (Some(&*of_api_server), expected(without, 401)),
+                    (Some(&*forged), expected(without, 401)),
+                    (Some("a.b.c"), expected(without, 401)),
+                    (None, expected(without, 401)),
+                ] {
+                    assert_eq!(events.publish_at(path, "1", "{}", token).await, code, "{arguments:?} {path} {token:?}");
+                }
+            }
+            // Kyma's endpoints name no namespace.
+            assert_eq!(events.publish("kyma", TYPE, "{}").await, 204);
+        }
+    };
+    all(&[], false, false).await;
+    all(&["--allow-publishers=other-tenant=mainstay-tests"], true, false).await;
+    all(&["--publisher-auth=none"], true, true).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

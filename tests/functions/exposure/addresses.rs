@@ -195,6 +195,45 @@ async fn objects_are_written_only_for_a_service_that_leads_to_pods() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_service_whose_endpoints_somebody_wrote_is_exposed_by_the_operators_word_only() {
+    let kinds = &[SERVICES, RULES];
+    for permitted in [None, Some(NAMESPACE)] {
+        let mut world = world_with(kinds).await;
+        world.exposure.written_endpoints = permitted.map(str::to_owned).into_iter().collect();
+        world.service(NAMESPACE, "my-function", loopback());
+        world.start();
+        world.api_rule(tutorial("my-function"));
+        if permitted.is_some() {
+            world.rule_is("OK OK OK", "True Served").await;
+            continue;
+        }
+        let refused = "False ServiceNotAllowed: Service my-function cannot be exposed: it has no selector";
+        world.rule_is("ERROR SKIPPED SKIPPED", refused).await;
+        world.quiet().await;
+        assert_eq!(made(&world, kinds), BTreeSet::new());
+
+        // With a selector, its endpoints are pods.
+        world.delete("v1", "services", "my-function");
+        let metadata = json!({"name": "my-function", "namespace": NAMESPACE});
+        let spec = json!({"selector": {"app": "web"}, "ports": [{"port": 80}]});
+        world.create("v1", "services", NAMESPACE, json!({"metadata": metadata, "spec": spec}));
+        world.rule_is("OK OK OK", "True Served").await;
+        let metadata =
+            json!({"name": "mine", "namespace": NAMESPACE, "labels": {"kubernetes.io/service-name": "my-function"}});
+        let slice = json!({
+            "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "metadata": metadata, "addressType": "IPv4",
+            "endpoints": [{"addresses": ["100.100.100.200"]}], "ports": [{"port": 80}],
+        });
+        world.create("discovery.k8s.io/v1", "endpointslices", NAMESPACE, slice);
+        let refused = "False ServiceNotAllowed: Service my-function cannot be exposed: it has the EndpointSlice mine";
+        world.rule_is("ERROR SKIPPED SKIPPED", refused).await;
+        world.until("the routes are gone", |w| made(w, kinds).is_empty()).await;
+        world.delete("discovery.k8s.io/v1", "endpointslices", "mine");
+        world.rule_is("OK OK OK", "True Served").await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn urls_of_handlers_do_not_lead_inside() {
     let (world, _gateway) = exposing().await;
     let hosts = [

@@ -267,7 +267,7 @@ async fn hostile_charts_end_in_a_problem_within_their_bounds() {
         ("{{ fail .Values.key }}", "app/templates/map.yaml, line 1, column 4: the chart refuses the values (set"),
         ("{{ .Values.none.key }}", "it uses a value that is not there: .Values.none.key"),
         ("a: {{ .Values.key", "app/templates/map.yaml, line 1: the template is not as Helm wants it"),
-        ("a: b: {{ .Values.key }}", "app/templates/map.yaml: what it is rendered to is not valid YAML"),
+        ("a: b: {{ .Values.key }}", "app/templates/map.yaml: its output is not valid YAML"),
         (
             "kind: ConfigMap\nmetadata: {name: a, name: b}\napiVersion: v1\ndata: {a: hush}\n",
             "app/templates/map.yaml: ",

@@ -171,7 +171,7 @@ async fn faults_of_a_large_file_server_are_named_failures() {
     for (fault, class, words) in [
         (Fault::Status(500), Class::Unavailable, "the server answered 500"),
         (Fault::Status(401), Class::Denied, "the server answered 401"),
-        (Fault::Status(404), Class::Unavailable, "there is no LFS server that lets us read"),
+        (Fault::Status(404), Class::Unavailable, "no LFS server grants read access"),
         (Fault::Html, Class::Denied, "web page"),
         (Fault::Redirect(elsewhere.base()), Class::Invalid, "which is not followed"),
     ] {
@@ -411,7 +411,7 @@ async fn the_ssh_server_of_a_repository_says_where_the_files_are() {
     }
     for script in ["echo canary", "true", "echo '{\"href\": \"file:///canary\"}'"] {
         answer(script);
-        failure("git-lfs-authenticate says nothing that reads").await;
+        failure("the answer of git-lfs-authenticate cannot be read").await;
     }
     let said = |authorization: &str| {
         let href = format!("{}/info/lfs", files.url(NAME));

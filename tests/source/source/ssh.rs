@@ -173,7 +173,8 @@ async fn reports_an_invalid_key() {
 
     bench.server.authorize_nobody();
     let refused = format!(
-        "Denied: the server does not accept the key {} for the user {}: add its public half to the repository as a deploy \
+        "Denied: the server does not accept the key {} for the user {}: add its public half to the repository as a \
+         deploy \
          key, or correct the key in the Secret",
         bench.fingerprint("good"),
         USER,
@@ -187,7 +188,8 @@ async fn a_server_that_wants_more_than_the_key_is_reported_as_such() {
     let key = bench.key("key", "ed25519", &[]);
     bench.server.want_two_keys();
     let expected = format!(
-        "Denied: the server accepts the key {}, and wants one more proof besides (publickey), which only a person could \
+        "Denied: the server accepts the key {}, and wants one more proof besides (publickey), which only a person \
+         could \
          give: let the key alone be enough for this repository",
         bench.fingerprint("key"),
     );
@@ -244,7 +246,8 @@ async fn a_host_is_trusted_only_by_a_key_that_is_known() {
     };
     let name = bench.server.name();
     let unknown = format!(
-        "Denied: the host key of {name} is not known: it presented {}. Compare that with what its operator publishes, then \
+        "Denied: the host key of {name} is not known: it presented {}. Compare that with what its operator publishes, \
+         then \
          add it to the Secret under known_hosts (ssh-keyscan -p {} 127.0.0.1 prints the lines)",
         bench.server.fingerprint("ed25519"),
         bench.server.port(),
@@ -285,7 +288,8 @@ async fn a_host_key_that_changed_is_refused_until_the_secret_says_so_too() {
         bench.server.rotate(&[kind]);
         let changed = format!(
             "Denied: the host key of {} has changed: it presented {}, known is {old} (from known_hosts of the Secret). \
-             Somebody may be reading along, so nothing was sent; if its operator changed the key, put the new one into the \
+             The connection may be intercepted, so nothing was sent; if its operator changed the key, put the new one \
+             into the \
              Secret under known_hosts",
             bench.server.name(),
             bench.server.fingerprint(kind),
@@ -315,7 +319,8 @@ async fn reports_an_invalid_ssh_server() {
     let gone = bench.server.url("gone.git");
     let path = format!("{}/gone.git", bench.origin.root().display());
     let expected = format!(
-        "Invalid: the server has no repository there (fatal: '{path}' does not appear to be a git repository); check the \
+        "Invalid: the server has no repository there (fatal: '{path}' does not appear to be a git repository); check \
+         the \
          address, and that the key may read it"
     );
     check(&gone, &expected).await;

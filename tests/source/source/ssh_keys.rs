@@ -16,8 +16,8 @@ const PASSPHRASE: &str = "right";
 const LEGACY: &str = "Proc-Type: 4,ENCRYPTED\nDEK-Info: AES-128-CBC,00112233445566778899AABBCCDDEEFF";
 const TOO_MUCH: &str = "its encryption takes too much work or memory to open";
 const ROUNDS: &str = "its passphrase takes too many rounds (ssh-keygen -a); at most 512 are done";
-const ALONE: &str = "something stands before its first line or after its last one; leave only what is from `-----BEGIN` to \
-                     `-----END`";
+const ALONE: &str =
+    "there is text before its first line or after its last one; keep only the part from `-----BEGIN` to `-----END`";
 const DAMAGED: &str = "it is damaged; copy the whole file, with its first and last line";
 
 /// Connects with a key and its passphrase, and checks the outcome and the time.
@@ -151,7 +151,7 @@ async fn a_key_in_puttys_form_is_never_opened() {
 #[tokio::test]
 async fn headers_of_a_block_are_those_of_its_form_and_no_others() {
     let bench = SshBench::new().await;
-    let convert = "it is encrypted in a form that is not read; `ssh-keygen -p -f FILE` writes it anew";
+    let convert = "it is encrypted in a form that is not read; `ssh-keygen -p -f FILE` writes it again";
     let bytes = b"0123456789abcdef";
     for headers in [
         LEGACY.replace("AES-128", "AES-256"),

@@ -54,17 +54,17 @@ pub struct GitSyncStatus {
     /// Number of reverts since the GitSync was created.
     #[serde(default)]
     pub reverted: i64,
-    /// Number of managed objects with remaining drift: they differ from the repository, or do not exist, and were not put
-    /// back.
+    /// Number of managed objects with remaining drift: they differ from the repository, or do not exist, and were not
+    /// reverted.
     #[serde(default)]
     pub drifted_objects: i64,
-    /// Those objects, with what differs and why it was not reverted; at most 20.
+    /// Those objects, with their differences and the reason; at most 20.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub drifted: Vec<Drifted>,
     /// The last 10 reverts, newest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub last_reverts: Vec<Revert>,
-    /// Number of objects that were deleted to be created anew, because of a field that cannot be changed.
+    /// Number of objects that were deleted to be created again, because of an immutable field.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub replaced: i64,
     /// The last 10 of them, newest first.
@@ -73,16 +73,16 @@ pub struct GitSyncStatus {
     /// Objects that failed or are unhealthy, with the reason; at most 20.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub failures: Vec<Failure>,
-    /// Objects that are paused by break glass, or kept by an annotation although they were removed from the repository; at most
-    /// 20 of each.
+    /// Objects that are paused, or kept by an annotation although they were removed from the repository; at most 20 of
+    /// each.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub paused: Vec<Pause>,
     /// Number of paused and kept objects.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub paused_objects: i64,
-    /// What this GitSync reads by and manages itself (its own GitSync, its GitRepository, the Secrets of that), because with it
-    /// the repository could not be read, or is not read because the GitSync is suspended: changes of these objects are not
-    /// reverted, until the repository is read while they are as it wants them.
+    /// Objects that this GitSync manages and needs for reading (its own GitSync, its GitRepository, the Secrets of
+    /// that), while the repository cannot be read with them, or the GitSync is suspended. Their changes are not
+    /// reverted until the repository is read and they match it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unread: Vec<Unread>,
     /// Objects that were removed from the repository, but are not deleted because of a prune guard; at most 20.
@@ -140,7 +140,7 @@ pub struct Revert {
     pub latency_ms: i64,
 }
 
-/// One object that was deleted to be created anew.
+/// One object that was deleted to be created again.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Replacement {
@@ -208,13 +208,13 @@ pub struct Drifted {
 pub enum DriftReason {
     /// `spec.drift` is `Report`.
     Report,
-    /// It is paused (break glass).
+    /// It is paused.
     Paused,
     /// Another client keeps changing it, so its revert waits.
     Backoff,
     /// It could not be reverted.
     RevertFailed,
-    /// With it the repository could not be read: whoever repairs it is not reverted.
+    /// The repository could not be read with it, so its repair is not reverted.
     Unread,
 }
 
@@ -268,15 +268,15 @@ pub struct WindowOverride {
     pub when: Time,
 }
 
-/// An object that is paused by break glass.
+/// An object that is paused.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Pause {
     /// The object.
     pub object: String,
-    /// Time at which the break glass ends; absent if it has no end.
+    /// Time at which the pause ends; absent if it has no end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until: Option<String>,
-    /// What is wrong with the time at which it was meant to end.
+    /// Problem of the time at which it was meant to end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
 }
@@ -287,8 +287,8 @@ pub struct Pause {
 pub struct Terminating {
     /// The object.
     pub object: String,
-    /// The finalizers that it waits for: whoever set them has to take them off. Without any it waits for its grace period, or
-    /// for what it holds.
+    /// The finalizers that it waits for; their controllers must remove them. Without any it waits for its grace period,
+    /// or for its dependents.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub finalizers: Vec<String>,
     /// Time at which it was to be gone (its `deletionTimestamp`).
@@ -296,7 +296,7 @@ pub struct Terminating {
     pub since: Time,
 }
 
-/// An object whose changes are not reverted, because with it the repository could not be read.
+/// An object whose changes are not reverted, because the repository could not be read with it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Unread {
     /// The object.

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SubstituteSource {
-    /// `ConfigMap` or `Secret`. What a Secret is substituted into is treated like a Secret: none of its values is shown.
+    /// `ConfigMap` or `Secret`. A text with a value of a Secret is treated like a Secret: none of its values is shown.
     pub kind: SubstituteSourceKind,
     /// Its name.
     #[schemars(length(min = 1, max = 253))]
@@ -36,7 +36,7 @@ pub enum SubstituteStrategy {
     Always,
 }
 
-/// What to do about a variable without a value.
+/// Handling of a variable without a value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum UndefinedVariables {
     /// Refuse the commit, and name the variable.

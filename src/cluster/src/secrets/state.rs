@@ -1,6 +1,6 @@
 //! The state of Secrets as seen by a watch.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -10,6 +10,7 @@ use serde_json::Value;
 use super::purpose::{Purpose, Purposes, by_object, excluding};
 use super::register::Referrer;
 use crate::WatchEvent;
+use crate::reflector::{Cache, Change};
 use mainstay_object::Digest;
 use mainstay_object::failure::{Class, chain};
 
@@ -17,10 +18,9 @@ use mainstay_object::failure::{Class, chain};
 pub type SecretData = BTreeMap<String, ByteString>;
 
 /// What is followed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Holder {
     /// A Secret.
-    #[default]
     Secret,
     /// A ConfigMap: its data is no secret, and is kept as that of a Secret.
     ConfigMap,
@@ -154,14 +154,10 @@ impl fmt::Debug for Known {
 }
 
 /// The state of the Secrets with one name, in one namespace or in all.
-#[derive(Default)]
 pub(super) struct State {
     holder: Holder,
-    synced: bool,
-    /// By namespace.
-    data: HashMap<String, Arc<Contents>>,
-    /// Namespaces in the current list.
-    fresh: HashSet<String>,
+    name: String,
+    cache: Cache<Arc<Contents>>,
     /// Why the state is not known yet.
     trouble: Option<(Class, String)>,
 }
@@ -175,68 +171,51 @@ pub(super) enum Affected {
     All,
 }
 
+impl Affected {
+    /// Those, and these.
+    fn and(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::None, one) | (one, Self::None) => one,
+            _ => Self::All,
+        }
+    }
+}
+
 impl State {
-    pub(super) fn of(holder: Holder) -> Self {
-        Self { holder, ..Self::default() }
+    pub(super) fn of(holder: Holder, name: &str) -> Self {
+        Self { holder, name: name.to_owned(), cache: Cache::default(), trouble: None }
     }
 
     /// The state of the Secret in a namespace.
     pub(super) fn known(&self, namespace: &str) -> Known {
-        match (self.data.get(namespace), &self.trouble) {
+        match (self.cache.get(namespace, &self.name), &self.trouble) {
             (Some(data), _) => Known::Data(Arc::clone(data)),
-            (None, _) if self.synced => Known::Absent,
+            (None, _) if self.cache.is_complete() => Known::Absent,
             (None, Some((class, why))) => Known::Unreadable { class: *class, why: why.clone() },
             (None, None) => Known::Nothing,
         }
     }
 
     pub(super) fn observe(&mut self, event: WatchEvent) -> Affected {
-        match event {
-            WatchEvent::Begin => {
-                self.fresh.clear();
-                Affected::None
-            }
-            WatchEvent::Initial(live) => {
-                let Some(namespace) = namespace_of(&live) else { return Affected::None };
-                self.fresh.insert(namespace.clone());
-                self.data.insert(namespace.clone(), contents_of(self.holder, &live));
-                Affected::One(namespace)
-            }
-            // What was read of it before is still the best that is known.
-            WatchEvent::Unreadable(live, _) => {
-                self.fresh.extend(namespace_of(&live));
-                Affected::None
-            }
-            WatchEvent::Applied(live) => {
-                let Some(namespace) = namespace_of(&live) else { return Affected::None };
-                self.data.insert(namespace.clone(), contents_of(self.holder, &live));
-                Affected::One(namespace)
-            }
-            WatchEvent::Deleted(live) => {
-                let Some(namespace) = namespace_of(&live) else { return Affected::None };
-                self.data.remove(&namespace);
-                Affected::One(namespace)
-            }
-            WatchEvent::Synced(_) => {
-                let fresh = std::mem::take(&mut self.fresh);
-                self.data.retain(|namespace, _| fresh.contains(namespace));
-                (self.synced, self.trouble) = (true, None);
-                Affected::All
-            }
-            // The last known state is still the best there is.
-            WatchEvent::Failed(_) if self.synced => Affected::None,
-            WatchEvent::Resumed => Affected::None,
-            WatchEvent::Failed(error) => {
-                let class = if error.is_forbidden() { Class::Denied } else { Class::Unavailable };
-                self.trouble = Some((class, chain(&error)));
-                Affected::All
-            }
+        let (mut affected, holder) = (Affected::None, self.holder);
+        for change in self.cache.take(event, |live| Ok(Some(contents_of(holder, live)))) {
+            affected = affected.and(match change {
+                Change::Changed { name, .. } | Change::Gone { name, .. } => Affected::One(name.0),
+                Change::Complete { .. } => {
+                    self.trouble = None;
+                    Affected::All
+                }
+                Change::Failed(error) if !self.cache.is_complete() => {
+                    let class = if error.is_forbidden() { Class::Denied } else { Class::Unavailable };
+                    self.trouble = Some((class, chain(&error)));
+                    Affected::All
+                }
+                // What was read of it before, and the last known state, are still the best that is known.
+                Change::Unreadable { .. } | Change::Failed(_) | Change::Resumed => Affected::None,
+            });
         }
+        affected
     }
-}
-
-fn namespace_of(live: &Value) -> Option<String> {
-    live.pointer("/metadata/namespace").and_then(Value::as_str).map(str::to_owned)
 }
 
 /// What a Secret or ConfigMap holds.
@@ -279,7 +258,7 @@ mod tests {
 
     /// The state of the Secret in the namespace `a` after these events.
     fn known(events: impl IntoIterator<Item = WatchEvent>) -> Known {
-        let mut account = State::default();
+        let mut account = State::of(Holder::Secret, "git");
         for event in events {
             account.observe(event);
         }

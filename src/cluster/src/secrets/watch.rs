@@ -59,12 +59,17 @@ struct Named {
 }
 
 /// A name that is watched in all namespaces, once it has a follower.
-#[derive(Default)]
 struct Everywhere {
     begun: bool,
     account: State,
     /// By namespace.
     entries: HashMap<String, Weak<Entry>>,
+}
+
+impl Everywhere {
+    fn of(name: &str) -> Self {
+        Self { begun: false, account: State::of(Holder::Secret, name), entries: HashMap::new() }
+    }
 }
 
 impl std::fmt::Debug for Everywhere {
@@ -113,7 +118,7 @@ impl Secrets {
             |(_, purpose): &&(String, Purpose)| matches!(purpose, Purpose::ImageRegistry | Purpose::PackageRegistry);
         let mut inner = self.inner.lock();
         for (name, _) in named.iter().filter(of_registries) {
-            inner.everywhere.entry(name.clone()).or_default();
+            inner.everywhere.entry(name.clone()).or_insert_with(|| Everywhere::of(name));
         }
         drop(inner);
         if self.register.set_everywhere(named) {
@@ -289,11 +294,11 @@ impl Secrets {
 
 async fn watch_one(
     mut events: BoxStream<'static, WatchEvent>,
-    Named { holder, namespace, .. }: Named,
+    Named { holder, namespace, name }: Named,
     entry: Weak<Entry>,
     stop: CancellationToken,
 ) {
-    let mut account = State::of(holder);
+    let mut account = State::of(holder, &name);
     while let Some(Some(event)) = stop.run_until_cancelled(events.next()).await {
         if account.observe(event) != Affected::None {
             let Some(entry) = entry.upgrade() else { return };

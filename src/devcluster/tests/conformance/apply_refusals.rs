@@ -89,6 +89,22 @@ fn applying_with_a_version_where_nothing_is_creates() {
 }
 
 #[test]
+fn applying_with_a_version_that_no_object_has_creates_only() {
+    claim(async |w| {
+        let mut body = config(json!({"k": "v"}));
+        body["metadata"]["resourceVersion"] = i64::MAX.to_string().into();
+        let made = w.apply(&w.maps("a"), "m", body.clone()).await.code(201);
+        assert_ne!(made.body["metadata"]["resourceVersion"], body["metadata"]["resourceVersion"]);
+        for manager in ["m", "another"] {
+            let refused = w.apply(&w.maps("a"), manager, body.clone()).await;
+            refused.refused_like(409, "Conflict", "Operation cannot be fulfilled on configmaps \"a\": ");
+        }
+        let kept = w.get(&w.maps("a")).await.code(200);
+        assert_eq!(kept.body["metadata"]["resourceVersion"], made.body["metadata"]["resourceVersion"]);
+    });
+}
+
+#[test]
 fn applying_with_a_stale_version_is_a_409() {
     claim(async |w| {
         let first = apply(w, "m", json!({"k": "1"})).await;

@@ -1,4 +1,5 @@
-//! Makes an object all ours: what former appliers own changes hands before its first apply, and what is left of it after one.
+//! Makes an object all ours: what former appliers own changes hands before its first apply, and what is left of it after one. What
+//! the server keeps in step with a field that leaves changes hands before each apply.
 //!
 //! Invariant: `managedFields` are rewritten only in the version of the object that was read.
 //! Invariant: fields that the server refuses to remove return to their former field manager, and the rest is applied.
@@ -10,6 +11,7 @@ use serde_json::{Value, json};
 
 use super::Writer;
 use super::edit::{few, shown_fields};
+use super::ignored::GivenUp;
 use super::put::{Expect, Step};
 use super::server_side::{Collisions, InPlace};
 use crate::managed::adoption::{self, Moment, TakeOver};
@@ -73,6 +75,27 @@ impl Writer {
         let Some(what) = taken else { return Ok((Some(version.clone()), None)) };
         let before = self.rewrite(desired, version, &what.entries).await?;
         Ok((Some(resource_version(&before).to_owned()), Some(Taken { what, before })))
+    }
+
+    /// Claims what would be stale after the apply of `body`, so that the apply removes it with the field that it was kept in step
+    /// with. The versions of the object, if it did. An object that somebody writes meanwhile is looked at after its apply.
+    pub(super) async fn claim_aliases(&self, desired: &Desired, body: &Value) -> Result<Option<GivenUp>, Error> {
+        if !aliases::are_in(&desired.key) || !self.store().may_leave_aliases(&desired.key, body) {
+            return Ok(None);
+        }
+        let Some(live) = self.read(desired).await? else { return Ok(None) };
+        let stale = aliases::stale_after(&desired.key, body, &live);
+        let managed_fields = live.pointer("/metadata/managedFields").unwrap_or(&Value::Null);
+        let claimed = ownership::claimed_in(managed_fields, &desired.object.api_version, &stale);
+        if claimed == *managed_fields {
+            return Ok(None);
+        }
+        let before = resource_version(&live).to_owned();
+        match self.rewrite(desired, &before, &claimed).await {
+            Ok(after) => Ok(Some(GivenUp { before, after: resource_version(&after).to_owned() })),
+            Err(error) if error.is_conflict() => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     /// Applies, after what was `taken` has changed hands, and again for as long as something is left.

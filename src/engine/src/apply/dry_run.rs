@@ -74,11 +74,9 @@ impl Writer {
     async fn try_apply(&self, owner: &Owner, step: &Step, mut before: Option<Value>) -> Result<DryRun, Error> {
         let desired = &step.desired;
         let (namespace, name) = (desired.key.namespace.as_deref(), &*desired.key.name);
-        let is_autoscaled = if desired.sets_replicas(&desired.body()) {
-            self.store().is_autoscaled(&desired.key)
-        } else {
-            desired.is_scalable() && self.store().leaves_count(&desired.key)
-        };
+        let sets_count = desired.sets_replicas(&desired.body());
+        let is_autoscaled = sets_count && self.store().is_autoscaled(&desired.key);
+        let may_lose_count = !sets_count && desired.is_scalable() && self.store().may_lose_count(&desired.key);
         let how = Apply::forced(MANAGER).dry_run();
         let (mut tries, mut reach) = (0, Reach::Nobodys);
         loop {
@@ -101,7 +99,7 @@ impl Writer {
                     if let Some(withheld) = withheld {
                         withheld.put_back(&mut after);
                     }
-                    if is_autoscaled {
+                    if is_autoscaled || (may_lose_count && self.store().keeps_count(&desired.key, &before)) {
                         keep_replicas(&before, &mut after);
                     }
                     return Ok(DryRun::Applied { before, after });

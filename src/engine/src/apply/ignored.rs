@@ -16,7 +16,7 @@ use mainstay_cluster::Error;
 /// How often an object that is written all the time is read again before something of it is given up.
 const WRITTEN_MEANWHILE: usize = 5;
 
-/// The versions of an object before and after something of it was given up to others.
+/// The versions of an object before and after something of it was given up to others, or claimed.
 pub(super) struct GivenUp {
     pub(super) before: String,
     pub(super) after: String,

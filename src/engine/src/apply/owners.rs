@@ -17,7 +17,7 @@ use crate::managed::replacement::ReplacedKinds;
 use crate::managed::summary::Summary;
 use crate::managed::verdict::LastApplied;
 use crate::managed::written::Accepted;
-use crate::managed::{History, Part, PauseEnd, Policy};
+use crate::managed::{History, Part, PauseEnd, Policy, Waiting};
 use mainstay_cluster::KindId;
 use mainstay_object::{Digest, Key, Owner};
 
@@ -170,6 +170,23 @@ impl Writer {
     /// Whether so many bytes might be kept in memory for an owner now.
     pub fn may_keep_in_memory(&self, owner: &Owner, part: Part, bytes: usize) -> bool {
         self.store().memory.fits(owner, part, bytes)
+    }
+
+    /// An owner begins: so many bytes are kept in memory for what it is itself, and so many are set aside for its objects; whether
+    /// they may.
+    pub fn admit_to_memory(&self, owner: &Owner, resource: usize, expected: usize) -> bool {
+        self.store().memory.admit(owner, resource, expected)
+    }
+
+    /// There was no memory for an owner: it is woken when there may be. How many bytes must be allowed for all owners together so
+    /// that it fits after those that wait longer.
+    pub fn wait_for_memory(&self, owner: &Owner, waiting: Waiting) -> usize {
+        self.store().memory.wait(owner, waiting)
+    }
+
+    /// An owner waits for memory no longer.
+    pub fn end_memory_wait(&self, owner: &Owner) {
+        self.store().memory.end_wait(owner);
     }
 
     /// What may be kept in memory for all owners together, in bytes.

@@ -13,13 +13,13 @@ use serde_json::{Value, json};
 use super::Writer;
 use super::follow_up::FollowUp;
 use super::replace::{Occasion, Replaced};
+use crate::managed::Appliers;
 use crate::managed::applied_configuration::AppliedConfiguration;
 use crate::managed::desired::{Desired, without_replicas};
 use crate::managed::object::Answered;
 use crate::managed::pending::Seen;
 use crate::managed::replacement::Denied;
 use crate::managed::verdict::{LastApplied, is_terminating, resource_version, uid};
-use crate::managed::{Appliers, fields};
 use mainstay_api::names::MANAGER;
 use mainstay_cluster::{Apply, Error, Terminating};
 use mainstay_object::{Digest, Key, Owner, is_established};
@@ -28,6 +28,8 @@ use mainstay_object::{Digest, Key, Owner, is_established};
 const AT_ONCE: usize = 16;
 /// How long a definition may take to be established.
 const ESTABLISHED_WITHIN: Duration = Duration::from_secs(30);
+/// A resource version that no object ever has: the largest of etcd.
+const NO_VERSION: &str = "9223372036854775807";
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// One object to apply, and how.
@@ -46,7 +48,7 @@ pub struct Step {
 pub enum Expect {
     /// The object, which is ours already.
     Ours,
-    /// Nothing: an object that somebody else has created meanwhile stays as it is.
+    /// Nothing, as far as is known: an object that is there stays as it is.
     Absent,
     /// An object that is not ours yet; it is adopted only if it is still this version.
     Version {
@@ -70,7 +72,7 @@ pub enum Change {
     Paused,
     /// It is being deleted; it will be created again when it is gone.
     Terminating,
-    /// It was to be new, and somebody else has created one of that name meanwhile.
+    /// It was to be new, and there is one of that name.
     Anothers,
 }
 
@@ -229,7 +231,8 @@ impl Writer {
         let is_counted = desired.sets_replicas(&body) || (!is_new && desired.is_scalable());
         let count = if is_counted { self.settle_replicas(desired, &mut body).await? } else { None };
         let ignored = if is_new { None } else { self.settle_ignored(desired, &mut body, None).await? };
-        for given_up in [count, ignored].into_iter().flatten() {
+        let aliases = if is_new { None } else { self.claim_aliases(desired, &body).await? };
+        for given_up in [count, ignored, aliases].into_iter().flatten() {
             // Giving something up is no change of the object.
             for known in [expected.as_mut(), Some(&mut before)].into_iter().flatten() {
                 if *known == given_up.before {
@@ -294,34 +297,21 @@ impl Writer {
         }
     }
 
-    /// Applies an object that is to be new; `None` when somebody else has created one of that name, which is left as it
-    /// was. An apply cannot be told to create only; but unforced it changes nothing that others own.
+    /// Applies an object that is to be new; `None` when there is one of that name, which stays as it is: the server creates an
+    /// object whatever version its configuration names, and changes only one that has it.
     pub(super) async fn create_now(
         &self,
         desired: &Arc<Desired>,
         body: &Value,
     ) -> Result<Option<(Value, Answered)>, Error> {
         let (namespace, name) = (desired.key.namespace.as_deref(), &*desired.key.name);
-        let apply = async |body: &Value| {
-            let applied = self.cluster().apply(&desired.kind, namespace, name, body, Apply::unforced(MANAGER)).await;
-            applied.map_err(|error| error.about(&desired.object))
-        };
-        let answer = match apply(body).await {
+        let mut new = body.clone();
+        new["metadata"]["resourceVersion"] = json!(NO_VERSION);
+        let applied = self.cluster().apply(&desired.kind, namespace, name, &new, Apply::unforced(MANAGER)).await;
+        let answer = match applied {
             Err(error) if error.is_conflict() => return Ok(None),
-            answer => answer?,
+            answer => answer.map_err(|error| error.about(&desired.object))?,
         };
-        if fields::entries(&answer).any(|entry| entry.manager != MANAGER) {
-            // Nothing of theirs was changed, but ours was added: it goes out again. By its UID, for if theirs is gone by
-            // now, an apply would create one that holds nothing.
-            let nothing = json!({
-                "apiVersion": desired.kind.api_version(), "kind": &*desired.kind.kind,
-                "metadata": {"name": name, "namespace": namespace, "uid": uid(&answer)},
-            });
-            return match apply(&nothing).await {
-                Err(error) if !error.is_conflict() => Err(error),
-                _ => Ok(None),
-            };
-        }
         let answer = self.give_up_applied(desired, answer).await;
         let rules = self.store().health_rules(&desired.key);
         let answered = Answered::of(desired, &answer, body, rules.as_deref());

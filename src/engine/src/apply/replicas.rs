@@ -18,8 +18,8 @@ use mainstay_object::Key;
 
 impl Writer {
     /// Leaves `spec.replicas` to an autoscaler, if the object has one, without letting the count fall to the default on the
-    /// way. A count that leaves the document is left to the autoscaler that is about to scale it, too. What no autoscaler
-    /// scales, because somebody scaled it to 0, is scaled up first. The versions of the object, if a count was given up.
+    /// way. A count that leaves the document stays, for an autoscaler that may come later. What no autoscaler scales, because
+    /// somebody scaled it to 0, is scaled up first. The versions of the object, if a count was given up.
     pub(super) async fn settle_replicas(&self, desired: &Desired, body: &mut Value) -> Result<Option<GivenUp>, Error> {
         self.know_autoscalers().await;
         if desired.sets_replicas(body) {
@@ -27,11 +27,14 @@ impl Writer {
                 return Ok(None);
             }
             without_replicas(body);
-        } else if !self.store().leaves_count(&desired.key) {
+        } else if !self.store().may_lose_count(&desired.key) {
             return Ok(None);
         }
         let (namespace, name) = (desired.key.namespace.as_deref(), &*desired.key.name);
         let Some(live) = self.cluster().get(&desired.kind, namespace, name).await? else { return Ok(None) };
+        if !self.store().keeps_count(&desired.key, &live) {
+            return Ok(None);
+        }
         let woken = self.store().woken(desired, &live);
         let owners = || fields::entries(&live).filter(|entry| fields::owns(entry.fields, &REPLICAS));
         // What people's tools and other appliers own may become ours with this apply, and go with it.

@@ -21,6 +21,7 @@ use crate::managed::pending::Next;
 use crate::managed::store::Store;
 use crate::notification::Message;
 use mainstay_cluster::liveness::Component;
+use mainstay_cluster::reflector::Delta;
 use mainstay_cluster::{Cluster, Error, Regarding};
 use mainstay_object::{Key, Owner};
 
@@ -28,6 +29,8 @@ use mainstay_object::{Key, Owner};
 const YIELD: Duration = Duration::from_millis(50);
 /// Longest wait of an audit for reverts and applies, per object: where there are always some, it is made all the same.
 const YIELD_TO_ALL: Duration = Duration::from_secs(1);
+/// How long the first answer of a watch is waited for.
+const ASKED_WITHIN: Duration = Duration::from_secs(10);
 /// How long after the end of a break glass the object is looked at.
 const AFTER_PAUSE: Duration = Duration::from_millis(50);
 
@@ -70,6 +73,8 @@ struct Inner {
     locks: ObjectLocks,
     notifiers: Mutex<HashMap<Owner, Arc<Notify>>>,
     autoscalers_known: watch::Sender<bool>,
+    /// The watch of inventories has shown all of them, or does not work.
+    inventories_asked: watch::Sender<bool>,
     reverts: watch::Sender<Reverts>,
     /// How many applies of commits are in flight or wait for reverts.
     puts: watch::Sender<usize>,
@@ -116,6 +121,7 @@ impl Writer {
             locks: ObjectLocks::default(),
             notifiers: Mutex::default(),
             autoscalers_known: watch::Sender::new(false),
+            inventories_asked: watch::Sender::new(false),
             reverts: watch::Sender::default(),
             puts: watch::Sender::default(),
             audits: AuditCounts::default(),
@@ -321,7 +327,45 @@ impl Writer {
     /// Waits until it is known which workloads an autoscaler scales; a cluster that does not say is not waited for long.
     pub(super) async fn know_autoscalers(&self) {
         let mut known = self.0.autoscalers_known.subscribe();
-        let _ = tokio::time::timeout(Duration::from_secs(10), known.wait_for(|known| *known)).await;
+        let _ = tokio::time::timeout(ASKED_WITHIN, known.wait_for(|known| *known)).await;
+    }
+
+    /// Takes in what the watch of the ConfigMaps that hold inventories shows.
+    pub(crate) fn see_inventory(&self, delta: &Delta<Key>) {
+        let mut store = self.store();
+        let maps = &mut store.inventory_maps;
+        match delta {
+            Delta::Listed(_, live) => {
+                maps.interrupted();
+                return maps.insert(live);
+            }
+            Delta::Unreadable(_, live, _) => return maps.insert(live),
+            Delta::Changed(_, live) => {
+                maps.resumed();
+                return maps.insert(live);
+            }
+            Delta::Gone(_, live) => {
+                maps.resumed();
+                return maps.remove(live);
+            }
+            Delta::Resumed => maps.resumed(),
+            Delta::Complete(_) => maps.complete(),
+            Delta::Failed(_) => maps.interrupted(),
+        }
+        drop(store);
+        self.0.inventories_asked.send_replace(true);
+    }
+
+    /// The ConfigMaps with inventories that carry this label in this namespace; `None` where the cluster does not show that.
+    pub async fn inventory_maps(&self, namespace: &str, label: &str) -> Option<Vec<String>> {
+        let mut asked = self.0.inventories_asked.subscribe();
+        let _ = tokio::time::timeout(ASKED_WITHIN, asked.wait_for(|asked| *asked)).await;
+        self.store().inventory_maps.names(namespace, label)
+    }
+
+    /// A ConfigMap with an inventory is about to be written.
+    pub fn note_inventory_map(&self, namespace: &str, label: &str, name: &str) {
+        self.store().inventory_maps.note(namespace, label, name);
     }
 
     /// Whether what scales a workload may leave it without pods.

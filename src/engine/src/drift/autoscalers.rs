@@ -9,7 +9,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::Drift;
 use crate::managed::autoscaler::Autoscaler;
-use mainstay_cluster::{Kind, Scope, Selection, WatchEvent};
+use mainstay_cluster::reflector::{Delta, List, Shown};
+use mainstay_cluster::{Kind, Scope, Selection};
 use mainstay_object::Key;
 
 impl Drift {
@@ -18,40 +19,25 @@ impl Drift {
         let (version, plural) = ("autoscaling/v2", "horizontalpodautoscalers");
         let kind = Arc::new(Kind::fixed(version, "HorizontalPodAutoscaler", plural, Scope::Namespaced));
         let mut events = self.writer.cluster().watch(&kind, Selection::default());
-        let mut targets = Targets::default();
+        let (mut shown, mut targets) = (Shown::default(), Targets::default());
         let mut synced = false;
-        loop {
-            let event = tokio::select! {
-                () = stop.cancelled() => return,
-                event = events.next() => event,
-            };
+        while let Some(Some(event)) = stop.run_until_cancelled(events.next()).await {
             // The workloads of which something else may be known now.
             let mut affected = Vec::new();
-            match event {
-                Some(WatchEvent::Begin) => {
-                    targets = Targets::default();
-                    synced = false;
+            match shown.take(event, |live| kind.key_of(live)) {
+                Some(Delta::Listed(key, live) | Delta::Changed(key, live)) => {
+                    affected = targets.set(key, Autoscaler::read(&live));
                 }
-                Some(WatchEvent::Initial(live) | WatchEvent::Applied(live)) => {
-                    if let Some(key) = kind.key_of(&live) {
-                        affected = targets.set(key, Autoscaler::read(&live));
-                    }
-                }
-                Some(WatchEvent::Deleted(live)) => {
-                    if let Some(key) = kind.key_of(&live) {
-                        affected = targets.set(key, None);
-                    }
-                }
-                Some(WatchEvent::Synced(_)) => {
+                Some(Delta::Gone(key, _)) => affected = targets.set(key, None),
+                Some(Delta::Complete(list)) => {
                     synced = true;
+                    affected = targets.retain(&list);
                     affected.extend(self.writer.store().autoscaled().cloned());
                     affected.extend(targets.workloads().cloned());
                 }
                 // A cluster that does not let us see its autoscalers is treated as having none.
-                Some(WatchEvent::Failed(_) | WatchEvent::Unreadable(..) | WatchEvent::Resumed) => {
-                    self.writer.autoscalers_are_known();
-                }
-                None => return,
+                Some(Delta::Failed(_) | Delta::Unreadable(..) | Delta::Resumed) => self.writer.autoscalers_are_known(),
+                None => continue,
             }
             if synced {
                 for workload in affected {
@@ -103,6 +89,12 @@ impl Targets {
             }
         }
         affected
+    }
+
+    /// Only what a list has is there. The workloads of which that changes something.
+    fn retain(&mut self, list: &List<Key>) -> Vec<Key> {
+        let gone: Vec<Key> = self.of.keys().filter(|key| list.lacks(key)).cloned().collect();
+        gone.into_iter().flat_map(|key| self.set(key, None)).collect()
     }
 
     fn workloads(&self) -> impl Iterator<Item = &Key> {

@@ -1,9 +1,8 @@
-//! The watch of one object that lost our label and is left as it is, for it is under break glass, is being deleted, or is
+//! The watch of one object that lost our label and is left as it is, for it is paused, is being deleted, or is
 //! only reported: the watch of its kind does not show it.
 
 use std::sync::Arc;
 
-use futures::StreamExt;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
@@ -12,7 +11,8 @@ use crate::managed::object::Managed;
 use crate::managed::pending::Next;
 use crate::managed::store::Store;
 use crate::managed::verdict::{break_glass_of, is_terminating};
-use mainstay_cluster::{Kind, Selection, WatchEvent};
+use mainstay_cluster::reflector::Change;
+use mainstay_cluster::{Kind, Selection};
 use mainstay_object::Key;
 
 impl Drift {
@@ -25,19 +25,18 @@ impl Drift {
         over: CancellationToken,
         stop: CancellationToken,
     ) {
-        let mut events = self.writer.cluster().watch(&kind, Selection::named(key.namespace.as_deref(), &key.name));
-        let mut is_there = false;
+        let selection = Selection::named(key.namespace.as_deref(), &key.name);
+        let mut reflector = self.writer.cluster().states(&kind, selection);
         loop {
-            let event = tokio::select! {
+            let change = tokio::select! {
                 () = stop.cancelled() => return,
                 // It is no longer kept, or kept anew by somebody who sees to it.
                 () = over.cancelled() => return,
-                event = events.next() => event,
+                change = reflector.next() => change,
             };
-            match event {
+            match change {
                 // Whether it may be touched is said by its metadata.
-                Some(WatchEvent::Initial(live) | WatchEvent::Applied(live) | WatchEvent::Unreadable(live, _)) => {
-                    is_there = true;
+                Change::Changed { live, .. } | Change::Unreadable { live, .. } => {
                     let untouchable = break_glass_of(&live, self.writer.now()).is_some() || is_terminating(&live);
                     let seen_otherwise = self
                         .writer
@@ -52,13 +51,15 @@ impl Drift {
                         continue;
                     }
                 }
-                Some(WatchEvent::Begin) => {
-                    is_there = false;
-                    continue;
+                Change::Gone { last: Some(_), .. } => {}
+                Change::Complete { .. } => {
+                    let is_there = reflector.cache().iter().next().is_some();
+                    if is_there || self.is_reported_absent(&key) {
+                        continue;
+                    }
                 }
-                Some(WatchEvent::Synced(_)) if is_there || self.is_reported_absent(&key) => continue,
-                Some(WatchEvent::Failed(_) | WatchEvent::Resumed) => continue,
-                Some(WatchEvent::Deleted(_) | WatchEvent::Synced(_)) | None => {}
+                // What a list lacks is looked at when the list is complete.
+                Change::Gone { last: None, .. } | Change::Failed(_) | Change::Resumed => continue,
             }
             break;
         }

@@ -8,7 +8,8 @@
 //! - `watch`: the watch of each kind, and the loop that [runs](Drift::run) the [follow-ups](crate::apply::FollowUp);
 //!   `fair`: how owners share the reverts in flight; `limit`: how many these are; `timers`: what is waited for
 //! - `audit`: what no watch has shown, found by asking for each object now and then
-//! - `by_name`: the watch of single objects under break glass; `autoscalers`: which workloads an autoscaler scales
+//! - `by_name`: the watch of single objects under break glass; `autoscalers`: which workloads an autoscaler scales;
+//!   `inventories`: which GitSyncs have an inventory
 //!
 //! Invariant: an event whose projection is unchanged costs a hash and no request.
 //!
@@ -20,6 +21,7 @@ mod audit;
 mod autoscalers;
 mod by_name;
 mod fair;
+mod inventories;
 mod limit;
 mod timers;
 #[expect(clippy::disallowed_methods, reason = "watches are tasks, with a clock; backoffs are waited for")]

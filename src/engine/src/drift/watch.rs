@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures::{FutureExt, StreamExt};
+use serde_json::Value;
 use tokio::sync::Notify;
 use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
@@ -22,8 +23,9 @@ use crate::apply::{FollowUp, FollowUps, ServerLoad, Writer};
 use crate::managed::object::{Managed, Watched};
 use crate::managed::verdict::resource_version;
 use mainstay_api::names::SYNC_LABEL;
+use mainstay_cluster::reflector::{Delta, Shown};
 use mainstay_cluster::{Cause, Kind, KindId, Selection, WatchEvent};
-use mainstay_object::failure::{Backoff, caught, caught_now};
+use mainstay_object::failure::{Backoff, caught, caught_now, chain};
 use mainstay_object::{Key, Owner};
 
 /// How long requests for a fresh list are gathered before it begins.
@@ -85,6 +87,7 @@ impl Drift {
         let (mut waiting, mut limit, mut gathering) = (Fair::default(), Limit::default(), HashSet::new());
         let (mut backoffs, mut looks) = (Timers::default(), Timers::default());
         tasks.spawn(self.clone().follow_autoscalers(stop.clone()).map(|()| Ended::Other));
+        tasks.spawn(self.clone().follow_inventories(stop.clone()).map(|()| Ended::Other));
         loop {
             // One time for both: what may not begin yet is waited for.
             let now = Instant::now();
@@ -181,7 +184,7 @@ impl Drift {
         let mut panics = 0;
         while let Err(panicked) = caught(self.follow_once(&kind, &control, &stop)).await {
             panics += 1;
-            tracing::error!(resource = &*kind.resource, why = %panicked, "a watch begins anew");
+            tracing::error!(resource = &*kind.resource, why = %panicked, "a watch restarts");
             let waited = stop.run_until_cancelled(tokio::time::sleep(PANICKED.delay(panics))).await;
             if waited.is_none() || control.end.is_cancelled() {
                 return;
@@ -190,7 +193,7 @@ impl Drift {
     }
 
     async fn follow_once(&self, kind: &Arc<Kind>, control: &Control, stop: &CancellationToken) {
-        let (mut shown, mut failures) = (HashSet::new(), WatchFailures::default());
+        let (mut shown, mut failures) = (Shown::default(), WatchFailures::default());
         loop {
             // Several GitSyncs begin to expect objects of a kind at the same time: one list serves them all, and whoever
             // asked for one until it begins.
@@ -205,16 +208,15 @@ impl Drift {
                     event = events.next() => event,
                 };
                 let Some(event) = event else { return };
-                let is_of_object =
-                    matches!(event, WatchEvent::Initial(_) | WatchEvent::Applied(_) | WatchEvent::Deleted(_));
-                if !is_of_object && failures.update(&event) {
+                let Some(seen) = self.take(&mut shown, kind, event) else { continue };
+                if failures.update(&seen) {
                     let why = failures.remarkable().map(str::to_owned);
                     let owners = self.writer.store().set_watch_failure(kind, why);
                     for owner in &owners {
                         self.writer.notify(owner);
                     }
                 }
-                self.see(kind, Watched::ByUs, event, &mut shown);
+                self.see(kind, Watched::ByUs, seen);
             }
         }
     }
@@ -232,7 +234,7 @@ impl Drift {
             lists.spawn(async move {
                 let listed = caught(tokio::time::timeout(LIST_WITHIN, this.list_kind(&owner, &kind, &label))).await;
                 if !matches!(listed, Ok(Ok(()))) {
-                    tracing::warn!(owner = %owner, resource = &*kind.resource, "objects could not be listed anew");
+                    tracing::warn!(owner = %owner, resource = &*kind.resource, "objects could not be listed again");
                 }
             });
         }
@@ -242,81 +244,84 @@ impl Drift {
 
     async fn list_kind(&self, owner: &Owner, kind: &Arc<Kind>, label: &str) {
         let mut events = self.writer.cluster().watch(kind, Selection::labelled(SYNC_LABEL, label));
-        let mut shown = HashSet::new();
+        let mut shown = Shown::default();
         while let Some(event) = events.next().await {
-            if let WatchEvent::Synced(version) = &event {
-                let missing = self.writer.store().missing_of(owner, kind, &shown, version);
-                for key in &missing {
-                    self.miss(kind, key, version);
+            match self.take(&mut shown, kind, event) {
+                Some(Delta::Complete(list)) => {
+                    let missing = self.writer.store().missing_of(owner, kind, list.shown(), list.version());
+                    for key in &missing {
+                        self.miss(kind, key, list.version());
+                    }
+                    return;
                 }
-                return;
+                Some(seen) => self.see(kind, Watched::ByUs, seen),
+                None => {}
             }
-            self.see(kind, Watched::ByUs, event, &mut shown);
         }
     }
 
-    /// Takes in an event of the owner's own watch of a kind, for objects that are marked by their controller. `shown` is
-    /// kept from one event of a watch to the next: it is what the list that is under way has shown so far.
-    pub fn see_child(&self, kind: &Arc<Kind>, event: WatchEvent, shown: &mut HashSet<Key>) {
-        self.see(kind, Watched::ByOwner, event, shown);
+    fn take(&self, shown: &mut Shown<Key>, kind: &Kind, event: WatchEvent) -> Option<Delta<Key>> {
+        shown.take_noting(event, |live| kind.key_of(live), |key, count| self.note(key, count))
     }
 
-    fn see(&self, kind: &Arc<Kind>, watched: Watched, event: WatchEvent, shown: &mut HashSet<Key>) {
-        let is_listed = matches!(event, WatchEvent::Initial(_) | WatchEvent::Unreadable(..));
-        match event {
-            WatchEvent::Begin => *shown = HashSet::new(),
-            WatchEvent::Initial(live) | WatchEvent::Applied(live) => {
-                let Some(key) = kind.key_of(&live) else { return };
-                let seen = caught_now(|| {
-                    let mut store = self.writer.store();
-                    let status = |managed: &Managed| {
-                        let drift = managed.drift().cloned();
-                        (managed.health.clone(), managed.failure().is_some(), managed.ended, drift)
-                    };
-                    let before = store.get(&key).map(status);
-                    let next = store.see(kind, &key, live, Instant::now(), self.writer.now());
-                    let changed = store.get(&key).filter(|managed| Some(status(managed)) != before);
-                    (next, changed.map(|managed| managed.owner.clone()))
-                });
-                match seen {
-                    Ok((next, owner)) => {
-                        owner.inspect(|owner| self.writer.notify(owner));
-                        self.writer.carry_out(&key, next);
-                    }
-                    // Nothing is decided about it but that it is there; all others are seen.
-                    Err(panicked) => {
-                        tracing::error!(object = %key, why = %panicked, "a managed object is not looked at");
-                    }
-                }
-                if is_listed {
-                    self.show(key, shown);
-                }
-            }
-            WatchEvent::Unreadable(live, error) => {
-                // Nothing can be decided about it but that it is there.
-                let Some(key) = kind.key_of(&live) else { return };
-                self.writer.announce_unreadable(&key, &live, &error);
-                self.show(key, shown);
-            }
-            WatchEvent::Synced(version) => {
-                let missing = self.writer.store().missing(kind, watched, &std::mem::take(shown), &version);
+    /// Returns the key of a listed object for [`Shown`] to note. Returns `None` for an object that nobody manages, if `count` keys
+    /// are too many: such objects may be as many as somebody likes. The bound is large enough for those that are managed in a
+    /// moment; a later one of them is looked at once more.
+    pub fn note(&self, key: &Key, count: usize) -> Option<Key> {
+        // The key as the store keeps it: its texts are there already.
+        let kept = self.writer.store().get(key).map(|managed| managed.desired.key.clone());
+        kept.or_else(|| (count < MOST_STRANGERS).then(|| key.clone()))
+    }
+
+    /// Takes in what the owner's own watch of a kind says, for objects that are marked by their controller. Its lists
+    /// [note](Self::note) objects.
+    pub fn see_child(&self, kind: &Arc<Kind>, seen: Delta<Key>) {
+        self.see(kind, Watched::ByOwner, seen);
+    }
+
+    fn see(&self, kind: &Arc<Kind>, watched: Watched, seen: Delta<Key>) {
+        match seen {
+            Delta::Listed(key, live) | Delta::Changed(key, live) => self.see_object(kind, &key, live),
+            // Nothing can be decided about it but that it is there.
+            Delta::Unreadable(key, live, error) => self.writer.announce_unreadable(&key, &live, &error),
+            Delta::Complete(list) => {
+                let missing = self.writer.store().missing(kind, watched, list.shown(), list.version());
                 for key in missing {
-                    self.miss(kind, &key, &version);
+                    self.miss(kind, &key, list.version());
                 }
             }
-            WatchEvent::Deleted(live) => {
-                let Some(key) = kind.key_of(&live) else { return };
+            Delta::Gone(key, live) => {
                 self.writer.store().note_end(kind, &key, &live);
                 self.miss(kind, &key, resource_version(&live));
             }
-            WatchEvent::Failed(error) => {
-                tracing::debug!(
-                    resource = &*kind.resource,
-                    error = mainstay_object::failure::chain(&error),
-                    "watch failed"
-                );
+            Delta::Failed(error) => {
+                tracing::debug!(resource = &*kind.resource, error = chain(&error), "watch failed");
             }
-            WatchEvent::Resumed => {}
+            Delta::Resumed => {}
+        }
+    }
+
+    fn see_object(&self, kind: &Arc<Kind>, key: &Key, live: Value) {
+        let seen = caught_now(|| {
+            let mut store = self.writer.store();
+            let status = |managed: &Managed| {
+                let drift = managed.drift().cloned();
+                (managed.health.clone(), managed.failure().is_some(), managed.ended, drift)
+            };
+            let before = store.get(key).map(status);
+            let next = store.see(kind, key, live, Instant::now(), self.writer.now());
+            let changed = store.get(key).filter(|managed| Some(status(managed)) != before);
+            (next, changed.map(|managed| managed.owner.clone()))
+        });
+        match seen {
+            Ok((next, owner)) => {
+                owner.inspect(|owner| self.writer.notify(owner));
+                self.writer.carry_out(key, next);
+            }
+            // Nothing is decided about it but that it is there; all others are seen.
+            Err(panicked) => {
+                tracing::error!(object = %key, why = %panicked, "a managed object is not looked at");
+            }
         }
     }
 
@@ -329,16 +334,6 @@ impl Drift {
     pub(super) fn look_now(&self, key: &Key) {
         let next = self.writer.store().look_now(key, Instant::now());
         self.writer.carry_out(key, next);
-    }
-
-    /// Notes what a list has shown. Of objects that nobody manages, and which may be as many as somebody likes, so many that
-    /// those that are managed in a moment are among them; a later one of those is looked at once more.
-    fn show(&self, key: Key, shown: &mut HashSet<Key>) {
-        // The key as the store keeps it: its texts are there already.
-        let kept = self.writer.store().get(&key).map(|managed| managed.desired.key.clone());
-        if kept.is_some() || shown.len() < MOST_STRANGERS {
-            shown.insert(kept.unwrap_or(key));
-        }
     }
 }
 
@@ -364,14 +359,14 @@ struct WatchFailures {
 
 impl WatchFailures {
     /// Takes in an event of the watch. Whether there may be something else to report than before.
-    fn update(&mut self, event: &WatchEvent) -> bool {
-        match event {
-            WatchEvent::Synced(_) | WatchEvent::Resumed => std::mem::take(self).remarkable().is_some(),
+    fn update(&mut self, seen: &Delta<Key>) -> bool {
+        match seen {
+            Delta::Complete(_) | Delta::Resumed => std::mem::take(self).remarkable().is_some(),
             // While nothing comes through, no kind is worse off than the others, and nobody could be told.
-            WatchEvent::Failed(error) if matches!(&*error.cause, Cause::Unreachable(_)) => false,
-            WatchEvent::Failed(error) => {
+            Delta::Failed(error) if matches!(&*error.cause, Cause::Unreachable(_)) => false,
+            Delta::Failed(error) => {
                 self.count = self.count.saturating_add(1);
-                self.why = mainstay_object::failure::chain(error);
+                self.why = chain(error);
                 self.remarkable().is_some()
             }
             _ => false,

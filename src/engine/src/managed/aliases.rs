@@ -1,5 +1,6 @@
 //! Fields that the API server keeps in step with another field, and that outlive it: server-side apply removes the field that
-//! left the manifest, and the server fills it in again from what was kept in step.
+//! left the manifest, and the server fills it in again from what was kept in step. So both are claimed before the apply that removes
+//! them, as far as it is known which will be stale, and else they are claimed after it and it is applied again.
 //!
 //! Invariant: only what nobody owns is stale. What a person, a controller or a manifest wrote is not.
 //!
@@ -8,6 +9,7 @@
 use serde_json::{Value, json};
 
 use super::fields::{Fields, add, entries, owns};
+use mainstay_api::names::MANAGER;
 use mainstay_object::Key;
 
 /// A set of fields of one structure that are kept in step.
@@ -16,6 +18,8 @@ struct Alias {
     places: &'static [(&'static str, &'static str, &'static [&'static str])],
     /// The fields. A manifest that says one of them says all.
     fields: &'static [&'static str],
+    /// The fields that the server sets them from: they are stale once these leave.
+    follows: &'static [&'static str],
     /// Whether their values in a live structure are stale, where the manifest says none of them.
     is_stale: fn(&Value) -> bool,
 }
@@ -23,14 +27,18 @@ struct Alias {
 /// All of them, as a Kubernetes API server has them.
 const ALIASES: [Alias; 2] = [
     // Conversion copies one to the other.
-    Alias { places: &PODS, fields: &["serviceAccountName", "serviceAccount"], is_stale: |_| true },
+    Alias { places: &PODS, fields: &SERVICE_ACCOUNT, follows: &SERVICE_ACCOUNT, is_stale: |_| true },
     // The default lists Egress where there are rules for it. Left in the list without rules, it denies all egress.
     Alias {
         places: &[("networking.k8s.io", "NetworkPolicy", &["spec"])],
         fields: &["policyTypes"],
+        follows: &["egress"],
         is_stale: denies_egress_by_default,
     },
 ];
+
+/// Both names of the ServiceAccount of a pod.
+const SERVICE_ACCOUNT: [&str; 2] = ["serviceAccountName", "serviceAccount"];
 
 /// The specs of pods.
 const PODS: [(&str, &str, &[&str]); 9] = [
@@ -51,25 +59,79 @@ fn denies_egress_by_default(spec: &Value) -> bool {
     !has_rules && types.is_some_and(|types| types.iter().any(|kind| kind == "Egress"))
 }
 
+impl Alias {
+    /// The aliases of a kind, each with the path of its structure.
+    fn of(key: &Key) -> impl Iterator<Item = (&'static Self, &'static [&'static str])> {
+        ALIASES.iter().filter_map(|alias| {
+            let (_, _, path) = alias.places.iter().find(|(group, kind, _)| key.is(group, kind))?;
+            Some((alias, *path))
+        })
+    }
+}
+
+fn at<'v>(object: &'v Value, path: &[&str]) -> &'v Value {
+    path.iter().try_fold(object, |value, name| value.get(name)).unwrap_or(&Value::Null)
+}
+
+fn has(structure: &Value, field: &str) -> bool {
+    structure.get(field).is_some_and(|value| !value.is_null())
+}
+
+/// Whether a kind has such fields.
+pub(crate) fn are_in(key: &Key) -> bool {
+    Alias::of(key).next().is_some()
+}
+
+/// Whether something may be stale once `body` takes the place of `old`, which was applied before.
+pub(crate) fn may_leave(key: &Key, old: &Value, body: &Value) -> bool {
+    Alias::of(key).any(|(alias, path)| {
+        let (old, body) = (at(old, path), at(body, path));
+        alias.follows.iter().any(|field| has(old, field) && !has(body, field))
+    })
+}
+
+/// What of a live object will be stale once `body` is applied to it: what our own apply alone owns goes, if `body` does not say it.
+pub(crate) fn stale_after(key: &Key, body: &Value, live: &Value) -> Fields {
+    let is_ours = |entry: &Value| entry["manager"] == MANAGER && entry["operation"] == "Apply";
+    let mut after = live.clone();
+    if let Some(entries) = after.pointer_mut("/metadata/managedFields").and_then(Value::as_array_mut) {
+        entries.retain(|entry| !is_ours(entry));
+    }
+    for (alias, path) in Alias::of(key) {
+        for field in alias.follows.iter().filter(|field| !has(at(body, path), field)) {
+            let names = path.iter().chain([field]).map(|name| format!("f:{name}")).collect::<Vec<_>>();
+            let names = names.iter().map(String::as_str).collect::<Vec<_>>();
+            let owns_it = |object: &Value| entries(object).any(|entry| owns(entry.fields, &names));
+            if !owns_it(live) || owns_it(&after) {
+                continue;
+            }
+            let structure = path.iter().try_fold(&mut after, |value, name| value.get_mut(name));
+            if let Some(structure) = structure.and_then(Value::as_object_mut) {
+                structure.remove(*field);
+            }
+        }
+    }
+    stale(key, body, &after)
+}
+
 /// What of a live object is stale after `body` was applied to it, as a field set; empty where nothing is.
 pub(crate) fn stale(key: &Key, body: &Value, live: &Value) -> Fields {
     let mut stale = Fields::new();
-    for alias in &ALIASES {
-        let place = alias.places.iter().find(|(group, kind, _)| key.is(group, kind));
-        let Some((_, _, path)) = place else { continue };
-        let at = |object: &Value| path.iter().try_fold(object.clone(), |value, name| value.get(name).cloned());
-        let has = |value: &Value, field: &str| value.get(field).is_some_and(|value| !value.is_null());
-        let Some(there) = at(live).filter(|there| (alias.is_stale)(there)) else { continue };
-        let wanted = at(body).unwrap_or_default();
+    for (alias, path) in Alias::of(key) {
+        let there = at(live, path);
+        if there.is_null() || !(alias.is_stale)(there) {
+            continue;
+        }
+        let wanted = at(body, path);
         let is_owned = |field: &&str| {
             let names = path.iter().chain([field]).map(|name| format!("f:{name}")).collect::<Vec<_>>();
             let names = names.iter().map(String::as_str).collect::<Vec<_>>();
             entries(live).any(|entry| owns(entry.fields, &names))
         };
-        if alias.fields.iter().any(|field| has(&wanted, field)) || alias.fields.iter().any(is_owned) {
+        if alias.fields.iter().any(|field| has(wanted, field)) || alias.fields.iter().any(is_owned) {
             continue;
         }
-        for field in alias.fields.iter().filter(|field| has(&there, field)) {
+        for field in alias.fields.iter().filter(|field| has(there, field)) {
             add(&mut stale, &nested(path, field));
         }
     }
@@ -85,7 +147,6 @@ fn nested(path: &[&str], field: &str) -> Fields {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use mainstay_api::names::MANAGER;
 
     fn object(group: &str, kind: &str, path: &[&str], inside: &Value, owned: &Value) -> (Key, Value) {
         let nest = |inside: &Value, prefix: &str| {
@@ -137,5 +198,31 @@ mod tests {
         check(&json!({}), &json!({"policyTypes": ["Ingress"]}), false);
         check(&json!({}), &json!({"policyTypes": both, "egress": [{}]}), false);
         check(&json!({"policyTypes": both}), &json!({"policyTypes": both}), false);
+    }
+
+    #[test]
+    fn stale_fields_are_known_before_the_apply_where_our_own_apply_alone_owns_it() {
+        for (group, kind, path) in PODS {
+            let live = json!({"serviceAccount": "old", "serviceAccountName": "old", "containers": []});
+            let (key, mut live) = object(group, kind, path, &live, &json!({"f:serviceAccountName": {}}));
+            let body = |spec: &Value| object(group, kind, path, spec, &json!({})).1;
+            let (without, with) = (body(&json!({"containers": []})), body(&json!({"serviceAccountName": "old"})));
+            assert!(may_leave(&key, &with, &without) && !may_leave(&key, &with, &with), "{kind}");
+            assert!(!may_leave(&key, &without, &without), "{kind}");
+            assert_eq!(stale_after(&key, &without, &live), nested(path, "serviceAccount"), "{kind}");
+            assert_eq!(stale_after(&key, &with, &live), Fields::new(), "{kind}");
+            let entries = live.pointer_mut("/metadata/managedFields").unwrap().as_array_mut().unwrap();
+            let mut theirs = entries[0].clone();
+            theirs["manager"] = "theirs".into();
+            entries.push(theirs);
+            assert_eq!(stale_after(&key, &without, &live), Fields::new(), "{kind}: somebody else owns it, too");
+        }
+        let (group, kind, path) = ("networking.k8s.io", "NetworkPolicy", ["spec"]);
+        let live = json!({"policyTypes": ["Ingress", "Egress"], "egress": [{}]});
+        let (key, live) = object(group, kind, &path, &live, &json!({"f:egress": {}}));
+        assert!(may_leave(&key, &live, &json!({"spec": {}})));
+        assert_eq!(stale_after(&key, &json!({"spec": {}}), &live), nested(&path, "policyTypes"));
+        assert_eq!(stale_after(&key, &live, &live), Fields::new());
+        assert!(are_in(&key) && !are_in(&Key::new("", "ConfigMap", Some("shop"), "a")));
     }
 }

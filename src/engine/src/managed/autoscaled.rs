@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::autoscaler::{Autoscaler, is_at_zero};
+use super::autoscaler::{Autoscaler, has_default_count, is_at_zero};
 use super::desired::Desired;
 use super::store::Store;
 use mainstay_object::{Key, Owner};
@@ -37,14 +37,22 @@ impl Store {
         }
     }
 
-    /// Whether a workload whose document does not set the count may have one of ours or be at 0, and an autoscaler scales it or
-    /// does so as soon as it is applied.
-    pub(crate) fn leaves_count(&self, key: &Key) -> bool {
-        let is_concerned = self
-            .objects
-            .get(key)
-            .is_none_or(|managed| managed.is_at_zero || managed.desired.sets_replicas(&managed.desired.body()));
-        is_concerned && (self.is_autoscaled(key) || self.accounts.values().any(|account| account.scaled.contains(key)))
+    /// Whether an apply of a document without a count may change the live count, because the agent owns it or it is 0.
+    pub(crate) fn may_lose_count(&self, key: &Key) -> bool {
+        self.objects.get(key).is_none_or(|managed| {
+            managed.is_at_zero
+                || managed.may_differ_from_desired()
+                || managed.desired.sets_replicas(&managed.desired.body())
+        })
+    }
+
+    /// Whether the live count stays although the document does not set it. An autoscaler may come from another owner or with
+    /// a later commit, so a count above the server's default of 1 stays.
+    pub(crate) fn keeps_count(&self, key: &Key, live: &Value) -> bool {
+        let is_above_default = || live.pointer("/spec/replicas").and_then(Value::as_i64) > Some(1);
+        self.is_autoscaled(key)
+            || (has_default_count(key) && is_above_default())
+            || self.accounts.values().any(|account| account.scaled.contains(key))
     }
 
     pub(crate) fn is_autoscaled(&self, key: &Key) -> bool {

@@ -69,6 +69,11 @@ pub(crate) fn is_at_zero(live: &Value) -> bool {
     live.pointer("/spec/replicas").and_then(Value::as_i64) == Some(0)
 }
 
+/// Whether the server sets the count where no document does. A Function without one scales by itself.
+pub(crate) fn has_default_count(key: &Key) -> bool {
+    matches!(&*key.group, "" | "apps")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

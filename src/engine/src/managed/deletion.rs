@@ -37,12 +37,11 @@ impl fmt::Display for Kept {
             Self::Annotation(annotation) => annotation,
             Self::Paused => "mainstay.dev/reconcile: disabled",
             Self::Unproven => {
-                "it carries our label, but nothing proves that Mainstay applied it (its managedFields were wiped before its \
-                 UID was noted, or somebody created it), so it is not deleted; without its label it is let go"
+                "it carries our label, but nothing proves that Mainstay applied it (its managedFields were removed \
+                 before its UID was recorded, or another client created it), so it is not deleted; remove its label \
+                 to have Mainstay release it"
             }
-            Self::TakesObjects => {
-                "deleting it deletes everything that it has applied (mainstay.dev/on-delete: prune)"
-            }
+            Self::TakesObjects => "deleting it deletes everything that it has applied (mainstay.dev/on-delete: prune)",
             Self::Installed => "it is part of the Mainstay that runs here, which deleting it may end",
         })
     }

@@ -120,6 +120,23 @@ pub fn readable(path: &[&str]) -> String {
     text
 }
 
+/// What a set owns, as paths for people. A structure that is owned beside its fields is not named.
+pub fn paths(fields: &Fields) -> Vec<String> {
+    fn walk<'f>(fields: &'f Fields, path: &mut Vec<&'f str>, found: &mut Vec<String>) {
+        for (key, inside) in fields.iter().filter(|(key, _)| *key != ".") {
+            path.push(key);
+            match inside.as_object() {
+                Some(inside) if inside.keys().any(|key| key != ".") => walk(inside, path, found),
+                _ => found.push(readable(path)),
+            }
+            path.pop();
+        }
+    }
+    let mut found = Vec::new();
+    walk(fields, &mut Vec::new(), &mut found);
+    found
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -145,6 +162,16 @@ mod tests {
         assert!(owns(&set, &["f:spec", "f:selector", "f:matchLabels"]));
         assert!(!owns(&set, &["f:spec", "f:template"]));
         assert!(!owns(&Fields::new(), &["f:spec"]));
+    }
+
+    #[test]
+    fn names_what_a_set_owns() {
+        let set = fields(json!({
+            "f:data": {".": {}, "f:a": {}, "f:b": {}},
+            "f:spec": {"f:containers": {"k:{\"name\":\"web\"}": {".": {}, "f:image": {}}, "k:{\"name\":\"bare\"}": {".": {}}}},
+        }));
+        let found = ["data.a", "data.b", "spec.containers[name=\"bare\"]", "spec.containers[name=\"web\"].image"];
+        assert_eq!(paths(&set), found);
     }
 
     #[test]

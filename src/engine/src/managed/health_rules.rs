@@ -61,9 +61,7 @@ impl HealthRules {
             if let Some(same) = rules.iter().position(|rule| rule.group == group && rule.kind == kind) {
                 let of =
                     kind.map_or_else(|| format!("group `{group}`"), |kind| format!("kind `{kind}` of group `{group}`"));
-                return Err(format!(
-                    "{place}: spec.healthCheckExprs[{same}] is for the same {of}; take one of them away"
-                ));
+                return Err(format!("{place}: spec.healthCheckExprs[{same}] is for the same {of}; remove one of them"));
             }
             let asked = [
                 (Says::InProgress, "inProgress", expr.in_progress.as_deref()),
@@ -219,7 +217,8 @@ mod tests {
         );
         assert_eq!(
             refused(&[expr(json!({})), expr(json!({"apiVersion": "example.org/v2"}))]),
-            "spec.healthCheckExprs[1]: spec.healthCheckExprs[0] is for the same kind `Db` of group `example.org`; take one of them away"
+            "spec.healthCheckExprs[1]: spec.healthCheckExprs[0] is for the same kind `Db` of group `example.org`; \
+             remove one of them"
         );
         assert_eq!(
             refused(&[expr(json!({"apiVersion": ""}))]),

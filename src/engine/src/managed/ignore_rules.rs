@@ -167,9 +167,9 @@ fn pointer(path: &str) -> Result<Pointer, String> {
         ["metadata", field, ..] if IDENTITY.contains(field) => {
             Err("it says which object it is, or is written by the API server".to_owned())
         }
-        ["metadata", field @ ("labels" | "annotations")] => Err(format!(
-            "what Mainstay itself sets and reads is among them; name each by itself, such as /metadata/{field}/team"
-        )),
+        ["metadata", field @ ("labels" | "annotations")] => {
+            Err(format!("it includes keys that Mainstay sets and reads; name each key, such as /metadata/{field}/team"))
+        }
         ["metadata", "labels" | "annotations", name, ..] if name.starts_with(ANNOTATION_PREFIX) => {
             Err("it is Mainstay's own".to_owned())
         }
@@ -202,7 +202,7 @@ mod tests {
             "spec.ignore[0].paths[3] (/kind): it says which object it is",
             "spec.ignore[0].paths[4] (/metadata): it says which object it is",
             "spec.ignore[0].paths[5] (/metadata/name): it says which object it is",
-            "spec.ignore[0].paths[6] (/metadata/labels): what Mainstay itself",
+            "spec.ignore[0].paths[6] (/metadata/labels): it includes keys that Mainstay",
             "spec.ignore[0].paths[7] (/metadata/annotations/mainstay.dev~1prune): it is Mainstay's own",
             "spec.ignore[0].paths[8] (): it names the whole object",
             "spec.ignore[1].paths names 0 fields",

@@ -5,13 +5,18 @@
 //! its share: the budget, divided by the number of namespaces that have anything.
 //! Invariant: while a new commit is read, its objects count instead of those of the one before, so that a commit may change
 //! all of them; both together are within twice the budget.
+//! Invariant: room is set aside for the objects of an owner that begins, so that those that begin after it do not take it; an owner
+//! that needs more than there is sets nothing aside.
+//! Invariant: when room comes, those that wait for it are woken in the order of their age, as many as fit, and nobody else.
 //!
 //! Deliberately absent: what takes how much, and what becomes of what does not fit.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use parking_lot::Mutex;
+use tokio::sync::Notify;
 
 use mainstay_object::Owner;
 
@@ -30,10 +35,38 @@ pub enum Part {
     Resource,
     /// What is known of another cluster, and the connections to it.
     Cluster,
+    /// Set aside for the objects of an owner that has not read them yet.
+    Expected,
 }
 
 /// The bytes of each part.
-type Parts = [usize; 6];
+type Parts = [usize; 7];
+
+/// Parts that are counted instead of one another: the objects of an owner, at any time.
+const OBJECTS: [Part; 3] = [Part::Objects, Part::Reading, Part::Expected];
+
+/// What may be kept for all owners together of a process with a memory limit of so many bytes.
+pub fn kept_within(limit: usize) -> usize {
+    limit / 10 * 3
+}
+
+/// The memory limit with which so many bytes may be kept.
+pub fn memory_limit(kept: usize) -> usize {
+    kept.div_ceil(3).saturating_mul(10)
+}
+
+/// An owner that waits for room.
+#[derive(Clone, Debug)]
+pub struct Waiting {
+    /// Since when the owner exists: the oldest comes first.
+    pub since: Timestamp,
+    /// What it waits to keep.
+    pub part: Part,
+    /// How many bytes that takes.
+    pub bytes: usize,
+    /// Notified when there is room.
+    pub room: Arc<Notify>,
+}
 
 /// One budget for several stores. Clones share it.
 #[derive(Clone, Debug, Default)]
@@ -48,6 +81,21 @@ impl SharedBudget {
     /// As [`MemoryBudget::set`].
     pub(crate) fn set(&self, owner: &Owner, part: Part, bytes: usize) -> bool {
         self.0.lock().set(owner, part, bytes)
+    }
+
+    /// As [`MemoryBudget::admit`].
+    pub(crate) fn admit(&self, owner: &Owner, resource: usize, expected: usize) -> bool {
+        self.0.lock().admit(owner, resource, expected)
+    }
+
+    /// As [`MemoryBudget::wait`].
+    pub(crate) fn wait(&self, owner: &Owner, waiting: Waiting) -> usize {
+        self.0.lock().wait(owner, waiting)
+    }
+
+    /// As [`MemoryBudget::end_wait`].
+    pub(crate) fn end_wait(&self, owner: &Owner) {
+        self.0.lock().end_wait(owner);
     }
 
     /// As [`MemoryBudget::fits`].
@@ -69,6 +117,18 @@ pub(crate) struct MemoryBudget {
     /// What is held in all, and by each namespace that holds anything.
     total: usize,
     namespaces: HashMap<String, usize>,
+    /// Those that wait, by namespace.
+    waiting: BTreeMap<String, Queue>,
+    /// Since when each of those exists.
+    since: HashMap<Owner, Timestamp>,
+}
+
+/// Those of one namespace that wait, by age.
+#[derive(Debug, Default)]
+struct Queue {
+    owners: BTreeMap<(Timestamp, Owner), Waiting>,
+    /// None of them needs less.
+    least: usize,
 }
 
 /// This part of the budget is left to the other namespaces by one that has more than its share, and this one by the only one.
@@ -77,7 +137,14 @@ const LEFT_TO_OTHERS: [usize; 2] = [4, 8];
 impl Default for MemoryBudget {
     /// Without a limit.
     fn default() -> Self {
-        Self { limit: usize::MAX, held: HashMap::new(), total: 0, namespaces: HashMap::new() }
+        Self {
+            limit: usize::MAX,
+            held: HashMap::new(),
+            total: 0,
+            namespaces: HashMap::new(),
+            waiting: BTreeMap::new(),
+            since: HashMap::new(),
+        }
     }
 }
 
@@ -90,11 +157,98 @@ impl MemoryBudget {
     /// So many bytes are to be kept for an owner from now on, instead of those before; whether they may. If not, those before
     /// still count.
     pub(crate) fn set(&mut self, owner: &Owner, part: Part, bytes: usize) -> bool {
-        let fits = self.fits(owner, part, bytes);
-        if fits {
-            self.replace(owner, part, bytes);
+        if !self.fits(owner, part, bytes) {
+            return false;
         }
-        fits
+        let before = self.total;
+        self.replace(owner, part, bytes);
+        if matches!(part, Part::Objects | Part::Reading) && bytes > 0 {
+            self.replace(owner, Part::Expected, 0);
+        }
+        if part == Part::Objects {
+            self.end_wait(owner);
+        }
+        if self.total < before {
+            self.wake();
+        }
+        true
+    }
+
+    /// An owner begins: so many bytes are kept for what it is itself, and so many are set aside for its objects; whether both fit.
+    pub(crate) fn admit(&mut self, owner: &Owner, resource: usize, expected: usize) -> bool {
+        let held = self.held.get(owner).copied().unwrap_or_default();
+        let begins = held[Part::Objects as usize] + held[Part::Reading as usize] == 0;
+        let expected = if begins { expected } else { 0 };
+        let replaced = held[Part::Resource as usize] + held[Part::Expected as usize];
+        if resource > held[Part::Resource as usize] && !self.has_room(owner, replaced, resource + expected) {
+            return false;
+        }
+        self.replace(owner, Part::Resource, resource);
+        if !self.waits_for_objects(owner) {
+            self.replace(owner, Part::Expected, expected);
+            self.end_wait(owner);
+        }
+        true
+    }
+
+    /// There was no room for an owner: it is woken when there may be, and sets nothing aside until then. With how many bytes in
+    /// all it would fit, beside what is kept now and after those that wait longer.
+    pub(crate) fn wait(&mut self, owner: &Owner, waiting: Waiting) -> usize {
+        self.end_wait(owner);
+        self.replace(owner, Part::Expected, 0);
+        let id = (waiting.since, owner.clone());
+        let older = self.waiting.values().flat_map(|queue| queue.owners.range(..&id)).map(|(_, one)| one.bytes);
+        let needed = self.needed(owner, waiting.part, waiting.bytes, older.sum());
+        self.since.insert(owner.clone(), waiting.since);
+        let queue = self.waiting.entry(owner.resource().namespace().to_owned()).or_default();
+        queue.least = if queue.owners.is_empty() { waiting.bytes } else { queue.least.min(waiting.bytes) };
+        queue.owners.insert(id, waiting);
+        self.wake();
+        needed
+    }
+
+    fn waits_for_objects(&self, owner: &Owner) -> bool {
+        let Some(since) = self.since.get(owner) else { return false };
+        let queue = self.waiting.get(owner.resource().namespace());
+        let waiting = queue.and_then(|queue| queue.owners.get(&(*since, owner.clone())));
+        waiting.is_some_and(|waiting| waiting.part != Part::Resource)
+    }
+
+    /// An owner waits no longer.
+    pub(crate) fn end_wait(&mut self, owner: &Owner) {
+        let Some(since) = self.since.remove(owner) else { return };
+        let namespace = owner.resource().namespace();
+        let Some(queue) = self.waiting.get_mut(namespace) else { return };
+        queue.owners.remove(&(since, owner.clone()));
+        if queue.owners.is_empty() {
+            self.waiting.remove(namespace);
+        }
+    }
+
+    /// Wakes those for which there is room now, the oldest first. What they will take is not there for the next ones. Where none
+    /// of a namespace can fit, they are not looked at.
+    fn wake(&mut self) {
+        let first = |queue: &Queue| queue.owners.first_key_value().map(|((_, owner), _)| owner.clone());
+        let may_fit = |queue: &Queue| first(queue).is_some_and(|owner| self.has_room(&owner, 0, queue.least));
+        let queues = self.waiting.values().filter(|queue| may_fit(queue)).flat_map(|queue| &queue.owners);
+        let mut all = queues.collect::<Vec<_>>();
+        all.sort_by_key(|(id, _)| *id);
+        let mut taken = 0;
+        for ((_, owner), waiting) in all {
+            if self.fits(owner, waiting.part, waiting.bytes.saturating_add(taken)) {
+                waiting.room.notify_one();
+                taken += waiting.bytes;
+            }
+        }
+    }
+
+    /// The least budget in which so many bytes fit, beside what is kept now and `others`.
+    fn needed(&self, owner: &Owner, part: Part, bytes: usize, others: usize) -> usize {
+        let (own, total, namespaces) = self.with(owner, self.replaced(owner, part), bytes.saturating_add(others));
+        let left = LEFT_TO_OTHERS[usize::from(namespaces == 1)];
+        let as_share = own.saturating_mul(namespaces.max(2));
+        let as_rest = total.saturating_mul(left).div_ceil(left - 1);
+        total.max(as_share.min(as_rest))
     }
 
     /// Whether so many bytes may be kept for an owner now, instead of those before.
@@ -103,14 +257,29 @@ impl MemoryBudget {
         if bytes <= held[part as usize] {
             return true;
         }
-        let replaced = match part {
-            Part::Objects | Part::Reading => held[Part::Objects as usize] + held[Part::Reading as usize],
+        self.has_room(owner, self.replaced(owner, part), bytes)
+    }
+
+    /// What a part of an owner is counted instead of.
+    fn replaced(&self, owner: &Owner, part: Part) -> usize {
+        let held = self.held.get(owner).copied().unwrap_or_default();
+        match part {
+            Part::Objects | Part::Reading => OBJECTS.iter().map(|part| held[*part as usize]).sum(),
             part => held[part as usize],
-        };
+        }
+    }
+
+    /// What the namespace of an owner and all of them keep with so many bytes in the place of others, and how many namespaces keep
+    /// anything then.
+    fn with(&self, owner: &Owner, replaced: usize, bytes: usize) -> (usize, usize, usize) {
         let own = self.namespaces.get(owner.resource().namespace());
         let namespaces = self.namespaces.len() + usize::from(own.is_none());
         let own = (own.copied().unwrap_or_default() - replaced).saturating_add(bytes);
-        let total = (self.total - replaced).saturating_add(bytes);
+        (own, (self.total - replaced).saturating_add(bytes), namespaces)
+    }
+
+    fn has_room(&self, owner: &Owner, replaced: usize, bytes: usize) -> bool {
+        let (own, total, namespaces) = self.with(owner, replaced, bytes);
         let is_within_share = own <= self.limit / namespaces.max(2);
         let left = LEFT_TO_OTHERS[usize::from(namespaces == 1)];
         total <= self.limit && (is_within_share || total <= self.limit - self.limit / left)
@@ -118,9 +287,11 @@ impl MemoryBudget {
 
     /// Nothing is kept for an owner any more but what it is itself and its cluster, which end by themselves.
     pub(crate) fn remove_owner(&mut self, owner: &Owner) {
-        for part in [Part::Objects, Part::Reading, Part::Inventory] {
+        for part in [Part::Objects, Part::Reading, Part::Inventory, Part::Expected] {
             self.replace(owner, part, 0);
         }
+        self.end_wait(owner);
+        self.wake();
     }
 
     fn replace(&mut self, owner: &Owner, part: Part, bytes: usize) {
@@ -183,6 +354,57 @@ mod tests {
         }
         assert!(!budget.set(&owner, Part::Reading, 701));
         assert!(budget.set(&owner, Part::Reading, 0) && budget.set(&owner, Part::Objects, 700));
+    }
+
+    fn waiting(second: i64, part: Part, bytes: usize) -> (Arc<Notify>, Waiting) {
+        let room = Arc::new(Notify::new());
+        let since = Timestamp::from_second(second).unwrap();
+        (Arc::clone(&room), Waiting { since, part, bytes, room })
+    }
+
+    fn is_woken(room: &Notify) -> bool {
+        use futures::FutureExt;
+        room.notified().now_or_never().is_some()
+    }
+
+    #[test]
+    fn sets_room_aside_for_the_objects_of_an_owner_that_begins() {
+        let mut budget = MemoryBudget::default();
+        budget.set_limit(800);
+        let owners = ["a", "b", "c"].map(|name| Owner::git_sync("web", name));
+        let admitted = owners.clone().map(|owner| budget.admit(&owner, 100, 200));
+        assert_eq!(admitted, [true, true, false], "even before the first has read its objects");
+        assert!(budget.admit(&owners[0], 100, 200), "it is there already");
+        assert!(budget.set(&owners[0], Part::Reading, 300) && !budget.set(&owners[1], Part::Reading, 300));
+        assert!(budget.set(&owners[0], Part::Objects, 250) && budget.set(&owners[0], Part::Reading, 0));
+        assert_eq!((budget.total, budget.held[&owners[0]][Part::Expected as usize]), (650, 0));
+        assert!(budget.admit(&owners[0], 100, 200) && budget.total == 650, "nothing is set aside beside objects");
+    }
+
+    #[test]
+    fn room_is_given_in_the_order_of_age_and_wakes_as_many_as_fit() {
+        let mut budget = MemoryBudget::default();
+        budget.set_limit(800);
+        let (greedy, old, young) =
+            (Owner::git_sync("web", "z"), Owner::git_sync("web", "y"), Owner::git_sync("web", "x"));
+        assert!(budget.set(&greedy, Part::Objects, 700) && budget.admit(&old, 0, 0));
+        let (younger, needs) = waiting(9, Part::Objects, 200);
+        assert_eq!(budget.wait(&young, needs), 1029, "900 leave an eighth");
+        let (older, needs) = waiting(3, Part::Objects, 200);
+        assert_eq!(budget.wait(&old, needs.clone()), 1029, "those that wait since later do not count");
+        assert!(!is_woken(&older) && !is_woken(&younger));
+        assert!(budget.set(&greedy, Part::Objects, 650));
+        assert!(!is_woken(&older) && !is_woken(&younger), "there is no room for either");
+        assert!(budget.set(&greedy, Part::Objects, 500));
+        assert!(is_woken(&older) && !is_woken(&younger));
+        assert!(budget.set(&old, Part::Objects, 200));
+        budget.end_wait(&old);
+        assert!(budget.set(&greedy, Part::Objects, 100));
+        assert!(is_woken(&younger) && !is_woken(&older));
+        assert!(budget.wait(&old, needs) > 0);
+        budget.remove_owner(&old);
+        budget.remove_owner(&young);
+        assert!(budget.waiting.is_empty() && budget.since.is_empty());
     }
 
     #[test]

@@ -22,7 +22,7 @@
 //!   what was taken from us in a live object
 //! - `summary`: what an owner's status says of its objects
 //! - [`inventory`]: the store of one GitSync, written down; `written` changes it together with the objects; [`places`]: where
-//!   in the repository they are, beside it
+//!   in the repository they are, beside it; `inventory_maps`: which ConfigMaps hold one
 //!
 //! Invariant: an object is in the store from the moment its first apply begins until it is forgotten; what is not in it
 //! is ignored everywhere.
@@ -57,6 +57,7 @@ mod ignore_rules;
 pub(crate) mod ignored;
 pub mod installation;
 pub mod inventory;
+pub(crate) mod inventory_maps;
 mod lost_fields;
 pub(crate) mod memory_budget;
 pub(crate) mod object;
@@ -86,7 +87,7 @@ pub use applied_configuration::AppliedConfiguration;
 pub use desired::{Desired, Mark};
 pub use ignore_rules::IgnoreRules;
 pub use ignored::Ignored;
-pub use memory_budget::Part;
+pub use memory_budget::{Part, Waiting, kept_within, memory_limit};
 pub use ownership::released;
 pub use pause_end::PauseEnd;
 pub use reserved::{Reserved, is_added_to};

@@ -250,6 +250,12 @@ impl Managed {
         self.applied.last().is_some()
     }
 
+    /// Whether something else than `desired` may have been applied last: by an earlier agent, or by a write without an
+    /// answer.
+    pub(crate) fn may_differ_from_desired(&self) -> bool {
+        self.applied.is_outdated() || self.applied.last().is_none_or(|last| last.uid.is_empty())
+    }
+
     /// The UID of the live object, if it is another one than was last applied to.
     pub(crate) fn other_uid(&self, live: &Value) -> Option<String> {
         let uid = verdict::uid(live);

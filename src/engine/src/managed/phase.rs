@@ -15,7 +15,7 @@ pub(crate) enum Phase {
     /// It is kept as desired.
     #[default]
     Kept,
-    /// It is left alone, because it is under break glass.
+    /// It is left alone, because it is paused.
     Paused(Pause),
     /// It left the repository: it is not reverted any more. If it comes back, a break glass still counts.
     Leaving(Option<Pause>),

@@ -166,7 +166,7 @@ fn kind_of(item: &str) -> Result<(String, String), String> {
     }
     let key = Key::new(group, kind, None, "");
     if let Some(why) = never(&key) {
-        return Err(format!("{why}, so objects of this kind are never deleted and created anew; leave it out"));
+        return Err(format!("{why}, so objects of this kind are never deleted and created again; remove it"));
     }
     if is_claim(&key) {
         return Err(format!(
@@ -334,48 +334,51 @@ impl Denied {
             Self::Unasked => {
                 let rerun = if can_end(key) {
                     format!(
-                        "once it has finished, another value of the annotation {RERUN} in its manifest has it created anew; or "
+                        "once it has finished, another value of the annotation {RERUN} in its manifest has it created \
+                         again; or "
                     )
                 } else {
                     String::new()
                 };
                 format!(
-                    "{rerun}delete the object to have it created anew, or let Mainstay do that: with `annotations: \
-                     {{{REPLACE}: {ENABLED}}}` in the metadata of its manifest, or with `replace: [{kind}]` in the spec of the \
+                    "{rerun}delete the object to have it created again, or let Mainstay do that: with `annotations: \
+                     {{{REPLACE}: {ENABLED}}}` in the metadata of its manifest, or with `replace: [{kind}]` in the \
+                     spec of the \
                      GitSync"
                 )
             }
-            Self::Disabled => format!("{REPLACE}: {DISABLED} keeps it from being deleted and created anew"),
+            Self::Disabled => format!("{REPLACE}: {DISABLED} keeps it from being deleted and created again"),
             Self::Never(why) => format!(
-                "{why}, so Mainstay never deletes it to create it anew: change the manifest back, or replace it by hand"
+                "{why}, so Mainstay never deletes it to create it again: change the manifest back, or replace it by \
+                 hand"
             ),
             Self::HoldsData(why) => format!(
-                "{why}, so spec.replace does not count for it: delete the object to have it created anew, or let Mainstay do \
-                 that with `annotations: {{{REPLACE}: {ENABLED}}}` in the metadata of its manifest"
+                "{why}, so spec.replace does not count for it: delete the object to have it created again, or let \
+                 Mainstay do that with `annotations: {{{REPLACE}: {ENABLED}}}` in the metadata of its manifest"
             ),
             Self::Grown(size) => {
                 format!("it was grown to {size}, and a claim cannot shrink: commit the size, `{CLAIMED}: {size}`")
             }
-            Self::Paused => "it is under break glass, so it is not deleted and created anew".to_owned(),
+            Self::Paused => "it is paused, so it is not deleted and created again".to_owned(),
             Self::Kept(annotation) => {
-                format!("{annotation} on the live object keeps it from being deleted and created anew: take that off")
+                format!("{annotation} on the live object keeps it from being deleted and created again: take that off")
             }
-            Self::Controlled => "a controller owns it, so it is not deleted and created anew".to_owned(),
+            Self::Controlled => "a controller owns it, so it is not deleted and created again".to_owned(),
             Self::Anothers => {
-                "it carries the label of another GitSync, so it is not deleted and created anew".to_owned()
+                "it carries the label of another GitSync, so it is not deleted and created again".to_owned()
             }
             Self::NotOurs => {
-                "nothing proves that Mainstay applied it, so it is not deleted: delete it to have it created \
-                              from the repository"
+                "without proof that Mainstay applied it, it is not deleted: delete it to have it created from the \
+                 repository"
                     .to_owned()
             }
             Self::Ended => {
-                "what the repository has ran to its end and is not run again; somebody has created another one of \
-                            that name, which is not deleted"
+                "the one in the repository has finished and is not run again; another object with its name exists and \
+                 is not deleted"
                     .to_owned()
             }
             Self::CannotCreate(cause) => {
-                format!("it is not deleted, for the API server would not create it anew ({cause})")
+                format!("it is not deleted, because the API server would not create it again ({cause})")
             }
         }
     }

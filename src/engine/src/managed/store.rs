@@ -28,6 +28,7 @@ use super::backoff_expiry::BackoffExpiry;
 use super::desired::Desired;
 use super::health_rules::HealthRules;
 use super::inventory::Written;
+use super::inventory_maps::InventoryMaps;
 use super::memory_budget::SharedBudget;
 use super::object::Managed;
 use super::objects::{Objects, WriteGuard};
@@ -44,6 +45,8 @@ pub struct Store {
     pub(crate) accounts: HashMap<Owner, Account>,
     /// The inventories of the owners that have one.
     pub(crate) written: HashMap<Owner, Written>,
+    /// The ConfigMaps that hold inventories in the cluster.
+    pub(crate) inventory_maps: InventoryMaps,
     pub(crate) expiry: BackoffExpiry,
     /// What is kept in memory for each owner.
     pub(crate) memory: SharedBudget,

@@ -5,6 +5,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::aliases;
 use super::apply_state::ApplyState;
 use super::desired::Desired;
 use super::inventory::Entry;
@@ -13,6 +14,8 @@ use super::pending::Seen;
 use super::revert_backoff::{Shift, ceiling};
 use super::store::Store;
 use super::verdict::LastApplied;
+use serde_json::Value;
+
 use mainstay_api::DriftPolicy;
 use mainstay_api::git_sync::{Replacement, Revert};
 use mainstay_object::{Health, Key, Owner};
@@ -31,7 +34,7 @@ pub(crate) struct Begun {
 }
 
 impl Store {
-    /// Starts an apply that its owner wants. `None` when it is under break glass: then that
+    /// Starts an apply that its owner wants. `None` when it is paused: then that
     /// is what it will be afterwards. What was seen of the object before the write says nothing once it has succeeded.
     pub(crate) fn begin_put(&mut self, owner: &Owner, desired: &Arc<Desired>) -> Option<(String, Option<Box<Seen>>)> {
         self.hold(owner, Arc::clone(desired), LastApplied::default());
@@ -99,6 +102,13 @@ impl Store {
         drop(managed);
         self.write_down(key);
         Some(owner)
+    }
+
+    /// Whether a field that the server keeps others in step with may leave an object with this apply.
+    pub(crate) fn may_leave_aliases(&self, key: &Key, body: &Value) -> bool {
+        self.objects.get(key).is_none_or(|managed| {
+            managed.may_differ_from_desired() || aliases::may_leave(key, &managed.desired.body(), body)
+        })
     }
 
     /// The desired state of an object has changed without a new document.
@@ -277,7 +287,7 @@ mod tests {
         assert!(store.inventory(&owner).unwrap().0[&key].is_for(&first));
 
         store.get_mut(&key).unwrap().phase.begin_pause(crate::managed::PauseEnd::Open);
-        assert!(store.begin_put(&owner, &second).is_none(), "it is under break glass");
+        assert!(store.begin_put(&owner, &second).is_none(), "it is paused");
         let mut ended = live(6, "1");
         ended["status"] = json!({"conditions": [{"type": "Complete", "status": "True"}]});
         store.note_end(&second.kind, &key, &ended);

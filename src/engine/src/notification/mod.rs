@@ -8,8 +8,10 @@
 //!
 //! Deliberately absent: sinks outside the cluster (chat, webhooks).
 
+mod description;
 mod emitter;
 mod message;
 
+pub use description::{Description, Severity, waits_for};
 pub use emitter::Emitter;
-pub use message::{Change, Description, Message, Severity, WhyPruned, waits_for};
+pub use message::{Change, Message, WhyPruned};

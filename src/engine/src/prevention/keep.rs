@@ -22,9 +22,10 @@ use super::seen::{Part, Seen, digest, is_made_by_us};
 use super::state::{Prevention, State};
 use crate::apply::{Deleted, Version, Writer};
 use mainstay_api::names::PREVENTION_LABEL;
-use mainstay_cluster::{Error, Kind, Persistence, Selection, WatchEvent};
+use mainstay_cluster::reflector::{Delta, Name, Shown, name_of};
+use mainstay_cluster::{Error, Kind, Persistence, Selection};
 use mainstay_object::Digest;
-use mainstay_object::failure::Backoff;
+use mainstay_object::failure::{Backoff, chain};
 
 /// The wait after a failure.
 const AGAIN: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(300));
@@ -40,6 +41,7 @@ pub async fn keep(prevention: Arc<Prevention>, writer: Writer, stop: Cancellatio
         writer,
         agent: None,
         wanted: BTreeMap::new(),
+        shown: [Shown::default(), Shown::default()],
         seen: AllSeen::new(),
         answered: Answered::new(),
         failures: Failures::default(),
@@ -62,6 +64,8 @@ struct Keeper {
     agent: Option<String>,
     /// By their names.
     wanted: BTreeMap<String, Objects>,
+    /// The lists that are being read.
+    shown: [Shown<Name>; 2],
     seen: AllSeen,
     answered: Answered,
     failures: Failures,
@@ -119,6 +123,7 @@ impl Keeper {
         let [mut policies, mut bindings] = [watch(&kinds[0]), watch(&kinds[1])];
         let mut synced = [false; 2];
         self.seen.clear();
+        self.shown = Default::default();
         self.refresh().await;
         loop {
             let again = self.failures.due(synced == [true; 2]);
@@ -139,25 +144,22 @@ impl Keeper {
                     (Part::Policy, None)
                 }
             };
-            match event {
-                Some(WatchEvent::Synced(_)) => synced[part as usize] = true,
-                Some(WatchEvent::Failed(error)) => {
+            match event.and_then(|event| self.shown[part as usize].take(event, name_of)) {
+                Some(Delta::Failed(error)) => {
                     let is_forbidden = error.is_forbidden();
                     // Without a right to see them, nothing of ours was made either.
                     if is_forbidden && self.prevention.protections().is_empty() {
-                        tracing::debug!(
-                            why = mainstay_object::failure::chain(&error),
-                            "admission policies cannot be watched"
-                        );
+                        tracing::debug!(why = chain(&error), "admission policies cannot be watched");
                         return;
                     }
                     // Else it passes, and meanwhile they are as they were.
                     self.unwatched[part as usize] = is_forbidden.then(|| State::Failed(error.cause_text()));
                     self.tell();
                 }
-                Some(event) => {
+                Some(delta) => {
+                    synced[part as usize] |= matches!(delta, Delta::Complete(_));
                     self.unwatched[part as usize] = None;
-                    self.take(part, event);
+                    self.take(part, delta);
                 }
                 None => {}
             }
@@ -175,20 +177,18 @@ impl Keeper {
         }
     }
 
-    fn take(&mut self, part: Part, event: WatchEvent) {
-        match event {
-            WatchEvent::Begin => self.seen.retain(|(known, _), _| *known != part),
-            WatchEvent::Initial(live) | WatchEvent::Applied(live) => {
+    fn take(&mut self, part: Part, delta: Delta<Name>) {
+        match delta {
+            Delta::Listed(_, live) | Delta::Changed(_, live) => {
                 if let Some((name, seen)) = Seen::of(&live) {
                     self.seen.insert((part, name), seen);
                 }
             }
-            WatchEvent::Deleted(live) => {
-                if let Some((name, _)) = Seen::of(&live) {
-                    self.seen.remove(&(part, name));
-                }
+            Delta::Gone((_, name), _) => _ = self.seen.remove(&(part, name)),
+            Delta::Complete(list) => {
+                self.seen.retain(|(of, name), _| *of != part || !list.lacks(&(String::new(), name.clone())));
             }
-            WatchEvent::Resumed | WatchEvent::Synced(_) | WatchEvent::Unreadable(..) | WatchEvent::Failed(_) => {}
+            Delta::Resumed | Delta::Unreadable(..) | Delta::Failed(_) => {}
         }
     }
 
@@ -204,7 +204,8 @@ impl Keeper {
                     self.agent = Some(agent);
                 }
                 Ok(None) => {
-                    let why = "the API server does not say as whom the agent is known, so it would be refused, too";
+                    let why =
+                        "the API server does not tell the agent its user name, so the agent would be refused, too";
                     self.fail(ALL, State::Failed(why.to_owned()), None);
                     self.tell();
                 }
@@ -335,6 +336,7 @@ impl Keeper {
             if let Some(wanted) = wanted {
                 self.answered.insert((part, name.clone()), (wanted, seen.digest));
             }
+            self.shown[part as usize].note((String::new(), name.clone()));
             self.seen.insert((part, name), seen);
         }
         Done::Written
@@ -360,7 +362,7 @@ impl Keeper {
         let now = Instant::now();
         let wait = self.reverts.add(part, name, now);
         if !wait.is_zero() {
-            let why = format!("{} {name} is changed or deleted by somebody again and again", part.kind());
+            let why = format!("{} {name} is changed or deleted repeatedly", part.kind());
             self.failures.add(name, State::Failed(why), now + wait);
         }
     }

@@ -118,7 +118,7 @@ impl Base {
 /// Why an object is not copied although it is labelled, and which label is to be taken off it.
 fn refused(live: &Value) -> Option<(&'static str, &'static str)> {
     if matches!(live["type"].as_str(), Some("kubernetes.io/service-account-token" | "bootstrap.kubernetes.io/token")) {
-        Some(("it is a token; copies of it would be valid nowhere or let others act for the agent", CONFIG))
+        Some(("it is a token; its copies would be invalid, or would give others the rights of the agent", CONFIG))
     } else if !live["metadata"]["labels"][GENERATE].is_null() {
         Some(("it is a key that the agent has made for a Git repository", CONFIG))
     } else if !live["metadata"]["labels"][PROPAGATED_FROM].is_null() {

@@ -15,7 +15,6 @@
 //! Deliberately absent: which registry a namespace uses (`registry::choice`), which follows from what is there.
 
 mod copy;
-mod listing;
 mod queue;
 #[expect(clippy::disallowed_methods, reason = "it waits for what is due")]
 mod reconcile;

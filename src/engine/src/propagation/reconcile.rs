@@ -8,19 +8,18 @@ use futures::StreamExt;
 use futures::future::BoxFuture;
 use futures::stream::{BoxStream, FuturesUnordered, SelectAll};
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use serde_json::Value;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-use super::copy::{Propagated, Whose, version, whose};
+use super::copy::Propagated;
 use super::queue::Queue;
-use super::state::{Copied, Place, State, Step};
+use super::state::{Place, State, Step};
 use super::tally::Tally;
 use super::write::Write;
 use crate::apply::Writer;
 use crate::managed::revert_backoff::Shift;
+use mainstay_api::events::Reason;
 use mainstay_api::names::{CONFIG, PROPAGATED_FROM};
 use mainstay_cluster::{Denial, Error, Event, EventType, Kind, Priority, Regarding, Scope, Selection, WatchEvent};
 use mainstay_object::failure::chain;
@@ -141,7 +140,7 @@ impl Propagation {
             if self.named.contains_key(&name) {
                 continue;
             }
-            if self.named.is_empty() && !self.state.namespaces.is_complete() {
+            if self.named.is_empty() && !self.state.knows_namespaces() {
                 let kind = Arc::new(Kind::fixed("v1", "Namespace", "namespaces", Scope::Cluster));
                 self.watch(Watched::Namespaces, &kind, Selection::default().metadata_only(), None);
             }
@@ -154,73 +153,20 @@ impl Propagation {
     }
 
     fn observe(&mut self, watched: Watched, event: WatchEvent) {
-        if let WatchEvent::Failed(error) = &event {
+        if let Some(error) = event.failure() {
             tracing::warn!(why = chain(error), "{}s are not watched, so none may be copied", self.kind.kind);
         }
-        match watched {
-            Watched::Bases => self.observe_base(event),
-            Watched::Namespaces => match event {
-                WatchEvent::Begin => self.state.namespaces.begin(),
-                WatchEvent::Initial(live) | WatchEvent::Applied(live) | WatchEvent::Unreadable(live, _) => {
-                    self.state.set_namespace(&name_of(&live), &live);
-                }
-                WatchEvent::Deleted(live) => _ = self.state.namespaces.remove(&name_of(&live)),
-                WatchEvent::Synced(_) => self.state.namespaces_complete(),
-                WatchEvent::Failed(_) | WatchEvent::Resumed => {}
-            },
-            Watched::Copies => match event {
-                WatchEvent::Begin => self.state.copies_begin(),
-                WatchEvent::Initial(live) | WatchEvent::Applied(live) | WatchEvent::Unreadable(live, _) => {
-                    let copied = self.copied(&live);
-                    self.state.set_copy(place_of(&live), copied);
-                }
-                WatchEvent::Deleted(live) => self.state.remove_copy(&place_of(&live)),
-                WatchEvent::Synced(_) => self.state.copies_complete(),
-                WatchEvent::Failed(_) | WatchEvent::Resumed => {}
-            },
-            Watched::Named(name) => self.observe_named(&name, event),
-        }
-    }
-
-    /// What has the label of a copy, if it is one.
-    fn copied(&self, live: &Value) -> Option<Copied> {
-        let meta: ObjectMeta = serde_json::from_value(live["metadata"].clone()).ok()?;
-        let whose = whose(&self.home, &meta, Timestamp::now());
-        let is_ours = whose != Whose::Theirs && meta.deletion_timestamp.is_none();
-        is_ours.then(|| Copied { version: version(&meta), whose })
-    }
-
-    fn observe_base(&mut self, event: WatchEvent) {
         let now = Timestamp::now();
-        match event {
-            WatchEvent::Begin => self.state.bases.begin(),
-            WatchEvent::Initial(live) | WatchEvent::Applied(live) => {
-                let name = name_of(&live);
-                self.state.set_base(&name, &live, now);
-                self.refuse(&name);
-            }
-            // What was read of it before is still the best that is known.
-            WatchEvent::Unreadable(live, _) => self.state.bases.keep(name_of(&live)),
-            WatchEvent::Deleted(live) => self.state.remove_base(&name_of(&live), now),
-            WatchEvent::Synced(_) => self.state.bases_complete(now),
-            WatchEvent::Failed(_) | WatchEvent::Resumed => {}
-        }
-        self.watch_named();
-    }
-
-    fn observe_named(&mut self, name: &str, event: WatchEvent) {
-        match event {
-            WatchEvent::Begin => {
-                if let Some(named) = self.state.named(name) {
-                    named.begin();
+        match watched {
+            Watched::Bases => {
+                for name in self.state.take_base(event, now) {
+                    self.refuse(&name);
                 }
+                self.watch_named();
             }
-            WatchEvent::Initial(live) | WatchEvent::Applied(live) | WatchEvent::Unreadable(live, _) => {
-                self.state.set_named(name, &place_of(&live).0, &live, Timestamp::now());
-            }
-            WatchEvent::Deleted(live) => self.state.remove_named(name, &place_of(&live).0),
-            WatchEvent::Synced(_) => self.state.named_complete(name),
-            WatchEvent::Failed(_) | WatchEvent::Resumed => {}
+            Watched::Namespaces => self.state.take_namespace(event),
+            Watched::Copies => self.state.take_copy(event, now),
+            Watched::Named(name) => self.state.take_named(&name, event, now),
         }
     }
 
@@ -262,8 +208,8 @@ impl Propagation {
             Ok(Some("deleted") | None) => self.queue.ended(&place),
             Ok(Some(_)) if self.queue.written(&place, clock) == Shift::Contended => {
                 let note = format!(
-                    "somebody keeps changing its copy in {}: it is reverted less often from now on; its managedFields name \
-                     who changes it",
+                    "its copy in {} keeps being changed, so it is reverted less often; its managedFields name the \
+                     client",
                     place.0
                 );
                 tracing::warn!("{} {}/{}: {note}", self.kind.kind, self.home, place.1);
@@ -314,7 +260,7 @@ impl Propagation {
 
     /// Says why a base is not copied at all.
     fn refuse(&self, name: &str) {
-        if let Some((why, label)) = self.state.bases.get(name).and_then(|base| base.refused) {
+        if let Some((why, label)) = self.state.any_base(name).and_then(|base| base.refused) {
             let note = format!("not copied to any namespace: {why}; take its label {label} off");
             tracing::warn!("{} {}/{name}: {note}", self.kind.kind, self.home);
             self.emit(name, note);
@@ -322,7 +268,7 @@ impl Propagation {
     }
 
     fn emit(&self, name: &str, note: String) {
-        let uid = self.state.bases.get(name).map(|base| base.uid.clone());
+        let uid = self.state.any_base(name).map(|base| base.uid.clone());
         (self.emit)(Event {
             regarding: Regarding {
                 key: self.kind.key(Some(&self.home), name),
@@ -333,22 +279,10 @@ impl Propagation {
             kind: EventType::Warning,
             priority: Priority::Failure,
             about: None,
-            reason: "NotPropagated".to_owned(),
+            reason: Reason::NotPropagated.into(),
             action: "Propagate".to_owned(),
             note,
             aggregation_key: String::new(),
         });
     }
-}
-
-fn text(live: &Value, path: &str) -> String {
-    live.pointer(path).and_then(Value::as_str).unwrap_or_default().to_owned()
-}
-
-fn name_of(live: &Value) -> String {
-    text(live, "/metadata/name")
-}
-
-fn place_of(live: &Value) -> Place {
-    (text(live, "/metadata/namespace"), name_of(live))
 }

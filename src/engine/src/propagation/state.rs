@@ -8,10 +8,12 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
-use super::copy::{Base, Found, Propagated, Whose};
-use super::listing::Listing;
+use super::copy::{Base, Found, Propagated, Whose, version, whose};
 use crate::apply::Version;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use mainstay_api::names::{DISABLED, PROPAGATE, REGISTRY_FINALIZER};
+use mainstay_cluster::WatchEvent;
+use mainstay_cluster::reflector::{Cache, Change};
 
 /// How long the copies of a base that is gone stay: it may be about to be replaced (`kubectl replace --force`).
 const LINGER: SignedDuration = SignedDuration::from_secs(5);
@@ -28,6 +30,18 @@ pub(super) enum Namespace {
     OptedOut,
     /// Nothing can be created there, and everything goes.
     Terminating,
+}
+
+impl Namespace {
+    fn read(live: &Value) -> Self {
+        if !live["metadata"]["deletionTimestamp"].is_null() {
+            Self::Terminating
+        } else if live["metadata"]["labels"][PROPAGATE] == DISABLED {
+            Self::OptedOut
+        } else {
+            Self::Open
+        }
+    }
 }
 
 /// What is to be done about a copy. What it is to have is not in it: that may be large, and many may be due.
@@ -70,7 +84,7 @@ impl Finalizers {
 }
 
 /// A copy that is ours, or will be.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub(super) struct Copied {
     pub(super) version: Version,
     pub(super) whose: Whose,
@@ -84,6 +98,13 @@ pub(super) struct Due {
     pub(super) renewed: BTreeSet<Place>,
 }
 
+/// An object with the label of bases.
+#[derive(Clone, Debug, PartialEq)]
+struct Labelled {
+    base: Option<Arc<Base>>,
+    finalizers: Option<Finalizers>,
+}
+
 /// What is known.
 #[derive(Debug)]
 pub(super) struct State {
@@ -91,15 +112,14 @@ pub(super) struct State {
     home: String,
     /// Namespaces that get no copies; `None` while that is not known.
     excluded: Option<HashSet<String>>,
-    pub(super) bases: Listing<String, Arc<Base>>,
+    bases: Cache<Labelled>,
     /// Bases that are gone, and until when their copies stay.
     gone: HashMap<String, Timestamp>,
-    finalizers: HashMap<String, Finalizers>,
-    pub(super) namespaces: Listing<String, Namespace>,
+    namespaces: Cache<Namespace>,
     /// Those that are ours, also of bases that are gone.
-    copies: Listing<Place, Copied>,
-    /// What has the name of a base, by that name and by namespace.
-    named: HashMap<String, Listing<String, Found>>,
+    copies: Cache<Copied>,
+    /// What has the name of a base, by that name.
+    named: HashMap<String, Cache<Found>>,
     due: Due,
 }
 
@@ -109,11 +129,10 @@ impl State {
             propagated,
             home: home.to_owned(),
             excluded: None,
-            bases: Listing::default(),
+            bases: Cache::default(),
             gone: HashMap::new(),
-            finalizers: HashMap::new(),
-            namespaces: Listing::default(),
-            copies: Listing::default(),
+            namespaces: Cache::default(),
+            copies: Cache::default(),
             named: HashMap::new(),
             due: Due::default(),
         }
@@ -124,85 +143,94 @@ impl State {
         std::mem::take(&mut self.due)
     }
 
+    /// All bases, also those that are not copied.
+    fn bases(&self) -> impl Iterator<Item = (&String, &Arc<Base>)> {
+        self.bases.iter().filter_map(|((_, name), labelled)| Some((name, labelled.base.as_ref()?)))
+    }
+
     /// The bases that are copied.
     pub(super) fn copied(&self) -> impl Iterator<Item = (&String, &Arc<Base>)> {
-        self.bases.iter().filter(|(_, base)| base.refused.is_none())
+        self.bases().filter(|(_, base)| base.refused.is_none())
+    }
+
+    /// A base, also one that is not copied.
+    pub(super) fn any_base(&self, name: &str) -> Option<&Arc<Base>> {
+        self.bases.get(&self.home, name)?.base.as_ref()
     }
 
     /// A base that is copied.
     pub(super) fn base(&self, name: &str) -> Option<&Arc<Base>> {
-        self.bases.get(name).filter(|base| base.refused.is_none())
+        self.any_base(name).filter(|base| base.refused.is_none())
     }
 
-    /// A base is there.
-    pub(super) fn set_base(&mut self, name: &str, live: &Value, now: Timestamp) {
-        match Finalizers::read(live) {
-            Some(finalizers) => {
-                self.finalizers.insert(name.to_owned(), finalizers);
-                self.due.seen.insert((self.home.clone(), name.to_owned()));
+    /// Whether namespaces are known.
+    pub(super) fn knows_namespaces(&self) -> bool {
+        self.namespaces.is_complete()
+    }
+
+    /// Takes in an event of the watch of bases. Returns the bases that are new or differ.
+    pub(super) fn take_base(&mut self, event: WatchEvent, now: Timestamp) -> Vec<String> {
+        let (propagated, home) = (&self.propagated, &self.home);
+        let changes = self.bases.take(event, |live| {
+            let base = Base::read(propagated, home, live).map(Arc::new);
+            Ok(Some(Labelled { base, finalizers: Finalizers::read(live) }))
+        });
+        let mut differing = Vec::new();
+        for change in changes {
+            match change {
+                Change::Changed { name: (_, name), before, .. } => {
+                    let before = before.and_then(|before| before.base);
+                    if self.bases.get(&self.home, &name).is_some_and(|labelled| labelled.finalizers.is_some()) {
+                        self.due.seen.insert((self.home.clone(), name.clone()));
+                    }
+                    if before.as_ref() == self.any_base(&name) {
+                        continue;
+                    }
+                    if self.any_base(&name).is_none() {
+                        self.lose_base(&name, now);
+                    } else {
+                        self.gone.remove(&name);
+                        self.renew_all(&name);
+                        differing.push(name);
+                    }
+                }
+                Change::Gone { name: (_, name), before, .. } if before.base.is_some() => self.lose_base(&name, now),
+                Change::Complete { .. } => {
+                    let copies = self.copies.iter().map(|(place, _)| place.clone());
+                    self.due.seen.extend(copies);
+                }
+                // What was read of it before is still the best that is known.
+                Change::Gone { .. } | Change::Unreadable { .. } | Change::Failed(_) | Change::Resumed => {}
             }
-            None => _ = self.finalizers.remove(name),
         }
-        match Base::read(&self.propagated, &self.home, live) {
-            None => self.lose_base(name, now),
-            Some(base) if self.bases.get(name).is_some_and(|known| **known == base) => self.bases.keep(name.to_owned()),
-            Some(base) => {
-                self.gone.remove(name);
-                self.bases.insert(name.to_owned(), Arc::new(base));
-                self.renew_all(name);
-            }
-        }
+        differing
     }
 
     /// A base is gone, or has lost its label.
-    pub(super) fn remove_base(&mut self, name: &str, now: Timestamp) {
-        self.finalizers.remove(name);
-        self.lose_base(name, now);
-    }
-
     fn lose_base(&mut self, name: &str, now: Timestamp) {
-        if self.bases.remove(&name.to_owned()).is_some() {
-            self.gone.retain(|_, end| *end > now);
-            self.gone.insert(name.to_owned(), now + LINGER);
-            self.renew_all(name);
-        }
+        self.gone.retain(|_, end| *end > now);
+        self.gone.insert(name.to_owned(), now + LINGER);
+        self.renew_all(name);
     }
 
-    /// All bases have been listed.
-    pub(super) fn bases_complete(&mut self, now: Timestamp) {
-        for (name, _) in self.bases.complete() {
-            self.finalizers.remove(&name);
-            self.gone.insert(name.clone(), now + LINGER);
-            self.renew_all(&name);
-        }
-        let copies = self.copies.iter().map(|(place, _)| place.clone());
-        self.due.seen.extend(copies);
-    }
-
-    /// A copy by its label is there; only those that are ours are kept, for anybody can set a label.
-    pub(super) fn set_copy(&mut self, place: Place, copied: Option<Copied>) {
-        let Some(copied) = copied else { return self.remove_copy(&place) };
-        self.copies.insert(place.clone(), copied);
-        // Of others their names are watched.
-        if self.base(&place.1).is_none() {
-            self.due.seen.insert(place);
-        }
-    }
-
-    /// A list of copies begins.
-    pub(super) fn copies_begin(&mut self) {
-        self.copies.begin();
-    }
-
-    /// All copies have been listed.
-    pub(super) fn copies_complete(&mut self) {
-        self.copies.complete();
-    }
-
-    /// A copy is gone, or is ours no more.
-    pub(super) fn remove_copy(&mut self, place: &Place) {
-        if self.copies.remove(place).is_some() {
-            self.due.seen.insert(place.clone());
+    /// Takes in an event of the watch of copies by their label; only those that are ours are kept, for anybody can set a label.
+    pub(super) fn take_copy(&mut self, event: WatchEvent, now: Timestamp) {
+        let home = &self.home;
+        let copied = |live: &Value| {
+            let meta: ObjectMeta = serde_json::from_value(live["metadata"].clone()).ok()?;
+            let whose = whose(home, &meta, now);
+            let is_ours = whose != Whose::Theirs && meta.deletion_timestamp.is_none();
+            is_ours.then(|| Copied { version: version(&meta), whose })
+        };
+        for change in self.copies.take(event.by_metadata(), |live| Ok(copied(live))) {
+            match change {
+                // Of others their names are watched.
+                Change::Changed { name: place, .. } if self.base(&place.1).is_some() => {}
+                Change::Changed { name: place, .. } | Change::Gone { name: place, .. } => {
+                    self.due.seen.insert(place);
+                }
+                Change::Unreadable { .. } | Change::Complete { .. } | Change::Failed(_) | Change::Resumed => {}
+            }
         }
     }
 
@@ -210,7 +238,7 @@ impl State {
     fn all(&self, name: &str) -> Vec<Place> {
         let at = |namespace: &String| (namespace.clone(), name.to_owned());
         let copies = self.copies.iter().map(|(place, _)| place).filter(|place| place.1 == name);
-        self.namespaces.iter().map(|(namespace, _)| at(namespace)).chain(copies.cloned()).collect()
+        self.namespaces.iter().map(|((_, namespace), _)| at(namespace)).chain(copies.cloned()).collect()
     }
 
     fn set_all_due(&mut self, name: &str) {
@@ -231,71 +259,49 @@ impl State {
 
     /// All copies of all bases.
     fn set_bases_due(&mut self) {
-        let bases: Vec<String> = self.bases.iter().map(|(name, _)| name.clone()).collect();
+        let bases: Vec<String> = self.bases().map(|(name, _)| name.clone()).collect();
         for name in &bases {
             self.set_all_due(name);
         }
     }
 
-    /// A namespace is there.
-    pub(super) fn set_namespace(&mut self, name: &str, live: &Value) {
-        let namespace = if !live["metadata"]["deletionTimestamp"].is_null() {
-            Namespace::Terminating
-        } else if live["metadata"]["labels"][PROPAGATE] == DISABLED {
-            Namespace::OptedOut
-        } else {
-            Namespace::Open
-        };
-        let is_same = self.namespaces.get(name) == Some(&namespace);
-        self.namespaces.insert(name.to_owned(), namespace);
-        if !is_same {
-            let bases: Vec<Place> = self.bases.iter().map(|(base, _)| (name.to_owned(), base.clone())).collect();
-            self.due.renewed.extend(bases);
+    /// Takes in an event of the watch of namespaces.
+    pub(super) fn take_namespace(&mut self, event: WatchEvent) {
+        for change in self.namespaces.take(event.by_metadata(), |live| Ok(Some(Namespace::read(live)))) {
+            match change {
+                Change::Changed { name: (_, name), .. } => {
+                    let bases: Vec<Place> = self.bases().map(|(base, _)| (name.clone(), base.clone())).collect();
+                    self.due.renewed.extend(bases);
+                }
+                Change::Complete { .. } => self.set_bases_due(),
+                Change::Gone { .. } | Change::Unreadable { .. } | Change::Failed(_) | Change::Resumed => {}
+            }
         }
-    }
-
-    /// All namespaces have been listed.
-    pub(super) fn namespaces_complete(&mut self) {
-        self.namespaces.complete();
-        self.set_bases_due();
     }
 
     /// Objects with the name of a base are watched from now on, or (`false`) no more.
     pub(super) fn set_watched(&mut self, name: &str, is_watched: bool) {
         if is_watched {
-            self.named.insert(name.to_owned(), Listing::default());
+            self.named.insert(name.to_owned(), Cache::default());
         } else {
             self.named.remove(name);
         }
     }
 
-    /// What has the name of a base; `None` while that is not watched.
-    pub(super) fn named(&mut self, name: &str) -> Option<&mut Listing<String, Found>> {
-        self.named.get_mut(name)
-    }
-
-    /// An object with the name of a base is there.
-    pub(super) fn set_named(&mut self, name: &str, namespace: &str, live: &Value, now: Timestamp) {
-        let found = Found::read(&self.home, self.bases.get(name).map(|base| &**base), live, now);
-        if let Some(listing) = self.named.get_mut(name) {
-            listing.insert(namespace.to_owned(), found);
-            self.due.seen.insert((namespace.to_owned(), name.to_owned()));
-        }
-    }
-
-    /// An object with the name of a base is gone.
-    pub(super) fn remove_named(&mut self, name: &str, namespace: &str) {
-        if let Some(listing) = self.named.get_mut(name) {
-            listing.remove(&namespace.to_owned());
-            self.due.seen.insert((namespace.to_owned(), name.to_owned()));
-        }
-    }
-
-    /// Every object with the name of a base has been listed.
-    pub(super) fn named_complete(&mut self, name: &str) {
-        if let Some(listing) = self.named.get_mut(name) {
-            listing.complete();
-            self.set_all_due(name);
+    /// Takes in an event of the watch of what has the name of a base.
+    pub(super) fn take_named(&mut self, name: &str, event: WatchEvent, now: Timestamp) {
+        let base = self.bases.get(&self.home, name).and_then(|labelled| labelled.base.as_deref());
+        let Some(known) = self.named.get_mut(name) else { return };
+        let home = &self.home;
+        let changes = known.take(event.by_metadata(), |live| Ok(Some(Found::read(home, base, live, now))));
+        for change in changes {
+            match change {
+                Change::Changed { name: place, .. } | Change::Gone { name: place, .. } => {
+                    self.due.seen.insert(place);
+                }
+                Change::Complete { .. } => self.set_all_due(name),
+                Change::Unreadable { .. } | Change::Failed(_) | Change::Resumed => {}
+            }
         }
     }
 
@@ -303,13 +309,14 @@ impl State {
     pub(super) fn step(&self, place: &Place, now: Timestamp) -> Step {
         let (namespace, name) = place;
         if *namespace == self.home {
-            return self.finalizers.get(name).cloned().map_or(Step::Nothing, Step::TakeOffFinalizer);
+            let finalizers = self.bases.get(&self.home, name).and_then(|labelled| labelled.finalizers.clone());
+            return finalizers.map_or(Step::Nothing, Step::TakeOffFinalizer);
         }
         if !self.bases.is_complete() {
             return Step::Nothing;
         }
         let Some(base) = self.base(name) else {
-            let Some(copied) = self.copies.get(place) else { return Step::Nothing };
+            let Some(copied) = self.copies.get(namespace, name) else { return Step::Nothing };
             return match self.gone.get(name) {
                 Some(end) if *end > now => Step::Later(*end),
                 _ => unless_paused(copied.whose, now, || Step::Delete(copied.version.clone())),
@@ -319,12 +326,12 @@ impl State {
         let Some(excluded) = self.excluded.as_ref().filter(|_| self.namespaces.is_complete()) else {
             return Step::Nothing;
         };
-        let gets_it = match self.namespaces.get(namespace) {
+        let gets_it = match self.namespaces.get("", namespace) {
             None | Some(Namespace::Terminating) => return Step::Nothing,
             Some(Namespace::Open) => !excluded.contains(namespace),
             Some(Namespace::OptedOut) => false,
         };
-        match named.get(namespace) {
+        match named.get(namespace, name) {
             None if gets_it => Step::Create,
             Some(found) if found.is_terminating => Step::Nothing,
             Some(found) if gets_it => wanted(base, found, now),

@@ -14,12 +14,9 @@ use super::store::Files;
 /// Why an event is refused.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Refused {
-    #[error("the journal is full: subscribers have not taken what was published before")]
+    #[error("the journal is full: subscribers have not received earlier events")]
     Full,
-    #[error(
-        "the journal is full for the namespaces of those who would get the event: their subscribers have not taken what was \
-         published before"
-    )]
+    #[error("the journal is full for the namespaces of the subscribers: they have not received earlier events")]
     Share,
     #[error("the journal cannot be written")]
     Io(#[source] Arc<io::Error>),

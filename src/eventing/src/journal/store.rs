@@ -93,7 +93,7 @@ impl Store {
             if damaged > 0 {
                 tracing::error!(
                     segment = %path.display(), records = damaged,
-                    "records of the journal are damaged, and are left out: what they had is lost, or is delivered again"
+                    "damaged records of the journal are skipped: their events are lost or delivered again"
                 );
             }
             if read < bytes.len() {

@@ -28,7 +28,8 @@ use super::hook::{CONVERT, Hook};
 use super::server::Admission;
 use mainstay_api::names::{ADMISSION, ADMISSION_MANAGER, FUNCTION_DEFINITION};
 use mainstay_cluster::certificate::{self, Certificates, Lifetimes, Step, certified};
-use mainstay_cluster::{Apply, Cluster, Error, Kind, Scope, Selection, WatchEvent};
+use mainstay_cluster::reflector::Change;
+use mainstay_cluster::{Apply, Cluster, Error, Kind, Scope, Selection};
 use mainstay_object::failure::{Backoff, chain};
 
 /// Backoff after a failed write.
@@ -80,28 +81,23 @@ pub async fn follow(
     with_functions: bool,
     stop: CancellationToken,
 ) {
-    let mut events = watches(&cluster, &namespace, with_functions);
+    let mut changes = watches(&cluster, &namespace, with_functions);
     let count = readers(with_functions).len();
-    let (mut is_there, mut configured) = (vec![false; count], vec![BTreeSet::<Hook>::new(); count]);
-    while let Some(Some((at, event))) = stop.run_until_cancelled(events.next()).await {
-        match (at, event) {
-            (None, WatchEvent::Initial(secret) | WatchEvent::Applied(secret)) => {
+    let mut configured = vec![BTreeSet::<Hook>::new(); count];
+    while let Some(Some((at, change))) = stop.run_until_cancelled(changes.next()).await {
+        match (at, change) {
+            (None, Change::Changed { live: secret, .. }) => {
                 let certificates = Certificates::read(&data_of(&secret));
                 let current = certificates.current.as_ref();
                 admission.served.set(current.and_then(|pair| certified(&pair.certificate, &pair.key)));
                 continue;
             }
-            (Some(at), WatchEvent::Begin) => {
-                is_there[at] = false;
-                continue;
-            }
-            (Some(at), WatchEvent::Initial(live) | WatchEvent::Applied(live)) => {
+            (Some(at), Change::Changed { live, .. }) => {
                 let hooks = Hook::configured(&live).into_iter();
-                let hooks = hooks.filter(|hook| with_functions || !hook.is_of_functions());
-                (is_there[at], configured[at]) = (true, hooks.collect());
+                configured[at] = hooks.filter(|hook| with_functions || !hook.is_of_functions()).collect();
             }
-            (Some(at), WatchEvent::Synced(_)) if !is_there[at] => configured[at].clear(),
-            (Some(at), WatchEvent::Deleted(_)) => configured[at].clear(),
+            (Some(at), Change::Gone { .. }) => configured[at].clear(),
+            (Some(_), Change::Complete { .. }) => {}
             _ => continue,
         }
         admission.set_configured(configured.iter().flatten().copied().collect());
@@ -113,18 +109,19 @@ fn watches(
     cluster: &Cluster,
     namespace: &str,
     with_functions: bool,
-) -> impl Stream<Item = (Option<usize>, WatchEvent)> + Unpin + use<> {
-    let secret = Selection::named(Some(namespace), ADMISSION);
-    let secret = cluster.watch(&secrets(), secret).map(|event| (None, event)).boxed();
+) -> impl Stream<Item = (Option<usize>, Change<()>)> + Unpin + use<> {
+    let secret = cluster.states(&secrets(), Selection::named(Some(namespace), ADMISSION));
+    let secret = secret.into_stream().map(|change| (None, change)).boxed();
     let readers = readers(with_functions).into_iter().enumerate().map(|(at, (kind, name))| {
-        cluster.watch(&kind, Selection::named(None, name)).map(move |event| (Some(at), event)).boxed()
+        let states = cluster.states(&kind, Selection::named(None, name));
+        states.into_stream().map(move |change| (Some(at), change)).boxed()
     });
     select_all(readers.chain([secret]))
 }
 
 /// Creates certificates and writes their CA bundle until `stop`.
 pub async fn lead(registration: Registration, cluster: Cluster, stop: CancellationToken) {
-    let mut events = watches(&cluster, &registration.namespace, registration.with_functions);
+    let mut changes = watches(&cluster, &registration.namespace, registration.with_functions);
     let count = readers(registration.with_functions).len();
     let mut leader = Leader {
         registration: &registration,
@@ -155,12 +152,12 @@ pub async fn lead(registration: Registration, cluster: Cluster, stop: Cancellati
             }
         };
         // After a failure, events do not cause a retry, because some of them are effects of our own writes.
-        let waiting = leader.observe(&mut events, Instant::now() + wait, failures == 0);
+        let waiting = leader.observe(&mut changes, Instant::now() + wait, failures == 0);
         let Some(changed) = stop.run_until_cancelled(waiting).await else { return };
         was_changed = changed;
         let (times, last) = put_back;
         if was_changed && times > 0 {
-            let waiting = leader.observe(&mut events, last + AGAIN.delay(times), false);
+            let waiting = leader.observe(&mut changes, last + AGAIN.delay(times), false);
             if stop.run_until_cancelled(waiting).await.is_none() {
                 return;
             }
@@ -210,35 +207,35 @@ impl Reader {
 }
 
 impl Leader<'_> {
-    /// Processes watch events until `deadline`. Returns true if a change ended it earlier.
+    /// Processes changes until `deadline`. Returns true if a change ended it earlier.
     async fn observe(
         &mut self,
-        events: &mut (impl Stream<Item = (Option<usize>, WatchEvent)> + Unpin),
+        changes: &mut (impl Stream<Item = (Option<usize>, Change<()>)> + Unpin),
         deadline: Instant,
         until_changed: bool,
     ) -> bool {
         loop {
-            let Ok(next) = timeout_at(deadline, events.next()).await else { return false };
+            let Ok(next) = timeout_at(deadline, changes.next()).await else { return false };
             // Watches do not end.
-            let Some((at, event)) = next else { return std::future::pending().await };
-            if self.observe_one(at, event) && until_changed {
+            let Some((at, change)) = next else { return std::future::pending().await };
+            if self.observe_one(at, change) && until_changed {
                 return true;
             }
         }
     }
 
-    /// Processes one event. Returns whether it may require a write.
-    fn observe_one(&mut self, at: Option<usize>, event: WatchEvent) -> bool {
-        match (at, event) {
-            (None, WatchEvent::Initial(secret) | WatchEvent::Applied(secret)) => self.secret = Some(Some(secret)),
-            (None, WatchEvent::Deleted(_)) => self.secret = Some(None),
-            (None, WatchEvent::Synced(_)) if self.secret.is_none() => self.secret = Some(None),
-            (Some(at), WatchEvent::Initial(live) | WatchEvent::Applied(live)) => {
+    /// Processes one change. Returns whether it may require a write.
+    fn observe_one(&mut self, at: Option<usize>, change: Change<()>) -> bool {
+        match (at, change) {
+            (None, Change::Changed { live: secret, .. }) => self.secret = Some(Some(secret)),
+            (None, Change::Gone { .. }) => self.secret = Some(None),
+            (None, Change::Complete { .. }) if self.secret.is_none() => self.secret = Some(None),
+            (Some(at), Change::Changed { live, .. }) => {
                 let reader = Some(Reader::of(&live));
                 return std::mem::replace(&mut self.readers[at], reader.clone()) != reader;
             }
-            (Some(at), WatchEvent::Deleted(_)) => self.readers[at] = None,
-            (Some(at), WatchEvent::Synced(_) | WatchEvent::Failed(_)) => {
+            (Some(at), Change::Gone { .. }) => self.readers[at] = None,
+            (Some(at), Change::Complete { .. } | Change::Failed(_)) => {
                 return !std::mem::replace(&mut self.listed[at], true);
             }
             _ => return false,

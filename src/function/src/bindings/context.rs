@@ -16,6 +16,7 @@ use super::task::Task;
 use mainstay_api::names::USE_LABEL_PREFIX;
 use mainstay_cluster::Kind;
 use mainstay_cluster::liveness::Component;
+use mainstay_cluster::reflector::List;
 
 /// The state that all usages share.
 pub struct Bindings {
@@ -87,14 +88,9 @@ impl Bindings {
         self.change(|state| state.known.set_defined(defined, is_there, kind));
     }
 
-    /// Begins a list.
-    pub(super) fn begin(&self, watched: Watched) {
-        self.change(|state| state.known.begin(watched));
-    }
-
-    /// Ends a list.
-    pub(super) fn synced(&self, watched: Watched) {
-        self.change(|state| state.known.synced(watched));
+    /// Ends a list: removes the objects that it lacks.
+    pub(super) fn complete(&self, watched: Watched, list: &List<Name>) {
+        self.change(|state| state.known.complete(watched, list));
     }
 
     /// Records that the agent lacks the permission to list a kind. Functions continue without its bindings.

@@ -15,6 +15,7 @@ use super::listed::{Defined, Listed, Watched};
 use super::task::{Task, task};
 use super::usage::{Binding, Usage, name_of};
 use mainstay_cluster::Kind;
+use mainstay_cluster::reflector::List;
 
 /// The known objects.
 #[derive(Default)]
@@ -92,24 +93,22 @@ impl Known {
         self.everything_may_be_other();
     }
 
-    /// Begins a list.
-    pub(super) fn begin(&mut self, watched: Watched) {
-        let known = match watched {
-            Watched::Usages => self.usages.keys().cloned().collect(),
-            Watched::Bindings => self.bindings.keys().cloned().collect(),
-            Watched::Definition(_) => HashSet::new(),
-        };
-        self.listed.again.begin(watched, known);
-    }
-
-    /// Ends a list.
-    pub(super) fn synced(&mut self, watched: Watched) {
-        for key in self.listed.again.end(&watched) {
-            match watched {
-                Watched::Usages => self.set_usage(key, None),
-                Watched::Bindings => self.set_binding(&key, None),
-                Watched::Definition(_) => {}
+    /// Ends a list: removes the objects that it lacks.
+    pub(super) fn complete(&mut self, watched: Watched, list: &List<Name>) {
+        match watched {
+            Watched::Usages => {
+                let gone: Vec<Name> = self.usages.keys().filter(|key| list.lacks(key)).cloned().collect();
+                for key in gone {
+                    self.set_usage(key, None);
+                }
             }
+            Watched::Bindings => {
+                let gone: Vec<Name> = self.bindings.keys().filter(|key| list.lacks(key)).cloned().collect();
+                for key in &gone {
+                    self.set_binding(key, None);
+                }
+            }
+            Watched::Definition(_) => {}
         }
         if self.listed.complete(watched) {
             self.everything_may_be_other();
@@ -119,7 +118,6 @@ impl Known {
     /// Sets or removes a usage or binding.
     pub(super) fn see(&mut self, watched: Watched, live: &Value, is_there: bool) {
         let key = name_of(live);
-        self.listed.again.came(&watched, &key);
         match watched {
             Watched::Usages => self.set_usage(key, is_there.then(|| Usage::of(live))),
             Watched::Bindings => self.set_binding(&key, is_there.then(|| Binding::of(live))),
@@ -298,11 +296,10 @@ mod tests {
         }
         for (watched, all) in [(Watched::Usages, usages), (Watched::Bindings, &[binding()])] {
             assert!(!known.listed.is_enough() && known.bound(&name("f")).is_empty() && known.woken.is_empty());
-            known.begin(watched);
             for live in all {
                 known.see(watched, live, true);
             }
-            known.synced(watched);
+            known.complete(watched, &all.iter().map(name_of).collect());
         }
         known
     }
@@ -332,11 +329,10 @@ mod tests {
         let mut known = listed(&[usage("a", "f"), usage("b", "f")]);
         assert_eq!(ask(&mut known, "f"), ["a", "b"]);
         known.take_woken();
-        known.begin(Watched::Usages);
         known.see(Watched::Usages, &usage("b", "f"), true);
         assert_eq!((woken(&mut known), ask(&mut known, "f")), (Vec::new(), vec!["a".to_owned(), "b".to_owned()]));
         known.take_dirty();
-        known.synced(Watched::Usages);
+        known.complete(Watched::Usages, &List::from_iter([name("b")]));
         assert_eq!((woken(&mut known), ask(&mut known, "f")), (vec!["f".to_owned()], vec!["b".to_owned()]));
         assert_eq!(known.take_dirty(), BTreeSet::from([name("a")]));
     }

@@ -3,7 +3,6 @@
 use std::collections::{HashMap, HashSet};
 
 use mainstay_api::names::{BINDING_DEFINITION, POD_PRESET_DEFINITION, USAGE_DEFINITION};
-use mainstay_cluster::Relists;
 
 /// A watched kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -40,8 +39,6 @@ pub(super) struct Listed {
     defined: HashMap<Defined, bool>,
     /// Lists that have been complete once.
     complete: HashSet<Watched>,
-    /// Lists in progress.
-    pub(super) again: Relists<Watched>,
 }
 
 impl Listed {

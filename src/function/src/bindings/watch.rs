@@ -10,7 +10,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::context::Bindings;
 use super::listed::{Defined, Watched};
-use mainstay_cluster::{Cluster, Kind, Scope, Selection, WatchEvent};
+use mainstay_cluster::reflector::{Delta, Name, Shown, name_of};
+use mainstay_cluster::{Cluster, Error, Kind, Scope, Selection, WatchEvent};
 use mainstay_object::failure::{Class, chain};
 use mainstay_object::is_established;
 
@@ -26,7 +27,7 @@ pub async fn watch(bindings: Arc<Bindings>, cluster: Cluster, stop: Cancellation
         definitions,
         watches: SelectAll::new(),
         of_kinds: HashMap::new(),
-        seen: HashMap::new(),
+        shown: HashMap::new(),
         follows_others: false,
     };
     watching.define(Defined::Usages);
@@ -40,8 +41,8 @@ struct Watching {
     watches: Watches,
     /// Ends the watch of a served kind.
     of_kinds: HashMap<Defined, CancellationToken>,
-    /// Existing definitions, as far as they are listed.
-    seen: HashMap<Defined, bool>,
+    /// The lists being read.
+    shown: HashMap<Watched, Shown<Name>>,
     /// Whether the other definitions are watched. They are watched only once usages are defined.
     follows_others: bool,
 }
@@ -55,41 +56,36 @@ impl Watching {
 
     async fn run(&mut self) {
         while let Some((watched, event)) = self.watches.next().await {
-            match event {
-                WatchEvent::Begin => {
-                    if let Watched::Definition(defined) = watched {
-                        self.seen.remove(&defined);
-                    }
-                    self.bindings.begin(watched);
-                }
-                WatchEvent::Synced(_) => {
+            match self.shown.entry(watched).or_default().take(event, name_of) {
+                Some(Delta::Listed(_, live) | Delta::Changed(_, live)) => self.observe(watched, &live, true),
+                Some(Delta::Gone(_, live)) => self.observe(watched, &live, false),
+                Some(Delta::Complete(list)) => {
                     if let Watched::Definition(defined) = watched
-                        && !self.seen.contains_key(&defined)
+                        && list.shown().is_empty()
                     {
                         self.set_defined(defined, None);
                     }
-                    self.bindings.synced(watched);
+                    self.bindings.complete(watched, &list);
                 }
-                WatchEvent::Failed(error) => {
-                    // Other failures are temporary: a kind is not served immediately after its definition is created.
-                    if error.class() == Class::Denied {
-                        let why = chain(&error);
-                        tracing::warn!(why, "service bindings are not followed; apply manifests/bindings for them");
-                        self.bindings.denied(watched);
-                    }
-                }
+                Some(Delta::Failed(error)) => self.fail(watched, &error),
                 // The object cannot be parsed, so its last state stays.
-                WatchEvent::Unreadable(..) | WatchEvent::Resumed => {}
-                WatchEvent::Initial(live) | WatchEvent::Applied(live) => self.observe(watched, &live, true),
-                WatchEvent::Deleted(live) => self.observe(watched, &live, false),
+                Some(Delta::Unreadable(..) | Delta::Resumed) | None => {}
             }
         }
     }
 
     fn observe(&mut self, watched: Watched, live: &Value, is_there: bool) {
         let Watched::Definition(defined) = watched else { return self.bindings.see(watched, live, is_there) };
-        self.seen.insert(defined, is_there);
         self.set_defined(defined, Some(live).filter(|live| is_there && is_established(live)));
+    }
+
+    fn fail(&self, watched: Watched, error: &Error) {
+        // Other failures are temporary: a kind is not served immediately after its definition is created.
+        if error.class() == Class::Denied {
+            let why = chain(error);
+            tracing::warn!(why, "service bindings are not followed; apply manifests/bindings for them");
+            self.bindings.denied(watched);
+        }
     }
 
     /// Watches the objects of a new definition, or ends their watch.

@@ -20,9 +20,6 @@ const CONTAINER: &str = "lambda";
 /// Labels that make a Knative Service cluster-local: until Knative 0.20, and from 0.18 on.
 const VISIBILITY: [&str; 2] = ["serving.knative.dev/visibility", "networking.knative.dev/visibility"];
 const CLUSTER_LOCAL: &str = "cluster-local";
-/// Annotation that is set once no Service of ours has the address. The change makes Knative reconcile a Knative Service
-/// that failed because of the name conflict. Otherwise Knative would retry only rarely.
-const ADDRESS: &str = "mainstay.dev/address";
 
 /// Returns the Knative Service. `image` is `repository:tag@sha256:…`, and `pull_secret` the Secret for pulling it. With
 /// the digest, Knative sends no request to the registry. `has_address`: whether no Service of ours has its name.
@@ -38,7 +35,7 @@ pub(crate) fn build(
         metadata["labels"][label] = CLUSTER_LOCAL.into();
     }
     if has_address {
-        metadata["annotations"] = json!({ ADDRESS: "knative" });
+        metadata["annotations"] = json!({ names::ADDRESS: "knative" });
     }
     let mut volumes = vec![json!({ "name": "tmp-dir", "emptyDir": { "sizeLimit": TMP_SIZE } })];
     volumes.extend(secret_volumes(function));

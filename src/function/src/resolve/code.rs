@@ -9,6 +9,7 @@ use crate::credentials::Credentials;
 use crate::runtimes::{Language, Runtime};
 use crate::violation::{Violation, shown};
 use mainstay_api::FunctionSpec;
+use mainstay_api::events::Reason;
 use mainstay_api::own_repository::OwnRepository;
 use mainstay_git::{BaseDir, Reference, RemoteUrl};
 use mainstay_object::failure::chain;
@@ -147,7 +148,7 @@ fn git(spec: &FunctionSpec, credentials: &Credentials, found: &mut Findings) -> 
     }
     if spec.deps.as_deref().is_some_and(|deps| !deps.trim().is_empty()) {
         let message = "spec.deps is ignored: with type git the dependency file in the repository is used".to_owned();
-        found.warn("DepsIgnored", message);
+        found.warn(Reason::DepsIgnored, message);
     }
     let base_dir = parse(&base_dir, BaseDir::parse, "spec.baseDir", found);
     let reference = parse(&reference, Reference::parse, "spec.reference", found);

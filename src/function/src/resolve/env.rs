@@ -7,6 +7,7 @@ use kube::ResourceExt as _;
 use super::{Credentials, Findings, Settings};
 use crate::runtimes::Runtime;
 use crate::violation::{Violation, shown};
+use mainstay_api::events::Reason;
 use mainstay_api::function::{EnvVar, Resources};
 use mainstay_api::{Function, FunctionSpec};
 use mainstay_object::syntax;
@@ -37,7 +38,7 @@ pub(super) fn env(
             let winner =
                 if ours.iter().any(|v| v.name == name) { "Mainstay sets it itself" } else { "the last one counts" };
             let message = format!("the environment variable {} is ignored or defined twice: {winner}", shown(name));
-            found.warn("EnvIgnored", message);
+            found.warn(Reason::EnvIgnored, message);
         }
     }
     kept.reverse();

@@ -3,12 +3,14 @@
 use std::fmt;
 
 use crate::violation::Violation;
+use mainstay_api::EventReason;
+use mainstay_api::events::Reason;
 
 /// A problem that does not prevent the Function from working.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Warning {
     /// Reason of the Event.
-    pub reason: &'static str,
+    pub reason: EventReason,
     /// The problem, and how it is handled.
     pub message: String,
 }
@@ -34,9 +36,9 @@ impl Findings {
         self.violations.push(violation);
     }
 
-    pub(super) fn warn(&mut self, reason: &'static str, message: String) {
+    pub(super) fn warn(&mut self, reason: Reason, message: String) {
         if self.warnings.len() < MAX_WARNINGS {
-            self.warnings.push(Warning { reason, message });
+            self.warnings.push(Warning { reason: reason.into(), message });
         }
     }
 }

@@ -7,6 +7,7 @@ use crate::credentials::Credentials;
 use crate::pod_keys::PodKeys;
 use crate::runtimes;
 use crate::violation::{Violation, shown};
+use mainstay_api::events::Reason;
 use mainstay_api::function::{FunctionSpec, PodTemplate, SecretMount};
 use mainstay_api::names;
 use mainstay_object::syntax;
@@ -66,7 +67,7 @@ pub(super) fn labels(spec: &FunctionSpec, internal: &Texts, allowed: &PodKeys, f
         }
         if is_ours(key) || internal.contains_key(key) || key == names::RESOURCE {
             let message = format!("the label {} of {path} belongs to Mainstay and is ignored", shown(key));
-            found.warn("LabelIgnored", message);
+            found.warn(Reason::LabelIgnored, message);
         } else {
             labels.insert(key.clone(), value.clone());
         }
@@ -89,7 +90,7 @@ pub(super) fn annotations(spec: &FunctionSpec, allowed: &PodKeys, found: &mut Fi
         }
         if is_ours(key) {
             let message = format!("the annotation {} of {path} belongs to Mainstay and is ignored", shown(key));
-            found.warn("AnnotationIgnored", message);
+            found.warn(Reason::AnnotationIgnored, message);
         } else {
             annotations.insert(key.clone(), value.clone());
         }

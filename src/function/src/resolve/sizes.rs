@@ -9,6 +9,7 @@ use crate::presets::{Chosen, Presets, ReplicasPreset, ResourcesPreset};
 use crate::resources;
 use crate::runtimes::Runtime;
 use crate::violation::{Violation, shown};
+use mainstay_api::events::Reason;
 use mainstay_api::function::Resources;
 use mainstay_api::{Function, names};
 
@@ -55,7 +56,7 @@ pub(super) fn replicas(function: &Function, settings: &Settings, found: &mut Fin
                 "spec.replicas is {number}, so the number of pods is not scaled by CPU between minReplicas({min}) and \
                  maxReplicas({max}) until spec.replicas is removed"
             );
-            found.warn("ScalingOff", message);
+            found.warn(Reason::ScalingOff, message);
         }
         _ => {}
     }
@@ -78,12 +79,12 @@ pub(super) fn of_pod(
         let least = runtime.least_memory().into();
         if let Some(limit) = resources::limit_below(given, "memory", &least) {
             let message = format!(
-                "spec.resources.limits.memory is {}, but runtime {} needs {least}: the pod may be killed for want of memory \
+                "spec.resources.limits.memory is {}, but runtime {} needs {least}: the pod may run out of memory \
                  (OOMKilled) or not start at all",
                 shown(&limit.0),
                 runtime.name
             );
-            found.warn("MemoryLow", message);
+            found.warn(Reason::MemoryLow, message);
         }
         preset = preset.with_memory(&least);
     }
@@ -131,7 +132,7 @@ fn preset<'a, T>(
                 presets.default,
                 presets.names()
             );
-            found.warn("PresetUnknown", message);
+            found.warn(Reason::PresetUnknown, message);
             Some(preset)
         }
     }

@@ -55,7 +55,7 @@ fn refusal(function: &Function) -> String {
 }
 
 fn warnings(function: &ResolvedFunction) -> Vec<&'static str> {
-    function.warnings.iter().map(|warning| warning.reason).collect()
+    function.warnings.iter().map(|warning| warning.reason.as_str()).collect()
 }
 
 #[test]

@@ -176,8 +176,10 @@ fn state(live: &Deployment, problem: Option<&str>, may_rest: bool) -> ConditionU
         return ConditionUpdate::new(SUBJECT, status, reason, message);
     }
     if !progressing {
-        let message = format!("Deployment {name} failed with condition: \n{}", dump(&live.conditions));
-        return ConditionUpdate::new(SUBJECT, Status::False, Reason::DeploymentFailed, with(message));
+        // The cause is first: readers with less room cut the end.
+        let cause = problem.map_or_else(String::new, |problem| format!(": {problem};"));
+        let message = format!("Deployment {name} failed{cause} with condition: \n{}", dump(&live.conditions));
+        return ConditionUpdate::new(SUBJECT, Status::False, Reason::DeploymentFailed, message);
     }
     if rolled_out {
         let message = with(format!("Minimum replicas not available for deployment {name}"));

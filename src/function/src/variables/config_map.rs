@@ -6,8 +6,9 @@ use std::collections::BTreeMap;
 
 use super::super::{BaseImage, Builder, Settings};
 use super::paths::{self, Path};
+use super::table::{EXECUTOR_ARGS, EXECUTOR_IMAGE, Set, VARIABLES};
 use super::unknown::{REFUSED, nearest};
-use super::{EXECUTOR_ARGS, EXECUTOR_IMAGE, InvalidVariable, Set, VARIABLES, incomplete};
+use super::{InvalidVariable, incomplete};
 use crate::runtimes;
 
 const KANIKO: &str = "builds run Kaniko only with MAINSTAY_BUILDER=kaniko";
@@ -49,11 +50,11 @@ impl Settings {
         let Read { variables, presets, images, mut without_effect, mut refused } = read;
         let mut settings = base;
         let mut refuse = |key: &str, why: String| refused.push(InvalidVariable { name: key.to_owned(), why });
-        for (name, set) in VARIABLES {
-            match variables.get(name).map(Vec::as_slice) {
+        for known in VARIABLES {
+            match variables.get(known.name).map(Vec::as_slice) {
                 None => {}
                 Some([(key, value)]) => {
-                    if let Err(why) = set(&mut settings, value) {
+                    if let Err(why) = (known.set)(&mut settings, value) {
                         refuse(key, why);
                     }
                 }
@@ -88,8 +89,8 @@ impl Settings {
 
 impl<'d> Read<'d> {
     fn take(&mut self, key: &'d str, value: &'d str) {
-        if let Some((name, _)) = VARIABLES.iter().find(|(name, _)| *name == key) {
-            return self.variables.entry(name).or_default().push((key, value));
+        if let Some(known) = VARIABLES.iter().find(|known| known.name == key) {
+            return self.variables.entry(known.name).or_default().push((key, value));
         }
         if let Some((runtime, part)) = key.strip_prefix(IMAGES).and_then(|rest| rest.rsplit_once('.')) {
             let image = self.images.entry(runtime).or_insert((key, None, None));
@@ -117,7 +118,7 @@ fn unknown(key: &str) -> String {
         return format!("it is not a setting of Mainstay; remove it: {why}");
     }
     let path = key.strip_suffix(".value").unwrap_or(key);
-    let known = VARIABLES.iter().map(|(name, _)| (*name).to_owned()).chain(paths::names());
+    let known = VARIABLES.iter().map(|known| known.name.to_owned()).chain(paths::names());
     match nearest(path, known) {
         Some(known) => format!("it is not a setting of Mainstay; did you mean {known}?"),
         None => "it is not a setting of Mainstay; remove it, or correct its name".to_owned(),

@@ -5,7 +5,8 @@
 
 use super::super::Settings;
 use super::super::presets::{ReplicasPreset, ResourcesPreset};
-use super::{EXECUTOR_ARGS, EXECUTOR_IMAGE, Set, amount, at_least_one};
+use super::parse::{amount, at_least_one};
+use super::table::{EXECUTOR_ARGS, EXECUTOR_IMAGE, Set};
 use mainstay_api::Amount;
 
 /// The meaning of a path of the chart.
@@ -195,7 +196,7 @@ mod tests {
         for (_, all) in GROUPS {
             for (name, path) in all {
                 let Variable(variable) = path else { continue };
-                assert!(VARIABLES.iter().any(|(known, _)| known == variable), "{name}: {variable}");
+                assert!(VARIABLES.iter().any(|known| known.name == *variable), "{name}: {variable}");
             }
         }
     }

@@ -1,7 +1,12 @@
 //! Every variable is parsed or reported.
 
+use std::time::Duration;
+
+use jiff::tz::TimeZone;
+
 use super::unknown::REFUSED;
 use super::*;
+use mainstay_object::cron::Cron;
 
 fn from(variables: &[(&str, &str)]) -> Result<Settings, Vec<String>> {
     let variables = variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
@@ -15,10 +20,25 @@ fn without_variables_the_settings_are_the_shipped_ones() {
         from(&[("PATH", "/bin"), ("MAINSTAY_IDENTITY", "x"), ("MAINSTAY_DEV_TOKEN", "x")]),
         Ok(Settings::default())
     );
-    let empty: Vec<_> = VARIABLES.iter().map(|(name, _)| (*name, "")).collect();
+    let empty: Vec<_> = VARIABLES.iter().map(|known| (known.name, "")).collect();
     assert_eq!(from(&empty), Ok(Settings::default()));
     let empty: Vec<_> = REFUSED.iter().map(|(name, _)| (*name, "")).collect();
     assert_eq!(from(&empty), Ok(Settings::default()));
+}
+
+#[test]
+fn documented_defaults_are_the_shipped_ones() {
+    for known in VARIABLES.iter().filter(|known| !known.default.is_empty()) {
+        assert_eq!(from(&[(known.name, known.default)]), Ok(Settings::default()), "{}", known.name);
+    }
+}
+
+#[test]
+fn each_variable_has_a_form_and_a_meaning() {
+    for known in VARIABLES {
+        let is_sentence = known.meaning.starts_with(char::is_uppercase) && known.meaning.ends_with('.');
+        assert!(!known.form.is_empty() && is_sentence, "{known:?}");
+    }
 }
 
 #[test]
@@ -112,8 +132,7 @@ fn an_invalid_value_is_reported_with_the_name_of_its_variable() {
         (
             "APP_FUNCTION_FUNCTION_READY_REQUEUE_DURATION",
             "5m",
-            "it is not a setting of Mainstay; remove it: a Function is reconciled when something of it changes, not \
-             periodically",
+            "it is not a setting of Mainstay; remove it: a Function is reconciled on changes, not periodically",
         ),
         ("MAINSTAY_PLATFORM", "amd64", "\"amd64\" is not a platform such as linux/amd64"),
         ("WEBHOOK_DEFAULTING_RUNTIME", "cobol85", "there is no such runtime"),

@@ -3,16 +3,17 @@
 //! Invariant: variables that Kubernetes sets for Services are ignored. A Service `mainstay-x` adds
 //! `MAINSTAY_X_SERVICE_HOST`, `MAINSTAY_X_PORT_80_TCP_ADDR` and more to every pod in its namespace.
 
-use super::VARIABLES;
+use super::table::VARIABLES;
 
 /// Prefixes of variables that must be known.
 const OURS: [&str; 4] = ["MAINSTAY_", "APP_", "WEBHOOK_VALIDATION_", "WEBHOOK_DEFAULTING_"];
 
 /// Variables with these prefixes that the command line reads.
-const COMMAND_LINE: [&str; 14] = [
+const COMMAND_LINE: [&str; 15] = [
     "MAINSTAY_ALLOW_DOMAINS",
     "MAINSTAY_ALLOW_GATEWAYS",
     "MAINSTAY_ALLOW_ISSUERS",
+    "MAINSTAY_ALLOW_WRITTEN_ENDPOINTS",
     "MAINSTAY_AUDIT_INTERVAL",
     "MAINSTAY_DEFAULT_DOMAIN",
     "MAINSTAY_EVENTING_DATA",
@@ -34,10 +35,7 @@ pub(super) const REFUSED: [(&str, &str); 4] = [
         "package registries are configured in the Secret that APP_FUNCTION_PACKAGE_REGISTRY_CONFIG_SECRET_NAME names",
     ),
     ("MAINSTAY_TERMINATION_LOG", "only the containers of build Jobs write one"),
-    (
-        "APP_FUNCTION_FUNCTION_READY_REQUEUE_DURATION",
-        "a Function is reconciled when something of it changes, not periodically",
-    ),
+    ("APP_FUNCTION_FUNCTION_READY_REQUEUE_DURATION", "a Function is reconciled on changes, not periodically"),
 ];
 
 /// Similarity, from 0 to 1, from which a name counts as a typo of another.
@@ -53,7 +51,7 @@ pub(super) fn refuse(name: &str, value: &str) -> Result<(), String> {
     if !is_unknown || is_service_link(name, value) {
         return Ok(());
     }
-    let known = VARIABLES.iter().map(|(known, _)| *known).chain(COMMAND_LINE);
+    let known = VARIABLES.iter().map(|known| known.name).chain(COMMAND_LINE);
     Err(match nearest(name, known.map(str::to_owned)) {
         Some(known) => format!("it is not a setting of Mainstay; did you mean {known}?"),
         None => "it is not a setting of Mainstay; remove it, or correct its name".to_owned(),

@@ -31,7 +31,7 @@ pub(super) fn read(text: &str) -> Result<Vec<SshSigner>, String> {
 fn signer(line: &str) -> Result<SshSigner, &'static str> {
     const NO_KEY: &str =
         "it is neither a public key, such as `ssh-ed25519 AAAA…`, nor a line of an allowed_signers file";
-    const TWICE: &str = "an option stands there twice";
+    const TWICE: &str = "an option appears twice";
     if let Ok(key) = PublicKey::from_openssh(line) {
         return Ok(SshSigner { key, principals: String::new(), valid_after: None, valid_before: None, for_git: true });
     }
@@ -181,7 +181,7 @@ mod tests {
         check(&format!("{KEY}\nhello"), &format!("line 2: {no_key}"));
         check("a@b ssh-ed25519 AAAA", &format!("line 1: {no_key}"));
         check(&format!("a@b touch=no {KEY}"), "line 1: it has an option that is not known");
-        let twice = "line 1: an option stands there twice";
+        let twice = "line 1: an option appears twice";
         check(&format!("a@b namespaces=file,namespaces=git {KEY}"), twice);
         check(&format!("a@b valid-before=20200101 valid-before=20900101 {KEY}"), twice);
         check(

@@ -70,12 +70,14 @@ pub(super) fn resolve(receiver: &Receiver, secret: &Known) -> Result<Resolved, P
     let token = &token.0[..end];
     let invalid = |message| Problem { reason: Reason::TokenInvalid, message, is_stalled: false };
     if token.is_empty() {
-        return Err(invalid(format!("the key {KEY} of Secret {named} is empty, so anybody could send")));
+        return Err(invalid(format!(
+            "the key {KEY} of Secret {named} is empty, so every client could send deliveries"
+        )));
     }
     if token.len() < MIN_TOKEN {
         let message = format!(
-            "the key {KEY} of Secret {named} has less than {MIN_TOKEN} bytes: whoever sees the path that is made of it could \
-             guess it"
+            "the key {KEY} of Secret {named} has less than {MIN_TOKEN} bytes: an attacker who sees the path of the \
+             Receiver could guess it"
         );
         return Err(invalid(message));
     }
@@ -133,12 +135,13 @@ mod tests {
         check(
             "github",
             &secret("token", "\n"),
-            "TokenInvalid: the key token of Secret hook is empty, so anybody could send",
+            "TokenInvalid: the key token of Secret hook is empty, so every client could send deliveries",
         );
         check("github", &secret("Token", "x"), "TokenNotFound: Secret hook has no key token");
         check("github", &Known::Absent, "TokenNotFound: Secret hook does not exist in this namespace");
-        let short = "TokenInvalid: the key token of Secret hook has less than 16 bytes: whoever sees the path that is \
-                     made of it could guess it";
+        let short = "TokenInvalid: the key token of Secret hook has less than 16 bytes: an attacker who sees the path \
+                     of the \
+                     Receiver could guess it";
         for kind in ReceiverType::ALL {
             check(kind.as_str(), &secret("token", "0123456789abcde"), short);
         }

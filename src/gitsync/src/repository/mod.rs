@@ -5,7 +5,7 @@
 //! Invariant: a remote that somebody follows is never asked for the status alone.
 //! Invariant: a status is written only when it changes in meaning.
 
-#[expect(clippy::disallowed_methods, reason = "lookups have a time, and what nobody follows is looked up again at one")]
+#[expect(clippy::disallowed_methods, reason = "lookups have a deadline, and unused repositories an interval")]
 mod follow;
 mod status;
 

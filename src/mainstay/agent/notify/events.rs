@@ -63,7 +63,7 @@ impl Events {
             related,
             kind,
             priority,
-            reason: description.reason.clone(),
+            reason: description.reason,
             action: description.action.to_owned(),
             aggregation_key: aggregation_key(announcement.message, &description.aggregation_key, priority),
             note: text.clone(),

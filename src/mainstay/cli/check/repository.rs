@@ -167,7 +167,7 @@ impl Attempt<'_> {
                 && let Fault::Ssh(SshFault::HostKeyFirstUse { host, presented, key }) = error.fault()
             {
                 findings.push(Ok(format!(
-                    "nothing is known of the host {host}, whose key the agent pins at first use: it presents {presented}, \
+                    "the host {host} is unknown; the agent pins its key at first use: it presents {presented}, \
                      which is not verified; compare that with what its operator publishes, before the agent pins it"
                 )));
                 is_first_use = true;

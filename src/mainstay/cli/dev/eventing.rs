@@ -95,6 +95,7 @@ impl Events {
             listener: self.listener,
             resolve: Some(Arc::new(resolve)),
             // A single user owns all namespaces.
+            publishers: mainstay_eventing::PublisherAuth::Anyone,
             grants: vec![mainstay_eventing::Grant::ALL],
             written_endpoints: vec!["*".to_owned()],
             instance: "mainstay-dev".to_owned(),

@@ -113,7 +113,7 @@ fn text(started: &Started, kubeconfig: &Path) -> String {
     tries.push("kubectl get gitsyncs,functions,deployments --all-namespaces".into());
     match &followed.local {
         Some(path) if started.is_work_tree => {
-            tries.push(format!("cd {}             # what you save there is applied at once", quoted(path)));
+            tries.push(format!("cd {}             # saved files are applied at once", quoted(path)));
         }
         Some(path) if path.ends_with(local_directory::DEMONSTRATION) => tries.extend([
             "kubectl -n shop edit deployment web               # reverted at once".into(),
@@ -124,7 +124,7 @@ fn text(started: &Started, kubeconfig: &Path) -> String {
         Some(path) => tries.push(format!("cd {} && git commit                     # applied at once", quoted(path))),
         None => {}
     }
-    tries.push("mainstay status                                   # what was reverted, and who changed it".into());
+    tries.push("mainstay status                                   # reverted edits and their authors".into());
     text + &next(&tries)
 }
 
@@ -181,7 +181,7 @@ pub(super) async fn print(
 fn ready(message: &Message) -> Option<(&str, &str)> {
     match message {
         Message::Stage { subject: Owner::Function(function), reason, status, .. }
-            if reason == "DeploymentReady" && status == "True" =>
+            if reason.as_str() == "DeploymentReady" && status == "True" =>
         {
             Some((function.namespace(), function.name()))
         }

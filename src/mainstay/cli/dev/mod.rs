@@ -139,6 +139,8 @@ pub(super) struct Arguments {
 fn exposure(arguments: Exposure, port: u16) -> mainstay_exposure::Settings {
     let own = devcluster::gateway::issuer::ISSUER;
     let mut settings = arguments.settings(DomainName::parse(DOMAIN).ok());
+    // A backend on this machine is a Service whose endpoint its author wrote.
+    settings.written_endpoints.push("*".to_owned());
     settings.allowed_issuers.extend([own.parse().ok(), format!("{own}:{port}").parse().ok()].into_iter().flatten());
     settings
 }
@@ -229,9 +231,7 @@ impl Error {
             )),
             Self::NoWorkTree(_) => Some("git clone it, and name the clone".into()),
             Self::ManyOverlays(overlays) => Some(overlays.hint()),
-            Self::NoDirectory(_) => Some(
-                "--base-dir D names a directory of the commit; what is only in the work tree does not count".into(),
-            ),
+            Self::NoDirectory(_) => Some("--base-dir D names a directory of the commit, not of the work tree".into()),
             _ => None,
         }
     }

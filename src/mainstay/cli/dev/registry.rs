@@ -5,13 +5,13 @@
 use std::net::SocketAddr;
 
 use base64::prelude::{BASE64_STANDARD, Engine as _};
-use futures::StreamExt as _;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use crate::cli::Error;
 use mainstay_api::names;
-use mainstay_cluster::{Apply, Cluster, Kind, Selection, WatchEvent};
+use mainstay_cluster::reflector::Change;
+use mainstay_cluster::{Apply, Cluster, Kind, Selection};
 use mainstay_object::failure;
 
 /// Creates the registry Secret in every namespace, also in new ones, until `stop`.
@@ -27,10 +27,10 @@ pub(super) async fn create_secrets(
     };
     let (namespaces, secrets) = (kind("Namespace").await?, kind("Secret").await?);
     let body = secret(&registry.to_string(), &token);
-    let mut events = cluster.watch(&namespaces, Selection::default().metadata_only());
-    while let Some(Some(event)) = stop.run_until_cancelled(events.next()).await {
-        if let WatchEvent::Initial(namespace) | WatchEvent::Applied(namespace) = event {
-            apply_secret(&cluster, &secrets, &namespace, &body).await;
+    let mut reflector = cluster.states(&namespaces, Selection::default().metadata_only());
+    while let Some(change) = stop.run_until_cancelled(reflector.next()).await {
+        if let Change::Changed { live, .. } = change {
+            apply_secret(&cluster, &secrets, &live, &body).await;
         }
     }
     Ok(())

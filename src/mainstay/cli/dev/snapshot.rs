@@ -80,8 +80,8 @@ pub(in crate::cli) async fn load(files: &[PathBuf]) -> Result<Snapshot, Error> {
     for object in objects {
         loading.add(object).await?;
     }
-    let untracked = "the snapshot does not say who owns which fields (kubectl get --show-managed-fields), so what the repository \
-        no longer has in an object is not seen, and nothing is deleted";
+    let untracked = "the snapshot has no managedFields (kubectl get --show-managed-fields), so removed fields are not \
+                     shown, and nothing is deleted";
     let notes = if loading.is_tracked { Vec::new() } else { vec![untracked.to_owned()] };
     Ok(Snapshot { cluster: loading.cluster, notes })
 }

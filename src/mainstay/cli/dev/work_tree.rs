@@ -71,7 +71,7 @@ pub(super) fn watch(mut tree: WorkTree, notify: impl Fn() + Send + 'static) -> R
                 Ok(None) => {}
                 // A file may be gone meanwhile, which causes another event.
                 Err(error) => {
-                    tracing::warn!(error = &error as &dyn std::error::Error, "what was saved is not seen");
+                    tracing::warn!(error = &error as &dyn std::error::Error, "saved files are not seen");
                 }
             }
         }

@@ -102,7 +102,7 @@ impl<'t> Reader<'t> {
     }
 
     fn expect(&mut self, begun: Mark) -> Result<(Event<'t>, Mark), Problem> {
-        self.next()?.ok_or_else(|| Problem::new(begun, "what begins here does not end"))
+        self.next()?.ok_or_else(|| Problem::new(begun, "the construct that begins here does not end"))
     }
 
     fn node(&mut self, event: Event<'t>, mark: Mark) -> Result<Node, Problem> {

@@ -39,7 +39,7 @@ pub(in crate::cli) enum Error {
     WouldBeLost { directory: PathBuf, files: Vec<String> },
     #[error("could not write config.yaml")]
     Text(#[source] serde_json::Error),
-    #[error("nothing was changed: {what} is managed by the GitSync {sync}, which would change it back")]
+    #[error("nothing was changed: {what} is managed by the GitSync {sync}, which would revert it")]
     Managed { what: String, sync: String },
     #[error("{what} belongs to others in part:\n{}", .fields.iter().map(|one| format!("  {} is of {}", one.field, one.manager)).collect::<Vec<_>>().join("\n"))]
     Conflict { what: String, fields: Vec<FieldConflict> },
@@ -75,13 +75,15 @@ impl Error {
         match self {
             Self::WouldBeLost { .. } => Some("--overwrite replaces them; --dir DIR names another directory"),
             Self::Managed { .. } => Some(
-                "commit what `mainstay function apply --dry-run -o yaml` prints; or change it here after all, with --force, after \
-                 `mainstay pause`",
+                "commit the output of `mainstay function apply --dry-run -o yaml`; or change it here with --force, \
+                 after `mainstay pause`",
             ),
             Self::Conflict { .. } => Some("--force makes these fields ours"),
             Self::NotServed { .. } => Some(
-                "triggers need Knative Eventing, subscriptions Kyma's eventing, or either one Mainstay's component manifests/eventing; \
-                 apiRules need Kyma's API gateway; install it, or remove the section from config.yaml; Functions: mainstay crd | kubectl \
+                "triggers need Knative Eventing, subscriptions Kyma's eventing, or either one Mainstay's component \
+                 manifests/eventing; \
+                 apiRules need Kyma's API gateway; install it, or remove the section from config.yaml; Functions: \
+                 mainstay crd | kubectl \
                  apply -f -",
             ),
             Self::Run { .. } => Some("Node.js with npm, or Python 3 with pip, is needed on this machine"),

@@ -2,12 +2,12 @@
 
 use std::{sync::Arc, time::Instant};
 
-use futures::StreamExt as _;
 use serde_json::Value;
 
 use crate::cli::{Error, Exit, output, stop};
 use mainstay_api::function_conditions::{Reason, Type};
-use mainstay_cluster::{Cluster, Kind, Selection, WatchEvent};
+use mainstay_cluster::reflector::Change;
+use mainstay_cluster::{Cluster, Kind, Selection};
 use mainstay_object::failure::chain;
 use mainstay_object::printable;
 
@@ -22,7 +22,7 @@ pub(super) async fn until_running(
     on_stdout: bool,
 ) -> Result<Exit, Error> {
     let stop = stop::on_signal()?;
-    let mut events = cluster.watch(kind, Selection::named(Some(namespace), name));
+    let mut reflector = cluster.states(kind, Selection::named(Some(namespace), name));
     let mut shown: Vec<String> = Vec::new();
     let over = async {
         match deadline {
@@ -32,25 +32,25 @@ pub(super) async fn until_running(
     };
     let mut over = std::pin::pin!(over);
     loop {
-        let event = tokio::select! {
+        let change = tokio::select! {
             () = stop.cancelled() => return Ok(Exit::Differs),
             () = &mut over => {
                 output::note(&format!("! Function - {name} does not run yet; the time is over\n"));
                 return Ok(Exit::Differs);
             }
-            event = events.next() => event,
+            change = reflector.next() => change,
         };
-        let function = match event {
-            Some(WatchEvent::Initial(function) | WatchEvent::Applied(function)) => function,
-            Some(WatchEvent::Failed(error)) => {
+        let function = match change {
+            Change::Changed { live, .. } => live,
+            Change::Failed(error) => {
                 output::note(&format!("not connected, trying again: {}\n", chain(&error)));
                 continue;
             }
-            Some(WatchEvent::Deleted(_)) | None => {
+            Change::Gone { .. } => {
                 output::note(&format!("! Function - {name} was deleted\n"));
                 return Ok(Exit::Differs);
             }
-            Some(_) => continue,
+            Change::Complete { .. } | Change::Unreadable { .. } | Change::Resumed => continue,
         };
         let lines = lines(&function);
         for line in lines.iter().filter(|line| !shown.contains(line)) {

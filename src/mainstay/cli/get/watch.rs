@@ -13,7 +13,8 @@ use crate::cli::{
     output::{self, OutputArgument},
     stop,
 };
-use mainstay_cluster::{Printed, Selection, WatchEvent};
+use mainstay_cluster::reflector::{Delta, Shown, name_of};
+use mainstay_cluster::{Printed, Selection};
 use mainstay_object::failure::chain;
 
 /// Resource versions by namespace and name.
@@ -30,32 +31,31 @@ pub(super) async fn follow(query: &Query<'_>, layout: Layout) -> Result<Exit, Er
     let mut events = query.cluster.watch(&query.kind, selection);
     let mut printer = Printer { query, layout, has_titles: layout.titles };
     let mut known = Versions::new();
-    let mut listed = Vec::new();
+    let (mut shown, mut listed) = (Shown::default(), Vec::new());
     loop {
         let event = tokio::select! {
             () = stop.cancelled() => return Ok(Exit::Fine),
             event = events.next() => event,
         };
-        let changed = match event {
-            None => return Ok(Exit::Fine),
-            Some(WatchEvent::Begin) => {
-                listed.clear();
+        let Some(event) = event else { return Ok(Exit::Fine) };
+        let changed = match shown.take(event, name_of) {
+            Some(Delta::Listed(name, object)) => {
+                listed.push((name, object));
                 continue;
             }
-            Some(WatchEvent::Initial(object)) => {
-                listed.push(object);
-                continue;
+            Some(Delta::Complete(list)) => {
+                let all = std::mem::take(&mut listed).into_iter().filter(|(name, _)| !list.lacks(name));
+                all.map(|(_, object)| object).collect()
             }
-            Some(WatchEvent::Synced(_)) => std::mem::take(&mut listed),
-            Some(WatchEvent::Applied(object)) => vec![object],
-            Some(WatchEvent::Unreadable(_, error)) => return Err(error.into()),
-            Some(WatchEvent::Failed(error)) => {
+            Some(Delta::Changed(_, object)) => vec![object],
+            Some(Delta::Unreadable(_, _, error)) => return Err(error.into()),
+            Some(Delta::Failed(error)) => {
                 output::note(&format!("not connected, trying again: {}\n", chain(&error)));
                 continue;
             }
-            Some(WatchEvent::Deleted(_) | WatchEvent::Resumed) => continue,
+            Some(Delta::Gone(..) | Delta::Resumed) | None => continue,
         };
-        let changed = changed.into_iter().filter(|object| is_another(&mut known, object)).collect();
+        let changed = Vec::into_iter(changed).filter(|object| is_another(&mut known, object)).collect();
         if printer.print(changed).await?.is_break() {
             return Ok(Exit::Fine);
         }

@@ -82,7 +82,8 @@ impl Choice {
                 if components.has(component) {
                     let name = component.name();
                     problems.push(format!(
-                        "--profile restricted: the component {name} writes to all namespaces with rights of its own; leave it out of \
+                        "--profile restricted: the component {name} writes to all namespaces with rights of its own; \
+                         leave it out of \
                          --components"
                     ));
                 }
@@ -140,7 +141,8 @@ impl Choice {
             }
             if namespace == home {
                 problems.push(format!(
-                    "--namespaces: {home} is the agent's namespace; pods that a repository creates there could have the agent's rights"
+                    "--namespaces: {home} is the agent's namespace; pods that a repository creates there could have \
+                     the agent's rights"
                 ));
             }
         }
@@ -199,8 +201,8 @@ impl Restricted {
         let mut notes = Vec::new();
         if self.namespaces.is_empty() && self.kinds.iter().any(|kind| kind.scope == Scope::Namespaced) {
             notes.push(
-                "without --namespaces, the rights are cluster-wide: who may push workloads to the repository may run them as any \
-                 ServiceAccount of the cluster"
+                "without --namespaces, the rights are cluster-wide: a user who can push to the repository can run \
+                 workloads as any ServiceAccount of the cluster"
                     .to_owned(),
             );
         }

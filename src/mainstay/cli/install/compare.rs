@@ -13,6 +13,7 @@ use std::collections::BTreeSet;
 use serde_json::{Map, Value};
 
 use super::values::Given;
+use mainstay_api::names::{ANNOTATION_PREFIX, RESTARTED_AT};
 
 /// The annotation in which `kubectl apply` keeps its last document.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
@@ -80,16 +81,20 @@ pub(super) fn notes(live: &Value, new: &Value, given: &Given) -> Vec<String> {
         let what = &choice.what;
         notes.push(match (stays, &choice.keep) {
             (false, Some(keep)) => {
-                format!("{object} has {what}, which this command does not name: it goes; add {keep} to keep it")
+                format!("{object} has {what}, which this command does not name: it is removed; add {keep} to keep it")
             }
             (false, None) => format!(
-                "{object} has {what}, which this command does not name: it goes, and no flag keeps it; add it again with a \
-                 kustomization or a patch"
+                "{object} has {what}, which this command does not name: it is removed, and no flag keeps it; add it \
+                 again with a kustomization or a patch"
             ),
             (true, Some(keep)) => format!(
-                "{object} has {what} from somebody else: `kubectl apply` leaves it; add {keep} to make it part of the installation"
+                "{object} has {what} from another manager: `kubectl apply` leaves it; add {keep} to make it part of \
+                 the installation"
             ),
-            (true, None) => format!("{object} has {what} from somebody else: `kubectl apply` leaves it, and no flag names it"),
+            (true, None) => format!(
+                "{object} has {what} from another manager: `kubectl apply` leaves it, and no flag \
+                                     names it"
+            ),
         });
     }
     notes
@@ -120,7 +125,7 @@ fn choices(deployment: &Value) -> Vec<Choice> {
     {
         for (key, text) in texts(&template["metadata"][field]) {
             // The agent and `kubectl rollout restart` write these.
-            if !key.starts_with("mainstay.dev/") && key != "kubectl.kubernetes.io/restartedAt" {
+            if !key.starts_with(ANNOTATION_PREFIX) && key != RESTARTED_AT {
                 let singular = field.trim_end_matches('s');
                 let (what, keep) = (format!("the {singular} {key}={text} of pods"), format!("{flag} {key}={text}"));
                 all.push(choice(what, keep, &[value, key], Overwrites::OwnOnly).within(&format!("metadata/{field}")));
@@ -290,7 +295,7 @@ mod tests {
         &mut object["spec"]["template"]["spec"]
     }
 
-    const GOES: &str = ", which this command does not name: it goes; add ";
+    const GOES: &str = ", which this command does not name: it is removed; add ";
 
     #[test]
     fn says_of_each_choice_in_the_cluster_that_it_goes_and_which_flag_keeps_it() {
@@ -324,12 +329,18 @@ mod tests {
                 format!("the node selector k8s.io/pool=infra{GOES}--node-selector k8s.io/pool=infra to keep it"),
                 format!("the toleration a=b:NoSchedule{GOES}--toleration a=b:NoSchedule to keep it"),
                 format!("the priority class high{GOES}--priority-class high to keep it"),
-                format!("the resources mainstay.limits.memory=1Gi{GOES}--resources mainstay.limits.memory=1Gi to keep it"),
+                format!(
+                    "the resources mainstay.limits.memory=1Gi{GOES}--resources mainstay.limits.memory=1Gi to keep \
+                         it"
+                ),
                 format!("the argument --audit-interval=2h of mainstay{GOES}--extra-arg=--audit-interval=2h to keep it"),
-                format!("the argument --allow-network=10.0.0.0/8 of mainstay{GOES}--allow-network=10.0.0.0/8 to keep it"),
+                format!(
+                    "the argument --allow-network=10.0.0.0/8 of mainstay{GOES}--allow-network=10.0.0.0/8 to keep \
+                         it"
+                ),
                 format!("the variable TOKEN of mainstay{GOES}--extra-env TOKEN=… to keep it"),
-                "hostAliases of pods, which this command does not name: it goes, and no flag keeps it; add it again with a \
-                 kustomization or a patch"
+                "hostAliases of pods, which this command does not name: it is removed, and no flag keeps it; add it \
+                 again with a kustomization or a patch"
                     .to_owned(),
             ]
         );
@@ -371,7 +382,8 @@ mod tests {
             notes_of(&live, &Arguments::default()),
             [
                 format!("2 replicas{GOES}--replicas 2 to keep it"),
-                "the node selector pool=infra from somebody else: `kubectl apply` leaves it; add --node-selector pool=infra to make \
+                "the node selector pool=infra from another manager: `kubectl apply` leaves it; add --node-selector \
+                 pool=infra to make \
                  it part of the installation"
                     .to_owned(),
                 format!("the priority class high{GOES}--priority-class high to keep it"),

@@ -98,7 +98,9 @@ async fn dropped(arguments: &Arguments, objects: &[Value], given: &Given) -> Vec
         Ok(Err(error)) => chain(&error),
         Err(_) => format!("it did not answer within {} s", PATIENCE.as_secs()),
     };
-    vec![format!("what goes of an earlier installation is not known, because the cluster cannot be read: {why}")]
+    vec![format!(
+        "the removed parts of an earlier installation are not known, because the cluster cannot be read: {why}"
+    )]
 }
 
 async fn deployment(cluster: &Cluster, new: &Value) -> Result<Option<Value>, Error> {

@@ -90,8 +90,9 @@ fn left_out(installation: &Installation) -> Result<Option<String>, Error> {
     }
     let left: Vec<&str> = left.into_iter().map(Component::name).collect();
     Ok(Some(format!(
-        "left out: {}. A cluster that has them keeps their definitions, objects, registry and images, and what runs goes on without \
-         an agent that reconciles it. To take their rights and webhooks away:\n  kubectl delete --ignore-not-found {}",
+        "left out: {}. A cluster that has them keeps their definitions, objects, registry and images, and workloads \
+         keep running without an agent that reconciles them. To remove their rights and webhooks:\n  kubectl delete \
+         --ignore-not-found {}",
         left.join(", "),
         names.join(" ")
     )))

@@ -46,7 +46,7 @@ const LOGINS: [(&str, Option<&str>, &str, &str); 6] = [
         ".amazonaws.com",
         None,
         "AWS",
-        "what `aws ecr get-login-password` prints, for twelve hours: store it anew by a CronJob",
+        "the output of `aws ecr get-login-password`, valid for twelve hours: a CronJob has to renew it",
     ),
     (".azurecr.io", None, "CLIENT_ID", "the secret of a service principal with the role AcrPush"),
 ];

@@ -168,8 +168,8 @@ fn resolve_values(arguments: &Arguments, given: &Given) -> Result<(Installation,
                 )]);
             }
             None if !listed(mainstay_git::PUBLISHED) => notes.push(format!(
-                "the key of {host} is not known, so the agent will refuse it: compare what ssh-keyscan prints with what the \
-                 host publishes, and install again with --known-hosts FILE"
+                "the key of {host} is not known, so the agent will refuse it: compare the output of ssh-keyscan with \
+                 the key that the host publishes, and install again with --known-hosts FILE"
             )),
             _ => {}
         }
@@ -178,13 +178,15 @@ fn resolve_values(arguments: &Arguments, given: &Given) -> Result<(Installation,
     }
     if url.is_unprotected() {
         notes.push(
-            "git:// is neither encrypted nor authenticated: whoever is on the way can put another repository in its place; use \
-             https:// or ssh://, or have commits verified (`verify` in the spec of the GitRepository)"
+            "git:// is neither encrypted nor authenticated: anyone on the network path can replace the repository; \
+             use https:// \
+             or ssh://, or have commits verified (`verify` in the spec of the GitRepository)"
                 .to_owned(),
         );
         if secret.is_some() {
             return Err(vec![
-                "--git-secret: authentication at a git:// address is not supported; leave it out, or give the https:// or ssh:// \
+                "--git-secret: authentication at a git:// address is not supported; leave it out, or give the \
+                 https:// or ssh:// \
                  address"
                     .to_owned(),
             ]);
@@ -193,8 +195,10 @@ fn resolve_values(arguments: &Arguments, given: &Given) -> Result<(Installation,
     if matches!(access, Access::NewKey(_)) && deploy_key::takes_only_rsa(&url) {
         let page = deploy_key::page(&url).url.map(|url| format!(" at {url}")).unwrap_or_default();
         return Err(vec![format!(
-            "--git-url: Azure DevOps takes RSA keys only, and the agent makes an ed25519 key: make one with `ssh-keygen -t rsa -b \
-             3072 -m PEM -N '' -f azure`, add azure.pub{page}, install again with --git-secret {name}-git, and then `kubectl \
+            "--git-url: Azure DevOps takes RSA keys only, and the agent makes an ed25519 key: make one with \
+             `ssh-keygen -t rsa -b \
+             3072 -m PEM -N '' -f azure`, add azure.pub{page}, install again with --git-secret {name}-git, and then \
+             `kubectl \
              create secret generic {name}-git -n {} --from-file=key=azure`",
             arguments.namespace
         )]);
@@ -252,7 +256,8 @@ fn resolve_values(arguments: &Arguments, given: &Given) -> Result<(Installation,
 pub(super) fn image_warning(installation: &Installation) -> Option<String> {
     (installation.image == IMAGE && !IMAGE.contains('/')).then(|| {
         format!(
-            "--image is not set, and nodes cannot pull the default {IMAGE}, which is in no registry: build the image with \
+            "--image is not set, and nodes cannot pull the default {IMAGE}, which is in no registry: build the image \
+             with \
              manifests/Dockerfile, push it, and name it with --image"
         )
     })
@@ -263,7 +268,8 @@ fn ca_note(base_ca: &str, namespace: &str) -> Option<String> {
     let (secret, key) = base_ca.split_once('/').unwrap_or((base_ca, "ca.crt"));
     (!secret.is_empty()).then(|| {
         format!(
-            "store the CA bundle of the registries of base images; its label has it copied to the namespaces of Functions:\n  \
+            "store the CA bundle of the registries of base images; its label has it copied to the namespaces of \
+             Functions:\n  \
              kubectl create secret generic {secret} -n {namespace} --from-file={key}=FILE\n  \
              kubectl label secret {secret} -n {namespace} {}={}",
             names::CONFIG,
@@ -275,8 +281,10 @@ fn ca_note(base_ca: &str, namespace: &str) -> Option<String> {
 /// Returns the instructions for storing the Secret that pulls the image.
 fn pull_note(secret: &str, namespace: &str) -> String {
     format!(
-        "store the login for the agent's image; its label has it copied to the namespaces of Functions, whose builds run that \
-         image:\n  kubectl create secret docker-registry {secret} -n {namespace} --docker-server=HOST --docker-username=USER \
+        "store the login for the agent's image; its label has it copied to the namespaces of Functions, whose builds \
+         run that \
+         image:\n  kubectl create secret docker-registry {secret} -n {namespace} --docker-server=HOST \
+         --docker-username=USER \
          --docker-password=PASSWORD\n  kubectl label secret {secret} -n {namespace} {}={}",
         names::CONFIG,
         names::CREDENTIALS

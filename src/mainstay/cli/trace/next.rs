@@ -47,7 +47,7 @@ pub(super) fn next(trace: &Trace, now: Timestamp) -> Next {
 
 fn by_the_git_sync(manager: &Manager, now: Timestamp) -> Option<Next> {
     if manager.sync.metadata.deletion_timestamp.is_some() {
-        return Some(Next::new("LetGo", "lets go of it: its GitSync is being deleted"));
+        return Some(Next::new("LetGo", "releases it: its GitSync is being deleted"));
     }
     let until = manager.sync.spec.suspended(now)?;
     let until = until.map_or_else(|| "for as long as spec.suspend is true".to_owned(), |time| format!("until {time}"));
@@ -69,7 +69,7 @@ fn paused(key: &Key, live: &Value, now: Timestamp) -> Option<Next> {
         (None, Some(problem)) => format!("until `{resume}` ({problem})"),
         (None, None) => format!("until `{resume}`"),
     };
-    Some(Next::new("Nothing", format!("nothing {until}: it is under break glass")))
+    Some(Next::new("Nothing", format!("nothing {until}: it is paused")))
 }
 
 /// An object that left the repository, or that the agent must not change.
@@ -88,7 +88,7 @@ fn leaving(key: &Key, status: &GitSyncStatus) -> Option<Next> {
         Next::new(
             "Keep",
             format!(
-                "leaves changes of it alone until the repository can be read: with it that failed since {}",
+                "does not revert its changes until the repository can be read again; that failed since {}",
                 one.since.0
             ),
         )

@@ -1,5 +1,7 @@
 //! A trace as lines and as JSON.
 
+use std::collections::BTreeSet;
+
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
@@ -13,9 +15,10 @@ use crate::cli::{
     syncs::{self, address, ago},
 };
 use mainstay_api::{git_sync::UNKNOWN, names};
+use mainstay_engine::managed::fields::paths;
 use mainstay_object::{Health, health, printable};
 
-/// Maximum number of other managers to print.
+/// Maximum number of other managers to print, and of fields of each.
 const NAMED: usize = 5;
 /// The text for a file that the inventory lacks.
 const NO_PLACE: &str = "unknown: the inventory was written by an older agent, or has no room for it";
@@ -45,7 +48,7 @@ pub(super) fn text(trace: &Trace, next: &Next, moments: &[Moment], now: Timestam
         }
         let applied = trace.live.as_ref().and_then(applied);
         let applied = applied.map_or_else(
-            || "never, or by somebody else since".to_owned(),
+            || "never, or by another client since".to_owned(),
             |at| format!("{} ago, at {at}", ago(now.duration_since(at).as_secs())),
         );
         row("applied", &applied);
@@ -61,13 +64,12 @@ pub(super) fn text(trace: &Trace, next: &Next, moments: &[Moment], now: Timestam
         for replaced in status.last_replacements.iter().filter(|replaced| replaced.object == name) {
             let since = ago(now.duration_since(replaced.when.0).as_secs());
             let fields = replaced.fields.join(", ");
-            row("replaced", &format!("{since} ago: deleted and created anew, for {fields} cannot be changed"));
+            row("replaced", &format!("{since} ago: deleted and created again, because {fields} cannot be changed"));
         }
     }
     row("health", &words(trace));
-    let others = trace.live.as_ref().map(managers).unwrap_or_default();
-    if !others.is_empty() {
-        row("others", &format!("{} wrote other fields of it", others.join(", ")));
+    for other in trace.live.as_ref().map(others).unwrap_or_default() {
+        row("others", &other.text());
     }
     for note in &trace.notes {
         row("note", note);
@@ -96,11 +98,13 @@ pub(super) fn facts(trace: &Trace, next: &Next, moments: &[Moment], now: Timesta
             "reverts": status.last_reverts.iter().filter(|r| r.object == trace.object().to_string()).collect::<Vec<_>>(),
         })
     });
+    let others = trace.live.as_ref().map(others).unwrap_or_default();
     json!({
         "object": object_name::facts(&trace.asked), "childOf": trace.owners.iter().map(object_name::facts).collect::<Vec<_>>(),
         "managedBy": manager, "exists": trace.live.is_some(), "health": words(trace),
         "applied": trace.live.as_ref().and_then(applied),
-        "otherManagers": trace.live.as_ref().map(managers).unwrap_or_default(),
+        "otherManagers": others.iter().map(|other| &other.manager).collect::<BTreeSet<_>>(),
+        "otherFields": others.iter().map(Other::facts).collect::<Vec<_>>(),
         "notes": trace.notes, "timeline": timeline::facts(moments), "next": { "action": next.action, "text": next.text },
     })
 }
@@ -127,14 +131,47 @@ fn applied(live: &Value) -> Option<Timestamp> {
     times.filter_map(|(_, entry)| entry.get("time")?.as_str()?.parse().ok()).max()
 }
 
-/// Returns the other field managers.
-fn managers(live: &Value) -> Vec<String> {
-    let mut names: Vec<String> = entries(live)
-        .filter(|(manager, _)| !manager.starts_with(names::MANAGER))
-        .map(|(manager, _)| manager.to_owned())
-        .collect();
-    names.sort();
-    names.dedup();
-    names.truncate(NAMED);
-    names
+/// Another field manager, and what it owns.
+struct Other {
+    manager: String,
+    subresource: String,
+    /// The first paths.
+    fields: Vec<String>,
+    more: usize,
+}
+
+impl Other {
+    fn text(&self) -> String {
+        let more = if self.more > 0 { format!(" and {} more", self.more) } else { String::new() };
+        let through = match &*self.subresource {
+            "" => String::new(),
+            subresource => format!(" (subresource {subresource})"),
+        };
+        format!("{}{through} owns {}{more}", self.manager, self.fields.join(", "))
+    }
+
+    fn facts(&self) -> Value {
+        json!({"manager": self.manager, "subresource": self.subresource, "fields": self.fields, "more": self.more})
+    }
+}
+
+/// Returns the other field managers. The whole status counts as one field.
+fn others(live: &Value) -> Vec<Other> {
+    let of = |(manager, entry): (&str, &Value)| {
+        let fields = entry.get("fieldsV1").and_then(Value::as_object).map(paths).unwrap_or_default();
+        let mut fields: Vec<String> = fields
+            .into_iter()
+            .map(|field| if field.starts_with("status.") { "status".to_owned() } else { field })
+            .collect();
+        fields.dedup();
+        let more = fields.len().saturating_sub(NAMED);
+        fields.truncate(NAMED);
+        let subresource = entry.get("subresource").and_then(Value::as_str).unwrap_or_default().to_owned();
+        (!fields.is_empty()).then(|| Other { manager: manager.to_owned(), subresource, fields, more })
+    };
+    let foreign = entries(live).filter(|(manager, _)| !manager.starts_with(names::MANAGER));
+    let mut others: Vec<Other> = foreign.filter_map(of).collect();
+    others.sort_by(|one, other| (&one.manager, &one.subresource).cmp(&(&other.manager, &other.subresource)));
+    others.truncate(NAMED);
+    others
 }

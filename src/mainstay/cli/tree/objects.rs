@@ -106,7 +106,7 @@ impl<'a> Forest<'a> {
             Listing::Whole(listed) => root.children = self.objects(sync, &listed).await?,
             Listing::Missing => {}
             Listing::Damaged => {
-                self.notes.insert(format!("the inventory of {key} cannot be read; the agent puts it together anew"));
+                self.notes.insert(format!("the inventory of {key} cannot be read; the agent rebuilds it"));
             }
             Listing::Elsewhere => root.children = self.objects_elsewhere(sync).await,
         }

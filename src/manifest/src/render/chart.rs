@@ -131,7 +131,7 @@ pub(crate) fn chart_files(
         bytes += entry.size;
         if bytes > MOST_BYTES || found.files.len() >= MOST_FILES {
             let what = format!("the chart has more than {MOST_FILES} files, or more than 32 MiB");
-            found.problem(Place::file(file), what, "take out what does not belong to it");
+            found.problem(Place::file(file), what, "remove files that do not belong to it");
             return Ok(found);
         }
         found.files.insert(entry.path.clone(), entry);

@@ -73,7 +73,7 @@ fn decode(file: &str, files: &ChartFiles, printed: &[u8], limits: &Limits) -> Re
         let renamed = read.problems.into_iter().map(|problem| Problem {
             what: match sources.line(problem.place.line) {
                 0 => problem.what,
-                line => format!("line {line} of what it is rendered to: {}", problem.what),
+                line => format!("line {line} of its output: {}", problem.what),
             },
             place: at(&problem.place),
             hint: problem.hint,
@@ -142,8 +142,8 @@ fn differences(file: &str, first: &[Arc<Object>], second: &[Arc<Object>]) -> Opt
         more => names.push(format!("{more} more")),
     }
     let what = format!("each time that the chart is rendered, this comes out differently: {}", names.join(", "));
-    let hint = "a function such as randAlphaNum, genCA or now is the cause: set what it makes in the values, from a Secret \
-                that is there, or leave it out";
+    let hint = "a function such as randAlphaNum, genCA or now is the cause: set its result in the values, from an \
+                existing Secret, or remove it";
     Some(Problem::new(place, what, Some(hint)))
 }
 
@@ -196,7 +196,7 @@ mod tests {
         let broken = document("web/templates/a.yaml", "a", "") + &document("web/templates/b.yaml", "a: hush", "");
         assert_eq!(
             said(&broken, &broken, Hooks::Refuse).split(": ").take(2).collect::<Vec<_>>().join(": "),
-            "app/templates/b.yaml: line 4 of what it is rendered to"
+            "app/templates/b.yaml: line 4 of its output"
         );
     }
 
@@ -208,7 +208,8 @@ mod tests {
             + &document("web/templates/b.yaml", "c", "data: {helm.sh/hook: pre-install}\n");
         assert_eq!(
             said(&printed, &printed, Hooks::Refuse),
-            "app/templates/a.yaml: ConfigMap a is a hook of Helm (pre-install, post-upgrade), which is not run (turn it off \
+            "app/templates/a.yaml: ConfigMap a is a hook of Helm (pre-install, post-upgrade), which is not run (turn \
+             it off \
              in the values, or leave the chart's hooks out with spec.render.helm.hooks: Omit)"
         );
         assert_eq!(said(&printed, &printed, Hooks::Omit), "ConfigMap c @ app/templates/b.yaml");

@@ -131,7 +131,7 @@ pub fn closure(tree: &mut impl Tree, file: &str) -> Result<Closure, mainstay_git
         }
         if ["helmCharts", "helmChartInflationGenerator"].iter().any(|key| parsed.contains_key(*key)) {
             let at = line(&entry.path, line_of(&text, "helmChart"));
-            closure.problem(at, "it inflates Helm charts, which is not done", "commit what `helm template` prints");
+            closure.problem(at, "it inflates Helm charts, which is not done", "commit the output of `helm template`");
         }
     }
     Ok(closure)

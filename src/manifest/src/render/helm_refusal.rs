@@ -37,7 +37,7 @@ const WHOLE: &[(&str, &str, &str, &str)] = &[
         "found in Chart.yaml, but missing in charts/ directory: ",
         "\n",
         "it depends on charts that are not in its directory charts/: {}",
-        "commit there what `helm dependency build` puts there: nothing is downloaded",
+        "commit the output of `helm dependency build` there: nothing is downloaded",
     ),
     (
         "chart requires kubeVersion: ",
@@ -131,8 +131,8 @@ fn of_template(words: &str, told: &Told<'_>, lines: &Lines<'_>) -> Option<Proble
         let source = rest.split_once(": ").map_or(rest, |(source, _)| source);
         let file = of_source(told.chart, &told.files.files, source.trim())?;
         let what = match number_after(rest, "yaml: line ") {
-            0 => "what it is rendered to is not valid YAML, or no object".to_owned(),
-            line => format!("line {line} of what it is rendered to is not valid YAML"),
+            0 => "its output is not valid YAML, or no object".to_owned(),
+            line => format!("line {line} of its output is not valid YAML"),
         };
         return Some(Problem::new(Place::file(file), what, Some("`helm template --debug` in a checkout shows it")));
     }
@@ -156,7 +156,7 @@ fn of_template(words: &str, told: &Told<'_>, lines: &Lines<'_>) -> Option<Proble
         } else {
             "the chart refuses the values".to_owned()
         };
-        return problem(what, "set what it asks for in the values");
+        return problem(what, "set the required value");
     }
     let expression = rest.rsplit_once(" at <").and_then(|(_, rest)| rest.split_once(">:")).map(|(own, _)| own);
     let expression = expression.filter(|own| !own.is_empty() && line.contains(*own)).map(shown);
@@ -233,13 +233,17 @@ mod tests {
         let debug = "\n\nUse --debug flag to render out invalid YAML\n";
         for (words, expected) in [
             (
-                "Error: template: web/templates/b.yaml:1:13: executing \"web/templates/b.yaml\" at <.Values.x.y>: nil pointer evaluating interface {}.y",
-                "app/templates/b.yaml, line 1, column 14: it uses a value that is not there: .Values.x.y (set it in the values, or correct its name)",
+                "Error: template: web/templates/b.yaml:1:13: executing \"web/templates/b.yaml\" at <.Values.x.y>: nil \
+                 pointer evaluating interface {}.y",
+                "app/templates/b.yaml, line 1, column 14: it uses a value that is not there: .Values.x.y (set it in \
+                 the values, or correct its name)",
             ),
             // Helm 4 wraps the line.
             (
-                "Error: web/templates/b.yaml:1:13\n  executing \"web/templates/b.yaml\" at <.Values.x.y>:\n    nil pointer evaluating interface {}.y",
-                "app/templates/b.yaml, line 1, column 14: it uses a value that is not there: .Values.x.y (set it in the values, or correct its name)",
+                "Error: web/templates/b.yaml:1:13\n  executing \"web/templates/b.yaml\" at <.Values.x.y>:\n    nil \
+                 pointer evaluating interface {}.y",
+                "app/templates/b.yaml, line 1, column 14: it uses a value that is not there: .Values.x.y (set it in \
+                 the values, or correct its name)",
             ),
             (
                 "Error: parse error at (web/templates/b.yaml:1): function \"foo\" not defined",
@@ -247,19 +251,23 @@ mod tests {
             ),
             (
                 "Error: execution error at (web/templates/b.yaml:1:6): set a",
-                "app/templates/b.yaml, line 1, column 7: the chart refuses the values: set a (set what it asks for in the values)",
+                "app/templates/b.yaml, line 1, column 7: the chart refuses the values: set a (set the required value)",
             ),
             (
                 "Error: execution error at (web/templates/b.yaml:1:6): hush",
-                "app/templates/b.yaml, line 1, column 7: the chart refuses the values (set what it asks for in the values)",
+                "app/templates/b.yaml, line 1, column 7: the chart refuses the values (set the required value)",
             ),
             (
                 "Error: YAML parse error on web/templates/b.yaml: error converting YAML to JSON: yaml: line 7: hush",
-                "app/templates/b.yaml: line 7 of what it is rendered to is not valid YAML (`helm template --debug` in a checkout shows it)",
+                "app/templates/b.yaml: line 7 of its output is not valid YAML (`helm template --debug` in a checkout \
+                 shows it)",
             ),
             (
-                "Error: An error occurred while checking for chart dependencies. You may need to run `helm dependency build` to fetch missing dependencies: found in Chart.yaml, but missing in charts/ directory: db, cache",
-                "app/Chart.yaml: it depends on charts that are not in its directory charts/: db, cache (commit there what `helm dependency build` puts there: nothing is downloaded)",
+                "Error: An error occurred while checking for chart dependencies. You may need to run `helm dependency \
+                 build` to fetch missing dependencies: found in Chart.yaml, but missing in charts/ directory: db, \
+                 cache",
+                "app/Chart.yaml: it depends on charts that are not in its directory charts/: db, cache (commit the \
+                 output of `helm dependency build` there: nothing is downloaded)",
             ),
             (
                 "Error: validation: chart.metadata.version \"hush\" is invalid",
@@ -267,10 +275,12 @@ mod tests {
             ),
             (
                 "Error: chart requires kubeVersion: >=1.40 which is incompatible with Kubernetes v1.30.1",
-                "app/Chart.yaml: it wants a cluster of version >=1.40, and this one has another (see kubeVersion in Chart.yaml)",
+                "app/Chart.yaml: it wants a cluster of version >=1.40, and this one has another (see kubeVersion in \
+                 Chart.yaml)",
             ),
             (
-                "Error: cannot load values.yaml: error unmarshaling JSON: while decoding JSON: json: cannot unmarshal array into Go value of type map[string]interface {}",
+                "Error: cannot load values.yaml: error unmarshaling JSON: while decoding JSON: json: cannot unmarshal \
+                 array into Go value of type map[string]interface {}",
                 "app/values.yaml: it is not a map of values (write it as `key: value`)",
             ),
             (
@@ -278,12 +288,15 @@ mod tests {
                 "prod/values.yaml, line 3: the file is not valid YAML (mend it)",
             ),
             (
-                "Error: values don't meet the specifications of the schema(s) in the following chart(s):\nweb:\n- at '': missing property 'zz'\n- at '/a': 'hush' does not match pattern\n",
-                "app/Chart.yaml: the values do not match the chart's values.schema.json at / (missing property 'zz'), /a (correct them; `helm template` in a checkout says more)",
+                "Error: values don't meet the specifications of the schema(s) in the following chart(s):\nweb:\n- at \
+                 '': missing property 'zz'\n- at '/a': 'hush' does not match pattern\n",
+                "app/Chart.yaml: the values do not match the chart's values.schema.json at / (missing property 'zz'), \
+                 /a (correct them; `helm template` in a checkout says more)",
             ),
             (
                 "Error: hush",
-                "app/Chart.yaml: helm refuses it (`helm template` in a checkout says why: its words may quote Secrets and are not shown here)",
+                "app/Chart.yaml: helm refuses it (`helm template` in a checkout says why: its words may quote Secrets \
+                 and are not shown here)",
             ),
         ] {
             assert_eq!(said(&format!("{words}{debug}")), expected, "{words}");

@@ -205,7 +205,7 @@ mod tests {
         );
         assert_eq!(
             decode("a: [\n").split(": ").take(2).collect::<Vec<_>>().join(": "),
-            "over/kustomization.yaml: what it is built to is not as it must be"
+            "over/kustomization.yaml: its output is invalid"
         );
     }
 }

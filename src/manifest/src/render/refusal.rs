@@ -40,7 +40,7 @@ const KNOWN: &[(&str, &str, &str, &str)] = &[
     ("but got 'Component'", "", "it names a component as a resource", "name it among the components"),
     ("missing metadata.name in object", "", "one of the documents that it names has no name", "give it metadata.name"),
     ("missing Resource metadata", "", "one of the documents that it names has no metadata", "give it a name"),
-    ("kustomization.yaml is empty", "", "the kustomization is empty", "name what belongs to it under `resources`"),
+    ("kustomization.yaml is empty", "", "the kustomization is empty", "name its files under `resources`"),
     (
         "socket: permission denied",
         "",
@@ -51,7 +51,7 @@ const KNOWN: &[(&str, &str, &str, &str)] = &[
         "must specify --enable-helm",
         "",
         "it inflates Helm charts, which is not done",
-        "commit what `helm template` prints",
+        "commit the output of `helm template`",
     ),
 ];
 

@@ -30,7 +30,7 @@ pub(super) fn refused(content: &[u8]) -> Refused {
     };
     leads_elsewhere(&schema).then_some((
         "the schema refers to another one, which is not fetched",
-        "let every $ref begin with `#`, and have what it refers to in the same schema",
+        "begin every $ref with `#`, and define its target in the same schema",
     ))
 }
 
@@ -56,7 +56,7 @@ pub(super) struct Archives<'n> {
 
 const TOO_LARGE: (&str, &str) =
     ("the packed charts are larger than 64 MiB together", "unpack them, and commit what is needed");
-const UNREADABLE: (&str, &str) = ("the packed chart cannot be read", "pack it anew with `helm package`, or unpack it");
+const UNREADABLE: (&str, &str) = ("the packed chart cannot be read", "pack it again with `helm package`, or unpack it");
 
 impl<'n> Archives<'n> {
     pub(super) fn new(name: &'n str) -> Self {

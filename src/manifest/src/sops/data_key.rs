@@ -27,7 +27,7 @@ pub(super) struct NoKey {
 
 const ADD_KEY: &str = "put a private key of one of these into the Secret that spec.decryption.secretRef names, or encrypt the file to a key \
      that is there, with `sops updatekeys`";
-const RE_ENCRYPT: &str = "let `sops updatekeys` write the keys of the file anew";
+const RE_ENCRYPT: &str = "let `sops updatekeys` write the keys of the file again";
 const ADD_RECIPIENT: &str =
     "only age and OpenPGP keys are used: add one to .sops.yaml, and run `sops updatekeys` on the file";
 

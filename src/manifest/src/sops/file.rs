@@ -24,8 +24,8 @@ pub const MAX_BYTES: usize = 5 << 20;
 const MOST_FAULTS: usize = 50;
 /// The fault of a file whose values were changed.
 const WRONG_MAC: &str = "its values are not those that SOPS encrypted: the MAC does not match";
-const EDIT: &str = "restore the file, or edit it with `sops FILE`, which writes the MAC anew";
-const AT_ITS_PATH: &str = "leave what SOPS has encrypted at its path: the keys to it are authenticated";
+const EDIT: &str = "restore the file, or edit it with `sops FILE`, which writes a new MAC";
+const AT_ITS_PATH: &str = "leave encrypted values at their paths: SOPS authenticates the paths";
 const DAMAGED: &str = "cannot be decrypted: it was changed, moved, or cut short since it was encrypted";
 
 /// The format of a file.
@@ -167,7 +167,7 @@ fn grouped<'t>(trees: &[(u32, &'t Node)]) -> Result<Vec<Group<'t>>, Fault> {
                         path,
                         "it was encrypted by SOPS, and the metadata behind it are missing: the file is cut short",
                     ),
-                    None => (vec![], "it stands before an encrypted document, and has no metadata of SOPS"),
+                    None => (vec![], "it precedes an encrypted document and has no metadata of SOPS"),
                 };
                 return Err(Fault { document: *number, flaw: Flaw::new(path, what, Some(EDIT)) });
             }

@@ -84,7 +84,7 @@ impl Metadata {
             || sops.text("mac_only_encrypted") == Some("true");
         let (mac, last_modified) = (text("mac"), text("lastmodified"));
         if mac.is_empty() || last_modified.is_empty() {
-            return Err("it has no MAC, so nobody knows who changed it".to_owned());
+            return Err("it has no MAC, so its changes cannot be verified".to_owned());
         }
         // The version is the last line. `sops` refuses a file without it, too.
         if matches!(sops.get("version"), None | Some(Node::Leaf(super::scalar::Scalar::Null))) {

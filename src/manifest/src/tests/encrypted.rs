@@ -111,7 +111,7 @@ fn only_output_made_from_a_verified_file_is_decrypted() {
     let foreign = built(&ENCRYPTED.replace("mac: ENC[AES256_GCM,data:", "mac: ENC[AES256_GCM,data:AAAA"));
     assert!(foreign.contains("none of the files that were read is that one"), "{foreign}");
     let kind = built(&ENCRYPTED.replace("kind: Secret", "kind: Deployment").replace("v1", "apps/v1"));
-    assert!(kind.contains("Deployment.apps db: it is of another kind than what was encrypted"), "{kind}");
+    assert!(kind.contains("Deployment.apps db: its kind differs from the encrypted one"), "{kind}");
     let without = built(ENCRYPTED.split("sops:").next().unwrap());
     assert!(without.contains("stringData.password: it was encrypted by SOPS, and the metadata"), "{without}");
     let outside =
@@ -154,7 +154,7 @@ fn the_identity_of_an_object_may_not_be_encrypted() {
         ("metadata.namespace", ENCRYPTED.replace("name: db", &format!("name: db\n    namespace: {value}"))),
     ] {
         let refused = read(&changed, &with(IDENTITY));
-        assert!(refused.contains(&format!("{field} is encrypted, and it must be known")), "{refused}");
+        assert!(refused.contains(&format!("{field} is encrypted, but the identity")), "{refused}");
         assert!(refused.contains("--encrypted-regex '^(data|stringData)$'"), "{refused}");
     }
     let list = format!("apiVersion: v1\nkind: List\nitems: []\nsops: {{mac: \"{value}\"}}\n");

@@ -16,11 +16,13 @@ fn is_applied(path: &str, content: &str) {
     assert_eq!(decoded.objects.len(), 1, "{content}");
 }
 
-const SOPS: &str = "sops:\n  age:\n  - recipient: age1\n    enc: hunter2\n  lastmodified: '2026-01-01T00:00:00Z'\n  mac: ENC[AES256_GCM,data:hunter2,type:str]\n  version: 3.9.0\n";
+const SOPS: &str = "sops:\n  age:\n  - recipient: age1\n    enc: hunter2\n  lastmodified: '2026-01-01T00:00:00Z'\n  \
+                    mac: ENC[AES256_GCM,data:hunter2,type:str]\n  version: 3.9.0\n";
 
 #[test]
 fn a_file_encrypted_by_sops_is_one_problem() {
-    let secret = "apiVersion: v1\nkind: Secret\nmetadata: {name: a, labels: {on: 3}}\nstringData:\n  p: ENC[AES256_GCM,data:hunter2,type:str]\n";
+    let secret = "apiVersion: v1\nkind: Secret\nmetadata: {name: a, labels: {on: 3}}\nstringData:\n  p: \
+                  ENC[AES256_GCM,data:hunter2,type:str]\n";
     let hint =
         "(name a Secret with the private key in the GitSync: spec.decryption: {provider: sops, secretRef: {name: …}})";
     assert_eq!(
@@ -117,12 +119,14 @@ fn a_template_is_one_line_with_its_place() {
     for (template, line) in [
         ("{{- if .Values.on }}\napiVersion: v1\nkind: ConfigMap\n{{- end }}\n", 1),
         (
-            "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: {{ .Release.Name }}-a\n  labels:\n    {{- include \"a\" . | nindent 4 }}\n",
+            "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: {{ .Release.Name }}-a\n  labels:\n    {{- include \
+             \"a\" . | nindent 4 }}\n",
             4,
         ),
         ("apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: \"{{ .Release.Name }}/a\"\n", 4),
         (
-            "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: a\n  labels:\n    {{- toYaml .Values.labels | nindent 4 }}\n",
+            "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: a\n  labels:\n    {{- toYaml .Values.labels | \
+             nindent 4 }}\n",
             6,
         ),
     ] {
@@ -131,13 +135,15 @@ fn a_template_is_one_line_with_its_place() {
     let jinja = "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: {{ name }}\n";
     assert_eq!(
         said("a.yaml", jinja),
-        "a.yaml, line 4: it is a template, which is not rendered (commit what it is rendered to, and name the template in .mainstayignore)"
+        "a.yaml, line 4: it is a template, which is not rendered (commit the rendered output, and name the template \
+         in .mainstayignore)"
     );
 }
 
 #[test]
 fn a_manifest_that_holds_templates_or_conflicts_is_applied_or_has_its_own_problems() {
-    let data = "data:\n  rule: |\n    {{ define \"a\" }}\n    {{ .Values.a }}\n    <<<<<<< HEAD\n    =======\n    >>>>>>> x\n  b: '{{ a }}'\n  c: a{{ b }}c\n";
+    let data = "data:\n  rule: |\n    {{ define \"a\" }}\n    {{ .Values.a }}\n    <<<<<<< HEAD\n    =======\n    \
+                >>>>>>> x\n  b: '{{ a }}'\n  c: a{{ b }}c\n";
     is_applied("templates/a.yaml", &format!("{}{data}", config_map("a")));
     let wrong = format!("{}  labels:\n    a: 3\n{data}", config_map("a"));
     let problem =
@@ -149,7 +155,8 @@ fn a_manifest_that_holds_templates_or_conflicts_is_applied_or_has_its_own_proble
 
 #[test]
 fn a_merge_conflict_is_one_line_with_its_place() {
-    let conflict = "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: a\ndata:\n<<<<<<< HEAD\n  a: hunter2\n=======\n  a: c\n>>>>>>> other\n";
+    let conflict = "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: a\ndata:\n<<<<<<< HEAD\n  a: \
+                    hunter2\n=======\n  a: c\n>>>>>>> other\n";
     let expected =
         "a.yaml, line 6: a merge conflict is not resolved (`<<<<<<<`) (resolve the conflict, and commit the result)";
     assert_eq!(said("a.yaml", conflict), expected);

@@ -20,7 +20,7 @@ fn differs(key: &Key, live: &Value, theirs: &str) -> Option<&'static str> {
         ("Pod", "Failed") if text("/status/phase") == "Pending" => Some("Progressing: health has no time"),
         ("PersistentVolumeClaim", "InProgress") if text("/status/phase") == "Lost" => Some("Failed: it stays lost"),
         ("DaemonSet", "InProgress") if text("/spec/updateStrategy/type") == "OnDelete" => {
-            Some("Healthy: nobody goes on")
+            Some("Healthy: no controller proceeds")
         }
         ("Widget", "Current") if is_ready_of_generation(live, 1) => {
             Some("Progressing: Ready is of an older generation")

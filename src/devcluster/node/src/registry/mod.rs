@@ -19,7 +19,7 @@ pub mod name;
 mod route;
 #[expect(clippy::disallowed_methods, reason = "images are files")]
 mod store;
-#[expect(clippy::disallowed_methods, reason = "an upload that nobody goes on with is given up")]
+#[expect(clippy::disallowed_methods, reason = "an abandoned upload is removed")]
 mod upload;
 
 pub use image::{Image, Layer, Lookup};

@@ -20,7 +20,7 @@ pub enum Error {
     #[error(transparent)]
     Git(#[from] mainstay_git::Error),
     /// The recorded commit is not available.
-    #[error("commit {commit} is no longer to be had: {why}; the reference is resolved again")]
+    #[error("commit {commit} is gone: {why}; the reference is resolved again")]
     BranchMoved {
         /// The recorded commit.
         commit: Commit,

@@ -98,7 +98,9 @@ async fn checked(snapshot: Snapshot, in_git: &InGit) -> Result<Snapshot, Error> 
     let tree = snapshot.tree(&in_git.base_dir).await?;
     match tree {
         Some(tree) if tree == in_git.tree => Ok(snapshot),
-        Some(_) => Err(Error::BranchMoved { commit: in_git.commit, why: "its directory is not what was recorded" }),
+        Some(_) => {
+            Err(Error::BranchMoved { commit: in_git.commit, why: "its directory differs from the recorded one" })
+        }
         None => Err(Finding::source(snapshot.missing_directory(&in_git.base_dir).await?.to_string()).into()),
     }
 }

@@ -75,7 +75,7 @@ impl Tree {
                 Place::Loop => "leads to itself",
             };
             return Err(Finding::source(format!(
-                "the symbolic link `{path}` {why} (to `{target}`); an image holds only what is in the directory"
+                "the symbolic link `{path}` {why} (to `{target}`); an image holds only files of the directory"
             )));
         }
         Ok(())

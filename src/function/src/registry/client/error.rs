@@ -71,7 +71,7 @@ pub enum Fault {
         status: u16,
     },
     /// A redirect that is not followed.
-    #[error("it leads to {to}, which is not followed: {why}")]
+    #[error("it redirects to {to}, which is not followed: {why}")]
     Redirect {
         /// Host.
         to: String,
@@ -79,7 +79,7 @@ pub enum Fault {
         why: &'static str,
     },
     /// The bytes do not match their digest.
-    #[error("{what} has not the digest that was asked for")]
+    #[error("{what} does not have the requested digest")]
     Digest {
         /// The blob or manifest that was read or stored.
         what: &'static str,
@@ -108,7 +108,7 @@ pub enum Fault {
     #[error("ca.crt of the registry Secret holds no certificates in PEM")]
     Authorities,
     /// The content to push could not be read.
-    #[error("could not read what is to be pushed")]
+    #[error("could not read the image to push")]
     Content(#[source] std::io::Error),
     /// The content to push comes from another registry, which failed.
     #[error("the other registry failed")]

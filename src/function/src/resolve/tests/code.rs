@@ -187,7 +187,8 @@ fn warns_of_a_base_image_where_code_runs_on_the_node_and_refuses_invalid_ones_th
     };
     let found = resolved("registry.local/own:v2").unwrap();
     assert_eq!((&found.base, found.has_own_base), (&BaseImage::Scratch, true));
-    let said: Vec<_> = found.warnings.iter().map(|warning| (warning.reason, warning.message.as_str())).collect();
+    let said: Vec<_> =
+        found.warnings.iter().map(|warning| (warning.reason.as_str(), warning.message.as_str())).collect();
     let message = "registry.local/own:v2, which spec.runtimeImageOverride names, is not used here: Functions of this cluster run \
                    on the Node.js and Python of its node";
     assert_eq!(said, [("RuntimeImageNotUsed", message)]);

@@ -33,6 +33,25 @@ fn a_deployment_is_ready_only_if_its_status_is_of_its_newest_generation() {
 }
 
 #[test]
+fn the_cause_of_a_failed_rollout_is_before_the_conditions_of_the_deployment() {
+    let mut case = Case::new();
+    let long = "x".repeat(1000);
+    let version = format!("ReplicaSet \"hello-1\" has timed out progressing. {long}");
+    case.deployment(
+        1,
+        1,
+        json!([
+            {"type": "Available", "status": "False", "reason": "MinimumReplicasUnavailable", "message": long},
+            {"type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded", "message": version},
+        ]),
+    );
+    case.children.pods = vec![crashing("hello-1", "SyntaxError")];
+    let message = message(&case.decide(), Reason::DeploymentFailed);
+    let (cause, conditions) = (message.find("SyntaxError").unwrap(), message.find("type: \"Available\"").unwrap());
+    assert!(cause < conditions, "{message}");
+}
+
+#[test]
 fn without_pods_it_is_as_it_should_be_only_if_somebody_wants_that() {
     let word = |set: Option<i64>, may_rest: bool| {
         let mut case = Case::new();

@@ -1,0 +1,111 @@
+//! Lists and watches of one namespace, for an agent that is limited to several.
+//!
+//! The Roles of the agent are deleted with their namespace, so the API server refuses lists there. Until the namespace exists
+//! again with its Roles, its list counts as empty, and the lists of the other namespaces continue.
+//!
+//! Invariant: a refusal in an existing namespace is a failure, unless the namespace was absent and has not been read since.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use futures::stream::{self, BoxStream, StreamExt};
+
+use super::connect::Cluster;
+use super::error::Error;
+use super::kind::{Kind, Scope};
+use super::selection::Selection;
+use super::watch::WatchEvent;
+
+impl Cluster {
+    /// Whether a refused list or watch of a namespace counts as empty.
+    pub(super) async fn counts_as_empty(&self, namespace: &str, error: &Error) -> bool {
+        if !error.is_forbidden() {
+            return false;
+        }
+        let kind = Kind::fixed("v1", "Namespace", "namespaces", Scope::Cluster);
+        let found = self.get(&kind, None, namespace).await;
+        let absent = &self.0.absent;
+        match found {
+            Ok(Some(live)) if live.pointer("/metadata/deletionTimestamp").is_none() => {
+                let Some(is_new) = absent.exists_again(namespace) else { return false };
+                if is_new {
+                    tracing::warn!(
+                        namespace,
+                        "the namespace exists again, and the agent has no rights in it; apply the output of `mainstay install` again"
+                    );
+                }
+                true
+            }
+            Ok(_) => {
+                if absent.insert(namespace) {
+                    tracing::warn!(
+                        namespace,
+                        "the namespace of --namespaces does not exist; the agent goes on with the others"
+                    );
+                }
+                true
+            }
+            Err(_) => absent.contains(namespace),
+        }
+    }
+
+    fn is_read_again(&self, namespace: &str) {
+        if self.0.absent.remove(namespace) {
+            tracing::info!(namespace, "the namespace is read again");
+        }
+    }
+
+    /// Watches one of the namespaces to which the agent is limited.
+    pub(super) fn watch_in(&self, kind: &Arc<Kind>, selection: Selection) -> BoxStream<'static, WatchEvent> {
+        let Some(namespace) = selection.namespace().map(str::to_owned) else { return self.watch_one(kind, selection) };
+        let (cluster, kind) = (self.clone(), Arc::clone(kind));
+        let open = move |cluster: &Self| cluster.watch_one(&kind, selection.clone());
+        let events = open(&cluster);
+        let lenient =
+            Lenient { cluster, namespace, open, events, queue: VecDeque::new(), is_blank: false, is_empty: false };
+        stream::unfold(lenient, |mut lenient| async move { Some((lenient.next().await?, lenient)) }).boxed()
+    }
+}
+
+/// A watch that counts as empty while its namespace is absent.
+struct Lenient<F> {
+    cluster: Cluster,
+    namespace: String,
+    open: F,
+    events: BoxStream<'static, WatchEvent>,
+    queue: VecDeque<WatchEvent>,
+    /// A list has begun, and no object of it has come.
+    is_blank: bool,
+    /// It counts as empty now.
+    is_empty: bool,
+}
+
+impl<F: Fn(&Cluster) -> BoxStream<'static, WatchEvent>> Lenient<F> {
+    async fn next(&mut self) -> Option<WatchEvent> {
+        loop {
+            if let Some(event) = self.queue.pop_front() {
+                return Some(event);
+            }
+            match self.events.next().await? {
+                WatchEvent::Failed(error) if self.cluster.counts_as_empty(&self.namespace, &error).await => {
+                    if !std::mem::replace(&mut self.is_empty, true) {
+                        self.events = (self.open)(&self.cluster);
+                        let begin = (!self.is_blank).then_some(WatchEvent::Begin);
+                        self.queue.extend(begin.into_iter().chain([WatchEvent::Synced(String::new())]));
+                    }
+                }
+                WatchEvent::Failed(error) => return Some(WatchEvent::Failed(error)),
+                WatchEvent::Begin if self.is_empty => {}
+                event => {
+                    self.is_blank = matches!(event, WatchEvent::Begin);
+                    if !std::mem::take(&mut self.is_empty) {
+                        return Some(event);
+                    }
+                    self.cluster.is_read_again(&self.namespace);
+                    self.queue.push_back(event);
+                    return Some(WatchEvent::Begin);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,507 @@
+//! Reflectors: a watch becomes a typed cache and a stream of changes.
+//!
+//! A [`Reflector`] lists a [`Selection`] of a kind, watches it from there, and keeps of each object what its reader returns.
+//! It reports three things:
+//!
+//! - [`Change::Changed`]: an object is new, or what is kept of it differs. The same state again is no change.
+//! - [`Change::Gone`]: an object that was known is not there any more, whether its deletion was seen or missed.
+//! - [`Change::Complete`]: a whole list has been read. From the first one on, an object that is not in the cache did not exist.
+//!
+//! ```no_run
+//! # async fn example(cluster: &mainstay_cluster::Cluster) {
+//! use mainstay_cluster::reflector::Change;
+//! use mainstay_cluster::{Kind, Scope, Selection};
+//!
+//! let namespaces = Kind::fixed("v1", "Namespace", "namespaces", Scope::Cluster).into();
+//! // Kept of a namespace: whether it is being deleted.
+//! let mut reflector = cluster.reflect(&namespaces, Selection::default().metadata_only(), |live| {
+//!     Ok(Some(live["metadata"]["deletionTimestamp"].is_string()))
+//! });
+//! loop {
+//!     match reflector.next().await {
+//!         Change::Changed { name, .. } => println!("{} is new or differs", name.1),
+//!         Change::Gone { name, .. } => println!("{} is gone", name.1),
+//!         Change::Complete { .. } => println!("{} namespaces", reflector.cache().iter().count()),
+//!         Change::Unreadable { .. } | Change::Failed(_) | Change::Resumed => {}
+//!     }
+//! }
+//! # }
+//! ```
+//!
+//! # What the watch does
+//! [`Cluster::watch`] reconnects, resumes at the last version, lists again after `410 Gone`, and backs off with jitter; it never
+//! ends. A failed attempt is a [`Change::Failed`], which changes nothing: the cache keeps the last known state.
+//!
+//! # Which type to use
+//! | type | for |
+//! |---|---|
+//! | [`Reflector`] | one watch |
+//! | [`Cache`] | a watch among others, or a cache behind a lock: [`Cache::take`] needs no runtime |
+//! | [`Reflector<()>`](Cluster::states) | every state that arrives; only names are kept |
+//! | [`Shown`] | a consumer that has a store of its own |
+//!
+//! # Memory
+//! A cache holds the name of each object, four bytes, and the `T` that its reader returns. The reader bounds it: it returns as
+//! little as is needed, `None` for an object that does not matter, and it can charge what it keeps to a budget and return an
+//! error where there is none left. A new list takes no memory in a `Cache`; a [`Shown`] holds the keys of a list while it is read.
+//!
+//! # Invariants
+//! Invariant: [`WatchEvent`] is matched here and by what makes it (`watch`, `scope`), nowhere else.
+//! Invariant: a list that ended early, and began anew, says nothing about what is gone.
+//! Invariant: an object that cannot be read is there. It is logged and reported, and what was kept of it before stays.
+//!
+//! # Why not `kube::runtime`
+//! The `reflector` of its version 5.0 lacks what the agent needs:
+//!
+//! - It replaces the whole map at the end of a list and does not report which objects are gone. A consumer must compare two maps,
+//!   and both are in memory at that time. The agent deletes, releases and revokes things when an object is gone.
+//! - It keeps whole objects. `event_modify` can empty fields of a type, but the agent keeps a few bytes of a Service, and digests
+//!   of a Secret.
+//! - It reports an unchanged state after each list. `predicate_filter` drops such events, but its stream does not tell a deletion
+//!   from a change.
+//! - Its `watcher` does not fit, for the reasons that the module of [`Cluster::watch`] names: an object that cannot be read makes
+//!   its list fail, or it is left out without its name.
+//!
+//! Deliberately absent: subscriptions to a shared cache, indexes, periodic resyncs, and what changes mean.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::fmt;
+use std::hash::Hash;
+use std::sync::Arc;
+
+use futures::StreamExt as _;
+use futures::stream::{self, BoxStream};
+use serde_json::Value;
+
+use crate::connect::Cluster;
+use crate::error::Error;
+use crate::kind::Kind;
+use crate::selection::Selection;
+use crate::watch::WatchEvent;
+
+/// Namespace and name of an object. The namespace of a cluster-wide object is empty.
+pub type Name = (String, String);
+
+/// Returns the [`Name`] of an object; `None` if it has none.
+pub fn name_of(live: &Value) -> Option<Name> {
+    let text = |path: &str| live.pointer(path).and_then(Value::as_str).unwrap_or_default().to_owned();
+    let name = text("/metadata/name");
+    (!name.is_empty()).then(|| (text("/metadata/namespace"), name))
+}
+
+/// A change of a [`Cache`].
+pub enum Change<T> {
+    /// An object is new, or what is kept of it differs from `before`. The cache holds the new state.
+    Changed {
+        /// The object.
+        name: Name,
+        /// The object as the server sent it.
+        live: Value,
+        /// What was kept of it before; `None` if it is new.
+        before: Option<T>,
+    },
+    /// An object is not there any more, or does not matter any more.
+    Gone {
+        /// The object.
+        name: Name,
+        /// What was kept of it.
+        before: T,
+        /// The object as it was last; `None` if the watch missed its deletion.
+        last: Option<Value>,
+    },
+    /// An object is there and cannot be read. What was kept of it before stays.
+    Unreadable {
+        /// The object.
+        name: Name,
+        /// The object as far as it can be read: at least its metadata.
+        live: Value,
+        /// The reason, without values of the object.
+        why: String,
+    },
+    /// A whole list has been read: what is not in the cache was not there at this version.
+    Complete {
+        /// The resource version of the list, or "" if the server did not name one.
+        version: String,
+    },
+    /// An attempt to list or watch failed. The reflector goes on by itself after a while.
+    Failed(Error),
+    /// After a failure the watch is open again, and nothing was missed.
+    Resumed,
+}
+
+/// Shows which object it is, and nothing of what is in it: that may be a Secret.
+impl<T> fmt::Debug for Change<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Changed { name, .. } => write!(f, "Changed {}/{}", name.0, name.1),
+            Self::Gone { name, .. } => write!(f, "Gone {}/{}", name.0, name.1),
+            Self::Unreadable { name, why, .. } => write!(f, "Unreadable {}/{}: {why}", name.0, name.1),
+            Self::Complete { version } => write!(f, "Complete {version}"),
+            Self::Failed(error) => write!(f, "Failed: {error}"),
+            Self::Resumed => f.write_str("Resumed"),
+        }
+    }
+}
+
+/// What is kept of the objects of a watch.
+///
+/// [`take`](Cache::take) takes in the events of one watch, in their order. A new list removes the objects that it lacks.
+pub struct Cache<T> {
+    objects: HashMap<Name, Entry<T>>,
+    /// The number of the last list.
+    list: u32,
+    is_complete: bool,
+    /// Whether a state is the one before.
+    is_same: fn(&T, &T) -> bool,
+    /// What is kept of an object that cannot be read and was not known.
+    unreadable: fn() -> Option<T>,
+    /// The last message about an object that cannot be read; the same message is logged once.
+    logged: Option<(Name, String)>,
+}
+
+struct Entry<T> {
+    kept: T,
+    /// The number of the list that has shown it, or during or after which it changed.
+    list: u32,
+}
+
+impl<T: PartialEq> Default for Cache<T> {
+    fn default() -> Self {
+        Self::new(T::eq, || None)
+    }
+}
+
+impl Cache<()> {
+    /// A cache of names, for which every state that arrives is a change.
+    pub(crate) fn of_names() -> Self {
+        Self::new(|(), ()| false, || Some(()))
+    }
+}
+
+impl<T> fmt::Debug for Cache<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (objects, is_complete) = (self.objects.len(), self.is_complete);
+        f.debug_struct("Cache").field("objects", &objects).field("is_complete", &is_complete).finish_non_exhaustive()
+    }
+}
+
+impl<T> Cache<T> {
+    fn new(is_same: fn(&T, &T) -> bool, unreadable: fn() -> Option<T>) -> Self {
+        Self { objects: HashMap::new(), list: 0, is_complete: false, is_same, unreadable, logged: None }
+    }
+
+    /// Takes in an event. Returns the changes that follow from it, which the cache already holds.
+    ///
+    /// `read` returns what is kept of an object, `None` if the object does not matter, or why it cannot be read.
+    pub fn take(&mut self, event: WatchEvent, read: impl FnOnce(&Value) -> Result<Option<T>, String>) -> Changes<T> {
+        let mut gone = Vec::new();
+        let change = match event {
+            WatchEvent::Begin => {
+                self.list = self.list.wrapping_add(1);
+                None
+            }
+            WatchEvent::Initial(live) | WatchEvent::Applied(live) => {
+                name_of(&live).and_then(|name| match read(&live) {
+                    Ok(Some(kept)) => self.put(name, live, kept),
+                    Ok(None) => self.lose(name, live),
+                    Err(why) => Some(self.keep(name, live, why)),
+                })
+            }
+            WatchEvent::Unreadable(live, error) => name_of(&live).map(|name| self.keep(name, live, error.cause_text())),
+            WatchEvent::Deleted(live) => name_of(&live).and_then(|name| self.lose(name, live)),
+            WatchEvent::Synced(version) => {
+                self.is_complete = true;
+                gone = self.take_missing();
+                Some(Change::Complete { version })
+            }
+            WatchEvent::Failed(error) => Some(Change::Failed(error)),
+            WatchEvent::Resumed => Some(Change::Resumed),
+        };
+        gone.into_iter().chain(change)
+    }
+
+    fn put(&mut self, name: Name, live: Value, kept: T) -> Option<Change<T>> {
+        let list = self.list;
+        if let Some(known) = self.objects.get_mut(&name) {
+            known.list = list;
+            if (self.is_same)(&known.kept, &kept) {
+                return None;
+            }
+            let before = Some(std::mem::replace(&mut known.kept, kept));
+            return Some(Change::Changed { name, live, before });
+        }
+        self.objects.insert(name.clone(), Entry { kept, list });
+        Some(Change::Changed { name, live, before: None })
+    }
+
+    fn lose(&mut self, name: Name, live: Value) -> Option<Change<T>> {
+        let before = self.objects.remove(&name)?.kept;
+        Some(Change::Gone { name, before, last: Some(live) })
+    }
+
+    fn keep(&mut self, name: Name, live: Value, why: String) -> Change<T> {
+        if let Some(known) = self.objects.get_mut(&name) {
+            known.list = self.list;
+        } else if let Some(kept) = (self.unreadable)() {
+            self.objects.insert(name.clone(), Entry { kept, list: self.list });
+        }
+        if self.logged.as_ref().is_none_or(|(of, text)| (of, text) != (&name, &why)) {
+            let kind = live["kind"].as_str().unwrap_or("object");
+            tracing::warn!(
+                namespace = name.0,
+                name = name.1,
+                why,
+                "this {kind} cannot be read and is skipped; what was last read of it holds until it is corrected"
+            );
+            self.logged = Some((name.clone(), why.clone()));
+        }
+        Change::Unreadable { name, live, why }
+    }
+
+    /// Removes what the list that has just ended did not show, in the order of the names.
+    fn take_missing(&mut self) -> Vec<Change<T>> {
+        let missing = self.objects.extract_if(|_, known| known.list != self.list);
+        let mut missing: Vec<(Name, T)> = missing.map(|(name, known)| (name, known.kept)).collect();
+        missing.sort_by(|(a, _), (b, _)| a.cmp(b));
+        missing.into_iter().map(|(name, before)| Change::Gone { name, before, last: None }).collect()
+    }
+
+    /// Keeps what the answer to a write says of an object, before the watch shows it.
+    pub fn insert(&mut self, name: Name, kept: T) {
+        self.objects.insert(name, Entry { kept, list: self.list });
+    }
+
+    /// Forgets an object that a request has deleted, before the watch shows it.
+    pub fn remove(&mut self, name: &Name) -> Option<T> {
+        self.objects.remove(name).map(|known| known.kept)
+    }
+
+    /// Forgets all objects: they are not watched any more.
+    pub fn clear(&mut self) {
+        self.objects.clear();
+        self.is_complete = false;
+    }
+
+    /// Whether a whole list has been read once, so that an object that is not in the cache does not exist.
+    pub fn is_complete(&self) -> bool {
+        self.is_complete
+    }
+
+    /// Returns what is kept of an object.
+    pub fn get(&self, namespace: &str, name: &str) -> Option<&T> {
+        self.objects.get(&(namespace.to_owned(), name.to_owned())).map(|known| &known.kept)
+    }
+
+    /// Returns all objects, in no order.
+    pub fn iter(&self) -> impl Iterator<Item = (&Name, &T)> {
+        self.objects.iter().map(|(name, known)| (name, &known.kept))
+    }
+}
+
+/// The changes that follow from one event.
+pub type Changes<T> = std::iter::Chain<std::vec::IntoIter<Change<T>>, std::option::IntoIter<Change<T>>>;
+
+type Read<T> = Box<dyn FnMut(&Value) -> Result<Option<T>, String> + Send>;
+
+/// A watch and its [`Cache`].
+pub struct Reflector<T> {
+    events: BoxStream<'static, WatchEvent>,
+    cache: Cache<T>,
+    read: Read<T>,
+    pending: VecDeque<Change<T>>,
+}
+
+impl Cluster {
+    /// Reflects a selection of a kind until the reflector is dropped. `read` returns what is kept of an object, `None` if the
+    /// object does not matter, or why it cannot be read. No request is sent before [`Reflector::next`] is polled.
+    pub fn reflect<T: PartialEq>(
+        &self,
+        kind: &Arc<Kind>,
+        selection: Selection,
+        read: impl FnMut(&Value) -> Result<Option<T>, String> + Send + 'static,
+    ) -> Reflector<T> {
+        Reflector::new(self.watch(kind, selection), Cache::default(), Box::new(read))
+    }
+
+    /// Reflects the names of a selection of a kind: every state that arrives is a change.
+    pub fn states(&self, kind: &Arc<Kind>, selection: Selection) -> Reflector<()> {
+        Reflector::new(self.watch(kind, selection), Cache::of_names(), Box::new(|_| Ok(Some(()))))
+    }
+}
+
+impl<T> Reflector<T> {
+    fn new(events: BoxStream<'static, WatchEvent>, cache: Cache<T>, read: Read<T>) -> Self {
+        Self { events, cache, read, pending: VecDeque::new() }
+    }
+
+    /// Waits for the next change. Cancel-safe.
+    pub async fn next(&mut self) -> Change<T> {
+        loop {
+            if let Some(change) = self.pending.pop_front() {
+                return change;
+            }
+            // A watch never ends.
+            let Some(event) = self.events.next().await else { return std::future::pending().await };
+            self.pending.extend(self.cache.take(event, &mut self.read));
+        }
+    }
+
+    /// Turns it into a stream of its changes, which never ends.
+    pub fn into_stream(self) -> BoxStream<'static, Change<T>>
+    where
+        T: Send + 'static,
+    {
+        stream::unfold(self, |mut reflector| async move { Some((reflector.next().await, reflector)) }).boxed()
+    }
+
+    /// Returns what is kept of the objects.
+    pub fn cache(&self) -> &Cache<T> {
+        &self.cache
+    }
+}
+
+impl<T> fmt::Debug for Reflector<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Reflector").field("cache", &self.cache).finish_non_exhaustive()
+    }
+}
+
+/// What an event says to a consumer that keeps the objects itself.
+pub enum Delta<K> {
+    /// An object of the list that is being read.
+    Listed(K, Value),
+    /// An object was added or changed.
+    Changed(K, Value),
+    /// An object is there and cannot be read; at least its metadata can.
+    Unreadable(K, Value, Error),
+    /// An object was deleted; with its last state.
+    Gone(K, Value),
+    /// A list is complete. The consumer looks for what it [lacks](List::lacks).
+    Complete(List<K>),
+    /// An attempt failed; the watch goes on by itself after a while.
+    Failed(Error),
+    /// After a failure the watch is open again, and nothing was missed.
+    Resumed,
+}
+
+impl<K> Delta<K> {
+    /// The same with other keys.
+    pub fn map<L: Eq + Hash>(self, key: impl Fn(K) -> L) -> Delta<L> {
+        match self {
+            Self::Listed(of, live) => Delta::Listed(key(of), live),
+            Self::Changed(of, live) => Delta::Changed(key(of), live),
+            Self::Unreadable(of, live, error) => Delta::Unreadable(key(of), live, error),
+            Self::Gone(of, live) => Delta::Gone(key(of), live),
+            Self::Complete(List { shown, version }) => {
+                Delta::Complete(List { shown: shown.into_iter().map(key).collect(), version })
+            }
+            Self::Failed(error) => Delta::Failed(error),
+            Self::Resumed => Delta::Resumed,
+        }
+    }
+}
+
+/// A list that was read as a whole.
+#[derive(Debug)]
+pub struct List<K> {
+    shown: HashSet<K>,
+    version: String,
+}
+
+impl<K> Default for List<K> {
+    fn default() -> Self {
+        Self { shown: HashSet::new(), version: String::new() }
+    }
+}
+
+/// A list of these objects, at no version that is known.
+impl<K: Eq + Hash> FromIterator<K> for List<K> {
+    fn from_iter<I: IntoIterator<Item = K>>(shown: I) -> Self {
+        Self { shown: shown.into_iter().collect(), version: String::new() }
+    }
+}
+
+impl<K: Eq + Hash> List<K> {
+    /// Whether it does not have this object: the object was not there at the list's version.
+    pub fn lacks(&self, key: &K) -> bool {
+        !self.shown.contains(key)
+    }
+
+    /// Returns the objects that it has.
+    pub fn shown(&self) -> &HashSet<K> {
+        &self.shown
+    }
+
+    /// Returns its resource version, or "" if the server did not name one.
+    pub fn version(&self) -> &str {
+        &self.version
+    }
+}
+
+/// The objects that a list has shown so far, for a consumer that has a store of its own.
+///
+/// It holds nothing but the keys of a list while the list is read.
+#[derive(Debug)]
+pub struct Shown<K>(Option<HashSet<K>>);
+
+impl<K> Default for Shown<K> {
+    fn default() -> Self {
+        Self(None)
+    }
+}
+
+impl<K: Clone + Eq + Hash> Shown<K> {
+    /// Takes in an event. Returns what it says; `None` if that is nothing, or if the object has no `key`.
+    pub fn take(&mut self, event: WatchEvent, key: impl FnOnce(&Value) -> Option<K>) -> Option<Delta<K>> {
+        self.take_noting(event, key, |key, _| Some(key.clone()))
+    }
+
+    /// The same, with `note`: it returns the key of a listed object as it is noted, or `None` to note nothing, so that objects
+    /// that the consumer does not know take bounded memory. Its arguments are the key and the number of keys noted.
+    pub fn take_noting(
+        &mut self,
+        event: WatchEvent,
+        key: impl FnOnce(&Value) -> Option<K>,
+        note: impl FnOnce(&K, usize) -> Option<K>,
+    ) -> Option<Delta<K>> {
+        Some(match event {
+            WatchEvent::Begin => {
+                self.0 = Some(HashSet::new());
+                return None;
+            }
+            WatchEvent::Initial(live) => {
+                let key = key(&live)?;
+                // Only lists have these.
+                self.0.get_or_insert_default();
+                self.note_with(&key, note);
+                Delta::Listed(key, live)
+            }
+            WatchEvent::Unreadable(live, error) => {
+                let key = key(&live)?;
+                self.note_with(&key, note);
+                Delta::Unreadable(key, live, error)
+            }
+            WatchEvent::Applied(live) => Delta::Changed(key(&live)?, live),
+            WatchEvent::Deleted(live) => Delta::Gone(key(&live)?, live),
+            WatchEvent::Synced(version) => Delta::Complete(List { shown: self.0.take().unwrap_or_default(), version }),
+            WatchEvent::Failed(error) => Delta::Failed(error),
+            WatchEvent::Resumed => Delta::Resumed,
+        })
+    }
+
+    fn note_with(&mut self, key: &K, note: impl FnOnce(&K, usize) -> Option<K>) {
+        if let Some(shown) = &mut self.0 {
+            shown.extend(note(key, shown.len()));
+        }
+    }
+
+    /// Notes an object that the answer to a write has shown: the list that is being read may be older.
+    pub fn note(&mut self, key: K) {
+        if let Some(shown) = &mut self.0 {
+            shown.insert(key);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,39 @@
+//! An attempt waits for memory: a commit that does not fit is not read again before there may be room for it.
+//!
+//! Not here: the amount of memory, and the order in which GitSyncs get it (`managed::memory_budget`).
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+
+use super::attempt::Attempt;
+use super::no_memory::NoMemory;
+use super::outcome::Refused;
+use super::resolve::SyncRequest;
+use mainstay_engine::managed::{Part, Waiting, memory_limit};
+use mainstay_git::Commit;
+
+impl Attempt<'_> {
+    /// There is no memory for what a commit holds: the GitSync waits for it, and those before it in age come first.
+    pub(super) fn wait_for_memory(&self, bytes: usize, problem: &str) -> String {
+        let since = self.sync.metadata.creation_timestamp.as_ref().map_or(Timestamp::MIN, |time| time.0);
+        let room = Arc::clone(&self.state.room);
+        let waiting = Waiting { since, part: Part::Reading, bytes, room };
+        let needed = memory_limit(self.context.writer.wait_for_memory(self.owner, waiting));
+        format!("{problem}; with limits.memory of at least {}Mi there is room for it", needed.div_ceil(1 << 20))
+    }
+
+    /// The refusal of a commit that was refused for want of memory before, as long as there is none; nothing is read for that.
+    pub(super) fn still_without_memory(&self, is_same: impl Fn(&NoMemory) -> bool) -> Option<Refused> {
+        let known = self.state.no_memory.as_ref().filter(|known| is_same(known))?;
+        let may_fit = self.context.writer.may_keep_in_memory(self.owner, Part::Reading, known.bytes);
+        (!may_fit).then(|| known.refused())
+    }
+
+    /// The same before the commit is fetched: it is the one that was refused, asked for as it was then.
+    pub(super) fn is_without_memory(&self, commit: Commit, request: &SyncRequest) -> Option<Refused> {
+        self.still_without_memory(|known| {
+            known.commit == commit && known.request.1 == request.generation && known.values == request.values
+        })
+    }
+}

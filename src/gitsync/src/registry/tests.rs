@@ -1,0 +1,183 @@
+//! Tests of claims between GitSyncs.
+
+use super::*;
+
+fn key(name: &str) -> Key {
+    Key::new("", "ConfigMap", Some("a"), name)
+}
+
+fn set(names: &[&str]) -> Arc<HashSet<Key>> {
+    Arc::new(names.iter().map(|n| key(n)).collect())
+}
+
+fn row(managed: &[&str], desired: &[&str], planned: &str) -> Row {
+    Row {
+        label: "x.other".into(),
+        branch: Some("main".into()),
+        managed: Some(set(managed)),
+        desired: Some(set(desired)),
+        planned: Some(planned.into()),
+        tried: true,
+        ..Row::default()
+    }
+}
+
+fn claim(other: Row, branch: &str) -> Claim {
+    let registry = Registry::default();
+    registry.update(&Owner::git_sync("x", "other"), |r| *r = other);
+    registry.with(&Owner::git_sync("x", "own"), |view| view.claim(&key("a"), None, branch, "c2"))
+}
+
+#[test]
+fn an_object_of_another_git_sync_is_held_until_that_one_gives_it_up() {
+    assert_eq!(claim(row(&["a"], &["a"], "c2"), "main"), Claim::Held("x/other".into()));
+    assert_eq!(claim(row(&["a"], &["a"], "c1"), "main"), Claim::Undecided("x/other".into()));
+    assert_eq!(claim(row(&["a"], &["a"], "c1"), "release"), Claim::Held("x/other".into()));
+    assert_eq!(claim(row(&["a"], &[], "c2"), "main"), Claim::Free);
+    assert_eq!(claim(row(&[], &["a"], "c2"), "main"), Claim::Free);
+}
+
+#[test]
+fn a_git_sync_that_reads_with_an_object_holds_it_unless_it_is_deleted_too_or_a_tenant() {
+    let secret = Key::new("", "Secret", Some("a"), "login");
+    let own = Owner::git_sync("x", "own");
+    let reader = |confined_to: Option<&str>, takes_objects| {
+        let registry = Registry::default();
+        let reads_by = [secret.clone()].into();
+        let confined_to = confined_to.map(Into::into);
+        registry.update(&Owner::git_sync("a", "other"), |r| {
+            *r = Row { confined_to, reads_by, takes_objects, ..Row::default() }
+        });
+        registry
+    };
+    let check = |registry: &Registry, going: &[Key]| {
+        registry.with(&own, |view| view.reader_of(&secret, &going.iter().cloned().collect()))
+    };
+    let other = [Owner::git_sync("a", "other").key()];
+    assert_eq!(check(&reader(None, false), &[]), Some("a/other".to_owned()));
+    assert_eq!(check(&reader(None, false), &other), None, "it goes, too");
+    assert_eq!(
+        check(&reader(None, true), &other),
+        Some("a/other".to_owned()),
+        "it is kept, for its objects would go with it"
+    );
+    assert_eq!(check(&reader(Some("a"), false), &[]), None, "whoever may create a GitSync could hold everything");
+    let registry = reader(None, false);
+    let another = registry.with(&own, |view| view.reader_of(&key("login"), &HashSet::new()));
+    assert_eq!(another, None, "a ConfigMap of that name");
+}
+
+#[test]
+fn an_object_taken_from_a_tenant_stays_known_to_it_until_it_is_given_up() {
+    let registry = Registry::default();
+    let (platform, tenant) = (Owner::git_sync("x", "platform"), Owner::git_sync("a", "tenant"));
+    registry.update(&tenant, |r| *r = Row { confined_to: Some("a".into()), ..row(&["a", "b"], &["a", "b"], "c2") });
+    registry.update(&platform, |r| *r = row(&[], &["a"], "c2"));
+    registry.with(&platform, |view| {
+        assert_eq!(view.claim(&key("a"), Some("x.other"), "main", "c2"), Claim::Free);
+        assert!(view.reserve([key("a"), key("c")].into_iter()));
+        assert!(!view.reserve([key("c")].into_iter()));
+    });
+    registry.with(&tenant, |view| {
+        assert!(view.own().has_lost && view.is_outranked(&key("a")) && !view.is_outranked(&key("b")));
+        assert_eq!(view.claim(&key("a"), None, "main", "c2"), Claim::Held("x/platform".into()));
+        view.regain(&[]);
+        assert!(!view.own().has_lost && view.is_outranked(&key("a")));
+        view.regain(&[key("a")]);
+        assert!(!view.is_outranked(&key("a")));
+    });
+}
+
+#[test]
+fn waits_with_pruning_for_the_siblings_of_its_branch_only() {
+    let registry = Registry::default();
+    registry.update(&Owner::git_sync("x", "other"), |r| *r = row(&[], &["a"], "c1"));
+    registry.with(&Owner::git_sync("x", "own"), |view| {
+        assert!(view.sibling_pending("main", "c2").is_some());
+        assert!(view.sibling_pending("main", "c1").is_none());
+        assert!(view.sibling_pending("release", "c2").is_none());
+    });
+    registry.update(&Owner::git_sync("x", "other"), |row| row.confined_to = Some("a".into()));
+    for (confined_to, waits) in [(None, false), (Some("b".into()), false), (Some("a".into()), true)] {
+        registry.with(&Owner::git_sync("x", "own"), |view| {
+            view.own().confined_to = confined_to;
+            assert_eq!(view.sibling_pending("main", "c2").is_some(), waits);
+            let elsewhere = if waits { Elsewhere::Peer } else { Elsewhere::Tenant };
+            assert_eq!(view.desired_elsewhere(&key("a")), elsewhere);
+            assert_eq!(view.desired_elsewhere(&key("b")), Elsewhere::Nobody);
+        });
+    }
+    registry.update(&Owner::git_sync("x", "other"), |r| r.tried = false);
+    registry.with(&Owner::git_sync("x", "own"), |view| assert!(view.sibling_pending("release", "c2").is_some()));
+}
+
+#[test]
+fn a_sibling_that_cannot_read_a_commit_is_waited_for_by_name_as_long_as_its_inventory_is_unknown() {
+    let registry = Registry::default();
+    let other = Owner::git_sync("x", "other");
+    registry.update(&other, |r| *r = row(&["b"], &["b"], "c1"));
+    let pending =
+        |commit: &str| registry.with(&Owner::git_sync("x", "own"), |view| view.sibling_pending("main", commit));
+    let text = pending("c2").unwrap().to_string();
+    assert_eq!(text, "GitSync x/other, which follows the same branch and has not planned this commit yet");
+    let cannot_read = |commit: Option<&str>| Some(CannotRead { commit: commit.map(Into::into), readable: set(&["a"]) });
+    registry.update(&other, |row| row.cannot_read = cannot_read(Some("c2")));
+    assert_eq!(pending("c2"), None);
+    assert!(pending("c3").is_some(), "it may be able to read the next one");
+    registry.with(&Owner::git_sync("x", "own"), |view| {
+        let elsewhere = ["a", "b", "c"].map(|name| view.desired_elsewhere(&key(name)));
+        assert_eq!(elsewhere, [Elsewhere::Peer, Elsewhere::Peer, Elsewhere::Nobody]);
+    });
+    registry.update(&other, |row| row.cannot_read = cannot_read(None));
+    assert!(pending("c3").unwrap().to_string().contains("cannot read the repository"), "what it wants is not known");
+    registry.update(&other, |row| row.confined_to = Some("a".into()));
+    assert_eq!(pending("c3").map(|one| one.to_string()), None, "a tenant keeps nobody waiting who is none");
+    registry.update(&Owner::git_sync("x", "own"), |row| row.confined_to = Some("a".into()));
+    registry.update(&other, |row| row.confined_to = Some("a".into()));
+    assert!(pending("c3").is_some());
+    registry.update(&other, |row| {
+        row.cannot_read = cannot_read(Some("c3"));
+        row.managed = None;
+    });
+    assert!(pending("c3").unwrap().to_string().ends_with("cannot read it, nor its own inventory"));
+}
+
+/// How many rows are looked at for an object of one of so many GitSyncs.
+fn looked_at(number: usize) -> usize {
+    let registry = Registry::default();
+    for number in 0..number {
+        let name = format!("object-{number}");
+        let own = Row { label: format!("x.{number}").into(), ..row(&[&name], &[&name], "c1") };
+        registry.update(&Owner::git_sync("x", &number.to_string()), |row| *row = own);
+    }
+    registry.with(&Owner::git_sync("x", "own"), |view| {
+        assert_eq!(view.claim(&key("new"), Some("x.7"), "main", "c2"), Claim::Free);
+        assert_eq!(view.desired_elsewhere(&key("new")), Elsewhere::Nobody);
+        assert!(!view.taken_elsewhere(&key("new")) && !view.reserve([key("new")].into_iter()));
+        assert_eq!(view.claim(&key("object-3"), None, "release", "c2"), Claim::Held("x/3".into()));
+        view.looked_at.get()
+    })
+}
+
+#[test]
+fn a_claim_looks_at_those_alone_that_name_the_object_however_many_there_are() {
+    assert_eq!((looked_at(10), looked_at(1000)), (looked_at(10), looked_at(10)));
+    assert!(looked_at(10) <= 2, "{}", looked_at(10));
+}
+
+#[test]
+fn a_git_sync_is_not_found_by_objects_that_its_row_names_no_longer() {
+    let registry = Registry::default();
+    let other = Owner::git_sync("x", "other");
+    let found = |name: &str| registry.rows.lock().naming(&key(name)).count();
+    registry.update(&other, |r| *r = row(&["a"], &["a", "b"], "c1"));
+    assert_eq!((found("a"), found("b")), (1, 1));
+    registry.update(&other, |r| r.desired = Some(set(&["c"])));
+    assert_eq!((found("a"), found("b"), found("c")), (1, 0, 1));
+    registry.update(&other, |r| r.label = "x.another".into());
+    let labelled = |label: &str| registry.rows.lock().labelled(label).count();
+    assert_eq!((labelled("x.other"), labelled("x.another")), (0, 1));
+    registry.remove(&other);
+    assert_eq!((found("a"), found("c"), labelled("x.another")), (0, 0, 0));
+    assert!(registry.rows.lock().is_empty());
+}
