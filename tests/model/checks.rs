@@ -195,7 +195,7 @@ impl Checks {
         }
     }
 
-    pub(crate) fn before(&self, server: &TestServer, sent: &Sent) -> Before {
+    pub(crate) fn before(server: &TestServer, sent: &Sent) -> Before {
         Before(sent.object().and_then(|object| live(server, object)))
     }
 
@@ -230,7 +230,7 @@ impl Checks {
         if !self.state.lock().proven.contains(uid_of(before)) {
             self.violate(&format!("{text}: was never applied by an agent"));
         }
-        if let Some(why) = self.reference.lock().forbids_deletion(object, owner) {
+        if let Some(why) = self.reference.lock().forbids_deletion(object, owner, elapsed(), HEARD) {
             self.violate(&format!("{text}: {why}"));
         }
     }

@@ -165,7 +165,9 @@ impl Machine {
         match *step {
             Step::Commit(ref edits) => {
                 let mut reference = self.reference.lock();
-                edits.iter().for_each(|edit| reference.edit(edit));
+                for edit in edits {
+                    reference.edit(edit);
+                }
                 drop(reference);
                 self.commit();
             }
@@ -392,17 +394,11 @@ impl Machine {
                 self.set(owner, spec);
             }
         }
-        let mut reference = self.reference.lock();
-        reference.next.broken.clear();
-        for owners in reference.next.wanted.values_mut() {
-            let first = owners.pop_first();
-            *owners = first.into_iter().collect();
-        }
-        drop(reference);
+        self.reference.lock().calm();
         self.commit();
-        for owner in 0..OWNERS.len() {
+        for (owner, name) in OWNERS.iter().enumerate() {
             self.allow(owner);
-            self.world.request(OWNERS[owner]);
+            self.world.request(name);
         }
         self.checks.log("healed");
         let settled = async {
@@ -440,10 +436,14 @@ impl Machine {
         let held = held.flat_map(|sync| sync["status"]["held"].as_array().cloned().unwrap_or_default());
         for said in held.filter_map(|said| said.as_str().map(str::to_owned)) {
             for (object, one) in OBJECTS.iter().enumerate() {
-                let is_said = said.contains(&format!("/{}: it carries our label", one.name));
+                let is_said = said.contains(&format!("{}: it carries our label", one.name));
                 let Some(live) = live(&self.world.server, object).filter(|_| is_said) else { continue };
                 if self.reference.lock().touched_of(&live).managers {
                     self.try_by("somebody", call(object, delete()));
+                    // It stays listed until the next sync.
+                    for owner in OWNERS {
+                        self.world.request(owner);
+                    }
                 }
             }
         }

@@ -26,9 +26,8 @@ pub(crate) struct Owner {
     pub(crate) suspended: Option<u64>,
     /// It was suspended at some time since everything was applied: the others did not wait for it then.
     was_suspended: bool,
-    pub(crate) reports: bool,
-    pub(crate) prunes: bool,
-    pub(crate) frozen: bool,
+    /// Since when it deletes nothing.
+    keeps: Option<u64>,
     /// Commits whose deletions were allowed.
     allowed: BTreeSet<String>,
 }
@@ -61,14 +60,7 @@ pub(crate) struct Reference {
 
 impl Reference {
     pub(crate) fn new() -> Self {
-        let owner = || Owner {
-            suspended: None,
-            was_suspended: false,
-            reports: false,
-            prunes: true,
-            frozen: false,
-            allowed: BTreeSet::default(),
-        };
+        let owner = || Owner { suspended: None, was_suspended: false, keeps: None, allowed: BTreeSet::default() };
         Self {
             next: Commit::default(),
             states: Vec::new(),
@@ -118,15 +110,22 @@ impl Reference {
                 owner.suspended = on.then(|| owner.suspended.unwrap_or(now));
                 owner.was_suspended |= on;
             }
-            Spec::Report(on) => owner.reports = on,
-            Spec::Prune(on) => owner.prunes = on,
-            Spec::Freeze(on) => owner.frozen = on,
-            Spec::Additions(_) => {}
+            Spec::Prune(on) => owner.keeps = (!on).then(|| owner.keeps.unwrap_or(now)),
+            Spec::Report(_) | Spec::Freeze(_) | Spec::Additions(_) => {}
         }
     }
 
     pub(crate) fn allow(&mut self, owner: usize, commit: &str) {
         self.owners[owner].allowed.insert(commit.to_owned());
+    }
+
+    /// In the next commit all can be decoded, and each object has one owner.
+    pub(crate) fn calm(&mut self) {
+        self.next.broken.clear();
+        for owners in self.next.wanted.values_mut() {
+            let first = owners.pop_first();
+            *owners = first.into_iter().collect();
+        }
     }
 
     /// Every owner has applied the newest state in full.
@@ -142,7 +141,10 @@ impl Reference {
     }
 
     /// Why an object of this owner may not be deleted, if it may not: no commit that can still be under way lets it go.
-    pub(crate) fn forbids_deletion(&self, object: usize, owner: usize) -> Option<String> {
+    pub(crate) fn forbids_deletion(&self, object: usize, owner: usize, now: u64, at_least: u64) -> Option<String> {
+        if self.owners[owner].keeps.is_some_and(|since| since + at_least < now) {
+            return Some("spec.prune is false".to_owned());
+        }
         let states = &self.states[self.settled..];
         let waits = |state: &Commit| {
             let owners = state.wanted.get(&object);

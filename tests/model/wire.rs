@@ -263,8 +263,8 @@ impl Wire {
                 }
                 answer
             });
-            // One that nobody waits for any more is carried out or not.
-            let carried = scopeguard(carried, chance & 2048 == 0);
+            // A request whose caller is gone is carried out or not.
+            let carried = waited(carried, chance & 2048 == 0);
             answer = carried.done().await.map(Some);
         } else {
             sleep(before).await;
@@ -296,7 +296,7 @@ impl Wire {
         bytes: Bytes,
     ) -> Result<Response<Answer>, kube::Error> {
         let checks = &self.shared.checks;
-        let before = asked.is_write().then(|| checks.before(&self.shared.server, asked));
+        let before = asked.is_write().then(|| Checks::before(&self.shared.server, asked));
         let answer = self.cluster.send(Request::from_parts(parts, Body::from(bytes.to_vec()))).await?;
         if let Some(before) = before
             && answer.status().is_success()
@@ -453,7 +453,7 @@ struct Waited<T> {
     ends: bool,
 }
 
-fn scopeguard<T>(task: tokio::task::JoinHandle<T>, ends: bool) -> Waited<T> {
+fn waited<T>(task: tokio::task::JoinHandle<T>, ends: bool) -> Waited<T> {
     Waited { task: Some(task), ends }
 }
 
