@@ -57,7 +57,7 @@ async fn a_missing_base_dir_deletes_nothing_until_that_is_allowed_for_the_commit
     world.condition_is("demo", "Ready", "False SourceInvalid").await;
     let said = world.condition("demo", "Ready");
     assert!(said.contains("/app") && said.contains(&commit), "{said}");
-    assert!(said.contains("; the object that came from it is kept. Put it back"), "{said}");
+    assert!(said.contains("; the object that came from it is kept. Restore it"), "{said}");
     world.edit("v1", "configmaps", "a", json!({"data": {"key": "changed"}}));
     world.until("the previous commit is still enforced", |w| w.data("a") == "1").await;
     world.allow_prune("demo", &commit).await;

@@ -374,7 +374,7 @@ async fn objects_that_were_never_ours_are_not_deleted_on_any_request() {
     world.sync("demo", json!({"replace": ["ConfigMap"]}));
     world.start();
     let said = |w: &World| w.failure("demo", "ConfigMap mainstay-tests/fixed");
-    world.until("it is refused", |w| said(w).contains("nothing proves that Mainstay applied it")).await;
+    world.until("it is refused", |w| said(w).contains("without proof that Mainstay applied it")).await;
     assert!(said(&world).starts_with("Immutable"), "{}", said(&world));
     assert_eq!((world.data("fixed").as_str(), replacements(&world)), ("theirs", 0));
     world.delete(MAPS.0, MAPS.1, "fixed");
