@@ -213,10 +213,10 @@ fn tests(text: &str) -> Vec<String> {
     for line in text.lines().map(str::trim_start) {
         if line.starts_with("#[test]") || line.starts_with("#[tokio::test") {
             is_test = true;
-        } else if let Some(rest) = line.strip_prefix("async ").unwrap_or(line).strip_prefix("fn ") {
-            if std::mem::take(&mut is_test) {
-                names.push(rest.split('(').next().unwrap_or_default().to_owned());
-            }
+        } else if let Some(rest) = line.strip_prefix("async ").unwrap_or(line).strip_prefix("fn ")
+            && std::mem::take(&mut is_test)
+        {
+            names.push(rest.split('(').next().unwrap_or_default().to_owned());
         }
     }
     names

@@ -12,6 +12,7 @@ mod build;
 mod check;
 mod completion;
 mod connection;
+mod convert;
 mod crd;
 mod deploy_key;
 #[cfg(feature = "dev")]
@@ -117,6 +118,8 @@ enum Command {
     Crd,
     /// Show which files of a directory the agent reads and which it skips, and why; exit code 1 if a file has problems
     Manifests(manifests::Arguments),
+    /// Print GitRepositories, GitSyncs and Receivers for the objects of Flux or Argo CD; exit code 1 if anything is lost
+    Convert(convert::Arguments),
     /// Develop a Function in a directory: init, run, apply, sync. `mainstay init function` and the like do the same
     Function(function::Arguments),
     /// Request a sync of a GitSync, wait until its objects are healthy, and print the commit and the result. `mainstay
@@ -263,6 +266,7 @@ async fn perform(command: Command) -> Result<Exit, Error> {
         Command::Uninstall(arguments) => uninstall::run(arguments).await,
         Command::Crd => crd::run(),
         Command::Manifests(arguments) => manifests::run(&arguments),
+        Command::Convert(arguments) => convert::run(&arguments).await,
         Command::Function(arguments) => function::run(&arguments).await,
         Command::Sync(arguments) => sync::run(&arguments).await,
         Command::Get(arguments) => get::run(&arguments).await,

@@ -29,7 +29,9 @@ struct Family {
 #[test]
 fn metrics_are_those_of_a_scrape() {
     let metrics = Metrics::new(all);
-    messages().iter().for_each(|message| metrics.count(message));
+    for message in messages() {
+        metrics.count(&message);
+    }
     let families = families(&metrics.text().unwrap());
     let empty: Vec<_> = families.iter().filter(|(_, family)| !family.has_sample).map(|(name, _)| name).collect();
     assert!(empty.is_empty(), "this test gives these no value, so their labels are unknown: {empty:?}");

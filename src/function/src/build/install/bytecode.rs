@@ -9,7 +9,7 @@
 use crate::runtimes::Language;
 
 /// Where the script for an inline source leaves the bytecode, below the workspace.
-pub(in crate::build) const DIR: &str = "bytecode";
+pub(crate) const DIR: &str = "bytecode";
 
 /// The modules that are imported: those of the runtime server, and those that Functions and common packages import.
 /// Modules that they import are compiled, too.
@@ -92,7 +92,7 @@ mod tests {
         let known: BTreeSet<&str> = MODULES.split_whitespace().collect();
         let server = runtimes::find("python312").unwrap().server_files();
         let mut missing = BTreeSet::new();
-        for file in server.iter().filter(|file| file.path.ends_with(".py")) {
+        for file in server.iter().filter(|file| file.path.rsplit('.').next() == Some("py")) {
             for line in String::from_utf8_lossy(file.contents).lines().map(str::trim) {
                 let imported =
                     line.strip_prefix("import ").or_else(|| line.strip_prefix("from ")?.split(" import ").next());

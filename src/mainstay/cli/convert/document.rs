@@ -1,0 +1,99 @@
+//! The documents of YAML files.
+
+use serde_json::{Map, Value};
+
+use mainstay_manifest::{Limits, read_value};
+
+use super::comments::Comments;
+
+/// An object as it was read.
+#[derive(Clone, Debug)]
+pub(super) struct Document {
+    /// The file, for messages; empty for standard input and the cluster.
+    pub(super) file: String,
+    pub(super) object: Value,
+    pub(super) comments: Comments,
+}
+
+impl Document {
+    /// An object without a file.
+    pub(super) fn of(object: Value) -> Self {
+        Self { file: String::new(), object, comments: Comments::default() }
+    }
+
+    pub(super) fn field(&self, pointer: &str) -> &str {
+        self.object.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
+    }
+
+    pub(super) fn kind(&self) -> &str {
+        self.field("/kind")
+    }
+
+    /// The API group.
+    pub(super) fn group(&self) -> &str {
+        self.field("/apiVersion").split_once('/').map_or("", |(group, _)| group)
+    }
+
+    pub(super) fn name(&self) -> &str {
+        self.field("/metadata/name")
+    }
+
+    /// The namespace; empty if the object has none.
+    pub(super) fn namespace(&self) -> &str {
+        self.field("/metadata/namespace")
+    }
+
+    /// Kind, namespace and name.
+    pub(super) fn subject(&self) -> String {
+        match self.namespace() {
+            "" => format!("{} {}", self.kind(), self.name()),
+            namespace => format!("{} {namespace}/{}", self.kind(), self.name()),
+        }
+    }
+}
+
+/// Reads the documents of a text that name one of the groups. Other documents need not be YAML: files of a repository may be
+/// templates. Fails with the cause.
+pub(super) fn read(file: &str, text: &str, groups: &[&str], limits: &Limits) -> Result<Vec<Document>, String> {
+    let mut documents = Vec::new();
+    for (number, text) in split(text).into_iter().enumerate() {
+        if !groups.iter().any(|group| text.contains(group)) {
+            continue;
+        }
+        let object = read_value(&text, limits).map_err(|why| format!("document {}: {why}", number + 1))?;
+        for object in items(object) {
+            let document = Document { file: file.to_owned(), object, comments: Comments::read(&text) };
+            if groups.iter().any(|group| document.group().ends_with(group)) {
+                documents.push(document);
+            }
+        }
+    }
+    Ok(documents)
+}
+
+/// The objects of a list of objects, such as `kubectl get -o yaml` prints.
+fn items(mut object: Map<String, Value>) -> Vec<Value> {
+    let is_list = object.get("kind").and_then(Value::as_str).is_some_and(|kind| kind.ends_with("List"));
+    match object.get_mut("items").map(Value::take) {
+        Some(Value::Array(items)) if is_list => items,
+        Some(other) => {
+            object.insert("items".to_owned(), other);
+            vec![Value::Object(object)]
+        }
+        None => vec![Value::Object(object)],
+    }
+}
+
+/// The texts between lines of `---`.
+fn split(text: &str) -> Vec<String> {
+    let mut documents = vec![String::new()];
+    for line in text.lines() {
+        if line == "---" || line.starts_with("--- ") {
+            documents.push(String::new());
+        } else if let Some(last) = documents.last_mut() {
+            last.push_str(line);
+            last.push('\n');
+        }
+    }
+    documents
+}

@@ -1,0 +1,42 @@
+//! Objects of Flux become GitRepositories, GitSyncs and Receivers.
+
+use std::collections::BTreeSet;
+
+use super::document::Document;
+use super::known::{Known, counterpart};
+use super::report::{Conversion, Judged};
+use super::{helm_release, kustomization, receiver, repository};
+
+/// The end of the API groups of Flux.
+pub(super) const GROUP: &str = "toolkit.fluxcd.io";
+
+/// Converts objects of Flux, into `target` instead of their own namespaces if it is given.
+pub(super) fn convert(documents: &[Document], target: Option<&str>) -> Conversion {
+    let mut known = Known::new(documents, target);
+    let mut syncs = Conversion::default();
+    let mut used = BTreeSet::new();
+    for document in documents {
+        match document.kind() {
+            "GitRepository" => {}
+            "Kustomization" => kustomization::convert(&mut known, document, &mut syncs),
+            "HelmRelease" => helm_release::convert(&mut known, document, &mut syncs),
+            "Receiver" => receiver::convert(document, known.namespace(document.namespace()), &mut syncs),
+            kind => syncs.judged.push(Judged::lost(document, counterpart(kind))),
+        }
+    }
+    let mut conversion = Conversion::default();
+    let needed = std::mem::take(&mut known.needed);
+    for (own, namespace, name) in &needed {
+        if let Some(source) = known.sources.get(&(*namespace, *name)) {
+            repository::convert(source, own, used.insert((*namespace, *name)), &mut conversion);
+        }
+    }
+    for ((namespace, name), source) in &known.sources {
+        if !used.contains(&(*namespace, *name)) {
+            repository::convert(source, known.namespace(namespace), true, &mut conversion);
+        }
+    }
+    conversion.objects.extend(syncs.objects);
+    conversion.judged.extend(syncs.judged);
+    conversion
+}

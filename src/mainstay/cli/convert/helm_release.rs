@@ -1,0 +1,137 @@
+//! A HelmRelease of a chart in Git becomes a GitSync that renders the chart.
+
+use serde_json::{Value, json};
+
+use super::converted::Converted;
+use super::document::Document;
+use super::fields::Fields;
+use super::known::{Known, common, counterpart};
+use super::kustomization::base_dir;
+use super::report::{Conversion, Judged};
+
+/// Fields about releases of Helm, which a GitSync does not make.
+const RELEASES: [&str; 9] = [
+    "spec.install.disableHooks",
+    "spec.install.disableWait",
+    "spec.install.remediation",
+    "spec.maxHistory",
+    "spec.rollback",
+    "spec.storageNamespace",
+    "spec.test",
+    "spec.uninstall",
+    "spec.upgrade",
+];
+
+pub(super) fn convert<'a>(known: &mut Known<'a>, document: &'a Document, conversion: &mut Conversion) {
+    let kind = document.field("/spec/chart/spec/sourceRef/kind");
+    if kind != "GitRepository" {
+        let other = document.field("/spec/chartRef/kind");
+        let text = match if kind.is_empty() { other } else { kind } {
+            "" => "it names no chart: build its kustomization first",
+            kind => counterpart(kind),
+        };
+        return conversion.judged.push(Judged::lost(document, text));
+    }
+    let mut fields = Fields::new(&document.object);
+    let mut made = known.git_sync(document);
+    common(&mut made, &mut fields, document);
+    known.follow(&mut made, &mut fields, document, "spec.chart.spec.sourceRef");
+    let chart = fields.text("spec.chart.spec.chart").unwrap_or_default();
+    made.set("baseDir", base_dir(&chart), document, "spec.chart.spec.chart");
+    let namespace = fields.text("spec.targetNamespace");
+    let plain = namespace.as_ref().map(|namespace| format!("{namespace}-{}", document.name()));
+    let release = fields.text("spec.releaseName").or(plain).unwrap_or_else(|| document.name().to_owned());
+    made.set("render.helm.releaseName", release, document, "spec.releaseName");
+    let namespace = namespace.unwrap_or_else(|| document.namespace().to_owned());
+    if !namespace.is_empty() {
+        made.set("targetNamespace", namespace, document, "spec.targetNamespace");
+    }
+    values(&mut made, &mut fields, document, &chart);
+    known.depend(&mut made, &mut fields, document);
+    if let Some(timeout) = fields.take("spec.timeout") {
+        made.set("timeout", timeout, document, "spec.timeout");
+    }
+    definitions(&mut made, &mut fields, document);
+    post_renderers(&mut made, &mut fields, document);
+    drift(&mut made, &mut fields, document);
+    fields.drop_lost("spec.install.createNamespace", "put the Namespace into Git");
+    fields.drop_unneeded(&["spec.chart.spec.interval", "spec.chart.spec.reconcileStrategy", "spec.chart.spec.version"]);
+    for field in RELEASES {
+        fields.drop_different(field, "there is no release of Helm; to roll back, revert the commit");
+    }
+    fields.differs("", "a hook of the chart is refused; `render.helm.hooks: Omit` leaves hooks out");
+    conversion.add(made, document, fields.finish());
+}
+
+fn values(made: &mut Converted, fields: &mut Fields, document: &Document, chart: &str) {
+    let files = fields.list("spec.chart.spec.valuesFiles");
+    if !files.is_empty() {
+        // They are relative to the root of the source.
+        let from_root = |file: &Value| match file.as_str() {
+            Some(file) => Value::from(base_dir(file)),
+            None => file.clone(),
+        };
+        let files: Vec<Value> = files.iter().map(from_root).collect();
+        made.set("render.helm.valuesFiles", files, document, "spec.chart.spec.valuesFiles");
+    }
+    if let Some(values) = fields.take("spec.values") {
+        made.set("render.helm.values", values, document, "spec.values");
+    }
+    let text = format!("put the values into a file below {} and name it in `render.helm.valuesFiles`", base_dir(chart));
+    fields.drop_lost("spec.valuesFrom", &text);
+}
+
+/// CustomResourceDefinitions of the chart.
+fn definitions(made: &mut Converted, fields: &mut Fields, document: &Document) {
+    match fields.text("spec.install.crds").as_deref() {
+        Some("Skip") => made.set("render.helm.includeCRDs", false, document, "spec.install.crds"),
+        _ => match fields.text("spec.upgrade.crds").as_deref() {
+            Some("CreateReplace") => {}
+            _ => fields.differs("spec.upgrade.crds", "a commit updates the chart's CustomResourceDefinitions, too"),
+        },
+    }
+    fields.drop_unneeded(&["spec.upgrade.crds"]);
+}
+
+fn post_renderers(made: &mut Converted, fields: &mut Fields, document: &Document) {
+    let (mut patches, mut images) = (Vec::new(), Vec::new());
+    for renderer in fields.list("spec.postRenderers") {
+        let list = |name: &str| renderer["kustomize"][name].as_array().cloned().unwrap_or_default();
+        patches.extend(list("patches"));
+        images.extend(list("images"));
+        let known = ["patches", "images"];
+        let others = renderer["kustomize"].as_object().into_iter().flatten().map(|(name, _)| name.as_str());
+        for other in others.filter(|name| !known.contains(name)) {
+            fields.lost(&format!("spec.postRenderers.kustomize.{other}"), "write it as a patch in `patches`");
+        }
+    }
+    for (field, list) in [("patches", patches), ("images", images)] {
+        if !list.is_empty() {
+            made.set(field, list, document, "spec.postRenderers");
+        }
+    }
+}
+
+/// helm-controller reverts drift only with `mode: enabled`.
+fn drift(made: &mut Converted, fields: &mut Fields, document: &Document) {
+    let policy = match fields.text("spec.driftDetection.mode").as_deref() {
+        Some("enabled") => "Revert",
+        Some("warn") => "Report",
+        _ => "Ignore",
+    };
+    made.set("drift", policy, document, "spec.driftDetection.mode");
+    let ignored: Vec<Value> = fields
+        .list("spec.driftDetection.ignore")
+        .into_iter()
+        .map(|rule| json!({"paths": rule["paths"], "target": rule["target"]}))
+        .map(|mut rule| {
+            if rule["target"].is_null() {
+                rule.as_object_mut().map(|rule| rule.remove("target"));
+            }
+            rule
+        })
+        .collect();
+    if !ignored.is_empty() {
+        made.set("ignore", ignored, document, "spec.driftDetection.ignore");
+    }
+}

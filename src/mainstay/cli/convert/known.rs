@@ -1,0 +1,169 @@
+//! The references of objects of Flux, and the fields that several kinds share.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Map, Value, json};
+
+use super::converted::{Converted, OURS};
+use super::document::Document;
+use super::fields::Fields;
+
+/// The branch that Flux follows by default.
+const BRANCH: &str = "master";
+/// GitRepositories by namespace and name.
+type Sources<'a> = BTreeMap<(&'a str, &'a str), &'a Document>;
+
+/// The objects that objects of Flux refer to.
+pub(super) struct Known<'a> {
+    pub(super) sources: Sources<'a>,
+    /// GitSyncs by kind, namespace and name of the objects that they are for.
+    names: BTreeMap<(&'a str, &'a str, &'a str), String>,
+    /// The namespace for all objects.
+    target: Option<&'a str>,
+    /// GitRepositories that are needed: namespace of the GitSync, then namespace and name of the source.
+    pub(super) needed: BTreeSet<(String, &'a str, &'a str)>,
+}
+
+impl<'a> Known<'a> {
+    pub(super) fn new(documents: &'a [Document], target: Option<&'a str>) -> Self {
+        let of = |kind: &'static str| documents.iter().filter(move |document| document.kind() == kind);
+        let key = |document: &'a Document| (document.namespace(), document.name());
+        let sources = of("GitRepository").map(|document| (key(document), document)).collect();
+        let mut names = BTreeMap::new();
+        let mut taken = BTreeSet::new();
+        for document in of("Kustomization").chain(of("HelmRelease")) {
+            let namespace = target.unwrap_or(document.namespace());
+            let plain = document.name().to_owned();
+            let candidates = [plain.clone(), format!("{plain}-release"), format!("{}-{plain}", document.namespace())];
+            let free = candidates.into_iter().find(|name| taken.insert((namespace, name.clone())));
+            names.insert((document.kind(), document.namespace(), document.name()), free.unwrap_or(plain));
+        }
+        Self { sources, names, target, needed: BTreeSet::new() }
+    }
+
+    /// The namespace of an object in place of one in `namespace`.
+    pub(super) fn namespace<'n>(&self, namespace: &'n str) -> &'n str
+    where
+        'a: 'n,
+    {
+        self.target.unwrap_or(namespace)
+    }
+
+    /// The GitSync for an object of Flux.
+    pub(super) fn git_sync(&self, document: &'a Document) -> Converted {
+        let (namespace, name) = (document.namespace(), document.name());
+        let known = self.names.get(&(document.kind(), namespace, name)).map_or(name, String::as_str);
+        Converted::in_place_of(document, OURS, "GitSync", self.namespace(namespace), known)
+    }
+
+    /// Sets the repository, the reference and the interval of a GitSync.
+    pub(super) fn follow(&mut self, sync: &mut Converted, fields: &mut Fields, document: &'a Document, path: &str) {
+        let interval = fields.text("spec.interval");
+        let reference = document.object.pointer(&format!("/{}", path.replace('.', "/"))).unwrap_or(&Value::Null);
+        let name = reference["name"].as_str().unwrap_or_default();
+        let namespace = reference["namespace"].as_str().unwrap_or(document.namespace());
+        fields.drop_unneeded(&[path]);
+        sync.set("gitRepository", name, document, path);
+        let own = self.namespace(document.namespace()).to_owned();
+        let Some(source) = self.sources.get(&(namespace, name)) else {
+            let text =
+                format!("GitRepository {namespace}/{name} is not among the objects: `reference` is the default, main");
+            if let Some(interval) = interval {
+                sync.set("interval", interval, document, "spec.interval");
+            }
+            return fields.lost(path, text);
+        };
+        if own != self.namespace(namespace) {
+            let text = format!(
+                "a GitSync and its GitRepository have one namespace: the GitRepository is printed in {own}, too"
+            );
+            fields.differs(path, text);
+            let secret = source.field("/spec/secretRef/name");
+            if !secret.is_empty() {
+                fields.ask(path, format!("copy Secret {secret} from the namespace {namespace} to {own}"));
+            }
+        }
+        self.needed.insert((own, namespace, name));
+        let at = |pointer: &str| source.field(&format!("/spec/ref/{pointer}"));
+        match (at("commit"), at("name"), at("semver"), at("tag"), at("branch")) {
+            ("", "", "", "", "") => sync.put("reference", BRANCH),
+            ("", "", "", "", branch) => sync.put("reference", branch),
+            ("", "", "", tag, _) => sync.put("reference", format!("refs/tags/{tag}")),
+            ("", "", range, ..) => sync.put("semver", range),
+            ("", name, ..) => sync.put("reference", name),
+            (commit, ..) => sync.put("reference", commit),
+        }
+        // The reference is looked up as often as the source was.
+        let interval = source.field("/spec/interval");
+        if !interval.is_empty() {
+            sync.set("interval", interval, source, "spec.interval");
+        }
+        if source.object["spec"]["suspend"] == true {
+            sync.put("suspend", true);
+            fields.differs(
+                path,
+                "its GitRepository is suspended: the GitSync is, too, so that drift is not reverted either",
+            );
+        }
+    }
+
+    /// Sets what a GitSync depends on; the others are of the same kind.
+    pub(super) fn depend(&self, sync: &mut Converted, fields: &mut Fields, document: &Document) {
+        let mut depends_on = fields.list("spec.dependsOn");
+        for other in &mut depends_on {
+            let namespace = other["namespace"].as_str().unwrap_or(document.namespace()).to_owned();
+            let name = other["name"].as_str().unwrap_or_default().to_owned();
+            if let Some(known) = self.names.get(&(document.kind(), &*namespace, &*name)) {
+                other["name"] = known.as_str().into();
+            }
+            let is_own = self.namespace(&namespace) == self.namespace(document.namespace());
+            let Some(other) = other.as_object_mut() else { continue };
+            other.remove("namespace");
+            if !is_own {
+                other.insert("namespace".to_owned(), self.namespace(&namespace).into());
+            }
+        }
+        if !depends_on.is_empty() {
+            sync.set("dependsOn", depends_on, document, "spec.dependsOn");
+        }
+    }
+}
+
+/// The consequence for the user of a kind without a counterpart.
+pub(super) fn counterpart(kind: &str) -> &'static str {
+    match kind {
+        "HelmRepository" | "HelmChart" => {
+            "charts come from Git: put the chart into a repository, or keep helm-controller for it"
+        }
+        "OCIRepository" | "Bucket" | "ExternalArtifact" => "sources other than Git are not supported",
+        "Provider" | "Alert" => "there are no notifications; Events and metrics exist",
+        "ImageRepository" | "ImagePolicy" | "ImageUpdateAutomation" => "there is no image automation",
+        _ => "the kind has no counterpart",
+    }
+}
+
+/// The annotations of an object that keep their meaning.
+pub(super) fn annotations(fields: &mut Fields) -> Map<String, Value> {
+    let mut annotations = fields.map("metadata.annotations");
+    annotations.retain(|key, _| !key.ends_with(".fluxcd.io/requestedAt") && !key.contains("reconcile.fluxcd.io/"));
+    annotations
+}
+
+/// Sets fields that a Kustomization and a HelmRelease have in common.
+pub(super) fn common(made: &mut Converted, fields: &mut Fields, document: &Document) {
+    made.put_metadata("labels", fields.map("metadata.labels"));
+    made.put_metadata("annotations", annotations(fields));
+    for field in ["suspend", "serviceAccountName"] {
+        if let Some(value) = fields.take(&format!("spec.{field}")).filter(|value| *value != false) {
+            made.set(field, value, document, &format!("spec.{field}"));
+        }
+    }
+    if let Some(secret) = fields.take("spec.kubeConfig.secretRef") {
+        made.set("kubeConfig", json!({"secretRef": secret}), document, "spec.kubeConfig");
+    }
+    fields.drop_lost("spec.kubeConfig.configMapRef", "name a Secret with a kubeconfig in `kubeConfig.secretRef`");
+    fields.drop_different(
+        "spec.retryInterval",
+        "failed objects are tried again after 1 s at first and at least every 2 minutes",
+    );
+}

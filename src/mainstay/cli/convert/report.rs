@@ -1,0 +1,70 @@
+//! The results of a conversion and the report about it.
+
+use mainstay_object::{counted, printable};
+
+use super::converted::Converted;
+use super::document::Document;
+use super::fields::{Fate, Note};
+
+/// The result of a conversion.
+#[derive(Debug, Default)]
+pub(super) struct Conversion {
+    /// GitRepositories first.
+    pub(super) objects: Vec<Converted>,
+    pub(super) judged: Vec<Judged>,
+}
+
+/// An object that was read, and what became of its fields.
+#[derive(Debug)]
+pub(super) struct Judged {
+    pub(super) subject: String,
+    pub(super) file: String,
+    pub(super) notes: Vec<Note>,
+}
+
+impl Judged {
+    pub(super) fn new(document: &Document, notes: Vec<Note>) -> Self {
+        Self { subject: document.subject(), file: document.file.clone(), notes }
+    }
+
+    /// An object that has no counterpart.
+    pub(super) fn lost(document: &Document, text: impl Into<String>) -> Self {
+        Self::new(document, vec![Note { fate: Fate::Lost, field: String::new(), text: text.into() }])
+    }
+}
+
+impl Conversion {
+    pub(super) fn count(&self, fate: Fate) -> usize {
+        self.judged.iter().flat_map(|judged| &judged.notes).filter(|note| note.fate == fate).count()
+    }
+
+    /// Adds an object; what the API server would refuse of it is lost.
+    pub(super) fn add(&mut self, converted: Converted, document: &Document, mut notes: Vec<Note>) {
+        match converted.problem() {
+            Some(problem) => notes.insert(0, Note { fate: Fate::Lost, field: String::new(), text: problem }),
+            None => self.objects.push(converted),
+        }
+        self.judged.push(Judged::new(document, notes));
+    }
+
+    /// The report for people.
+    pub(super) fn text(&self) -> String {
+        let mut text = String::new();
+        for judged in self.judged.iter().filter(|judged| !judged.notes.is_empty()) {
+            let file = if judged.file.is_empty() { String::new() } else { format!(" ({})", judged.file) };
+            text.push_str(&format!("{}\n", printable(&format!("{}{file}", judged.subject))));
+            for Note { fate, field, text: why } in &judged.notes {
+                let fate = match fate {
+                    Fate::Lost => "lost    ",
+                    Fate::Differs => "differs ",
+                    Fate::ToDo => "to do   ",
+                };
+                let field = if field.is_empty() { String::new() } else { format!("{field}: ") };
+                text.push_str(&format!("  {fate} {}\n", printable(&format!("{field}{why}"))));
+            }
+        }
+        let [lost, differs, to_do] = [Fate::Lost, Fate::Differs, Fate::ToDo].map(|fate| self.count(fate));
+        let [read, made] = [counted(self.judged.len(), "object"), counted(self.objects.len(), "object")];
+        text + &format!("{read} read, {made} printed; {lost} lost, {differs} different, {to_do} to do\n")
+    }
+}

@@ -1,0 +1,50 @@
+//! A GitRepository of Flux becomes a GitRepository.
+
+use serde_json::json;
+
+use super::converted::{Converted, SERVERLESS};
+use super::document::Document;
+use super::fields::Fields;
+use super::known::annotations;
+use super::report::Conversion;
+
+/// A GitRepository in a namespace. Notes are made for the first one of several.
+pub(super) fn convert(document: &Document, namespace: &str, is_first: bool, conversion: &mut Conversion) {
+    let mut fields = Fields::new(&document.object);
+    let mut made = Converted::in_place_of(document, SERVERLESS, "GitRepository", namespace, document.name());
+    made.put_metadata("labels", fields.map("metadata.labels"));
+    made.put_metadata("annotations", annotations(&mut fields));
+    let url = fields.text("spec.url").unwrap_or_default();
+    let is_ssh = url.starts_with("ssh://");
+    made.set("url", url, document, "spec.url");
+    if let Some(secret) = fields.text("spec.secretRef.name") {
+        let kind = if is_ssh { "key" } else { "basic" };
+        made.set("auth", json!({"type": kind, "secretName": secret.as_str()}), document, "spec.secretRef");
+    }
+    if fields.flag("spec.recurseSubmodules") == Some(true) {
+        made.set("submodules", true, document, "spec.recurseSubmodules");
+    }
+    if let Some(proxy) = fields.take("spec.proxySecretRef") {
+        made.set("proxySecretRef", proxy, document, "spec.proxySecretRef");
+    }
+    if let Some(mut verify) = fields.take("spec.verify") {
+        if verify["mode"] == "head" {
+            verify["mode"] = "HEAD".into();
+        }
+        made.set("verify", verify, document, "spec.verify");
+    }
+    match fields.text("spec.provider").as_deref() {
+        None | Some("generic" | "github") => {}
+        Some(other) => fields.lost("spec.provider", format!("there is no login by the identity of {other}")),
+    }
+    fields.drop_unneeded(&["spec.ref", "spec.interval", "spec.suspend"]);
+    fields.drop_different("spec.timeout", "the deadlines of the agent are fixed");
+    fields.drop_different("spec.sparseCheckout", "only files below `baseDir` of the GitSyncs are read");
+    fields.drop_lost("spec.ignore", "put it into a file .mainstayignore of the repository");
+    fields.drop_lost("spec.include", "use submodules, or bases and components of the same repository");
+    if is_first {
+        conversion.add(made, document, fields.finish());
+    } else {
+        conversion.objects.push(made);
+    }
+}
