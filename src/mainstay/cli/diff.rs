@@ -155,7 +155,7 @@ mod tests {
                   "nextAttempt": "2030-01-01T00:05:30Z" },
             ],
         });
-        let expected = "GitSync apps/shop: 30 objects differ from commit 111111111111, of which these are 2
+        let expected = "GitSync apps/shop: 30 objects differ from commit 111111111111; the first 2 of them:
   Deployment.apps shop/web, for 5 min, by kubectl: spec.drift is Report
     spec.replicas
   -   5
