@@ -21,33 +21,33 @@ use super::wire::Sent;
 pub(crate) enum Rule {
     /// A deletion names the uid and the version that were judged.
     Preconditions,
-    /// What does not carry our label is not deleted.
+    /// An object without our label is not deleted.
     Proof,
-    /// What moves is not deleted.
+    /// An object that moves is not deleted.
     Handover,
-    /// Nothing is deleted that a guard holds.
+    /// A guard holds what it protects.
     Guards,
-    /// What failed is tried again later and later.
+    /// Waits between attempts grow.
     Backoff,
-    /// What somebody keeps changing is reverted later and later.
+    /// Waits between reverts of a contended object grow.
     Fights,
-    /// What is to be created is listed before.
+    /// The inventory lists an object before it is created.
     Intent,
-    /// What is there stays listed.
+    /// The inventory lists an object while it exists.
     Inventory,
     /// A stage waits for the stage before.
     Stages,
-    /// An object is written once at a time.
+    /// At most one write of an object is under way.
     Lock,
     /// A suspended owner writes nothing.
     Suspension,
-    /// Nothing writes what is paused.
+    /// A paused object is not written.
     Pause,
-    /// No change is missed.
+    /// Each change is noticed.
     Watch,
 }
 
-/// What the agent sees of an answer.
+/// Returns the frame of an answer that the agent sees.
 pub(crate) fn seen(breaks: Option<Rule>, frame: Frame<Bytes>) -> Frame<Bytes> {
     let (text, other) = match breaks {
         Some(Rule::Suspension) => (r#""suspend":true"#, r#""suspend":false"#),

@@ -1,4 +1,4 @@
-//! What must hold whenever the agent writes. Each check says what it saw; the first one ends the schedule.
+//! The invariants of each write of the agent. The first violation ends the schedule.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -29,7 +29,7 @@ struct Failures {
 
 #[derive(Default)]
 struct State {
-    /// What is being written, by whom.
+    /// Objects that are being written, and the agent that writes.
     under_way: HashMap<String, u32>,
     /// UIDs that an apply of an agent has been answered with.
     proven: BTreeSet<String>,
@@ -61,7 +61,7 @@ impl Drop for UnderWay {
     }
 }
 
-/// What was there before a write.
+/// The object before a write.
 pub(crate) struct Before(Option<Arc<Value>>);
 
 impl Checks {
@@ -69,7 +69,7 @@ impl Checks {
         Self { reference, state: Arc::default() }
     }
 
-    /// Notes what happens, for whoever reads a failure.
+    /// Adds a line to the log of the schedule.
     pub(crate) fn log(&self, what: &str) {
         let seconds = elapsed() as f64 / 1e9;
         self.state.lock().log.push(format!("{seconds:10.3} {what}"));
@@ -173,11 +173,11 @@ impl Checks {
         }
     }
 
-    /// What a commit creates in an earlier stage was tried before.
+    /// Checks that new objects of earlier stages were tried before.
     fn check_stages(&self, server: &TestServer, sent: &Sent, object: usize, is_live: Option<&Value>) {
         let Some(owner) = label_of(&sent.body).filter(|_| is_live.is_none()) else { return };
         let reference = self.reference.lock();
-        // What is created now came with one of these.
+        // A new object came with one of these states.
         let states = &reference.states[(reference.settled + 1).min(reference.states.len())..];
         let is_owned = |state: &Commit, one| state.wanted.get(&one).is_some_and(|owners| owners.keys().eq([&owner]));
         let is_of_all = |one: usize| !states.is_empty() && states.iter().all(|state| is_owned(state, one));
@@ -235,7 +235,7 @@ impl Checks {
         }
     }
 
-    /// What is ours and there is listed.
+    /// Checks that inventories list all live objects of ours.
     fn check_coverage(&self, server: &TestServer, sent: &Sent) {
         let listed = inventories(server);
         for (object, one) in OBJECTS.iter().enumerate() {

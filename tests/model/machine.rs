@@ -36,11 +36,11 @@ struct Machine {
     is_readable: bool,
     /// ConfigMaps of others, one with a label like ours.
     bystanders: [Value; 2],
-    /// Nobody fights any more.
+    /// Ends all fights.
     calm: Arc<AtomicBool>,
 }
 
-/// Carries a schedule out. What it violates, and what happened.
+/// Carries out a schedule. Returns the first violation, and the log.
 pub(crate) async fn run(schedule: &Schedule, breaks: Option<Rule>) -> (Option<String>, String) {
     let mut machine = Machine::new(schedule, breaks).await;
     let violated = machine.run(schedule).await;

@@ -1,6 +1,6 @@
 //! A state machine over the agent: random schedules of commits, hand edits, faults and kills, in virtual time.
 //!
-//! The agent runs in one thread between a real Git repository and the embedded API server. Nothing of it is replaced: the
+//! The agent runs in one thread between a real Git repository and the embedded API server. No part of it is replaced: the
 //! schedule acts on the repository, the server, the clock and the wire. So the checks hold for any design of the engine.
 //!
 //! | file | content |
@@ -20,7 +20,7 @@
 //! - A deletion names uid and resourceVersion. The object carries our label, an agent has applied it, a commit that can be
 //!   decoded let it go, and no guard holds it. So an object that moves is never absent.
 //! - At most one write of an object is under way. An inventory lists an object before it is created, and while it exists.
-//! - A suspended owner writes nothing. Nothing writes a paused object. With `prune: false` nothing is deleted.
+//! - A suspended owner writes nothing. A paused object is not written. With `prune: false` nothing is deleted.
 //! - A stage waits for the stage before. Waits grow after failures and in fights.
 //!
 //! # Reproduce a failure
@@ -63,9 +63,10 @@ mod virtual_time;
 mod wire;
 
 use std::cell::{Cell, RefCell};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::time::Instant;
 
+use mainstay_testkit::process::isolated;
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestError, TestRng, TestRunner};
 
 use broken::{FOUND, Rule};
@@ -151,7 +152,7 @@ fn run_random(seed: u64) {
 
 /// Runs a schedule in a process of its own; `Err`: what it violates.
 fn run_apart(schedule: &Schedule, breaks: Option<Rule>) -> Result<(), String> {
-    let mut command = Command::new(std::env::current_exe().unwrap());
+    let mut command = isolated(std::env::current_exe().unwrap());
     command.args(["one_schedule_keeps_the_invariants", "--exact", "--nocapture"]).env(CASE, schedule.text());
     if let Some(rule) = breaks {
         command.env(BREAK, format!("{rule:?}"));

@@ -19,7 +19,7 @@ pub(crate) struct Commit {
     pub(crate) broken: BTreeSet<usize>,
 }
 
-/// What a GitSync says.
+/// The state of a GitSync.
 #[derive(Clone, Debug)]
 pub(crate) struct Owner {
     /// Since when, in nanoseconds.
@@ -32,7 +32,7 @@ pub(crate) struct Owner {
     allowed: BTreeSet<String>,
 }
 
-/// What people have done to the object of a UID.
+/// Changes by people of the object with a UID.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Touched {
     /// Took our label off: if it leaves the repository then, it stays.
@@ -44,7 +44,7 @@ pub(crate) struct Touched {
 /// All of it.
 #[derive(Debug)]
 pub(crate) struct Reference {
-    /// What the next commit holds.
+    /// The content of the next commit.
     pub(crate) next: Commit,
     /// The states of the branch, the newest last.
     pub(crate) states: Vec<Commit>,
@@ -177,7 +177,7 @@ impl Reference {
         self.owners[owner].suspended.is_some_and(|since| since + at_least < now)
     }
 
-    /// What an object must be, as [`value_of`] says, for each owner that may have it.
+    /// Returns the desired value ([`value_of`]) of an object for each owner that may have it.
     fn may_be(&self, object: usize) -> BTreeMap<usize, String> {
         let owners = self.head().wanted.get(&object);
         owners.into_iter().flatten().map(|(owner, value)| (*owner, wanted_value(object, *value))).collect()
@@ -242,7 +242,7 @@ pub(crate) fn document(object: usize, value: u16) -> String {
     }
 }
 
-/// What a person changes in an object.
+/// Returns the merge patch of a hand edit.
 pub(crate) fn edited(object: usize) -> Value {
     use serde_json::json;
     match OBJECTS[object].kind {
@@ -253,7 +253,7 @@ pub(crate) fn edited(object: usize) -> Value {
     }
 }
 
-/// What a live object has in place of its document's value.
+/// Returns the fields of a live object that hold its document's value.
 pub(crate) fn value_of(object: usize, live: &Value) -> String {
     match OBJECTS[object].kind {
         "ConfigMap" => format!("{}{}", live["data"]["key"], live["data"]["other"]),
@@ -273,7 +273,7 @@ fn wanted_value(object: usize, value: u16) -> String {
     }
 }
 
-/// What [`value_of`] says of an object after a merge patch of it.
+/// Returns [`value_of`] an object after a merge patch.
 pub(crate) fn value_after(object: usize, patch: &Value) -> String {
     let mut live = serde_json::json!({"data": {"other": "same"}});
     json_patch::merge(&mut live, patch);

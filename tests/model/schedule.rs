@@ -1,4 +1,4 @@
-//! What a schedule is made of: objects, owners and steps. Each step can be taken in each state, so that a schedule from which
+//! Objects, owners and steps of schedules. Each step can be taken in each state, so that a schedule from which
 //! steps are taken away is one as well; its text is one line.
 
 use std::time::Duration;
@@ -96,15 +96,15 @@ pub(crate) enum Edit {
     Share(u8, u8, u16),
     /// The object moves to this owner as it is.
     Move(u8, u8),
-    /// Nobody wants it any more.
+    /// Removes the object from all owners.
     Remove(u8),
-    /// This owner wants all objects that nobody wants.
+    /// This owner wants all objects without an owner.
     Fill(u8),
     /// This owner wants nothing any more.
     Empty(u8),
 }
 
-/// What somebody does to a live object.
+/// A hand edit of a live object.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) enum Hand {
     Edit,
@@ -134,7 +134,7 @@ pub(crate) enum Spec {
     Freeze(bool),
 }
 
-/// What happens.
+/// A step.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) enum Step {
     Commit(Vec<Edit>),

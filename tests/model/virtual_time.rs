@@ -34,7 +34,7 @@ static WORKING: AtomicUsize = AtomicUsize::new(0);
 static THEIRS: AtomicBool = AtomicBool::new(false);
 static BEGUN: AtomicU64 = AtomicU64::new(0);
 static ENDED: AtomicU64 = AtomicU64::new(0);
-/// Of the thread with the runtime, and of all others together.
+/// The states of the thread with the runtime, and of all others together.
 static CHANCE: [AtomicU64; 2] = [AtomicU64::new(0), AtomicU64::new(0)];
 
 thread_local! {

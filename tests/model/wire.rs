@@ -73,7 +73,7 @@ impl Sent {
     }
 }
 
-/// What happens to a request.
+/// The fate of a request.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Fate {
     Done,
@@ -92,20 +92,20 @@ struct Death {
     is_done: bool,
 }
 
-/// What the wires of all agents share.
+/// The state that the wires of all agents share.
 pub(crate) struct Shared {
     pub(crate) server: TestServer,
     pub(crate) checks: Checks,
     seed: u64,
     noise: Mutex<u8>,
     counts: Mutex<HashMap<String, u64>>,
-    /// By object: the code, and until when.
+    /// The code and the end of refusals, by object.
     refused: Mutex<BTreeMap<usize, (u16, u64)>>,
     fails: Mutex<Vec<(&'static str, u16, bool)>>,
     throttled: Mutex<u64>,
     death: Mutex<Option<Death>>,
     pub(crate) died: watch::Sender<bool>,
-    /// What the agent is made to break.
+    /// The rule that the agent breaks.
     pub(crate) breaks: Option<Rule>,
 }
 
@@ -324,7 +324,7 @@ impl Wire {
         }))
     }
 
-    /// Does what an agent would do that does not keep a rule. `Some`: that is all of it.
+    /// Acts as an agent that breaks a rule. Returns an answer if that replaces the request.
     async fn break_rule(
         self,
         rule: Rule,
@@ -447,7 +447,7 @@ impl Wire {
     }
 }
 
-/// A task that may end with whoever waits for it.
+/// A task that may end with its caller.
 struct Waited<T> {
     task: Option<tokio::task::JoinHandle<T>>,
     ends: bool,
