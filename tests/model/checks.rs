@@ -36,7 +36,7 @@ struct State {
     failures: BTreeMap<usize, Failures>,
     /// Applies of objects that somebody fights for.
     fought: BTreeMap<usize, u32>,
-    /// Objects that an agent has tried to apply since they were wanted.
+    /// Objects of which an agent has had an answer to an apply since they were wanted.
     tried: BTreeSet<usize>,
     writes: u64,
     violations: Vec<String>,
@@ -128,7 +128,6 @@ impl Checks {
             if sent.verb == "apply" {
                 self.check_backoff(object);
                 self.check_stages(server, sent, object, live.as_deref());
-                self.state.lock().tried.insert(object);
                 self.count_revert(sent);
             }
         }
@@ -259,6 +258,7 @@ impl Checks {
         }
         let Some(object) = sent.object().filter(|_| sent.verb == "apply") else { return };
         let mut state = self.state.lock();
+        state.tried.insert(object);
         match code {
             200 | 201 => drop(state.failures.remove(&object)),
             // To be tried again soon.

@@ -50,6 +50,7 @@
 //! | backoff after failures | `Failures::add` waits 50 ms | applied 1357 ms after failure 3 in a row |
 //! | backoff in fights | `revert_delay` answers 0 | applied 423 times in a fight of 50 s |
 //! | suspension | drift ignores `policy.suspended` | GitSync one is suspended |
+//! | stages wait | `perform` applies all stages together | w0 is created before c0 |
 //! | pause | `break_glass` answers `None` | c0 is paused |
 //! | a list finds what is gone | `Store::missing` answers nothing | does not settle: c0 is missing |
 #![allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods)]
@@ -76,6 +77,12 @@ use schedule::{Schedule, schedules};
 const CASE: &str = "MAINSTAY_MODEL_SCHEDULE";
 /// The rule that its agent breaks.
 const BREAK: &str = "MAINSTAY_MODEL_BREAK";
+/// Schedules that found defects of the product, and the defect.
+#[rustfmt::skip]
+const MENDED: [(&str, &str); 1] = [
+    ("a requested sync does not look again at a held object that a user has deleted, as `held` advises",
+     r#"{"seed":854169482,"noise":0,"steps":[[{"Fail":[97,422,false]},0],[{"Commit":[{"Put":[2,0,0]}]},0],[{"Hand":[0,"Edit"]},745],[{"Commit":[{"Put":[2,1,0]}]},454],[{"Hand":[2,"WipeManagers"]},22],[{"Commit":[{"Remove":2}]},0]]}"#),
+];
 /// Most steps of a random schedule.
 const STEPS: usize = 24;
 /// Random schedules with one seed.
@@ -117,6 +124,13 @@ fn random_schedules_keep_the_invariants() {
         if began.elapsed().as_secs() >= lasts {
             return;
         }
+    }
+}
+
+#[test]
+fn schedules_that_found_a_defect_keep_the_invariants() {
+    for (defect, text) in MENDED {
+        assert_eq!(run_apart(&serde_json::from_str(text).unwrap(), None), Ok(()), "{defect}");
     }
 }
 
