@@ -36,7 +36,7 @@ struct State {
     failures: BTreeMap<usize, Failures>,
     /// Applies of objects that somebody fights for.
     fought: BTreeMap<usize, u32>,
-    /// Objects of which an agent has had an answer to an apply since they were wanted.
+    /// Wanted objects whose applies have been answered.
     tried: BTreeSet<usize>,
     writes: u64,
     violations: Vec<String>,
