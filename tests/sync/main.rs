@@ -45,7 +45,6 @@ mod remote_clusters;
 mod renderer;
 mod replace;
 mod request_costs;
-mod schedules;
 mod self_management;
 mod service_accounts;
 mod sops;

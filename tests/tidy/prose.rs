@@ -33,17 +33,17 @@ const TEST_OPENINGS: [&str; 18] = [
 /// Comments that break the rules, by crate. A number only falls.
 const KNOWN: &[(&str, usize)] = &[
     ("benches", 1),
-    ("src/cluster", 130),
-    ("src/devcluster", 12),
-    ("src/engine", 620),
-    ("src/exposure", 4),
-    ("src/function", 8),
-    ("src/git", 10),
-    ("src/gitsync", 470),
-    ("src/mainstay", 12),
-    ("src/manifest", 4),
-    ("src/object", 4),
-    ("tests", 30),
+    ("src/cluster", 107),
+    ("src/devcluster", 5),
+    ("src/engine", 569),
+    ("src/exposure", 2),
+    ("src/function", 4),
+    ("src/git", 6),
+    ("src/gitsync", 445),
+    ("src/mainstay", 7),
+    ("src/manifest", 2),
+    ("src/object", 2),
+    ("tests", 21),
 ];
 
 /// A name in code, which counts as a noun.

@@ -104,6 +104,7 @@ impl Task {
         let status = self.status.as_ref().or(sync.status.as_ref());
         let handled = status.and_then(|status| status.last_handled_request.as_ref());
         let request = asked.filter(|asked| Some(*asked) != handled).cloned();
+        let holds = status.is_some_and(|status| !status.held.is_empty());
         if request != self.request {
             self.failed_writes = 0;
         }
@@ -112,6 +113,10 @@ impl Task {
             return false;
         }
         self.state.failed.retry_all(Instant::now());
+        if holds {
+            // A user may have deleted or released a held object: no event tells that.
+            self.state.settled = None;
+        }
         let is_invalid = matches!(&self.outcome, Some(Outcome::Refused { reason: Reason::ManifestInvalid, .. }));
         if is_invalid || self.state.charts.ask_the_cluster() {
             self.context.writer.cluster().kinds_changed();

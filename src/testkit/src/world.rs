@@ -102,12 +102,17 @@ pub struct World {
     pub clients: Limits,
     /// The gate for the agent's requests.
     pub gate: Gate,
+    /// Replaces the client between the gate and the cluster.
+    pub wire: Option<Wire>,
     /// Timeout of waits.
     pub patience: Duration,
     /// The node of its pods, if they are real processes.
     pub machine: Option<Machine>,
     asked: AtomicU64,
 }
+
+/// Wraps a client of the cluster.
+pub type Wire = Arc<dyn Fn(kube::Client) -> kube::Client + Send + Sync>;
 
 /// A running agent.
 pub struct Agent {
@@ -211,6 +216,7 @@ impl World {
             in_pods: false,
             clients: Limits::default(),
             gate: Gate::default(),
+            wire: None,
             patience: PATIENCE,
             machine: None,
             asked: AtomicU64::new(0),
@@ -254,7 +260,10 @@ impl World {
 
     /// Starts the agent.
     pub fn start_as(&mut self, identity: &str, elect: bool) {
-        let client = || Gated::client(self.server.agent_client(NAMESPACE), &self.gate);
+        let client = || {
+            let cluster = self.server.agent_client(NAMESPACE);
+            Gated::client(self.wire.as_ref().map_or_else(|| cluster.clone(), |wire| wire(cluster.clone())), &self.gate)
+        };
         let cluster = Cluster::from_clients(client(), client());
         let mut source = mainstay_git::Settings::new(self.mirrors.path().join(identity));
         source.allow_local = true;
