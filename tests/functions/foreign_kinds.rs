@@ -28,7 +28,10 @@ fn sent(world: &World, kinds: &[(&str, &str)]) -> BTreeMap<String, Value> {
         let is_of = |kind: &&(&str, &str)| kind.1 == plural && kind.0.starts_with(&format!("{group}/"));
         if kinds.iter().any(|kind| is_of(&kind)) {
             assert!(query.contains("fieldValidation=Strict"), "{path}?{query}");
-            all.insert(path.to_owned(), serde_json::from_slice(&heard.sent).unwrap());
+            let mut object: Value = serde_json::from_slice(&heard.sent).unwrap();
+            // It says that the object must not exist yet, and is not stored.
+            object["metadata"].as_object_mut().unwrap().remove("resourceVersion");
+            all.insert(path.to_owned(), object);
         }
     }
     all

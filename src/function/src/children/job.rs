@@ -14,6 +14,7 @@ use super::pod::{container_security, literal, security};
 use super::{metadata, named};
 use crate::build::install;
 use crate::registry::Transport;
+use crate::runtimes::Language;
 use crate::settings::SecretKey;
 use crate::tag::BuildCause;
 use crate::{BaseImage, Builder, Code, ResolvedFunction, Settings};
@@ -202,9 +203,13 @@ fn install(function: &ResolvedFunction, settings: &Settings, has_fetch: bool, co
         (["sh", "/workspace/install.sh"].map(str::to_owned).to_vec(), mounts)
     } else {
         let script = literal(&install::check_inline(function.runtime));
-        let mut mounts = vec![mount("workspace", "/workspace")];
-        mounts.extend(code_mounts);
-        (["sh", "-c", &script, "check", "/sources", "/tmp", "/workspace"].map(str::to_owned).to_vec(), mounts)
+        let mut command = ["sh", "-c", &script, "check", "/sources", "/tmp"].map(str::to_owned).to_vec();
+        let mut mounts = code_mounts;
+        if function.runtime.language == Language::Python {
+            command.push("/workspace".to_owned());
+            mounts.insert(0, mount("workspace", "/workspace"));
+        }
+        (command, mounts)
     };
     let mut install = container(INSTALL, image, command, &[], mounts, function);
     if is_tagged(function) {
