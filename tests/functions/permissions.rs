@@ -227,7 +227,7 @@ async fn apirules_are_served_with_the_rights_of_their_component_and_missing_righ
 
     // Without the permission to write policies.
     let role = json!([
-        {"op": "replace", "path": "/rules/2/verbs", "value": ["get", "list", "watch"]},
+        {"op": "replace", "path": "/rules/3/verbs", "value": ["get", "list", "watch"]},
     ]);
     let call = Call::new(
         RBAC,

@@ -147,7 +147,7 @@ async fn an_annotation_of_the_git_sync_runs_it_again() {
     world.until("what names no Job is refused aloud", |w| refused(w, "manages no Job and no Pod")).await;
     world.edit(BATCH, "jobs", "migrate", json!({"metadata": {"annotations": {"mainstay.dev/reconcile": "disabled"}}}));
     rerun("migrate four").await;
-    world.until("what is under break glass stays", |w| refused(w, "break glass")).await;
+    world.until("what is under break glass stays", |w| refused(w, "is paused")).await;
     assert_eq!(world.uid(BATCH, "jobs", "migrate"), third);
 }
 

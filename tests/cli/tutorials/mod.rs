@@ -80,7 +80,9 @@ impl Step {
     fn is_as_written(&self, printed: &str, code: i32) -> bool {
         let Some(expected) = &self.expected else { return code == 0 };
         let refused = REFUSALS.iter().any(|refusal| expected.starts_with(refusal));
-        expected::is(expected, printed) && (code == 0) != refused
+        // The reader sees the refusal, and the shell goes on.
+        let is_forgiven = self.command.ends_with("|| true");
+        expected::is(expected, printed) && (is_forgiven || (code == 0) != refused)
     }
 }
 
