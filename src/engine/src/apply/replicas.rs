@@ -27,7 +27,7 @@ impl Writer {
                 return Ok(None);
             }
             without_replicas(body);
-        } else if !self.store().may_lose_count(&desired.key) {
+        } else if desired.ignores_replicas() || !self.store().may_lose_count(&desired.key) {
             return Ok(None);
         }
         let (namespace, name) = (desired.key.namespace.as_deref(), &*desired.key.name);
