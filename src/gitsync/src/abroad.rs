@@ -88,6 +88,6 @@ pub async fn other_cluster(home: &Cluster, sync: &GitSync) -> Result<Option<Abro
 
 /// A writer whose writes nobody follows up.
 pub(super) fn unfollowed(cluster: Cluster) -> Begun {
-    let (writer, _) = Writer::new(cluster, Liveness::default().component("dry runs"), |_| {});
+    let writer = Writer::for_dry_runs(cluster, Liveness::default().component("dry runs"));
     Begun { writer, running: Box::new(()), over: CancellationToken::new() }
 }

@@ -154,7 +154,7 @@ impl Preview {
         };
         let liveness = Liveness::default();
         // Nobody follows up on what is not written.
-        let (writer, _) = Writer::new(cluster, liveness.component("dry runs"), |_| {});
+        let writer = Writer::for_dry_runs(cluster, liveness.component("dry runs"));
         // Where the agent is is not known here; who syncs it is mostly beside it.
         writer.set_installation(Installation::in_namespace(&namespace));
         // What the flags of the agent confine is not known here.

@@ -97,6 +97,14 @@ impl Writer {
         Self::over(Store::default(), cluster, liveness, announce)
     }
 
+    /// For dry runs: no watch tells it anything, so it waits for none.
+    pub fn for_dry_runs(cluster: Cluster, liveness: Component) -> Self {
+        let (writer, _) = Self::new(cluster, liveness, |_| {});
+        writer.0.autoscalers_known.send_replace(true);
+        writer.0.inventories_asked.send_replace(true);
+        writer
+    }
+
     /// Over another cluster, with a store of its own. What is kept in memory for both counts together.
     pub fn beside(
         &self,
