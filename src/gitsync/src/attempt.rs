@@ -53,7 +53,7 @@ pub(super) struct SyncState {
     pub(super) rebuilt: bool,
     /// The desired state of the last decoded commit.
     pub(super) desired: Option<DesiredState>,
-    /// The ignore rules that exclude all manifests of the last decoded commit.
+    /// If all manifests of the last decoded commit are ignored, the reason.
     pub(super) left_out: Option<String>,
     /// Objects whose last apply or deletion failed.
     pub(super) failed: Failures,
@@ -74,7 +74,7 @@ pub(super) struct SyncState {
     pub(super) read: Option<(Commit, String, RemoteUrl)>,
     /// Commit and tree that are applied in full.
     pub(super) applied: Option<(Commit, Option<Contents>)>,
-    /// The objects that an earlier agent applied were restored.
+    /// The commit that an earlier agent applied is enforced again, or can never be.
     pub(super) looked_back: bool,
     /// The commit, and the start of the present outcome of applying it.
     pub(super) since: Option<(Commit, Timestamp)>,

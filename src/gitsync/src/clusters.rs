@@ -4,9 +4,9 @@
 //! Several Secrets may name the same cluster. Each has its own rights, so no write uses the rights of another one. They
 //! share one [`Registry`] per cluster. A Secret that names the agent's own cluster shares its registry.
 //!
-//! Invariant: the uid of the namespace `kube-system` identifies a cluster, never its address. Invariant: a cluster that
-//! does not answer delays only the GitSyncs that name it. Invariant: new credentials for the same cluster keep its
-//! state.
+//! Invariant: the uid of the namespace `kube-system` identifies a cluster, never its address.
+//! Invariant: a cluster that does not answer delays only the GitSyncs that name it.
+//! Invariant: new credentials for the same cluster keep its state.
 //!
 //! Not here: the present cluster of a GitSync, and the release of objects in the cluster that it leaves (`place`).
 

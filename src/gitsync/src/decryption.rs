@@ -1,9 +1,9 @@
 //! `spec.decryption`: the agent watches the Secret with the keys, verifies files that SOPS encrypted, and decrypts
 //! their objects.
 //!
-//! Invariant: keys are parsed once per state of the Secret, and never shown. Invariant: decrypted data is written to no
-//! file, and leaves the process only in applies. Only substitution comes after decryption, and the cached state of a
-//! commit stays encrypted.
+//! Invariant: keys are parsed once per state of the Secret, and never shown.
+//! Invariant: decrypted data is written to no file, and leaves the process only in applies. Only substitution comes
+//! after decryption, and the cached state of a commit stays encrypted.
 //!
 //! Not here: decryption itself (`sops`), and refused files (`manifest`).
 

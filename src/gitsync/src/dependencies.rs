@@ -3,9 +3,10 @@
 //! A GitSync applies a commit once all its dependencies are ready by their status. If both follow the same reference of
 //! the same GitRepository, the dependency must be ready with that commit. A `readyExpr` replaces these rules.
 //!
-//! Invariant: a waiting GitSync is woken when a dependency changes, and does not poll. Invariant: an existing
-//! dependency that the agent has not read yet is waited for. Invariant: an expression is evaluated when its GitSync has
-//! a commit to apply; while that waits, when one of the two GitSyncs changes.
+//! Invariant: a waiting GitSync is woken when a dependency changes, and does not poll.
+//! Invariant: an existing dependency that the agent has not read yet is waited for.
+//! Invariant: an expression is evaluated when its GitSync has a commit to apply; while that waits, when one of the two
+//! GitSyncs changes.
 //!
 //! Not here: the commit that waits (`attempt`).
 
