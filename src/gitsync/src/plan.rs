@@ -183,8 +183,8 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Whether objects are deleted after the applies. Nothing is deleted if an apply of the same commit `failed` or was
-    /// refused, or if the inventory was `rebuilt` from labels.
+    /// Whether objects are deleted after the applies. No object is deleted if an apply of the same commit `failed` or
+    /// was refused, or if the inventory was `rebuilt` from labels.
     pub fn may_prune(&self, failed: bool, rebuilt: bool) -> bool {
         !failed && self.refused.is_empty() && !rebuilt
     }
