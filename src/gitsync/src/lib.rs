@@ -5,8 +5,8 @@
 //!
 //! - **observe**: looks up the reference, and reads the commit and the live objects. [`resolve`] validates the GitSync,
 //!   [`decryption`] decrypts SOPS files, and [`substitution`] inserts the [`values`] of variables. [`placement`] gives
-//!   documents their place in the cluster. [`rights`] and [`account`] choose the impersonated ServiceAccount. A commit
-//!   that does not fit ([`no_memory`]) waits for memory ([`memory_wait`]).
+//!   documents their place in the cluster. [`rights`] chooses the impersonated ServiceAccount, and [`account`] checks
+//!   that it exists. A commit that does not fit ([`no_memory`]) waits for memory ([`memory_wait`]).
 //! - **decide**: [`windows`] (of [`cron`](mod@mainstay_object::cron) schedules) and [`dependencies`] may hold the
 //!   commit. [`plan`] selects the objects to apply, and [`prune`] those to delete. [`registry`] has the claims of other
 //!   GitSyncs. [`contested`] has the objects that other GitOps tools keep, which [`former_owners`] reads.

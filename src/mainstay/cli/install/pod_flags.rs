@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-/// Placement and resources of pods. Each flag has a value of the same meaning in `--values`.
+/// Settings of pods. Each flag has a value of the same meaning in `--values`.
 #[derive(clap::Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Pods")]
 pub(super) struct Pods {
