@@ -63,8 +63,7 @@ pub(super) struct SyncState {
     pub(super) paused: HashSet<Key>,
     /// Another GitSync must act first.
     pub(super) awaits_others: bool,
-    /// An object that another GitSync lists still carries our label. No event reports when the other GitSync changes
-    /// it.
+    /// An object that another GitSync lists still carries our label. No event reports when that changes.
     pub(super) still_labelled: bool,
     /// The last seen commit, and the time.
     pub(super) seen: Option<(Commit, Instant)>,
@@ -92,7 +91,7 @@ pub(super) struct SyncState {
     pub(super) replacing: TerminatingObjects,
     /// The numbers so far for a commit that is not applied in full.
     pub(super) tally: Option<(Commit, Tally)>,
-    /// The last handled request to run a Job again.
+    /// The last handled request to run a Job or Pod again.
     pub(super) rerun: Option<String>,
     /// The annotation that should lift the guards, and its error.
     pub(super) refused_permission: Option<(String, String)>,

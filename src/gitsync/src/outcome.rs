@@ -98,7 +98,7 @@ pub struct Facts<'a> {
     pub applied: Option<(&'a str, &'a str)>,
     /// The handled sync request.
     pub request: Option<&'a str>,
-    /// The handled request to run a Job again.
+    /// The handled request to run a Job or Pod again.
     pub rerun: Option<&'a str>,
     /// The outcome.
     pub outcome: &'a Outcome,

@@ -155,7 +155,7 @@ impl Preview {
         let liveness = Liveness::default();
         // Dry runs are not followed up.
         let writer = Writer::for_dry_runs(cluster, liveness.component("dry runs"));
-        // The agent's namespace is unknown here; most agents run in the namespace of the GitSync.
+        // The agent's namespace is unknown here. A GitSync that manages the agent is mostly in the same namespace.
         writer.set_installation(Installation::in_namespace(&namespace));
         // The limits that the agent's flags set are unknown here.
         let rights = Rights { trusted: vec![namespace.clone()], ..Rights::default() };

@@ -55,9 +55,10 @@ impl fmt::Display for Pending {
 /// The claim of another GitSync on an object. The first of several claims counts.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Claim {
-    /// This GitSync lists the object in its inventory and still wants it.
+    /// This GitSync lists the object in its inventory and does not give it up.
     Held(String),
-    /// This GitSync follows the same branch and has not decided yet.
+    /// This GitSync follows the same branch and has not planned this commit yet, or its inventory is unknown and the
+    /// object has its label.
     Undecided(String),
     /// There is no claim.
     Free,
