@@ -1,4 +1,4 @@
-//! What a user can do from a page: the patch of each action, and the sentence that it is confirmed with.
+//! Actions of users: the patch of each action, and the sentence that it is confirmed with.
 
 use jiff::Timestamp;
 use serde_json::Value;
@@ -40,10 +40,9 @@ impl Action {
         match self {
             Self::Sync => "Sync",
             Self::Suspend => "Suspend",
-            Self::Resume => "Resume",
+            Self::Resume | Self::EndPause => "Resume",
             Self::AllowPrune => "Approve the held deletions",
             Self::Pause => "Pause",
-            Self::EndPause => "Resume",
         }
     }
 
@@ -51,7 +50,7 @@ impl Action {
     pub(crate) const fn effect(self) -> &'static str {
         match self {
             Self::Sync => "The agent looks at the repository at once and applies what differs.",
-            Self::Suspend => "Nothing of this GitSync is applied, pruned or reverted until it is resumed.",
+            Self::Suspend => "The agent applies, prunes and reverts nothing of this GitSync until it is resumed.",
             Self::Resume => "The GitSync follows its repository again. Hand edits made meanwhile are reverted.",
             Self::AllowPrune => "The objects below left the repository, and a guard keeps them. They are deleted now.",
             Self::Pause => "The object is neither applied nor reverted nor pruned until it is resumed.",
@@ -85,7 +84,7 @@ impl Asked {
     /// Reads the action of an address or of a form.
     ///
     /// # Errors
-    /// What is wrong.
+    /// The problem.
     pub(crate) fn of(query: &Query) -> Result<Self, &'static str> {
         let action = Action::ALL.into_iter().find(|action| action.word() == query.get("action"));
         let action = action.ok_or("This action is unknown.")?;
@@ -114,7 +113,7 @@ impl Asked {
     /// Returns the patch.
     ///
     /// # Errors
-    /// What is wrong with the input.
+    /// The problem of the input.
     pub(crate) fn patch(&self, now: Timestamp) -> Result<Value, String> {
         let until = match self.length.as_str() {
             "" => None,

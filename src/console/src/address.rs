@@ -6,7 +6,10 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
 /// Returns the path of a page from its segments.
 pub(crate) fn path(segments: &[&str]) -> String {
-    segments.iter().map(|segment| format!("/{}", utf8_percent_encode(segment, NON_ALPHANUMERIC))).collect()
+    segments
+        .iter()
+        .flat_map(|segment| ["/"].into_iter().chain(utf8_percent_encode(segment, NON_ALPHANUMERIC)))
+        .collect()
 }
 
 /// Returns a path with a query. Empty values are left out.

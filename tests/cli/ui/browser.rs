@@ -36,6 +36,7 @@ impl Browser {
         let line = command.line("Open http").await;
         let link = line.trim().strip_prefix("Open ").unwrap().to_owned();
         let (base, _) = link.split_once("/open/").unwrap();
+        let _ = rustls::crypto::ring::default_provider().install_default();
         let client = Client::builder().no_proxy().redirect(Policy::none()).build().unwrap();
         Self { client, base: base.to_owned(), link, cookie: String::new(), _command: command }
     }

@@ -14,7 +14,7 @@ fn name(key: &Key) -> String {
     plain(&format!("{} {namespace}{}", key.kind, key.name), SHORT)
 }
 
-/// What the page shows.
+/// Contents of the page.
 pub(crate) struct Confirmation<'c> {
     pub(crate) asked: &'c Asked,
     pub(crate) right: &'c Right,
@@ -22,7 +22,7 @@ pub(crate) struct Confirmation<'c> {
     /// Objects that are deleted, and how many more there are.
     pub(crate) held: &'c [String],
     pub(crate) more: i64,
-    /// What is wrong with the input.
+    /// The problem of the input.
     pub(crate) problem: &'c str,
 }
 

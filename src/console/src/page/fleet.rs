@@ -9,7 +9,7 @@ use crate::filter::{Filter, Listing};
 use crate::row::{FleetKind, Row, State};
 use crate::text::with_short_ids;
 
-/// What the page shows.
+/// Contents of the page.
 pub(crate) struct Fleet<'f> {
     pub(crate) listing: &'f Listing,
     pub(crate) filter: &'f Filter,

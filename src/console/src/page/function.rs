@@ -28,7 +28,7 @@ pub(crate) struct Log {
     pub(crate) lines: Result<String, String>,
 }
 
-/// What the page shows.
+/// Contents of the page.
 pub(crate) struct FunctionPage<'p> {
     pub(crate) key: &'p Key,
     pub(crate) live: &'p Value,

@@ -20,7 +20,7 @@ const MOST: usize = 200;
 /// Maximum number of objects of the tree.
 const OBJECTS: usize = 2000;
 
-/// What the page shows.
+/// Contents of the page.
 pub(crate) struct GitSyncPage<'p> {
     pub(crate) key: &'p Key,
     pub(crate) live: &'p Value,

@@ -15,7 +15,7 @@ use crate::tree::Mark;
 use mainstay_api::names;
 use mainstay_object::{Health, Key, health};
 
-/// What the page shows.
+/// Contents of the page.
 pub(crate) struct ObjectPage<'p> {
     pub(crate) key: &'p Key,
     pub(crate) live: &'p Value,
@@ -72,8 +72,10 @@ pub(crate) fn object(page: &ObjectPage<'_>) -> Markup {
 
 /// Returns the link to the GitSync of a label, `NAMESPACE.NAME`. A hashed label is no link.
 fn owner_link(label: &str) -> Markup {
-    match label.split_once('.') {
-        Some((namespace, name)) => html! { a href=(address::of_git_sync(namespace, name)) { (namespace) "/" (name) } },
-        None => html! { (label) },
+    html! {
+        @match label.split_once('.') {
+            Some((namespace, name)) => a href=(address::of_git_sync(namespace, name)) { (namespace) "/" (name) },
+            None => (label),
+        }
     }
 }

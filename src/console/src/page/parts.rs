@@ -46,9 +46,11 @@ pub(super) fn age(time: Option<Timestamp>, now: Timestamp) -> Markup {
 
 /// Returns a link to the page of an object that a status names, or its text.
 pub(super) fn named_object(text: &str) -> Markup {
-    match address::key_of(text) {
-        Some(key) => html! { a href=(address::of_object(&key)) { (text) } },
-        None => html! { (text) },
+    html! {
+        @match address::key_of(text) {
+            Some(key) => a href=(address::of_object(&key)) { (text) },
+            None => (text),
+        }
     }
 }
 

@@ -6,7 +6,7 @@ use http::{HeaderValue, StatusCode, header};
 
 use crate::page;
 
-/// Nothing but what this server sends: no inline script or style, no frame, no address of another host.
+/// Allows the scripts, styles and images of this server only: nothing inline, no frame, no other host.
 const POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src 'self'; \
                       form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
 

@@ -36,7 +36,7 @@ fn limits() -> Limits {
     }
 }
 
-/// What a console needs.
+/// Settings of a console.
 pub struct Settings {
     /// Connects a new session, with the rights of its user.
     pub cluster: Cluster,

@@ -1,4 +1,4 @@
-//! What a session has: its connection, its user and its fleet.
+//! Sessions of users who have opened the link.
 
 use std::io;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use mainstay_cluster::Cluster;
 /// The session of a handler.
 pub(super) type Its = Extension<Arc<Session>>;
 
-/// What a session has.
+/// A session: its connection, its user and its fleet.
 pub(super) struct Session {
     pub(super) cluster: Cluster,
     pub(super) user: String,

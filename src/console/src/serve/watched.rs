@@ -136,7 +136,7 @@ impl Watched {
                 Phase::Loading => format!("The list of {kind} objects is still being read."),
                 Phase::NotInstalled => format!("The kind {kind} is not installed in this cluster."),
                 Phase::Within(namespace) => format!(
-                    "Of {kind} objects, only those of the namespace {namespace} are shown: you may not list them in all \
+                    "{kind} objects are shown for the namespace {namespace} only: you may not list them in all \
                      namespaces. `mainstay ui -n NAMESPACE` selects another one."
                 ),
                 Phase::Refused(why) => format!("{kind} objects cannot be read: {why}"),
