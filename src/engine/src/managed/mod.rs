@@ -1,13 +1,13 @@
 //! The store of managed objects: their owner, desired state, last applied state and phase.
 //!
 //! - [`Desired`]: the desired state of an object, and the marks that identify its owner
-//! - `store`: the store itself; `objects`: counts per owner; `account`: the policy of an owner and its reverts so far
-//! - `events`: watch events and their consequences; [`verdict`]: whether an object must be reverted; `writes`: the start,
-//!   success and failure of a write
+//! - `store`: the store itself; `objects`: counts per owner; `account`: policy and past reverts of an owner
+//! - `events`: watch events and their consequences; [`verdict`]: whether an object must be reverted; `writes`: the
+//!   start, success and failure of a write
 //! - `object`: one managed object; `apply_state`: its last apply; `phase`: its phase; `pending`: writes in progress and
 //!   work that waits
-//! - [`projection`], [`fields`], `ownership`, `reserved`, `collision`, `unions`, `stale_defaults`: the fields that Mainstay
-//!   owns, their values, and conflicts about them
+//! - [`projection`], [`fields`], `ownership`, `reserved`, `collision`, `unions`, `stale_defaults`: the fields that
+//!   Mainstay owns, their values, and conflicts about them
 //! - `adoption`: takes over fields of former appliers; `aliases`: fields that the server keeps in step with others
 //! - [`IgnoreRules`]: fields left to others; `ignored`: those of one object; `additions`: additions by users' tools
 //! - `deletion`: whether a removed object may be deleted; [`installation`]: protects the running Mainstay from deletion
@@ -23,9 +23,9 @@
 //! - [`inventory`]: the written form of the store of one GitSync; `written`: changes it together with the objects
 //! - [`places`]: the places of objects in the repository; `inventory_maps`: the ConfigMaps that hold an inventory
 //!
-//! Invariant: an object is in the store from the start of its first apply until it is forgotten. All code ignores objects
-//! that are not in the store.
-//! Invariant: the store keeps only the identity, two digests and the health of a live object. For an object whose drift
+//! Invariant: an object is in the store from the start of its first apply until it is forgotten. All code ignores
+//! objects that are not in the store.
+//! Invariant: the store keeps only the identity, bytes of two digests' size and the health of a live object. For an object whose drift
 //! remains, it also keeps the first fields that differ.
 //!
 //! Not here: requests, clocks and tasks. The module holds values and decisions over values.
