@@ -25,7 +25,8 @@
 //!
 //! Invariant: an object is in the store from the start of its first apply until it is forgotten. All code ignores
 //! objects that are not in the store.
-//! Invariant: the store keeps only the identity, bytes of two digests' size and the health of a live object. For an object whose drift
+//! Invariant: the store keeps only the identity, bytes of two digests' size and the health of a live object. For
+//! an object whose drift
 //! remains, it also keeps the first fields that differ.
 //!
 //! Not here: requests, clocks and tasks. The module holds values and decisions over values.
