@@ -78,12 +78,11 @@ async fn read_tree(cluster: &Cluster, sync: &GitSync) -> Result<Tree, String> {
 fn node(node: Node) -> mainstay_console::Node {
     let (mark, state) = match node.state {
         State::There(Health::Healthy) => (Mark::Healthy, String::new()),
-        State::There(Health::Progressing(why)) => (Mark::Waiting, why),
+        State::There(Health::Progressing(why)) | State::Unknown(why) => (Mark::Waiting, why),
         State::There(Health::Failed(why)) => (Mark::Failed, why),
         State::Terminating => (Mark::Waiting, "is being deleted".to_owned()),
         State::Absent => (Mark::Failed, "does not exist".to_owned()),
         State::Ended => (Mark::Healthy, "ended, and is gone".to_owned()),
-        State::Unknown(why) => (Mark::Waiting, why),
     };
     mainstay_console::Node { key: node.key, mark, state, children: node.children.into_iter().map(self::node).collect() }
 }
