@@ -48,7 +48,7 @@ impl Browser {
         assert_eq!((opened.code, opened.headers["location"].to_str().unwrap()), (303, "/"));
         let cookie = opened.headers["set-cookie"].to_str().unwrap().to_owned();
         assert!(cookie.contains("HttpOnly") && cookie.contains("SameSite=Strict"), "{cookie}");
-        browser.cookie = cookie.split(';').next().unwrap().to_owned();
+        cookie.split(';').next().unwrap().clone_into(&mut browser.cookie);
         browser
     }
 
