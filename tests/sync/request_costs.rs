@@ -1,4 +1,4 @@
-//! What a GitSync costs the API server: requests by their number, which does not grow with the number of GitSyncs.
+//! The requests that a GitSync causes at the API server. Their number does not grow with the number of GitSyncs.
 
 use serde_json::json;
 

@@ -1,4 +1,4 @@
-//! What each level allows and refuses, field by field.
+//! Tests of the fields that each level allows and refuses.
 
 use serde_json::{Value, json};
 
