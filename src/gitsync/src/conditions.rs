@@ -33,7 +33,7 @@ pub(super) struct Kept<'a> {
 /// Returns the message about a commit that waits: the reason and the end.
 pub(super) fn waits(commit: &str, freeze: &Freeze) -> String {
     let until = freeze.until.map_or_else(
-        || "no time is known at which that ends".to_owned(),
+        || "spec.windows opens at no foreseeable time (correct it)".to_owned(),
         |until| format!("until {}", until.strftime("%Y-%m-%dT%H:%M:%SZ")),
     );
     format!("commit {commit} is held back: {}, {until}", freeze.by)

@@ -28,7 +28,7 @@ use mainstay_api::git_sync::GitSyncStatus;
 use mainstay_api::{GitRepository, GitRepositoryStatus, GitSync};
 use mainstay_cluster::secrets::{Followed, RepositorySecrets, ValueSources};
 use mainstay_engine::managed::{History, Policy};
-use mainstay_git::{Consumer, ConsumerKind, Followed as FollowedRemote, LookupDue, Reference, RemoteUrl};
+use mainstay_git::{Consumer, ConsumerKind, Followed as FollowedRemote, LookupDue, Reference, Remote, RemoteUrl};
 use mainstay_object::Owner;
 use mainstay_object::failure::{Class, caught};
 
@@ -316,7 +316,7 @@ impl Task {
                 self.resolved = Some(ResolvedSync::of(sync));
             }
             let began = Timestamp::now();
-            let (is_requested, is_due) = (self.note_request(sync), self.is_due(began));
+            let (is_requested, is_due) = (self.note_request(sync), self.is_due(sync, began));
             let is_forced = changed || is_requested || is_due;
             let attempted = self.try_once(sync, repository.as_deref(), is_forced).await;
             self.after(sync, attempted, began);
@@ -412,9 +412,17 @@ impl Task {
                 self.context.source.expire(remote, at);
             }
         }
+        // A recent lookup by another consumer of the remote is enough, unless a new one is requested.
+        let max_age =
+            if is_forced { Duration::ZERO } else { sync.spec.interval.0.max(Duration::from_secs(1)).mul_f64(0.8) };
         if let Some(until) = suspended {
             self.context.registry.update(&self.owner, |row| row.suspended = true);
             self.let_itself_resume(sync);
+            if let Ok((remote, Ok(()))) = &remote
+                && (!confined || confine(sync).is_ok())
+            {
+                self.look_while_suspended(remote, max_age).await;
+            }
             return Ok(Some(Outcome::Suspended { until }));
         }
         self.context.registry.update(&self.owner, |row| row.suspended = false);
@@ -426,9 +434,6 @@ impl Task {
         let resolved = resolved.and_then(|resolved| trusted.map(|()| resolved));
         let resolved =
             resolved.and_then(|resolved| if confined { confine(sync).map(|()| resolved) } else { Ok(resolved) });
-        // A recent lookup by another consumer of the remote is enough, unless a new one is requested.
-        let max_age =
-            if is_forced { Duration::ZERO } else { sync.spec.interval.0.max(Duration::from_secs(1)).mul_f64(0.8) };
         let (values, keys) = (self.values(sync).await, self.keys(sync).await);
         let resolved = resolved.and_then(|resolved| values.and(keys).map(|()| resolved));
         let mut attempt = self.attempt(sync);
@@ -447,6 +452,14 @@ impl Task {
                 Ok(outcome)
             }
             Err(refused) => Err(self.cannot_read(sync, &reads_by, refused).await),
+        }
+    }
+
+    /// Looks up the commit that waits for the end of the suspension. The status of the GitRepository shows it, or the
+    /// error. The first attempt does not, so that a slow remote does not delay the report of the suspension.
+    async fn look_while_suspended(&self, remote: &Remote, max_age: Duration) {
+        if let (Some(Outcome::Suspended { .. }), Some(resolved)) = (&self.outcome, self.resolved()) {
+            drop(self.context.source.lookup(remote, &resolved.reference, max_age).await);
         }
     }
 

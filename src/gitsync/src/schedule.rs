@@ -231,12 +231,12 @@ impl Task {
 
     /// Whether the remote must be looked up at `now` in spite of a recent lookup: since the last attempt a scheduled
     /// time passed, a window opened, or a suspension ended.
-    pub(super) fn is_due(&mut self, now: Timestamp) -> bool {
+    pub(super) fn is_due(&mut self, sync: &GitSync, now: Timestamp) -> bool {
         let Some(last) = self.last_try.replace(now) else { return false };
         let Some(resolved) = self.resolved() else { return false };
         match self.outcome {
             Some(Outcome::Frozen { .. }) if resolved.windows.is_open(now) => true,
-            Some(Outcome::Suspended { .. }) => true,
+            Some(Outcome::Suspended { .. }) => sync.spec.suspended(now).is_none(),
             _ => resolved.windows.is_due(last, now),
         }
     }
