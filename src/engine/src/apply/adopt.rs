@@ -1,11 +1,11 @@
-//! Makes an object all ours: what former appliers own changes hands before its first apply, and what is left of it after one. What
-//! the server keeps in step with a field that leaves changes hands before each apply.
+//! Takes over fields of former field managers: before the first apply of an object, and after it for those that are
+//! left. Takes over aliases (fields that the server derives from a removed field) before each apply.
 //!
-//! Invariant: `managedFields` are rewritten only in the version of the object that was read.
-//! Invariant: fields that the server refuses to remove return to their former field manager, and the rest is applied.
-//! Invariant: an object in which nothing is left costs a look at the answer to its apply, and no request.
+//! Invariant: `managedFields` are rewritten only at the resource version that was read.
+//! Invariant: fields that the server refuses to remove return to their former manager; the rest is applied.
+//! Invariant: if no field is left, the takeover costs no extra request.
 //!
-//! Deliberately absent: what changes hands (`adoption`, `aliases`).
+//! Not here: which fields are taken over (`adoption`, `aliases`).
 
 use serde_json::{Value, json};
 
@@ -24,26 +24,26 @@ use mainstay_api::names::MANAGER;
 use mainstay_cluster::{Error, Part, Persistence};
 use mainstay_object::Owner;
 
-/// Applies that follow the first one, at most: fields of each version of a kind change hands by themselves.
+/// Maximum number of applies after the first one. Fields of each API version are taken over separately.
 const ROUNDS: usize = 4;
-/// How often an object that is written all the time is read again before what is left in it changes hands.
+/// Retries of a takeover after a conflict.
 const WRITTEN_MEANWHILE: usize = 5;
-/// Parts of an object's content that a preview does not compare.
+/// Fields of an object that a preview does not compare.
 const NO_CONTENT: [&str; 4] = ["apiVersion", "kind", "metadata", "status"];
-/// Parts of its metadata that it does compare.
+/// Fields of the metadata that a preview compares.
 const METADATA: [&str; 4] = ["labels", "annotations", "finalizers", "ownerReferences"];
 
-/// What is left in an object after an apply.
+/// Fields to remove after an apply.
 struct Left {
-    /// `managedFields` rewritten so that the next apply removes it.
+    /// `managedFields` rewritten so that the next apply removes the fields.
     entries: Value,
-    /// What it is.
+    /// The fields.
     fields: Fields,
-    /// The part of it that former appliers own.
+    /// The part that former managers own.
     taken: Option<TakeOver>,
 }
 
-/// A takeover that is done, and the object at that moment.
+/// A completed takeover, with the object right after it.
 pub(super) struct Taken {
     what: TakeOver,
     before: Value,
@@ -67,7 +67,8 @@ impl Left {
 }
 
 impl Writer {
-    /// Makes what former appliers own ours before the first apply; the version that the object has then, if one is expected.
+    /// Takes over the fields of former managers before the first apply. Returns the new version if the step expects
+    /// one.
     pub(super) async fn take_over(&self, step: &Step, body: &Value) -> Result<(Option<String>, Option<Taken>), Error> {
         let Expect::Version { version, managed_fields } = &step.expect else { return Ok((None, None)) };
         let (desired, now) = (&step.desired, self.now().to_string());
@@ -77,8 +78,8 @@ impl Writer {
         Ok((Some(resource_version(&before).to_owned()), Some(Taken { what, before })))
     }
 
-    /// Claims what would be stale after the apply of `body`, so that the apply removes it with the field that it was kept in step
-    /// with. The versions of the object, if it did. An object that somebody writes meanwhile is looked at after its apply.
+    /// Claims aliases that the apply of `body` makes stale, so that it removes them. Returns the versions before and
+    /// after. If the object changes meanwhile, they are removed after the apply.
     pub(super) async fn claim_aliases(&self, desired: &Desired, body: &Value) -> Result<Option<GivenUp>, Error> {
         if !aliases::are_in(&desired.key) || !self.store().may_leave_aliases(&desired.key, body) {
             return Ok(None);
@@ -98,7 +99,8 @@ impl Writer {
         }
     }
 
-    /// Applies, after what was `taken` has changed hands, and again for as long as something is left.
+    /// Applies after the takeover, and repeats while fields are left. Returns `taken` fields if the server refuses to
+    /// remove them.
     pub(super) async fn apply_all(
         &self,
         owner: &Owner,
@@ -137,7 +139,8 @@ impl Writer {
         Err(error)
     }
 
-    /// What cannot be removed, as far as a refusal names it, is its former owners' again; the version that the object has then.
+    /// Returns fields to their former managers: those that `causes` name, or all. Returns the new version of the
+    /// object.
     async fn give_back(&self, desired: &Desired, taken: &TakeOver, causes: &[&str]) -> Result<Option<String>, Error> {
         let Some(live) = self.read(desired).await? else { return Ok(None) };
         let managed_fields = live.pointer("/metadata/managedFields").unwrap_or(&Value::Null);
@@ -146,8 +149,7 @@ impl Writer {
         Ok(Some(resource_version(&rewritten).to_owned()))
     }
 
-    /// After an apply: what former appliers still own becomes ours, as does what the server kept in step with fields that are
-    /// gone, and it is applied again.
+    /// Takes over fields that are left after an apply and stale aliases, then applies again.
     async fn take_over_left(
         &self,
         owner: &Owner,
@@ -189,13 +191,13 @@ impl Writer {
                 }
                 (Err(error), _) => return Err(error),
             }
-            // Whatever comes back at once is set by somebody at every write.
+            // A field that is back at once is set by the server or a webhook at each write.
             (read, with_aliases) = (None, false);
         }
         Ok(applied)
     }
 
-    /// What an object becomes once what is left in it `after` a dry run is gone as well. It is a dry run, too.
+    /// Dry-runs the removal of fields that are left `after` a dry-run apply, and returns the object.
     pub(super) async fn without_left(&self, step: &Step, body: &Value, before: &Value, after: Value) -> Value {
         let desired = &step.desired;
         let Some(left) = Left::of(step, body, &after, true, "") else { return after };
@@ -208,7 +210,7 @@ impl Writer {
         let operations = operations(before, &rest);
         let (namespace, name) = (desired.key.namespace.as_deref(), &*desired.key.name);
         let how = Persistence::DryRun;
-        // What the server would fill in again is beside it where it does not say.
+        // If the dry run fails, the preview lacks the defaults of removed fields.
         self.cluster().patch_json(&desired.kind, namespace, name, Part::Main, &operations, how).await.unwrap_or(rest)
     }
 
@@ -225,7 +227,7 @@ impl Writer {
     }
 }
 
-/// The JSON patch that makes the content of one object that of another.
+/// Returns the JSON patch that changes the content of `before` into that of `after`.
 fn operations(before: &Value, after: &Value) -> Value {
     let names = |object: &Value, skip: &[&str]| {
         let names = object.as_object().into_iter().flatten().map(|(name, _)| name.clone());

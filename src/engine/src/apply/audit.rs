@@ -1,13 +1,12 @@
-//! The audit of one object: the server is asked what an apply would make of it, and that is compared with what is known of it.
+//! Audits one object: compares the result of a dry-run apply with the stored state.
 //!
-//! The dry run is for just the version that the drift loop knows. So one request is enough for an object of which every change
-//! was seen: an answer that is as what was verified confirms it, and a conflict says that something changed since. Only
-//! then is it read, and what is found counts as what a watch shows.
+//! The dry run names the resource version that the store has, so one request is enough if each change was seen. An
+//! equal answer confirms the object. After a conflict it is read, and the result is handled like a watch event.
 //!
-//! Invariant: nothing is written. What is found is reverted or reported by the drift loop, as its policy says.
-//! Invariant: a change that the watch shows meanwhile is no finding.
+//! Invariant: an audit writes nothing. The drift loop reverts or reports its findings.
+//! Invariant: a change that the watch shows meanwhile is not a finding.
 //!
-//! Deliberately absent: which object is audited when (`managed::audit`, `drift`).
+//! Not here: the schedule of audits (`managed::audit`, `drift`).
 
 use std::time::{Duration, Instant};
 
@@ -29,20 +28,19 @@ use mainstay_api::names::MANAGER;
 use mainstay_cluster::{Apply, Error};
 use mainstay_object::{Key, Owner};
 
-/// How often an object that is written all the time is asked for again; then its next turn counts.
+/// Maximum number of attempts for an object that changes all the time.
 const WRITTEN_MEANWHILE: usize = 3;
-/// How long a watch may take to show a change before it counts as missed.
+/// Time that a watch has to show a change before the change counts as missed.
 const SHOWN_WITHIN: Duration = Duration::from_secs(1);
 
-/// What follows from one dry run.
 enum Answer {
     Ended(Audited),
-    /// It was changed since; look at it again.
+    /// The object changed; the audit is repeated.
     Changed,
 }
 
 impl Writer {
-    /// Audits an object whose turn it is.
+    /// Audits an object.
     pub(crate) async fn audit(&self, key: &Key) -> Audited {
         let mut audited = Audited::Passed;
         for _ in 0..WRITTEN_MEANWHILE {
@@ -61,13 +59,13 @@ impl Writer {
         audited
     }
 
-    /// Asks what an apply would make of an object.
+    /// Compares the result of a dry run with the stored state.
     async fn ask_for(&self, audit: &Audit) -> Result<Answer, Error> {
         let Audit { desired, known, .. } = audit;
         let (namespace, name) = (desired.key.namespace.as_deref(), &*desired.key.name);
         let mut body = desired.body();
         if desired.ignored.is_some() {
-            // What is left to others may have to be sent as it is.
+            // The live values of ignored fields may have to be sent.
             let Some(live) = self.cluster().get(&desired.kind, namespace, name).await? else {
                 return self.is_missed(audit, None).await;
             };
@@ -92,7 +90,7 @@ impl Writer {
         }
     }
 
-    /// What an apply would make of an object.
+    /// Sends the dry run.
     async fn answer_to(&self, audit: &Audit, body: &Value) -> Result<Value, Error> {
         let (kind, key) = (&audit.desired.kind, &audit.desired.key);
         let how = Apply::forced(MANAGER).dry_run();
@@ -100,13 +98,13 @@ impl Writer {
         answer.map_err(|error| error.about(&audit.desired.object))
     }
 
-    /// An object is not in the version that is known, or is not there: whether that matters, and no watch shows it.
+    /// Handles an object with another version, or a missing one: a finding if it drifted and no watch shows it.
     async fn is_missed(&self, audit: &Audit, live: Option<Value>) -> Result<Answer, Error> {
         let key = &audit.desired.key;
         let verdict = live.as_ref().map(|live| self.store().judge(key, live, self.now()));
         let is_drift = matches!(verdict, None | Some(Verdict::Revert | Verdict::LeaveAlone(Reason::Report)));
         if is_drift {
-            // Nobody missed what is just on its way.
+            // A watch event may still be on its way.
             tokio::time::sleep(SHOWN_WITHIN).await;
             if !self.store().is_as_audited(audit) {
                 return Ok(Answer::Ended(Audited::Passed));
@@ -133,8 +131,8 @@ impl Writer {
         }
     }
 
-    /// An apply would change what is as it was applied: what decides about it in the cluster has changed. Where that answers
-    /// something else each time, such as a time or a count, no apply would ever settle it, and none is made.
+    /// Handles an apply that would change an unchanged object, such as after a change of a webhook. If two answers
+    /// differ, as with a timestamp, no apply would settle the object, and the audit is refused.
     async fn would_change(&self, audit: &Audit, body: &Value, answer: &Value) -> Result<Answer, Error> {
         let desired = &audit.desired;
         let (namespace, name) = (desired.key.namespace.as_deref(), &*desired.key.name);
@@ -145,11 +143,11 @@ impl Writer {
         let differences =
             projection::differences(&desired.view(&live), &desired.view(answer), &audit.known.empty_containers);
         if differences.is_empty() {
-            // Only what is people's, such as annotations with `mainstay.dev/`.
+            // Only fields that Mainstay ignores differ, such as annotations with `mainstay.dev/`.
             return Ok(Answer::Ended(Audited::Confirmed));
         }
         let fields = differences.into_iter().map(|difference| difference.path).collect::<Vec<_>>();
-        // A time may be written in seconds.
+        // A timestamp may have a resolution of one second.
         tokio::time::sleep(SHOWN_WITHIN).await;
         let again = match self.answer_to(audit, body).await {
             Err(error) if error.is_conflict() || error.is_not_found() => return Ok(Answer::Changed),
@@ -182,7 +180,7 @@ impl Writer {
         self.announce(owner, Some((desired, live.unwrap_or(&Value::Null))), &message);
     }
 
-    /// Tells that the dry runs of objects of a kind are refused.
+    /// Announces that dry runs of a kind are refused.
     pub(crate) fn announce_audit_refused(&self, key: &Key, owner: &Owner, cause: String) {
         let Some(desired) = self.desired(key) else { return };
         let message = Message::AuditRefused { subject: owner.clone(), object: key.to_string(), cause };
@@ -190,14 +188,14 @@ impl Writer {
     }
 }
 
-/// What became of an audit that got no answer to what it asked.
+/// The outcome of an audit whose request failed.
 fn unanswered(owner: Owner, error: &Error, sent: Instant) -> Audited {
-    // A webhook that does not answer is a 500, too, for as long as it is broken.
+    // A failing webhook also causes a 500 as long as it is broken.
     if is_overloaded(error, true) {
         return Audited::Unanswered(ServerLoad::Overloaded { sent, retry_after: error.retry_after() });
     }
     if error.code().is_none() {
-        // Nobody is there: that says nothing of the object.
+        // A connection error says nothing about the object.
         return Audited::Passed;
     }
     Audited::Refused { owner, cause: error.cause_text() }

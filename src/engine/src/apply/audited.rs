@@ -1,31 +1,31 @@
-//! What became of an audit, and of all of them.
+//! Outcomes of audits, and their counts.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::load::ServerLoad;
 use mainstay_object::Owner;
 
-/// What became of an audit.
+/// The outcome of an audit.
 #[derive(Clone, Debug)]
 pub(crate) enum Audited {
-    /// It is as it is known.
+    /// The object is as it was last applied.
     Confirmed,
-    /// It is not, and no watch had shown it. It is reverted or reported now.
+    /// The object drifted and no watch event had shown it. The drift loop reverts or reports it.
     Different,
-    /// The server refuses the dry run, or answers it otherwise each time, for this cause.
+    /// The server refuses the dry run or answers it differently each time.
     Refused {
-        /// For whom the object is managed.
+        /// The owner of the object.
         owner: Owner,
-        /// Why, redacted.
+        /// The cause, redacted.
         cause: String,
     },
-    /// The server has too much to do.
+    /// The server is overloaded.
     Unanswered(ServerLoad),
-    /// It is busy, left alone, or changed all the time.
+    /// No result: the object is being written, is exempt from reverts, or changes all the time.
     Passed,
 }
 
-/// What became of all audits.
+/// Counts of audits since the start.
 #[derive(Debug, Default)]
 pub struct AuditCounts {
     confirmed: AtomicU64,
@@ -35,7 +35,7 @@ pub struct AuditCounts {
 }
 
 impl AuditCounts {
-    /// How many have ended so, by the word for it.
+    /// Returns the counts with their metric labels.
     pub fn all(&self) -> [(&'static str, u64); 4] {
         let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
         [

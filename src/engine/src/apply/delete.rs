@@ -1,10 +1,9 @@
-//! The one place where objects are deleted: as they were judged, or not at all.
+//! Deletes objects, in the state that was judged or not at all.
 //!
-//! Invariant: a deletion carries the UID and the resource version of what was judged. If somebody changes the object
-//! before, it is looked at and judged again, a few times: a new owner or an annotation that keeps it counts, and a status
-//! that is written all the time does not hold it up. Then the conflict is the outcome, and whoever asked tries again.
+//! Invariant: a deletion has the UID and the resource version of the judged object as preconditions. After a conflict
+//! the object is read and judged again, at most five times. Then the conflict is returned, and the caller retries.
 //!
-//! Deliberately absent: who may delete what (`managed::deletion`, `managed::replacement`, `rerun`), and what follows.
+//! Not here: permission to delete (`managed::deletion`, `managed::replacement`, `rerun`).
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::Value;
@@ -14,24 +13,24 @@ use crate::managed::verdict::{resource_version, uid};
 use mainstay_cluster::{Cluster, Error, Guard, Kind, Propagation, Removal};
 use mainstay_object::Key;
 
-/// How often an object is looked at again that changed between the look and its deletion.
+/// Maximum number of repeated reads after conflicts.
 const LOOKS_AGAIN: usize = 5;
 
-/// The state of an object that was judged.
+/// The version of an object that was judged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Version {
-    /// Its UID.
+    /// The UID.
     pub uid: String,
-    /// Its resource version.
+    /// The resource version.
     pub resource_version: String,
 }
 
-/// What is looked at before a deletion: a whole object, or its metadata.
+/// An object or its metadata, read before a deletion.
 pub trait Found: Sized + Send {
     /// Reads it; `None` if it does not exist.
     fn look(cluster: &Cluster, kind: &Kind, key: &Key) -> impl Future<Output = Result<Option<Self>, Error>> + Send;
 
-    /// Its state.
+    /// Returns its version.
     fn version(&self) -> Version;
 }
 
@@ -58,25 +57,25 @@ impl Found for Value {
     }
 }
 
-/// What became of a deletion.
+/// The outcome of a deletion.
 #[derive(Debug)]
 pub enum Deleted<F, K> {
-    /// There was nothing to delete.
+    /// The object did not exist.
     Absent,
-    /// It may not be deleted as it was found.
+    /// The object stays, with the reason of `judge`.
     Kept(K),
-    /// It was deleted.
+    /// The object was deleted.
     Done {
-        /// How.
+        /// Whether it is gone or terminating.
         removal: Removal,
-        /// What was found, if it had to be looked at.
+        /// The object as it was read; `None` if the judged version was still current.
         found: Option<F>,
     },
 }
 
 impl Writer {
-    /// Deletes an object that no owner in the store has, if it may be deleted as it is found: `judge` says why not. What was
-    /// `judged` already is not looked at unless it has changed since.
+    /// Deletes an object without an owner in the store, if `judge` permits. `judged` is a version that was permitted
+    /// already; the object is read only if it changed since.
     pub async fn delete_unowned<K>(
         &self,
         kind: &Kind,
@@ -88,8 +87,8 @@ impl Writer {
         self.delete_as_found(kind, key, judged, judge).await
     }
 
-    /// Deletes an object, if it may be deleted as it is found: `judge` says why not. What was `judged` already is not looked
-    /// at unless it has changed since. The caller holds the object's lock.
+    /// Deletes an object if `judge` permits. `judged` is a version that was permitted already; the object is read only
+    /// if it changed since. The caller holds the object's lock.
     pub async fn delete_as_found<F: Found, K>(
         &self,
         kind: &Kind,
@@ -100,7 +99,7 @@ impl Writer {
         self.delete_with(kind, key, judged, judge, Propagation::Background).await
     }
 
-    /// The same, after what the object owns.
+    /// Deletes an object after its dependents.
     pub(super) async fn delete_last<F: Found, K>(
         &self,
         kind: &Kind,

@@ -1,9 +1,9 @@
-//! What an apply of an object would make of it: the same apply as a dry run.
+//! Dry runs: the result of an apply without the apply.
 //!
-//! Invariant: nothing is written. Every request that changes anything asks for a dry run.
+//! Invariant: every request that changes an object is a dry run.
 //!
-//! Deliberately absent: what makes way for an apply, and is rewritten for it, besides members of unions. What would be removed at an
-//! adoption is taken out of the answer by another dry run.
+//! Not here: rewrites of `managedFields` before an apply, except for members of unions. A second dry run removes
+//! fields that an adoption would remove.
 
 use std::sync::Arc;
 
@@ -23,36 +23,36 @@ use mainstay_api::names::MANAGER;
 use mainstay_cluster::{Apply, Error, Kind, Scope, Selection};
 use mainstay_object::{Key, Owner};
 
-/// How often an object that is written all the time is read again.
+/// Retries after a conflict.
 const WRITTEN_MEANWHILE: usize = 5;
 
-/// What an apply would do.
+/// The effect that an apply would have.
 #[derive(Debug)]
 pub enum DryRun {
-    /// The object is not there, and would be created.
+    /// The object would be created.
     Created,
-    /// It would not be created now: its namespace, or its kind, is not there yet.
+    /// The object would be created later, because its namespace or kind does not exist yet.
     CreatedLater(Error),
-    /// It would become what the server answered.
+    /// The object would be changed, or stay the same.
     Applied {
-        /// The object as it was before.
+        /// The live object.
         before: Value,
-        /// The object as it would be.
+        /// The object after the apply.
         after: Value,
     },
-    /// The server would refuse to change it, and it would be deleted and created anew, which is allowed by this.
+    /// The object would be deleted and created again, which this setting allows.
     Replaced(AllowedBy),
-    /// A field differs that cannot be changed, and it may not be replaced.
+    /// An immutable field differs, and a replacement is not allowed.
     Immutable(Error, Denied),
-    /// It would be refused.
+    /// The apply would fail.
     Failed(Error),
 }
 
 impl Writer {
-    /// Learns once which workloads an autoscaler scales, as far as the cluster shows it.
+    /// Reads all autoscalers once and stores the workloads that they scale.
     ///
     /// # Errors
-    /// The cluster does not show its autoscalers.
+    /// The list of autoscalers failed.
     pub async fn look_at_autoscalers(&self) -> Result<(), Error> {
         let (version, plural) = ("autoscaling/v2", "horizontalpodautoscalers");
         let kind = Arc::new(Kind::fixed(version, "HorizontalPodAutoscaler", plural, Scope::Namespaced));
@@ -65,7 +65,7 @@ impl Writer {
         Ok(())
     }
 
-    /// What a step of its owner would do to the object as it was seen; `None`: it was not there.
+    /// Returns the effect of a step on the object that was `seen`; `None` if there was none.
     pub async fn dry_run(&self, owner: &Owner, step: &Step, seen: Option<&Value>) -> DryRun {
         let outcome = self.try_apply(owner, step, seen.cloned()).await;
         outcome.unwrap_or_else(|error| DryRun::Failed(error.about(&step.desired.object)))
@@ -81,7 +81,7 @@ impl Writer {
         let (mut tries, mut reach) = (0, Reach::Nobodys);
         loop {
             tries += 1;
-            // Ours or not, what is ignored of an object that is there stays as it is.
+            // Ignored fields keep their live values.
             let mut body = before.as_ref().map_or_else(|| desired.whole_body(), |live| desired.body_in_place_of(live));
             if is_autoscaled {
                 without_replicas(&mut body);
@@ -107,7 +107,7 @@ impl Writer {
                 (Err(error), Some(_)) if error.is_conflict() && tries < WRITTEN_MEANWHILE => {
                     before = self.cluster().get(&desired.kind, namespace, name).await?;
                 }
-                // What somebody wrote in the place of ours makes way for an apply that is refused because of it.
+                // Fields of other managers that collide would be claimed before the apply.
                 (Err(error), Some(live))
                     if error.is_invalid()
                         && reach == Reach::Nobodys
@@ -131,13 +131,13 @@ impl Writer {
         }
     }
 
-    /// The kind of an object that an inventory lists; `None` if it is not served any more.
+    /// Returns the kind of an object in an inventory; `None` if it is not served any more.
     pub async fn listed_kind(&self, key: &Key, entry: &Entry) -> Result<Option<Arc<Kind>>, Error> {
         self.kind_of(key, entry).await
     }
 }
 
-/// The replica count stays the autoscaler's, who becomes its owner before we let go of it.
+/// Keeps the live replica count: an apply hands it over to the autoscaler first.
 fn keep_replicas(before: &Value, after: &mut Value) {
     if let (Some(count), Some(spec)) = (before.pointer("/spec/replicas"), after["spec"].as_object_mut()) {
         spec.insert("replicas".to_owned(), count.clone());

@@ -1,6 +1,6 @@
-//! What was changed in an object that was reverted, or would be: the fields, their values, and who wrote them.
+//! Describes an edit that is or would be reverted: its fields, their values and the field manager.
 //!
-//! Invariant: values of Secrets, and of what has values of Secrets in it, are left out.
+//! Invariant: values of Secrets and of confidential objects are omitted.
 
 use std::time::Duration;
 
@@ -17,24 +17,23 @@ use mainstay_api::git_sync::{self, Revert, UNKNOWN, WHOLE_OBJECT};
 use mainstay_cluster::Error;
 use mainstay_object::{Key, Owner, without_item_names};
 
-/// Changes that one message or record names, at most.
+/// Maximum number of changed values in a message or record.
 const SHOWN_CHANGES: usize = 10;
-/// Fields that a message names, at most.
+/// Maximum number of field names in a message.
 const SHOWN_FIELDS: usize = 20;
 
-/// What was changed.
 pub(super) struct Edit {
-    /// The fields, the first of them.
+    /// The first changed fields.
     pub(super) fields: Vec<String>,
-    /// Their values, the first of them.
+    /// The first changed values.
     pub(super) changes: Vec<Change>,
-    /// The field manager that wrote them.
+    /// The field manager that wrote the fields.
     pub(super) who: String,
 }
 
 impl Edit {
-    /// Of these differences between an object as it was found and as it must be; `None`: it was not there. Where nobody wrote
-    /// the fields, `over` is who wrote in their place.
+    /// Describes the differences between the live and the desired object; `None` stands for a deleted object. `over`
+    /// is the manager to name if no difference has one.
     pub(super) fn of(desired: &Desired, differences: Option<Vec<Difference>>, over: Option<String>) -> Self {
         let fields = match &differences {
             None => vec![WHOLE_OBJECT.to_owned()],
@@ -53,7 +52,7 @@ impl Edit {
         Self { fields: few(shown_fields(desired, fields)), changes, who }
     }
 
-    /// The message that the object was reverted, so long after the edit.
+    /// Returns the message of a revert; `latency` is the time since the edit.
     pub(super) fn reverted(&self, owner: &Owner, key: &Key, latency: Duration) -> Message {
         Message::Reverted {
             subject: owner.clone(),
@@ -65,13 +64,13 @@ impl Edit {
         }
     }
 
-    /// The message that somebody keeps changing these fields.
+    /// Returns the message that these fields change repeatedly.
     pub(super) fn contended(&self, owner: &Owner, key: &Key) -> Message {
         let (fields, who) = (self.fields.clone(), self.who.clone());
         Message::Contended { subject: owner.clone(), object: key.to_string(), fields, who }
     }
 
-    /// As it is remembered while it is not reverted.
+    /// Returns the drift for the store.
     pub(super) fn differing(&self) -> Differing {
         Differing { fields: self.fields.clone(), changes: self.status_changes(), who: self.who.clone() }
     }
@@ -85,7 +84,7 @@ impl Edit {
         self.changes.iter().map(change).collect()
     }
 
-    /// As the status of a GitSync shows it, once the object is reverted: so long after the edit, and when that was.
+    /// Returns the entry of the revert in the status of a GitSync.
     pub(super) fn revert(&self, key: &Key, latency: Duration, when: Timestamp) -> Revert {
         Revert {
             object: key.to_string(),
@@ -98,7 +97,7 @@ impl Edit {
     }
 }
 
-/// The fields of an object as they may be shown.
+/// Returns field names without parts that may contain secret values.
 pub(super) fn shown_fields(desired: &Desired, fields: Vec<String>) -> Vec<String> {
     if !desired.object.is_confidential() {
         return fields;
@@ -106,7 +105,7 @@ pub(super) fn shown_fields(desired: &Desired, fields: Vec<String>) -> Vec<String
     fields.iter().map(|field| without_item_names(field)).collect()
 }
 
-/// Fields as messages name them. An object has room for tens of thousands, and nobody reads them.
+/// Shortens a list of fields. An object may have tens of thousands.
 pub(super) fn few(mut fields: Vec<String>) -> Vec<String> {
     let more = fields.len().saturating_sub(SHOWN_FIELDS);
     fields.truncate(SHOWN_FIELDS);
@@ -116,7 +115,7 @@ pub(super) fn few(mut fields: Vec<String>) -> Vec<String> {
     fields
 }
 
-/// The fields that could not be reverted: those that are not ours any more, or those that the server spoke of.
+/// The fields of a failed revert: those that we lost to other managers, or those that the error names.
 pub(super) fn fields_not_put_back(desired: &Desired, live: Option<&Value>, error: &Error) -> Vec<String> {
     let mut fields = live.map(|live| collision::lost(&desired.body_over(live), live)).unwrap_or_default();
     if fields.is_empty() {

@@ -1,6 +1,6 @@
-//! What the drift loop has to do because of a write, or because of what an owner wants.
+//! Requests to the drift loop: watches, lists and reverts that follow a write or a change of policy.
 //!
-//! The writer knows no watch and no timer: it sends follow-ups, and the loop carries them out in their order.
+//! The writer has no watches and timers. It sends follow-ups, and the loop carries them out in order.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,30 +12,30 @@ use super::load::ServerLoad;
 use mainstay_cluster::{Kind, KindId};
 use mainstay_object::{Key, Owner};
 
-/// Something that the drift loop has to do.
+/// A request to the drift loop.
 #[derive(Debug)]
 pub enum FollowUp {
-    /// Watch the objects of a kind.
+    /// Watch a kind.
     Watch(Arc<Kind>),
-    /// List the objects of a watched kind anew.
+    /// List a watched kind again.
     List(KindId),
-    /// List the objects of one owner anew, and those of nobody else.
+    /// List the objects of one owner again.
     ListOwner(Owner),
-    /// List the objects of one owner of these kinds anew, each kind with the label of its objects.
+    /// List the objects of one owner again, for these kinds and label values.
     ListKinds(Owner, Vec<(Arc<Kind>, Arc<str>)>),
     /// End the watch of a kind.
     EndWatch(KindId),
-    /// Watch one object by its name, until it may be touched again or the token is cancelled.
+    /// Watch one object by name until the token is cancelled or the object may be changed again.
     WatchByName(Arc<Kind>, Key, CancellationToken),
-    /// Run the revert of an object that has this generation ([`Writer::revert`](super::Writer)).
+    /// Revert an object unless its generation is outdated ([`Writer::revert`](super::Writer)).
     Revert(Key, u32),
-    /// Look at an object again after a while.
+    /// Check an object again after a delay.
     LookAgain(Key, Duration),
-    /// Take in what an audit says about the server.
+    /// Update the limit of reverts.
     Learn(ServerLoad),
 }
 
-/// The follow-ups of a writer, for the one who carries them out.
+/// The receiver of a writer's follow-ups.
 #[derive(Debug)]
 pub struct FollowUps(UnboundedReceiver<FollowUp>);
 
@@ -45,7 +45,7 @@ impl FollowUps {
         (sender, Self(receiver))
     }
 
-    /// The next one; `None` when the writer is gone.
+    /// Returns the next follow-up; `None` once the writer is dropped.
     pub(crate) async fn next(&mut self) -> Option<FollowUp> {
         self.0.recv().await
     }

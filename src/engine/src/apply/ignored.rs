@@ -1,8 +1,8 @@
-//! What is ignored of an object (`spec.ignore`) is left to others: given up before an apply leaves it out, which would remove it
-//! else, and after an apply that created it.
+//! Ignored fields (`spec.ignore`): gives up their ownership before an apply omits them, because the apply would remove
+//! them otherwise, and after a creation.
 //!
-//! Invariant: an object of which nothing is ignored costs no request here. One of which something is ignored costs one read for
-//! each apply of a commit, and one more write where something of that was ours.
+//! Invariant: an object without ignored fields costs no request. One with ignored fields costs a read for each apply
+//! of a commit, and a write if we owned one of them.
 
 use std::borrow::Cow;
 
@@ -13,18 +13,18 @@ use crate::managed::desired::{Desired, without_replicas};
 use crate::managed::verdict::{resource_version, uid};
 use mainstay_cluster::Error;
 
-/// How often an object that is written all the time is read again before something of it is given up.
+/// Retries after a conflict.
 const WRITTEN_MEANWHILE: usize = 5;
 
-/// The versions of an object before and after something of it was given up to others, or claimed.
+/// Resource versions of an object before and after its `managedFields` were rewritten.
 pub(super) struct GivenUp {
     pub(super) before: String,
     pub(super) after: String,
 }
 
 impl Writer {
-    /// Makes a body what is applied to an object as it is (was `seen`, or is read), after what is ignored of it has been given
-    /// up; or what is created, where there is none. `None` where there was nothing to read for that.
+    /// Gives up ignored fields of the live object and sets `body` to the apply for it, or to the creation if there is
+    /// no live object. Reads the object unless it was `seen`. Returns `None` if there is none.
     pub(super) async fn settle_ignored(
         &self,
         desired: &Desired,
@@ -47,34 +47,33 @@ impl Writer {
         let after = resource_version(&live).to_owned();
         *body = desired.body_over(&live);
         self.leave_replicas(desired, body).await;
-        // A new one would lack what is left out.
+        // With the UID, the apply cannot create an object without the omitted fields.
         body["metadata"]["uid"] = json!(uid(&live));
         if desired.follows(&live) {
-            // What is sent as it was read must not undo what was written since.
+            // With the version, live values in the body cannot overwrite later ones.
             body["metadata"]["resourceVersion"] = json!(after);
         }
         Ok(Some(GivenUp { before, after }))
     }
 
-    /// What an object is created as.
+    /// Returns the body that creates the object.
     pub(super) async fn body_of_new(&self, desired: &Desired) -> Value {
         let mut body = desired.whole_body();
         self.leave_replicas(desired, &mut body).await;
         body
     }
 
-    /// What was applied, with what is ignored of it given up. Where that fails it is not looked at all the same, and given up
-    /// before the next apply.
+    /// Gives up ignored fields after an apply and returns the new object. If that fails, the next apply gives them up.
     pub(super) async fn give_up_applied(&self, desired: &Desired, answer: Value) -> Value {
         if desired.ignored.is_none() || desired.given_up(&answer).is_none() {
             return answer;
         }
         let given_up = self.give_up_ignored(desired, answer.clone()).await;
-        // By then it may be another one.
+        // Another object may have this name by then.
         given_up.ok().filter(|now| uid(now) == uid(&answer)).unwrap_or(answer)
     }
 
-    /// Gives up what is ignored of an object and ours; the object as it is then.
+    /// Gives up ignored fields that we own. Returns the object after that.
     async fn give_up_ignored(&self, desired: &Desired, mut live: Value) -> Result<Value, Error> {
         let (namespace, name) = (desired.key.namespace.as_deref(), &*desired.key.name);
         let mut attempts = 0;
@@ -94,12 +93,11 @@ impl Writer {
         }
     }
 
-    /// An object as it is now.
     pub(super) async fn read(&self, desired: &Desired) -> Result<Option<Value>, Error> {
         self.cluster().get(&desired.kind, desired.key.namespace.as_deref(), &desired.key.name).await
     }
 
-    /// The count of an autoscaled workload is its autoscaler's.
+    /// Omits the replica count of an autoscaled workload.
     async fn leave_replicas(&self, desired: &Desired, body: &mut Value) {
         if desired.sets_replicas(body) {
             self.know_autoscalers().await;

@@ -1,31 +1,31 @@
-//! What a write, or a dry run, says about the server: how fast it answers, and whether it has too much to do.
+//! Server load as shown by the answer to a write or dry run.
 
 use std::time::{Duration, Instant};
 
 use mainstay_cluster::{Cause, Error};
 
-/// What a revert or an audit says about the server.
+/// Server load as shown by a revert or an audit.
 #[derive(Clone, Copy, Debug)]
 pub enum ServerLoad {
-    /// A write was answered as it should be.
+    /// A write succeeded.
     Answered {
         /// When it was sent.
         sent: Instant,
-        /// How many reverts were in flight then, this one among them.
+        /// Reverts in flight at that time, including this one.
         in_flight: usize,
         /// When it was answered.
         at: Instant,
     },
-    /// The server has too much to do.
+    /// The server is overloaded.
     Overloaded {
         /// When the first request was sent.
         sent: Instant,
-        /// For how long the server wants to be left alone, if it says so.
+        /// The `Retry-After` of the answer.
         retry_after: Option<Duration>,
     },
 }
 
-/// Whether a request failed because the server has too much to do. `again`: that the object is refused is nothing new.
+/// Whether a request failed because of overload. A 500 counts only the first time for an object (`again` is false).
 pub(super) fn is_overloaded(error: &Error, again: bool) -> bool {
     match error.code() {
         Some(code) => code == 429 || code > 500 || (code == 500 && !again),

@@ -1,21 +1,21 @@
-//! The one writer of managed objects, for commits, for Functions and for drift.
+//! The one writer of managed objects, for commits, Functions and drift.
 //!
-//! - [`Writer`]: the store behind its lock, the locks of the objects, and the cluster; `owners`: what GitSyncs and
-//!   Functions read from the store and hand to it
-//! - `put`: an apply for a commit or a Function, and many of them; `adopt`: what makes an object all ours; `prune`: deletions and releases;
-//!   `delete`: the one place where objects are deleted
-//! - `rerun`: what has come to its end is created anew; `replace`: what cannot be changed is
-//! - `revert`: an object is reverted; `report`: or its drift is only reported; `waiting`: or waits; `edit`: what was
-//!   changed, by whom
-//! - `dry_run`: what an apply would do; `audit`: whether an object is as it is known, by that, and
-//!   `audited`: what became of it; `load`: what a request says about the server
-//! - `server_side`: an apply, over what collides with it; `replicas`: the handover of a replica count; `transfer`: that of a
-//!   whole object; `ignored`: what is left to others
-//! - [`FollowUp`]: what the drift loop has to do because of a write
+//! - [`Writer`]: the store, the object locks and the cluster client; `owners`: what owners read from and write to the
+//!   store
+//! - `put`: applies for commits and Functions; `adopt`: adoption; `prune`: deletions and releases; `delete`: the only
+//!   code that deletes objects
+//! - `rerun`: recreates Jobs and Pods that ended; `replace`: recreates objects after a change of an immutable field
+//! - `revert`: reverts; `report`: drift that is only reported; `waiting`: drift that waits; `edit`: a description of
+//!   an edit
+//! - `dry_run`: the result of an apply without the apply; `audit`: finds unnoticed changes by dry runs; `audited`:
+//!   counts of audits; `load`: server load seen by requests
+//! - `server_side`: server-side apply and its collisions; `replicas`: handover of a replica count; `transfer`:
+//!   handover of an object; `ignored`: ignored fields
+//! - [`FollowUp`]: a request of the writer to the drift loop
 //!
-//! Invariant: every write to a managed object is made here, one at a time per object.
+//! Invariant: only this module writes managed objects, one write at a time per object.
 //!
-//! Deliberately absent: watches (`drift`), what a commit wants (`gitsync`), and the store itself (`managed`).
+//! Not here: watches (`drift`), the desired state of a commit (`gitsync`), and the store (`managed`).
 
 mod adopt;
 #[expect(clippy::disallowed_methods, reason = "a watch gets time to show what was found")]

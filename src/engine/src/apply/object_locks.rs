@@ -1,7 +1,7 @@
-//! The locks of objects: one write at a time to each.
+//! Locks of objects: one write at a time per object.
 //!
-//! Invariant: nobody waits for a write to another object, however slow its admission is.
-//! Invariant: there is a lock for each object that is being written or waited for, and for no other.
+//! Invariant: a write never waits for a write to another object.
+//! Invariant: a lock exists only while it is held or waited for.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,11 +11,9 @@ use tokio::sync::OwnedMutexGuard;
 
 use mainstay_object::Key;
 
-/// All locks.
 #[derive(Debug, Default)]
 pub(super) struct ObjectLocks(Mutex<HashMap<Key, Arc<tokio::sync::Mutex<()>>>>);
 
-/// A held lock.
 #[derive(Debug)]
 pub(super) struct ObjectLock<'l> {
     #[expect(dead_code, reason = "the lock is held for as long as this is; it is given back before it is forgotten")]
@@ -24,7 +22,7 @@ pub(super) struct ObjectLock<'l> {
     user: User<'l>,
 }
 
-/// Somebody who holds a lock or waits for it.
+/// A holder of a lock, or a task that waits for it.
 #[derive(Debug)]
 struct User<'l> {
     locks: &'l ObjectLocks,
@@ -32,7 +30,7 @@ struct User<'l> {
 }
 
 impl ObjectLocks {
-    /// Waits until nobody else writes the object.
+    /// Waits for the lock of an object.
     pub(super) async fn lock(&self, key: &Key) -> ObjectLock<'_> {
         let lock = Arc::clone(self.0.lock().entry(key.clone()).or_default());
         let user = User { locks: self, key: key.clone() };
@@ -43,7 +41,7 @@ impl ObjectLocks {
 impl Drop for User<'_> {
     fn drop(&mut self) {
         let mut locks = self.locks.0.lock();
-        // Others who hold it or wait for it have it, too.
+        // Other users of the lock have a clone of it.
         if locks.get(&self.key).is_some_and(|lock| Arc::strong_count(lock) == 1) {
             locks.remove(&self.key);
         }

@@ -1,5 +1,5 @@
-//! What the owners of objects (GitSyncs and Functions) hand to the store and read from it, where the drift loop has to
-//! follow or several things are read together.
+//! Access of owners (GitSyncs and Functions) to the store, where a follow-up is needed or several values are read
+//! together.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -21,23 +21,23 @@ use crate::managed::{History, Part, PauseEnd, Policy, Waiting};
 use mainstay_cluster::KindId;
 use mainstay_object::{Digest, Key, Owner};
 
-/// Objects that are accepted under one hold of the store's lock.
+/// Maximum number of objects that are accepted while the store is locked.
 const ACCEPTED: usize = 256;
 
 impl Writer {
-    /// What applies to an owner's objects from now on. `history` is what its status says, and counts only the first time.
-    /// Whether something else did before.
+    /// Sets the policy of an owner. `history` comes from its status and counts only on the first call. Returns whether
+    /// the policy changed.
     pub fn set_policy(&self, owner: &Owner, policy: Policy, history: History) -> bool {
         let is_changed = self.store().set_policy(owner, policy, history);
         if is_changed {
-            // What was passed over under the old policy has to be looked at again.
+            // The old policy may have ignored drift.
             self.follow_up(FollowUp::ListOwner(owner.clone()));
             self.retry_failed(owner);
         }
         is_changed
     }
 
-    /// The kinds whose objects may be deleted and created anew for an owner from now on; whether it was others before.
+    /// Sets the kinds that may be replaced for an owner. Returns whether they changed.
     pub fn set_replaced_kinds(&self, owner: &Owner, kinds: ReplacedKinds) -> bool {
         let is_changed = self.store().set_replaced_kinds(owner, kinds);
         if is_changed {
@@ -46,8 +46,8 @@ impl Writer {
         is_changed
     }
 
-    /// How to tell whether an owner's objects are healthy from now on. What is kept of objects does not say that: those of which
-    /// it may be something else now are read again.
+    /// Sets the health rules of an owner. The store has no whole objects, so kinds whose health may change are listed
+    /// again.
     pub fn set_health_rules(&self, owner: &Owner, rules: &Arc<HealthRules>) {
         let kinds = self.store().set_health_rules(owner, rules);
         if !kinds.is_empty() {
@@ -55,7 +55,7 @@ impl Writer {
         }
     }
 
-    /// Reverts that failed are tried again at once.
+    /// Retries failed reverts at once.
     fn retry_failed(&self, owner: &Owner) {
         let failed = self.store().failed_of(owner);
         for key in failed {
@@ -66,13 +66,13 @@ impl Writer {
         }
     }
 
-    /// Whether an object is to be created as something else than it is, once it is gone.
+    /// Whether an object is created with another desired state once it is gone.
     pub fn has_successor(&self, key: &Key) -> bool {
         self.store().successor(key).is_some()
     }
 
-    /// Changes of these objects stay from now on, because with them the owner cannot read its repository. Those of which
-    /// that is over are looked at.
+    /// Exempts objects from reverts while their owner cannot read its repository. Objects that are no longer exempt
+    /// are checked.
     pub fn set_unread(&self, owner: &Owner, unread: BTreeMap<Key, Timestamp>) {
         let over = self.store().set_unread(owner, unread);
         for key in over {
@@ -80,12 +80,13 @@ impl Writer {
         }
     }
 
-    /// The documents of an owner are these: what autoscalers among them scale keeps its count where it leaves a document.
+    /// Sets the autoscalers in the manifests of an owner. Their workloads keep a replica count that leaves the
+    /// manifest.
     pub fn expect_autoscalers(&self, owner: &Owner, desired: &[Arc<Desired>]) {
         self.store().expect_autoscalers(owner, desired);
     }
 
-    /// A commit counts from now on: what is `leaving` is left alone, and what was applied as the commit wants it is kept.
+    /// Accepts a commit: stops reverts of `leaving` objects and keeps those that already have the desired state.
     pub fn accept<'k>(&self, owner: &Owner, desired: &[Arc<Desired>], leaving: impl IntoIterator<Item = &'k Key>) {
         let mut store = self.store();
         for key in leaving {
@@ -114,8 +115,8 @@ impl Writer {
         }
     }
 
-    /// Digest of the document that an object is kept at for an owner: nothing needs to be done about it by the owner,
-    /// although it may just be on its way back, or under break glass.
+    /// Returns the digest of an object's stored manifest if it needs no apply: it is applied, paused or being
+    /// reverted.
     pub fn kept_source(&self, owner: &Owner, key: &Key) -> Option<Digest> {
         let store = self.store();
         let managed = store.get(key).filter(|managed| managed.owner == *owner && !managed.phase.is_leaving())?;
@@ -123,12 +124,12 @@ impl Writer {
         (applied || managed.phase.pause().is_some()).then(|| managed.desired.source())
     }
 
-    /// The document that is kept at a key, for an object whose commit did not change.
+    /// Returns the stored desired state of an object.
     pub fn desired(&self, key: &Key) -> Option<Arc<Desired>> {
         self.store().get(key).map(|managed| Arc::clone(&managed.desired))
     }
 
-    /// Follows an object under break glass that is not kept yet, and notifies its owner when that ends.
+    /// Stores a paused object and watches it by name, so that its owner is notified when the pause ends.
     pub fn insert_paused(&self, owner: &Owner, desired: &Arc<Desired>) {
         let is_new = {
             let mut store = self.store();
@@ -144,17 +145,17 @@ impl Writer {
         }
     }
 
-    /// Whether an object is kept and known to be under break glass.
+    /// Whether an object is stored and paused.
     pub fn is_paused(&self, key: &Key) -> bool {
         self.store().get(key).is_some_and(|managed| managed.phase.pause().is_some())
     }
 
-    /// An object is gone, or somebody else's: it is neither kept nor listed for this owner any more.
+    /// Removes an object that is gone or not ours any more.
     pub fn remove(&self, owner: &Owner, key: &Key) {
         self.store().remove(owner, key);
     }
 
-    /// Forgets an object of which nothing was ever applied: it was refused, and another one may be wanted next.
+    /// Removes an object that was never applied and is not paused.
     pub fn forget_unapplied(&self, owner: &Owner, key: &Key) {
         let mut store = self.store();
         if store.get(key).is_some_and(|managed| !managed.is_applied() && managed.phase.pause().is_none()) {
@@ -162,62 +163,62 @@ impl Writer {
         }
     }
 
-    /// So many bytes are to be kept in memory for an owner; whether they may.
+    /// Records the memory of an owner in bytes. Returns whether it is within the limit.
     pub fn keep_in_memory(&self, owner: &Owner, part: Part, bytes: usize) -> bool {
         self.store().memory.set(owner, part, bytes)
     }
 
-    /// Whether so many bytes might be kept in memory for an owner now.
+    /// Whether so many bytes would be within the memory limit.
     pub fn may_keep_in_memory(&self, owner: &Owner, part: Part, bytes: usize) -> bool {
         self.store().memory.fits(owner, part, bytes)
     }
 
-    /// An owner begins: so many bytes are kept in memory for what it is itself, and so many are set aside for its objects; whether
-    /// they may.
+    /// Admits an owner: records the bytes of its own resource and reserves `expected` bytes for its objects. Returns
+    /// whether they are within the limit.
     pub fn admit_to_memory(&self, owner: &Owner, resource: usize, expected: usize) -> bool {
         self.store().memory.admit(owner, resource, expected)
     }
 
-    /// There was no memory for an owner: it is woken when there may be. How many bytes must be allowed for all owners together so
-    /// that it fits after those that wait longer.
+    /// Queues an owner that did not fit into memory. Returns the limit in bytes with which it would fit after earlier
+    /// ones.
     pub fn wait_for_memory(&self, owner: &Owner, waiting: Waiting) -> usize {
         self.store().memory.wait(owner, waiting)
     }
 
-    /// An owner waits for memory no longer.
+    /// Ends the wait of an owner for memory.
     pub fn end_memory_wait(&self, owner: &Owner) {
         self.store().memory.end_wait(owner);
     }
 
-    /// What may be kept in memory for all owners together, in bytes.
+    /// Sets the memory limit of all owners in bytes.
     pub fn limit_memory(&self, bytes: usize) {
         self.store().memory.set_limit(bytes);
     }
 
-    /// Forgets everything of an owner.
+    /// Removes an owner with all its objects.
     pub fn forget_owner(&self, owner: &Owner) {
         self.store().remove_owner(owner);
         self.remove_notifier(owner);
         self.end_idle_watches();
     }
 
-    /// Ends the watches of kinds of which nothing is kept any more.
+    /// Ends watches of kinds without stored objects.
     pub fn end_idle_watches(&self) {
         let mut store = self.store();
         for kind in store.end_idle_watches() {
-            // Sent under the lock, so that a watch that begins anew begins after it.
+            // Sent under the lock: a later watch of the kind is requested after this.
             self.follow_up(FollowUp::EndWatch(kind));
         }
     }
 
-    /// What an owner's status says of its objects.
+    /// Returns the counts and problems of an owner's objects for its status.
     pub fn summary(&self, owner: &Owner) -> Summary {
         let clock = self.clock();
         self.store().summary(owner, clock)
     }
 
-    /// Objects that could not be reverted, with the cause, once that has been tried again: what fails once only is over
-    /// sooner than anybody can read of it.
+    /// Returns objects whose revert failed at least twice, with the cause. A single failure is usually over before it
+    /// is read.
     pub fn not_put_back(&self, owner: &Owner) -> Vec<(Key, String)> {
         let store = self.store();
         let keys = store.objects.tally(owner).into_iter().flat_map(|tally| tally.about(Topic::NotPutBack));

@@ -1,7 +1,7 @@
-//! Deletions of objects that left, and releases of those that stay and are nobody's from then on.
+//! Deletes objects that are no longer desired, and releases those that stay.
 //!
-//! Invariant: an object is deleted only as [`may_delete`] or [`may_delete_child`] saw it, and not while another write to it
-//! is under way.
+//! Invariant: an object is deleted only in the state that [`may_delete`] or [`may_delete_child`] judged, and while no
+//! other write to it is in flight.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -20,38 +20,38 @@ use mainstay_api::names::SYNC_LABEL;
 use mainstay_cluster::{Error, Kind, Part, Persistence, Removal, Terminating};
 use mainstay_object::{Key, Owner, prune_order};
 
-/// Deletions or releases in flight at once.
+/// Maximum number of concurrent deletions or releases.
 const AT_ONCE: usize = 16;
-/// Tries of a release whose object changes under it.
+/// Retries of a release after a conflict.
 const TRIES: usize = 3;
 
-/// What became of an object that left.
+/// The outcome of a prune.
 #[derive(Debug)]
 pub enum Pruned {
-    /// It is gone, or is not ours any more: it leaves the inventory.
+    /// The object is gone or no longer ours, so it leaves the inventory.
     Gone {
-        /// Whether we deleted it.
+        /// Whether this prune deleted it.
         deleted: bool,
     },
-    /// It is being deleted.
+    /// The object is being deleted.
     Terminating {
-        /// Whether we asked for it now; else somebody had asked before.
+        /// Whether this prune requested the deletion; otherwise it was requested earlier.
         requested: bool,
-        /// What it waits for.
+        /// The finalizers or dependents that block the deletion.
         awaits: Terminating,
     },
-    /// It is kept, for a reason.
+    /// The object stays, with the reason.
     Kept(Kept),
-    /// Another owner has come to want it: it is not deleted.
+    /// Another owner desires the object by now, so it stays.
     Wanted,
-    /// The deletion was refused.
+    /// The deletion failed.
     Failed(Error),
 }
 
 impl Writer {
-    /// Deletes what left, the last stage first; `done` gets the outcome of each object. `label` is what the owner's
-    /// objects carry. Whether an object `is_wanted` by another owner is asked right before its deletion: the plan may be
-    /// older than that one.
+    /// Prunes objects in reverse apply order; `done` receives each outcome. `label` is the owner's label value.
+    /// `is_wanted` is called right before each deletion, because another owner may desire the object since the plan
+    /// was made.
     pub async fn prune(
         &self,
         label: &str,
@@ -69,7 +69,7 @@ impl Writer {
                 together.push(next);
             }
             let deletions = stream::iter(together).map(|(key, entry)| async move {
-                // A revert that began before the object left must not follow its deletion.
+                // A revert in flight must not recreate the object after its deletion.
                 let _lock = self.lock_object(&key).await;
                 let pruned = self.prune_now(label, &key, &entry, permission, is_wanted).await;
                 (key, pruned.unwrap_or_else(Pruned::Failed))
@@ -89,9 +89,9 @@ impl Writer {
         permission: Permission,
         is_wanted: &impl Fn(&Key) -> bool,
     ) -> Result<Pruned, Error> {
-        // A kind that is no longer served has no objects.
+        // A kind that is not served any more has no objects.
         let Some(kind) = self.kind_of(key, entry).await? else { return Ok(Pruned::Gone { deleted: false }) };
-        // Whether somebody else has come to want it is asked anew with every look.
+        // Another owner may desire the object since the last check, so each check asks again.
         let judge = |live: Live<'_>| match self.may_delete(key, live, label, entry, permission) {
             Deletion::Allowed if is_wanted(key) => Err(Pruned::Wanted),
             Deletion::Allowed => Ok(()),
@@ -104,7 +104,7 @@ impl Writer {
                 let meta = live.get("metadata").cloned().unwrap_or_default();
                 match serde_json::from_value::<ObjectMeta>(meta) {
                     Ok(meta) => judge(Live::Whole(&meta, live)),
-                    // What cannot be read as metadata says nothing, so nothing proves that it may go.
+                    // Metadata that does not parse proves no ownership.
                     Err(_) => Err(Pruned::Kept(Kept::Unproven)),
                 }
             };
@@ -122,7 +122,8 @@ impl Writer {
         })
     }
 
-    /// Whether an object of the inventory may be deleted as it was found, the Mainstay that runs here spared.
+    /// Whether an object of the inventory may be deleted in its live state. Objects of this installation of Mainstay
+    /// are kept.
     pub fn may_delete(
         &self,
         key: &Key,
@@ -136,9 +137,9 @@ impl Writer {
         self.installation().spare(deletion, key, live, permission)
     }
 
-    /// Deletes a child that its Function, which has the UID `function`, wants no longer, if it is still the one with this UID
-    /// and may be deleted; and forgets it. What the watch showed of it is judged first, and the object itself only when it
-    /// has changed since. Why it is kept, if it is.
+    /// Deletes a child of a Function and forgets it. The child must still have this UID; `function` is the UID of the
+    /// Function. `judged` is the version that the watch showed; the child is read only if it changed since. Returns
+    /// the reason if the child is kept.
     pub async fn delete_child(
         &self,
         (owner, function): (&Owner, &str),
@@ -159,8 +160,8 @@ impl Writer {
         Ok(if let Deleted::Kept(why) = deleted { why } else { None })
     }
 
-    /// Makes objects nobody's: takes off our label and our ownership, and changes nothing else in them. `done` gets the
-    /// outcome of each.
+    /// Releases objects: removes the label and our field ownership, and changes no other field. `done` receives each
+    /// outcome.
     pub async fn release(
         &self,
         label: &str,
@@ -207,7 +208,7 @@ impl Writer {
         }
     }
 
-    /// Which of these objects carry the label, or may: those that cannot be read.
+    /// Returns the objects that carry the label, including those that cannot be read.
     pub async fn still_labelled(&self, label: &str, inventory: &Inventory, keys: &[Key]) -> HashSet<Key> {
         let listed = keys.iter().filter_map(|key| Some((key.clone(), inventory.0.get(key)?.clone())));
         let looks = stream::iter(listed.collect::<Vec<_>>()).map(|(key, entry)| async move {
@@ -234,7 +235,6 @@ impl Writer {
     }
 }
 
-/// What became of a deletion, whatever was looked at for it.
 fn without_found<F, K>(deleted: Deleted<F, K>) -> Deleted<(), K> {
     match deleted {
         Deleted::Absent => Deleted::Absent,

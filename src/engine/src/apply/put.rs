@@ -1,6 +1,6 @@
-//! An apply for a commit or a Function: what its owner wants becomes what is in the cluster, and is kept from then on.
+//! Applies of commits and Functions: writes the desired state and keeps it from then on.
 //!
-//! Invariant: what is said to be new is never written over what somebody else has put under the name meanwhile.
+//! Invariant: an apply of a new object never overwrites an object that another client created under that name.
 //! Invariant: every apply of a managed object goes through [`Writer::put`], [`Writer::revert`] or
 //! [`Writer::hand_over_replicas`], one at a time per object.
 
@@ -24,70 +24,69 @@ use mainstay_api::names::MANAGER;
 use mainstay_cluster::{Apply, Error, Terminating};
 use mainstay_object::{Digest, Key, Owner, is_established};
 
-/// Applies of one stage in flight at once.
+/// Maximum number of concurrent applies in a stage.
 const AT_ONCE: usize = 16;
-/// How long a definition may take to be established.
+/// Longest wait for a CustomResourceDefinition to be established.
 const ESTABLISHED_WITHIN: Duration = Duration::from_secs(30);
-/// A resource version that no object ever has: the largest of etcd.
+/// A resource version that no object has: the largest revision of etcd.
 const NO_VERSION: &str = "9223372036854775807";
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// One object to apply, and how.
+/// One object to apply, with its preconditions.
 #[derive(Clone, Debug)]
 pub struct Step {
-    /// What it must be.
+    /// The desired state.
     pub desired: Arc<Desired>,
-    /// What is expected to be there.
+    /// The object that the apply expects to find.
     pub expect: Expect,
-    /// Whose fields become ours.
+    /// Field managers whose fields the apply takes over.
     pub appliers: Appliers,
 }
 
-/// What an apply expects to find.
+/// The object that an apply expects to find.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Expect {
-    /// The object, which is ours already.
+    /// An object that is already managed for this owner.
     Ours,
-    /// Nothing, as far as is known: an object that is there stays as it is.
+    /// No object. An existing one stays unchanged.
     Absent,
-    /// An object that is not ours yet; it is adopted only if it is still this version.
+    /// An unmanaged object. The apply adopts it only at this version.
     Version {
-        /// The resource version that was seen.
+        /// The resource version that was read.
         version: String,
-        /// `metadata.managedFields` as it was seen.
+        /// `metadata.managedFields` that was read.
         managed_fields: Value,
     },
 }
 
-/// What an apply did.
+/// The effect of an apply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// The object is new.
+    /// The object was created.
     Created,
-    /// It was changed.
+    /// The object was changed.
     Changed,
-    /// It was already so.
+    /// The object already had the desired state.
     Unchanged,
-    /// It is under break glass and was not touched.
+    /// The object is paused and stays unchanged.
     Paused,
-    /// It is being deleted; it will be created again when it is gone.
+    /// The object is being deleted. It is created again once it is gone.
     Terminating,
-    /// It was to be new, and there is one of that name.
+    /// Another owner or client has an object of this name, or the owner is not known any more.
     Anothers,
 }
 
-/// What became of one object of a stage.
+/// The outcome of one object of a stage.
 #[derive(Debug)]
 pub enum Applied {
-    /// It was applied.
+    /// The object was applied.
     Done(Put),
-    /// It was refused.
+    /// The apply failed.
     Failed(Error),
-    /// It was refused because a field differs that cannot be changed, and it may not be replaced.
+    /// The server refused to change an immutable field, and a replacement is not allowed.
     Immutable(Error, Denied),
 }
 
-/// Why an apply was not done.
 enum NotPut {
     Failed(Error),
     Immutable(Error, Denied),
@@ -99,24 +98,24 @@ impl From<Error> for NotPut {
     }
 }
 
-/// An answered apply.
+/// The result of an apply.
 #[derive(Clone, Debug)]
 pub struct Put {
-    /// What it did.
+    /// The effect.
     pub change: Change,
-    /// UID of the object.
+    /// UID of the object; empty if it was not applied.
     pub uid: String,
-    /// What is verified of it now.
+    /// Digest of the applied fields as the server returned them.
     pub digest: Option<Digest>,
-    /// The object.
+    /// The object as the server returned it.
     pub answer: Value,
-    /// What an object that is being deleted waits for, if that is known.
+    /// The finalizers or dependents that block a deletion, if they are known.
     pub awaits: Option<Terminating>,
 }
 
 impl Writer {
-    /// Applies one stage of a commit, many objects at a time: the outcome of each as it is answered. One object's failure
-    /// holds back nothing but what needs it.
+    /// Applies one stage of a commit concurrently. Yields each outcome as it arrives; a failure does not stop the
+    /// other objects.
     pub fn put_stage<'s>(
         &'s self,
         owner: &'s Owner,
@@ -124,7 +123,7 @@ impl Writer {
     ) -> impl Stream<Item = (Arc<Desired>, Applied)> + 's {
         let puts = steps.iter().map(move |step| async move {
             let _putting = self.begin_put();
-            // Drift goes before sync work.
+            // Reverts go before applies of commits.
             self.yield_to_reverts().await;
             let desired = Arc::clone(&step.desired);
             let applied = match self.put_or_deny(owner, step).await {
@@ -140,7 +139,7 @@ impl Writer {
         stream::iter(puts).buffer_unordered(AT_ONCE)
     }
 
-    /// Applies an object for its owner. The answer is its last apply from then on.
+    /// Applies an object for its owner and stores the answer as its last apply.
     pub async fn put(&self, owner: &Owner, step: &Step) -> Result<Put, Error> {
         self.put_or_deny(owner, step).await.map_err(|not_put| match not_put {
             NotPut::Failed(error) | NotPut::Immutable(error, _) => error,
@@ -151,7 +150,7 @@ impl Writer {
         let desired = &step.desired;
         let key = &desired.key;
         let _lock = self.lock_object(key).await;
-        // Whoever is not known any more wants nothing.
+        // The owner was removed meanwhile.
         let Some(acting) = self.acting_for(owner) else { return Ok(Put::without(Change::Anothers)) };
         let (version, seen) = {
             let mut store = self.store();
@@ -173,7 +172,7 @@ impl Writer {
         let seen = under_way.end();
         match &outcome {
             Ok(put) if put.change == Change::Anothers => self.store().put_failed(desired, seen, false),
-            // The object as it is stays what was last applied to it, until it is gone.
+            // The live object keeps its last apply until it is gone.
             Ok(put) if put.awaits.is_some() => self.succeed_later(desired, seen),
             Err(NotPut::Immutable(..)) => self.succeed_later(desired, seen),
             Ok(put) => {
@@ -186,15 +185,15 @@ impl Writer {
         outcome
     }
 
-    /// An object cannot become what is desired before it is gone.
+    /// Makes a desired state the successor of an object that has to be deleted first.
     fn succeed_later(&self, desired: &Arc<Desired>, seen: Option<Box<Seen>>) {
         let mut store = self.store();
         store.put_failed(desired, seen, false);
         store.set_successor(desired);
     }
 
-    /// Keeps an object that an agent before this one applied and that is not kept yet, if the live object is
-    /// what an apply would make of it now; whether it is.
+    /// Keeps an object that an earlier agent applied, without an apply. Returns `false` if the store already has the
+    /// object or the earlier agent applied another configuration.
     pub async fn keep_applied(
         &self,
         owner: &Owner,
@@ -227,13 +226,13 @@ impl Writer {
         let mut body = if is_new { desired.whole_body() } else { desired.body() };
         let (mut expected, taken) = self.take_over(step, &body).await?;
         let mut before = before.to_owned();
-        // After what others own has become ours, or the count would go with it.
+        // After the takeover: the fields that it claims may include the replica count.
         let is_counted = desired.sets_replicas(&body) || (!is_new && desired.is_scalable());
         let count = if is_counted { self.settle_replicas(desired, &mut body).await? } else { None };
         let ignored = if is_new { None } else { self.settle_ignored(desired, &mut body, None).await? };
         let aliases = if is_new { None } else { self.claim_aliases(desired, &body).await? };
         for given_up in [count, ignored, aliases].into_iter().flatten() {
-            // Giving something up is no change of the object.
+            // This write changed only `managedFields`, so it does not count as a change of the object.
             for known in [expected.as_mut(), Some(&mut before)].into_iter().flatten() {
                 if *known == given_up.before {
                     known.clone_from(&given_up.after);
@@ -271,7 +270,7 @@ impl Writer {
         Ok(Put { change, uid: uid(&answer).to_owned(), digest, answer, awaits: None })
     }
 
-    /// An apply was refused: where that is because of a field that cannot be changed, the object is replaced, if it may be.
+    /// Replaces an object if the server refused to change an immutable field and a replacement is allowed.
     async fn put_anew(
         &self,
         owner: &Owner,
@@ -297,8 +296,8 @@ impl Writer {
         }
     }
 
-    /// Applies an object that is to be new; `None` when there is one of that name, which stays as it is: the server creates an
-    /// object whatever version its configuration names, and changes only one that has it.
+    /// Creates an object by an apply. Returns `None` if one of that name exists. The server ignores the resource
+    /// version of the body when it creates, and refuses it with a conflict when the object exists.
     pub(super) async fn create_now(
         &self,
         desired: &Arc<Desired>,
@@ -318,7 +317,7 @@ impl Writer {
         Ok(Some((answer, answered)))
     }
 
-    /// Waits until a definition is established; what needs it comes in a later stage.
+    /// Waits until a CustomResourceDefinition is established, because later stages need it.
     async fn await_established(&self, owner: &Owner, definition: &Desired, put: Put) -> Applied {
         let Some(acting) = self.acting_for(owner) else { return Applied::Done(put) };
         let mut waited = Duration::ZERO;
@@ -345,17 +344,16 @@ impl Writer {
     }
 }
 
-/// An apply that is under way. If whoever waits for it panics or is dropped, it may have been carried out or not, and the
-/// object must not count as being written for ever.
+/// An apply in flight. If its future is dropped or panics, `drop` ends the write in the store with an unknown outcome.
 struct UnderWay<'w> {
     writer: &'w Writer,
     desired: &'w Arc<Desired>,
-    /// What was seen of the object before; `None` once the apply has ended.
+    /// The state that was seen before the apply; `None` once the apply has ended.
     seen: Option<Option<Box<Seen>>>,
 }
 
 impl UnderWay<'_> {
-    /// It has ended. What was seen of the object before.
+    /// Ends the apply and returns the state that was seen before it.
     fn end(mut self) -> Option<Box<Seen>> {
         self.seen.take().flatten()
     }

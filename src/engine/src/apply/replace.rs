@@ -1,14 +1,13 @@
-//! An object whose update is refused because of a field that cannot be changed is deleted, to be created anew, where that is
-//! allowed.
+//! Replacement: deletes an object whose update changes an immutable field, so that it can be created again.
 //!
-//! Invariant: before anything is deleted, dry runs have proven that the server refuses the update of this very object, that
-//! what somebody else wrote in it is not the reason, and that it takes the object as a new one.
-//! Invariant: what is deleted is the object for which that was proven, by its UID.
-//! Invariant: each deletion is recorded: as a message, in the status of the GitSync, and against whoever keeps creating it
-//! otherwise, as a revert is.
+//! Invariant: before a deletion, dry runs prove three things: the server refuses the update of this object, fields of
+//! other managers are not the reason, and the server accepts the object as a new one.
+//! Invariant: the deletion is limited to the UID that was checked.
+//! Invariant: each deletion is announced, recorded in the status of the GitSync, and counted like a revert if drift
+//! caused it.
 //!
-//! Deliberately absent: whether it is allowed (`managed::replacement`), and the creation: by whoever asked, if the object is
-//! gone at once, or by the drift loop as soon as it is.
+//! Not here: the permission to replace (`managed::replacement`), and the creation. The caller creates the object if it
+//! is gone at once, else the drift loop does when it is gone.
 
 use std::sync::Arc;
 
@@ -31,47 +30,47 @@ use mainstay_api::names::MANAGER;
 use mainstay_cluster::{Apply, Error, Persistence, Removal, Terminating};
 use mainstay_object::{Owner, printable};
 
-/// Fields that a status names, at most.
+/// Maximum number of fields in the status of a replacement.
 const SHOWN: usize = 10;
 
-/// What became of an object whose update was refused.
+/// The result of a refused update.
 #[derive(Debug)]
 pub(super) enum Replaced {
-    /// It was refused for another reason, or nobody can tell.
+    /// The server refused for another reason, or the reason is unknown.
     No,
-    /// A field differs that cannot be changed, and the object may not be replaced.
+    /// An immutable field differs, and the object may not be replaced.
     Denied(Denied),
-    /// It is being deleted, and is created anew when it is gone.
+    /// The object is being deleted. It is created again once it is gone.
     Awaited(Terminating),
-    /// It is gone, and can be created.
+    /// The object is gone and can be created.
     Gone,
 }
 
-/// On what occasion an object is to be replaced.
+/// The cause of a replacement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Occasion {
-    /// A commit changes it.
+    /// A commit changed an immutable field.
     Commit,
-    /// Somebody has put another one in its place.
+    /// The live object differs in an immutable field.
     Drift,
 }
 
-/// What the creation of an object as it is wanted would come to.
+/// The result of a dry-run creation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Trial {
-    /// It is not there.
+    /// The object does not exist and can be created.
     Succeeds,
-    /// It is there, and nothing else is in the way.
+    /// The object exists; the server has no other objection.
     AlreadyExists,
     Fails,
 }
 
 impl Writer {
-    /// The update of an object with `body` was `refused`. Where that is because of a field that cannot be changed, the object
-    /// is deleted, if it may be. The caller holds the object's lock.
+    /// Deletes an object whose update with `body` was `refused`, if an immutable field is the reason and a replacement
+    /// is allowed. The caller holds the object's lock.
     ///
     /// # Errors
-    /// The deletion failed.
+    /// A read, a permission check or the deletion failed.
     pub(super) async fn replace(
         &self,
         owner: &Owner,
@@ -86,7 +85,7 @@ impl Writer {
         }
         match self.trial(desired).await {
             Trial::AlreadyExists => {}
-            // It went while its update was refused: an object that is being deleted refuses it, too.
+            // The object was being deleted, which also makes the server refuse an update.
             Trial::Succeeds => return Ok(Replaced::Gone),
             Trial::Fails => return Ok(Replaced::No),
         }
@@ -111,7 +110,7 @@ impl Writer {
         if let Err(error) = self.try_to_create(desired, Some(&replacement::trial_name(&desired.key))).await {
             return Ok(Replaced::Denied(Denied::CannotCreate(error.cause_text())));
         }
-        // From now on the drift loop may find it gone.
+        // The drift loop may find the object gone from now on.
         self.store().set_successor(desired);
         let removal = match self.delete_last(&desired.kind, &desired.key, judge).await? {
             Deleted::Absent => return Ok(Replaced::Gone),
@@ -125,15 +124,15 @@ impl Writer {
         })
     }
 
-    /// What follows from that a live object is not deleted now.
+    /// The result for a live object that is not deleted now.
     fn unfit(&self, desired: &Desired, live: &Value, unfit: Unfit) -> Replaced {
         match unfit {
             Unfit::Denied(why) => Replaced::Denied(why),
-            // The next try finds out what that one is.
+            // The next attempt judges the other object.
             Unfit::Another => Replaced::No,
             Unfit::UnderWay(terminating) => {
                 if !desired.mark.is_on(live) {
-                    // The watch of its kind does not tell when it is gone.
+                    // The watch of its kind selects by label and does not show its deletion.
                     self.watch_by_name(desired);
                 }
                 Replaced::Awaited(terminating)
@@ -141,13 +140,13 @@ impl Writer {
         }
     }
 
-    /// Whether a change was refused because of a field that cannot be changed. Nothing is written to find out.
+    /// Whether an immutable field is the reason of a refusal. Sends only a dry run.
     pub(super) async fn is_refused_for_good(&self, desired: &Desired, refused: &Error) -> bool {
         names_fields(desired, refused) && self.trial(desired).await == Trial::AlreadyExists
     }
 
-    /// Whether a refused change is one of a field that cannot be changed: the object could be created as it is, if it were
-    /// not there already. Texts and causes of the refusals vary too much to tell.
+    /// Dry-runs the creation of an object. "Already exists" means that the object is valid and only its update is
+    /// refused. Texts and causes of refusals differ too much between servers to be compared.
     async fn trial(&self, desired: &Desired) -> Trial {
         match self.try_to_create(desired, None).await {
             Ok(()) => Trial::Succeeds,
@@ -156,14 +155,14 @@ impl Writer {
         }
     }
 
-    /// What the server says to the creation of an object, under another name or its own.
+    /// Dry-runs the creation of an object under its own name or another one.
     async fn try_to_create(&self, desired: &Desired, name: Option<&str>) -> Result<(), Error> {
         let (namespace, body) = (desired.key.namespace.as_deref(), replacement::trial(desired, name));
         let name = name.unwrap_or(&desired.key.name);
         self.cluster().create(&desired.kind, namespace, name, &body, Persistence::DryRun).await.map(drop)
     }
 
-    /// Whether the server refuses to update just this object, also where nothing that others wrote in it stays.
+    /// Whether the server refuses an update of this object even if fields of other managers are dropped.
     async fn is_refused_as_it_is(&self, desired: &Desired, body: &Value, live: &Value) -> bool {
         let (namespace, name) = (desired.key.namespace.as_deref(), &*desired.key.name);
         let mut body = replacement::apply_to(body, live);
@@ -173,7 +172,7 @@ impl Writer {
             return false;
         }
         if desired.ignored.is_some() {
-            // What is left to others is not why.
+            // Ignored fields keep their live values, so they are not the reason.
             body = replacement::apply_to(&desired.body_in_place_of(live), live);
         }
         body["metadata"]["resourceVersion"] = resource_version(live).into();
@@ -243,14 +242,14 @@ impl Writer {
     }
 }
 
-/// Whether a refusal names fields of an object that may be replaced. A server does; a webhook that refuses does not. A Function
-/// sees to its children itself.
+/// Whether a refusal names fields, and of an object of a GitSync. A refusal by a webhook names none. Functions replace
+/// their children themselves.
 fn names_fields(desired: &Desired, refused: &Error) -> bool {
     let has_causes = refused.refusal().is_some_and(|refusal| !refusal.causes.is_empty());
     refused.is_invalid() && has_causes && desired.label().is_some()
 }
 
-/// Who wrote an object that is not as we would have it, if that is known.
+/// The manager of a field that is not ours, or `UNKNOWN`.
 fn writer_of(live: &Value) -> String {
     let mut others = entries(live).filter(|entry| entry.manager != MANAGER && entry.subresource.is_empty());
     others.next().map_or_else(|| UNKNOWN.to_owned(), |entry| entry.manager.to_owned())

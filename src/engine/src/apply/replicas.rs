@@ -1,7 +1,7 @@
-//! The replica count of a workload, and who owns it: us, or an autoscaler.
+//! Handover of a replica count between Mainstay and an autoscaler.
 //!
-//! Dropping the count while we are its only owner would reset it to 1. So a second manager becomes its owner first, and
-//! keeps it until the autoscaler writes.
+//! An apply that omits the count while Mainstay is its only owner resets it to 1. A second field manager therefore
+//! takes ownership first and keeps it until the autoscaler writes.
 
 use std::sync::Arc;
 
@@ -17,9 +17,9 @@ use mainstay_cluster::{Apply, Error, Kind};
 use mainstay_object::Key;
 
 impl Writer {
-    /// Leaves `spec.replicas` to an autoscaler, if the object has one, without letting the count fall to the default on the
-    /// way. A count that leaves the document stays, for an autoscaler that may come later. What no autoscaler scales, because
-    /// somebody scaled it to 0, is scaled up first. The versions of the object, if a count was given up.
+    /// Omits `spec.replicas` from the body of an autoscaled workload and keeps the live count. Also keeps a count that
+    /// leaves the manifest, for a later autoscaler. Scales up a workload that was scaled to 0 and would not be scaled
+    /// up by its autoscaler. Returns the versions if the count was handed over.
     pub(super) async fn settle_replicas(&self, desired: &Desired, body: &mut Value) -> Result<Option<GivenUp>, Error> {
         self.know_autoscalers().await;
         if desired.sets_replicas(body) {
@@ -37,7 +37,7 @@ impl Writer {
         }
         let woken = self.store().woken(desired, &live);
         let owners = || fields::entries(&live).filter(|entry| fields::owns(entry.fields, &REPLICAS));
-        // What people's tools and other appliers own may become ours with this apply, and go with it.
+        // This apply may take over fields of `kubectl` and former appliers, and the count would go with them.
         let is_kept = owners().any(|entry| entry.manager == HANDOVER_MANAGER || entry.subresource == "scale");
         if let Some(count) = woken {
             let how = Apply::forced(HANDOVER_MANAGER);
@@ -54,7 +54,7 @@ impl Writer {
         Ok(Some(GivenUp { before: version(&live), after: version(&answer) }))
     }
 
-    /// Makes the handover manager an owner of the live count, beside us. A conflict if somebody else has changed it.
+    /// Makes the handover manager a co-owner of the live count. Fails with a conflict if the count changed.
     pub async fn hand_over_replicas(&self, kind: &Arc<Kind>, key: &Key, live: &Value) -> Result<(), Error> {
         let _lock = self.lock_object(key).await;
         self.apply_replicas(kind, key, live, Apply::unforced(HANDOVER_MANAGER)).await.map(drop)

@@ -1,4 +1,4 @@
-//! Drift that the policy leaves as it is: reported, by asking the server what a revert would do.
+//! Reports drift that the policy does not revert. A dry run shows the changes that a revert would make.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -18,8 +18,7 @@ use mainstay_api::names::MANAGER;
 use mainstay_cluster::{Apply, Error};
 
 impl Writer {
-    /// Reports the drift of an object. Changes that are repeated are reported less and less often, with the backoff of
-    /// reverts.
+    /// Reports the drift of an object. Repeated changes are reported less often, with the backoff of reverts.
     pub(super) async fn report_now(&self, desired: &Arc<Desired>, seen: &Seen) -> Result<(), Error> {
         let (namespace, name) = (desired.key.namespace.as_deref(), &*desired.key.name);
         let live = match seen.live.as_ref().and_then(Sight::value) {
@@ -54,7 +53,7 @@ impl Writer {
                         }
                         Edit::of(desired, Some(differences), None)
                     }
-                    // What collides with ours makes way where it is reverted, and is told where it is not.
+                    // A revert would claim colliding fields of other managers; a report names them.
                     Err(error) if error.is_invalid() => {
                         let fields = collision::lost(&body, live);
                         if fields.is_empty() {
@@ -89,9 +88,9 @@ impl Writer {
         Ok(())
     }
 
-    /// Whether an object that had to be read is to be reported.
+    /// Whether an object that had to be read has drift to report.
     fn is_reported_drift(&self, desired: &Desired, live: &Value) -> bool {
-        // Judged as ever, for what follows from it besides the report.
+        // This call also records the start or end of a pause.
         if self.must_put_back(desired, live) {
             return false;
         }

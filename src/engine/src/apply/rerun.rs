@@ -1,7 +1,7 @@
-//! What has come to its end runs again, because somebody asked for it: it is deleted and created anew.
+//! Reruns a Job or Pod that ended: deletes it and creates it again on request.
 //!
-//! Invariant: nothing is deleted that still runs, that is under break glass, that does not carry our label, or of which
-//! nothing proves that we applied it.
+//! Invariant: an object is deleted only if it ended, is not paused, carries our label, and was provably applied by
+//! Mainstay.
 
 use std::sync::Arc;
 
@@ -20,23 +20,23 @@ use mainstay_api::names::{MANAGER, RERUN, SYNC_LABEL};
 use mainstay_cluster::{Error, Removal};
 use mainstay_object::{Key, Owner, can_end};
 
-/// What became of a request to run something again.
+/// The outcome of a rerun request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rerun {
-    /// It was created anew.
+    /// The object was created again.
     Done,
-    /// It has not come to its end.
+    /// The object has not ended.
     Running,
-    /// It is not ours any more.
+    /// The object is not ours any more.
     NotOurs,
-    /// It is under break glass.
+    /// The object is paused.
     Paused,
-    /// What ended is still being deleted.
+    /// The old object is still being deleted.
     Deleting,
 }
 
 impl Writer {
-    /// Objects with this name that are kept for an owner and come to an end.
+    /// Returns the owner's objects of this name whose kind can end.
     pub fn that_end(&self, owner: &Owner, namespace: &str, name: &str) -> Vec<Key> {
         let store = self.store();
         let is_meant = |key: &&Key| can_end(key) && *key.name == *name && key.namespace.as_deref() == Some(namespace);
@@ -44,7 +44,7 @@ impl Writer {
         kept.map(|(key, _)| key).filter(is_meant).cloned().collect()
     }
 
-    /// Runs an object that came to its end again, whether it is still there or not.
+    /// Runs an ended object again, even if it is gone.
     pub async fn run_again(&self, owner: &Owner, key: &Key) -> Result<Rerun, Error> {
         let (Some(desired), Some(acting)) = (self.desired(key), self.acting_for(owner)) else {
             return Ok(Rerun::NotOurs);
@@ -62,8 +62,7 @@ impl Writer {
         Ok(Rerun::Done)
     }
 
-    /// Makes way for a document that asks for another run than the object that is there and has ended. Whether that one is
-    /// still being deleted.
+    /// Deletes an ended object whose manifest asks for another run. Returns whether it is still being deleted.
     pub(super) async fn make_way_for_rerun(&self, owner: &Owner, desired: &Arc<Desired>) -> Result<bool, Error> {
         let Some(asked) = desired.rerun() else { return Ok(false) };
         let before = |live: &Value| {
@@ -79,7 +78,6 @@ impl Writer {
         Ok(matches!(deleted, Deleted::Kept(Rerun::Deleting) | Deleted::Done { removal: Removal::Terminating(_), .. }))
     }
 
-    /// Whether a live object may be deleted so that it runs again.
     fn may_run_again(&self, owner: &Owner, desired: &Desired, live: &Value) -> Result<(), Rerun> {
         if !self.is_ours(owner, desired, live) {
             Err(Rerun::NotOurs)
@@ -94,7 +92,7 @@ impl Writer {
         }
     }
 
-    /// Whether a live object carries the label of the GitSync that wants it, we have applied it, and no controller owns it.
+    /// Whether the label names this owner, Mainstay applied the object, and no controller owns it.
     fn is_ours(&self, owner: &Owner, desired: &Desired, live: &Value) -> bool {
         let label = live.pointer("/metadata/labels").and_then(|labels| labels.get(SYNC_LABEL)?.as_str());
         let is_proven = || {
@@ -105,7 +103,7 @@ impl Writer {
         label.is_some() && label == desired.label() && controller(live).is_none() && is_proven()
     }
 
-    /// Deletes what has ended, and tells it.
+    /// Deletes an ended object and announces it.
     async fn remove_ended(
         &self,
         owner: &Owner,

@@ -1,7 +1,7 @@
-//! A revert: an object is reverted, and what was changed, by whom and for how long is recorded.
+//! Reverts: applies the desired state over drift, and records which fields changed, by whom and for how long.
 //!
-//! Deliberately absent: the decision that an object must be reverted; it was made when the object was seen, and is made
-//! here only for objects that had to be read first.
+//! Not here: the decision to revert. `managed` makes it when an event arrives. Only an object that had to be read is
+//! judged here.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -29,13 +29,12 @@ use mainstay_cluster::Error;
 use mainstay_object::failure::{Backoff, caught, caught_now};
 use mainstay_object::{Key, Owner, printable};
 
-/// How long a revert that failed waits before it is tried again.
+/// Backoff of a failed revert.
 const RETRY: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(120));
 
-/// Why an object was not reverted.
 struct NotDone {
     error: Error,
-    /// What to do about it, where a field differs that cannot be changed.
+    /// Advice about an immutable field.
     advice: Option<String>,
 }
 
@@ -46,18 +45,18 @@ impl From<Error> for NotDone {
 }
 
 impl Writer {
-    /// Puts a queued object back, or reports its drift, if that still has to be done and no newer generation overtook this
-    /// one. What that says about the server.
+    /// Reverts a queued object or reports its drift, unless the drift is gone or `generation` is outdated. Returns the
+    /// server load that the requests saw.
     pub(crate) async fn revert(&self, key: &Key, generation: u32) -> Option<ServerLoad> {
         let reverted = caught(self.liveness().track(self.revert_now(key, generation))).await;
         let Err(panicked) = reverted else { return reverted.unwrap_or_default() };
-        // As a revert that failed: it is tried again after a while.
+        // A panic counts as a failed revert and is retried after the backoff.
         let _lock = self.lock_object(key).await;
         let desired = self.desired(key)?;
         let seen = Seen { live: None, gone_at: None, at: Instant::now() };
         let cause = panicked.to_string();
         let failure = NotPutBack { reports: false, fields: Vec::new(), cause, advice: None, ground: Ground::default() };
-        // Whether this panics, too, changes nothing: the object is looked at when it is seen again.
+        // A second panic has no effect: the next event of the object starts the revert again.
         let _ = caught_now(|| self.note_failure(&desired, seen, failure, None));
         self.finish(key);
         None
@@ -94,7 +93,7 @@ impl Writer {
         load
     }
 
-    /// Applies what an object must be, and records what was changed in it.
+    /// Applies the desired state and records the edit that it reverts.
     async fn put_back(&self, desired: &Arc<Desired>, seen: &Seen) -> Result<Option<ServerLoad>, NotDone> {
         let (key, namespace) = (&desired.key, desired.key.namespace.as_deref());
         let mut found = seen.live.as_ref().and_then(Sight::value);
@@ -160,8 +159,8 @@ impl Writer {
         Ok(load)
     }
 
-    /// An apply was refused: where that is because of a field that cannot be changed, what is there is replaced, if it may be.
-    /// `None`: it is still being deleted, and the drift loop creates the object when it is gone.
+    /// Replaces an object if the server refused to change an immutable field. Returns `None` if the old object is
+    /// still being deleted; the drift loop creates the new one when it is gone.
     async fn put_back_anew(
         &self,
         desired: &Arc<Desired>,
@@ -179,13 +178,13 @@ impl Writer {
             Replaced::Awaited(_) => Ok(None),
             Replaced::Gone => match self.create_anew(desired, body).await? {
                 Some((answer, answered)) => Ok(Some(InPlace { answer, answered, over: None })),
-                // Somebody was faster.
+                // Another client created an object of that name first.
                 None => Err(refused.into()),
             },
         }
     }
 
-    /// Creates an object that is gone and whose update with `body` was refused.
+    /// Creates an object again after its deletion. `body` is the refused update.
     async fn create_anew(&self, desired: &Arc<Desired>, body: &Value) -> Result<Option<(Value, Answered)>, Error> {
         if desired.ignored.is_none() {
             return self.create_now(desired, body).await;
@@ -194,7 +193,7 @@ impl Writer {
         self.create_now(desired, &whole).await
     }
 
-    /// Whether an object is now as it was last applied for its owner, as far as that can be known.
+    /// Whether the live object has the state that was last applied for its owner. `false` if it cannot be read.
     pub async fn is_in_sync(&self, owner: &Owner, key: &Key) -> bool {
         let Some(desired) = self.desired(key) else { return false };
         let Some(acting) = self.acting_for(owner) else { return false };
@@ -202,7 +201,7 @@ impl Writer {
         live.ok().flatten().is_some_and(|live| self.store().is_in_sync(owner, key, &live, self.now()))
     }
 
-    /// Whether an object that had to be read may and must be reverted now.
+    /// Whether an object that had to be read must be reverted. Records the start or end of a pause.
     pub(super) fn must_put_back(&self, desired: &Desired, live: &Value) -> bool {
         let key = &desired.key;
         let verdict = self.store().judge(key, live, self.now());
@@ -230,7 +229,7 @@ impl Writer {
         false
     }
 
-    /// A revert or report failed. What that says about the server.
+    /// Records a failed revert or report and returns the server load that it shows.
     fn fail(
         &self,
         desired: &Arc<Desired>,
@@ -254,7 +253,7 @@ impl Writer {
         load
     }
 
-    /// An object is not as it must be, for a reason. It is looked at again after its backoff, and not before `after`.
+    /// Records a failure. The next attempt comes after the backoff, and at the earliest after `after`.
     fn note_failure(&self, desired: &Arc<Desired>, seen: Seen, failure: NotPutBack, after: Option<Duration>) {
         let key = &desired.key;
         let live = seen.live.as_ref().and_then(Sight::value).map(Cow::into_owned);
@@ -280,7 +279,7 @@ impl Writer {
         self.notify(&owner);
     }
 
-    /// The object is gone. Whether it stays so, for it had ended.
+    /// Whether a missing object stays missing, because it had ended.
     pub(super) fn stays_absent(&self, key: &Key) -> bool {
         let stays = self.store().stays_absent(key);
         if stays {
@@ -289,8 +288,8 @@ impl Writer {
         stays
     }
 
-    /// What is said of an object that vanished and whose document names owners none of which is there: the garbage
-    /// collector takes it away as often as it is reverted. An owner that cannot be looked up counts as there.
+    /// Returns a cause if none of the owners in the manifest's `ownerReferences` exists: the garbage collector deletes
+    /// the object after each revert. An owner that cannot be read counts as existing.
     async fn dead_owner(&self, desired: &Desired) -> Option<String> {
         if self.store().get(&desired.key).is_some_and(|managed| managed.ended.is_some()) {
             return None;
@@ -314,7 +313,7 @@ impl Writer {
         ))
     }
 
-    /// A Namespace, a definition, or a right of a ServiceAccount is there: what failed for want of it is tried at once.
+    /// Retries failed objects that a new Namespace, CustomResourceDefinition or RBAC rule may unblock.
     pub(super) fn retry_dependents(&self, desired: &Desired) {
         let key = &desired.key;
         let waited = if key.is("", "Namespace") {
@@ -335,7 +334,7 @@ impl Writer {
         }
     }
 
-    /// Ends a write and looks at what was seen meanwhile.
+    /// Ends a write and handles the events that arrived meanwhile.
     pub(super) fn finish(&self, key: &Key) {
         let next = self.store().end(key, self.now());
         self.carry_out(key, next);

@@ -1,9 +1,9 @@
-//! A server-side apply, in the place of what somebody wrote where ours has to be: that makes way for it, where it helps.
+//! Server-side apply that resolves collisions with fields of other managers.
 //!
-//! Invariant: what makes way for an apply that is refused all the same stays whose it was, and does not make way again for
-//! the same refusal ([`Futile`]).
+//! Invariant: if an apply is refused in spite of rewritten `managedFields`, these are restored. The same refusal does
+//! not cause another rewrite ([`Futile`]).
 //!
-//! Deliberately absent: what makes way; that is `collision`'s.
+//! Not here: which fields collide (`collision`).
 
 use std::sync::Arc;
 
@@ -20,48 +20,48 @@ use crate::managed::{additions, ownership, reserved};
 use mainstay_api::names::MANAGER;
 use mainstay_cluster::{Apply, Error};
 
-/// How often an object that is written all the time is read again before something in it makes way.
+/// Attempts to rewrite `managedFields` of an object that changes all the time.
 const WRITTEN_MEANWHILE: usize = 5;
 
-/// An apply that went through.
+/// A successful apply.
 pub(super) struct InPlace {
     pub(super) answer: Value,
-    /// What is remembered of the answer: the caller hands it to the store.
+    /// The state to store; the caller stores it.
     pub(super) answered: Answered,
-    /// Who had written in the place of ours.
+    /// The manager whose fields the apply replaced.
     pub(super) over: Option<String>,
 }
 
-/// What an apply does about what collides with it.
+/// How an apply treats colliding fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Collisions {
-    /// It makes way.
+    /// It claims them, so that the next apply removes them.
     MakeWay,
-    /// It stays.
+    /// It leaves them.
     Stay,
 }
 
-/// An apply for which something makes way.
+/// The state of an apply with its collisions.
 struct Way<'a> {
     desired: &'a Arc<Desired>,
     body: &'a mut Value,
     seen: Option<&'a Value>,
     collisions: Collisions,
-    /// Nothing made way before the first refusal, because it would not have helped.
+    /// No field is claimed before the first refusal, because an earlier attempt was futile.
     held_back: bool,
-    /// Something was to make way because of the first refusal.
+    /// Claiming fields after the first refusal may help.
     may_help: bool,
-    /// `managedFields` as they were, and the version that the object has since they were rewritten.
+    /// The original `managedFields`, and the resource version after they were rewritten.
     before: Option<(Value, String)>,
     who: Option<String>,
-    /// Why it was refused.
+    /// The reasons of refusals.
     grounds: Vec<Ground>,
 }
 
 impl Writer {
-    /// Applies. What somebody wrote in the place of ours, or in a reserved field, makes way for it: before, where that is
-    /// known from the object as it was `seen`, or after the server has refused to have both or has answered what is there.
-    /// The version that the body expects follows what was written for that.
+    /// Applies and claims colliding or reserved fields of other managers. Collisions that `seen` shows are claimed
+    /// before the apply, others after a refusal or after the answer. A resource version in `body` follows these
+    /// rewrites.
     pub(super) async fn apply(
         &self,
         desired: &Arc<Desired>,
@@ -91,7 +91,7 @@ impl Writer {
         let is_added = |live: &Value| {
             reserved::is_added_to(reserved, live) || (takes_back && additions::are_in(desired, &desired.view(live)))
         };
-        // An apply that leaves a reserved field to others is taken, and is not what is wanted: there is no use in it.
+        // An apply that leaves a reserved field to others succeeds without the desired result, so it is not held back.
         let is_added_to = seen.is_some_and(&is_added);
         let held_back = collisions == Collisions::MakeWay && !is_added_to && self.holds_back(desired, seen);
         let collides = |live: &&Value| !held_back && known(body, live, &self.now().to_string()).is_some();
@@ -114,7 +114,7 @@ impl Writer {
                     .rewrite_managed_fields(&desired.kind, namespace, name, &version, &entries)
                     .await
                 {
-                    // Someone wrote meanwhile: the next apply finds the entry again.
+                    // The object changed meanwhile; the next apply finds the entry again.
                     Err(error) if error.is_conflict() => answer,
                     rewritten => rewritten?,
                 };
@@ -127,14 +127,14 @@ impl Writer {
                     continue;
                 }
             };
-            // Read without the store's lock: others wait for that.
+            // The digest is computed without the lock of the store.
             let rules = self.store().health_rules(&desired.key);
             let answered = Answered::of(desired, &answer, way.body, rules.as_deref());
             let is_over = way.collisions == Collisions::Stay || !way.grounds.is_empty();
             if is_over || !(is_added(&answer) || stale_defaults::are_in(desired, way.body, &answer)) {
                 return Ok(InPlace { answer, answered, over: way.who });
             }
-            // This is not all that was wanted: whoever fails now has to come back.
+            // The object is not yet as desired. If a later request fails, it is applied again because it is outdated.
             self.store().answered(desired, answered);
             self.store().mark_outdated(&desired.key);
             if let Some(expected) = way.body.pointer_mut("/metadata/resourceVersion") {
@@ -145,10 +145,11 @@ impl Writer {
         }
     }
 
-    /// An apply was refused: of the first refusal, what the server says that collides makes way, for the apply to be repeated.
+    /// Handles a refused apply. After the first refusal, claims the fields that the server names, and the apply is
+    /// repeated.
     ///
     /// # Errors
-    /// The refusal, where nothing makes way.
+    /// The refusal, if no field was claimed.
     async fn make_way_after(&self, way: &mut Way<'_>, refused: Error) -> Result<(), Error> {
         if way.collisions == Collisions::Stay {
             return Err(refused);
@@ -165,7 +166,7 @@ impl Writer {
                 stale_defaults::with(collision, Reach::Strangers, (desired, body), live, now)
             };
             way.grounds.push(ground);
-            // What cannot be read now is no reason to forget the refusal.
+            // A failed read does not replace the refusal as the error.
             if way.may_help && self.make_way(way, None, by_refusal).await.unwrap_or(false) {
                 return Ok(());
             }
@@ -173,8 +174,8 @@ impl Writer {
             way.grounds.push(ground);
         }
         if let Some((entries, version)) = &way.before {
-            // It was not because of them: they stay whose they were. Where somebody has written meanwhile, the next
-            // apply that is taken removes them.
+            // The claimed fields were not the reason, so their managers get them back. If the object changed
+            // meanwhile, the next successful apply removes them.
             let _ = self.rewrite(way.desired, version, entries).await;
         }
         if way.may_help || way.before.is_some() {
@@ -183,7 +184,7 @@ impl Writer {
         Err(refused)
     }
 
-    /// Whether nothing makes way for an apply before it is refused for a new reason.
+    /// Whether an apply claims no field before it is refused for a new reason.
     fn holds_back(&self, desired: &Desired, seen: Option<&Value>) -> bool {
         let mut store = self.store();
         let is_futile = |managed: &Managed| managed.failing.as_ref().is_some_and(|failing| failing.futile.is_some());
@@ -202,7 +203,7 @@ impl Writer {
         failing.and_then(|failing| failing.futile.as_ref()).is_some_and(|futile| futile.knows(ground))
     }
 
-    /// An apply was refused although something made way for it, or nothing could.
+    /// Records that claimed fields did not help against a refusal.
     fn was_futile(&self, desired: &Desired, seen: Option<&Value>, grounds: Vec<Ground>) {
         let attempted = Attempted::over(desired, seen);
         let mut store = self.store();
@@ -216,8 +217,8 @@ impl Writer {
         failing.futile = Some(futile);
     }
 
-    /// Makes what collides with ours ours as well, so that the next apply removes it; whether there was something. The
-    /// object may have been written since it was `seen`, and for as long as it is, it is read again.
+    /// Claims colliding fields, so that the next apply removes them. Returns whether there were any. After a conflict,
+    /// the object is read again.
     async fn make_way(
         &self,
         way: &mut Way<'_>,
@@ -262,7 +263,7 @@ impl Writer {
         Ok(false)
     }
 
-    /// Writes `managedFields`, if the object still has this version; the version that it has then.
+    /// Writes `managedFields` if the object still has this version. Returns the new object.
     pub(super) async fn rewrite(&self, desired: &Desired, version: &str, entries: &Value) -> Result<Value, Error> {
         let (namespace, name) = (desired.key.namespace.as_deref(), &*desired.key.name);
         self.cluster().rewrite_managed_fields(&desired.kind, namespace, name, version, entries).await

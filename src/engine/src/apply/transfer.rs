@@ -1,4 +1,4 @@
-//! Objects that change hands: between us and a controller of another system, without being deleted.
+//! Handover of objects between Mainstay and a controller of another system, without a deletion.
 
 use std::sync::Arc;
 
@@ -9,11 +9,11 @@ use mainstay_cluster::{Error, Kind, Part};
 use mainstay_object::{Key, Owner};
 
 impl Writer {
-    /// Writes the merge patch by which an object changes hands, if it is still as it was found; what it is then. From now on it is
-    /// not kept for its owner, who applies it again where it is wanted.
+    /// Transfers an object by a merge patch and returns it. Its owner does not keep it any more; the next apply takes
+    /// it again if it is desired.
     ///
     /// # Errors
-    /// A conflict, if it has been written since it was found.
+    /// A conflict, if the object changed since `found`.
     pub async fn transfer(
         &self,
         owner: &Owner,
@@ -30,10 +30,10 @@ impl Writer {
         Ok(answer)
     }
 
-    /// Deletes an object of another system that is needed no longer, if it is still as it was found; whether it was.
+    /// Deletes an obsolete object of another system if it still has the version `found`. Returns whether it had.
     ///
     /// # Errors
-    /// Whatever the server says but that it has changed or is gone.
+    /// Any error except that the object changed or is gone.
     pub async fn delete_found(&self, kind: &Kind, key: &Key, found: Version) -> Result<bool, Error> {
         let deleted = self.delete_unowned(kind, key, Some(found), |_| Err(())).await?;
         Ok(!matches!(deleted, super::Deleted::Kept(())))

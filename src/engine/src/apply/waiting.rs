@@ -1,6 +1,6 @@
-//! Reverts that wait: what differs meanwhile is said in the status.
+//! Shows drift in the status while its revert waits.
 //!
-//! Deliberately absent: how long they wait (`managed::revert_backoff`), and the waiting itself (`drift`).
+//! Not here: the length of the wait (`managed::revert_backoff`) and its timer (`drift`).
 
 use std::time::Duration;
 
@@ -8,12 +8,11 @@ use super::Writer;
 use crate::managed::drifted::Waiting;
 use mainstay_object::Key;
 
-/// Shorter waits are over before anybody reads of them.
+/// Shorter waits are not shown.
 const REMARKABLE: Duration = Duration::from_secs(1);
 
 impl Writer {
-    /// The revert or report of an object, of this generation, begins so much later: until then its drift remains. An object
-    /// that vanished is read once, for it may have lost only its label.
+    /// Records that a revert or report waits. A missing object is read once, because it may have lost only its label.
     pub(crate) async fn note_waiting(&self, key: &Key, generation: u32, wait: Duration) {
         if wait < REMARKABLE {
             return;
@@ -25,7 +24,7 @@ impl Writer {
             match found {
                 Ok(None) => self.store().note_absent(key),
                 Ok(found) => live = found,
-                // It is read again when its turn comes.
+                // The revert reads it again.
                 Err(_) => {}
             }
         }
@@ -35,7 +34,7 @@ impl Writer {
         }
     }
 
-    /// An object turned out to differ in nothing.
+    /// Records that an object has no drift.
     pub(super) fn end_drift(&self, key: &Key) {
         self.store().end_drift(key);
         self.notify_owner_of(key);

@@ -1,4 +1,4 @@
-//! [`Writer`]: the store behind its lock, the locks of the objects, and what every write needs.
+//! [`Writer`]: the shared state of all writes: the store, the object locks, and the counts of reverts and applies.
 
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, OnceLock};
@@ -25,34 +25,33 @@ use mainstay_cluster::reflector::Delta;
 use mainstay_cluster::{Cluster, Error, Regarding};
 use mainstay_object::{Key, Owner};
 
-/// Longest wait of a commit's writes for reverts, per object.
+/// Longest time that an apply of a commit waits for reverts.
 const YIELD: Duration = Duration::from_millis(50);
-/// Longest wait of an audit for reverts and applies, per object: where there are always some, it is made all the same.
+/// Longest time that an audit waits for reverts and applies.
 const YIELD_TO_ALL: Duration = Duration::from_secs(1);
-/// How long the first answer of a watch is waited for.
+/// Longest wait for the first answer of a watch.
 const ASKED_WITHIN: Duration = Duration::from_secs(10);
-/// How long after the end of a break glass the object is looked at.
+/// Delay between the end of a pause and the next check of the object.
 const AFTER_PAUSE: Duration = Duration::from_millis(50);
 
 /// A message about what an owner's controller or the writer did.
 pub struct Announcement<'a> {
-    /// For whom the object is managed.
+    /// The owner of the object.
     pub owner: &'a Owner,
-    /// The object, where it is about one that is there or just was.
+    /// The object; `None` if there is none.
     pub object: Option<Regarding>,
-    /// What happened.
+    /// The message.
     pub message: &'a Message,
 }
 
 type Announce = dyn Fn(&Announcement<'_>) + Send + Sync;
 
-/// How many reverts there are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Reverts {
     in_flight: usize,
-    /// Some wait until they may be in flight.
+    /// Queued reverts wait for a permit.
     some_wait: bool,
-    /// Until then the server wants to be left alone.
+    /// The server is overloaded until this time.
     paused_until: Option<Instant>,
 }
 
@@ -62,8 +61,8 @@ impl Reverts {
     }
 }
 
-/// The one writer of managed objects. Clones share everything. It reads and writes with the agent's own rights, or with
-/// those of an owner's ServiceAccount ([`acting_for`](Self::acting_for)).
+/// The one writer of managed objects. Clones share their state. Requests use the agent's permissions, or those of an
+/// owner's ServiceAccount ([`acting_for`](Self::acting_for)).
 #[derive(Clone)]
 pub struct Writer(Arc<Inner>, Cluster);
 
@@ -73,13 +72,12 @@ struct Inner {
     locks: ObjectLocks,
     notifiers: Mutex<HashMap<Owner, Arc<Notify>>>,
     autoscalers_known: watch::Sender<bool>,
-    /// The watch of inventories has shown all of them, or does not work.
+    /// The watch of inventories has listed all ConfigMaps, or has failed.
     inventories_asked: watch::Sender<bool>,
     reverts: watch::Sender<Reverts>,
-    /// How many applies of commits are in flight or wait for reverts.
+    /// Applies of commits that are in flight or wait for reverts.
     puts: watch::Sender<usize>,
     audits: AuditCounts,
-    /// The Mainstay that runs here.
     installation: OnceLock<Installation>,
     follow_ups: UnboundedSender<FollowUp>,
     started: Instant,
@@ -87,8 +85,8 @@ struct Inner {
 }
 
 impl Writer {
-    /// Over a cluster, and the follow-ups of its writes. `liveness` moves with every revert; `announce` is called for
-    /// everything worth telling and must not block.
+    /// Returns a writer for a cluster, and the follow-ups of its writes. `liveness` tracks reverts. `announce`
+    /// receives each message and must not block.
     pub fn new(
         cluster: Cluster,
         liveness: Component,
@@ -97,7 +95,7 @@ impl Writer {
         Self::over(Store::default(), cluster, liveness, announce)
     }
 
-    /// For dry runs: no watch tells it anything, so it waits for none.
+    /// Returns a writer for dry runs. It has no watches and waits for none.
     pub fn for_dry_runs(cluster: Cluster, liveness: Component) -> Self {
         let (writer, _) = Self::new(cluster, liveness, |_| {});
         writer.0.autoscalers_known.send_replace(true);
@@ -105,7 +103,7 @@ impl Writer {
         writer
     }
 
-    /// Over another cluster, with a store of its own. What is kept in memory for both counts together.
+    /// Returns a writer for another cluster with a separate store. Both stores count against the same memory limit.
     pub fn beside(
         &self,
         cluster: Cluster,
@@ -141,30 +139,29 @@ impl Writer {
         (Self(Arc::new(inner), cluster), follow_ups)
     }
 
-    /// The cluster that is written to, by whose rights this writer writes.
+    /// The cluster client, with the permissions of this writer.
     pub fn cluster(&self) -> &Cluster {
         &self.1
     }
 
-    /// This writer with the rights that an owner's objects are read and written with: those of its ServiceAccount, or the
-    /// agent's own. `None` once the owner is forgotten: then nobody answers for it.
+    /// Returns this writer with the permissions for an owner's objects: those of its ServiceAccount, or the agent's
+    /// own. `None` if the store does not know the owner.
     pub fn acting_for(&self, owner: &Owner) -> Option<Self> {
         let account = self.store().acts_as(owner)?;
         Some(Self(Arc::clone(&self.0), self.1.acting_as(account)))
     }
 
-    /// The store, for a moment.
+    /// Locks the store. The caller must not hold the lock across an `await`.
     pub fn store(&self) -> MutexGuard<'_, Store> {
         self.0.store.lock()
     }
 
-    /// The Mainstay that runs here is this from now on. Only the first time counts.
+    /// Sets the installation of this agent. Later calls have no effect.
     pub fn set_installation(&self, installation: Installation) {
-        // It does not change while its agent runs.
         let _ = self.0.installation.set(installation);
     }
 
-    /// The Mainstay that runs here.
+    /// The installation of this agent; a default one before it is set.
     pub fn installation(&self) -> &Installation {
         static UNKNOWN: LazyLock<Installation> = LazyLock::new(Installation::default);
         self.0.installation.get().unwrap_or(&UNKNOWN)
@@ -174,12 +171,12 @@ impl Writer {
         &self.0.liveness
     }
 
-    /// The lock of an object, which is held during each write to it.
+    /// Locks an object; each write to an object holds its lock.
     pub(super) async fn lock_object(&self, key: &Key) -> ObjectLock<'_> {
         self.0.locks.lock(key).await
     }
 
-    /// So many reverts are in flight now; whether some wait until they may be.
+    /// Sets the number of reverts in flight, and whether others wait for a permit.
     pub(crate) fn set_reverts(&self, in_flight: usize, some_wait: bool) {
         self.0.reverts.send_if_modified(|reverts| {
             let before = std::mem::replace(reverts, Reverts { in_flight, some_wait, ..*reverts });
@@ -187,34 +184,32 @@ impl Writer {
         });
     }
 
-    /// The server wants to be left alone until then, if it does.
+    /// Sets the time until which the server is overloaded.
     pub(crate) fn set_pause(&self, until: Option<Instant>) {
         self.0.reverts.send_if_modified(|reverts| std::mem::replace(&mut reverts.paused_until, until) != until);
     }
 
-    /// How many reverts are in flight.
     pub(super) fn reverts_in_flight(&self) -> usize {
         self.0.reverts.borrow().in_flight
     }
 
-    /// Waits while there are reverts, for a moment: drift goes before sync work.
+    /// Waits up to 50 ms for reverts, which go before applies of commits.
     pub(super) async fn yield_to_reverts(&self) {
         let mut reverts = self.0.reverts.subscribe();
         let none = reverts.wait_for(Reverts::are_none);
         let _ = tokio::time::timeout(YIELD, none).await;
     }
 
-    /// Counts one more apply of a commit, until what is returned is dropped.
+    /// Counts an apply of a commit until the returned guard is dropped.
     pub(super) fn begin_put(&self) -> Putting<'_> {
         self.0.puts.send_modify(|puts| *puts += 1);
         Putting(self)
     }
 
-    /// Waits while there are reverts and applies, for a moment, and for as long as the server wants to be left alone.
+    /// Waits up to a second for reverts and applies, then until the server is no longer overloaded.
     pub(crate) async fn yield_to_all(&self) {
         let (mut reverts, mut puts) = (self.0.reverts.subscribe(), self.0.puts.subscribe());
         let none = async {
-            // The senders live as long as the writer does.
             while reverts.wait_for(Reverts::are_none).await.is_ok() && puts.wait_for(|puts| *puts == 0).await.is_ok() {
                 if self.0.reverts.borrow().are_none() {
                     break;
@@ -229,17 +224,17 @@ impl Writer {
         }
     }
 
-    /// What an audit says about the server counts for reverts, too.
+    /// Passes the server load that an audit saw to the limit of reverts.
     pub(crate) fn report_load(&self, load: ServerLoad) {
         self.follow_up(FollowUp::Learn(load));
     }
 
-    /// What became of audits.
+    /// Counts of audits by outcome.
     pub fn audits(&self) -> &AuditCounts {
         &self.0.audits
     }
 
-    /// Seconds on a monotonic clock.
+    /// Seconds on a monotonic clock since the writer was created.
     pub(crate) fn clock(&self) -> f64 {
         self.0.started.elapsed().as_secs_f64()
     }
@@ -249,7 +244,7 @@ impl Writer {
         Timestamp::now()
     }
 
-    /// Notifies when something changed that an owner's status shows.
+    /// Returns the notifier of an owner, which fires when its status has to be updated.
     pub fn notifier(&self, owner: &Owner) -> Arc<Notify> {
         let mut notifiers = self.0.notifiers.lock();
         Arc::clone(notifiers.entry(owner.clone()).or_default())
@@ -259,10 +254,9 @@ impl Writer {
         self.0.notifiers.lock().remove(owner);
     }
 
-    /// Notifies an owner of a change that its status shows.
     pub(crate) fn notify(&self, owner: &Owner) {
         let notifiers = self.0.notifiers.lock();
-        // An owner that is gone has no notifier, and gets none.
+        // An owner that was removed has no notifier.
         notifiers.get(owner).inspect(|notifier| notifier.notify_one());
     }
 
@@ -275,7 +269,7 @@ impl Writer {
         (self.0.announce)(&Announcement { owner, object, message });
     }
 
-    /// Tells of a managed object that cannot be read.
+    /// Announces a managed object that cannot be read.
     pub(crate) fn announce_unreadable(&self, key: &Key, live: &Value, error: &Error) {
         let known = self.store().get(key).map(|managed| (managed.owner.clone(), Arc::clone(&managed.desired)));
         let Some((owner, desired)) = known else { return };
@@ -284,14 +278,13 @@ impl Writer {
         self.announce(&owner, Some((&desired, live)), &message);
     }
 
-    /// Asks the drift loop to do something.
+    /// Sends a request to the drift loop.
     pub(super) fn follow_up(&self, follow_up: FollowUp) {
-        // The receiver is gone only when the loop has ended, and then nothing is to be done any more.
+        // The receiver is dropped only when the drift loop has ended.
         let _ = self.0.follow_ups.send(follow_up);
     }
 
-    /// Does what the store says has to follow an event or a write: has the object reverted or reported, or says that it is
-    /// paused or resumed.
+    /// Carries out the next step that the store returned for an event or a write.
     pub(crate) fn carry_out(&self, key: &Key, next: Next) {
         match next {
             Next::Nothing => {}
@@ -319,7 +312,7 @@ impl Writer {
         }
     }
 
-    /// Has one object watched by name: it lost the label by which we would see it, and is not to be touched now.
+    /// Starts a watch of one object by name: without its label, the watch of its kind does not show it.
     pub(super) fn watch_by_name(&self, desired: &Desired) {
         let over = CancellationToken::new();
         let is_new = self.store().get_mut(&desired.key).is_some_and(|mut managed| {
@@ -332,13 +325,13 @@ impl Writer {
         }
     }
 
-    /// Waits until it is known which workloads an autoscaler scales; a cluster that does not say is not waited for long.
+    /// Waits up to 10 s for the first list of autoscalers.
     pub(super) async fn know_autoscalers(&self) {
         let mut known = self.0.autoscalers_known.subscribe();
         let _ = tokio::time::timeout(ASKED_WITHIN, known.wait_for(|known| *known)).await;
     }
 
-    /// Takes in what the watch of the ConfigMaps that hold inventories shows.
+    /// Records an event of the watch of inventory ConfigMaps.
     pub(crate) fn see_inventory(&self, delta: &Delta<Key>) {
         let mut store = self.store();
         let maps = &mut store.inventory_maps;
@@ -364,30 +357,30 @@ impl Writer {
         self.0.inventories_asked.send_replace(true);
     }
 
-    /// The ConfigMaps with inventories that carry this label in this namespace; `None` where the cluster does not show that.
+    /// Returns the inventory ConfigMaps with this label in this namespace; `None` if the watch has not listed them.
     pub async fn inventory_maps(&self, namespace: &str, label: &str) -> Option<Vec<String>> {
         let mut asked = self.0.inventories_asked.subscribe();
         let _ = tokio::time::timeout(ASKED_WITHIN, asked.wait_for(|asked| *asked)).await;
         self.store().inventory_maps.names(namespace, label)
     }
 
-    /// A ConfigMap with an inventory is about to be written.
+    /// Records an inventory ConfigMap that the caller is about to write.
     pub fn note_inventory_map(&self, namespace: &str, label: &str, name: &str) {
         self.store().inventory_maps.note(namespace, label, name);
     }
 
-    /// Whether what scales a workload may leave it without pods.
+    /// Whether the autoscaler of a workload may scale it to zero.
     pub fn may_rest(&self, workload: &Key) -> bool {
         self.store().may_rest(workload)
     }
 
-    /// It is known which workloads an autoscaler scales, as far as the cluster says.
+    /// Ends the wait for autoscalers: they are listed, or the watch has failed.
     pub(crate) fn autoscalers_are_known(&self) {
         self.0.autoscalers_known.send_replace(true);
     }
 }
 
-/// An apply of a commit that is in flight, or waits.
+/// Counts an apply of a commit in flight until it is dropped.
 pub(super) struct Putting<'w>(&'w Writer);
 
 impl Drop for Putting<'_> {
