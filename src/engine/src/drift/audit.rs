@@ -1,13 +1,13 @@
-//! The audit: each object is asked for once in an interval, at its own time, one after the other and after everything else.
+//! The audit: checks each object once in an interval by a dry run, one at a time and spread over the interval.
 //!
-//! The watches show what changes. The audit is for what they do not: a watch that missed something, and what decides about
-//! objects besides people, such as webhooks.
+//! Watches show changes of objects. The audit finds what they do not show: missed events, and changes of webhooks that
+//! would change an object.
 //!
-//! Invariant: one audit is in flight at most, none while something is reverted or applied, and none while the server wants to be
-//! left alone.
-//! Invariant: nothing is kept of the objects; a restart begins no burst.
+//! Invariant: at most one audit is in flight. It waits up to a second for reverts and applies, and as long as the
+//! server is overloaded.
+//! Invariant: the schedule keeps no state per object, so a restart causes no burst.
 //!
-//! Deliberately absent: what is asked and what follows (`apply`), and the order (`managed::audit`).
+//! Not here: the dry run and its result (`apply`), and the order of objects (`managed::audit`).
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -21,14 +21,14 @@ use mainstay_cluster::KindId;
 use mainstay_object::failure::{Backoff, caught};
 use mainstay_object::{Key, Owner};
 
-/// How long audits rest after the server had too much to do and named no time.
+/// Pause of audits after an overload without a `Retry-After`.
 const REST: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(120));
 
-/// The kinds of owners of which it was reported that their audit is refused.
+/// Owners and kinds whose refused audits were announced.
 type Reported = HashSet<(Owner, KindId)>;
 
 impl Drift {
-    /// Audits each object once in `interval` until `stop`; not at all where that is 0.
+    /// Audits each object once in `interval` until `stop`. An interval of 0 disables the audit.
     pub async fn audit(self, interval: Duration, stop: CancellationToken) {
         let Some(schedule) = Schedule::every(interval) else { return stop.cancelled().await };
         let (mut reported, mut busy) = (Reported::new(), 0);
@@ -53,7 +53,7 @@ impl Drift {
         }
     }
 
-    /// Audits one object. Whether the server has too much to do.
+    /// Audits one object. Returns whether the server is overloaded.
     async fn audit_now(&self, key: &Key, reported: &mut Reported) -> bool {
         self.writer.yield_to_all().await;
         let audited = match caught(self.writer.audit(key)).await {

@@ -1,4 +1,4 @@
-//! The watch of the autoscalers: which workloads they scale.
+//! Watches HorizontalPodAutoscalers and stores the workloads that they scale.
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
@@ -14,7 +14,7 @@ use mainstay_cluster::{Kind, Scope, Selection};
 use mainstay_object::Key;
 
 impl Drift {
-    /// Follows which workloads an autoscaler scales.
+    /// Runs the watch until `stop`.
     pub(super) async fn follow_autoscalers(self, stop: CancellationToken) {
         let (version, plural) = ("autoscaling/v2", "horizontalpodautoscalers");
         let kind = Arc::new(Kind::fixed(version, "HorizontalPodAutoscaler", plural, Scope::Namespaced));
@@ -22,7 +22,7 @@ impl Drift {
         let (mut shown, mut targets) = (Shown::default(), Targets::default());
         let mut synced = false;
         while let Some(Some(event)) = stop.run_until_cancelled(events.next()).await {
-            // The workloads of which something else may be known now.
+            // Workloads whose autoscaler may have changed.
             let mut affected = Vec::new();
             match shown.take(event, |live| kind.key_of(live)) {
                 Some(Delta::Listed(key, live) | Delta::Changed(key, live)) => {
@@ -35,7 +35,7 @@ impl Drift {
                     affected.extend(self.writer.store().autoscaled().cloned());
                     affected.extend(targets.workloads().cloned());
                 }
-                // A cluster that does not let us see its autoscalers is treated as having none.
+                // If the autoscalers cannot be listed, the writer waits for them no longer.
                 Some(Delta::Failed(_) | Delta::Unreadable(..) | Delta::Resumed) => self.writer.autoscalers_are_known(),
                 None => continue,
             }
@@ -58,7 +58,7 @@ impl Drift {
     }
 }
 
-/// What each autoscaler scales, and by workload the autoscalers that scale it.
+/// The target of each autoscaler, and the autoscalers of each workload.
 #[derive(Debug, Default)]
 struct Targets {
     of: HashMap<Key, (Key, Autoscaler)>,
@@ -66,7 +66,7 @@ struct Targets {
 }
 
 impl Targets {
-    /// What an autoscaler scales now, if it is there. The workloads of which that changes something.
+    /// Sets or removes the target of an autoscaler. Returns the workloads that this affects.
     fn set(&mut self, key: Key, target: Option<(Key, Autoscaler)>) -> Vec<Key> {
         if self.of.get(&key) == target.as_ref() {
             return Vec::new();
@@ -91,7 +91,7 @@ impl Targets {
         affected
     }
 
-    /// Only what a list has is there. The workloads of which that changes something.
+    /// Removes autoscalers that a list lacks. Returns the workloads that this affects.
     fn retain(&mut self, list: &List<Key>) -> Vec<Key> {
         let gone: Vec<Key> = self.of.keys().filter(|key| list.lacks(key)).cloned().collect();
         gone.into_iter().flat_map(|key| self.set(key, None)).collect()
@@ -101,12 +101,12 @@ impl Targets {
         self.scaling.keys()
     }
 
-    /// What scales a workload. Of several, that with the first name.
+    /// Returns the autoscaler of a workload; the first by name if there are several.
     fn of(&self, workload: &Key) -> Option<Autoscaler> {
         self.scaling_it(workload).next().copied()
     }
 
-    /// All that scale a workload, and no others are looked at for it.
+    /// Returns all autoscalers of a workload without a scan of the others.
     fn scaling_it(&self, workload: &Key) -> impl Iterator<Item = &Autoscaler> {
         self.scaling.get(workload).into_iter().flat_map(BTreeMap::values)
     }

@@ -1,5 +1,5 @@
-//! The watch of one object that lost our label and is left as it is, for it is paused, is being deleted, or is
-//! only reported: the watch of its kind does not show it.
+//! Watches one object by name. It lost our label, so the watch of its kind does not show it, and it is not reverted
+//! because it is paused, being deleted, or only reported.
 
 use std::sync::Arc;
 
@@ -16,8 +16,7 @@ use mainstay_cluster::{Kind, Selection};
 use mainstay_object::Key;
 
 impl Drift {
-    /// Follows one object that lost our label until it may be touched again, is gone or back, or carries our label
-    /// again.
+    /// Watches one object until it may be reverted, is gone, or carries our label again.
     pub(super) async fn follow_by_name(
         self,
         kind: Arc<Kind>,
@@ -30,12 +29,12 @@ impl Drift {
         loop {
             let change = tokio::select! {
                 () = stop.cancelled() => return,
-                // It is no longer kept, or kept anew by somebody who sees to it.
+                // The object left the store, or another watch shows it.
                 () = over.cancelled() => return,
                 change = reflector.next() => change,
             };
             match change {
-                // Whether it may be touched is said by its metadata.
+                // The metadata shows whether it may be reverted.
                 Change::Changed { live, .. } | Change::Unreadable { live, .. } => {
                     let untouchable = break_glass_of(&live, self.writer.now()).is_some() || is_terminating(&live);
                     let seen_otherwise = self
@@ -58,13 +57,13 @@ impl Drift {
                         continue;
                     }
                 }
-                // What a list lacks is looked at when the list is complete.
+                // An object that a list lacks is handled when the list is complete.
                 Change::Gone { last: None, .. } | Change::Failed(_) | Change::Resumed => continue,
             }
             break;
         }
         let resumed = self.writer.store().get_mut(&key).is_some_and(|mut managed| {
-            // Nothing waits for the guard by now.
+            // The guard of this watch is not needed any more.
             managed.followed = None;
             managed.phase.end_pause()
         });
@@ -74,12 +73,12 @@ impl Drift {
         self.look_now(&key);
     }
 
-    /// Whether it is left as it is that an object is not there.
+    /// Whether the policy only reports that the object is absent.
     fn is_reported_absent(&self, key: &Key) -> bool {
         self.writer.store().get(key).is_some_and(Managed::is_reported_absent)
     }
 
-    /// Takes in how an object is that may not be touched.
+    /// Judges an object that may not be reverted, and notifies its owner if the drift changed.
     fn judge_followed(&self, key: &Key, live: &Value) {
         let owner = {
             let mut store = self.writer.store();

@@ -1,27 +1,26 @@
-//! Reverts that wait until they may be in flight, shared fairly between namespaces, and between the owners of each.
+//! A fair queue of reverts, first by namespace, then by owner.
 //!
-//! Namespaces are served round-robin, and so are the owners of one. No owner may have more than three times as many in flight
-//! as there is room for, and no namespace all of them. So a single revert of one owner finds room at once, however many
-//! reverts of another one wait, and however long they take; and a namespace with many owners takes nothing from the others.
+//! Namespaces take turns, and so do the owners of a namespace. An owner may have at most three times as many reverts
+//! in flight as there are free permits. A namespace may have at most seven eighths of all permits. A revert of another
+//! owner therefore finds a permit at once, even if the reverts in flight take long.
 //!
-//! Invariant: the reverts of one owner begin in their order.
-//! Invariant: while there is room for a namespace and a revert of it waits, one begins.
+//! Invariant: the reverts of one owner start in order.
+//! Invariant: a waiting revert starts if its namespace has a free permit.
 
 use std::collections::{HashMap, VecDeque};
 
 use mainstay_object::Owner;
 
-/// How many times as many as there is room for one owner may have in flight.
+/// Maximum number of an owner's reverts in flight for each free permit.
 const SHARE: usize = 3;
-/// This part of what may be in flight is for other namespaces.
+/// One part in this many of the permits is reserved for other namespaces.
 const FOR_OTHERS: usize = 8;
 
-/// What waits, and how many are in flight.
 #[derive(Debug)]
 pub(super) struct Fair<T> {
-    /// What waits of each owner that has any.
+    /// Waiting reverts of each owner that has any.
     lanes: HashMap<Owner, VecDeque<T>>,
-    /// These owners by their namespaces, both in the order in which they are served.
+    /// The same owners by namespace, both in the order of their turns.
     order: VecDeque<(String, VecDeque<Owner>)>,
     taken: HashMap<Owner, usize>,
     taken_in: HashMap<String, usize>,
@@ -41,17 +40,14 @@ impl<T> Default for Fair<T> {
 }
 
 impl<T> Fair<T> {
-    /// How many are in flight.
     pub(super) fn in_flight(&self) -> usize {
         self.in_flight
     }
 
-    /// Whether none waits.
     pub(super) fn is_empty(&self) -> bool {
         self.order.is_empty()
     }
 
-    /// One more waits.
     pub(super) fn push(&mut self, owner: &Owner, waiting: T) {
         let lane = self.lanes.entry(owner.clone()).or_default();
         if lane.is_empty() {
@@ -64,7 +60,7 @@ impl<T> Fair<T> {
         lane.push_back(waiting);
     }
 
-    /// The next one, which is in flight from now on, where so many may be.
+    /// Starts the next revert; `None` if all permits are taken or no owner may start one.
     pub(super) fn pop(&mut self, allowed: usize) -> Option<(Owner, T)> {
         let free = allowed.checked_sub(self.in_flight).filter(|free| *free > 0)?;
         let most = allowed - allowed / FOR_OTHERS;
@@ -92,7 +88,7 @@ impl<T> Fair<T> {
         Some((owner, waiting))
     }
 
-    /// One of an owner's is over.
+    /// Returns the permit of an owner's revert.
     pub(super) fn done(&mut self, owner: &Owner) {
         let Some(taken) = self.taken.get_mut(owner) else { return };
         *taken -= 1;

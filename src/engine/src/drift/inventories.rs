@@ -1,4 +1,4 @@
-//! The watch of the ConfigMaps that hold inventories: a GitSync that has none is known without a request.
+//! Watches the ConfigMaps with inventories, so that the writer finds them without a request.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use mainstay_cluster::reflector::Shown;
 use mainstay_cluster::{Kind, Scope, Selection};
 
 impl Drift {
-    /// Follows which ConfigMaps hold inventories.
+    /// Runs the watch until `stop`.
     pub(super) async fn follow_inventories(self, stop: CancellationToken) {
         let kind = Arc::new(Kind::fixed("v1", "ConfigMap", "configmaps", Scope::Namespaced));
         let mut events = self.writer.cluster().watch(&kind, Selection::with_label(INVENTORY_LABEL).metadata_only());

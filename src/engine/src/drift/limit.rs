@@ -1,40 +1,38 @@
-//! How many reverts may be in flight: as many as the server takes.
+//! The limit of concurrent reverts, which adapts to the server.
 //!
-//! The number is halved when the server says that it has too much to do (429, 5xx) or answers half as fast as it used
-//! to, and grows by one with every round of answers that are as usual. A server that names a time is left alone for it.
+//! The limit is halved when the server is overloaded (429, 5xx) or answers half as fast as usual, and grows by one
+//! with each round of normal answers. Reverts pause for the time of a `Retry-After`.
 //!
-//! How fast it answers is judged per request in flight: of a server that is busy with us each takes longer the more there
-//! are, and that is no sign of anything.
+//! Latency is divided by the number of reverts in flight, because they slow each other down.
 //!
-//! Invariant: the number is never above [`MOST`] and never below [`LEAST`].
-//! Invariant: one incident halves it once, however many requests it meets.
+//! Invariant: the limit stays between [`LEAST`] and [`MOST`].
+//! Invariant: an incident halves the limit once, regardless of the number of its requests.
 
 use std::time::{Duration, Instant};
 
-/// Reverts in flight at once, at most.
+/// Maximum number of reverts in flight.
 const MOST: usize = 32;
-/// And at least, or a single request that hangs would hold up all others.
+/// Minimum number, so that one hanging request does not block all others.
 const LEAST: usize = 2;
-/// Down to here the number follows how fast the server answers. Below, a longer answer is not our doing.
+/// Minimum after slow answers. Below it, Mainstay is not the cause of the latency.
 const LEAST_FOR_LATENCY: usize = 4;
-/// Longest time that everybody waits because the server named one for a single object.
+/// Longest pause after a `Retry-After`, because the server may mean a single object.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
-/// How much a new answer counts in what is usual, and in what is the case now.
+/// Weights of a new answer in the averages of the usual and the recent latency.
 const USUAL: f64 = 1.0 / 512.0;
 const RECENT: f64 = 1.0 / 16.0;
-/// Answers before anything is usual.
+/// Number of answers before latency is compared.
 const FIRST: u32 = 16;
-/// How much slower than usual is too slow.
+/// The factor by which slow answers exceed the usual latency.
 const TOO_SLOW: f64 = 2.0;
 
-/// How many reverts may be in flight.
 #[derive(Clone, Debug)]
 pub(super) struct Limit {
     allowed: f64,
     usual: f64,
     recent: f64,
     answers: u32,
-    /// What was sent before says nothing new.
+    /// When the limit was halved last. Requests from before that time belong to the same incident.
     halved: Option<Instant>,
     paused_until: Option<Instant>,
 }
@@ -46,28 +44,28 @@ impl Default for Limit {
 }
 
 impl Limit {
-    /// How many may be in flight now.
+    /// Maximum number of reverts in flight now; 0 during a pause.
     pub(super) fn allowed(&self, now: Instant) -> usize {
         if self.pause(now).is_some() { 0 } else { self.number() }
     }
 
-    /// How many may be in flight while the server is not left alone.
+    /// Maximum number of reverts in flight without a pause.
     pub(super) fn number(&self) -> usize {
-        // Never negative, and never large.
+        // The value is between 0 and 32.
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it is between LEAST and MOST")]
         let allowed = self.allowed as usize;
         allowed
     }
 
-    /// For how long the server is left alone.
+    /// Returns the remaining time of a pause.
     pub(super) fn pause(&self, now: Instant) -> Option<Duration> {
         self.paused_until.and_then(|until| until.checked_duration_since(now)).filter(|pause| !pause.is_zero())
     }
 
-    /// A write was answered that was sent when so many were in flight, itself among them.
+    /// Records a successful write; `in_flight` is the number of reverts in flight when it was sent, including it.
     pub(super) fn answered(&mut self, sent: Instant, in_flight: usize, now: Instant) {
         if ((in_flight * 2) as f64) < self.allowed {
-            // The number was not what held anything up.
+            // Less than half of the limit was used, so this answer says nothing about it.
             return;
         }
         let each = now.saturating_duration_since(sent).as_secs_f64() / in_flight.max(1) as f64;
@@ -86,7 +84,7 @@ impl Limit {
         }
     }
 
-    /// The server had too much to do for a request, and perhaps said for how long it wants to be left alone.
+    /// Records a refusal because of overload, and its `Retry-After`.
     pub(super) fn overloaded(&mut self, sent: Instant, retry_after: Option<Duration>, now: Instant) {
         self.halve(sent, LEAST, now);
         if let Some(asked) = retry_after {
@@ -99,7 +97,7 @@ impl Limit {
         if self.halved.is_none_or(|halved| sent > halved) {
             self.allowed = (self.allowed / 2.0).max(least as f64);
             self.halved = Some(now);
-            // What comes now is judged anew.
+            // Later answers are compared with the usual latency again.
             self.recent = self.usual;
         }
     }
@@ -109,7 +107,7 @@ impl Limit {
 mod tests {
     use super::*;
 
-    /// A server that answers each of so many requests in flight after so many milliseconds per request.
+    /// A simulated server whose latency is proportional to the requests in flight.
     struct Played {
         limit: Limit,
         now: Instant,
@@ -191,7 +189,7 @@ mod tests {
             let (in_flight, sent) = (MOST, played.now + Duration::from_nanos(1));
             played.now = sent + Duration::from_millis(32);
             for answer in 0..in_flight {
-                // A few come late, with whatever else the machine had to do.
+                // Other work of the machine delays a few answers.
                 let late = if answer < 4 { 5 } else { 1 };
                 played.limit.answered(sent, in_flight, sent + late * Duration::from_millis(32));
             }

@@ -1,20 +1,19 @@
-//! Watches managed objects and decides about their drift.
+//! Watches managed objects and reverts their drift.
 //!
-//! A watch event becomes a [`verdict`](crate::managed::verdict): the live object's
-//! [`projection`](crate::managed::projection) onto our own fields is compared with the digest of what the server answered
-//! to our last apply. What must go back is handed to the [`Writer`](crate::apply::Writer), which applies it again at once,
-//! or later when another client keeps changing it ([`revert_backoff`](crate::managed::revert_backoff)).
+//! A watch event leads to a [`verdict`](crate::managed::verdict): the [`projection`](crate::managed::projection) of
+//! the live object onto our fields is compared with the digest of our last apply. The [`Writer`](crate::apply::Writer)
+//! reverts drift at once, or later if another client keeps changing the object
+//! ([`revert_backoff`](crate::managed::revert_backoff)).
 //!
 //! - `watch`: the watch of each kind, and the loop that [runs](Drift::run) the [follow-ups](crate::apply::FollowUp);
-//!   `fair`: how owners share the reverts in flight; `limit`: how many these are; `timers`: what is waited for
-//! - `audit`: what no watch has shown, found by asking for each object now and then
-//! - `by_name`: the watch of single objects under break glass; `autoscalers`: which workloads an autoscaler scales;
-//!   `inventories`: which GitSyncs have an inventory
+//!   `fair`: the fair queue of reverts; `limit`: the limit of concurrent reverts; `timers`: timers per object
+//! - `audit`: finds changes that no watch has shown
+//! - `by_name`: watches of single objects; `autoscalers`: the watch of autoscalers; `inventories`: the watch of
+//!   inventories
 //!
-//! Invariant: an event whose projection is unchanged costs a hash and no request.
+//! Invariant: an event that does not change the projection costs a hash and no request.
 //!
-//! Deliberately absent: every write (`apply`), where desired objects come from (their owner hands them to the writer),
-//! and the store of what is managed (`managed`).
+//! Not here: writes (`apply`), the desired state (owners pass it to the writer), and the store (`managed`).
 
 #[expect(clippy::disallowed_methods, reason = "each audit has its time")]
 mod audit;

@@ -1,6 +1,6 @@
-//! What the drift loop waits for on behalf of an object: the backoff of its revert, the end of its break glass.
+//! Timers of the drift loop per object: the backoff of its revert, and the end of its pause.
 //!
-//! Invariant: there is one of each for an object, the one that was asked for last, however often the object is changed.
+//! Invariant: an object has at most one timer of each sort, the latest one.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -9,12 +9,12 @@ use tokio::task::{AbortHandle, Id, JoinSet};
 
 use mainstay_object::Key;
 
-/// Waiting tasks of one sort, by their object.
+/// Timer tasks of one sort by object.
 #[derive(Debug, Default)]
 pub(super) struct Timers(HashMap<Key, AbortHandle>);
 
 impl Timers {
-    /// Waits for an object, and for what it waited for before no longer.
+    /// Starts a timer and cancels an earlier one of the object.
     pub(super) fn start<T: Send + 'static>(
         &mut self,
         tasks: &mut JoinSet<T>,
@@ -26,7 +26,7 @@ impl Timers {
         }
     }
 
-    /// A task of an object has ended.
+    /// Removes a timer that has ended.
     pub(super) fn ended(&mut self, key: &Key, task: Id) {
         if self.0.get(key).is_some_and(|known| known.id() == task) {
             self.0.remove(key);

@@ -1,10 +1,9 @@
-//! The watches of managed objects, one per kind, and the loop that runs what follows from them.
+//! The watches of managed objects, one per kind, and the drift loop.
 //!
-//! An event goes to the store, which says what has to be done about the object; the loop does that. A revert waits for its
-//! own backoff first, so that it keeps nobody else waiting, and then until it may be in flight: no more are than the server
-//! takes ([`Limit`]), and owners share them ([`Fair`]).
+//! The store decides what follows from an event, and the loop carries it out. A revert first waits for its own
+//! backoff, then for a permit. [`Limit`] sets the number of permits and [`Fair`] shares them between owners.
 //!
-//! Deliberately absent: what an event means (`managed`), and the revert itself (`apply`).
+//! Not here: the verdict on an event (`managed`) and the revert itself (`apply`).
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -28,60 +27,61 @@ use mainstay_cluster::{Cause, Kind, KindId, Selection, WatchEvent};
 use mainstay_object::failure::{Backoff, caught, caught_now, chain};
 use mainstay_object::{Key, Owner};
 
-/// How long requests for a fresh list are gathered before it begins.
+/// Time during which requests for a list are merged into one.
 const GATHER: Duration = Duration::from_millis(100);
-/// How long a list of one owner's objects is tried.
+/// Timeout of a list of one owner's objects.
 const LIST_WITHIN: Duration = Duration::from_secs(60);
-/// How long a watch that panicked waits before it begins anew.
+/// Delay before a watch that panicked restarts.
 const PANICKED: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(120));
-/// Failed attempts in a row to watch a kind after which its owners' statuses say so: what passes by itself has passed by
-/// then.
+/// Number of consecutive failures after which the status reports a failing watch. Most failures are over by then.
 const REMARKABLE_FAILURES: u32 = 3;
-/// How many objects of a list are noted that nobody manages.
+/// Maximum number of unmanaged objects that are noted during a list.
 const MOST_STRANGERS: usize = 20_000;
 
-/// The drift loop. Clones are the same.
+/// The drift loop. Clones share their state.
 #[derive(Clone)]
 pub struct Drift {
     pub(super) writer: Writer,
 }
 
-/// The drift loop ended.
+/// Why the drift loop ended.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// One of its tasks broke.
+    /// A task panicked or was cancelled.
     #[error("a task of the drift loop ended")]
     Task(#[source] JoinError),
 }
 
-/// How a running watch of one kind is told to list anew, and to end.
+/// Signals to the watch of a kind: list again, and end.
 #[derive(Debug, Default)]
 struct Control {
     list: Notify,
     end: CancellationToken,
 }
 
-/// A task of the loop ended.
+/// The result of a task of the loop.
 enum Ended {
-    /// The backoff of a revert, of an object with this generation.
+    /// The backoff of a revert with this generation has elapsed.
     Backoff(Owner, Key, u32),
-    /// The revert of an object, with what it says about the server.
+    /// A revert ended, with the server load that it saw.
     Revert(Owner, Option<ServerLoad>),
-    /// Requests to list the objects of an owner were gathered.
+    /// The delay before a list of an owner's objects has elapsed.
     Gathered(Owner),
-    /// An object was looked at after a while.
+    /// An object was checked after a delay.
     Looked(Key),
-    /// Another one.
     Other,
 }
 
 impl Drift {
-    /// Over the objects that a writer manages.
+    /// Returns a drift loop for the objects of a writer.
     pub fn new(writer: Writer) -> Self {
         Self { writer }
     }
 
-    /// Runs until `stop`, or until one of its tasks breaks.
+    /// Runs until `stop`.
+    ///
+    /// # Errors
+    /// A task of the loop panicked.
     pub async fn run(&self, mut follow_ups: FollowUps, stop: CancellationToken) -> Result<(), Error> {
         let (mut tasks, mut watches) = (JoinSet::new(), HashMap::<KindId, Arc<Control>>::new());
         let (mut waiting, mut limit, mut gathering) = (Fair::default(), Limit::default(), HashSet::new());
@@ -89,7 +89,7 @@ impl Drift {
         tasks.spawn(self.clone().follow_autoscalers(stop.clone()).map(|()| Ended::Other));
         tasks.spawn(self.clone().follow_inventories(stop.clone()).map(|()| Ended::Other));
         loop {
-            // One time for both: what may not begin yet is waited for.
+            // The permits and the pause must refer to the same time.
             let now = Instant::now();
             let allowed = limit.allowed(now);
             let begin = std::iter::from_fn(|| waiting.pop(allowed)).collect::<Vec<_>>();
@@ -105,7 +105,7 @@ impl Drift {
                 Some(follow_up) = follow_ups.next() => follow_up,
                 Some(ended) = tasks.join_next_with_id() => {
                     let (task, ended) = match ended {
-                        // Another one waits in its place.
+                        // A later timer replaced it.
                         Err(error) if error.is_cancelled() => continue,
                         ended => ended.map_err(Error::Task)?,
                     };
@@ -137,7 +137,7 @@ impl Drift {
                     if delay.is_zero() {
                         waiting.push(&owner, (key, generation));
                     } else {
-                        // Even a sleep of nothing lasts until the timer's next millisecond.
+                        // A zero sleep would still last until the next millisecond of the timer.
                         let slept = tokio::time::sleep(delay);
                         let (writer, object) = (self.writer.clone(), key.clone());
                         backoffs.start(&mut tasks, object, async move {
@@ -179,7 +179,7 @@ impl Drift {
         }
     }
 
-    /// Follows the managed objects of one kind. A watch that panics begins anew after a while.
+    /// Watches the managed objects of one kind. Restarts after a panic with a backoff.
     async fn follow(self, kind: Arc<Kind>, control: Arc<Control>, stop: CancellationToken) {
         let mut panics = 0;
         while let Err(panicked) = caught(self.follow_once(&kind, &control, &stop)).await {
@@ -195,8 +195,7 @@ impl Drift {
     async fn follow_once(&self, kind: &Arc<Kind>, control: &Control, stop: &CancellationToken) {
         let (mut shown, mut failures) = (Shown::default(), WatchFailures::default());
         loop {
-            // Several GitSyncs begin to expect objects of a kind at the same time: one list serves them all, and whoever
-            // asked for one until it begins.
+            // Several GitSyncs often start to watch a kind at the same time, and one list serves them all.
             tokio::time::sleep(GATHER).await;
             let _ = control.list.notified().now_or_never();
             let mut events = self.writer.cluster().watch(kind, Selection::with_label(SYNC_LABEL));
@@ -221,7 +220,7 @@ impl Drift {
         }
     }
 
-    /// Looks at the objects of one owner anew: what was passed over counts now. What others have is not asked for.
+    /// Lists the objects of one owner, so that events that were ignored count now.
     async fn list_owner(self, owner: Owner, stop: CancellationToken) {
         let kinds = self.writer.store().kinds_of(&owner);
         self.list_kinds(owner, kinds, stop).await;
@@ -238,7 +237,7 @@ impl Drift {
                 }
             });
         }
-        // What is left of them ends with this.
+        // Dropping the set cancels the remaining lists.
         stop.run_until_cancelled(async { while lists.join_next().await.is_some() {} }).await;
     }
 
@@ -264,17 +263,16 @@ impl Drift {
         shown.take_noting(event, |live| kind.key_of(live), |key, count| self.note(key, count))
     }
 
-    /// Returns the key of a listed object for [`Shown`] to note. Returns `None` for an object that nobody manages, if `count` keys
-    /// are too many: such objects may be as many as somebody likes. The bound is large enough for those that are managed in a
-    /// moment; a later one of them is looked at once more.
+    /// Returns the key of a listed object for [`Shown`] to note, or `None` for an unmanaged one beyond the limit of
+    /// noted keys. The limit bounds memory. An object above it that becomes managed later is only checked once more.
     pub fn note(&self, key: &Key, count: usize) -> Option<Key> {
-        // The key as the store keeps it: its texts are there already.
+        // The key of the store shares its strings.
         let kept = self.writer.store().get(key).map(|managed| managed.desired.key.clone());
         kept.or_else(|| (count < MOST_STRANGERS).then(|| key.clone()))
     }
 
-    /// Takes in what the owner's own watch of a kind says, for objects that are marked by their controller. Its lists
-    /// [note](Self::note) objects.
+    /// Handles an event of an owner's own watch of its children. [`note`](Self::note) selects the objects that its
+    /// lists note.
     pub fn see_child(&self, kind: &Arc<Kind>, seen: Delta<Key>) {
         self.see(kind, Watched::ByOwner, seen);
     }
@@ -282,7 +280,7 @@ impl Drift {
     fn see(&self, kind: &Arc<Kind>, watched: Watched, seen: Delta<Key>) {
         match seen {
             Delta::Listed(key, live) | Delta::Changed(key, live) => self.see_object(kind, &key, live),
-            // Nothing can be decided about it but that it is there.
+            // An object that does not parse counts as present.
             Delta::Unreadable(key, live, error) => self.writer.announce_unreadable(&key, &live, &error),
             Delta::Complete(list) => {
                 let missing = self.writer.store().missing(kind, watched, list.shown(), list.version());
@@ -318,7 +316,7 @@ impl Drift {
                 owner.inspect(|owner| self.writer.notify(owner));
                 self.writer.carry_out(key, next);
             }
-            // Nothing is decided about it but that it is there; all others are seen.
+            // An object whose check panics counts as present; the loop goes on with the others.
             Err(panicked) => {
                 tracing::error!(object = %key, why = %panicked, "a managed object is not looked at");
             }
@@ -330,14 +328,14 @@ impl Drift {
         self.writer.carry_out(key, next);
     }
 
-    /// Looks at an object, whatever its last event said.
+    /// Checks an object regardless of its last event.
     pub(super) fn look_now(&self, key: &Key) {
         let next = self.writer.store().look_now(key, Instant::now());
         self.writer.carry_out(key, next);
     }
 }
 
-/// Takes in what a revert or an audit says about the server.
+/// Updates the limit with the server load that a revert or an audit saw.
 fn learn(limit: &mut Limit, load: Option<ServerLoad>) {
     let before = limit.number();
     match load {
@@ -350,7 +348,7 @@ fn learn(limit: &mut Limit, load: Option<ServerLoad>) {
     }
 }
 
-/// Attempts in a row to watch a kind that the server refused or did not answer, and the last cause.
+/// Consecutive failures of a watch, and the last cause.
 #[derive(Debug, Default)]
 struct WatchFailures {
     count: u32,
@@ -358,11 +356,11 @@ struct WatchFailures {
 }
 
 impl WatchFailures {
-    /// Takes in an event of the watch. Whether there may be something else to report than before.
+    /// Records an event of the watch. Returns whether the status may have to change.
     fn update(&mut self, seen: &Delta<Key>) -> bool {
         match seen {
             Delta::Complete(_) | Delta::Resumed => std::mem::take(self).remarkable().is_some(),
-            // While nothing comes through, no kind is worse off than the others, and nobody could be told.
+            // If the whole API server is unreachable, the status cannot be written either.
             Delta::Failed(error) if matches!(&*error.cause, Cause::Unreachable(_)) => false,
             Delta::Failed(error) => {
                 self.count = self.count.saturating_add(1);
@@ -373,7 +371,7 @@ impl WatchFailures {
         }
     }
 
-    /// What keeps the watch from working, if that is worth reporting.
+    /// Returns the cause if it has to be shown in the status.
     fn remarkable(&self) -> Option<&str> {
         (self.count >= REMARKABLE_FAILURES).then_some(&*self.why)
     }

@@ -1,7 +1,7 @@
-//! What is copied of a base, and whose an object is that has its name in another namespace.
+//! The content of copies, and the ownership of an object that has the name of a base in another namespace.
 //!
-//! Invariant: of labels only those that the seeds know are copied, and of annotations none: with the others, whoever applied
-//! the base would take its copies for objects of theirs.
+//! Invariant: copies get only the labels of the Serverless API, and no annotations of the base. Otherwise a tool that
+//! applied the base would claim its copies.
 
 use std::sync::Arc;
 
@@ -23,15 +23,15 @@ use mainstay_cluster::{Kind, Scope};
 #[derive(Clone, Debug)]
 pub struct Propagated {
     pub(super) kind: Arc<Kind>,
-    /// Value of the label [`CONFIG`] on bases.
+    /// The value of the label [`CONFIG`] on bases.
     pub(super) label: &'static str,
-    /// The fields that are copied, besides labels.
+    /// The fields that are copied in addition to labels.
     pub(super) fields: &'static [&'static str],
-    /// What the copy of a namespace has as `data`, where that is not what the base has.
+    /// The function that returns different `data` for the copy of a namespace.
     own_data: Option<OwnData>,
 }
 
-/// The `data` of a namespace's copy of a Secret with this `data`; `None`: the same.
+/// A function from the `data` of a Secret and a namespace to the `data` of the copy; `None` if it is the same.
 #[derive(Clone, Copy, Debug)]
 struct OwnData(fn(&Value, &str) -> Option<Value>);
 
@@ -42,13 +42,14 @@ impl PartialEq for OwnData {
 }
 
 impl Propagated {
-    /// Secrets. `own_data` gives the `data` of a namespace's copy of a Secret with this `data`, or `None` where it is the same.
+    /// Returns the kind Secret. `own_data` returns the `data` of the copy for a namespace, or `None` if it equals that
+    /// of the base.
     pub fn secrets(own_data: fn(&Value, &str) -> Option<Value>) -> Self {
         let kind = Arc::new(Kind::fixed("v1", "Secret", "secrets", Scope::Namespaced));
         Self { kind, label: CREDENTIALS, fields: &["type", "data"], own_data: Some(OwnData(own_data)) }
     }
 
-    /// ServiceAccounts; never their tokens.
+    /// Returns the kind ServiceAccount. Tokens are not copied.
     pub fn service_accounts() -> Self {
         let kind = Arc::new(Kind::fixed("v1", "ServiceAccount", "serviceaccounts", Scope::Namespaced));
         let fields = &["imagePullSecrets", "automountServiceAccountToken"];
@@ -56,21 +57,21 @@ impl Propagated {
     }
 }
 
-/// A labelled object of the agent's namespace.
+/// A labelled object in the agent's namespace.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Base {
     pub(super) uid: String,
-    /// A digest of what is copied.
+    /// The digest of the copied content.
     pub(super) digest: String,
-    /// What every copy is, but for its namespace and for data of its own.
+    /// The copy without its namespace and its different `data`.
     body: Value,
     own_data: Option<OwnData>,
-    /// Why it is not copied, and which label is to be taken off it.
+    /// Why it is not copied, and the label to remove from it.
     pub(super) refused: Option<(&'static str, &'static str)>,
 }
 
 impl Base {
-    /// What an object says that is to be copied; `None` if it is being deleted or has no name.
+    /// Reads a base; `None` if it is being deleted or has no name.
     pub(super) fn read(propagated: &Propagated, home: &str, live: &Value) -> Option<Self> {
         let text = |path: &str| live.pointer(path).and_then(Value::as_str).unwrap_or_default();
         let (name, uid) = (text("/metadata/name"), text("/metadata/uid"));
@@ -88,7 +89,7 @@ impl Base {
         for field in propagated.fields.iter().filter(|field| !live[**field].is_null()) {
             body[*field] = live[*field].clone();
         }
-        // With the UID nobody can try values of a Secret against it.
+        // The UID is a salt: without it, the digest would allow guesses of secret values.
         let digest = hex::encode(Sha256::digest(format!("{uid} {body}")))[..32].to_owned();
         let kind = &propagated.kind.kind;
         let about = format!(
@@ -99,7 +100,7 @@ impl Base {
         Some(Self { uid: uid.to_owned(), digest, body, own_data: propagated.own_data, refused: refused(live) })
     }
 
-    /// Its copy in a namespace.
+    /// Returns the copy for a namespace.
     pub(super) fn copy(&self, namespace: &str) -> Value {
         let mut body = self.body.clone();
         body["metadata"]["namespace"] = namespace.into();
@@ -109,38 +110,38 @@ impl Base {
         body
     }
 
-    /// Its type, if it is a Secret.
+    /// The type of a Secret.
     pub(super) fn of_type(&self) -> Option<&str> {
         self.body["type"].as_str()
     }
 }
 
-/// Why an object is not copied although it is labelled, and which label is to be taken off it.
+/// Returns why a labelled object is not copied, and the label to remove from it.
 fn refused(live: &Value) -> Option<(&'static str, &'static str)> {
     if matches!(live["type"].as_str(), Some("kubernetes.io/service-account-token" | "bootstrap.kubernetes.io/token")) {
         Some(("it is a token; its copies would be invalid, or would give others the rights of the agent", CONFIG))
     } else if !live["metadata"]["labels"][GENERATE].is_null() {
         Some(("it is a key that the agent has made for a Git repository", CONFIG))
     } else if !live["metadata"]["labels"][PROPAGATED_FROM].is_null() {
-        // Left by an agent of another namespace, or made by hand.
+        // An agent of another namespace left it, or a user made it.
         Some(("it says that it is a copy itself", PROPAGATED_FROM))
     } else {
         None
     }
 }
 
-/// Whose an object is.
+/// The ownership of an object with the name of a base.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Whose {
-    /// A copy of ours.
+    /// A copy made by Mainstay.
     Ours,
-    /// A copy of ours that is left alone until then.
+    /// A copy made by Mainstay that is paused until this time.
     Paused(Timestamp),
-    /// Somebody else's, or a copy that somebody keeps.
+    /// An object of another client, or a copy that a user took over.
     Theirs,
 }
 
-/// Whose an object is, by its metadata alone.
+/// Returns the ownership of an object by its metadata.
 pub(super) fn whose(home: &str, meta: &ObjectMeta, now: Timestamp) -> Whose {
     let label = |name: &str| meta.labels.as_ref().and_then(|labels| labels.get(name)).map(String::as_str);
     let is_theirs = label(PROPAGATED_FROM) != Some(home)
@@ -157,14 +158,14 @@ pub(super) fn whose(home: &str, meta: &ObjectMeta, now: Timestamp) -> Whose {
     }
 }
 
-/// Which of `managedFields` is our own: we create (`Update`), and apply what has changed since.
+/// Returns the index of our entry in `managedFields`. A creation leaves an `Update` entry, a later apply an `Apply`
+/// entry.
 fn entry(meta: &ObjectMeta, operation: &str) -> Option<usize> {
     meta.managed_fields.iter().flatten().position(|entry| {
         entry.manager.as_deref() == Some(PROPAGATION_MANAGER) && entry.operation.as_deref() == Some(operation)
     })
 }
 
-/// The version of an object.
 pub(super) fn version(meta: &ObjectMeta) -> Version {
     Version {
         uid: meta.uid.clone().unwrap_or_default(),
@@ -177,18 +178,18 @@ pub(super) fn version(meta: &ObjectMeta) -> Version {
 pub(super) struct Found {
     pub(super) version: Version,
     pub(super) whose: Whose,
-    /// Which of its `managedFields` says that we created it, if we have not applied it yet.
+    /// The index of our `Update` entry in `managedFields` if the object was never applied.
     pub(super) created: Option<usize>,
-    /// The digest of the base of which it is a faithful copy.
+    /// The digest of the base if the copy has all of its content.
     pub(super) copy_of: Option<String>,
-    /// Its type, if it is a Secret.
+    /// The type of a Secret.
     pub(super) of_type: Option<String>,
     pub(super) is_immutable: bool,
     pub(super) is_terminating: bool,
 }
 
 impl Found {
-    /// What an object is, beside the base.
+    /// Reads an object and compares it with the base.
     pub(super) fn read(home: &str, base: Option<&Base>, live: &Value, now: Timestamp) -> Self {
         let meta: ObjectMeta = serde_json::from_value(live["metadata"].clone()).unwrap_or_default();
         let is_copy = |base: &&Base| contains(live, &base.copy(meta.namespace.as_deref().unwrap_or_default()));
@@ -204,7 +205,7 @@ impl Found {
     }
 }
 
-/// Whether a value has everything that another one has.
+/// Whether `live` contains all of `wanted`.
 fn contains(live: &Value, wanted: &Value) -> bool {
     match (live, wanted) {
         (Value::Object(live), Value::Object(wanted)) => {
@@ -217,8 +218,8 @@ fn contains(live: &Value, wanted: &Value) -> bool {
     }
 }
 
-/// A JSON patch after which what we created is ours as if we had applied it: only then an apply removes what the base has no
-/// more. `created` is its place among the `managedFields` of this version.
+/// Returns a JSON patch that turns our `Update` entry into an `Apply` entry. Only then does an apply remove fields
+/// that the base lacks. `created` is the index of the entry in `managedFields` at this version.
 pub(super) fn as_applied(created: usize, resource_version: &str) -> Value {
     json!([
         {"op": "replace", "path": "/metadata/resourceVersion", "value": resource_version},
@@ -230,7 +231,7 @@ pub(super) fn as_applied(created: usize, resource_version: &str) -> Value {
 mod tests {
     use super::*;
 
-    /// The password of each namespace, where a Secret has a key of them.
+    /// Different `data` per namespace for a Secret with the item `key`.
     fn own_data(data: &Value, namespace: &str) -> Option<Value> {
         data.get("key")?;
         Some(json!({"password": format!("of {namespace}")}))

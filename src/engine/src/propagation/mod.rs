@@ -1,18 +1,18 @@
-//! Copies of Secrets and ServiceAccounts of the agent's namespace in all other namespaces: registry and package logins that hold
-//! for the whole cluster.
+//! Copies labelled Secrets and ServiceAccounts of the agent's namespace (bases) to all other namespaces. They hold
+//! registry and package logins for the whole cluster.
 //!
-//! What a base (a labelled object of the agent's namespace) says is copied to every namespace that has not opted out, and
-//! stays there as it is copied; a base that is gone, or has lost its label, takes its copies with it, also if the agent was away
-//! meanwhile. No finalizer is set, so nothing ever waits for the agent.
+//! Each namespace gets a copy unless it opts out, and edits of a copy are reverted. When a base is deleted or loses
+//! its label, its copies are deleted, even if the agent was down at that time. Bases get no finalizer, so their
+//! deletion never waits for the agent.
 //!
-//! Invariant: an object that somebody else created is never written to and never deleted, whatever its labels say: of a copy
-//! our own entry in its `managedFields` proves that it is one.
-//! Invariant: a namespace that refuses its copy, or is slow to take it, holds up no other one.
-//! Invariant: what is as it should be costs no request, nor does what only says that it is a copy; a change costs one request
-//! for each copy that it changes, and once for each one more, to apply what was created.
-//! Invariant: what a base says is held once, and beside it in as many requests as are under way.
+//! Invariant: an object of another client is never written or deleted. Our entry in its `managedFields` is the proof
+//! that an object is a copy; labels are not.
+//! Invariant: a namespace that refuses a copy or is slow does not delay the others.
+//! Invariant: a copy that is up to date costs no request. A change of a base costs one request per changed copy, and
+//! one more for the first apply after its creation.
+//! Invariant: the content of a base is in memory once, plus once for each request in flight.
 //!
-//! Deliberately absent: which registry a namespace uses (`registry::choice`), which follows from what is there.
+//! Not here: the registry that a namespace uses (`registry::choice`).
 
 mod copy;
 mod queue;

@@ -1,10 +1,10 @@
-//! Which place is next: what is due, what is being written, and what has to wait.
+//! A queue of places: which are due, being written, or waiting.
 //!
-//! Invariant: one write at a time at a place; a bounded number in a namespace, and in all.
-//! Invariant: what failed, or is changed by somebody again and again, waits longer each time; only time and something else
-//! that is wanted there ends that.
+//! Invariant: at most one write per place is in flight, and a bounded number per namespace and in total.
+//! Invariant: a place that fails or is changed repeatedly waits longer each time. Only time or a new desired content
+//! ends the wait.
 //!
-//! Deliberately absent: clocks. `now` is a time of the loop's clock.
+//! Not here: clocks. `now` is the time since the loop began.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Bound::{Excluded, Unbounded};
@@ -14,55 +14,53 @@ use super::state::Place;
 use crate::managed::revert_backoff::{RevertBackoff, Shift};
 use mainstay_object::failure::Backoff;
 
-/// Copies that are written at the same time.
+/// Maximum number of concurrent writes.
 const AT_ONCE: usize = 8;
-/// The same in one namespace, whose admission may hang.
+/// Maximum number of concurrent writes in a namespace, because its admission may hang.
 const IN_A_NAMESPACE: usize = 2;
-/// Wait after a copy could not be written.
+/// Backoff after a failed write.
 const AGAIN: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(300));
-/// The longest wait before a copy is reverted that somebody keeps changing.
+/// Longest delay of a revert of a copy that changes repeatedly.
 const MOST: Duration = Duration::from_secs(300);
-/// How often the places are forgotten that nobody has changed for long.
+/// Interval at which expired revert backoffs are removed.
 const SWEEP_EVERY: Duration = Duration::from_secs(600);
 
-/// A place that waits, or has failed.
 #[derive(Debug, Default)]
 struct Hold {
     until: Option<Duration>,
     failures: u32,
 }
 
-/// What is due, running and waiting.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
     due: BTreeSet<Place>,
     running: BTreeSet<Place>,
     in_namespaces: BTreeMap<String, usize>,
-    /// The place that was begun last: it is the turn of those after it.
+    /// The place that started last; the places after it are next.
     last: Option<Place>,
     held: HashMap<Place, Hold>,
-    /// When those that wait are due.
+    /// The ends of the waits, in order.
     ends: BTreeSet<(Duration, Place)>,
     reverts: HashMap<Place, RevertBackoff>,
     swept: Duration,
 }
 
 impl Queue {
-    /// Something may have to be done at a place.
+    /// Makes a place due, unless it waits.
     pub(super) fn enqueue(&mut self, place: Place) {
         if self.held.get(&place).is_none_or(|hold| hold.until.is_none()) {
             self.due.insert(place);
         }
     }
 
-    /// Something else is to be done at a place than before.
+    /// Makes a place due at once, because its desired content changed.
     pub(super) fn renew(&mut self, place: Place) {
         self.release(&place);
         self.reverts.remove(&place);
         self.due.insert(place);
     }
 
-    /// The next place to look at.
+    /// Returns the next due place; `None` if none may start now.
     pub(super) fn next(&mut self, now: Duration) -> Option<Place> {
         while self.next_end().is_some_and(|end| end <= now) {
             let Some((_, place)) = self.ends.pop_first() else { break };
@@ -84,22 +82,22 @@ impl Queue {
         Some(next)
     }
 
-    /// When the next of those that wait is due.
+    /// Returns the earliest end of a wait.
     pub(super) fn next_end(&self) -> Option<Duration> {
         self.ends.first().map(|(end, _)| *end)
     }
 
-    /// Whether nothing is being written.
+    /// Whether no write is in flight.
     pub(super) fn is_idle(&self) -> bool {
         self.running.is_empty()
     }
 
-    /// Nothing is to be done at a place.
+    /// Ends the wait of a place that needs no write.
     pub(super) fn settle(&mut self, place: &Place) {
         self.release(place);
     }
 
-    /// Nothing is to be done at a place before a time.
+    /// Makes a place wait until a time.
     pub(super) fn hold(&mut self, place: Place, until: Duration) {
         let hold = self.held.entry(place.clone()).or_default();
         if let Some(end) = hold.until.replace(until) {
@@ -109,7 +107,7 @@ impl Queue {
         self.ends.insert((until, place));
     }
 
-    /// The same, if it does not wait longer already.
+    /// Makes a place wait at least until a time.
     pub(super) fn hold_at_least(&mut self, place: Place, until: Duration) {
         let end = self.held.get(&place).and_then(|hold| hold.until).unwrap_or_default();
         self.hold(place, until.max(end));
@@ -121,7 +119,7 @@ impl Queue {
         }
     }
 
-    /// A place is being written.
+    /// Records the start of a write.
     pub(super) fn begin(&mut self, place: &Place) {
         if self.running.insert(place.clone()) {
             *self.in_namespaces.entry(place.0.clone()).or_default() += 1;
@@ -139,13 +137,13 @@ impl Queue {
         }
     }
 
-    /// A write has ended, and what follows is seen by the watch.
+    /// Records the end of a write that is not followed by a wait.
     pub(super) fn ended(&mut self, place: &Place) {
         self.end(place);
         self.release(place);
     }
 
-    /// A copy has been written. Whether somebody keeps changing it.
+    /// Records a successful write. Returns whether the copy has become contended.
     pub(super) fn written(&mut self, place: &Place, now: Duration) -> Shift {
         self.ended(place);
         let seconds = now.as_secs_f64();
@@ -163,7 +161,7 @@ impl Queue {
         shift
     }
 
-    /// A write has failed.
+    /// Records a failed write.
     pub(super) fn failed(&mut self, place: &Place, now: Duration) {
         self.end(place);
         let hold = self.held.entry(place.clone()).or_default();
@@ -181,7 +179,7 @@ mod tests {
         (namespace.to_owned(), name.to_owned())
     }
 
-    /// What is begun at a time, in order.
+    /// Starts all due places and returns them in order.
     fn begun(queue: &mut Queue, now: u64) -> String {
         let mut all = Vec::new();
         while let Some(place) = queue.next(Duration::from_secs(now)) {
@@ -203,7 +201,7 @@ mod tests {
         queue.ended(&place("a", "x"));
         queue.enqueue(place("a", "x"));
         assert_eq!(begun(&mut queue, 0), "e/x", "it is not the turn of the first again");
-        // What is being written is not written twice, however often it is due.
+        // A place that is being written does not start again.
         queue.enqueue(place("b", "x"));
         queue.ended(&place("b", "y"));
         assert_eq!(begun(&mut queue, 0), "e/y");
@@ -246,7 +244,7 @@ mod tests {
                 shifts += u32::from(queue.written(&next, now) == Shift::Contended);
             }
         }
-        // About every six seconds, and less and less often after thirty of them.
+        // Every six seconds at first, and less often after thirty seconds.
         assert!((6..80).contains(&writes), "{writes} writes in ten minutes");
         assert_eq!(shifts, 1);
         queue.renew(a.clone());

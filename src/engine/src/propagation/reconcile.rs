@@ -1,4 +1,4 @@
-//! Watches bases, namespaces and copies, and begins what is due.
+//! The loop of propagation: watches bases, namespaces and copies, and starts the writes that are due.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -24,28 +24,27 @@ use mainstay_api::names::{CONFIG, PROPAGATED_FROM};
 use mainstay_cluster::{Denial, Error, Event, EventType, Kind, Priority, Regarding, Scope, Selection, WatchEvent};
 use mainstay_object::failure::chain;
 
-/// What was written is shown by the watch within this time.
+/// Time within which the watch shows a write.
 const LAG: Duration = Duration::from_secs(1);
-/// What was written is reported so soon, even while more is being written.
+/// Interval of reports while writes are in flight.
 const REPORT_EVERY: Duration = Duration::from_secs(2);
-/// Longest wait until a time of the wall clock, which may be set.
+/// Longest wait for a time of the wall clock, because the clock may be set.
 const LONGEST: Duration = Duration::from_secs(3600);
 
-/// One of the watches.
 #[derive(Clone, Debug)]
 enum Watched {
     Bases,
     Copies,
     Namespaces,
-    /// What has the name of a base.
+    /// Objects with the name of a base.
     Named(String),
 }
 
 type Watches = SelectAll<BoxStream<'static, (Watched, WatchEvent)>>;
 type Emit = Arc<dyn Fn(Event) + Send + Sync>;
 
-/// Copies the bases of a kind in the namespace `home` until `stop`, once it is known which namespaces are `excluded`. `emit`
-/// gets Events about them and must not block.
+/// Copies the bases of a kind from the namespace `home` until `stop`. Copies start once the `excluded` namespaces are
+/// known. `emit` receives Events about bases and must not block.
 pub async fn run(
     propagated: Propagated,
     home: String,
@@ -77,7 +76,7 @@ pub async fn run(
 }
 
 struct Propagation {
-    /// When the loop's clock began.
+    /// The start of the loop's clock.
     began: Instant,
     kind: Arc<Kind>,
     home: String,
@@ -85,7 +84,7 @@ struct Propagation {
     writer: Writer,
     emit: Emit,
     watches: Watches,
-    /// What ends the watch of a name, for each base; namespaces are watched from the first one on.
+    /// Ends the watch of each base's name. The watch of namespaces starts with the first one.
     named: HashMap<String, CancellationToken>,
     queue: Queue,
     running: FuturesUnordered<BoxFuture<'static, Outcome>>,
@@ -93,7 +92,7 @@ struct Propagation {
     report_at: Option<Duration>,
 }
 
-/// What became of a step.
+/// The result of a step: the change, or `None` if there was none.
 type Outcome = (Place, Result<Option<&'static str>, Error>);
 
 impl Propagation {
@@ -128,7 +127,7 @@ impl Propagation {
         });
     }
 
-    /// Objects with the names of bases are watched, and with the first one namespaces.
+    /// Watches the name of each base, and namespaces from the first base on.
     fn watch_named(&mut self) {
         let bases: Vec<String> = self.state.copied().map(|(name, _)| name.clone()).collect();
         let gone = self.named.extract_if(|name, _| !bases.contains(name));
@@ -170,7 +169,7 @@ impl Propagation {
         }
     }
 
-    /// Begins as much of what is due as may run at the same time.
+    /// Starts the due steps up to the limits of the queue.
     fn begin(&mut self) {
         let due = self.state.take_due();
         due.seen.into_iter().for_each(|place| self.queue.enqueue(place));
@@ -215,7 +214,7 @@ impl Propagation {
                 tracing::warn!("{} {}/{}: {note}", self.kind.kind, self.home, place.1);
                 self.emit(&place.1, note);
             }
-            // The watch shows what somebody else has done.
+            // The watch shows the object of the other client.
             Err(ref error) if error.is_already_exists() => self.queue.ended(&place),
             Ok(Some(_)) => {}
             Err(_) => self.queue.failed(&place, clock),
@@ -239,7 +238,7 @@ impl Propagation {
         }
     }
 
-    /// Reports what was written, once all is or after a while.
+    /// Reports the writes since the last report: when none is in flight, or at the interval.
     fn report(&mut self) {
         if self.tally.is_empty() {
             return;
@@ -258,7 +257,7 @@ impl Propagation {
         }
     }
 
-    /// Says why a base is not copied at all.
+    /// Reports why a base is not copied.
     fn refuse(&self, name: &str) {
         if let Some((why, label)) = self.state.any_base(name).and_then(|base| base.refused) {
             let note = format!("not copied to any namespace: {why}; take its label {label} off");

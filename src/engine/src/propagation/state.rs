@@ -1,6 +1,7 @@
-//! What is known of bases, namespaces and copies, and what is to be done about a copy.
+//! The state of bases, namespaces and copies, and the next step of a copy.
 //!
-//! Invariant: nothing is deleted for a base that may be there, and nothing is created where something may be.
+//! Invariant: a copy is deleted only if the list of bases is complete. A copy is created only if the list of objects
+//! with its name is complete.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -15,20 +16,21 @@ use mainstay_api::names::{DISABLED, PROPAGATE, REGISTRY_FINALIZER};
 use mainstay_cluster::WatchEvent;
 use mainstay_cluster::reflector::{Cache, Change};
 
-/// How long the copies of a base that is gone stay: it may be about to be replaced (`kubectl replace --force`).
+/// Delay before the copies of a removed base are deleted: the base may be about to be replaced (`kubectl replace
+/// --force`).
 const LINGER: SignedDuration = SignedDuration::from_secs(5);
 
-/// A place for a copy: a namespace, and the name of a base.
+/// The place of a copy: a namespace and the name of a base.
 pub(super) type Place = (String, String);
 
-/// What a namespace is to copies.
+/// The state of a namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Namespace {
-    /// It gets them, unless it is excluded.
+    /// It gets copies, unless it is excluded.
     Open,
-    /// It says that it is to have none.
+    /// Its label opts out of copies.
     OptedOut,
-    /// Nothing can be created there, and everything goes.
+    /// It is being deleted and accepts no new objects.
     Terminating,
 }
 
@@ -44,27 +46,26 @@ impl Namespace {
     }
 }
 
-/// What is to be done about a copy. What it is to have is not in it: that may be large, and many may be due.
+/// The next step of a copy. It does not contain the content, which may be large.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Step {
     Nothing,
-    /// Nothing until then.
+    /// No step before this time.
     Later(Timestamp),
     Create,
-    /// Applies, if it still has this version. `created`: see [`Found::created`].
+    /// An apply at this version. `created`: see [`Found::created`].
     Apply {
         version: Version,
         created: Option<usize>,
     },
-    /// Deletes and creates: what cannot be changed is to be another.
+    /// A deletion and a creation, because an immutable field differs.
     Replace(Version),
     Delete(Version),
-    /// Takes Kyma's finalizer off a base: it would hold the base for ever where Kyma is not, and here nothing waits for its
-    /// copies to go.
+    /// Removes Kyma's finalizer from a base. Without Kyma it would block the deletion of the base for ever.
     TakeOffFinalizer(Finalizers),
 }
 
-/// The finalizers of a base besides Kyma's.
+/// The finalizers of a base except Kyma's.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Finalizers {
     pub(super) resource_version: String,
@@ -72,7 +73,7 @@ pub(super) struct Finalizers {
 }
 
 impl Finalizers {
-    /// Those of a base that has Kyma's.
+    /// Reads the finalizers of a base; `None` if Kyma's is not among them.
     fn read(live: &Value) -> Option<Self> {
         let all = live["metadata"]["finalizers"].as_array()?;
         let all: Vec<&str> = all.iter().filter_map(Value::as_str).collect();
@@ -83,18 +84,18 @@ impl Finalizers {
     }
 }
 
-/// A copy that is ours, or will be.
+/// A copy made by Mainstay.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Copied {
     pub(super) version: Version,
     pub(super) whose: Whose,
 }
 
-/// Places about which something may have to be done.
+/// Places that may need a step.
 #[derive(Debug, Default)]
 pub(super) struct Due {
     pub(super) seen: BTreeSet<Place>,
-    /// Something else is wanted there than before: what was tried before counts no more.
+    /// Places whose desired content changed, so that their backoff ends.
     pub(super) renewed: BTreeSet<Place>,
 }
 
@@ -105,20 +106,19 @@ struct Labelled {
     finalizers: Option<Finalizers>,
 }
 
-/// What is known.
 #[derive(Debug)]
 pub(super) struct State {
     propagated: Propagated,
     home: String,
-    /// Namespaces that get no copies; `None` while that is not known.
+    /// Namespaces without copies; `None` until they are known.
     excluded: Option<HashSet<String>>,
     bases: Cache<Labelled>,
-    /// Bases that are gone, and until when their copies stay.
+    /// Removed bases, and the time until which their copies stay.
     gone: HashMap<String, Timestamp>,
     namespaces: Cache<Namespace>,
-    /// Those that are ours, also of bases that are gone.
+    /// Copies made by Mainstay, including those of removed bases.
     copies: Cache<Copied>,
-    /// What has the name of a base, by that name.
+    /// Objects with the name of a base, by that name.
     named: HashMap<String, Cache<Found>>,
     due: Due,
 }
@@ -138,12 +138,12 @@ impl State {
         }
     }
 
-    /// The places about which something may have to be done.
+    /// Takes the places that may need a step.
     pub(super) fn take_due(&mut self) -> Due {
         std::mem::take(&mut self.due)
     }
 
-    /// All bases, also those that are not copied.
+    /// All bases, including those that are refused.
     fn bases(&self) -> impl Iterator<Item = (&String, &Arc<Base>)> {
         self.bases.iter().filter_map(|((_, name), labelled)| Some((name, labelled.base.as_ref()?)))
     }
@@ -153,7 +153,7 @@ impl State {
         self.bases().filter(|(_, base)| base.refused.is_none())
     }
 
-    /// A base, also one that is not copied.
+    /// A base, even if it is refused.
     pub(super) fn any_base(&self, name: &str) -> Option<&Arc<Base>> {
         self.bases.get(&self.home, name)?.base.as_ref()
     }
@@ -163,12 +163,12 @@ impl State {
         self.any_base(name).filter(|base| base.refused.is_none())
     }
 
-    /// Whether namespaces are known.
+    /// Whether the list of namespaces is complete.
     pub(super) fn knows_namespaces(&self) -> bool {
         self.namespaces.is_complete()
     }
 
-    /// Takes in an event of the watch of bases. Returns the bases that are new or differ.
+    /// Records an event of the watch of bases. Returns the bases that are new or changed.
     pub(super) fn take_base(&mut self, event: WatchEvent, now: Timestamp) -> Vec<String> {
         let (propagated, home) = (&self.propagated, &self.home);
         let changes = self.bases.take(event, |live| {
@@ -199,21 +199,22 @@ impl State {
                     let copies = self.copies.iter().map(|(place, _)| place.clone());
                     self.due.seen.extend(copies);
                 }
-                // What was read of it before is still the best that is known.
+                // The last known state remains.
                 Change::Gone { .. } | Change::Unreadable { .. } | Change::Failed(_) | Change::Resumed => {}
             }
         }
         differing
     }
 
-    /// A base is gone, or has lost its label.
+    /// Records a base that was deleted or lost its label.
     fn lose_base(&mut self, name: &str, now: Timestamp) {
         self.gone.retain(|_, end| *end > now);
         self.gone.insert(name.to_owned(), now + LINGER);
         self.renew_all(name);
     }
 
-    /// Takes in an event of the watch of copies by their label; only those that are ours are kept, for anybody can set a label.
+    /// Records an event of the watch of copies. Keeps only copies made by Mainstay, because any client can set the
+    /// label.
     pub(super) fn take_copy(&mut self, event: WatchEvent, now: Timestamp) {
         let home = &self.home;
         let copied = |live: &Value| {
@@ -224,7 +225,7 @@ impl State {
         };
         for change in self.copies.take(event.by_metadata(), |live| Ok(copied(live))) {
             match change {
-                // Of others their names are watched.
+                // The watch of the base's name shows this copy.
                 Change::Changed { name: place, .. } if self.base(&place.1).is_some() => {}
                 Change::Changed { name: place, .. } | Change::Gone { name: place, .. } => {
                     self.due.seen.insert(place);
@@ -234,7 +235,7 @@ impl State {
         }
     }
 
-    /// All copies of a base.
+    /// All places of a base.
     fn all(&self, name: &str) -> Vec<Place> {
         let at = |namespace: &String| (namespace.clone(), name.to_owned());
         let copies = self.copies.iter().map(|(place, _)| place).filter(|place| place.1 == name);
@@ -251,13 +252,13 @@ impl State {
         self.due.renewed.extend(all);
     }
 
-    /// These namespaces get no copies.
+    /// Sets the namespaces without copies.
     pub(super) fn set_excluded(&mut self, excluded: Vec<String>) {
         self.excluded = Some(excluded.into_iter().collect());
         self.set_bases_due();
     }
 
-    /// All copies of all bases.
+    /// Makes all places of all bases due.
     fn set_bases_due(&mut self) {
         let bases: Vec<String> = self.bases().map(|(name, _)| name.clone()).collect();
         for name in &bases {
@@ -265,7 +266,7 @@ impl State {
         }
     }
 
-    /// Takes in an event of the watch of namespaces.
+    /// Records an event of the watch of namespaces.
     pub(super) fn take_namespace(&mut self, event: WatchEvent) {
         for change in self.namespaces.take(event.by_metadata(), |live| Ok(Some(Namespace::read(live)))) {
             match change {
@@ -279,7 +280,7 @@ impl State {
         }
     }
 
-    /// Objects with the name of a base are watched from now on, or (`false`) no more.
+    /// Starts or ends the record of objects with the name of a base.
     pub(super) fn set_watched(&mut self, name: &str, is_watched: bool) {
         if is_watched {
             self.named.insert(name.to_owned(), Cache::default());
@@ -288,7 +289,7 @@ impl State {
         }
     }
 
-    /// Takes in an event of the watch of what has the name of a base.
+    /// Records an event of the watch of a base's name.
     pub(super) fn take_named(&mut self, name: &str, event: WatchEvent, now: Timestamp) {
         let base = self.bases.get(&self.home, name).and_then(|labelled| labelled.base.as_deref());
         let Some(known) = self.named.get_mut(name) else { return };
@@ -305,7 +306,7 @@ impl State {
         }
     }
 
-    /// What is to be done about a copy; in the agent's namespace, about a base.
+    /// Returns the next step of a copy, or of a base if the place is in the agent's namespace.
     pub(super) fn step(&self, place: &Place, now: Timestamp) -> Step {
         let (namespace, name) = place;
         if *namespace == self.home {
@@ -341,7 +342,7 @@ impl State {
     }
 }
 
-/// A step about an object of ours, which somebody may have asked to leave alone for a while.
+/// Returns a step of a copy made by Mainstay, unless the copy is paused.
 fn unless_paused(whose: Whose, now: Timestamp, step: impl FnOnce() -> Step) -> Step {
     match whose {
         Whose::Theirs => Step::Nothing,
@@ -350,13 +351,13 @@ fn unless_paused(whose: Whose, now: Timestamp, step: impl FnOnce() -> Step) -> S
     }
 }
 
-/// What is to be done about what is where a copy is wanted.
+/// Returns the step for an object where a copy has to be.
 fn wanted(base: &Base, found: &Found, now: Timestamp) -> Step {
     if found.copy_of.as_ref() == Some(&base.digest) {
         return Step::Nothing;
     }
     unless_paused(found.whose, now, || {
-        // Neither the type of a Secret can change, nor what is in one that somebody has made immutable.
+        // The type of a Secret is immutable, and so is the content of an immutable Secret.
         if found.is_immutable || found.of_type.as_deref() != base.of_type() {
             Step::Replace(found.version.clone())
         } else {

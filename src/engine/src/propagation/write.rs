@@ -1,4 +1,4 @@
-//! Carries a step out.
+//! Carries out a step of a copy.
 
 use std::sync::Arc;
 
@@ -13,26 +13,26 @@ use crate::managed::verdict::resource_version;
 use mainstay_api::names::PROPAGATION_MANAGER;
 use mainstay_cluster::{Apply, Error, Kind, Part, Persistence, Removal};
 
-/// A place, and what it takes to write there.
+/// A place, with everything that a write needs.
 pub(super) struct Write {
     pub(super) writer: Writer,
     pub(super) kind: Arc<Kind>,
     pub(super) home: String,
     pub(super) place: Place,
-    /// `None`: its copies are to go.
+    /// The base; `None` if it is gone.
     pub(super) base: Option<Arc<Base>>,
 }
 
-/// Whether what was deleted is still there.
+/// Whether a deleted object is gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Gone {
     Already,
-    /// Its finalizers are waited for.
+    /// It is terminating.
     Soon,
 }
 
 impl Write {
-    /// Carries the step out. What it changed about a copy, if anything.
+    /// Carries out a step. Returns the change of the copy, or `None` if there was none.
     pub(super) async fn perform(&self, step: Step) -> Result<Option<&'static str>, Error> {
         match (step, &self.base) {
             (Step::Create, Some(base)) => self.create(base).await.map(|()| Some("created")),
@@ -67,7 +67,7 @@ impl Write {
     async fn create(&self, base: &Base) -> Result<(), Error> {
         let (namespace, name) = self.at();
         let body = base.copy(&self.place.0);
-        // An apply would merge into what somebody else has created meanwhile.
+        // An apply would merge into an object that another client created meanwhile.
         self.writer.cluster().create_as(PROPAGATION_MANAGER, &self.kind, namespace, name, &body).await?;
         Ok(())
     }
@@ -92,7 +92,7 @@ impl Write {
         Ok(Some("changed"))
     }
 
-    /// Deletes a copy, unless it has become somebody else's.
+    /// Deletes a copy, unless it belongs to another client by now.
     async fn delete(&self, version: Version) -> Result<Option<Gone>, Error> {
         let judge = |meta: &ObjectMeta| match whose(&self.home, meta, Timestamp::now()) {
             Whose::Ours if meta.deletion_timestamp.is_none() => Ok(()),
