@@ -1,8 +1,8 @@
-//! Readers of hostile input, for a fuzzer: each takes any bytes, ends soon, does not panic, and keeps its promise.
+//! Entry points for a fuzzer. Each accepts any bytes, terminates soon, does not panic, and checks its invariants.
 
 pub use crate::managed::fuzz::inventory;
 
-/// Reads a line of a watch, and judges the object in it.
+/// Parses a line of a watch and judges its object.
 pub fn watch_line(bytes: &[u8]) {
     if let Some(live) = mainstay_cluster::fuzz::watch_line(bytes) {
         crate::managed::fuzz::live_object(&live);

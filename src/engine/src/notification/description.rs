@@ -1,4 +1,4 @@
-//! How messages are presented: severity, reason and text of each in one place, [`Message::describe`].
+//! Severity, reason and text of messages ([`Message::describe`]).
 
 use std::fmt;
 
@@ -15,7 +15,7 @@ pub enum Severity {
     Debug,
     /// Normal operation.
     Info,
-    /// Somebody may have to act.
+    /// A user may have to act.
     Warning,
 }
 
@@ -26,17 +26,18 @@ pub struct Description {
     pub severity: Severity,
     /// Why it was sent: the reason of Kubernetes Events.
     pub reason: EventReason,
-    /// What the agent was doing, as one CamelCase word: the action of Kubernetes Events.
+    /// The agent's action as one CamelCase word, as in Kubernetes Events.
     pub action: &'static str,
-    /// What happened, without the subject and the object. May have several lines.
+    /// The text without subject and object. May have several lines.
     pub text: String,
-    /// Messages with the same subject, object, reason and key are aggregated to one Kubernetes Event with a count. Routine
-    /// messages that differ only in the object are summed up under the newest text, so the key contains all that can differ.
+    /// The key of aggregation: messages with equal subject, object, reason and key become one Kubernetes Event with a
+    /// count. Routine messages that differ only in the object are summed up under the newest text, so the key must
+    /// contain all else.
     pub aggregation_key: String,
 }
 
 impl Message {
-    /// Severity, reason and text: the one place that decides how a message is presented.
+    /// Returns severity, reason and text.
     pub fn describe(&self) -> Description {
         use Severity::{Debug, Info, Warning};
         let describe = |severity, reason: EventReason, action, key: String, text| Description {
@@ -154,7 +155,7 @@ impl Message {
             }
             Self::NotPruned { why, .. } => {
                 let text = format!("left the repository and is not deleted: {why}");
-                // The command in the text has the newest commit, so one Event is kept current.
+                // The key is empty because the text contains the newest commit, and one Event is enough.
                 describe(Warning, Reason::NotPruned.into(), "Prune", String::new(), text)
             }
             Self::Replaced { fields, allowed_by, .. } => {
@@ -216,7 +217,7 @@ impl Message {
     }
 }
 
-/// What an object that is being deleted waits for, and who can help.
+/// Describes the finalizers that block a deletion.
 pub fn waits_for(finalizers: &[String]) -> String {
     match finalizers {
         [] => "waits for its grace period or for its dependents".to_owned(),
@@ -227,7 +228,7 @@ pub fn waits_for(finalizers: &[String]) -> String {
     }
 }
 
-/// Aggregates the Events about the same fields and the same writer.
+/// Returns the key of Events about the same fields and the same manager.
 fn change_key(fields: &[String], who: &str) -> String {
     format!("{} {who}", fields.join(","))
 }
@@ -237,7 +238,7 @@ fn short(commit: &str) -> String {
 }
 
 impl fmt::Display for Message {
-    /// Subject, object and text for terminals and logs; lines after the first are indented.
+    /// Writes subject, object and text for terminals and logs. Indents all lines but the first.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (subject, Description { reason, text, .. }) = (self.subject(), self.describe());
         let text = text.replace('\n', "\n    ");

@@ -1,10 +1,10 @@
-//! The stream of messages inside the process.
+//! The stream of messages in the process.
 
 use tokio::sync::broadcast;
 
 use super::Message;
 
-/// How many messages a slow subscriber may lag behind before it misses some.
+/// Number of messages that a slow subscriber may lag behind before it misses some.
 const CAPACITY: usize = 1024;
 
 /// Emits messages to all subscribers. Clones share the subscribers.
@@ -18,13 +18,13 @@ impl Default for Emitter {
 }
 
 impl Emitter {
-    /// Emits a message to those who are subscribed now.
+    /// Emits a message to all subscribers.
     pub fn emit(&self, message: Message) {
-        // The only error is that there are no subscribers.
+        // The only possible error is that there are no subscribers.
         let _ = self.0.send(message);
     }
 
-    /// Receives all later messages.
+    /// Returns a receiver of all later messages.
     pub fn subscribe(&self) -> broadcast::Receiver<Message> {
         self.0.subscribe()
     }

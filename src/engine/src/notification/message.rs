@@ -1,6 +1,6 @@
-//! The messages: what happened, to which resource. Each serialises to one JSON object, with its name in the field `event`.
+//! The messages. Each serializes to one JSON object with its name in the field `event`.
 //!
-//! Not here: severity, reason and text, which are in `description`.
+//! Not here: severity, reason and text (`description`).
 
 use serde::Serialize;
 
@@ -8,11 +8,11 @@ use mainstay_api::EventReason;
 use mainstay_api::git_sync::AllowedBy;
 use mainstay_object::Owner;
 
-/// Something that happened.
+/// An event in the life of a GitSync, Function or other resource.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "event", rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum Message {
-    /// The reference of a GitSync leads to another commit.
+    /// The reference of a GitSync resolved to another commit.
     CommitSeen {
         /// The GitSync.
         #[serde(flatten)]
@@ -20,14 +20,14 @@ pub enum Message {
         /// Full commit id.
         commit: String,
     },
-    /// A branch was moved to a commit that does not descend from the one before.
+    /// A branch moved to a commit that does not descend from the previous one.
     BranchRewritten {
         /// The GitSync.
         #[serde(flatten)]
         subject: Owner,
         /// The branch.
         branch: String,
-        /// Full id of the commit before.
+        /// Full id of the previous commit.
         old: String,
         /// Full commit id.
         new: String,
@@ -50,14 +50,14 @@ pub enum Message {
         /// Time from the ref lookup to the answer of the last write.
         millis: u64,
     },
-    /// A commit was applied that has no manifest under `baseDir`.
+    /// A commit without manifests under `baseDir` was applied.
     NoManifests {
         /// The GitSync.
         #[serde(flatten)]
         subject: Owner,
         /// Full commit id.
         commit: String,
-        /// Where there is none.
+        /// The directory without manifests.
         why: String,
     },
     /// A new commit waits for a window.
@@ -67,21 +67,21 @@ pub enum Message {
         subject: Owner,
         /// Full commit id.
         commit: String,
-        /// The commit, what holds it back, and until when.
+        /// The commit, the closed window, and the time when it opens.
         why: String,
     },
-    /// A commit is applied although a window holds it back.
+    /// A commit was applied although a window was closed.
     WindowOverridden {
         /// The GitSync.
         #[serde(flatten)]
         subject: Owner,
         /// Full commit id.
         commit: String,
-        /// What holds it back.
+        /// The closed window.
         window: String,
-        /// Field manager that asked for it, or `unknown`.
+        /// The field manager of the request, or `unknown`.
         who: String,
-        /// The user who asked for it by their own account, which nothing proves.
+        /// The user who is named in the request. The name is not authenticated.
         #[serde(skip_serializing_if = "Option::is_none")]
         claimed_user: Option<String>,
     },
@@ -125,12 +125,12 @@ pub enum Message {
         /// Field manager that made the change, or `unknown`.
         who: String,
     },
-    /// The API server refuses the dry run by which an object is audited, or answers it otherwise each time.
+    /// The API server refuses the dry run of an audit, or answers it differently each time.
     AuditRefused {
         /// The owner of the object.
         #[serde(flatten)]
         subject: Owner,
-        /// The object, the first of its kind of which that is so.
+        /// The first object of its kind with this problem.
         object: String,
         /// The error, without values.
         cause: String,
@@ -147,7 +147,7 @@ pub enum Message {
         /// The other field manager.
         who: String,
     },
-    /// An object could not be reverted repeatedly.
+    /// A revert of an object failed repeatedly.
     NotPutBack {
         /// The owner of the object.
         #[serde(flatten)]
@@ -159,7 +159,7 @@ pub enum Message {
         /// The error, without values.
         cause: String,
     },
-    /// Fields that former appliers left in an object became ours, and what its manifest does not say is gone.
+    /// Fields of former field managers were taken over, and those that are not in the manifest were removed.
     TakenOver {
         /// The owner of the object.
         #[serde(flatten)]
@@ -168,7 +168,7 @@ pub enum Message {
         object: String,
         /// Field managers of the former appliers.
         from: Vec<String>,
-        /// The fields that are gone, the first of them.
+        /// The first removed fields.
         fields: Vec<String>,
     },
     /// Fields that other tools left in an object could not be removed at adoption.
@@ -181,7 +181,7 @@ pub enum Message {
         /// The error, without values.
         cause: String,
     },
-    /// An object cannot be read; all others are.
+    /// An object does not parse. Other objects are not affected.
     Unreadable {
         /// The owner of the object.
         #[serde(flatten)]
@@ -192,74 +192,74 @@ pub enum Message {
         /// The error, without values.
         cause: String,
     },
-    /// There is no memory to keep a GitSync, GitRepository, Function or Receiver, or what it has become.
+    /// The memory limit does not permit to keep a GitSync, GitRepository, Function or Receiver, or its new state.
     NotKept {
         /// The object.
         #[serde(flatten)]
         subject: Owner,
-        /// Why, and what to do.
+        /// The cause, and what to do.
         why: String,
     },
-    /// An object was deleted: it is gone, or the server has accepted that.
+    /// An object was deleted, or the server has accepted its deletion.
     Pruned {
         /// The GitSync.
         #[serde(flatten)]
         subject: Owner,
         /// The object.
         object: String,
-        /// Why.
+        /// The cause of the deletion.
         why: WhyPruned,
     },
-    /// An object that left the repository is kept until somebody releases it.
+    /// A removed object is kept until a user permits its deletion.
     NotPruned {
         /// The GitSync.
         #[serde(flatten)]
         subject: Owner,
         /// The object.
         object: String,
-        /// Why, and what to do.
+        /// The cause, and what to do.
         why: String,
     },
-    /// An object was deleted, to be created anew with a field that cannot be changed.
+    /// An object was deleted because an immutable field changed. It is created again.
     Replaced {
         /// The GitSync.
         #[serde(flatten)]
         subject: Owner,
         /// The object.
         object: String,
-        /// The field paths that cannot be changed, as far as the server names them.
+        /// The immutable fields, if the server names them.
         fields: Vec<String>,
-        /// Who allowed it.
+        /// The setting that allowed the replacement.
         allowed_by: AllowedBy,
     },
-    /// An annotation of a GitSync asks for something that cannot be understood or done.
+    /// An annotation of a GitSync has an invalid value.
     AnnotationInvalid {
         /// The GitSync.
         #[serde(flatten)]
         subject: Owner,
-        /// What is wrong, and what would be right.
+        /// The problem, and a valid value.
         problem: String,
     },
-    /// An object that left the repository is still being deleted after the timeout.
+    /// The deletion of a removed object takes longer than the timeout.
     DeletionStuck {
         /// The GitSync.
         #[serde(flatten)]
         subject: Owner,
         /// The object.
         object: String,
-        /// The finalizers that it waits for.
+        /// The finalizers that block it.
         finalizers: Vec<String>,
-        /// When it was to be gone, as RFC 3339 has it.
+        /// The time when its deletion should have ended, in RFC 3339.
         since: String,
     },
-    /// A GitSync has left a cluster in which its objects could not be released of.
+    /// A GitSync was moved from or deleted in a cluster where its objects could not be released.
     LeftBehind {
         /// The GitSync.
         #[serde(flatten)]
         subject: Owner,
-        /// The cluster, by the uid of its namespace `kube-system`.
+        /// The cluster, by the UID of its namespace `kube-system`.
         cluster: String,
-        /// Why.
+        /// The cause.
         why: String,
     },
     /// An attempt failed, in whole or in part.
@@ -274,7 +274,7 @@ pub enum Message {
     },
     /// A condition of a Function or an APIRule changed.
     Stage {
-        /// Whose it is.
+        /// The Function or the APIRule.
         #[serde(flatten)]
         subject: Owner,
         /// Type of the condition.
@@ -291,7 +291,7 @@ pub enum Message {
         /// The Function.
         #[serde(flatten)]
         subject: Owner,
-        /// CamelCase word for the problem.
+        /// The problem as one CamelCase word.
         reason: EventReason,
         /// The problem, and how it is handled.
         message: String,
@@ -301,10 +301,10 @@ pub enum Message {
         /// The Receiver.
         #[serde(flatten)]
         subject: Owner,
-        /// What is wrong with it, without anything of it.
+        /// The problem, without content of the delivery.
         why: String,
     },
-    /// Reverts of an object were paused or resumed (break glass).
+    /// Reverts of an object were paused or resumed.
     Paused {
         /// The owner of the object.
         #[serde(flatten)]
@@ -313,7 +313,7 @@ pub enum Message {
         object: String,
         /// Whether it is paused now.
         paused: bool,
-        /// What is wrong with how long it shall be paused.
+        /// The problem with the end of the pause.
         #[serde(skip_serializing_if = "Option::is_none")]
         problem: Option<&'static str>,
     },
@@ -327,9 +327,9 @@ pub enum WhyPruned {
     Left(String),
     /// It is not in this commit, and `mainstay.dev/allow-prune` lifts the guards.
     LeftAndAllowed(String),
-    /// Its GitSync is being deleted with everything that it has applied.
+    /// Its GitSync is deleted together with its objects.
     WithItsGitSync,
-    /// It finished and was asked for once more.
+    /// A rerun was requested after it had ended.
     RunsAgain,
 }
 
@@ -345,7 +345,7 @@ pub struct Change {
 }
 
 impl Message {
-    /// The resource that it is about.
+    /// The resource of the message.
     pub fn subject(&self) -> &Owner {
         match self {
             Self::CommitSeen { subject, .. }
@@ -378,7 +378,7 @@ impl Message {
         }
     }
 
-    /// The managed object that it is about, if it is about one.
+    /// The managed object of the message, if there is one.
     pub fn object(&self) -> Option<&str> {
         match self {
             Self::Reverted { object, .. }

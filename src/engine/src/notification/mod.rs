@@ -1,12 +1,12 @@
-//! Messages about what the agent did, and the stream on which they are emitted.
+//! Messages about actions of the agent, and the stream on which they are emitted.
 //!
-//! A [`Message`] is a value that knows its severity, reason and text. The sinks (log, Kubernetes Events, metrics, the
-//! terminal of `mainstay dev`) are wired in `agent`.
+//! A [`Message`] has a severity, a reason and a text. Its sinks (log, Kubernetes Events, metrics, and the terminal of
+//! `mainstay dev`) are connected in `agent`.
 //!
-//! Invariant: emitting never waits and never fails; a subscriber that is too slow misses messages and learns how many.
-//! Invariant: no message holds a value of a Secret.
+//! Invariant: an emit never waits and never fails. A slow subscriber misses messages and learns their number.
+//! Invariant: no message contains a value of a Secret.
 //!
-//! Deliberately absent: sinks outside the cluster (chat, webhooks).
+//! Not here: sinks outside the cluster (chat, webhooks).
 
 mod description;
 mod emitter;

@@ -1,35 +1,34 @@
-//! What to do about the policies and bindings that are there, and about those that must be.
+//! Decides which policies and bindings have to be written or deleted.
 //!
-//! Invariant: a binding counts only where its policy is there: it is created after it and deleted before it.
+//! Invariant: a binding exists only with its policy: it is created after the policy and deleted before it.
 //!
-//! Deliberately absent: when something that failed is tried again.
+//! Not here: retries after a failure.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::seen::{Part, Seen};
 use mainstay_object::Digest;
 
-/// What is there, by kind and name.
+/// Live objects by kind and name.
 pub(super) type AllSeen = BTreeMap<(Part, String), Seen>;
-/// What the server has made of what was written last, by kind and name: the digest of what was written, and that of the
-/// answer. They are the same, unless a server adds something of its own.
+/// Digests of the last write and of its answer, by kind and name. They differ if the server adds defaults.
 pub(super) type Answered = HashMap<(Part, String), (Digest, Digest)>;
 
-/// One thing to do.
+/// A write or deletion.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Action {
-    /// Write one that is ours anew.
+    /// Replace an object of ours.
     Replace(Part, String),
-    /// Create one that was not seen, if there is none of somebody else.
+    /// Create an object, unless one of that name exists.
     Create(Part, String),
-    /// Delete one that is ours and not wanted.
+    /// Delete an object of ours that is not wanted.
     Delete(Part, String),
-    /// Nothing: this is somebody else's.
+    /// Do nothing, because the object belongs to another client.
     LeaveAlone(Part, String),
 }
 
-/// What to do, in this order. `wanted` are digests of the two objects of every name, `undecided` names of objects of which it
-/// is not known whether they are wanted.
+/// Returns the actions in order. `wanted` are the digests of policy and binding by name. `undecided` are names whose
+/// GitSync has not been reconciled yet.
 pub(super) fn decide(
     wanted: &BTreeMap<String, [Digest; 2]>,
     undecided: &BTreeSet<String>,
@@ -56,7 +55,7 @@ pub(super) fn decide(
     actions
 }
 
-/// Whether an object is as it must be, or as the server makes that.
+/// Whether an object is as desired, apart from defaults that the server added.
 pub(super) fn is_as_wanted(live: &Seen, wanted: Digest, answered: Option<&(Digest, Digest)>) -> bool {
     live.digest == wanted || answered == Some(&(wanted, live.digest))
 }
@@ -75,7 +74,7 @@ mod tests {
         }
     }
 
-    /// What is done about the objects of `web`, which must say `right`.
+    /// Checks the actions for the objects of `web`, whose desired content is `right`.
     fn check(seen: &[(Part, &str, Seen)], undecided: &[&str], expected: &[Action]) {
         let right = Digest::of(b"right");
         let wanted = BTreeMap::from([("web".to_owned(), [right, right])]);

@@ -1,67 +1,67 @@
-//! What failed, and when it is tried again.
+//! Failures and the time of their retry.
 //!
-//! Deliberately absent: clocks; times come in.
+//! Not here: clocks. Times are arguments.
 
 use std::collections::HashMap;
 use std::time::Instant;
 
 use super::state::State;
 
-/// In the place of a name: all objects.
+/// The name that stands for all objects.
 pub(super) const ALL: &str = "";
 
-/// Something that failed.
 #[derive(Debug)]
 struct Failure {
-    /// In a row.
+    /// Number of consecutive failures.
     count: u32,
     state: State,
     again: Instant,
 }
 
-/// By the names of objects, or [`ALL`].
+/// Failures by object name or [`ALL`].
 #[derive(Debug, Default)]
 pub(super) struct Failures(HashMap<String, Failure>);
 
 impl Failures {
-    /// How often something has failed in a row, with this time.
+    /// The number of consecutive failures, if a name fails now.
     pub(super) fn next(&self, name: &str) -> u32 {
         self.0.get(name).map_or(1, |failure| failure.count + 1)
     }
 
-    /// Something failed, and is tried again then.
+    /// Records a failure and the time of its retry.
     pub(super) fn add(&mut self, name: &str, state: State, again: Instant) {
         let count = self.next(name);
         self.0.insert(name.to_owned(), Failure { count, state, again });
     }
 
-    /// It did not fail, or may not fail again.
+    /// Removes a failure.
     pub(super) fn remove(&mut self, name: &str) {
         self.0.remove(name);
     }
 
-    /// Nothing has failed.
+    /// Removes all failures.
     pub(super) fn clear(&mut self) {
         self.0.clear();
     }
 
-    /// What is said of something that failed.
+    /// The state to show for a failure.
     pub(super) fn state(&self, name: &str) -> Option<&State> {
         self.0.get(name).map(|failure| &failure.state)
     }
 
-    /// Whether something waits at `now` until it is tried again.
+    /// Whether a name waits for its retry at `now`.
     pub(super) fn waits(&self, name: &str, now: Instant) -> bool {
         self.0.get(name).is_some_and(|failure| failure.again > now)
     }
 
-    /// When what failed for all is tried again, or, with `each`, the first of whatever failed.
+    /// The time of the next retry: of [`ALL`] only, or with `each` of any name.
     pub(super) fn due(&self, each: bool) -> Option<Instant> {
         let counted = self.0.iter().filter(|(name, _)| each || *name == ALL);
         counted.map(|(_, failure)| failure.again).min()
     }
 
-    /// Forgets which names were due at `now`: they were tried again, or need no more.
+    /// Removes failures that were due at `now`, except that of [`ALL`]. Those names were retried or need no write any
+    /// more.
     pub(super) fn forget_due(&mut self, now: Instant) {
         self.0.retain(|name, failure| name == ALL || failure.again > now);
     }

@@ -1,7 +1,7 @@
 //! The task that keeps policies and bindings.
 //!
-//! While anything is prevented, or anything of ours is there, both kinds are watched; else nothing is. A new agent looks
-//! once for what was left behind.
+//! Both kinds are watched only while a GitSync wants prevention or an object of ours exists. A new agent lists them
+//! once to find leftovers.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -27,13 +27,13 @@ use mainstay_cluster::{Error, Kind, Persistence, Selection};
 use mainstay_object::Digest;
 use mainstay_object::failure::{Backoff, chain};
 
-/// The wait after a failure.
+/// Backoff after a failure.
 const AGAIN: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(300));
 
-/// How the names of ServiceAccounts begin.
+/// The prefix of user names of ServiceAccounts.
 const ACCOUNTS: &str = "system:serviceaccount:";
 
-/// Keeps policies and bindings as the GitSyncs want them, until `stop`.
+/// Keeps policies and bindings as the GitSyncs want them until `stop`.
 pub async fn keep(prevention: Arc<Prevention>, writer: Writer, stop: CancellationToken) {
     let changes = prevention.changes();
     let keeper = Keeper {
@@ -51,7 +51,7 @@ pub async fn keep(prevention: Arc<Prevention>, writer: Writer, stop: Cancellatio
     stop.run_until_cancelled(keeper.run(changes)).await;
 }
 
-/// What must be there of one GitSync.
+/// The policy and binding of a GitSync.
 struct Objects {
     protection: Arc<Protection>,
     digests: [Digest; 2],
@@ -60,17 +60,17 @@ struct Objects {
 struct Keeper {
     prevention: Arc<Prevention>,
     writer: Writer,
-    /// As whom the agent is known.
+    /// The user name of the agent.
     agent: Option<String>,
-    /// By their names.
+    /// By name of the objects.
     wanted: BTreeMap<String, Objects>,
-    /// The lists that are being read.
+    /// Lists in progress.
     shown: [Shown<Name>; 2],
     seen: AllSeen,
     answered: Answered,
     failures: Failures,
     reverts: Reverts,
-    /// Why one of the kinds is not seen, where that is for us to mend.
+    /// Why a kind cannot be watched, if permissions are missing.
     unwatched: [Option<State>; 2],
 }
 
@@ -86,7 +86,7 @@ impl Keeper {
             if let Some(kinds) = self.kinds().await {
                 self.follow(kinds, &mut changes).await;
             }
-            // Nothing is to do until somebody wants something, or until what failed is tried again.
+            // Nothing to do before a GitSync changes its demand or a retry is due.
             let again = self.failures.due(false);
             tokio::select! {
                 changed = changes.changed() => if changed.is_err() { return },
@@ -95,7 +95,7 @@ impl Keeper {
         }
     }
 
-    /// The two kinds; `None` if they are not served, or if that could not be asked.
+    /// The two kinds; `None` if they are not served or discovery failed.
     async fn kinds(&mut self) -> Option<[Arc<Kind>; 2]> {
         let mut kinds = Vec::new();
         for part in Part::ALL {
@@ -117,7 +117,7 @@ impl Keeper {
         kinds.try_into().ok()
     }
 
-    /// Keeps them while anything is wanted, or anything of ours is there.
+    /// Keeps the objects while any is wanted or exists.
     async fn follow(&mut self, kinds: [Arc<Kind>; 2], changes: &mut watch::Receiver<u64>) {
         let watch = |kind| self.writer.cluster().watch(kind, Selection::with_label(PREVENTION_LABEL));
         let [mut policies, mut bindings] = [watch(&kinds[0]), watch(&kinds[1])];
@@ -147,12 +147,12 @@ impl Keeper {
             match event.and_then(|event| self.shown[part as usize].take(event, name_of)) {
                 Some(Delta::Failed(error)) => {
                     let is_forbidden = error.is_forbidden();
-                    // Without a right to see them, nothing of ours was made either.
+                    // Without the permission to list them, the agent cannot have created any.
                     if is_forbidden && self.prevention.protections().is_empty() {
                         tracing::debug!(why = chain(&error), "admission policies cannot be watched");
                         return;
                     }
-                    // Else it passes, and meanwhile they are as they were.
+                    // Other failures pass; the objects count as unchanged until then.
                     self.unwatched[part as usize] = is_forbidden.then(|| State::Failed(error.cause_text()));
                     self.tell();
                 }
@@ -192,7 +192,7 @@ impl Keeper {
         }
     }
 
-    /// What the GitSyncs want now.
+    /// Reads the demands of the GitSyncs, and the agent's user name if it is unknown.
     async fn refresh(&mut self) {
         let protections = self.prevention.protections();
         if self.agent.is_some() || protections.is_empty() {
@@ -219,7 +219,7 @@ impl Keeper {
             let objects = match before.remove(&name) {
                 Some(known) if known.protection == protection => known,
                 _ => {
-                    // What failed with another protection may not fail with this one.
+                    // A failure of the previous policy says nothing about a new one.
                     self.failures.remove(&name);
                     self.reverts.remove(&name);
                     let digests = Part::ALL.map(|part| digest(&body(part, &protection, agent)));
@@ -234,7 +234,7 @@ impl Keeper {
     async fn reconcile(&mut self, kinds: &[Arc<Kind>; 2]) {
         let wanted = self.wanted.iter().map(|(name, objects)| (name.clone(), objects.digests)).collect();
         let mut undecided = self.prevention.undecided();
-        // What is wanted is not known in full before it is known as whom the agent is known.
+        // Before the user name is known, `wanted` is incomplete, so no object may be deleted.
         undecided.extend(self.prevention.protections().iter().map(|protection| protection.name()));
         let actions = decide(&wanted, &undecided, &self.seen, &self.answered);
         let now = Instant::now();
@@ -243,7 +243,7 @@ impl Keeper {
             | Action::Create(part, name)
             | Action::Delete(part, name)
             | Action::LeaveAlone(part, name)) = action.clone();
-            // The other object of the two waits with it.
+            // Policy and binding share a retry.
             if self.failures.waits(&name, now) {
                 continue;
             }
@@ -260,18 +260,18 @@ impl Keeper {
             match done {
                 Ok(Done::Deleted) => {}
                 Ok(Done::Written) => self.slow(part, &name),
-                // What carries no label is announced by no event, and not every conflict is one with a change.
+                // The watch does not show an object without our label, so the retry must not depend on an event.
                 Ok(Done::Overtaken) => self.fail(&name, State::Pending, None),
                 Ok(Done::Taken) => self.fail(&name, State::NameTaken(format!("{} {name}", part.kind())), None),
                 Err(error) => self.fail(&name, State::Failed(error.cause_text()), error.retry_after()),
             }
         }
-        // What was due was tried again, or needs no more.
+        // Due names were retried or need no write any more.
         self.failures.forget_due(now);
         self.tell();
     }
 
-    /// Tells the GitSyncs what has become of what they want.
+    /// Sets the states of the GitSyncs.
     fn tell(&self) {
         let person = self.agent.as_ref().filter(|agent| !agent.starts_with(ACCOUNTS));
         let for_all = self.unwatched.iter().flatten().next().or_else(|| self.failures.state(ALL));
@@ -295,31 +295,31 @@ impl Keeper {
         })
     }
 
-    /// What an object must be.
+    /// The desired object.
     fn body(&self, part: Part, name: &str) -> Option<Value> {
         Some(body(part, &self.wanted.get(name)?.protection, self.agent.as_deref()?))
     }
 
-    /// Creates an object that was not seen, unless somebody else has one of that name.
+    /// Creates an object, or replaces one of ours that the watch does not show.
     async fn create(&mut self, kind: &Kind, part: Part, name: &str) -> Result<Done, Error> {
         let Some(body) = self.body(part, name) else { return Ok(Done::Overtaken) };
         match self.writer.cluster().create(kind, None, name, &body, Persistence::Kept).await {
             Err(error) if error.is_already_exists() => {}
             created => return created.map(|live| self.written(part, &live)),
         }
-        // One of ours that has lost its label is not seen either.
+        // The watch does not show an object of ours that lost its label.
         let found = self.writer.cluster().get_metadata(kind, None, name).await?.map(|found| json!({"metadata": found}));
         match found {
             Some(found) if is_made_by_us(&found) => {
                 self.replace(kind, part, name, &found["metadata"]["resourceVersion"]).await
             }
             Some(_) => Ok(Done::Taken),
-            // It has just gone.
+            // It was deleted meanwhile.
             None => Ok(Done::Overtaken),
         }
     }
 
-    /// Replaces an object of ours. An apply would leave what others have added to it, such as other actions of a binding.
+    /// Replaces an object of ours. An apply would keep additions of others, such as further actions of a binding.
     async fn replace(&mut self, kind: &Kind, part: Part, name: &str, version: &Value) -> Result<Done, Error> {
         let Some(mut body) = self.body(part, name) else { return Ok(Done::Overtaken) };
         body["metadata"]["resourceVersion"] = version.clone();
@@ -329,7 +329,7 @@ impl Keeper {
         }
     }
 
-    /// Takes in what the server has made of an object.
+    /// Records the answer to a write.
     fn written(&mut self, part: Part, live: &Value) -> Done {
         if let Some((name, seen)) = Seen::of(live) {
             let wanted = self.wanted.get(&name).map(|objects| objects.digests[part as usize]);
@@ -348,7 +348,7 @@ impl Keeper {
         let judged = Version { uid: seen.uid.clone(), resource_version: seen.resource_version.clone() };
         let judge = |meta: &ObjectMeta| if is_made_by_us(&json!({"metadata": meta})) { Ok(()) } else { Err(()) };
         let deleted = self.writer.delete_unowned(kind, &kind.key(None, name), Some(judged), judge).await?;
-        // Of one that is kept the watch shows what it has become.
+        // If the object is kept, the watch shows why.
         if !matches!(deleted, Deleted::Kept(())) {
             self.seen.remove(&key);
             self.answered.remove(&key);
@@ -357,7 +357,7 @@ impl Keeper {
         Ok(Done::Deleted)
     }
 
-    /// Has both objects of a GitSync wait, if one of them was written often of late.
+    /// Delays the next write of a GitSync's objects if one was written often.
     fn slow(&mut self, part: Part, name: &str) {
         let now = Instant::now();
         let wait = self.reverts.add(part, name, now);
@@ -367,7 +367,7 @@ impl Keeper {
         }
     }
 
-    /// Nothing can be done for anybody.
+    /// Records a failure that concerns all GitSyncs.
     fn fail_all(&mut self, error: &Error) {
         self.fail(ALL, State::Failed(error.cause_text()), error.retry_after());
         self.tell();
@@ -379,13 +379,13 @@ impl Keeper {
     }
 }
 
-/// What came of an action.
+/// The result of an action.
 enum Done {
     Written,
     Deleted,
-    /// Nothing: somebody was faster.
+    /// None: another client changed the object first.
     Overtaken,
-    /// Nothing: the object is somebody else's.
+    /// None: the object belongs to another client.
     Taken,
 }
 

@@ -1,20 +1,19 @@
-//! Refuses hand edits before they happen: of each GitSync with `spec.prevent`, a ValidatingAdmissionPolicy and its binding
-//! have the API server itself refuse changes and deletions of what it manages.
+//! Prevents hand edits: a GitSync with `spec.prevent` gets a ValidatingAdmissionPolicy and a binding, with which the
+//! API server refuses changes and deletions of its objects.
 //!
-//! A GitSync says what it wants ([`Prevention`]); one task for all of them ([`keep`]) has the two objects of each
-//! ([`policy`]) as they must be. What is there is known by a watch of our label, and what to do about it is decided by
-//! comparing the two ([`decide`]). So what was changed or deleted by hand is reverted, and what a GitSync has left behind
-//! that went while no agent ran is deleted by the next one.
+//! GitSyncs state their demands ([`Prevention`]). One task ([`keep`]) watches the objects by label, compares them with
+//! the desired ones ([`policy`], [`decide`]) and writes them. It reverts hand edits of policies, and deletes those of
+//! GitSyncs that were deleted while no agent ran.
 //!
-//! They stand beside the objects of the repository, and not among them: the agent writes them by its own rights also for
-//! a GitSync that acts as a ServiceAccount or may touch its own namespace only; they are deleted with the GitSync, whose
-//! other objects stay; and in a commit they would be counted, planned and pruned.
+//! Policies and bindings are not managed objects of the GitSync, for three reasons. The agent writes them with its own
+//! permissions, even if the GitSync acts as a ServiceAccount or is limited to namespaces. They are deleted with the
+//! GitSync, unlike its other objects. A commit must not count, plan or prune them.
 //!
-//! Invariant: an object of these kinds that somebody else has made is neither changed nor deleted.
-//! Invariant: nothing is deleted of a GitSync of which it is not known what it wants.
-//! Invariant: what is as it must be costs no request, and a commit changes neither policy nor binding.
+//! Invariant: an object of these kinds that another client created is never changed or deleted.
+//! Invariant: no object of a GitSync is deleted before the demand of the GitSync is known.
+//! Invariant: an up-to-date object costs no request, and a commit changes neither policy nor binding.
 //!
-//! Deliberately absent: reverting what was changed all the same; that is [`drift`](crate::drift).
+//! Not here: reverts of edits that are still possible ([`drift`](crate::drift)).
 
 mod decide;
 mod failures;

@@ -1,17 +1,18 @@
-//! The policy and the binding of one GitSync.
+//! Builds the policy and the binding of a GitSync.
 //!
-//! The policy refuses what the drift loop would revert, and, of people, whatever else changes an object: an edit that
-//! changes nothing but what the agent, the cluster or a break glass may change passes. It reads of a live object that it is
-//! ours (our label and our entry in `managedFields`), as the drift loop does: a label alone is no proof, and whoever copies
-//! one must be able to delete the copy.
+//! The policy refuses edits that the drift loop would revert, and any other change by people. It permits edits that
+//! change only fields which the agent, the cluster or a pause may change. An object is ours if it has our label and
+//! our entry in `managedFields`, as in the drift loop. A label alone is no proof: users must be able to delete a copy
+//! that has it.
 //!
-//! Invariant: every condition about who asks comes to `true` or `false` for any request, so that a failure of another
-//! expression never stops the agent or the cluster's own controllers: one condition that is false is enough.
-//! Invariant: what comes from a spec is in expressions only as a quoted text.
-//! Invariant: the same GitSync gives the same two objects, with every default of the API server written out.
+//! Invariant: each match condition about the client evaluates to `true` or `false` for any request. Requests of the
+//! agent and of the cluster's controllers therefore pass even if another expression fails, because one false condition
+//! suffices.
+//! Invariant: texts of a spec are in expressions only as quoted strings.
+//! Invariant: the same GitSync gives the same two objects, with all defaults of the API server.
 //!
-//! Deliberately absent: times. An expression cannot ask what time it is, so a break glass counts here until its annotation
-//! is gone, also after `mainstay.dev/until`; the agent reverts what is changed then.
+//! Not here: the end of a pause. Expressions have no clock, so a pause counts until its annotation is removed, even
+//! after `mainstay.dev/until`. The agent reverts changes that are made after that time.
 
 use std::collections::BTreeSet;
 
@@ -23,49 +24,49 @@ use mainstay_api::names::{
 };
 use mainstay_object::{Digest, Owner, printable};
 
-/// `apiVersion` of both.
+/// `apiVersion` of both kinds.
 pub(super) const API_VERSION: &str = "admissionregistration.k8s.io/v1";
-/// Longest name of an object.
+/// Maximum length of an object's name.
 const LONGEST_NAME: usize = 253;
-/// Longest part of a message that comes from a spec, in bytes.
+/// Maximum length in bytes of a spec's text in a message.
 const LONGEST_PART: usize = 200;
-/// Users of the cluster's own components.
+/// User names of cluster components.
 const COMPONENTS: [&str; 4] =
     ["system:apiserver", "system:cloud-controller-manager", "system:kube-controller-manager", "system:kube-scheduler"];
-/// Groups of the cluster's own components: its controllers have ServiceAccounts in kube-system.
+/// Groups of cluster components. The ServiceAccounts of controllers are in kube-system.
 const COMPONENT_GROUPS: [&str; 2] = ["system:nodes", "system:serviceaccounts:kube-system"];
-/// What of an object's metadata does not count: the server keeps it, or it is compared by itself.
+/// Metadata that is not compared as a whole: the server sets it, or another expression compares it.
 const UNCOUNTED: [&str; 4] = ["annotations", "generation", "managedFields", "resourceVersion"];
 
-/// Where a GitSync may have objects.
+/// The namespaces in which a GitSync may have objects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Limit {
-    /// Everywhere.
+    /// All namespaces, and cluster-scoped objects.
     None,
-    /// In these namespaces; it has no objects outside of namespaces.
+    /// These namespaces, and no cluster-scoped objects.
     Namespaces(BTreeSet<String>),
 }
 
-/// What a GitSync wants prevented.
+/// The inputs of a GitSync's policy and binding.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Protection {
     /// The GitSync.
     pub owner: Owner,
-    /// Value of the label on its objects.
+    /// The value of the label on its objects.
     pub label: String,
-    /// Name of its GitRepository.
+    /// The name of its GitRepository.
     pub repository: String,
-    /// What it follows.
+    /// The branch, tag or commit that it follows.
     pub reference: String,
-    /// The directory.
+    /// The directory of its manifests.
     pub base_dir: String,
-    /// User name of the ServiceAccount that it acts as.
+    /// The user name of its impersonated ServiceAccount.
     pub account: Option<String>,
-    /// Where it may have objects.
+    /// The namespaces in which it may have objects.
     pub limit: Limit,
 }
 
-/// Name of the policy and of the binding of a GitSync. No namespace contains a dot, so no two have the same.
+/// Returns the name of a GitSync's policy and binding. It is unique, because a namespace contains no dot.
 pub(super) fn name_of(owner: &Owner) -> String {
     let resource = owner.resource();
     let name = format!("mainstay-{}.{}", resource.namespace(), resource.name());
@@ -73,12 +74,12 @@ pub(super) fn name_of(owner: &Owner) -> String {
 }
 
 impl Protection {
-    /// Name of both objects.
+    /// The name of both objects.
     pub(super) fn name(&self) -> String {
         name_of(&self.owner)
     }
 
-    /// The policy, for an agent that is known as this user.
+    /// Builds the policy; `agent` is the user name of the agent.
     pub(super) fn policy(&self, agent: &str) -> Value {
         let conditions = self.conditions(agent);
         let conditions = conditions.iter().map(|(name, expression)| json!({"name": name, "expression": expression}));
@@ -91,7 +92,7 @@ impl Protection {
                 "matchPolicy": "Equivalent",
                 "namespaceSelector": {},
                 "objectSelector": {"matchLabels": {SYNC_LABEL: self.label}},
-                // Of subresources there is none in it: they are for autoscalers, kubelets and the like.
+                // Subresources are not matched. They are for autoscalers, kubelets and the like.
                 "resourceRules": [rule("*")],
             },
             "matchConditions": conditions.collect::<Value>(),
@@ -108,7 +109,7 @@ impl Protection {
         self.object("ValidatingAdmissionPolicy", spec)
     }
 
-    /// The binding.
+    /// Builds the binding.
     pub(super) fn binding(&self) -> Value {
         let mut spec = json!({"policyName": self.name(), "validationActions": ["Deny"]});
         if let Limit::Namespaces(namespaces) = &self.limit {
@@ -118,7 +119,7 @@ impl Protection {
                     "key": "kubernetes.io/metadata.name", "operator": "In", "values": namespaces,
                 }]},
                 "objectSelector": {},
-                // What lies in no namespace meets every selector of namespaces.
+                // A namespace selector matches every cluster-scoped object.
                 "resourceRules": [rule("Namespaced")],
             });
         }
@@ -133,7 +134,7 @@ impl Protection {
         })
     }
 
-    /// Conditions that all hold for what is judged at all.
+    /// Match conditions. The policy judges a request only if all are true.
     fn conditions(&self, agent: &str) -> Vec<(&'static str, String)> {
         let own = [Some(agent), self.account.as_deref()];
         let users = list(own.into_iter().flatten().chain(COMPONENTS));
@@ -164,7 +165,7 @@ impl Protection {
         ]
     }
 
-    /// What the validation is composed of.
+    /// The variables of the validation.
     fn variables(&self) -> Vec<(&'static str, String)> {
         let (ours, manager) = (applied_by_us("f"), quoted(MANAGER));
         let label = format!("?labels[?{}].orValue('')", quoted(SYNC_LABEL));
@@ -234,7 +235,7 @@ impl Protection {
         ]
     }
 
-    /// What is said of an object, before and after it is named once more.
+    /// The parts of the message before and after the name of the object.
     fn message(&self) -> (String, String) {
         let part = |text: &str| cut(&printable(text), LONGEST_PART).to_owned();
         let (resource, namespace) = (self.owner.resource(), self.owner.resource().namespace());
@@ -248,14 +249,14 @@ impl Protection {
     }
 }
 
-/// Changes and deletions of all objects.
+/// Matches updates and deletions of all resources in a scope.
 fn rule(scope: &str) -> Value {
     json!({
         "operations": ["UPDATE", "DELETE"], "apiGroups": ["*"], "apiVersions": ["*"], "resources": ["*"], "scope": scope,
     })
 }
 
-/// A text as an expression. What JSON escapes, expressions escape alike.
+/// Quotes a text for an expression. CEL uses the escapes of JSON.
 fn quoted(text: &str) -> String {
     Value::from(text).to_string()
 }
@@ -264,12 +265,12 @@ fn list<'a>(texts: impl IntoIterator<Item = &'a str>) -> String {
     Value::from_iter(texts).to_string()
 }
 
-/// Whether an entry of `managedFields` is that of our applies.
+/// An expression that tests an entry of `managedFields` for our applies.
 fn applied_by_us(entry: &str) -> String {
     format!("{entry}.?manager.orValue('') == {} && {entry}.?operation.orValue('') == 'Apply'", quoted(MANAGER))
 }
 
-/// Whether two maps are the same, but for the keys `k` that an expression holds for.
+/// An expression that compares two maps without the keys `k` that `excepted` selects.
 fn same_but(new: &str, old: &str, excepted: &str) -> String {
     format!("{new}.all(k, {excepted} || k in {old} && {new}[k] == {old}[k]) && {old}.all(k, {excepted} || k in {new})")
 }

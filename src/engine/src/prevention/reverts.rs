@@ -1,6 +1,6 @@
-//! How long an object that is reverted again and again waits.
+//! Backoffs of policies and bindings that are reverted repeatedly.
 //!
-//! Deliberately absent: clocks; times come in.
+//! Not here: clocks. Times are arguments.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use super::seen::Part;
 use crate::managed::revert_backoff::{RevertBackoff, ceiling};
 
-/// By kind and name.
+/// Backoffs by kind and name.
 #[derive(Debug)]
 pub(super) struct Reverts {
     began: Instant,
@@ -16,12 +16,12 @@ pub(super) struct Reverts {
 }
 
 impl Reverts {
-    /// Nothing was written before `began`.
+    /// Returns an empty table. No write may be earlier than `began`.
     pub(super) fn new(began: Instant) -> Self {
         Self { began, backoffs: HashMap::new() }
     }
 
-    /// An object was written at `now`; how long it waits until it is written once more.
+    /// Records a write at `now` and returns the delay of the next one.
     pub(super) fn add(&mut self, part: Part, name: &str, now: Instant) -> Duration {
         let seconds = now.saturating_duration_since(self.began).as_secs_f64();
         self.backoffs.retain(|_, backoff| backoff.update_contended(seconds) || !backoff.is_expired(seconds));
@@ -30,7 +30,7 @@ impl Reverts {
         backoff.delay(seconds, ceiling("admissionregistration.k8s.io", part.kind()))
     }
 
-    /// Objects of this name must be something else now.
+    /// Removes the backoffs of a name whose desired content changed.
     pub(super) fn remove(&mut self, name: &str) {
         self.backoffs.retain(|(_, known), _| known != name);
     }
@@ -53,7 +53,8 @@ mod tests {
             writes
         };
         let (first, second) = (writes_until(Duration::from_secs(30)), writes_until(Duration::from_secs(60)));
-        // Penalties of 5 to 11 wait for 0.25 to 10 seconds, so about ten writes are soon and the rest five seconds apart.
+        // Penalties of 5 to 11 give delays of 0.25 to 10 s: about ten writes come early, the others five seconds
+        // apart.
         assert!((8..=15).contains(&first), "{first}");
         assert!((3..=7).contains(&second), "{second}");
         assert_eq!(reverts.add(Part::Binding, "web", now), Duration::ZERO, "the other one");

@@ -1,6 +1,6 @@
-//! A policy or a binding as it was seen, as far as it matters.
+//! The state of a live policy or binding.
 //!
-//! Deliberately absent: its content, of which only a digest is kept.
+//! Not here: its content, of which only a digest is kept.
 
 use serde_json::Value;
 
@@ -10,17 +10,17 @@ use mainstay_object::Digest;
 /// The two kinds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Part {
-    /// Says what is refused.
+    /// The policy, which has the rules.
     Policy,
-    /// Says where that counts.
+    /// The binding, which has the namespaces.
     Binding,
 }
 
 impl Part {
-    /// In the order in which they are created.
+    /// Both kinds in the order of their creation.
     pub(super) const ALL: [Self; 2] = [Self::Policy, Self::Binding];
 
-    /// The word in `kind`.
+    /// The value of the field `kind`.
     pub(super) fn kind(self) -> &'static str {
         match self {
             Self::Policy => "ValidatingAdmissionPolicy",
@@ -29,21 +29,19 @@ impl Part {
     }
 }
 
-/// An object of one of these kinds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Seen {
     pub(super) uid: String,
     pub(super) resource_version: String,
-    /// Of what it says.
+    /// The digest of its spec and label.
     pub(super) digest: Digest,
-    /// Whether we have made it: it has our label, and our entry in `managedFields`.
+    /// Whether it has our label and our entry in `managedFields`.
     pub(super) is_ours: bool,
-    /// Whether it is being deleted.
     pub(super) is_terminating: bool,
 }
 
 impl Seen {
-    /// What an answer or an event of a watch says; `None` if it has no name.
+    /// Reads a live object; `None` if it has no name.
     pub(super) fn of(live: &Value) -> Option<(String, Self)> {
         let text = |pointer: &str| live.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
         let name = Some(text("/metadata/name")).filter(|name| !name.is_empty())?;
@@ -58,13 +56,13 @@ impl Seen {
     }
 }
 
-/// Of what an object must be, or is.
+/// Returns the digest of a desired or live object.
 pub(super) fn digest(object: &Value) -> Digest {
     let says = [&object["spec"], &object["metadata"]["labels"][PREVENTION_LABEL]];
     Digest::of(Value::from_iter(says.map(Value::clone)).to_string().as_bytes())
 }
 
-/// Whether our own entry says that we have written an object.
+/// Whether `managedFields` has an entry of the agent.
 pub(super) fn is_made_by_us(live: &Value) -> bool {
     let entries = live["metadata"]["managedFields"].as_array();
     entries.into_iter().flatten().any(|entry| entry["manager"] == AGENT_MANAGER)

@@ -1,8 +1,10 @@
-//! What the GitSyncs want prevented, and what has become of it: where they and the task that keeps the policies meet.
+//! The demands of GitSyncs for prevention, and their states. GitSyncs write the demands, the task of
+//! [`keep`](super::keep) the states.
 //!
-//! Invariant: of a GitSync that was entered and has not said what it wants, that is not known.
+//! Invariant: the demand of a GitSync is unknown from [`enter`](Prevention::enter) to its first
+//! [`want`](Prevention::want).
 //!
-//! Deliberately absent: requests, and waiting.
+//! Not here: requests and waits.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -13,35 +15,36 @@ use tokio::sync::{Notify, watch};
 use super::policy::{Protection, name_of};
 use mainstay_object::Owner;
 
-/// What a GitSync wants.
+/// The demand of a GitSync.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Wanted {
-    /// That is not known.
+    /// The GitSync has not been reconciled yet.
     Unknown,
-    /// Nothing is prevented.
+    /// Hand edits are not prevented.
     Nothing,
-    /// Hand edits are.
+    /// Hand edits are prevented.
     Prevented(Arc<Protection>),
 }
 
-/// What has become of it.
+/// The state of a demand.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum State {
-    /// It is being done.
+    /// The objects are not in place yet.
     Pending,
-    /// Policy and binding are as they must be. Whom the agent acts as, where that may be a person: it is let through.
+    /// Policy and binding are in place. The user name of the agent is set if it may be that of a person, whose edits
+    /// pass then.
     Prevented(Option<String>),
-    /// The API server has no such policies.
+    /// The API server does not serve the kinds.
     NotServed,
-    /// The objects are in another cluster, whose API server is asked for no policy.
+    /// The objects are in a remote cluster, where policies are not supported.
     Elsewhere,
-    /// Somebody else has an object of that kind and name.
+    /// An object of this kind and name belongs to another client.
     NameTaken(String),
-    /// It failed, with the cause, and is tried again.
+    /// A request failed with this cause and is retried.
     Failed(String),
 }
 
-/// What all GitSyncs want prevented.
+/// The demands of all GitSyncs, and their states.
 #[derive(Debug, Default)]
 pub struct Prevention {
     table: Mutex<Table>,
@@ -51,7 +54,7 @@ pub struct Prevention {
 #[derive(Debug, Default)]
 struct Table {
     rows: HashMap<Owner, Row>,
-    /// Every GitSync that there is was entered.
+    /// All existing GitSyncs were entered.
     complete: bool,
 }
 
@@ -69,12 +72,12 @@ impl Default for Row {
 }
 
 impl Prevention {
-    /// A GitSync is there.
+    /// Adds an existing GitSync.
     pub fn enter(&self, owner: &Owner) {
         self.table.lock().rows.entry(owner.clone()).or_default();
     }
 
-    /// What a GitSync wants from now on.
+    /// Sets the demand of a GitSync.
     pub fn want(&self, owner: &Owner, wanted: Wanted) {
         let mut table = self.table.lock();
         let row = table.rows.entry(owner.clone()).or_default();
@@ -89,25 +92,25 @@ impl Prevention {
         self.notify();
     }
 
-    /// A GitSync is gone.
+    /// Removes a deleted GitSync.
     pub fn remove(&self, owner: &Owner) {
         if self.table.lock().rows.remove(owner).is_some() {
             self.notify();
         }
     }
 
-    /// Every GitSync that there is was entered.
+    /// Records that all existing GitSyncs were entered.
     pub fn set_complete(&self) {
         self.table.lock().complete = true;
         self.notify();
     }
 
-    /// Notifies whenever [`state`](Self::state) of a GitSync changes.
+    /// Returns a notifier that fires when the [`state`](Self::state) of a GitSync changes.
     pub fn listen(&self, owner: &Owner) -> Arc<Notify> {
         Arc::clone(&self.table.lock().rows.entry(owner.clone()).or_default().notify)
     }
 
-    /// What has become of what a GitSync wants; `None` if it wants nothing.
+    /// Returns the state of a GitSync's demand; `None` if it demands nothing.
     pub fn state(&self, owner: &Owner) -> Option<State> {
         let table = self.table.lock();
         let row = table.rows.get(owner)?;
@@ -118,7 +121,7 @@ impl Prevention {
         self.changed.send_modify(|count| *count += 1);
     }
 
-    /// Notifies whenever anybody wants something else.
+    /// Returns a receiver that changes with any demand.
     pub(super) fn changes(&self) -> watch::Receiver<u64> {
         self.changed.subscribe()
     }
@@ -127,7 +130,7 @@ impl Prevention {
         self.table.lock().complete
     }
 
-    /// What is wanted, in the order of the owners.
+    /// Returns all demands, sorted by owner.
     pub(super) fn protections(&self) -> Vec<Arc<Protection>> {
         let table = self.table.lock();
         let prevented = table.rows.values().filter_map(|row| match &row.wanted {
@@ -139,7 +142,7 @@ impl Prevention {
         protections
     }
 
-    /// Names of the objects of GitSyncs of which it is not known what they want.
+    /// Returns the object names of GitSyncs whose demand is unknown.
     pub(super) fn undecided(&self) -> BTreeSet<String> {
         let table = self.table.lock();
         let unknown = table.rows.iter().filter(|(_, row)| row.wanted == Wanted::Unknown);

@@ -1,4 +1,4 @@
-//! The expressions are judged by another implementation of the language than the one that evaluates them in a cluster.
+//! Evaluates the expressions with another CEL implementation than that of a cluster.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ fn protection() -> Protection {
     }
 }
 
-/// An object of the GitSync as it is stored.
+/// A stored object of the GitSync.
 fn stored() -> Value {
     json!({
         "apiVersion": "apps/v1", "kind": "Deployment",
@@ -32,7 +32,7 @@ fn stored() -> Value {
     })
 }
 
-/// The object with a change by a JSON merge patch, and the version that follows from it.
+/// Applies a JSON merge patch and returns the next version of the object.
 fn changed(patch: Value) -> Value {
     let mut new = stored();
     json_patch::merge(&mut new, &patch);
@@ -40,7 +40,7 @@ fn changed(patch: Value) -> Value {
     new
 }
 
-/// Evaluates an expression of the policy; variables are expanded in it first.
+/// Evaluates an expression after its variables are expanded.
 fn evaluate(expression: &str, variables: &[(&str, String)], request: &Value, old: &Value, new: &Value) -> cel::Value {
     let mut source = expression.to_owned();
     for (name, variable) in variables.iter().rev() {
@@ -55,7 +55,7 @@ fn evaluate(expression: &str, variables: &[(&str, String)], request: &Value, old
     program.execute(&context).unwrap_or_else(|why| panic!("{source}: {why}"))
 }
 
-/// Whether the policy refuses a write, and with which words.
+/// Returns the message of the policy if it refuses a write.
 fn judge(
     protection: &Protection,
     user: &str,
@@ -131,7 +131,7 @@ fn people_change_nothing_but_what_is_left_to_them() {
 
 #[test]
 fn the_agent_its_account_and_the_cluster_are_not_asked() {
-    // The server takes what somebody else changes out of our entry.
+    // The server removes a field from our entry when another manager changes it.
     let taken = json!([{"manager": "mainstay", "operation": "Apply", "fieldsV1": {}}]);
     let patch = || changed(json!({"metadata": {"managedFields": taken}, "spec": {"replicas": 2}}));
     for (user, groups) in [
