@@ -62,7 +62,7 @@ struct Keeper {
     writer: Writer,
     /// The user name of the agent.
     agent: Option<String>,
-    /// By name of the objects.
+    /// Desired objects by name.
     wanted: BTreeMap<String, Objects>,
     /// Lists in progress.
     shown: [Shown<Name>; 2],
@@ -86,7 +86,7 @@ impl Keeper {
             if let Some(kinds) = self.kinds().await {
                 self.follow(kinds, &mut changes).await;
             }
-            // Nothing to do before a GitSync changes its demand or a retry is due.
+            // No object is wanted or exists. Waits for a new demand or a retry.
             let again = self.failures.due(false);
             tokio::select! {
                 changed = changes.changed() => if changed.is_err() { return },

@@ -1,6 +1,6 @@
 //! The state of a live policy or binding.
 //!
-//! Not here: its content, of which only a digest is kept.
+//! Not here: its content. Only a digest is kept.
 
 use serde_json::Value;
 

@@ -1,8 +1,6 @@
-//! The demands of GitSyncs for prevention, and their states. GitSyncs write the demands, the task of
-//! [`keep`](super::keep) the states.
+//! The demands of GitSyncs for prevention, and their states. GitSyncs write the demands, and `keep` writes the states.
 //!
-//! Invariant: the demand of a GitSync is unknown from [`enter`](Prevention::enter) to its first
-//! [`want`](Prevention::want).
+//! Invariant: the demand of a GitSync is unknown from `enter` to its first `want`.
 //!
 //! Not here: requests and waits.
 
