@@ -1,31 +1,30 @@
-//! Reads the body of a request: to a number of bytes, for which there is room.
+//! Reads the body of a request up to a limit, within the available memory.
 //!
-//! Invariant: what holding a body costs beside its bytes does not depend on the pieces in which it comes.
+//! Invariant: the memory for a body does not depend on the size of its frames.
 //!
-//! Deliberately absent: deadlines, which the caller sets around this.
+//! Not here: deadlines, which the caller sets.
 
 use bytes::Bytes;
 use http_body_util::BodyExt as _;
 use hyper::body::Body;
 
-/// By how much the room of a body grows whose length the client does not say.
+/// Step in bytes by which the buffer of a body without a length grows.
 const STEP: usize = 256 << 10;
 
-/// Why a body was not read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BodyFault {
     /// It is larger than allowed.
     TooLarge,
-    /// There is no room for it.
+    /// The memory limit is reached.
     NoRoom,
-    /// The client went away.
+    /// The client closed the connection.
     Broken,
 }
 
-/// Reads a body of at most `most` bytes. `room` says whether there is room for so many bytes of it, before they are held.
+/// Reads a body of at most `most` bytes. `room` decides whether so many bytes may be allocated, before they are.
 ///
 /// # Errors
-/// If it is too large, there is no room, or the client goes away.
+/// The body is too large, `room` refuses, or the client closes the connection.
 pub async fn read<B: Body<Data = Bytes> + Unpin>(
     body: &mut B,
     most: usize,
@@ -44,8 +43,8 @@ pub async fn read<B: Body<Data = Bytes> + Unpin>(
         bytes.reserve_exact(length - bytes.len());
         Ok(())
     };
-    // A length that is said has its room before the first byte, so that bodies that come together do not keep each other
-    // from coming to their ends.
+    // A body with a length gets all its memory before the first byte. Concurrent bodies then cannot block each other
+    // halfway.
     reserve(&mut bytes, size.exact().map(bytes_of).unwrap_or_default())?;
     while let Some(frame) = body.frame().await {
         let Ok(data) = frame.map_err(|_| BodyFault::Broken)?.into_data() else { continue };

@@ -1,11 +1,10 @@
-//! Connects to a cluster: a configuration becomes a [`Cluster`] with two clients, because watches and requests need
-//! different timeouts.
+//! Connects to a cluster: creates a [`Cluster`] with two clients from a configuration.
 //!
 //! Requests use a client with a read timeout and without the client's own retries, which may repeat a write for
-//! minutes. Watches use a client without a read timeout but with TCP keepalive, which detects a dead peer within half a
-//! minute even on an idle stream.
+//! minutes. Watches use a client without a read timeout but with TCP keepalive, which detects a dead peer within half
+//! a minute even on an idle stream.
 //!
-//! Deliberately absent: where the configuration comes from (`origin`), and the headers of a request.
+//! Not here: the source of the configuration (`origin`), and the headers of a request.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -32,17 +31,17 @@ use super::watch::Unstreamed;
 /// A request fails after this time without data.
 const READ_TIMEOUT: Duration = Duration::from_secs(60);
 pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// Pages of lists that are read at the same time. While it is read, a page takes three times its size.
+/// Maximum number of pages that are read concurrently. A page takes three times its size while it is parsed.
 const PAGES: usize = 4;
 /// TCP keepalive of watches: a dead peer is detected after 15 s + 3 × 5 s.
 const KEEPALIVE: (Duration, Duration, u32) = (Duration::from_secs(15), Duration::from_secs(5), 3);
 
-/// Connection to one cluster. Clones share everything. Requests are made with the agent's own rights, or (`1`) in the name
-/// of a ServiceAccount.
+/// A connection to a cluster. Clones share it. Requests use the agent's own permissions or impersonate a
+/// ServiceAccount (`1`).
 #[derive(Clone)]
 pub struct Cluster(pub(super) Arc<Inner>, pub(super) Option<ServiceAccount>);
 
-/// Those of one cluster. Clones share connections.
+/// The clients of one cluster. Clones share connections.
 #[derive(Clone)]
 pub(super) struct Clients {
     pub(super) unary: Client,
@@ -50,19 +49,19 @@ pub(super) struct Clients {
 }
 
 pub(super) struct Inner {
-    /// Others with other credentials.
+    /// Replaced when the credentials change.
     pub(super) clients: RwLock<Clients>,
-    /// The last request was not answered, or only by saying that the credentials are not valid.
+    /// The last request got no answer, or one that refused the credentials.
     in_trouble: AtomicBool,
     pub(super) requests: Requests,
     pub(super) discovery: Discovery,
     pub(super) unstreamed: Unstreamed,
-    /// For pages of lists that are read.
+    /// Limits the pages that are read concurrently.
     pub(super) pages: Semaphore,
     pub(super) limits: AnswerLimits,
     /// Deadline of a request, from sending it to the last byte of its answer.
     pub(super) deadline: Duration,
-    /// The namespaces that lists and watches are limited to, if they are.
+    /// The namespaces to which lists and watches are limited; unset without a limit.
     pub(super) scope: OnceLock<Arc<[String]>>,
     pub(super) absent: AbsentNamespaces,
 }
@@ -74,13 +73,13 @@ impl std::fmt::Debug for Cluster {
 }
 
 impl Cluster {
-    /// Creates the clients from a configuration, with our timeouts and retries. Sends no request yet. Must be called
-    /// within a tokio runtime.
+    /// Creates the clients from a configuration, with our timeouts and without retries. Sends no request. Must be
+    /// called within a tokio runtime.
     pub fn connect(config: Config) -> Result<Self, Error> {
         Self::within(config, None)
     }
 
-    /// The same, where each request but a watch may take this long.
+    /// Like [`Self::connect`], with another timeout for each request except a watch.
     pub(super) fn within(mut config: Config, timeout: Option<Duration>) -> Result<Self, Error> {
         config.default_retry = false;
         config.connect_timeout = Some(timeout.map_or(CONNECT_TIMEOUT, |timeout| timeout.min(CONNECT_TIMEOUT)));
@@ -115,14 +114,14 @@ impl Cluster {
         Self(Arc::new(inner), None)
     }
 
-    /// The same connection, over which requests are made in the name of this ServiceAccount; `None`: with the agent's own
-    /// rights.
+    /// Returns the same connection that impersonates this ServiceAccount; `None` stands for the agent's own
+    /// permissions.
     #[must_use]
     pub fn acting_as(&self, account: Option<ServiceAccount>) -> Self {
         Self(Arc::clone(&self.0), account)
     }
 
-    /// In whose name requests are made; `None`: with the agent's own rights.
+    /// The impersonated ServiceAccount; `None` stands for the agent's own permissions.
     pub fn acts_as(&self) -> Option<&ServiceAccount> {
         self.1.as_ref()
     }
@@ -137,7 +136,7 @@ impl Cluster {
         self.0.clients.read().unary.default_namespace().to_owned()
     }
 
-    /// Whether the last request was not answered, or only by saying that the credentials are not valid.
+    /// Whether the last request got no answer, or one that refused the credentials.
     pub fn is_in_trouble(&self) -> bool {
         self.0.in_trouble.load(Ordering::Relaxed)
     }
@@ -184,7 +183,7 @@ pub(super) fn kept_alive(resolver: Resolver) -> HttpConnector<Resolver> {
     connector
 }
 
-/// A client without timeouts of its own: a watch has none, and every other request has a deadline.
+/// A client without timeouts: a watch has none, and other requests have a deadline.
 pub(super) fn client_over(config: &Config, connector: HttpConnector<Resolver>) -> kube::Result<Client> {
     let connector = config.rustls_https_connector_with_connector(connector)?;
     let http = hyper_util::client::legacy::Client::builder(TokioExecutor::new()).build::<_, Body>(connector);
@@ -241,7 +240,7 @@ fn matches_exception(exception: &str, host: &str) -> bool {
     host == domain || host.strip_suffix(&domain).is_some_and(|rest| rest.ends_with('.'))
 }
 
-/// Whether an address is this address, or in this network (`10.96.0.0/12`).
+/// Whether an address equals `network` or lies in it (`10.96.0.0/12`).
 fn in_network(network: &str, address: std::net::IpAddr) -> bool {
     use std::net::IpAddr;
     let (base, length) = match network.split_once('/') {

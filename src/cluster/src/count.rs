@@ -1,7 +1,8 @@
 //! Counts requests by verb and resource, for metrics and for tests of the API cost.
 //!
-//! Invariant: a request is counted when it is sent, whether it succeeds or not; opening a watch is one request.
-//! Deliberately absent: the metrics format; the agent reads [`Requests::snapshot`].
+//! Invariant: a request is counted when it is sent, whether it succeeds or not. Opening a watch is one request.
+//!
+//! Not here: the metrics format. The agent reads [`Requests::snapshot`].
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,7 +10,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-/// The verb of a request as in RBAC, except that `apply` is told apart from other patches.
+/// The verb of a request as in RBAC, except that `apply` differs from other patches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Verb {
     /// Read one object, or discovery.
@@ -31,7 +32,7 @@ pub enum Verb {
 }
 
 impl Verb {
-    /// The verb as metrics write it.
+    /// The verb as a metric label.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Get => "get",
@@ -84,7 +85,7 @@ impl Requests {
             .collect()
     }
 
-    /// The sum of the counts that `selected` selects.
+    /// Returns the sum of the counts that `selected` selects.
     pub fn total(&self, selected: impl Fn(Verb, &str) -> bool) -> u64 {
         let counts = self.0.lock();
         counts.iter().filter(|((verb, resource), _)| selected(*verb, resource)).map(|(_, count)| count).sum()

@@ -1,4 +1,4 @@
-//! Readers of hostile input, for a fuzzer: each takes any bytes, ends soon, does not panic, and keeps its promise.
+//! Entry points for a fuzzer. Each accepts any bytes, terminates soon, does not panic, and checks its invariants.
 
 use serde_json::Value;
 
@@ -8,7 +8,7 @@ use super::read::Page;
 use super::refusal::Refusal;
 use super::watch_decoder::{Decoded, decode};
 
-/// A line of a watch, as of a kind whose values may be shown and of one whose may not. Returns the object that it has.
+/// Decodes a line of a watch, for a kind with confidential values and one without. Returns its object.
 pub fn watch_line(bytes: &[u8]) -> Option<Value> {
     let mut seen = None;
     for (kind, plural) in [("ConfigMap", "configmaps"), ("Secret", "secrets")] {
@@ -19,7 +19,7 @@ pub fn watch_line(bytes: &[u8]) -> Option<Value> {
             Ok(Decoded::Applied { object, .. } | Decoded::Deleted { object, .. }) => seen = Some(object),
             _ => {}
         }
-        // The same bytes as an answer, as an object, and as a page of a list.
+        // The same bytes as an error answer, as an object, and as a page of a list.
         let _ = Refusal::read(&key, 422, None, bytes).to_string();
         let _ = object::read_metadata(bytes);
         for item in Page::read(bytes, 1).into_iter().flat_map(|page| page.items) {

@@ -1,6 +1,6 @@
 //! A served kind: group, version, kind and capabilities from discovery, and its paths.
 //!
-//! Invariant: a path never leaves its kind: namespace and name are percent-encoded segments, and
+//! Invariant: a path stays within its kind. Namespace and name are percent-encoded segments, and
 //! [`request`](super::request) refuses `.` and `..`.
 
 use std::fmt::Write as _;
@@ -28,17 +28,17 @@ pub struct Kind {
     pub short_names: Arc<[Arc<str>]>,
     /// Plural and group as in RBAC messages and metrics: `deployments.apps`, `configmaps`.
     pub resource: Arc<str>,
-    /// Whether its objects live in namespaces.
+    /// Whether its objects are in namespaces.
     pub namespaced: bool,
-    /// Whether it has a status subresource, so that writes to the object leave `status` alone.
+    /// Whether it has a status subresource, so that writes to the object ignore `status`.
     pub has_status: bool,
-    /// Whether collections of it can be listed.
+    /// Whether it supports `list`.
     pub listable: bool,
-    /// Whether collections of it can be watched.
+    /// Whether it supports `watch`.
     pub watchable: bool,
-    /// Whether it can be patched and so applied.
+    /// Whether it supports `patch`, and thus apply.
     pub patchable: bool,
-    /// Whether it can be deleted.
+    /// Whether it supports `delete`.
     pub deletable: bool,
     /// Whether this is the server's preferred version of the kind.
     pub preferred: bool,
@@ -78,7 +78,7 @@ impl Kind {
         }
     }
 
-    /// A kind that a CustomResourceDefinition defines and the cluster may not serve yet.
+    /// A kind of a CustomResourceDefinition that the cluster may not serve yet.
     pub fn custom(group: &str, version: &str, kind: &str, plural: &str, namespaced: bool, has_status: bool) -> Self {
         let scope = if namespaced { Scope::Namespaced } else { Scope::Cluster };
         Self { has_status, ..Self::fixed(&format!("{group}/{version}"), kind, plural, scope) }
@@ -89,30 +89,30 @@ impl Kind {
         if self.group.is_empty() { self.version.to_string() } else { format!("{}/{}", self.group, self.version) }
     }
 
-    /// Whether this is the kind with these names.
+    /// Whether this is the kind with this group, version and kind.
     pub fn is(&self, group: &str, version: &str, kind: &str) -> bool {
         &*self.group == group && &*self.version == version && &*self.kind == kind
     }
 
-    /// Its group, version and kind.
+    /// The group, version and kind.
     pub fn id(&self) -> KindId {
         (Arc::clone(&self.group), Arc::clone(&self.version), Arc::clone(&self.kind))
     }
 
-    /// Identity of an object of this kind. The namespace of a cluster-scoped kind is left out.
+    /// Returns the identity of an object of this kind. The namespace of a cluster-scoped kind is omitted.
     pub fn key(&self, namespace: Option<&str>, name: &str) -> Key {
         let namespace = namespace.filter(|_| self.namespaced).map(Arc::from);
         Identity { group: Arc::clone(&self.group), kind: Arc::clone(&self.kind), namespace, name: name.into() }.into()
     }
 
-    /// Identity of a live object of this kind; `None` without a name.
+    /// Returns the identity of a live object of this kind; `None` without a name.
     pub fn key_of(&self, live: &Value) -> Option<Key> {
         let text = |path: &str| live.pointer(path).and_then(Value::as_str);
         Some(self.key(text("/metadata/namespace"), text("/metadata/name")?))
     }
 
-    /// The path of the collection, of an object or of its subresource. A cluster-scoped kind ignores the namespace, as
-    /// `kubectl -n` does.
+    /// Returns the path of the collection, of an object or of its subresource. A cluster-scoped kind ignores the
+    /// namespace, as `kubectl -n` does.
     pub(super) fn path(&self, namespace: Option<&str>, name: Option<&str>, subresource: Option<&str>) -> String {
         let mut path = String::with_capacity(96);
         if self.group.is_empty() {
@@ -154,7 +154,7 @@ pub(super) fn encode(into: &mut String, text: &str) {
 pub(super) mod tests {
     use super::*;
 
-    /// A kind as discovery would report it.
+    /// A kind with all verbs.
     pub(crate) fn kind(api_version: &str, kind: &str, plural: &str, namespaced: bool) -> Kind {
         let scope = if namespaced { Scope::Namespaced } else { Scope::Cluster };
         Kind::fixed(api_version, kind, plural, scope)

@@ -1,12 +1,12 @@
-//! A kubeconfig that somebody put into a Secret: what its current context says of a cluster, and nothing else.
+//! Parses a kubeconfig from a Secret: the cluster and the user of its current context.
 //!
-//! A kubeconfig can name programs to run, files to read and proxies to pass through, each of which would be the agent's own. So
-//! what is read here is a list of fields that are known to be harmless, and the others are refused by their names.
+//! A kubeconfig can name programs, files and proxies, which would be those of the agent. Only fields that are known to
+//! be harmless are accepted, and others are refused by name.
 //!
-//! Invariant: no file is read, no program is run, and nothing of the environment counts.
-//! Invariant: no error and no `Debug` shows a value of it but names of contexts, clusters and users, and the server's URL.
+//! Invariant: no file is read, no program is run, and the environment is not used.
+//! Invariant: errors and `Debug` show only the server URL and the names of contexts, clusters and users.
 //!
-//! Deliberately absent: connecting (`remote`), and which addresses may be connected to.
+//! Not here: the connection (`remote`), and the addresses that are allowed.
 
 use std::fmt;
 
@@ -20,22 +20,22 @@ use serde_json::{Map, Value};
 
 use mainstay_object::{Secret, printable};
 
-/// Longest kubeconfig, in bytes. One with the CAs of a hundred clusters has that.
+/// Maximum size in bytes. A kubeconfig with the CAs of a hundred clusters fits.
 const MAX_BYTES: usize = 256 << 10;
-/// Brackets in a kubeconfig. The parser looks at all that are open for each one that opens.
+/// Maximum number of brackets. The cost of the YAML parser grows with the number of open brackets.
 const MAX_BRACKETS: usize = 10_000;
-/// Characters of a name that a message shows.
+/// Maximum number of characters of a name in a message.
 const SHOWN: usize = 80;
 
-/// What a kubeconfig says of a cluster, with inline credentials.
+/// The cluster of a kubeconfig with inline credentials.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Kubeconfig {
     pub(super) server: Uri,
-    /// Certificates of CAs (DER); `None`: those of the machine.
+    /// CA certificates (DER); `None` stands for those of the machine.
     pub(super) authorities: Option<Vec<Vec<u8>>>,
     pub(super) server_name: Option<String>,
     pub(super) token: Option<Secret<String>>,
-    /// A client certificate and its key, each PEM in base64.
+    /// A client certificate and its key, each in base64-encoded PEM.
     pub(super) identity: Option<(String, Secret<String>)>,
 }
 
@@ -45,16 +45,16 @@ impl fmt::Debug for Kubeconfig {
     }
 }
 
-/// Whether a server may be spoken to without TLS.
+/// Whether a server without TLS is accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PlainHttp {
-    /// Where the agent also reads local directories as repositories: on a developer's machine.
+    /// On a developer's machine, where the agent also reads local directories as repositories.
     Allowed,
-    /// Everywhere else.
+    /// In all other cases.
     Refused,
 }
 
-/// Fields of a cluster, and what is said of those that are refused.
+/// Fields of a cluster; refused ones with the reason.
 const OF_CLUSTER: [(&str, Option<&str>); 8] = [
     ("server", None),
     ("certificate-authority-data", None),
@@ -75,7 +75,7 @@ const OF_CLUSTER: [(&str, Option<&str>); 8] = [
     ("proxy-url", Some("the agent connects to clusters without a proxy; take it out")),
 ];
 
-/// Fields of a user, likewise.
+/// Fields of a user; refused ones with the reason.
 const OF_USER: [(&str, Option<&str>); 15] = [
     ("token", None),
     ("client-certificate-data", None),
@@ -97,14 +97,13 @@ const OF_USER: [(&str, Option<&str>); 15] = [
 const PROGRAM: &str = "it would run a program in the agent; use the token of a ServiceAccount of that cluster instead";
 const IMPERSONATION: &str = "the agent impersonates only the ServiceAccount of spec.serviceAccountName; remove it";
 
-/// What a field must be.
 const TEXT: &str = "has to be a text";
 
 impl Kubeconfig {
-    /// Reads a kubeconfig.
+    /// Parses a kubeconfig.
     ///
     /// # Errors
-    /// The first thing that is wrong: the place in the kubeconfig, and what to do about it.
+    /// The first problem, with its path in the kubeconfig and advice.
     pub fn parse(content: &[u8], plain: PlainHttp) -> Result<Self, String> {
         if content.len() > MAX_BYTES {
             return Err(format!("has more than {} KiB; leave only the cluster in it that is meant", MAX_BYTES >> 10));
@@ -112,7 +111,7 @@ impl Kubeconfig {
         if content.iter().filter(|byte| matches!(byte, b'[' | b'{')).count() > MAX_BRACKETS {
             return Err(format!("has more than {MAX_BRACKETS} brackets; leave only the cluster in it that is meant"));
         }
-        // The parser's own words would quote what it read.
+        // Errors of the parser quote the text, so only the line is shown.
         let place = |error: &serde_yaml::Error| error.location().map(|at| format!(" (line {})", at.line()));
         let whole: Value = serde_yaml::from_slice(content).map_err(|error| {
             format!(
@@ -148,7 +147,7 @@ impl Kubeconfig {
         Ok(Self { server, authorities, server_name, token: token.map(Secret::new), identity })
     }
 
-    /// The server's host, without brackets, and its port.
+    /// Returns the server's host, without brackets, and its port.
     pub fn address(&self) -> (&str, u16) {
         let host = self.server.host().unwrap_or_default().trim_matches(['[', ']']);
         let default = if self.server.scheme_str() == Some("http") { 80 } else { 443 };
@@ -171,7 +170,7 @@ fn text<'m>(map: &'m Map<String, Value>, place: &str, field: &str) -> Result<Opt
     }
 }
 
-/// The entry of a list with this name, and its place.
+/// Returns the entry of a list with this name, and its path.
 fn named(
     whole: &Map<String, Value>,
     list: &str,
@@ -193,7 +192,7 @@ fn named(
     }
 }
 
-/// Refuses every field that is not known to be harmless. One that is set to nothing is not set.
+/// Refuses each field that is not known to be harmless. Empty values count as unset.
 fn allowed(map: &Map<String, Value>, place: &str, known: &[(&str, Option<&str>)]) -> Result<(), String> {
     for (field, value) in map {
         let is_unset = match value {
@@ -222,7 +221,7 @@ fn server(cluster: &Map<String, Value>, place: &str, plain: PlainHttp) -> Result
     let text = text(cluster, place, "server")?
         .ok_or_else(|| format!("{place}.server: is missing; give the URL of the API server"))?;
     let wrong = |why: &str| format!("{place}.server: {why}");
-    // A host that only looks like a known one would be sent the credentials.
+    // A look-alike host would receive the credentials.
     if !text.is_ascii() || text.contains(['@', '?', '#', '%', '\\']) {
         return Err(wrong(
             "is no URL of an API server; write https://host:port, without a user, a query or letters of other scripts",
@@ -240,7 +239,7 @@ fn server(cluster: &Map<String, Value>, place: &str, plain: PlainHttp) -> Result
     Ok(uri)
 }
 
-/// Text in base64.
+/// Decodes a field in base64.
 fn decoded(map: &Map<String, Value>, place: &str, field: &str) -> Result<Option<Vec<u8>>, String> {
     let Some(encoded) = text(map, place, field)? else { return Ok(None) };
     let encoded: String = encoded.split_ascii_whitespace().collect();

@@ -6,22 +6,22 @@
 //!
 //! [`reflector`] turns a watch into a typed cache that says what changed, what is gone, and when it is complete.
 //!
-//! Beside the client stand [`secrets`] (Secrets and ConfigMaps, each watched by its name), and what a process in a cluster
-//! needs to be reached: [`listener`] (HTTP at a bounded cost), [`certificate`] (certificates of its webhooks) and [`liveness`]
-//! (detects tasks that are stuck).
+//! In addition to the client, the crate has [`secrets`] (watches of single Secrets and ConfigMaps), [`listener`] (an
+//! HTTP server with bounded cost), [`certificate`] (certificates of webhooks) and [`liveness`] (detection of stuck
+//! tasks).
 //!
 //! Invariant: every request has a deadline; a watch detects a dead connection by itself.
-//! Invariant: nothing here repeats a write. The caller decides about retries ([`Error::retry_after`] is the server's
-//! `Retry-After`).
-//! Invariant: no text of a server reaches an error without [`redact_server_text`](mainstay_object::redact_server_text).
+//! Invariant: a write is never repeated here. Callers retry; [`Error::retry_after`] is the server's `Retry-After`.
+//! Invariant: text of a server reaches an error only through
+//! [`redact_server_text`](mainstay_object::redact_server_text).
 //! Invariant: every request is counted, by verb and resource, in [`Requests`].
-//! Invariant: what acts as a [`ServiceAccount`] makes every request as it, but for discovery, which all share.
+//! Invariant: an impersonated [`ServiceAccount`] applies to every request except discovery, which all share.
 //!
 //! The logging setup must filter out the target `kube_client::client` below `ERROR`: some of its functions log whole
 //! answers, which may be Secrets. This module calls none of those, but a dependency might.
 //! `kube_client::client::builder` logs at `ERROR` what is reported here as an [`Error`] anyway.
 //!
-//! Deliberately absent: any feature (GitSync, Function), retries, and rate limits.
+//! Not here: features (GitSync, Function), retries, and rate limits.
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic))]
 
 mod absent;

@@ -1,9 +1,9 @@
-//! Reading one object as a server sent it: whole, or at least whose it is.
+//! Decodes an object of a server: the whole object, or at least its identity.
 //!
-//! Servers store objects that are nested more deeply than our parser goes (a thousand levels where we stop at 128). One
-//! of them is the matter of its owner, and must not keep the rest of its kind from being seen.
+//! Servers store objects with up to a thousand levels, but our parser stops at 128. A deep object concerns its owner
+//! only, and must not hide the other objects of its kind.
 //!
-//! Invariant: an object that cannot be read is still known by name: it is never mistaken for one that is not there.
+//! Invariant: an object that does not parse is known by name, so it never counts as absent.
 
 use std::collections::BTreeMap;
 
@@ -17,9 +17,9 @@ use super::kind::Kind;
 /// The result of decoding an object.
 #[derive(Debug)]
 pub(super) enum Read {
-    /// All of it.
+    /// The whole object.
     Whole(Value),
-    /// `apiVersion`, `kind` and `metadata` as far as they can be read, and why the rest cannot.
+    /// `apiVersion`, `kind` and `metadata` as far as they parse, and the error of the rest.
     Identity(Value, Error),
 }
 
@@ -40,7 +40,7 @@ struct OnlyMetadata {
     metadata: ObjectMeta,
 }
 
-/// Reads an object. What is not even the outline of one is an error.
+/// Decodes an object. Fails if even its outline does not parse.
 pub(super) fn read(text: &str) -> Result<Read, Error> {
     match serde_json::from_str(text) {
         Ok(object) => Ok(Read::Whole(object)),
@@ -48,7 +48,7 @@ pub(super) fn read(text: &str) -> Result<Read, Error> {
     }
 }
 
-/// Reads an item of a list, from which servers leave out what it is.
+/// Decodes an item of a list. Servers omit `apiVersion` and `kind` in lists.
 pub(super) fn read_item(kind: &Kind, text: &str) -> Result<Read, Error> {
     let mut read = read(text)?;
     let (Read::Whole(object) | Read::Identity(object, _)) = &mut read;
@@ -59,7 +59,7 @@ pub(super) fn read_item(kind: &Kind, text: &str) -> Result<Read, Error> {
     Ok(read)
 }
 
-/// Reads the metadata of an object; without `managedFields` where those are what cannot be read.
+/// Decodes the metadata of an object, without `managedFields` if they do not parse.
 pub(super) fn read_metadata(text: &[u8]) -> Result<ObjectMeta, Error> {
     let read = match serde_json::from_slice::<OnlyMetadata>(text) {
         Ok(object) => object,
@@ -68,7 +68,7 @@ pub(super) fn read_metadata(text: &[u8]) -> Result<ObjectMeta, Error> {
     Ok(read.metadata)
 }
 
-/// What `managedFields` repeats of an object's depth is left out.
+/// Decodes the outline of an object without `managedFields`, which are as deep as the object.
 fn identity(text: &[u8]) -> Result<Value, Error> {
     let outline: Outline = serde_json::from_slice(text)?;
     let value = |raw: &RawValue| serde_json::from_str::<Value>(raw.get()).ok();
@@ -87,7 +87,7 @@ pub(super) mod tests {
 
     use super::*;
 
-    /// A ConfigMap as a custom kind could be, so deep that it cannot be read.
+    /// A ConfigMap that is too deep to be parsed.
     pub(crate) fn deep(name: &str, version: u64) -> String {
         let (open, close) = ("{\"f:a\":".repeat(500), "}".repeat(500));
         let metadata = format!(

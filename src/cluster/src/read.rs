@@ -1,9 +1,9 @@
 //! Reads: one object, or a collection page by page.
 //!
-//! Invariant: at most one page of a collection is held in memory, and a page of more than one object has at most 4 MiB: where
+//! Invariant: at most one page of a collection is in memory. A page of more than one object has at most 4 MiB; if
 //! objects are large, pages have fewer of them.
-//! Invariant: few pages are read at the same time, whoever asks for them.
-//! Invariant: an item of a list carries `apiVersion` and `kind`, although servers leave them out there.
+//! Invariant: the number of pages that are read concurrently is limited for all callers together.
+//! Invariant: an item of a list has `apiVersion` and `kind`, although servers omit them in lists.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ const LIST_METADATA: &str = "application/json;as=PartialObjectMetadataList;g=met
 const METADATA_PAGE: u32 = 500;
 /// Page size of other lists. Small, because an object may have more than a megabyte.
 pub(super) const WHOLE_PAGE: u32 = 50;
-/// Maximum size of a page of more than one object: a larger one is given up and asked for with fewer.
+/// Maximum size of a page of more than one object. A larger page is requested again with fewer objects.
 const PAGE_BYTES: usize = 4 << 20;
 
 /// One page of a collection.
@@ -60,7 +60,7 @@ struct PageMetadata {
 }
 
 impl Page {
-    /// Reads an answer to a request of so many objects.
+    /// Parses the answer to a request with this limit.
     pub(super) fn read(answer: &[u8], limit: u32) -> Result<Self, serde_json::Error> {
         let body: PageBody = serde_json::from_slice(answer)?;
         Ok(Self {
@@ -73,7 +73,7 @@ impl Page {
 }
 
 impl Cluster {
-    /// Reads one object; `None` if it, its namespace or its kind does not exist.
+    /// Reads one object; `None` if the object, its namespace or its kind does not exist.
     pub async fn get(&self, kind: &Kind, namespace: Option<&str>, name: &str) -> Result<Option<Value>, Error> {
         self.read(kind, namespace, name, JSON, |answer| serde_json::from_slice(answer)).await
     }
@@ -105,7 +105,7 @@ impl Cluster {
         }
     }
 
-    /// The metadata of every object of the selection. Ends after the first error.
+    /// Streams the metadata of every selected object. Ends after the first error.
     pub fn list_metadata(
         &self,
         kind: &Arc<Kind>,
@@ -121,7 +121,7 @@ impl Cluster {
             .boxed()
     }
 
-    /// Every object of the selection. Ends after the first error. If the snapshot of the list expires, it continues
+    /// Streams every selected object. Ends after the first error. If the snapshot of the list expires, it continues
     /// with the current state: objects that changed meanwhile may be missing or come twice.
     pub fn list(&self, kind: &Arc<Kind>, selection: Selection) -> BoxStream<'static, Result<Value, Error>> {
         let owner = Arc::clone(kind);
@@ -146,7 +146,7 @@ impl Cluster {
         }
     }
 
-    /// Lists one of the namespaces that the agent is limited to; nothing where it does not exist.
+    /// Lists one of the namespaces to which the agent is limited; empty if it does not exist.
     fn list_in(&self, kind: &Arc<Kind>, selection: Selection) -> BoxStream<'static, Result<Box<RawValue>, Error>> {
         let namespace: Arc<str> = selection.namespace().unwrap_or_default().into();
         let (cluster, items) = (self.clone(), self.list_one(kind, selection));
@@ -207,7 +207,7 @@ impl Cluster {
         }
     }
 
-    /// Reads one page of so many objects.
+    /// Reads one page with this limit.
     async fn page_of(&self, kind: &Kind, selection: &Selection, next: &str, limit: u32) -> Result<Page, Error> {
         let mut path = selection.path(kind);
         and(&mut path, "limit", &limit.to_string());
@@ -219,7 +219,7 @@ impl Cluster {
             call.accept = LIST_METADATA;
         }
         let most = if limit > 1 { PAGE_BYTES } else { self.0.limits.bytes };
-        // It is never closed.
+        // The semaphore is never closed.
         let _permit = self.0.pages.acquire().await;
         let answer = self.ask_within(&call, most).await?;
         Page::read(&answer, limit).map_err(|error| call.failed(error))

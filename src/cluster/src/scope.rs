@@ -1,12 +1,12 @@
-//! The namespaces that an agent without rights in the whole cluster is limited to.
+//! The namespaces to which an agent without cluster-wide permissions is limited.
 //!
-//! A list or watch of a namespaced kind in all namespaces becomes one for each of these, so that Roles suffice. No controller
-//! knows whether that is so.
+//! A list or watch of a namespaced kind in all namespaces becomes one per namespace, so Roles suffice. Controllers do
+//! not see the difference.
 //!
-//! Invariant: a merged watch keeps what [`WatchEvent`] promises: when one of its watches begins anew, so do the others, and it is
-//! synced once all of them are, at the oldest of their versions.
+//! Invariant: a merged watch keeps the guarantees of [`WatchEvent`]. If one of its watches lists again, all do. It is
+//! synced once all of them are, at their oldest version.
 //!
-//! Deliberately absent: what is outside of them; `gitsync` refuses to apply anything there.
+//! Not here: objects outside these namespaces. `gitsync` refuses to apply them.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use super::selection::Selection;
 use super::watch::WatchEvent;
 
 impl Cluster {
-    /// Merges `count` watches, which never end; `begin` opens one of them.
+    /// Merges `count` watches into one; `begin` opens each of them. They must never end.
     pub(super) fn merged(
         count: usize,
         begin: impl FnMut(usize) -> BoxStream<'static, WatchEvent> + Send + 'static,
@@ -28,12 +28,12 @@ impl Cluster {
         merge(count, begin)
     }
 
-    /// Limits all lists and watches to these namespaces, also those of clones. Only the first call has an effect.
+    /// Limits lists and watches of this cluster and its clones to these namespaces. Only the first call has an effect.
     pub fn limit_to(&self, namespaces: Arc<[String]>) {
         let _ = self.0.scope.set(namespaces);
     }
 
-    /// The selections that are requested for this one.
+    /// Returns the selections to request for this one.
     pub(super) fn scoped(&self, kind: &Kind, selection: Selection) -> Vec<Selection> {
         match self.0.scope.get() {
             Some(namespaces) if kind.namespaced && selection.namespace().is_none() => {
@@ -48,17 +48,17 @@ impl Cluster {
 struct Part {
     events: BoxStream<'static, WatchEvent>,
     has_begun: bool,
-    /// The version at which its list was complete.
+    /// The version of its complete list.
     synced: Option<String>,
 }
 
-/// Watches that appear as one; `begin` opens one of them.
+/// The state of a merged watch; `begin` opens one of its parts.
 struct Merged<F> {
     parts: Vec<Part>,
     begin: F,
-    /// The part that is asked first.
+    /// The part that is polled first.
     next: usize,
-    /// The list was announced.
+    /// `Begin` was emitted.
     is_announced: bool,
     is_synced: bool,
 }
@@ -88,7 +88,7 @@ impl<F: FnMut(usize) -> BoxStream<'static, WatchEvent>> Merged<F> {
         }
     }
 
-    /// The next event of any part, in turn.
+    /// Returns the next event of any part; parts take turns.
     async fn poll(&mut self) -> (usize, WatchEvent) {
         let count = self.parts.len();
         let (at, event) = poll_fn(|cx| {
@@ -120,13 +120,14 @@ impl<F: FnMut(usize) -> BoxStream<'static, WatchEvent>> Merged<F> {
                 let is_first = !std::mem::replace(&mut self.is_synced, true);
                 is_first.then_some(WatchEvent::Synced(oldest))
             }
-            // For those who wait for the whole list, it is of the list.
+            // Until the merged watch is synced, a change counts as part of the list.
             WatchEvent::Applied(object) if !self.is_synced => Some(WatchEvent::Initial(object)),
             event => Some(event),
         }
     }
 
-    /// One watch lists anew, and only one list of all shows what is gone. It keeps its own backoff.
+    /// Restarts the other parts, because only a common list shows which objects are gone. The part itself keeps its
+    /// backoff.
     fn begin_others_anew(&mut self, but: usize) {
         for at in (0..self.parts.len()).filter(|at| *at != but) {
             self.parts[at] = Part::new((self.begin)(at));
@@ -135,7 +136,7 @@ impl<F: FnMut(usize) -> BoxStream<'static, WatchEvent>> Merged<F> {
     }
 }
 
-/// The oldest of some resource versions; "" if one is not known.
+/// Returns the oldest resource version; empty if one is not a number.
 fn oldest(versions: &[&str]) -> String {
     let numbers: Option<Vec<u64>> = versions.iter().map(|version| version.parse().ok()).collect();
     numbers.and_then(|numbers| numbers.into_iter().min()).map(|oldest| oldest.to_string()).unwrap_or_default()
@@ -151,7 +152,8 @@ mod tests {
     use super::super::kind::tests::kind;
     use super::*;
 
-    /// The next `count` events of a merge of these watches, as words. A watch that is opened again has the events of `again`.
+    /// Returns the next `count` events of a merge of these watches as words. A reopened watch has the events of
+    /// `again`.
     fn merged(watches: [Vec<WatchEvent>; 2], again: Vec<&'static str>, count: usize) -> Vec<String> {
         let opened = AtomicUsize::new(0);
         let mut watches: Vec<_> = watches.into_iter().map(Some).collect();

@@ -1,21 +1,21 @@
-//! The objects that a list or watch selects, and how much of each it returns.
+//! Selects the objects of a list or watch, and the part of each that it returns.
 //!
-//! Invariant: a selector is built by [`FieldSelector`] or [`LabelSelector`] alone, so that no value of it is read as syntax.
+//! Invariant: only [`FieldSelector`] and [`LabelSelector`] build selectors, so a value is never parsed as syntax.
 
 use super::kind::{Kind, encode};
 use mainstay_object::syntax;
 
-/// How much of each object is returned.
+/// The part of each object that is returned.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Content {
-    /// Everything.
+    /// The whole object.
     #[default]
     Whole,
-    /// `apiVersion`, `kind` and `metadata` alone (`PartialObjectMetadata`).
+    /// `apiVersion`, `kind` and `metadata` only (`PartialObjectMetadata`).
     Metadata,
 }
 
-/// A field selector. Values are escaped, so any name may be one: names of RBAC objects contain `=` and `,`.
+/// A field selector. Values are escaped, because names of RBAC objects may contain `=` and `,`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FieldSelector(String);
 
@@ -24,7 +24,7 @@ impl FieldSelector {
     pub fn equals(field: &'static str, value: &str) -> Self {
         let mut text = format!("{field}=");
         for c in value.chars() {
-            // As `fields.EscapeValue` of apimachinery does it.
+            // Like `fields.EscapeValue` of apimachinery.
             if matches!(c, '\\' | ',' | '=') {
                 text.push('\\');
             }
@@ -33,14 +33,14 @@ impl FieldSelector {
         Self(text)
     }
 
-    /// Selects what both select.
+    /// Selects objects that both selectors match.
     #[must_use]
     pub fn and(self, other: &Self) -> Self {
         Self(format!("{},{}", self.0, other.0))
     }
 }
 
-/// A label selector. Values of labels have no escapes; one that no label can have selects nothing.
+/// A label selector. Label values have no escapes; an invalid value matches no object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LabelSelector(String);
 
@@ -55,14 +55,14 @@ impl LabelSelector {
         Self::compared(label, "!=", value).unwrap_or_else(|| Self(String::new()))
     }
 
-    /// Selects what both select.
+    /// Selects objects that both selectors match.
     #[must_use]
     pub fn and(self, other: &Self) -> Self {
         let both = [&*self.0, &*other.0].into_iter().filter(|part| !part.is_empty());
         Self(both.collect::<Vec<_>>().join(","))
     }
 
-    /// What a user has written as `-l` of a command: the API server reads it.
+    /// Uses the text of a user, such as `-l` of a command, unchanged. The API server parses it.
     pub fn written(text: &str) -> Self {
         Self(text.to_owned())
     }
@@ -81,7 +81,7 @@ impl LabelSelector {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Selection {
     namespace: Option<String>,
-    /// The name, where it is one object that is selected by it.
+    /// The name, if a single object is selected.
     name: Option<String>,
     labels: Option<LabelSelector>,
     fields: Option<FieldSelector>,
@@ -126,36 +126,36 @@ impl Selection {
         self
     }
 
-    /// Those of this selection that have these labels.
+    /// Limits this selection to objects with these labels.
     #[must_use]
     pub fn with_labels(mut self, labels: LabelSelector) -> Self {
         self.labels = Some(self.labels.map_or_else(|| labels.clone(), |own| own.and(&labels)));
         self
     }
 
-    /// This selection with metadata only.
+    /// Returns only the metadata of objects.
     #[must_use]
     pub fn metadata_only(mut self) -> Self {
         self.content = Content::Metadata;
         self
     }
 
-    /// The namespace that it is limited to.
+    /// The namespace of this selection.
     pub fn namespace(&self) -> Option<&str> {
         self.namespace.as_deref()
     }
 
-    /// The name, where it selects one object by it.
+    /// The name, if a single object is selected.
     pub fn name(&self) -> Option<&str> {
         self.name.as_deref()
     }
 
-    /// How much of each object it returns.
+    /// The part of each object that is returned.
     pub(super) fn content(&self) -> Content {
         self.content
     }
 
-    /// All objects within the same namespace.
+    /// Returns the selection of all objects in the same namespace.
     pub(super) fn without_selectors(&self) -> Self {
         Self { namespace: self.namespace.clone(), content: self.content, ..Self::default() }
     }

@@ -1,8 +1,8 @@
 //! Parses both forms of discovery documents into a table of kinds.
 //!
-//! Invariant: unknown fields and values are ignored; an incomplete document gives fewer kinds, never an error of the
-//! whole.
-//! Deliberately absent: requests ([`discover`](super::discover)).
+//! Invariant: unknown fields and incomplete kinds are ignored.
+//!
+//! Not here: requests ([`discover`](super::discover)).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -19,7 +19,7 @@ type Name = (Arc<str>, Arc<str>, Arc<str>);
 pub(super) struct Table {
     /// By group, version and kind.
     pub(super) kinds: BTreeMap<Name, Arc<Kind>>,
-    /// Groups and versions whose server did not answer.
+    /// Groups and versions whose aggregated server did not answer.
     pub(super) broken: BTreeSet<(Arc<str>, Arc<str>)>,
 }
 
@@ -108,7 +108,7 @@ impl Aggregated {
                     let Some(response) = resource.response_kind.filter(|response| !response.kind.is_empty()) else {
                         continue;
                     };
-                    // Empty means the same as the enclosing version; anything else is the representation of another
+                    // An empty value means the enclosing version. Another value denotes the representation of another
                     // kind.
                     let same = |given: &str, own: &str| given.is_empty() || given == own;
                     if !same(&response.group, &name) || !same(&response.version, &number) {
@@ -131,7 +131,7 @@ impl Aggregated {
     }
 }
 
-/// `/api` (`versions: ["v1"]`) or `/apis` (`groups: [...]`), in the old form.
+/// The document of `/api` (`versions: ["v1"]`) or `/apis` (`groups: [...]`) in the old form.
 #[derive(Deserialize)]
 pub(super) struct Legacy {
     #[serde(default)]
@@ -210,7 +210,7 @@ impl LegacyList {
     }
 }
 
-/// A kind as both forms of discovery describe it.
+/// A kind in the fields that both forms of discovery have.
 struct Row {
     plural: String,
     singular: String,
@@ -243,7 +243,7 @@ impl Row {
             preferred,
         };
         let name = (Arc::clone(group), Arc::clone(version), Arc::clone(&kind.kind));
-        // Some kinds are served at two paths (a review and its object); the one that can be listed is the object's.
+        // Some kinds have two paths, as a review and as an object. The path of the object can be listed.
         match table.kinds.get(&name) {
             Some(known) if known.listable && !kind.listable => {}
             _ => {
