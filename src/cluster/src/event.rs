@@ -1,6 +1,6 @@
 //! An Event about an object, and the API object that records it.
 //!
-//! Invariant: API servers accept every Event: names are valid and texts are short enough.
+//! Invariant: API servers accept every Event. Names are valid, and texts are short enough.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -11,9 +11,9 @@ use mainstay_object::Key;
 
 use super::lease::micro_time;
 
-/// Longest note in bytes; API servers refuse more than 1024.
+/// Maximum length of a note in bytes. API servers refuse more than 1024.
 const MAX_NOTE: usize = 1000;
-/// Longest reason, action, reporting controller and instance in bytes.
+/// Maximum length of reason, action, reporting controller and instance in bytes.
 const MAX_WORD: usize = 128;
 
 /// The type of an Event.
@@ -21,25 +21,25 @@ const MAX_WORD: usize = 128;
 pub enum EventType {
     /// Normal operation.
     Normal,
-    /// Somebody may have to act.
+    /// A user may have to act.
     Warning,
 }
 
-/// Which Events are written first. Each priority has a queue and rate limits of its own.
+/// The order in which Events are written. Each priority has its own queue and rate limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Priority {
-    /// Something failed, or is held back.
+    /// An operation failed or is held back.
     Failure,
     /// The state of a resource changed, for instance after a failure.
     State,
-    /// Normal operation, which is summed up if there is much of it.
+    /// Normal operation. Many such Events are summed up.
     Routine,
-    /// A Routine Event about one object that the Event about its owner names too. It is left out if it would have to wait.
+    /// A Routine Event about an object that the Event of its owner names, too. It is dropped if it would have to wait.
     Detail,
 }
 
 impl Priority {
-    /// That of an Event about no managed object.
+    /// The priority of an Event that is not about a managed object.
     pub const fn of(kind: EventType) -> Self {
         match kind {
             EventType::Warning => Self::Failure,
@@ -48,10 +48,10 @@ impl Priority {
     }
 }
 
-/// An object that an Event is about.
+/// The object of an Event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Regarding {
-    /// Which one.
+    /// Its identity.
     pub key: Key,
     /// Its `apiVersion`.
     pub api_version: String,
@@ -70,16 +70,17 @@ pub struct Event {
     pub kind: EventType,
     /// Its priority.
     pub priority: Priority,
-    /// Why it was emitted.
+    /// Its reason.
     pub reason: EventReason,
-    /// What the agent was doing, as one CamelCase word such as `Apply`.
+    /// The agent's action as one CamelCase word, such as `Apply`.
     pub action: String,
-    /// The text for people, in one line: `kubectl get events` shows no other. Cut after 1000 bytes. Must not hold secrets.
+    /// The text in one line, because `kubectl get events` shows no other. Cut after 1000 bytes. Must not contain
+    /// secrets.
     pub note: String,
-    /// The managed object that the note is about, if that is not `regarding`. Events that differ only in this are one Event:
-    /// `15 objects pruned: …`.
+    /// The managed object of the note, if it is not `regarding`. Events that differ only in this become one Event: `15
+    /// objects pruned: …`.
     pub about: Option<String>,
-    /// Events are aggregated only if this is equal, for instance the field paths. The note may differ.
+    /// Events are aggregated only if this is equal, such as field paths. Notes may differ.
     pub aggregation_key: String,
 }
 
@@ -108,7 +109,7 @@ impl Event {
         }
     }
 
-    /// The same Event in bounded memory: as much of its note as is written, and a digest of a long key.
+    /// Shortens an Event for bounded memory: cuts the note, and hashes a long key.
     pub(super) fn shortened(mut self) -> Self {
         self.note = cut(&one_line(&self.note), MAX_NOTE);
         self.about = self.about.map(|about| cut(&about, MAX_WORD));
@@ -118,18 +119,18 @@ impl Event {
         self
     }
 
-    /// The namespace that its Event objects are in.
+    /// The namespace of its Event object.
     pub(super) fn namespace(&self) -> &str {
         self.regarding.key.namespace.as_deref().unwrap_or("default")
     }
 
-    /// A new name for the API object.
+    /// Returns a new name for the Event object.
     pub(super) fn new_name(&self) -> String {
         event_name(&self.regarding.key.name)
     }
 
-    /// The API object with this name in core `v1`: `events.k8s.io/v1` refuses the times and the count by which
-    /// `kubectl` sorts and describes Events.
+    /// Builds the Event object in core `v1`. `events.k8s.io/v1` refuses the times and the count by which `kubectl`
+    /// sorts and describes Events.
     pub(super) fn object(&self, name: &str, seen: &Occurrences, reporter: &Reporter) -> Value {
         let controller = cut(&reporter.controller, MAX_WORD);
         let mut body = json!({
@@ -157,7 +158,7 @@ impl Event {
 }
 
 impl Event {
-    /// The fields that change when the Event repeats.
+    /// Returns the fields that change when the Event repeats.
     pub(super) fn repeated(&self, seen: &Occurrences) -> Value {
         let mut fields = json!({
             "message": cut(&self.note, MAX_NOTE), "count": seen.count, "lastTimestamp": whole_seconds(seen.last),
@@ -170,7 +171,7 @@ impl Event {
     }
 }
 
-/// When and how often an Event occurred.
+/// First and last time of an Event, and their number.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Occurrences {
     pub first: Timestamp,
@@ -178,7 +179,7 @@ pub(super) struct Occurrences {
     pub count: u32,
 }
 
-/// A time in whole seconds, the format of all but a few API fields.
+/// Formats a time in whole seconds, as most API fields do.
 fn whole_seconds(time: Timestamp) -> String {
     time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
@@ -202,8 +203,8 @@ fn reference(object: &Regarding) -> Value {
     reference
 }
 
-/// A name for the API object: the object's name with the characters that Event names allow (RBAC names may hold
-/// colons), and a random suffix.
+/// Returns a name for the Event object: the object's name with the characters that Event names allow, and a random
+/// suffix. RBAC names may contain colons.
 fn event_name(object: &str) -> String {
     let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
     let mut name: String = object.chars().map(|c| if allowed(c) || c == '.' { c } else { '-' }).take(200).collect();
@@ -220,7 +221,7 @@ fn event_name(object: &str) -> String {
     format!("{name}.{:016x}", fastrand::u64(..))
 }
 
-/// A text in one line. A line that announces the next one with a colon is continued by it.
+/// Joins a text into one line with semicolons, or with a blank after a colon, a semicolon or a comma.
 fn one_line(text: &str) -> String {
     let mut line = String::with_capacity(text.len());
     for part in text.lines().map(str::trim).filter(|part| !part.is_empty()) {

@@ -1,12 +1,13 @@
-//! Which Events are written, and how often: equal ones are aggregated, those that differ in the object only are summed up, within
-//! rate limits.
+//! Decides which Events are written and when. Equal Events are aggregated, and Events that differ only in the object
+//! are summed up, within rate limits.
 //!
-//! Invariant: of one series the newest note is written last, however many are left out before it.
-//! Invariant: memory is bounded; what does not fit is counted as dropped, Routine Events before others.
+//! Invariant: the newest note of a series is written last, even if earlier ones were dropped.
+//! Invariant: memory is bounded. Events that do not fit are counted as dropped, Routine Events first.
 //! Invariant: failures are written before changes of state, and these before Routine Events.
-//! Invariant: namespaces write in turn, and the one with the most pending Events makes room: no namespace takes
-//! anything from the others.
-//! Deliberately absent: the content of an Event ([`event`](super::event)), rate limits ([`event_queue`](super::event_queue)),
+//! Invariant: namespaces take turns, and the one with the most pending Events gives way, so none can starve the
+//! others.
+//!
+//! Not here: the content of an Event ([`event`](super::event)), rate limits ([`event_queue`](super::event_queue)),
 //! requests ([`event_recorder`](super::event_recorder)) and clocks.
 
 use std::collections::HashMap;
@@ -20,42 +21,42 @@ use super::event::{AggregationKey, Event, Occurrences, Priority, Reporter};
 use super::event_queue::{EventQueue, namespace_of};
 use super::event_sum::Sum;
 
-/// An equal Event within this time of the last one continues its series, as in Kubernetes' own recorders.
+/// An equal Event continues a series within this time of the last one, as in Kubernetes' own recorders.
 const AGGREGATION_WINDOW: Duration = Duration::from_secs(360);
-/// An Event about another object within this time of the last one is summed up with it.
+/// An Event about another object is summed up with the last one within this time.
 const SUM_WINDOW: Duration = Duration::from_secs(10);
-/// How long an Event that may be summed up waits for others.
+/// Time that an Event waits for others with which it may be summed up.
 pub(super) const LINGER: Duration = Duration::from_secs(1);
-/// Most series that are remembered.
+/// Maximum number of series in memory.
 const MAX_AGGREGATED: usize = 2048;
-/// Attempts to write what nobody answers.
+/// Maximum number of attempts without an answer.
 const MAX_ATTEMPTS: u32 = 3;
-/// The priorities, the first one first.
+/// The priorities in the order of writing.
 const PRIORITIES: [Priority; 4] = [Priority::Failure, Priority::State, Priority::Routine, Priority::Detail];
 
 struct AggregatedEvent {
     event: Event,
-    /// The objects that it is about, besides the one that has it.
+    /// The managed objects of the series.
     sum: Sum,
-    /// Name of the Event object, the same for every attempt to write it.
+    /// Name of the Event object, the same for each attempt to write it.
     name: String,
     state: Written,
-    /// Attempts in a row that the server did not answer.
+    /// Consecutive attempts without an answer.
     unanswered: u32,
     seen: Occurrences,
     last: Instant,
-    /// There is something to write.
+    /// Whether a write is due.
     pending: bool,
 }
 
-/// The known state of the Event object.
+/// Whether the Event object exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Written {
-    /// It was not sent.
+    /// It was never sent.
     Never,
-    /// It was sent with this count, and nobody knows whether it arrived.
+    /// It was sent with this count, without an answer.
     Perhaps(u32),
-    /// It is there.
+    /// It exists.
     Surely,
 }
 
@@ -68,16 +69,16 @@ pub(super) struct Write {
     pub how: How,
 }
 
-/// How an Event is written, through core `v1`.
+/// The request of a write, in core `v1`.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum How {
-    /// As a new object.
+    /// Creates an object.
     Create(Value),
-    /// It was seen again: a merge patch.
+    /// Updates the object of the series by a merge patch.
     Repeat(Value),
 }
 
-/// Everything that is remembered about Events.
+/// All series and their queues.
 pub(super) struct Aggregator {
     reporter: Reporter,
     series: HashMap<AggregationKey, AggregatedEvent>,
@@ -91,11 +92,11 @@ impl Aggregator {
         Self { reporter, series: HashMap::new(), queues: PRIORITIES.map(EventQueue::new), dropped: 0 }
     }
 
-    /// Takes note of an Event. `now` and `time` are the same moment on two clocks.
+    /// Adds an Event. `now` and `time` are the same moment on two clocks.
     pub(super) fn add(&mut self, event: Event, now: Instant, time: Timestamp) {
         let identity = event.identity();
         if !self.series.contains_key(&identity) && !self.make_room(&identity, now) {
-            // Another Event names the object of a Detail.
+            // A Detail does not count as dropped, because another Event names its object.
             self.dropped += u64::from(identity.priority != Priority::Detail);
             return;
         }
@@ -135,12 +136,12 @@ impl Aggregator {
         }
     }
 
-    /// Makes room for another series; returns whether there is any.
+    /// Makes room for another series. Returns whether there is room.
     fn make_room(&mut self, identity: &AggregationKey, now: Instant) -> bool {
         if !self.queue(identity.priority).admits(&identity.key) {
             return false;
         }
-        // Where all of them wait to be written, there is nothing to forget. In a storm that is so for each of thousands.
+        // If all series are pending, none can be forgotten. During a storm, this check saves a scan for each Event.
         if self.queues.iter().map(EventQueue::len).sum::<usize>() >= MAX_AGGREGATED {
             return self.drop_for(identity);
         }
@@ -153,8 +154,7 @@ impl Aggregator {
         self.series.len() < MAX_AGGREGATED || self.drop_for(identity)
     }
 
-    /// Forgets what the namespace of which the most is remembered has written: what comes again is written as a new
-    /// object then.
+    /// Forgets the written series of the namespace with the most series. Their next Event becomes a new object.
     fn forget_written_of_largest(&mut self) {
         let mut counts: HashMap<&str, usize> = HashMap::new();
         for identity in self.series.keys() {
@@ -165,8 +165,8 @@ impl Aggregator {
         self.series.retain(|identity, series| series.pending || namespace_of(&identity.key) != largest);
     }
 
-    /// Drops a waiting Event that is less important than this one, or as important and of the namespace with the most;
-    /// returns whether it did.
+    /// Drops a pending Event that is less important than this one, or equally important and of the namespace with the
+    /// most. Returns whether one was dropped.
     fn drop_for(&mut self, new: &AggregationKey) -> bool {
         let namespace = namespace_of(&new.key);
         let queues = self.queues.iter_mut().zip(PRIORITIES).rev();
@@ -179,7 +179,7 @@ impl Aggregator {
         true
     }
 
-    /// Takes an Event that may be written now: the most important one, and of these one of each namespace in turn.
+    /// Returns the next due write: by priority, then by namespace in turn.
     pub(super) fn due(&mut self, now: Instant) -> Option<Write> {
         loop {
             let identity = self.queues.iter_mut().find_map(|queue| queue.take(now))?;
@@ -189,19 +189,19 @@ impl Aggregator {
         }
     }
 
-    /// Whether something waits to be written.
+    /// Whether a write is pending.
     pub(super) fn is_waiting(&self) -> bool {
         !self.queues.iter().all(EventQueue::is_empty)
     }
 
-    /// A write succeeded.
+    /// Records a successful write.
     pub(super) fn written(&mut self, write: &Write) {
         if let Some(series) = self.series_of(write) {
             (series.state, series.unanswered) = (Written::Surely, 0);
         }
     }
 
-    /// The object of a write is there already: an attempt before this one arrived. What it did not say yet follows.
+    /// Records that the object exists already, because an earlier attempt arrived. A newer count is written again.
     pub(super) fn exists(&mut self, write: &Write) {
         let Some(series) = self.series_of(write) else { return };
         let has_more = series.state != Written::Perhaps(series.seen.count);
@@ -211,19 +211,19 @@ impl Aggregator {
         }
     }
 
-    /// Nobody answered: it is tried again, a few times.
+    /// Records a write without an answer and retries it a few times.
     pub(super) fn unanswered(&mut self, write: &Write) {
         let Some(series) = self.series_of(write) else { return };
         series.unanswered += 1;
         if series.unanswered < MAX_ATTEMPTS {
             self.wait_again(write);
         } else {
-            // The next Event of the series carries it anyway.
+            // The next Event of the series repeats the content.
             series.unanswered = 0;
         }
     }
 
-    /// The Event object is gone (they live for an hour) or cannot be changed: the series goes on as a new object.
+    /// Continues a series as a new object, because its object expired (after an hour) or cannot be changed.
     pub(super) fn lost(&mut self, write: &Write) {
         if let Some(series) = self.series_of(write) {
             series.begin_anew();
@@ -231,7 +231,7 @@ impl Aggregator {
         }
     }
 
-    /// The series of a write, unless it goes on as another object by now.
+    /// Returns the series of a write, unless it continues as another object by now.
     fn series_of(&mut self, write: &Write) -> Option<&mut AggregatedEvent> {
         self.series.get_mut(&write.identity).filter(|series| series.name == write.name)
     }
@@ -244,7 +244,7 @@ impl Aggregator {
         }
     }
 
-    /// Forgets series that have ended, and buckets that are full.
+    /// Forgets series that have ended, and full buckets.
     fn forget(&mut self, now: Instant) {
         self.series.retain(|_, series| series.pending || now.duration_since(series.last) <= AGGREGATION_WINDOW);
         self.queues.iter_mut().for_each(|queue| queue.forget(now));
@@ -252,14 +252,14 @@ impl Aggregator {
 }
 
 impl AggregatedEvent {
-    /// Whether an Event does not continue this series, which was written.
+    /// Whether an Event begins a new series after this one was written.
     fn has_ended(&self, event: &Event, now: Instant) -> bool {
         let is_same = event.about.as_deref().is_none_or(|about| self.sum.is_only(about));
         let window = if is_same { AGGREGATION_WINDOW } else { SUM_WINDOW };
         !self.pending && now.duration_since(self.last) > window
     }
 
-    /// Goes on as a new object.
+    /// Continues the series as a new object.
     fn begin_anew(&mut self) {
         (self.name, self.state, self.unanswered) = (self.event.new_name(), Written::Never, 0);
     }
@@ -315,7 +315,7 @@ mod tests {
         Timestamp::from_second(seconds).expect("a time")
     }
 
-    /// Adds an Event and writes what is due of it.
+    /// Adds an Event and writes it if it is due.
     fn publish(aggregator: &mut Aggregator, note: &str, now: Instant) -> Option<Write> {
         aggregator.add(event(note), now, time(0));
         let write = aggregator.due(now)?;
@@ -412,7 +412,7 @@ mod tests {
         );
     }
 
-    /// Writes an Event, and nobody says whether it arrived.
+    /// Takes a write without recording its result.
     fn sent(aggregator: &mut Aggregator, note: &str, now: Instant) -> Write {
         aggregator.add(event(note), now, time(0));
         aggregator.due(now).expect("a write")
@@ -446,7 +446,7 @@ mod tests {
         assert_eq!((aggregator.series.len(), waiting(&aggregator)), (MAX_AGGREGATED, MAX_AGGREGATED));
         let written: Vec<_> = std::iter::from_fn(|| aggregator.due(now)).take(6).map(|write| write.namespace).collect();
         assert_eq!(written, ["shop", "calm", "shop", "calm", "shop", "calm"]);
-        // Nor is what one has written forgotten for the other.
+        // Both namespaces keep their written series.
         let again = aggregator.due(now).expect("a write");
         aggregator.written(&again);
         let (mut calm, mut other) = (0, now);
@@ -476,7 +476,7 @@ mod tests {
         }
         aggregator.unanswered(&first);
         assert_eq!(aggregator.due(now), None);
-        // It had arrived all the same, with what it said then.
+        // The write had arrived with its earlier content.
         let next = sent(&mut aggregator, "b", now);
         assert_eq!(next.name, first.name);
         assert!(matches!(next.how, How::Create(_)));
@@ -521,7 +521,7 @@ mod tests {
         for number in 0..MAX_AGGREGATED {
             aggregator.add(about(number), now, time(0));
         }
-        // Looking for room would forget this one: nothing was taken from it.
+        // A scan for room would remove this full bucket.
         let idle = about(MAX_AGGREGATED).identity().key;
         routine(&mut aggregator).buckets().insert(idle.clone(), Bucket::new(25.0, 0.1));
         for number in 0..10 {
@@ -564,7 +564,7 @@ mod tests {
         body["message"].as_str().unwrap_or_default()
     }
 
-    /// A reason that Events of this priority have.
+    /// Returns a reason of this priority.
     fn reason_of(priority: Priority) -> EventReason {
         match priority {
             Priority::Failure => Reason::Failed.into(),
@@ -573,7 +573,7 @@ mod tests {
         }
     }
 
-    /// An Event with the reason and priority of one about a GitSync.
+    /// Returns an Event about a GitSync with this priority and its reason.
     fn about_git_sync(priority: Priority, note: &str) -> Event {
         let mut event = event(note);
         event.regarding.key = Key::new("mainstay.dev", "GitSync", Some("shop"), "shop");
@@ -594,7 +594,7 @@ mod tests {
             aggregator.add(about_git_sync(Priority::State, &format!("commit {commit} applied")), now, time(0));
         }
         assert_eq!(message(&aggregator.due(now).expect("a write")), "commit 29 applied", "the newest state is first");
-        // Writes until no rate limit admits another one.
+        // Writes until the rate limits admit no more.
         while aggregator.due(now).is_some() {}
         for failure in ["one", "two"] {
             now += Duration::from_millis(50);
@@ -649,12 +649,12 @@ mod tests {
         aggregator.written(&write);
         assert!(message(&write).starts_with("15 objects pruned: not in commit c: ConfigMap shop/0, "), "{write:?}");
         assert_eq!(aggregator.due(now), None);
-        // More of them continue it.
+        // Further Events continue the series.
         aggregator.add(pruned(15), now, time(1));
         let write = aggregator.due(now + LINGER).expect("a write");
         aggregator.written(&write);
         assert!(matches!(&write.how, How::Repeat(_)) && message(&write).starts_with("16 objects "), "{write:?}");
-        // After a while the next one is an Event of its own.
+        // After the window, the next Event begins a new series.
         now += LINGER + SUM_WINDOW + Duration::from_secs(1);
         aggregator.add(pruned(16), now, time(2));
         let write = aggregator.due(now + LINGER).expect("a write");

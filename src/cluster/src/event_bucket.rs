@@ -1,9 +1,8 @@
-//! A token bucket. Why not `governor`: an Event needs a token of two buckets, and 0.10 can only take one, not ask first
-//! whether both have one; nor can it tell a full bucket, which is forgotten.
+//! A token bucket. `governor` 0.10 does not fit: an Event needs a token of two buckets at once, and `governor` can
+//! neither test for a token without taking it nor tell a full bucket, which can be dropped.
 
 use tokio::time::Instant;
 
-/// A token bucket.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bucket {
     size: f64,

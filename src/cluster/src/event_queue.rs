@@ -1,9 +1,10 @@
-//! The Events of one priority that wait to be written, and how often they may be.
+//! A queue of pending Events of one priority, with its rate limits.
 //!
-//! Invariant: namespaces write in turn, and the one with the most waiting Events makes room.
-//! Invariant: of several Events about one object that are no routine, the newest is written first: the object's rate limit never
-//! delays what is wrong now behind what was wrong before.
-//! Deliberately absent: what an Event says, and clocks.
+//! Invariant: namespaces take turns, and the one with the most pending Events gives way.
+//! Invariant: of an object's failures and changes of state, the newest is written first. The rate limit of the object
+//! therefore never delays the current problem behind an older one.
+//!
+//! Not here: the content of an Event, and clocks.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -13,17 +14,16 @@ use super::event::{AggregationKey, Priority};
 use super::event_bucket::Bucket;
 use mainstay_object::Key;
 
-/// Most Events of one object that wait: they would take the room of all others.
+/// Maximum number of pending Events of one object, so that it leaves room for others.
 const MAX_PENDING: usize = 50;
-/// Most Events of one namespace that wait although another Event names them too: about a second's worth.
+/// Maximum number of pending Details of one namespace: about a second's worth.
 const MAX_DETAILS: usize = 25;
 
-/// The waiting Events of one priority.
 pub(super) struct EventQueue {
     priority: Priority,
-    /// By namespace; the next namespace is first. Each has the time from which on it may be written.
+    /// Namespaces in the order of turns, with their Events and the earliest time of each write.
     pending: VecDeque<(String, VecDeque<(AggregationKey, Instant)>)>,
-    /// How many of them are about which object.
+    /// Number of pending Events by object.
     waiting: HashMap<Key, usize>,
     buckets: HashMap<Key, Bucket>,
     altogether: Bucket,
@@ -33,13 +33,13 @@ impl EventQueue {
     pub(super) fn new(priority: Priority) -> Self {
         let altogether = match priority {
             Priority::Failure => Bucket::new(100.0, 50.0),
-            // In a storm the first of them are requests beside those that revert objects.
+            // In a storm, these writes compete with reverts.
             Priority::State | Priority::Routine | Priority::Detail => Bucket::new(25.0, 20.0),
         };
         Self { priority, pending: VecDeque::new(), waiting: HashMap::new(), buckets: HashMap::new(), altogether }
     }
 
-    /// Writes about one object: this many at once, then one per interval.
+    /// The rate limit of one object.
     fn per_object(&self) -> Bucket {
         match self.priority {
             Priority::Failure | Priority::State => Bucket::new(25.0, 1.0),
@@ -47,7 +47,6 @@ impl EventQueue {
         }
     }
 
-    /// How many wait.
     pub(super) fn len(&self) -> usize {
         self.pending.iter().map(|(_, waiting)| waiting.len()).sum()
     }
@@ -56,7 +55,7 @@ impl EventQueue {
         self.pending.is_empty()
     }
 
-    /// Whether another Event about this object may wait.
+    /// Whether another Event about this object may be queued.
     pub(super) fn admits(&self, key: &Key) -> bool {
         let own = self.waiting.get(key).copied().unwrap_or_default();
         own < MAX_PENDING && (self.priority != Priority::Detail || self.len_of(namespace_of(key)) < MAX_DETAILS)
@@ -66,7 +65,7 @@ impl EventQueue {
         self.pending.iter().find(|(waiting, _)| waiting == namespace).map_or(0, |(_, own)| own.len())
     }
 
-    /// Lets an Event wait until it is written, which is not before a time.
+    /// Queues an Event that is written at the earliest at `not_before`.
     pub(super) fn push(&mut self, identity: AggregationKey, not_before: Instant) {
         *self.waiting.entry(identity.key.clone()).or_default() += 1;
         let namespace = namespace_of(&identity.key);
@@ -80,7 +79,7 @@ impl EventQueue {
 
     /// Takes the next Event that may be written now.
     pub(super) fn take(&mut self, now: Instant) -> Option<AggregationKey> {
-        // Called for every new Event: without a token, the waiting ones are not searched.
+        // This runs for each new Event, so the queue is not searched without a token.
         if self.is_empty() || !self.altogether.refill(now).has_token() {
             return None;
         }
@@ -98,7 +97,7 @@ impl EventQueue {
         None
     }
 
-    /// The first of those that wait whose object may be written about.
+    /// Takes the first Event whose object has a token.
     fn first_of(&mut self, waiting: &mut VecDeque<(AggregationKey, Instant)>, now: Instant) -> Option<AggregationKey> {
         for at in 0..waiting.len() {
             let (identity, not_before) = waiting.get(at)?;
@@ -120,7 +119,8 @@ impl EventQueue {
         None
     }
 
-    /// Takes the newest Event of the namespace with the most, if that has more than `namespace`, or none is named.
+    /// Takes the newest Event of the namespace with the most, if it has more than `namespace` or `namespace` is
+    /// `None`.
     pub(super) fn drop_of_largest(&mut self, namespace: Option<&str>) -> Option<AggregationKey> {
         let own = namespace.map(|namespace| self.len_of(namespace));
         let (_, largest) = self.pending.iter_mut().max_by_key(|(_, waiting)| waiting.len())?;
@@ -142,7 +142,7 @@ impl EventQueue {
         }
     }
 
-    /// Forgets buckets that are full.
+    /// Forgets full buckets.
     pub(super) fn forget(&mut self, now: Instant) {
         self.buckets.retain(|_, bucket| !bucket.refill(now).is_full());
     }

@@ -1,8 +1,9 @@
 //! The event recorder: callers enqueue Events without waiting, and one task writes them.
 //!
-//! Invariant: [`EventRecorder::publish`] never waits. Events that do not fit into their queue are dropped and counted; Routine
-//! Events have a queue of their own and fill no other.
-//! Invariant: failing to write an Event fails nothing else; missing permissions are logged once.
+//! Invariant: [`EventRecorder::publish`] never waits. Events that do not fit into their queue are dropped and counted.
+//! Routine Events have a separate queue.
+//! Invariant: a failed write of an Event has no other effect. Missing permissions are logged once.
+//!
 //! Needs `create` and `patch` on `events` in the core group.
 
 use std::sync::Arc;
@@ -29,9 +30,9 @@ const AFTER_PANIC: Duration = Duration::from_secs(1);
 const QUEUE: usize = 1024;
 /// Deadline of one write.
 const DEADLINE: Duration = Duration::from_secs(10);
-/// Pause after a write that the server did not answer.
+/// Pause of all writes after one without an answer.
 const PAUSE: Duration = Duration::from_secs(3);
-/// Longest time for the writes that are left at the end.
+/// Longest time for pending writes at shutdown.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Enqueues Events. Clones share the queues.
@@ -49,20 +50,20 @@ pub struct EventWriter {
     queues: Queues,
     aggregator: Aggregator,
     dropped: Arc<AtomicU64>,
-    /// The warning about missing permissions was logged.
+    /// Whether the warning about missing permissions was logged.
     warned: bool,
-    /// Nothing is written before, because the last write was not answered.
+    /// The end of the pause after a write without an answer.
     resume_at: Option<Instant>,
 }
 
-/// What recorders hand over.
+/// The receiving ends of the recorder's queues.
 struct Queues {
     urgent: mpsc::Receiver<Event>,
     routine: mpsc::Receiver<Event>,
 }
 
 impl Queues {
-    /// The next Event; `None` once every recorder is dropped and nothing is left.
+    /// Returns the next Event; `None` once all recorders are dropped and the queues are empty.
     async fn recv(&mut self) -> Option<Event> {
         tokio::select! {
             biased;
@@ -78,7 +79,7 @@ impl Queues {
 }
 
 impl EventRecorder {
-    /// A recorder and its writer task. `controller` names the program, such as `mainstay.dev/agent`, `instance` the
+    /// Returns a recorder and its writer. `controller` names the program, such as `mainstay.dev/agent`, `instance` the
     /// process, such as the pod's name.
     pub fn new(cluster: Cluster, controller: &str, instance: &str) -> (Self, EventWriter) {
         let ((urgent, first), (routine, then)) = (mpsc::channel(QUEUE), mpsc::channel(QUEUE));
@@ -95,7 +96,7 @@ impl EventRecorder {
         (Self { urgent, routine, dropped }, writer)
     }
 
-    /// Hands an Event over. Never waits. Of long texts only what is written is kept, and what distinguishes them.
+    /// Enqueues an Event without waiting. Long texts are shortened.
     pub fn publish(&self, event: Event) {
         let queue = match event.priority {
             Priority::Failure | Priority::State => &self.urgent,
@@ -106,20 +107,20 @@ impl EventRecorder {
         }
     }
 
-    /// The number of Events that were dropped.
+    /// Number of dropped Events.
     pub fn dropped(&self) -> u64 {
         self.dropped.load(Ordering::Relaxed)
     }
 }
 
 impl EventWriter {
-    /// Writes until `shutdown` is cancelled or every recorder is dropped, and then what is left, for at most 3 s.
+    /// Writes until `shutdown` is cancelled or every recorder is dropped, then flushes for at most 3 s.
     pub async fn run(mut self, shutdown: CancellationToken) {
         loop {
             match caught(self.step(&shutdown)).await {
                 Ok(Flow::Continue) => {}
                 Ok(Flow::End) => break,
-                // What was about to be written is lost, and nothing else.
+                // Only the current write is lost.
                 Err(_) => tokio::time::sleep(AFTER_PANIC).await,
             }
         }
@@ -127,7 +128,7 @@ impl EventWriter {
             while let Some(event) = self.queues.try_recv() {
                 self.aggregator.add(event, Instant::now(), Timestamp::now());
             }
-            // No other Event comes that those which linger could be summed up with.
+            // At shutdown, no further Events can be summed up with the pending ones.
             while let Some(write) = self.aggregator.due(Instant::now() + LINGER) {
                 self.perform(write).await;
             }
@@ -137,7 +138,7 @@ impl EventWriter {
         }
     }
 
-    /// Takes what is in the queue and writes one Event, or waits until it can do either.
+    /// Drains the queues and writes one Event, or waits for the next one.
     async fn step(&mut self, shutdown: &CancellationToken) -> Flow {
         if shutdown.is_cancelled() {
             return Flow::End;
@@ -150,7 +151,7 @@ impl EventWriter {
             self.perform(write).await;
             return Flow::Continue;
         }
-        // The rate limits recover while nothing happens.
+        // Wakes up regularly, because the rate limits recover with time.
         let pause = if self.aggregator.is_waiting() { Duration::from_millis(500) } else { Duration::MAX };
         let next = tokio::time::timeout(pause, self.queues.recv());
         match shutdown.run_until_cancelled(next).await {
@@ -171,8 +172,8 @@ impl EventWriter {
         let sending = send(self.cluster.clone(), self.events.clone(), write.clone());
         let mut sending = std::pin::pin!(tokio::time::timeout(DEADLINE, sending));
         let result = loop {
-            // Events that arrive meanwhile are aggregated at once: the channel is not fair between namespaces, and must not
-            // fill.
+            // Events that arrive meanwhile are aggregated at once. The channel is not fair between namespaces, so it
+            // must not fill.
             tokio::select! {
                 result = &mut sending => break result,
                 Some(event) = self.queues.recv() => self.add(event),
@@ -200,7 +201,7 @@ impl EventWriter {
         }
     }
 
-    /// The server is away: whatever is next would end the same.
+    /// Pauses all writes, because the next one would fail as well.
     fn unanswered(&mut self, write: &Write) {
         self.aggregator.unanswered(write);
         self.resume_at = Some(Instant::now() + PAUSE);
@@ -295,7 +296,7 @@ mod tests {
         let unavailable = json!({ "code": 503, "reason": "ServiceUnavailable" });
         let first = name(&server.next().await.json(503, &unavailable).await);
         assert!(!first.is_empty());
-        // This one arrives, and its answer does not.
+        // This request arrives, but its answer is lost.
         let before = Instant::now();
         server.next().await.cut();
         assert!(before.elapsed() >= Duration::from_secs(1), "{:?}", before.elapsed());

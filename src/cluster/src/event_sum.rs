@@ -1,4 +1,4 @@
-//! What one Event tells of several objects: `15 objects pruned: ConfigMap a, ConfigMap b and 13 more`.
+//! Sums up an Event about several objects: `15 objects pruned: ConfigMap a, ConfigMap b and 13 more`.
 //!
 //! Invariant: memory is bounded.
 
@@ -6,12 +6,12 @@ use std::borrow::Cow;
 use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
-/// Objects that are named.
+/// Maximum number of named objects.
 const NAMED: usize = 10;
-/// Objects that are counted; of more it says so.
+/// Maximum number of counted objects; the note says "over" if there are more.
 const COUNTED: usize = 2048;
 
-/// The objects that an Event is about.
+/// The objects of an Event.
 #[derive(Default)]
 pub(super) struct Sum {
     named: Vec<String>,
@@ -30,17 +30,16 @@ impl Sum {
         }
     }
 
-    /// Whether it is about this object and no other.
+    /// Whether this is the only object.
     pub(super) fn is_only(&self, object: &str) -> bool {
         self.counted.len() == 1 && self.named.first().is_some_and(|named| named == object)
     }
 
-    /// Whether it is about several objects.
     pub(super) fn is_several(&self) -> bool {
         self.counted.len() > 1
     }
 
-    /// The note of the Event, from what is said of each object.
+    /// Returns the note of the Event; `note` is the text about each object.
     pub(super) fn note<'n>(&self, note: &'n str) -> Cow<'n, str> {
         let names = self.named.join(", ");
         match self.counted.len() {

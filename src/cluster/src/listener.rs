@@ -1,16 +1,15 @@
-//! An HTTP listener for whoever comes: probes, scrapes, webhooks.
+//! An HTTP listener for untrusted clients: probes, scrapes, webhooks.
 //!
-//! Invariant: a client costs at most one connection of a bounded number, for a bounded time, and a head of at most 16 KiB.
-//! Where all are taken, a new client takes the place of the one that has been silent longest, so clients that send nothing
-//! (yet, or any more) keep nobody out.
-//! Invariant: one connection carries one request, unless connections are [kept](Limits::kept).
-//! Invariant: an answer that panics ends its connection with the status 500, and no other.
+//! Invariant: a client costs at most one of a bounded number of connections, for a bounded time, and a head of at most
+//! 16 KiB. If all connections are taken, a new client replaces the one that has been silent longest. Silent clients
+//! therefore block no others.
+//! Invariant: a connection carries one request, unless connections are [kept](Limits::kept).
+//! Invariant: a panic in an answer ends only its connection, with the status 500.
+//! Invariant: a listener for the same user refuses requests of foreign web pages, and hosts other than this machine
+//! and Services.
+//! Invariant: the time of a TLS handshake counts as part of the head, and so does the first byte if it decides on TLS.
 //!
-//! Invariant: a listener of the same user answers no page of a foreign site, and for no host but this machine and Services.
-//!
-//! Invariant: where there is TLS, its handshake counts as part of the head; so does the first byte where it decides on TLS.
-//!
-//! Deliberately absent: certificates; and limits of bodies, which whoever reads them has.
+//! Not here: certificates, and limits of bodies, which the answer function sets.
 
 mod connection;
 mod limits;
@@ -48,12 +47,12 @@ use mainstay_object::failure::{Panicked, caught};
 const HEAD_BYTES: usize = 16 << 10;
 /// Maximum number of a request's headers.
 const HEADERS: usize = 64;
-/// Wait after a connection could not be accepted, for example because there are no more file descriptors.
+/// Delay after a failed accept, for example without free file descriptors.
 const AGAIN: Duration = Duration::from_millis(50);
-/// First byte of a connection over TLS: its record is a handshake.
+/// The first byte of a TLS connection: the type of a handshake record.
 const HANDSHAKE: u8 = 22;
 
-/// The request came over TLS.
+/// Marks a request that came over TLS.
 #[derive(Clone, Copy, Debug)]
 struct Encrypted;
 
@@ -62,28 +61,25 @@ pub fn is_encrypted(head: &http::request::Parts) -> bool {
     head.extensions.get::<Encrypted>().is_some()
 }
 
-/// Which connections are over TLS.
+/// The connections that use TLS.
 #[derive(Clone)]
 enum Encryption {
     None,
     All(TlsAcceptor),
-    /// Those that begin with a handshake.
+    /// Those that begin with a handshake record.
     AsTheyBegin(TlsAcceptor),
 }
 
-/// The client has proven its identity with a certificate that the listener trusts.
+/// Marks a request whose client presented a certificate that the listener trusts.
 #[derive(Clone, Copy, Debug)]
 struct ClientCertificate;
 
-/// Whether the client of a request has proven its identity with a certificate that the listener trusts.
+/// Whether the client of a request presented a certificate that the listener trusts.
 pub fn has_certificate(head: &http::request::Parts) -> bool {
     head.extensions.get::<ClientCertificate>().is_some()
 }
 
-/// Answers requests until `stop`.
-///
-/// # Errors
-/// None: a connection that fails is the client's.
+/// Answers requests until `stop`. Errors of a connection end only that connection.
 pub async fn serve<F, Answer, B>(listener: Listener, limits: Limits, answer: F, stop: CancellationToken)
 where
     F: Fn(Request<Incoming>) -> Answer + Clone + Send + Sync + 'static,
@@ -93,7 +89,7 @@ where
     serve_with(listener, Encryption::None, limits, answer, stop).await;
 }
 
-/// The same over TLS.
+/// Like [`serve`], over TLS.
 pub async fn serve_tls<F, Answer, B>(
     listener: Listener,
     tls: TlsAcceptor,
@@ -108,7 +104,8 @@ pub async fn serve_tls<F, Answer, B>(
     serve_with(listener, Encryption::All(tls), limits, answer, stop).await;
 }
 
-/// The same over TLS for clients that begin with it, and over plain HTTP for others. What answers asks [`is_encrypted`].
+/// Like [`serve`], over TLS for clients that begin with it and over plain HTTP for others. Handlers call
+/// [`is_encrypted`].
 pub async fn serve_either<F, Answer, B>(
     listener: Listener,
     tls: TlsAcceptor,
@@ -161,7 +158,7 @@ async fn serve_with<F, Answer, B>(
     let _ = timeout(limits.farewell, ended).await;
 }
 
-/// Whether a request may be answered. On ports for everybody its receiver decides.
+/// Whether a request may be answered. A port that is open to all clients leaves this to its handler.
 fn judged<B>(reach: Reach, request: &Request<B>) -> Result<(), web::Refusal> {
     let is_service = |host: &str| {
         let namespace = host.split_once('.').map_or("", |(_, namespace)| namespace);
@@ -173,7 +170,7 @@ fn judged<B>(reach: Reach, request: &Request<B>) -> Result<(), web::Refusal> {
     }
 }
 
-/// The refusal, whose reason is in a header: an answer may have any kind of body.
+/// The refusal. Its reason is in a header, because the type of the body is generic.
 fn refused<B: Default>(refusal: &web::Refusal) -> Response<B> {
     let mut response = Response::new(B::default());
     *response.status_mut() = StatusCode::FORBIDDEN;
@@ -183,7 +180,7 @@ fn refused<B: Default>(refusal: &web::Refusal) -> Response<B> {
     response
 }
 
-/// Says that a request was not answered.
+/// Logs a request whose handler panicked.
 fn report(panicked: Panicked) {
     tracing::error!(reason = "InternalError", why = panicked.to_string(), "a request was not answered");
 }
@@ -208,7 +205,7 @@ async fn accept(listener: &Listener) -> TcpStream {
     }
 }
 
-/// Room for one more connection; that of a silent one if there is no other.
+/// Waits for a permit, or cancels the connection that has been silent longest and returns `None`.
 async fn permit(permits: &Arc<Semaphore>, silent: &Silent) -> Option<OwnedSemaphorePermit> {
     if let Ok(permit) = Arc::clone(permits).try_acquire_owned() {
         return Some(permit);
@@ -223,7 +220,7 @@ async fn permit(permits: &Arc<Semaphore>, silent: &Silent) -> Option<OwnedSemaph
             silent.another.notified().await;
         }
     };
-    // It is closed only at the end of the process.
+    // The semaphore is never closed.
     tokio::select! {
         permit = Arc::clone(permits).acquire_owned() => permit.ok(),
         () = gives_way => None,
@@ -296,12 +293,12 @@ async fn connection<S, F, Answer, B>(
         })
     });
     let mut http = http1::Builder::new();
-    // It holds between two requests, too.
+    // Also the timeout between two requests.
     let head = limits.kept.map_or(limits.head, |kept| kept.max(limits.head));
     http.timer(TokioTimer::new()).header_read_timeout(head).keep_alive(limits.kept.is_some());
     http.max_buf_size(HEAD_BYTES).max_headers(HEADERS);
     let mut connection = pin!(http.serve_connection(stream, service));
-    // Whatever a connection fails of is the client's.
+    // An error of a connection concerns only its client.
     tokio::select! {
         _ = &mut connection => {}
         () = known.late() => {}
@@ -324,7 +321,7 @@ mod tests {
 
     use super::*;
 
-    /// The first line of the answer to a request for this path.
+    /// Returns the status line of the answer to a request for this path.
     async fn ask(address: std::net::SocketAddr, path: &str) -> String {
         let mut stream = TcpStream::connect(address).await.unwrap();
         stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n").as_bytes()).await.unwrap();
@@ -333,7 +330,7 @@ mod tests {
         answer.lines().next().unwrap_or_default().to_owned()
     }
 
-    /// The call panics, or what it returns.
+    /// Panics in the call for `/call`, and in the returned future for `/answer`.
     fn answer(request: Request<Incoming>) -> impl Future<Output = Response<Full<Bytes>>> + Send {
         let path = request.uri().path().to_owned();
         assert_ne!(path, "/call", "injected");
@@ -343,7 +340,7 @@ mod tests {
         }
     }
 
-    /// Sends a request on a connection, and reads the first line of its answer, which has no body.
+    /// Sends a request on a connection and returns the status line of its answer, which has no body.
     async fn ask_on(stream: &mut TcpStream) -> Option<String> {
         stream.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").await.ok()?;
         let mut answer = Vec::new();
@@ -367,7 +364,7 @@ mod tests {
             assert_eq!((ask_on(&mut first).await, ask_on(&mut second).await), (ok.clone(), ok.clone()));
             tokio::time::sleep(kept * 3 / 4).await;
         }
-        // Both are silent, the first for longer.
+        // Both are silent, the first one longer.
         let mut third = TcpStream::connect(address).await.unwrap();
         assert_eq!(ask_on(&mut third).await, ok);
         assert_eq!((ask_on(&mut first).await, ask_on(&mut second).await), (None, ok.clone()));
@@ -410,7 +407,7 @@ mod tests {
         let mut end = [0; 5];
         first.read_exact(&mut end).await.unwrap();
         assert_eq!(&end, b"0\r\n\r\n");
-        // Now it is silent, and makes room.
+        // The connection is silent now and gives way.
         assert_eq!(ask_on(&mut second).await.as_deref(), Some("HTTP/1.1 200 OK"));
         stop.cancel();
         assert!(serving.await.is_ok());
@@ -426,7 +423,7 @@ mod tests {
             assert_eq!(ask(address, path).await, "HTTP/1.1 500 Internal Server Error");
             assert_eq!(ask(address, "/").await, "HTTP/1.1 200 OK", "after {path}");
         }
-        // One that is under way at the end.
+        // A request in flight at the stop.
         let last = tokio::spawn(async move { ask(address, "/answer").await });
         last.await.unwrap();
         stop.cancel();

@@ -1,6 +1,6 @@
-//! What is known of one connection: whether a request is under way, and until when it may last.
+//! The state of a connection: whether a request is in flight, and its deadline.
 //!
-//! Invariant: a connection waits for a request, or it is busy with one until the last byte of its answer was written.
+//! Invariant: a connection waits for a request, or is busy until the last byte of the answer is written.
 
 use std::io;
 use std::pin::Pin;
@@ -16,7 +16,6 @@ use tokio_util::sync::CancellationToken;
 use super::limits::Limits;
 use super::silent::{Entry, Silent};
 
-/// A connection.
 pub(super) struct Connection {
     limits: Limits,
     silent: Arc<Silent>,
@@ -25,11 +24,11 @@ pub(super) struct Connection {
 }
 
 struct State {
-    /// Its place among the silent connections, while no request is under way.
+    /// Its entry among the silent connections; `None` while a request is in flight.
     entry: Option<Entry>,
     is_busy: bool,
     deadline: Instant,
-    /// When a byte last came or went.
+    /// The time of the last byte in either direction.
     moved: Instant,
 }
 
@@ -40,7 +39,7 @@ impl Connection {
         Arc::new(Self { limits, silent, end, state: Mutex::new(state) })
     }
 
-    /// The head of a request is there.
+    /// Records that the head of a request is complete.
     pub(super) fn begin(&self) {
         let mut state = self.state.lock();
         state.is_busy = true;
@@ -48,7 +47,7 @@ impl Connection {
         drop(state.entry.take());
     }
 
-    /// The answer is written, or nobody wants the rest of it.
+    /// Records that the answer is written or was cancelled.
     fn answered(&self) {
         if let Some(kept) = self.limits.kept {
             let mut state = self.state.lock();
@@ -62,14 +61,14 @@ impl Connection {
         self.state.lock().is_busy
     }
 
-    /// When it ends, as things are.
+    /// The deadline by the current state.
     fn until(&self) -> Instant {
         let state = self.state.lock();
         let idle = self.limits.idle.filter(|_| state.is_busy).map(|idle| state.moved + idle);
         idle.map_or(state.deadline, |idle| idle.min(state.deadline))
     }
 
-    /// Waits until it has lasted too long, or a request of it has stood still for too long.
+    /// Waits until the connection or a request exceeds its limit.
     pub(super) async fn late(&self) {
         loop {
             let until = self.until();
@@ -85,7 +84,7 @@ impl Connection {
     }
 }
 
-/// A stream that tells its connection of each byte that comes or goes.
+/// A stream that reports its progress to the connection.
 pub(super) struct Moving<S> {
     pub(super) stream: S,
     pub(super) connection: Arc<Connection>,
@@ -138,7 +137,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Moving<S> {
     }
 }
 
-/// The body of an answer. Its connection is busy until it is dropped.
+/// The body of an answer. The connection is busy until the body is dropped.
 pub(super) struct Answered<B> {
     body: Pin<Box<B>>,
     connection: Arc<Connection>,

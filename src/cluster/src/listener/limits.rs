@@ -1,21 +1,21 @@
-//! What clients of a listener may cost.
+//! Limits of a listener's clients.
 
 use std::time::Duration;
 
-/// What clients may cost.
+/// Limits of a listener's clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Connections at the same time.
+    /// Maximum number of connections.
     pub connections: usize,
-    /// Until the head of a request is complete; as long as `kept` where that is longer.
+    /// Timeout for the head of a request; `kept` applies if it is longer.
     pub head: Duration,
-    /// From the beginning of a connection, or of a further request, to its end.
+    /// Maximum time of a connection with its first request, and of each further request.
     pub whole: Duration,
-    /// How long a connection waits for another request; `None` for one request only.
+    /// Time that a connection is kept for another request; `None` closes it after one.
     pub kept: Option<Duration>,
-    /// How long nothing of a request may come, and nothing of its answer may go; `None` for as long as `whole`.
+    /// Timeout without a byte in either direction during a request; `None` for no such timeout.
     pub idle: Option<Duration>,
-    /// How long a request that has begun may go on after the end.
+    /// Time for requests in flight to end after the stop.
     pub farewell: Duration,
 }
 

@@ -1,4 +1,4 @@
-//! Connections that wait for a request: whoever comes takes the place of the one that has waited longest.
+//! Connections that wait for a request. A new client may replace the one that has waited longest.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,13 +8,13 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-/// Connections of which no whole head is there, the one that has been silent longest first.
+/// Connections without a complete head, in the order of their arrival.
 #[derive(Default)]
 pub(super) struct Silent {
     pub(super) connections: Mutex<BTreeMap<u64, CancellationToken>>,
-    /// How many there have been.
+    /// The number of the next connection.
     entered: AtomicU64,
-    /// Told when there is one more.
+    /// Fires when a connection is added.
     pub(super) another: Notify,
 }
 
@@ -27,7 +27,7 @@ impl Silent {
     }
 }
 
-/// One of them, until its head is there.
+/// The entry of a connection, until its head is complete.
 pub(super) struct Entry {
     pub(super) all: Arc<Silent>,
     number: u64,
