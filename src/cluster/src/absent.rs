@@ -1,10 +1,10 @@
-//! The namespaces to which an agent is limited and that do not exist.
+//! Namespaces that the agent is limited to but that do not exist.
 
 use std::collections::BTreeMap;
 
 use parking_lot::Mutex;
 
-/// The absent namespaces, and whether one was found to exist again without rights.
+/// The absent namespaces, with whether one exists again without permissions for the agent.
 #[derive(Default)]
 pub(super) struct AbsentNamespaces(Mutex<BTreeMap<String, bool>>);
 

@@ -1,13 +1,15 @@
 //! Leader election with a Lease: only one of several agents acts.
 //!
 //! The holder renews the Lease every retry period and steps down by itself if it could not renew it for
-//! [`Timing::deadline`]. Others take the Lease if it has not changed for its duration, measured by their own clock from
-//! when they saw the change: clocks of different machines are never compared.
+//! [`Timing::deadline`]. Others take the Lease if it has not changed for its duration, measured by their own clock
+//! from the time they saw the change: clocks of different machines are never compared.
 //!
-//! Invariant: every write carries the resourceVersion that was read, so if two take the Lease at once, one succeeds.
-//! Invariant: a [`Term`] ends at most [`Timing::deadline`] after the last renewal was sent, before anybody else may
-//! take the Lease; it ends before the Lease is released.
-//! Deliberately absent: what the leader does. The caller stops that work before it stops the elector.
+//! Invariant: every write carries the resourceVersion that was read. If two candidates take the Lease at once, one
+//! succeeds.
+//! Invariant: a [`Term`] ends at most [`Timing::deadline`] after the last renewal was sent, and before the Lease is
+//! released. No other candidate may take the Lease before that.
+//!
+//! Not here: the work of the leader. The caller stops it before the elector.
 
 use std::time::Duration;
 
@@ -27,11 +29,11 @@ use mainstay_object::failure::caught;
 /// The durations of leader election.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timing {
-    /// Lease duration: how long others respect it after its last change. Whole seconds.
+    /// Lease duration: the time for which others respect it after its last change. Whole seconds.
     pub lease: Duration,
-    /// Renew deadline: how long a leader continues without a renewal; shorter than `lease`.
+    /// Renew deadline: the time for which a leader continues without a renewal. Shorter than `lease`.
     pub deadline: Duration,
-    /// Retry period: how often the holder renews it and others read it.
+    /// Retry period: the interval of renewals and of reads by others.
     pub retry: Duration,
 }
 
@@ -42,7 +44,7 @@ impl Default for Timing {
     }
 }
 
-/// A time as the leader.
+/// A term as the leader.
 #[derive(Clone, Debug)]
 pub struct Term {
     ended: CancellationToken,
@@ -84,7 +86,7 @@ pub struct Elector {
     leading: watch::Sender<Option<Term>>,
 }
 
-/// The Lease, and when it was last seen to change.
+/// The Lease, and the time of its last observed change.
 #[derive(Clone, Debug, PartialEq)]
 struct ObservedLease {
     spec: Value,
@@ -94,9 +96,9 @@ struct ObservedLease {
 /// The next step for the Lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum LeaseAction {
-    /// Take it: it is free or expired.
+    /// Take the Lease: it is free or expired.
     Take,
-    /// Wait: another process holds it.
+    /// Wait: another process holds the Lease.
     Wait,
 }
 
@@ -106,8 +108,8 @@ impl ObservedLease {
     }
 }
 
-/// The Lease may be taken if it was released, if we held it before, or if it has not changed for its duration since we
-/// saw it change.
+/// Decides on the next step. The Lease may be taken if it was released, if it is ours, or if it has not changed for
+/// its duration since its last observed change.
 fn decide(seen: &ObservedLease, me: &str, own: Duration, now: Instant) -> LeaseAction {
     let theirs = seen.spec["leaseDurationSeconds"].as_u64().filter(|seconds| (1..=3600).contains(seconds));
     let duration = theirs.map_or(own, Duration::from_secs);
@@ -118,7 +120,7 @@ fn decide(seen: &ObservedLease, me: &str, own: Duration, now: Instant) -> LeaseA
     }
 }
 
-/// Records when the Lease changed, by our own clock.
+/// Records a change of the Lease by our own clock.
 fn observe(seen: Option<ObservedLease>, lease: &Value, now: Instant) -> ObservedLease {
     match seen {
         Some(seen) if seen.spec == lease["spec"] => seen,
@@ -126,7 +128,7 @@ fn observe(seen: Option<ObservedLease>, lease: &Value, now: Instant) -> Observed
     }
 }
 
-/// The Lease as we write it.
+/// Returns the Lease with us as its holder.
 fn held(lease: &Value, me: &str, timing: Timing, now: Timestamp) -> Value {
     let mut lease = lease.clone();
     let old = &lease["spec"];
@@ -149,16 +151,16 @@ pub(super) fn micro_time(time: Timestamp) -> String {
     time.strftime("%Y-%m-%dT%H:%M:%S%.6fZ").to_string()
 }
 
-/// A Lease that we hold.
+/// A Lease held by this process.
 struct Held {
     lease: Value,
-    /// When the last successful renewal was sent.
+    /// The time when the last successful renewal was sent.
     renewed: Instant,
 }
 
 impl Elector {
-    /// A candidate under `identity`, which no other process has that may run at the same time (a pod's uid). A
-    /// restarted process with the same identity takes its Lease at once. Nothing happens before [`run`](Self::run).
+    /// Returns a candidate. Its `identity` must be unique among running processes, such as a pod's UID. A restarted
+    /// process with the same identity takes its Lease at once. No request is sent before [`run`](Self::run).
     pub fn new(cluster: Cluster, namespace: &str, name: &str, identity: &str, timing: Timing) -> (Self, Leadership) {
         let (leading, leadership) = watch::channel(None);
         let elector = Self {
@@ -173,7 +175,7 @@ impl Elector {
         (elector, Leadership(leadership))
     }
 
-    /// Takes part in the election until `shutdown` is cancelled; then releases the Lease if it is ours.
+    /// Takes part in the election until `shutdown` is cancelled, then releases the Lease if it is ours.
     pub async fn run(self, shutdown: CancellationToken) {
         while let Some(held) = shutdown.run_until_cancelled(caught(self.acquire())).await {
             let Ok(held) = held else {
@@ -204,8 +206,7 @@ impl Elector {
                 Ok(None) => failing = false,
                 Err(error) => {
                     let error = mainstay_object::failure::chain(&error);
-                    // Warn once: an agent that cannot lead for lack of a permission must neither be silent nor flood
-                    // the log.
+                    // Warns once: an agent without the permission to lead must neither be silent nor flood the log.
                     if failing {
                         tracing::debug!(error, "the Lease cannot be taken");
                     } else {
@@ -218,10 +219,10 @@ impl Elector {
         }
     }
 
-    /// Takes the Lease if that is allowed. `None` if it is not, or if another process was faster.
+    /// Takes the Lease if that is allowed. Returns `None` otherwise, or if another process was faster.
     async fn attempt(&self, seen: &mut Option<ObservedLease>) -> Result<Option<Held>, Error> {
         let found = self.cluster.get(&self.kind, Some(&self.namespace), &self.name).await?;
-        // Read the clock after the answer, so that a change is never dated before it happened.
+        // The clock is read after the answer, so that a change is never dated before it happened.
         let answered = Instant::now();
         let written = match found {
             None => {
@@ -250,7 +251,7 @@ impl Elector {
         }
     }
 
-    /// Renews the Lease until it is lost (`None`) or `shutdown` is cancelled (the Lease).
+    /// Renews the Lease until it is lost (returns `None`) or `shutdown` is cancelled (returns the Lease).
     async fn hold(&self, mut held: Held, shutdown: &CancellationToken) -> Option<Value> {
         loop {
             if shutdown.run_until_cancelled(tokio::time::sleep(self.timing.retry)).await.is_none() {
@@ -261,14 +262,14 @@ impl Elector {
         }
     }
 
-    /// Renews the Lease, with retries. `None` if it is no longer ours.
+    /// Renews the Lease with retries. Returns `None` if it is not ours any more.
     async fn renew(&self, mut held: Held) -> Option<Held> {
         loop {
             let sent = Instant::now();
             let renewed = self::held(&held.lease, &self.identity, self.timing, Timestamp::now());
             // A hanging request must leave time for another one before the deadline.
             let written = caught(tokio::time::timeout(self.timing.deadline / 3, self.write(&renewed))).await;
-            // One that panicked is tried again: with the term all that this agent does would end.
+            // A panic is retried, because the end of the term would stop all work of the agent.
             let Ok(written) = written else {
                 tokio::time::sleep(self.timing.retry / 2).await;
                 continue;
@@ -295,7 +296,7 @@ impl Elector {
         }
     }
 
-    /// Releases the Lease, so that the next leader need not wait.
+    /// Releases the Lease, so that the next leader does not wait for its expiry.
     async fn release(&self, lease: &Value) {
         let mut lease = lease.clone();
         lease["spec"]["holderIdentity"] = Value::from("");

@@ -1,9 +1,10 @@
 //! Lists and watches of one namespace, for an agent that is limited to several.
 //!
-//! The Roles of the agent are deleted with their namespace, so the API server refuses lists there. Until the namespace exists
-//! again with its Roles, its list counts as empty, and the lists of the other namespaces continue.
+//! The Roles of the agent are deleted with their namespace, so the API server refuses lists there. Until the namespace
+//! and its Roles exist again, its list counts as empty, and the lists of the other namespaces continue.
 //!
-//! Invariant: a refusal in an existing namespace is a failure, unless the namespace was absent and has not been read since.
+//! Invariant: a refusal in an existing namespace is a failure, unless the namespace was absent and has not been read
+//! since.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -74,9 +75,9 @@ struct Lenient<F> {
     open: F,
     events: BoxStream<'static, WatchEvent>,
     queue: VecDeque<WatchEvent>,
-    /// A list has begun, and no object of it has come.
+    /// A list has begun and has no object yet.
     is_blank: bool,
-    /// It counts as empty now.
+    /// The watch counts as empty now.
     is_empty: bool,
 }
 

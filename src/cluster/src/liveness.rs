@@ -1,13 +1,13 @@
-//! Liveness of the process: detects components that are stuck.
+//! Liveness of the process: detects stuck components.
 //!
-//! A task makes progress whenever it is polled. Every operation of the agent has a deadline (a request to the API server
-//! 65 s, a lookup 30 s, a fetch 300 s), which wakes the task that waits for it. So a task that was not polled for much
-//! longer waits for something that never happens, and only a restart helps. Servers that are away do not cause that.
+//! A task makes progress whenever it is polled. Every operation of the agent has a deadline (a request to the API
+//! server 65 s, a lookup 30 s, a fetch 300 s), which wakes its task. A task that was not polled for much longer waits
+//! for an event that never comes, and only a restart helps. Unavailable servers do not cause that.
 //!
 //! Invariant: an idle component is never reported as stuck.
 //! Invariant: a component is not stuck while any of its tasks makes progress, because others may wait for that one.
 //!
-//! Deliberately absent: requests, log lines, or anything else that could get stuck itself.
+//! Not here: requests, log lines, and anything else that could get stuck.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -15,9 +15,9 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-/// A component is stuck after this time without progress: three times the longest deadline of a single operation.
+/// A component is stuck after this time without progress: three times the longest deadline of an operation.
 pub const STUCK_AFTER: Duration = Duration::from_secs(900);
-/// How often an idle loop makes progress.
+/// Interval at which an idle loop makes progress.
 const TICK: Duration = Duration::from_secs(10);
 
 /// All components of an agent. Clones share them.
@@ -30,7 +30,7 @@ pub struct Component(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
-    /// As in "… is stuck".
+    /// The name in "… is stuck".
     name: &'static str,
     state: Mutex<State>,
 }
@@ -46,15 +46,15 @@ struct State {
     idle: Duration,
 }
 
-/// A running task, until this is dropped.
+/// A running task. It ends when this is dropped.
 struct Running<'c>(&'c Component);
 
 impl Liveness {
-    /// A new component; `name` as in "`name` is stuck".
+    /// Returns a new component; `name` is the name in "`name` is stuck".
     pub fn component(&self, name: &'static str) -> Component {
         let component = Component::new(name);
         let mut components = self.0.lock();
-        // A component that nobody else holds has ended with its term.
+        // A component without other holders has ended with its term.
         components.retain(|component| Arc::strong_count(&component.0) > 1);
         components.push(component.clone());
         component
@@ -63,7 +63,7 @@ impl Liveness {
     /// Checks that no component is stuck.
     ///
     /// # Errors
-    /// The stuck components, and since when.
+    /// The stuck components, each with the time since its last progress.
     pub fn check(&self, stuck_after: Duration) -> Result<(), String> {
         let now = Instant::now();
         let components = self.0.lock();
@@ -81,8 +81,8 @@ impl Component {
         }))
     }
 
-    /// Runs a task and tracks its progress. The task has an allocation of its own: a loop that waits between two tasks does
-    /// not hold memory for them, and most of the agent's loops wait most of the time.
+    /// Runs a task and tracks its progress. The task is boxed, so a loop that waits between two tasks holds no memory
+    /// for them.
     pub fn track<F: Future>(&self, task: F) -> impl Future<Output = F::Output> {
         let mut task = Box::pin(task);
         async move {
@@ -96,7 +96,7 @@ impl Component {
         }
     }
 
-    /// Runs a loop that may be idle, and tracks that it is polled all the time.
+    /// Runs a loop that may be idle. A timer polls it regularly.
     pub async fn track_loop<F: Future>(&self, task: F) -> F::Output {
         self.0.state.lock().idle = TICK;
         let ticking = async {

@@ -1,9 +1,10 @@
-//! Where the configuration of a cluster comes from: kubeconfigs and flags as kubectl takes them, or the account of the pod.
+//! Finds the configuration of a cluster: kubeconfigs and flags as in kubectl, or the ServiceAccount of the pod.
 //!
-//! Invariant: the order is that of kubectl: the file that is named, else `$KUBECONFIG`, else `~/.kube/config`, else the account
-//! of the pod. A file that is named and cannot be used is an error, and nothing is used in its place.
-//! Invariant: only this file reads the environment and the kubeconfig of the agent itself.
-//! Deliberately absent: how clients are made of a configuration (`connect`).
+//! Invariant: the order is that of kubectl: the file of the flag, `$KUBECONFIG`, `~/.kube/config`, the ServiceAccount
+//! of the pod. If a named file cannot be used, it is an error without a fallback.
+//! Invariant: only this module reads the agent's own kubeconfig and the variables that name it.
+//!
+//! Not here: the clients of a configuration (`connect`).
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -16,38 +17,38 @@ use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 use super::connect::{Cluster, ProxySettings};
 use super::error::{Attempt, Cause, Error, Target};
 
-/// The flags that choose a cluster and a user; by default none of them is given.
+/// The flags that select a cluster and a user. By default, none is set.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Origin {
-    /// The kubeconfig.
+    /// The path of the kubeconfig.
     pub kubeconfig: Option<PathBuf>,
-    /// The context of the kubeconfig, instead of the current one.
+    /// The context that replaces the current one.
     pub context: Option<String>,
-    /// The cluster of the kubeconfig, instead of that of the context.
+    /// The cluster that replaces that of the context.
     pub cluster: Option<String>,
-    /// The user of the kubeconfig, instead of that of the context.
+    /// The user that replaces that of the context.
     pub user: Option<String>,
-    /// The user who is impersonated.
+    /// The impersonated user.
     pub impersonate: Option<String>,
-    /// The groups who are impersonated.
+    /// The impersonated groups.
     pub impersonate_groups: Vec<String>,
-    /// How long a request other than a watch may take; by default as long as API servers let it.
+    /// Timeout of a request other than a watch; the default is that of API servers.
     pub request_timeout: Option<Duration>,
 }
 
-/// What is read.
+/// The source of the configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Place {
-    /// Kubeconfigs, of which earlier ones take precedence.
+    /// Kubeconfigs. Earlier ones take precedence.
     Files(Vec<PathBuf>),
-    /// The account of the pod.
+    /// The ServiceAccount of the pod.
     Pod,
 }
 
-/// What the environment says.
+/// The relevant environment variables.
 #[derive(Clone, Debug, Default)]
 struct Environment {
-    /// `$KUBECONFIG`.
+    /// The paths of `$KUBECONFIG`.
     kubeconfig: Vec<PathBuf>,
     /// `~/.kube/config`.
     home: Option<PathBuf>,
@@ -66,17 +67,17 @@ impl Environment {
 }
 
 impl Origin {
-    /// This kubeconfig, with its current context.
+    /// Returns the origin of a kubeconfig with its current context.
     pub fn of_file(path: &Path) -> Self {
         Self { kubeconfig: Some(path.to_owned()), ..Self::default() }
     }
 
-    /// Whether a flag names a cluster.
+    /// Whether a flag selects a cluster or a user.
     pub fn names_cluster(&self) -> bool {
         self.kubeconfig.is_some() || self.context.is_some() || self.cluster.is_some() || self.user.is_some()
     }
 
-    /// The namespace of the context or of the pod, else `default`. Runs no program and sends no request.
+    /// Returns the namespace of the context or of the pod, else `default`. Runs no program and sends no request.
     pub async fn default_namespace(&self) -> Result<String, Error> {
         Ok(self.config().await?.default_namespace)
     }
@@ -103,18 +104,18 @@ impl Origin {
 }
 
 impl Cluster {
-    /// Reads the configuration and creates the clients. Sends no request yet.
+    /// Reads the configuration and creates the clients. Sends no request.
     pub async fn from_origin(origin: &Origin) -> Result<Self, Error> {
         Self::within(origin.config().await?, origin.request_timeout)
     }
 }
 
-/// What is read of the places that the environment has.
+/// Selects the source of the configuration.
 fn place(origin: &Origin, environment: &Environment, is_there: impl Fn(&Path) -> bool) -> Place {
     if let Some(path) = &origin.kubeconfig {
         return Place::Files(vec![path.clone()]);
     }
-    // Of several files, some may be missing.
+    // If there are several files, some may be missing.
     match &environment.kubeconfig[..] {
         [] => {}
         [one] => return Place::Files(vec![one.clone()]),
@@ -140,7 +141,7 @@ fn unusable(error: impl std::error::Error + Send + Sync + 'static) -> Error {
     Error::new(Attempt::Connect, Target::Cluster, Cause::Configuration(Box::new(error)))
 }
 
-/// The client library reads proxy variables only for kubeconfigs; pods behind an egress proxy need them, too.
+/// Adds the proxy to the configuration of a pod. The client library reads proxy variables only for kubeconfigs.
 fn in_cluster(proxy: &ProxySettings) -> Result<Config, Error> {
     let mut config = Config::incluster().map_err(unusable)?;
     let host = config.cluster_url.host().unwrap_or_default().to_owned();

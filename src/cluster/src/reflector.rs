@@ -1,11 +1,12 @@
 //! Reflectors: a watch becomes a typed cache and a stream of changes.
 //!
-//! A [`Reflector`] lists a [`Selection`] of a kind, watches it from there, and keeps of each object what its reader returns.
-//! It reports three things:
+//! A [`Reflector`] lists a [`Selection`] of a kind, watches it from there, and keeps a part of each object, the value
+//! of its reader. It reports three things:
 //!
-//! - [`Change::Changed`]: an object is new, or what is kept of it differs. The same state again is no change.
-//! - [`Change::Gone`]: an object that was known is not there any more, whether its deletion was seen or missed.
-//! - [`Change::Complete`]: a whole list has been read. From the first one on, an object that is not in the cache did not exist.
+//! - [`Change::Changed`]: an object is new, or its value differs. The same value again is no change.
+//! - [`Change::Gone`]: a known object does not exist any more, whether its deletion was seen or missed.
+//! - [`Change::Complete`]: a list is complete. From the first one on, an object that is not in the cache did not
+//!   exist.
 //!
 //! ```no_run
 //! # async fn example(cluster: &mainstay_cluster::Cluster) {
@@ -28,8 +29,9 @@
 //! # }
 //! ```
 //!
-//! # What the watch does
-//! [`Cluster::watch`] reconnects, resumes at the last version, lists again after `410 Gone`, and backs off with jitter; it never
+//! [`Cluster::watch`] reconnects, resumes at the last version, lists again after `410 Gone`, and backs off with
+//! jitter. It never ends. A failed attempt is a [`Change::Failed`], which changes nothing: the cache keeps the last
+//! known state.
 //! ends. A failed attempt is a [`Change::Failed`], which changes nothing: the cache keeps the last known state.
 //!
 //! # Which type to use
@@ -38,31 +40,32 @@
 //! | [`Reflector`] | one watch |
 //! | [`Cache`] | a watch among others, or a cache behind a lock: [`Cache::take`] needs no runtime |
 //! | [`Reflector<()>`](Cluster::states) | every state that arrives; only names are kept |
-//! | [`Shown`] | a consumer that has a store of its own |
+//! | [`Shown`] | a consumer with a separate store |
 //!
 //! # Memory
-//! A cache holds the name of each object, four bytes, and the `T` that its reader returns. The reader bounds it: it returns as
-//! little as is needed, `None` for an object that does not matter, and it can charge what it keeps to a budget and return an
-//! error where there is none left. A new list takes no memory in a `Cache`; a [`Shown`] holds the keys of a list while it is read.
+//! A cache holds the name of each object, four bytes, and the `T` of its reader. The reader bounds the memory: it
+//! returns `None` for an irrelevant object, and an error if the object exceeds a budget. A new list takes no memory in
+//! a `Cache`. A [`Shown`] holds the keys of a list in progress.
 //!
 //! # Invariants
-//! Invariant: [`WatchEvent`] is matched here and by what makes it (`watch`, `scope`), nowhere else.
-//! Invariant: a list that ended early, and began anew, says nothing about what is gone.
-//! Invariant: an object that cannot be read is there. It is logged and reported, and what was kept of it before stays.
+//! Invariant: only this module and the producers (`watch`, `scope`) match [`WatchEvent`].
+//! Invariant: an incomplete list that began again does not remove objects.
+//! Invariant: an object that does not parse counts as existing. It is logged and reported, and its last value stays.
 //!
 //! # Why not `kube::runtime`
-//! The `reflector` of its version 5.0 lacks what the agent needs:
+//! The `reflector` of version 5.0 lacks features that the agent needs:
 //!
-//! - It replaces the whole map at the end of a list and does not report which objects are gone. A consumer must compare two maps,
-//!   and both are in memory at that time. The agent deletes, releases and revokes things when an object is gone.
-//! - It keeps whole objects. `event_modify` can empty fields of a type, but the agent keeps a few bytes of a Service, and digests
-//!   of a Secret.
-//! - It reports an unchanged state after each list. `predicate_filter` drops such events, but its stream does not tell a deletion
-//!   from a change.
-//! - Its `watcher` does not fit, for the reasons that the module of [`Cluster::watch`] names: an object that cannot be read makes
-//!   its list fail, or it is left out without its name.
+//! - It replaces the whole map at the end of a list and does not report removed objects. A consumer must compare two
+//!   maps, which are both in memory at that time. The agent deletes, releases and revokes things when an object is
+//!   gone.
+//! - It keeps whole objects. `event_modify` can empty fields of a type, but the agent keeps a few bytes of a Service,
+//!   and digests of a Secret.
+//! - It reports an unchanged state after each list. `predicate_filter` drops such events, but its stream does not tell
+//!   a deletion from a change.
+//! - Its `watcher` fails on an object that does not parse, or omits it without its name. See the module of
+//!   [`Cluster::watch`].
 //!
-//! Deliberately absent: subscriptions to a shared cache, indexes, periodic resyncs, and what changes mean.
+//! Not here: subscriptions to a shared cache, indexes, periodic resyncs, and the meaning of changes.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::fmt;
@@ -89,47 +92,47 @@ pub fn name_of(live: &Value) -> Option<Name> {
     (!name.is_empty()).then(|| (text("/metadata/namespace"), name))
 }
 
-/// A change of a [`Cache`].
+/// A change of a [`Cache`], or an event of its watch.
 pub enum Change<T> {
-    /// An object is new, or what is kept of it differs from `before`. The cache holds the new state.
+    /// An object is new, or its value differs from `before`. The cache holds the new value.
     Changed {
         /// The object.
         name: Name,
         /// The object as the server sent it.
         live: Value,
-        /// What was kept of it before; `None` if it is new.
+        /// The previous value; `None` if the object is new.
         before: Option<T>,
     },
-    /// An object is not there any more, or does not matter any more.
+    /// An object does not exist any more, or has become irrelevant.
     Gone {
         /// The object.
         name: Name,
-        /// What was kept of it.
+        /// The last value.
         before: T,
-        /// The object as it was last; `None` if the watch missed its deletion.
+        /// The last state of the object; `None` if the watch missed its deletion.
         last: Option<Value>,
     },
-    /// An object is there and cannot be read. What was kept of it before stays.
+    /// An object exists and does not parse. Its last value stays.
     Unreadable {
         /// The object.
         name: Name,
-        /// The object as far as it can be read: at least its metadata.
+        /// The object as far as it parses: at least its metadata.
         live: Value,
         /// The reason, without values of the object.
         why: String,
     },
-    /// A whole list has been read: what is not in the cache was not there at this version.
+    /// A list is complete: an object that is not in the cache did not exist at this version.
     Complete {
-        /// The resource version of the list, or "" if the server did not name one.
+        /// The resource version of the list, or "" if the server did not send one.
         version: String,
     },
-    /// An attempt to list or watch failed. The reflector goes on by itself after a while.
+    /// An attempt to list or watch failed. The reflector retries after a backoff.
     Failed(Error),
-    /// After a failure the watch is open again, and nothing was missed.
+    /// The watch is open again after a failure, and no event was missed.
     Resumed,
 }
 
-/// Shows which object it is, and nothing of what is in it: that may be a Secret.
+/// Shows the names of objects but not their content, which may be a Secret.
 impl<T> fmt::Debug for Change<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -143,25 +146,26 @@ impl<T> fmt::Debug for Change<T> {
     }
 }
 
-/// What is kept of the objects of a watch.
+/// The values of the objects of a watch.
 ///
-/// [`take`](Cache::take) takes in the events of one watch, in their order. A new list removes the objects that it lacks.
+/// [`take`](Cache::take) receives the events of one watch in their order. A new list removes the objects that it
+/// lacks.
 pub struct Cache<T> {
     objects: HashMap<Name, Entry<T>>,
     /// The number of the last list.
     list: u32,
     is_complete: bool,
-    /// Whether a state is the one before.
+    /// Whether two values are equal.
     is_same: fn(&T, &T) -> bool,
-    /// What is kept of an object that cannot be read and was not known.
+    /// The value of an object that does not parse and was not known.
     unreadable: fn() -> Option<T>,
-    /// The last message about an object that cannot be read; the same message is logged once.
+    /// The last logged message about an object that does not parse, to log it once.
     logged: Option<(Name, String)>,
 }
 
 struct Entry<T> {
     kept: T,
-    /// The number of the list that has shown it, or during or after which it changed.
+    /// The number of the list that showed it or after which it changed.
     list: u32,
 }
 
@@ -172,7 +176,7 @@ impl<T: PartialEq> Default for Cache<T> {
 }
 
 impl Cache<()> {
-    /// A cache of names, for which every state that arrives is a change.
+    /// A cache of names. Every event of an object counts as a change.
     pub(crate) fn of_names() -> Self {
         Self::new(|(), ()| false, || Some(()))
     }
@@ -190,9 +194,9 @@ impl<T> Cache<T> {
         Self { objects: HashMap::new(), list: 0, is_complete: false, is_same, unreadable, logged: None }
     }
 
-    /// Takes in an event. Returns the changes that follow from it, which the cache already holds.
+    /// Applies an event to the cache. Returns the changes, which the cache contains already.
     ///
-    /// `read` returns what is kept of an object, `None` if the object does not matter, or why it cannot be read.
+    /// `read` returns the value of an object, `None` if the object is irrelevant, or why it cannot be read.
     pub fn take(&mut self, event: WatchEvent, read: impl FnOnce(&Value) -> Result<Option<T>, String>) -> Changes<T> {
         let mut gone = Vec::new();
         let change = match event {
@@ -258,7 +262,7 @@ impl<T> Cache<T> {
         Change::Unreadable { name, live, why }
     }
 
-    /// Removes what the list that has just ended did not show, in the order of the names.
+    /// Removes the objects that the complete list lacks. Returns them sorted by name.
     fn take_missing(&mut self) -> Vec<Change<T>> {
         let missing = self.objects.extract_if(|_, known| known.list != self.list);
         let mut missing: Vec<(Name, T)> = missing.map(|(name, known)| (name, known.kept)).collect();
@@ -266,28 +270,28 @@ impl<T> Cache<T> {
         missing.into_iter().map(|(name, before)| Change::Gone { name, before, last: None }).collect()
     }
 
-    /// Keeps what the answer to a write says of an object, before the watch shows it.
+    /// Stores the value of an object from the answer to a write, before the watch shows it.
     pub fn insert(&mut self, name: Name, kept: T) {
         self.objects.insert(name, Entry { kept, list: self.list });
     }
 
-    /// Forgets an object that a request has deleted, before the watch shows it.
+    /// Removes an object after its deletion, before the watch shows it.
     pub fn remove(&mut self, name: &Name) -> Option<T> {
         self.objects.remove(name).map(|known| known.kept)
     }
 
-    /// Forgets all objects: they are not watched any more.
+    /// Removes all objects at the end of their watch.
     pub fn clear(&mut self) {
         self.objects.clear();
         self.is_complete = false;
     }
 
-    /// Whether a whole list has been read once, so that an object that is not in the cache does not exist.
+    /// Whether a list was completed, so that an object that is not in the cache does not exist.
     pub fn is_complete(&self) -> bool {
         self.is_complete
     }
 
-    /// Returns what is kept of an object.
+    /// Returns the value of an object.
     pub fn get(&self, namespace: &str, name: &str) -> Option<&T> {
         self.objects.get(&(namespace.to_owned(), name.to_owned())).map(|known| &known.kept)
     }
@@ -298,7 +302,7 @@ impl<T> Cache<T> {
     }
 }
 
-/// The changes that follow from one event.
+/// The changes of one event.
 pub type Changes<T> = std::iter::Chain<std::vec::IntoIter<Change<T>>, std::option::IntoIter<Change<T>>>;
 
 type Read<T> = Box<dyn FnMut(&Value) -> Result<Option<T>, String> + Send>;
@@ -312,8 +316,8 @@ pub struct Reflector<T> {
 }
 
 impl Cluster {
-    /// Reflects a selection of a kind until the reflector is dropped. `read` returns what is kept of an object, `None` if the
-    /// object does not matter, or why it cannot be read. No request is sent before [`Reflector::next`] is polled.
+    /// Reflects a selection of a kind until the reflector is dropped. `read` returns the value of an object, `None` if
+    /// the object is irrelevant, or why it cannot be read. No request is sent before [`Reflector::next`] is polled.
     pub fn reflect<T: PartialEq>(
         &self,
         kind: &Arc<Kind>,
@@ -323,7 +327,7 @@ impl Cluster {
         Reflector::new(self.watch(kind, selection), Cache::default(), Box::new(read))
     }
 
-    /// Reflects the names of a selection of a kind: every state that arrives is a change.
+    /// Reflects the names of a selection of a kind. Every event of an object counts as a change.
     pub fn states(&self, kind: &Arc<Kind>, selection: Selection) -> Reflector<()> {
         Reflector::new(self.watch(kind, selection), Cache::of_names(), Box::new(|_| Ok(Some(()))))
     }
@@ -346,7 +350,7 @@ impl<T> Reflector<T> {
         }
     }
 
-    /// Turns it into a stream of its changes, which never ends.
+    /// Returns a stream of all changes, which never ends.
     pub fn into_stream(self) -> BoxStream<'static, Change<T>>
     where
         T: Send + 'static,
@@ -354,7 +358,7 @@ impl<T> Reflector<T> {
         stream::unfold(self, |mut reflector| async move { Some((reflector.next().await, reflector)) }).boxed()
     }
 
-    /// Returns what is kept of the objects.
+    /// Returns the cache.
     pub fn cache(&self) -> &Cache<T> {
         &self.cache
     }
@@ -366,26 +370,26 @@ impl<T> fmt::Debug for Reflector<T> {
     }
 }
 
-/// What an event says to a consumer that keeps the objects itself.
+/// An event for a consumer that stores the objects itself.
 pub enum Delta<K> {
-    /// An object of the list that is being read.
+    /// An object of the list in progress.
     Listed(K, Value),
     /// An object was added or changed.
     Changed(K, Value),
-    /// An object is there and cannot be read; at least its metadata can.
+    /// An object exists and does not parse, except for its metadata.
     Unreadable(K, Value, Error),
-    /// An object was deleted; with its last state.
+    /// An object was deleted. Its last state.
     Gone(K, Value),
-    /// A list is complete. The consumer looks for what it [lacks](List::lacks).
+    /// A list is complete. The consumer looks for objects that it [lacks](List::lacks).
     Complete(List<K>),
-    /// An attempt failed; the watch goes on by itself after a while.
+    /// An attempt failed. The watch retries after a backoff.
     Failed(Error),
-    /// After a failure the watch is open again, and nothing was missed.
+    /// The watch is open again after a failure, and no event was missed.
     Resumed,
 }
 
 impl<K> Delta<K> {
-    /// The same with other keys.
+    /// Maps the keys.
     pub fn map<L: Eq + Hash>(self, key: impl Fn(K) -> L) -> Delta<L> {
         match self {
             Self::Listed(of, live) => Delta::Listed(key(of), live),
@@ -401,7 +405,7 @@ impl<K> Delta<K> {
     }
 }
 
-/// A list that was read as a whole.
+/// A complete list.
 #[derive(Debug)]
 pub struct List<K> {
     shown: HashSet<K>,
@@ -414,7 +418,7 @@ impl<K> Default for List<K> {
     }
 }
 
-/// A list of these objects, at no version that is known.
+/// A list of these objects without a version.
 impl<K: Eq + Hash> FromIterator<K> for List<K> {
     fn from_iter<I: IntoIterator<Item = K>>(shown: I) -> Self {
         Self { shown: shown.into_iter().collect(), version: String::new() }
@@ -422,25 +426,25 @@ impl<K: Eq + Hash> FromIterator<K> for List<K> {
 }
 
 impl<K: Eq + Hash> List<K> {
-    /// Whether it does not have this object: the object was not there at the list's version.
+    /// Whether an object was missing at the list's version.
     pub fn lacks(&self, key: &K) -> bool {
         !self.shown.contains(key)
     }
 
-    /// Returns the objects that it has.
+    /// Returns the objects of the list.
     pub fn shown(&self) -> &HashSet<K> {
         &self.shown
     }
 
-    /// Returns its resource version, or "" if the server did not name one.
+    /// Returns its resource version, or "" if the server did not send one.
     pub fn version(&self) -> &str {
         &self.version
     }
 }
 
-/// The objects that a list has shown so far, for a consumer that has a store of its own.
+/// The objects of a list in progress, for a consumer with a separate store.
 ///
-/// It holds nothing but the keys of a list while the list is read.
+/// It holds only the keys of a list in progress.
 #[derive(Debug)]
 pub struct Shown<K>(Option<HashSet<K>>);
 
@@ -451,13 +455,13 @@ impl<K> Default for Shown<K> {
 }
 
 impl<K: Clone + Eq + Hash> Shown<K> {
-    /// Takes in an event. Returns what it says; `None` if that is nothing, or if the object has no `key`.
+    /// Converts an event. Returns `None` for the begin of a list and for an object without a `key`.
     pub fn take(&mut self, event: WatchEvent, key: impl FnOnce(&Value) -> Option<K>) -> Option<Delta<K>> {
         self.take_noting(event, key, |key, _| Some(key.clone()))
     }
 
-    /// The same, with `note`: it returns the key of a listed object as it is noted, or `None` to note nothing, so that objects
-    /// that the consumer does not know take bounded memory. Its arguments are the key and the number of keys noted.
+    /// Like [`Self::take`], with a bound for unknown objects: `note` returns the key to note of a listed object, or
+    /// `None` to note nothing. Its arguments are the key and the number of noted keys.
     pub fn take_noting(
         &mut self,
         event: WatchEvent,
@@ -471,7 +475,7 @@ impl<K: Clone + Eq + Hash> Shown<K> {
             }
             WatchEvent::Initial(live) => {
                 let key = key(&live)?;
-                // Only lists have these.
+                // Only lists have this event.
                 self.0.get_or_insert_default();
                 self.note_with(&key, note);
                 Delta::Listed(key, live)
@@ -495,7 +499,7 @@ impl<K: Clone + Eq + Hash> Shown<K> {
         }
     }
 
-    /// Notes an object that the answer to a write has shown: the list that is being read may be older.
+    /// Notes an object from the answer to a write, because the list in progress may be older.
     pub fn note(&mut self, key: K) {
         if let Some(shown) = &mut self.0 {
             shown.insert(key);

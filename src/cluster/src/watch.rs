@@ -1,18 +1,19 @@
-//! Watches: a kind and a selection become a stream that never ends and never misses a change.
+//! Watches: a stream of the objects of a kind and selection, which never ends and never misses a change.
 //!
 //! A watch starts with the current objects (a streaming list with `sendInitialEvents`, or a paginated list if that
 //! fails) and continues with their changes. It survives cut connections, restarted servers, expired resource versions
 //! and missing permissions, and yields [`WatchEvent::Failed`] for each failed attempt.
 //!
-//! Invariant: after [`WatchEvent::Begin`], what was neither [`WatchEvent::Initial`] nor [`WatchEvent::Unreadable`] by
-//! [`WatchEvent::Synced`] was not there at the version that it names.
-//! Invariant: one object that cannot be read costs one event, not the watch.
+//! Invariant: after [`WatchEvent::Begin`], an object without [`WatchEvent::Initial`] or [`WatchEvent::Unreadable`]
+//! before [`WatchEvent::Synced`] did not exist at the version of `Synced`.
+//! Invariant: an object that does not parse costs one event, not the watch.
 //! Invariant: between two `Begin`s every change of the selection arrives at least once, in the server's order.
-//! Invariant: at most one page or one line is held.
-//! Deliberately absent: any memory of objects, and `kube-runtime`'s watcher. Tried in version 5.0 on kube-apiserver 1.36:
-//! 10 000 ConfigMaps of 1 KiB take it as little memory as this (4 to 5 MiB; here 3), but one object that is nested deeper
-//! than 128 levels makes its paginated list fail for ever, and its streaming list go on without the object and without
-//! its name. It does not fall back to a paginated list when the server refuses to stream.
+//! Invariant: at most one page or one line is in memory.
+//!
+//! Not here: a cache of objects. `kube-runtime`'s watcher is not used. In version 5.0 on kube-apiserver 1.36, 10 000
+//! ConfigMaps of 1 KiB cost it as little memory as this module (4 to 5 MiB; here 3). But one object with more than 128
+//! levels makes its paginated list fail for ever, and its streaming list omits the object and its name. It does not
+//! fall back to a paginated list when the server refuses to stream.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -40,42 +41,42 @@ mod retry;
 pub(super) use retry::Unstreamed;
 
 const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
-/// The server is asked to end a watch after this time, ±10 %; the watch then resumes.
+/// The server ends a watch after this time, ±10 %. The watch then resumes.
 const LIFETIME: Duration = Duration::from_secs(240);
 /// The connection counts as dead if the server ends the watch this much later than asked.
 const GRACE: Duration = Duration::from_secs(15);
-/// A watch that lived this long did not fail.
+/// A watch of this duration did not fail.
 const LONG_ENOUGH: Duration = Duration::from_secs(10);
 /// Maximum wait for the headers of a resumed watch.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Maximum silence of a streaming list, before the headers and between two events: API servers wait at most 3 s for a
-/// cache that lags.
+/// Maximum silence of a streaming list, before the headers and between two events. API servers wait at most 3 s for a
+/// lagging cache.
 const STREAM_PATIENCE: Duration = Duration::from_secs(10);
 
-/// An event of a watch. A [`Reflector`](crate::reflector) or one of its parts takes it in; nothing else matches it.
+/// An event of a watch. Only [`Reflector`](crate::reflector) and its parts match it.
 #[derive(Debug)]
 pub enum WatchEvent {
-    /// A new list of the current objects begins; earlier events may be out of date.
+    /// A new list of the current objects begins. Earlier events may be outdated.
     Begin,
     /// An object of that list.
     Initial(Value),
-    /// The list is complete. Its resource version, or "" if the server did not name one.
+    /// The list is complete. Its resource version, or "" if the server did not send one.
     Synced(String),
     /// An object was added to the selection or changed; the same state may come twice.
     Applied(Value),
-    /// An object was deleted or left the selection; with its last state.
+    /// An object was deleted or left the selection. Its last state.
     Deleted(Value),
-    /// This object is there, was added or was changed, and cannot be read: its `apiVersion`, `kind` and `metadata` as far
-    /// as they can be. All others are delivered as usual.
+    /// An object exists, was added or changed, and does not parse. Its `apiVersion`, `kind` and `metadata` as far as
+    /// they parse.
     Unreadable(Value, Error),
-    /// An attempt failed; the watch goes on by itself after a while.
+    /// An attempt failed. The watch retries after a backoff.
     Failed(Error),
-    /// After a trouble the watch is open again where it was, and has nothing to tell.
+    /// The watch is open again after a failure, and no event was missed.
     Resumed,
 }
 
 impl WatchEvent {
-    /// The failure of an attempt, if it is one.
+    /// The error of a failed attempt.
     pub fn failure(&self) -> Option<&Error> {
         match self {
             Self::Failed(error) => Some(error),
@@ -83,7 +84,7 @@ impl WatchEvent {
         }
     }
 
-    /// Takes an object that cannot be read for one that is known by its metadata alone: all that is read of it is there.
+    /// Turns an object that does not parse into a normal one. For consumers that read only metadata.
     #[must_use]
     pub fn by_metadata(self) -> Self {
         match self {
@@ -94,8 +95,8 @@ impl WatchEvent {
 }
 
 impl Cluster {
-    /// Watches a selection of a kind until the stream is dropped. With metadata only the objects are
-    /// `PartialObjectMetadata`. No request is sent before the stream is polled.
+    /// Watches a selection of a kind until the stream is dropped. Objects are `PartialObjectMetadata` if the selection
+    /// has metadata only. No request is sent before the stream is polled.
     pub fn watch(&self, kind: &Arc<Kind>, selection: Selection) -> BoxStream<'static, WatchEvent> {
         match <[Selection; 1]>::try_from(self.scoped(kind, selection)) {
             Ok([selection]) => self.watch_one(kind, selection),
@@ -131,28 +132,28 @@ struct Watcher {
     state: State,
     /// Delay before the next attempt.
     delay: Option<Duration>,
-    /// Failed attempts in a row.
+    /// Consecutive failed attempts.
     failures: u32,
-    /// Lists that expired since the last complete one.
+    /// Lists that expired since the last complete list.
     expired: u32,
-    /// The connection was lost since the last event: the server may have been replaced by one with another history.
+    /// The connection was lost since the last event. The server may have been replaced by one with another history.
     lost: bool,
-    /// The streaming list has just failed: the next list is paginated.
+    /// The streaming list failed, so the next list is paginated.
     lists_instead: bool,
     /// A failure was yielded, and no event since then.
     failing: bool,
-    /// Objects and pages of the list that is under way.
+    /// Objects and pages of the current list.
     listed: usize,
 }
 
 #[derive(Default)]
 enum State {
-    /// The next list has to begin.
+    /// A new list has to begin.
     #[default]
     Fresh,
-    /// The list was announced and has not been requested.
+    /// `Begin` was yielded, and no list was requested yet.
     Announced,
-    /// A paginated list.
+    /// A paginated list is in progress.
     Pages(Page),
     /// The list is complete; the watch continues after this version.
     After(String),
@@ -201,7 +202,7 @@ impl Watcher {
         }
     }
 
-    /// Opens a streaming list, or begins a paginated one.
+    /// Opens a streaming list or begins a paginated one.
     async fn begin(&mut self) -> Option<WatchEvent> {
         self.state = State::Pages(first_page());
         if self.lists_instead || self.cluster.0.unstreamed.contains(&self.kind) {
@@ -220,14 +221,14 @@ impl Watcher {
         }
     }
 
-    /// A streaming list failed: a paginated one follows, at once unless the server sent `Retry-After`.
+    /// Falls back to a paginated list, at once unless the server is overloaded.
     fn list_instead(&mut self, error: Error) -> Option<WatchEvent> {
         tracing::debug!(resource = %self.kind.resource, error = mainstay_object::failure::chain(&error), "the streaming list failed");
         self.lists_instead = true;
         error.refusal().is_some_and(is_busy).then(|| self.fail(error))
     }
 
-    /// Counts an object or a page of a list; a failure if there are more than a list has.
+    /// Counts an object or a page of a list. Returns a failure if the list exceeds the limit.
     fn listed(&mut self, more: usize) -> Option<WatchEvent> {
         self.listed += more;
         let cause = self.cluster.0.limits.check_list(self.listed).err()?;
@@ -250,7 +251,7 @@ impl Watcher {
                     self.state = State::Pages(page);
                     self.unreadable(object, error.into())
                 }
-                // Not even its name is known, so the account could not be complete.
+                // Without its name, the list would be incomplete.
                 Err(error) => {
                     self.state = State::Announced;
                     self.fail(self.call(Attempt::List).failed(error))
@@ -264,8 +265,7 @@ impl Watcher {
         };
         match self.cluster.page(&self.kind, &self.selection, &next, page.limit).await {
             Ok(page) => {
-                // The list succeeded, so the streaming list did not fail because of the kind, the selection or the
-                // server.
+                // The paginated list works, so only the streaming list fails for this kind.
                 self.cluster.0.unstreamed.insert(&self.kind);
                 self.failures = 0;
                 self.state = State::Pages(page);
@@ -317,8 +317,8 @@ impl Watcher {
         }
     }
 
-    /// Whether the server's version is older than ours: it was restored from a backup, or it is another server. A watch
-    /// from our version would be silent.
+    /// Whether the server's version is older than ours, as after a restore from a backup. A watch from our version
+    /// would then be silent.
     async fn went_back(&mut self, version: &str) -> Result<bool, Error> {
         let anything = self.selection.without_selectors().metadata_only();
         match self.cluster.page(&self.kind, &anything, "", 1).await {
@@ -326,7 +326,7 @@ impl Watcher {
                 (Ok(theirs), Ok(ours)) => theirs < ours,
                 _ => false,
             }),
-            // The watch will fail the same way, and its answer counts.
+            // The watch will fail the same way and return the error.
             Err(error) if error.refusal().is_some() => Ok(false),
             Err(error) => Err(error),
         }
@@ -350,14 +350,14 @@ impl Watcher {
                 self.lost = true;
                 let telling = self.call(Attempt::Watch).failed(cause);
                 self.ended(open);
-                // Connections break; that is worth an event only if no reconnection succeeds.
+                // A cut connection is normal. It yields a failure only if several reconnects fail.
                 return (self.failures >= 3).then(|| self.fail(telling));
             }
         };
         let line = match watch_decoder::decode(&self.kind.key(None, ""), &line) {
             Ok(line) => line,
             Err(error) => {
-                // The event is lost, so everything after the last version must be read again.
+                // An event is lost, so the objects are listed again.
                 self.state = State::Fresh;
                 return Some(self.fail(self.call(Attempt::Watch).failed(error)));
             }
@@ -371,7 +371,7 @@ impl Watcher {
             return Some(endless);
         }
         if !initial {
-            // An account that is not complete may yet break off where the last one did.
+            // An incomplete list may fail at the same place again, so it does not reset the backoff.
             self.failures = 0;
         }
         let (event, version) = match line {
@@ -393,8 +393,7 @@ impl Watcher {
         event
     }
 
-    /// A watch ended without an error. If it ended at once, a delay follows, so that a server that ends every watch at
-    /// once is not asked in a tight loop.
+    /// Handles the end of a watch without an error. A watch that ended at once is retried after a delay.
     fn ended(&mut self, open: Open) {
         if !open.synced {
             // The first time may be an accident.
@@ -411,7 +410,7 @@ impl Watcher {
         self.state = open.after();
     }
 
-    /// The server ended the watch with an error event.
+    /// Handles an error event of the server.
     fn refused(&mut self, open: Open, refusal: Refusal) -> Option<WatchEvent> {
         if !open.synced {
             self.state = State::Fresh;
@@ -430,7 +429,7 @@ impl Watcher {
         WatchEvent::Synced(version)
     }
 
-    /// The resource version or the list snapshot expired: list again, at once the first time.
+    /// Lists again after an expired version or list snapshot, at once the first time.
     fn expired(&mut self) {
         if self.expired > 0 {
             self.delay = Some(delay(self.expired, None, fastrand::f64()));
@@ -439,7 +438,7 @@ impl Watcher {
         self.state = State::Fresh;
     }
 
-    /// Nothing is wrong with the watch, so it goes on without a pause.
+    /// Returns the event of an object that does not parse. The watch goes on.
     fn unreadable(&self, object: Value, cause: Cause) -> WatchEvent {
         let text = |path: &str| object.pointer(path).and_then(Value::as_str);
         let name = text("/metadata/name").unwrap_or_default();
@@ -472,7 +471,7 @@ impl Watcher {
         if let Some(version) = after {
             and(&mut call.path, "resourceVersion", version);
         } else {
-            // Without a resourceVersion: at least as new as this request, not just what the server has cached.
+            // Without a resourceVersion, the list is at least as new as the request, not only as the server's cache.
             and(&mut call.path, "sendInitialEvents", "true");
             and(&mut call.path, "resourceVersionMatch", "NotOlderThan");
         }

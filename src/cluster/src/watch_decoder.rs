@@ -1,6 +1,6 @@
-//! The watch decoder: the bytes of a watch become lines, and each line an event.
+//! The watch decoder: splits the bytes of a watch into lines and decodes each line into an event.
 //!
-//! Invariant: at most one line is held in memory, and no line that the limits refuse.
+//! Invariant: at most one line is in memory, within the limits.
 
 use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt;
@@ -23,13 +23,13 @@ const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
 /// The content of one line.
 #[derive(Debug)]
 pub(super) enum Decoded {
-    /// An object was added, was changed, or was there.
+    /// An object exists, was added or was changed.
     Applied { object: Value, version: String },
-    /// An object was added, was changed, or was there, and cannot be read; its identity.
+    /// An object exists, was added or was changed, and does not parse. Its identity.
     Unreadable { object: Value, version: String, cause: Cause },
-    /// An object was deleted, or left the selection; at least its identity.
+    /// An object was deleted or left the selection. At least its identity.
     Deleted { object: Value, version: String },
-    /// A bookmark: there are no more events up to this version.
+    /// A bookmark: all events up to this version were sent.
     Bookmark { version: String, ends_initial: bool },
     /// An error event: the server ends the watch.
     Refused(Refusal),
@@ -45,7 +45,7 @@ struct Event<'l> {
     object: &'l RawValue,
 }
 
-/// Decodes one line. `key` decides about redaction.
+/// Decodes one line. `key` decides whether texts of errors are redacted.
 pub(super) fn decode(key: &Key, line: &[u8]) -> Result<Decoded, serde_json::Error> {
     let Event { what, object: raw } = serde_json::from_slice(line)?;
     if what == "ERROR" {
@@ -95,7 +95,7 @@ impl Lines {
         Self { body, buffer: BytesMut::new(), scanned: 0, limits }
     }
 
-    /// The next line that is not empty. An incomplete line at the end is dropped.
+    /// Returns the next line that is not empty. An incomplete last line is dropped.
     pub(super) async fn next(&mut self, deadline: Instant) -> Next {
         loop {
             if let Some(end) = self.buffer[self.scanned..].iter().position(|byte| *byte == b'\n') {

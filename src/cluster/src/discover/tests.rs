@@ -29,7 +29,7 @@ fn aggregated(groups: &[Value]) -> Value {
     json!({ "kind": "APIGroupDiscoveryList", "apiVersion": "apidiscovery.k8s.io/v2", "items": groups })
 }
 
-/// Answers one reading of aggregated discovery.
+/// Answers the requests of one aggregated discovery.
 async fn answer(server: &mut Server, groups: &[Value]) {
     let asked = server.next().await;
     assert_eq!(asked.line(), "GET /api");
@@ -45,7 +45,7 @@ fn apps() -> Value {
     group("apps", json!([version("v1", "Current", &[resource("deployments", "Deployment", "Namespaced", true)])]))
 }
 
-/// Asks for a kind while the server answers one reading.
+/// Looks up a kind while the server answers one discovery.
 async fn ask(
     cluster: &Cluster,
     server: &mut Server,

@@ -12,7 +12,7 @@ fn lease(holder: &str, renewed: &str, version: u64) -> Value {
     })
 }
 
-/// An elector that runs, its leadership, and the server that it asks.
+/// A running elector, its leadership, and its server.
 fn start() -> (Leadership, CancellationToken, tokio::task::JoinHandle<()>, Server) {
     let (cluster, server) = fake::cluster();
     let (elector, leadership) = Elector::new(cluster, "a", "mainstay", "me", Timing::default());
@@ -27,7 +27,7 @@ async fn expect(server: &mut Server, method: &str) -> Asked {
     asked
 }
 
-/// Lets the elector take a Lease that was given back; the server is at version 2 afterwards.
+/// Lets the elector take a released Lease. Its version is 2 after that.
 async fn lead(leadership: &mut Leadership, server: &mut Server) -> Term {
     expect(server, "GET").await.json(200, &lease("", "", 1)).await;
     let written = expect(server, "PUT").await.json(200, &lease("me", "x", 2)).await;
@@ -40,7 +40,7 @@ async fn lead(leadership: &mut Leadership, server: &mut Server) -> Term {
 fn respects_a_lease_for_its_duration_by_our_own_clock() {
     let now = Instant::now();
     let check = |holder: &str, age: Duration, expected: LeaseAction| {
-        // A renewTime from another century does not matter.
+        // A renewTime in the past has no effect.
         let seen = ObservedLease { spec: lease(holder, "1999-01-01T00:00:00.000000Z", 1)["spec"].clone(), at: now };
         assert_eq!(decide(&seen, "me", 15 * SECOND, now + age), expected, "{holder} after {age:?}");
     };

@@ -21,7 +21,7 @@ fn error() -> Error {
     Error { attempt: Attempt::Watch, subject: Box::new(Target::Cluster), cause }
 }
 
-/// `bad` cannot be read, and `foreign` does not matter.
+/// `bad` does not parse, and `foreign` is irrelevant.
 fn read(live: &Value) -> Result<Option<String>, String> {
     match live["value"].as_str().unwrap_or_default() {
         "bad" => Err("its value is bad".to_owned()),
@@ -30,7 +30,7 @@ fn read(live: &Value) -> Result<Option<String>, String> {
     }
 }
 
-/// The changes of a cache by the last of these events, as words.
+/// Returns the changes of the last of these events as words.
 fn last(events: impl IntoIterator<Item = WatchEvent>) -> Vec<String> {
     let mut cache = Cache::default();
     let mut words = Vec::new();
@@ -74,7 +74,7 @@ fn a_repeated_list_ignores_objects_of_its_first_attempt() {
         Begin,
         Initial(object("a", "1")),
         Initial(object("b", "1")),
-        // Its snapshot expired.
+        // The snapshot of the list expired.
         Begin,
         Initial(object("b", "1")),
     ];

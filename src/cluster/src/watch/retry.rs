@@ -1,10 +1,9 @@
-//! What follows from a failed watch: whether a paginated list replaces the streaming one, and the delay before the
-//! retry.
+//! Handles failures of a watch: the fallback from a streaming list to a paginated one, and the backoff.
 //!
-//! A streaming list (`sendInitialEvents`) does not work everywhere where it is offered: an API server over an old etcd
-//! answers it with 500 for ever, and a proxy may hold it back. LIST and WATCH work everywhere.
+//! Some servers offer streaming lists (`sendInitialEvents`) that do not work: an API server with an old etcd always
+//! answers 500, and a proxy may hold the stream back. LIST and WATCH work everywhere.
 //!
-//! Invariant: a kind is remembered as not streamable only after a paginated list succeeded where the streaming one had
+//! Invariant: a kind counts as not streamable only after a paginated list succeeded where the streaming list had
 //! failed.
 
 use std::collections::BTreeSet;
@@ -18,7 +17,7 @@ use crate::kind::Kind;
 use crate::refusal::Refusal;
 use mainstay_object::failure::Backoff;
 
-/// Kinds whose streaming lists failed. They are read with a paginated list.
+/// Kinds with failed streaming lists. They are listed in pages.
 #[derive(Default)]
 pub(crate) struct Unstreamed(Mutex<BTreeSet<Arc<str>>>);
 
@@ -41,19 +40,19 @@ pub(super) fn may_list_instead(error: &Error) -> bool {
     matches!(&*error.cause, Cause::Refused(_) | Cause::TimedOut(_))
 }
 
-/// Whether the server is overloaded and should not be asked anything else before its `Retry-After`.
+/// Whether the server is overloaded, so that no other request is sent before its `Retry-After`.
 pub(super) fn is_busy(refusal: &Refusal) -> bool {
     refusal.code == 429 || (refusal.code == 503 && refusal.retry_after.is_some())
 }
 
 const BACKOFF: Backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(30));
-/// Minimum delay after an answer that only an administrator can change: no permission, or no such kind.
+/// Minimum delay after a missing permission or kind, which only an administrator can change.
 const MIN_UNSERVED: Duration = Duration::from_secs(5);
-/// The longest `Retry-After` that a watch honours.
+/// Maximum `Retry-After` that is respected.
 const MAX_RETRY_AFTER: Duration = Duration::from_secs(300);
 
-/// The delay after this many failures in a row: the larger of [`BACKOFF`] and what the refusal asks for. `chance` (0 to 1)
-/// takes up to half of the backoff off, so that the watches of a restarted server do not all return at once.
+/// The delay after this many consecutive failures: the backoff, or the `Retry-After` if it is longer. `chance` (0 to
+/// 1) takes off up to half of the backoff, so that the watches of a restarted server do not all return at once.
 pub(super) fn delay(failures: u32, refusal: Option<&Refusal>, chance: f64) -> Duration {
     let least = match refusal.map(|refusal| refusal.code) {
         Some(401 | 403 | 404) => MIN_UNSERVED,

@@ -86,7 +86,7 @@ async fn yields_current_objects_and_then_their_changes() {
     assert_eq!(cluster.requests().total(|verb, resource| verb == Verb::Watch && resource == "configmaps"), 1);
 }
 
-/// Sends a watch event about an object that no parser with a limit reads.
+/// Sends a watch event about an object that is too deep to be parsed.
 fn deep(pipe: &Pipe, what: &str, name: &str, version: u64) {
     let object = crate::object::tests::deep(name, version);
     pipe.send(&format!("{{\"type\":\"{what}\",\"object\":{object}}}\n"));
@@ -206,7 +206,7 @@ async fn lists_again_when_the_resource_version_has_expired() {
     assert_eq!(word(&mut events).await, "begin");
 }
 
-/// The kind is listed in pages and then watched from the version of the list.
+/// Expects a paginated list, and a watch from its version.
 async fn is_listed_and_watched(events: &mut Events, server: &mut Server) {
     let first = asked(events, server).await;
     assert_eq!((first.parameter("limit"), first.parameter("watch")), (Some("50".to_owned()), None), "{}", first.line());
@@ -223,7 +223,7 @@ async fn is_listed_and_watched(events: &mut Events, server: &mut Server) {
     assert_eq!(resumed.parameter("sendInitialEvents"), None);
 }
 
-/// Another watch of the same kind does not ask for a streaming list again; one of another kind does.
+/// Expects a paginated list for another watch of this kind, and a streaming list for another kind.
 async fn is_remembered_for_this_kind(cluster: &Cluster, server: &mut Server) {
     let config_maps = Arc::new(kind("v1", "ConfigMap", "configmaps", true));
     let mut same = cluster.watch(&config_maps, Selection::default());
@@ -257,7 +257,7 @@ async fn a_streaming_list_that_ends_in_an_error_is_listed_instead() {
         pipe.event("ADDED", &object("a", 3));
         assert_eq!(word(&mut events).await, "initial a");
         pipe.event("ERROR", &status(code, "InternalError"));
-        // The events before the error do not count.
+        // Events before the error do not count.
         assert_eq!(word(&mut events).await, "begin");
         is_listed_and_watched(&mut events, &mut server).await;
         is_remembered_for_this_kind(&cluster, &mut server).await;
