@@ -1,35 +1,35 @@
-//! How much of what a cluster answers is taken in.
+//! Limits of the answers of a cluster.
 //!
-//! Whoever owns another cluster chooses its answers, and the agent's memory is everybody's: a value of two bytes takes up
-//! thirty. The agent's own cluster could harm it in simpler ways.
+//! The owner of a remote cluster controls its answers, and a JSON value of two bytes takes thirty bytes of memory. The
+//! limits protect the agent. Its own cluster could harm it in simpler ways, so only its answers' size is limited.
 
 use bounded_json::Bounds;
 
 use super::error::Cause;
 
-/// What a page counts for in a list: pages may be empty.
+/// The count of a page in the limit of a list, because pages may be empty.
 pub(super) const PAGE: usize = 10;
 
-/// What one answer, one event of a watch or one list may have.
+/// The limits of one answer, one event of a watch, or one list.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct AnswerLimits {
-    /// Bytes of an answer or an event. The largest objects that servers store have 1.5 MiB.
+    /// Maximum bytes of an answer or an event. The largest objects that servers store have 1.5 MiB.
     pub(super) bytes: usize,
-    /// JSON values of an answer or an event, as [`Bounds`] count them.
+    /// Maximum number of JSON values of an answer or an event, as [`Bounds`] counts them.
     values: usize,
-    /// Objects of a list, and ten for each of its pages.
+    /// Maximum number of objects of a list. Each page counts as ten.
     list: usize,
 }
 
 impl AnswerLimits {
-    /// Of the agent's own cluster.
+    /// Limits of the agent's own cluster.
     pub(super) const OWN: Self = Self { bytes: 16 << 20, values: usize::MAX, list: usize::MAX };
-    /// Of another cluster.
+    /// Limits of a remote cluster.
     pub(super) const OTHER: Self = Self { bytes: 4 << 20, values: 500_000, list: 100_000 };
 
-    /// Refuses an answer with too many values, before it is parsed.
+    /// Refuses an answer with too many values before it is parsed.
     pub(super) fn check(self, json: &[u8]) -> Result<(), Cause> {
-        // A byte weighs five at most. The parser judges the depth.
+        // A byte weighs five at most, so short answers need no count. The parser limits the depth.
         let bounds = Bounds { bytes: usize::MAX, values: self.values, depth: usize::MAX };
         if json.len() <= self.values / 5 || bounds.check(json).is_ok() {
             return Ok(());
@@ -37,7 +37,7 @@ impl AnswerLimits {
         Err(Cause::TooManyValues(self.values))
     }
 
-    /// Refuses a list of so many objects, with [`PAGE`] for each page.
+    /// Refuses a list of more objects than the limit. `length` includes [`PAGE`] for each page.
     pub(super) fn check_list(self, length: usize) -> Result<(), Cause> {
         if length > self.list { Err(Cause::TooLong) } else { Ok(()) }
     }

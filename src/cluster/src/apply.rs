@@ -1,8 +1,9 @@
 //! Writes: server-side apply, create, replace, merge patch and JSON patch.
 //!
-//! Invariant: every write names its field manager and asks for strict field validation, so that a misspelt field is
-//! refused instead of dropped.
-//! Deliberately absent: what to write, and how to react to a refusal.
+//! Invariant: every write names its field manager and requests strict field validation, so that a misspelt field is
+//! refused, not dropped.
+//!
+//! Not here: the content of writes, and the handling of refusals.
 
 use bytes::Bytes;
 use http::Method;
@@ -20,10 +21,10 @@ use super::selection::and;
 /// Whether a write is stored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Persistence {
-    /// It is stored.
+    /// The write is stored.
     #[default]
     Kept,
-    /// A dry run: defaulting, admission and validation run, nothing is stored.
+    /// A dry run: defaulting, admission and validation run, but the write is not stored.
     DryRun,
 }
 
@@ -32,24 +33,24 @@ pub enum Persistence {
 pub struct Apply<'a> {
     /// Field manager, at most 128 bytes.
     pub manager: &'a str,
-    /// Take over fields that other managers own, instead of a 409.
+    /// Whether to take over fields of other managers. Otherwise the server answers 409.
     pub force: bool,
     /// Whether the apply is a dry run.
     pub dry_run: bool,
 }
 
 impl<'a> Apply<'a> {
-    /// A forced apply that is stored.
+    /// Returns a forced apply that is stored.
     pub fn forced(manager: &'a str) -> Self {
         Self { manager, force: true, dry_run: false }
     }
 
-    /// An unforced apply that is stored.
+    /// Returns an unforced apply that is stored.
     pub fn unforced(manager: &'a str) -> Self {
         Self { manager, force: false, dry_run: false }
     }
 
-    /// The same as a dry run.
+    /// Turns this apply into a dry run.
     #[must_use]
     pub fn dry_run(mut self) -> Self {
         self.dry_run = true;
@@ -60,7 +61,7 @@ impl<'a> Apply<'a> {
 /// The part of an object that a patch changes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Part {
-    /// The object. Its status stays as it is if the kind has a status subresource.
+    /// The object. Its status stays unchanged if the kind has a status subresource.
     #[default]
     Main,
     /// The status subresource.
@@ -85,7 +86,7 @@ const JSON_PATCH: &str = "application/json-patch+json";
 const JSON: &str = "application/json";
 
 impl Cluster {
-    /// Server-side apply. Returns the object as it is now; if nothing changed, its resourceVersion is the old one.
+    /// Applies an object (server-side apply) and returns it. If it did not change, its resourceVersion is the old one.
     /// `body` needs `apiVersion` and `kind`, and must not have `metadata.managedFields`.
     pub async fn apply(
         &self,
@@ -98,7 +99,7 @@ impl Cluster {
         self.apply_bytes(kind, namespace, name, body.to_string().into_bytes(), how).await
     }
 
-    /// [`apply`](Self::apply) of an object that is JSON already.
+    /// Like [`apply`](Self::apply), for an object that is JSON already.
     pub(crate) async fn apply_bytes(
         &self,
         kind: &Kind,
@@ -119,7 +120,7 @@ impl Cluster {
         self.write(call.with(Method::PATCH, APPLY_PATCH, body)).await
     }
 
-    /// Creates an object. Returns the object as stored; for a dry run as it would be stored.
+    /// Creates an object. Returns it as stored, or as a dry run would store it.
     pub async fn create(
         &self,
         kind: &Kind,
@@ -134,7 +135,7 @@ impl Cluster {
         self.write(call.with(Method::POST, JSON, body.to_string())).await
     }
 
-    /// Creates an object, of which this field manager owns everything. Returns it as stored.
+    /// Creates an object with this field manager as the owner of all fields. Returns it as stored.
     pub async fn create_as(
         &self,
         manager: &str,
@@ -149,7 +150,7 @@ impl Cluster {
         self.write(call.with(Method::POST, JSON, body.to_string())).await
     }
 
-    /// Replaces an object. With `metadata.resourceVersion` in `body` only if it is still the one there.
+    /// Replaces an object. If `body` has a `metadata.resourceVersion` that is outdated, the server answers 409.
     pub async fn replace(
         &self,
         kind: &Kind,
@@ -163,8 +164,8 @@ impl Cluster {
         self.write(call.with(Method::PUT, JSON, body.to_string())).await
     }
 
-    /// JSON merge patch of an object or its status. If `patch` has a `metadata.resourceVersion` that is not the current
-    /// one, the server answers 409.
+    /// Applies a JSON merge patch to an object or a subresource. If `patch` has a `metadata.resourceVersion` that is
+    /// outdated, the server answers 409.
     pub async fn patch_merge(
         &self,
         kind: &Kind,
@@ -178,7 +179,8 @@ impl Cluster {
         self.write(call.with(Method::PATCH, MERGE_PATCH, patch.to_string())).await
     }
 
-    /// JSON patch (RFC 6902) of an object or its status. Returns the object as stored; for a dry run as it would be stored.
+    /// Applies a JSON patch (RFC 6902) to an object or a subresource. Returns it as stored, or as a dry run would
+    /// store it.
     pub async fn patch_json(
         &self,
         kind: &Kind,
@@ -194,7 +196,7 @@ impl Cluster {
     }
 
     /// Replaces `metadata.managedFields` if the object still has this resourceVersion, else fails with a conflict.
-    /// Servers store the list as given, which allows handing over field ownership.
+    /// Servers store the list as given, so this can hand over field ownership.
     pub async fn rewrite_managed_fields(
         &self,
         kind: &Kind,
@@ -203,7 +205,7 @@ impl Cluster {
         resource_version: &str,
         entries: &Value,
     ) -> Result<Value, Error> {
-        // Not a `test` operation: a failed test answers 422, a stale resourceVersion in the patched object answers 409.
+        // A failed `test` operation answers 422. A stale resourceVersion in the patched object answers 409.
         let operations = json!([
             { "op": "replace", "path": "/metadata/resourceVersion", "value": resource_version },
             { "op": "replace", "path": "/metadata/managedFields", "value": entries },
@@ -217,7 +219,7 @@ impl Cluster {
     }
 }
 
-/// Query parameters of all writes except applies.
+/// Adds the query parameters of all writes except applies.
 fn own_write(call: &mut Call, persistence: Persistence) {
     write_as(call, AGENT_MANAGER, persistence);
 }

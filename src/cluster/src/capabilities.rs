@@ -1,6 +1,6 @@
-//! What the cluster says of itself: its version, and what it serves. Charts may ask for both.
+//! The version of a cluster and its API versions. Helm charts may ask for both.
 //!
-//! Deliberately absent: requests ([`discover`](super::discover)).
+//! Not here: requests ([`discover`](super::discover)).
 
 use std::sync::Arc;
 
@@ -9,19 +9,19 @@ use serde::de::Error as _;
 
 use super::served::Table;
 
-/// Longest version that a server may name.
+/// Maximum length of a version.
 const LONGEST: usize = 128;
 
-/// A cluster's version, and what it serves.
+/// The version of a cluster and its API versions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Capabilities {
     /// The version of Kubernetes, such as `v1.32.4`.
     pub kube_version: String,
-    /// Each group and version (`apps/v1`, `v1`), and each kind in them (`apps/v1/Deployment`), in their order.
+    /// Each group and version (`apps/v1`, `v1`), and each kind in them (`apps/v1/Deployment`), sorted.
     pub api_versions: Vec<String>,
 }
 
-/// The capabilities that were read last, and the table of which they are.
+/// The last capabilities, and the table from which they were built.
 pub(super) type Known = Option<(Arc<Table>, Arc<Capabilities>)>;
 
 impl Capabilities {

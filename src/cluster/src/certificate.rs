@@ -1,12 +1,12 @@
-//! The certificates that the agent makes, for its webhooks and for the registry in the cluster, and when they are replaced.
+//! The certificates that the agent creates for its webhooks and for the registry in the cluster, and their rotation.
 //!
-//! Each comes with an authority of its own that signs nothing else: its key is dropped at once. A new one is first announced, so
-//! that clients trust it before anybody presents it, then served.
+//! Each certificate has a separate authority that signs no other; its key is dropped at once. A new certificate is
+//! first announced, so that clients trust it, and then served.
 //!
-//! Invariant: whatever certificate is served, the current one or the one before, its authority is in the bundle.
-//! Invariant: a private key is in a Secret only; it is in no text of an error and in no `Debug`.
+//! Invariant: the bundle contains the authorities of the current and of the previous certificate.
+//! Invariant: a private key is in a Secret only, never in an error or in `Debug`.
 //!
-//! Deliberately absent: reading and writing the Secrets (`admission::registration`, `agent::registry_login`).
+//! Not here: reads and writes of the Secrets (`admission::registration`, `agent::registry_login`).
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -23,17 +23,17 @@ use serde::{Deserialize, Serialize};
 
 use mainstay_object::Secret;
 
-/// Clocks of clients may be late by so much.
+/// Tolerance for slow clocks of clients.
 const SKEW: Duration = Duration::from_secs(3600);
 
-/// How long certificates hold.
+/// Validity and rotation of certificates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lifetimes {
-    /// From when a certificate is made until it ends.
+    /// Time from creation to expiry.
     pub valid: Duration,
-    /// How long before its end the next one is made.
+    /// Time before expiry at which the next certificate is created.
     pub renew_before: Duration,
-    /// From when the next one is announced until it is served.
+    /// Time from the announcement of the next certificate until it is served.
     pub announced: Duration,
 }
 
@@ -53,20 +53,20 @@ pub struct Pair {
     pub key: Secret<String>,
     /// As PEM.
     pub authority: String,
-    /// The names of the server.
+    /// The DNS names of the server.
     names: Vec<String>,
     made: Timestamp,
     expires: Timestamp,
 }
 
-/// What the Secret holds.
+/// The content of the Secret.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Certificates {
-    /// The one that is served.
+    /// The served certificate.
     pub current: Option<Pair>,
-    /// The one that is served next.
+    /// The announced certificate.
     next: Option<Pair>,
-    /// The authority of the one before, and when that ends.
+    /// The authority of the previous certificate, and its expiry.
     previous: Option<Previous>,
 }
 
@@ -76,7 +76,7 @@ struct Previous {
     expires: Timestamp,
 }
 
-/// About a certificate in the Secret, beside its files.
+/// Facts about a certificate, stored as JSON beside its files.
 #[derive(Serialize, Deserialize)]
 struct About {
     names: Vec<String>,
@@ -84,20 +84,20 @@ struct About {
     expires: Timestamp,
 }
 
-/// What is to be done.
+/// The next step of the rotation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// There is no certificate that could be served: make one and serve it.
+    /// No certificate can be served: create one and serve it.
     Begin,
-    /// Make the next one and announce it.
+    /// Create the next certificate and announce it.
     Announce,
-    /// Serve the next one.
+    /// Serve the announced certificate.
     Promote,
-    /// Nothing until then.
+    /// No step before this time.
     Wait(Timestamp),
 }
 
-/// Keys of the Secret: certificate, private key, authority, and about them.
+/// Keys of the Secret: certificate, private key, authority, and the facts about them.
 const CURRENT: [&str; 4] = ["tls.crt", "tls.key", "ca.crt", "tls.json"];
 const NEXT: [&str; 4] = ["next-tls.crt", "next-tls.key", "next-ca.crt", "next-tls.json"];
 const PREVIOUS: &str = "previous.json";
@@ -106,7 +106,7 @@ pub const KEYS: [&str; 9] =
     [CURRENT[0], CURRENT[1], CURRENT[2], CURRENT[3], NEXT[0], NEXT[1], NEXT[2], NEXT[3], PREVIOUS];
 
 impl Certificates {
-    /// Reads the data of the Secret; what cannot be read is missing.
+    /// Parses the data of the Secret. Values that do not parse count as missing.
     pub fn read(data: &BTreeMap<String, Vec<u8>>) -> Self {
         let text = |key: &str| std::str::from_utf8(data.get(key)?).ok();
         let pair = |[certificate, key, authority, about]: [&str; 4]| {
@@ -121,7 +121,7 @@ impl Certificates {
         Self { current: pair(CURRENT), next: pair(NEXT), previous }
     }
 
-    /// The data of the Secret.
+    /// Returns the data of the Secret.
     pub fn write(&self) -> BTreeMap<&'static str, Secret<String>> {
         let mut data = BTreeMap::new();
         for (pair, keys) in [(&self.current, CURRENT), (&self.next, NEXT)] {
@@ -137,18 +137,18 @@ impl Certificates {
         data
     }
 
-    /// The authorities that clients are to trust, as PEM.
+    /// Returns the authorities that clients must trust, as PEM.
     pub fn bundle(&self, now: Timestamp) -> String {
         let pairs = [&self.current, &self.next].into_iter().flatten().map(|pair| &pair.authority);
         let previous = self.previous.iter().filter(|previous| previous.expires > now).map(|one| &one.authority);
         pairs.chain(previous).map(String::as_str).collect()
     }
 
-    /// What is to be done now.
+    /// Returns the next step.
     pub fn step(&self, names: &[String], lifetimes: Lifetimes, now: Timestamp) -> Step {
         let holds = |pair: &&Pair| pair.names == names && pair.expires > now;
         let Some(current) = self.current.as_ref().filter(holds) else { return Step::Begin };
-        // One that a clock made which was ahead is made again, rather than waited for.
+        // A certificate whose creation lies in the future is created again, because the clock was wrong.
         let next = self.next.as_ref().filter(holds).filter(|next| next.made <= later(now, SKEW));
         let (due, step) = match next {
             Some(next) => (later(next.made, lifetimes.announced), Step::Promote),
@@ -157,7 +157,8 @@ impl Certificates {
         if due <= now { step } else { Step::Wait(due) }
     }
 
-    /// The certificates after a step, for which `made` is new where one is made.
+    /// Returns the certificates after a step. `made` creates a certificate if the step needs one; `None` if that
+    /// fails.
     pub fn after(mut self, step: Step, made: impl FnOnce() -> Option<Pair>) -> Option<Self> {
         match step {
             Step::Begin => {
@@ -189,17 +190,17 @@ fn earlier(time: Timestamp, by: Duration) -> Timestamp {
     time.checked_sub(by).unwrap_or(Timestamp::MIN)
 }
 
-/// A certificate with its key, both as PEM; `None` if they cannot be used.
+/// Parses a certificate with its key, both as PEM; `None` if they do not parse or do not match.
 pub fn certified(certificate: &str, key: &Secret<String>) -> Option<CertifiedKey> {
     let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(certificate.as_bytes()).collect();
     let key = PrivateKeyDer::from_pem_slice(key.expose().as_bytes()).ok()?;
     CertifiedKey::from_der(chain.ok()?, key, &ring::default_provider()).ok()
 }
 
-/// Makes a certificate for these names of a server, and its authority; `whose` it is is in both.
+/// Creates a certificate for these names of a server, and its authority. `whose` is part of both subjects.
 ///
 /// # Errors
-/// If a name cannot be in a certificate, or the system gives no random numbers.
+/// A name is invalid in a certificate, or the system returns no random numbers.
 pub fn make(whose: &str, names: &[String], valid: Duration, now: Timestamp) -> Result<Pair, rcgen::Error> {
     let expires = later(now, valid);
     let time = |at: Timestamp| {
@@ -216,7 +217,7 @@ pub fn make(whose: &str, names: &[String], valid: Duration, now: Timestamp) -> R
     (authority.not_before, authority.not_after) = (not_before, not_after);
     authority.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     authority.key_usages = vec![KeyUsagePurpose::KeyCertSign];
-    // Two authorities of one name would be taken for each other.
+    // Clients could confuse two authorities of the same name.
     authority.distinguished_name = common_name(&format!("{whose} {}", now.as_nanosecond()));
     let authority_key = KeyPair::generate()?;
     let authority_certificate = authority.self_signed(&authority_key)?;
@@ -277,7 +278,7 @@ mod tests {
         assert_ne!(served.current, first.current);
         assert_eq!(served.bundle(at(61.0)).len(), bundle.len(), "a replica may still serve the one before");
         assert!(!served.bundle(at(91.0)).contains(&first_authority), "until that has ended");
-        // What is stored is read back; what cannot be read is missing.
+        // Stored data parses again, and broken data counts as missing.
         let data = served.write().into_iter().map(|(key, value)| (key.to_owned(), value.expose().clone().into_bytes()));
         let mut data: std::collections::BTreeMap<_, _> = data.collect();
         assert_eq!(Certificates::read(&data), served);
@@ -295,7 +296,7 @@ mod tests {
         data.insert("tls.key".into(), data["ca.crt"].clone());
         assert_eq!(step(&Certificates::read(&data), 61.0), Step::Begin);
         assert!(!format!("{served:?}").contains("PRIVATE"), "no key is shown");
-        // A clock that was a year ahead when it was announced.
+        // The clock was a year ahead at the announcement.
         let ahead = certificates(Step::Announce, first, &names, lifetimes.valid, at(400.0));
         assert_eq!(step(&ahead, 61.0), Step::Announce);
     }

@@ -79,7 +79,7 @@ impl Cluster {
         Self::within(config, None)
     }
 
-    /// Like [`Self::connect`], with another timeout for each request except a watch.
+    /// Like `connect`, with another timeout for each request except a watch.
     pub(super) fn within(mut config: Config, timeout: Option<Duration>) -> Result<Self, Error> {
         config.default_retry = false;
         config.connect_timeout = Some(timeout.map_or(CONNECT_TIMEOUT, |timeout| timeout.min(CONNECT_TIMEOUT)));

@@ -1,6 +1,7 @@
 //! Deletes with preconditions.
 //!
-//! Invariant: a delete only affects the object that was read: uid and, if given, resourceVersion must match.
+//! Invariant: a delete affects only the object that was read. UID and resourceVersion must match if the guard has
+//! them.
 
 use http::Method;
 use jiff::Timestamp;
@@ -13,7 +14,7 @@ use super::error::{Attempt, Error};
 use super::kind::Kind;
 use super::request::Call;
 
-/// The propagation policy: the fate of the objects that the deleted one owns.
+/// The handling of the dependents of a deleted object.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Propagation {
     /// They are deleted afterwards.
@@ -28,34 +29,34 @@ pub enum Propagation {
 /// The preconditions of a delete.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Guard<'a> {
-    /// Only if it has this uid.
+    /// The required UID.
     pub uid: Option<&'a str>,
-    /// Only if it has this resourceVersion.
+    /// The required resourceVersion.
     pub resource_version: Option<&'a str>,
 }
 
 /// The result of a delete.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Removal {
-    /// It did not exist.
+    /// The object did not exist.
     Absent,
-    /// It is gone.
+    /// The object is gone.
     Gone,
-    /// It waits for finalizers, its grace period or its dependents.
+    /// The object waits for finalizers, its grace period or its dependents.
     Terminating(Terminating),
 }
 
-/// What an object that is being deleted says of that.
+/// The state of an object that is being deleted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Terminating {
-    /// Its finalizers. Without any it waits for its grace period, or for what it holds.
+    /// Its finalizers. If there are none, the object waits for its grace period or its dependents.
     pub finalizers: Vec<String>,
-    /// Its `deletionTimestamp`: when it was to be gone.
+    /// Its `deletionTimestamp`: the time when the deletion should have ended.
     pub since: Timestamp,
 }
 
 impl Terminating {
-    /// What the metadata of an object say, if it is being deleted.
+    /// Reads the metadata of an object; `None` if it is not being deleted.
     pub fn of(meta: &ObjectMeta) -> Option<Self> {
         let since = meta.deletion_timestamp.as_ref()?.0;
         Some(Self { finalizers: meta.finalizers.clone().unwrap_or_default(), since })
@@ -63,7 +64,7 @@ impl Terminating {
 }
 
 impl Cluster {
-    /// Deletes an object. A precondition that does not match is a conflict; a missing object is no error.
+    /// Deletes an object. A failed precondition is a conflict; a missing object is not an error.
     pub async fn delete(
         &self,
         kind: &Kind,
@@ -105,7 +106,8 @@ fn options(guard: Guard<'_>, propagation: Propagation) -> Value {
     options
 }
 
-/// Servers answer with a `Status` if the object is gone; otherwise, and for some kinds always, with the object.
+/// Interprets the answer to a delete. It is a `Status` if the object is gone. Otherwise, and for some kinds always, it
+/// is the object.
 fn removal(answer: &Value) -> Removal {
     let metadata = &answer["metadata"];
     let texts = |list: &Value| -> Vec<String> {

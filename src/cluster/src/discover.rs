@@ -1,10 +1,10 @@
-//! Discovery: which kinds the cluster serves, as a table from group, version and kind to [`Kind`].
+//! Discovery: the table of the kinds that the cluster serves, by group, version and kind.
 //!
-//! Aggregated discovery takes two requests; servers without it are asked group by group. The table is read again when a
+//! Aggregated discovery takes two requests; other servers are asked for each group. The table is read again when a
 //! kind is missing, at most once per second, and after [`Cluster::kinds_changed`].
 //!
-//! Invariant: one broken group does not fail the others. Its kinds stay as they were last known, and an unknown kind of
-//! it is an error. A kind is reported as not served only if every group answered.
+//! Invariant: a broken group does not affect others. Its known kinds stay, and [`Cluster::kind`] fails for an unknown
+//! kind of it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,10 +23,10 @@ use super::kind::Kind;
 use super::request::Call;
 use super::served::{Aggregated, Head, Legacy, LegacyList, Table};
 
-/// Minimum time between two reads that a missing kind causes.
+/// Minimum time between two reads because of a missing kind.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Age from which the table is read again for whoever asks for all of it.
+/// Maximum age of the table for `capabilities`.
 const OLD: Duration = Duration::from_secs(600);
 
 const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,\
@@ -36,11 +36,11 @@ const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGrou
 #[derive(Default)]
 pub(super) struct Discovery {
     table: Mutex<Arc<Table>>,
-    /// The table is out of date.
+    /// The table is outdated.
     stale: AtomicBool,
     /// The time of the last read. Locked during a read, so that concurrent callers share it.
     reading: tokio::sync::Mutex<Option<Instant>>,
-    /// What is said of the table. Locked while it is asked for.
+    /// The capabilities of a table. Locked during their request.
     capabilities: tokio::sync::Mutex<Known>,
 }
 
@@ -51,8 +51,8 @@ impl Discovery {
 }
 
 impl Cluster {
-    /// The kind with this `apiVersion` and `kind`; `None` if the cluster does not serve it. A known kind costs no
-    /// request.
+    /// Returns the kind with this `apiVersion` and `kind`; `None` if the cluster does not serve it. A known kind costs
+    /// no request.
     pub async fn kind(&self, api_version: &str, kind: &str) -> Result<Option<Arc<Kind>>, Error> {
         let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
         let table = self.table_with(|table| table.find(group, version, kind).is_some()).await?;
@@ -65,7 +65,7 @@ impl Cluster {
         }
     }
 
-    /// The server's preferred version of a kind; `None` if the cluster does not serve the kind.
+    /// Returns the server's preferred version of a kind; `None` if the cluster does not serve the kind.
     pub async fn preferred_kind(&self, group: &str, kind: &str) -> Result<Option<Arc<Kind>>, Error> {
         let find = |table: &Table| -> Option<Arc<Kind>> {
             let mut versions = table.kinds.values().filter(|row| &*row.group == group && &*row.kind == kind);
@@ -75,8 +75,8 @@ impl Cluster {
         Ok(find(&table))
     }
 
-    /// The kind with this name: kind, plural, singular or short name in any case, with `.group` if it is ambiguous
-    /// (`deploy`, `Deployment`, `deployments.apps`). The core group wins, then the first by name.
+    /// Returns the kind with this name: kind, plural, singular or short name in any case, with `.group` if it is
+    /// ambiguous (`deploy`, `Deployment`, `deployments.apps`). The core group wins, then the first by name.
     pub async fn kind_called(&self, word: &str) -> Result<Option<Arc<Kind>>, Error> {
         let (name, group) = match word.split_once('.') {
             Some((name, group)) => (name.to_lowercase(), Some(group)),
@@ -84,7 +84,7 @@ impl Cluster {
         };
         let find = |table: &Table| -> Option<Arc<Kind>> {
             let called = |row: &&Arc<Kind>| {
-                // A group, or a version and a group; other than the preferred version only if it is named.
+                // A group, or a version and a group. Only the preferred version needs no name.
                 let in_group = |group: &str| {
                     let rest = group.strip_prefix(&*row.version).and_then(|rest| rest.strip_prefix('.'));
                     (row.preferred && *row.group == *group) || rest == Some(&*row.group)
@@ -101,23 +101,23 @@ impl Cluster {
         Ok(find(&table))
     }
 
-    /// Every kind in the server's preferred version, by group and name.
+    /// Returns every kind in the server's preferred version, by group and name.
     pub async fn kinds(&self) -> Result<Vec<Arc<Kind>>, Error> {
         let table = self.table_with(|table| !table.kinds.is_empty()).await?;
         Ok(table.kinds.values().filter(|row| row.preferred).cloned().collect())
     }
 
-    /// Groups and versions whose server does not answer, so that [`kinds`](Self::kinds) lacks what they serve.
+    /// Returns groups and versions whose server does not answer. [`kinds`](Self::kinds) may lack their kinds.
     pub async fn silent_groups(&self) -> Result<Vec<String>, Error> {
         let table = self.table_with(|table| !table.kinds.is_empty()).await?;
         Ok(table.broken.iter().map(|(group, version)| format!("{group}/{version}")).collect())
     }
 
-    /// What the cluster says of itself, as it was ten minutes ago at most. (Other lookups notice what they miss; whoever
-    /// asks for everything misses nothing.)
+    /// Returns the version and the API versions of the cluster, at most ten minutes old. Unlike other lookups, this
+    /// one cannot notice a missing kind.
     ///
     /// # Errors
-    /// The cluster cannot be asked, and was not asked before; or it names no version.
+    /// Discovery or the version cannot be read and are unknown so far, or the version is invalid.
     pub async fn capabilities(&self) -> Result<Arc<Capabilities>, Error> {
         if self.0.discovery.reading.lock().await.is_some_and(|at| at.elapsed() > OLD) {
             self.kinds_changed();
@@ -132,7 +132,7 @@ impl Cluster {
         let call = discovery_call("/version".to_owned());
         let version = match self.ask(&call).await {
             Ok(answer) => Version::parse(&answer).map_err(|error| call.failed(error))?,
-            // While the server is away, what was known is the best there is.
+            // If the server is unavailable, the last capabilities are used.
             Err(error) => return known.as_ref().map(|(_, known)| Arc::clone(known)).ok_or(error),
         };
         let capabilities = Arc::new(Capabilities::of(&version, &table));
@@ -140,13 +140,14 @@ impl Cluster {
         Ok(capabilities)
     }
 
-    /// Marks the table as out of date because a CustomResourceDefinition or an APIService changed. The next lookup
-    /// reads discovery again.
+    /// Marks the table as outdated because a CustomResourceDefinition or an APIService changed. The next lookup reads
+    /// discovery again.
     pub fn kinds_changed(&self) {
         self.0.discovery.stale.store(true, Ordering::Release);
     }
 
-    /// The table, read again if it is out of date, or if `has` is false and the last read is long enough ago.
+    /// Returns the table. Reads it again if it is outdated, or if `has` returns false and the last read is long enough
+    /// ago.
     async fn table_with(&self, has: impl Fn(&Table) -> bool) -> Result<Arc<Table>, Error> {
         let discovery = &self.0.discovery;
         let table = discovery.table();
@@ -156,7 +157,7 @@ impl Cluster {
         let mut read_at = discovery.reading.lock().await;
         let table = discovery.table();
         let found = has(&table);
-        // Another caller may have read it while this one waited for the lock.
+        // Another caller may have read it in the meantime.
         if !discovery.stale.load(Ordering::Acquire) && (found || read_at.is_some_and(|at| at.elapsed() < PAUSE)) {
             return Ok(table);
         }
@@ -171,7 +172,7 @@ impl Cluster {
             }
             Err(error) => {
                 discovery.stale.store(true, Ordering::Release);
-                // While the server is away, the old table is the best there is.
+                // If the server is unavailable, the old table is used.
                 if found { Ok(table) } else { Err(error) }
             }
         }
@@ -200,7 +201,7 @@ impl Cluster {
         Ok(table)
     }
 
-    /// Reads every group version. One that does not answer is broken; if none answers, the server is away.
+    /// Reads each group and version. One without an answer is broken; if none answers, the read fails.
     async fn read_legacy(&self, roots: Legacy, table: &mut Table) -> Result<(), Error> {
         let mut last = None;
         let mut answered = false;

@@ -1,6 +1,6 @@
-//! The error of this module: the attempt, its subject, and the cause.
+//! The error of this crate: the attempt, its subject, and the cause.
 //!
-//! Invariant: the error's own text names attempt and subject; the cause is its `source`, never part of the text.
+//! Invariant: the text of the error names attempt and subject. The cause is its `source` and not part of the text.
 
 use std::fmt;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use mainstay_object::{Key, Object, printable};
 
 use super::refusal::{Denial, Refusal};
 
-/// An attempt at something.
+/// The kind of a failed attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Attempt {
     /// Read the configuration, or create the clients.
@@ -53,7 +53,7 @@ impl fmt::Display for Attempt {
 }
 
 impl Attempt {
-    /// The command with which a person sees what the server says to the same attempt.
+    /// Returns advice to show the server's answer to the same attempt.
     fn as_dry_run(self, subject: &Target) -> String {
         match (self, subject) {
             (Self::Delete, Target::Object(key)) => {
@@ -96,7 +96,7 @@ impl fmt::Display for Target {
     }
 }
 
-/// Why an attempt failed.
+/// The cause of a failure.
 #[derive(Debug, thiserror::Error)]
 pub enum Cause {
     /// The server refused the request.
@@ -114,7 +114,7 @@ pub enum Cause {
     /// The kubeconfig or the pod's environment cannot be used.
     #[error("the configuration cannot be used")]
     Configuration(#[source] Box<dyn std::error::Error + Send + Sync>),
-    /// The answer is not valid. Only the position is kept because the content may be secret.
+    /// The answer does not parse. Only the position is kept, because the content may be secret.
     #[error("the answer cannot be understood (line {line}, column {column})")]
     Unreadable {
         /// Line, from 1.
@@ -131,16 +131,16 @@ pub enum Cause {
     /// Discovery of this group failed, so it is unknown whether it has the kind.
     #[error("the API group {0} is not available")]
     GroupUnavailable(String),
-    /// What should be the uid of an object is none.
+    /// The UID of an object is invalid.
     #[error("the answer has no valid uid")]
     NoUid,
-    /// An event of a watch or a page of a list is larger than any object may be.
+    /// An answer, an event of a watch or a page of a list exceeds the maximum size.
     #[error("the answer is larger than {0} bytes")]
     TooLarge(usize),
-    /// An event of a watch or a page of a list of another cluster has more JSON values than objects have.
+    /// An answer or an event of a remote cluster has too many JSON values.
     #[error("the answer has more than {0} values")]
     TooManyValues(usize),
-    /// A list of another cluster does not end.
+    /// A list of a remote cluster has too many objects.
     #[error("the list does not end")]
     TooLong,
 }
@@ -173,7 +173,7 @@ impl Error {
         Self { attempt, subject: Box::new(subject), cause: Box::new(cause) }
     }
 
-    /// The same without the server's words, if the object is one of which nothing may be shown, although it is no Secret.
+    /// Removes the server's text if the object is confidential although it is not a Secret.
     #[must_use]
     pub fn about(mut self, object: &Object) -> Self {
         if let Cause::Refused(refusal) = &mut *self.cause
@@ -185,7 +185,7 @@ impl Error {
         self
     }
 
-    /// The class of the failure.
+    /// Returns the class of the failure.
     pub fn class(&self) -> Class {
         match &*self.cause {
             Cause::Refused(refusal) => refusal.class(),
@@ -202,12 +202,13 @@ impl Error {
         }
     }
 
-    /// The cause alone, for where the attempt and its subject are named.
+    /// Returns the text of the cause without the attempt and its subject.
     pub fn cause_text(&self) -> String {
         chain(&*self.cause)
     }
 
-    /// The same with the manifest, if the server refuses what is in it: `apps/web.yaml:14 (document 2): …`.
+    /// Like `cause_text`, after the manifest of a refused object:
+    /// `apps/web.yaml:14 (document 2): …`.
     pub fn cause_at(&self, object: &Object) -> String {
         let text = self.cause_text();
         match self.refusal() {
@@ -219,7 +220,7 @@ impl Error {
         }
     }
 
-    /// The refusal, if the server answered.
+    /// Returns the refusal, if the server answered.
     pub fn refusal(&self) -> Option<&Refusal> {
         match &*self.cause {
             Cause::Refused(refusal) => Some(refusal),
@@ -227,12 +228,12 @@ impl Error {
         }
     }
 
-    /// HTTP status code, if the server answered.
+    /// Returns the HTTP status code, if the server answered.
     pub fn code(&self) -> Option<u16> {
         self.refusal().map(|refusal| refusal.code)
     }
 
-    /// The object, if the attempt was about one.
+    /// Returns the object, if the attempt was about one.
     pub fn key(&self) -> Option<&Key> {
         match &*self.subject {
             Target::Object(key) => Some(key),
@@ -240,7 +241,7 @@ impl Error {
         }
     }
 
-    /// The server's `Retry-After`.
+    /// Returns the server's `Retry-After`.
     pub fn retry_after(&self) -> Option<Duration> {
         self.refusal().and_then(|refusal| refusal.retry_after)
     }

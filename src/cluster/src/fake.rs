@@ -28,7 +28,7 @@ pub(super) struct Asked {
 /// The rest of an answer's body. Dropping it ends the body.
 pub(super) struct Pipe(mpsc::UnboundedSender<Result<Frame<Bytes>, std::io::Error>>);
 
-/// A cluster, and the server that receives its requests.
+/// Returns a cluster, and the server that receives its requests.
 pub(super) fn cluster() -> (Cluster, Server) {
     let (asked, server) = mpsc::unbounded();
     let service = tower::service_fn(move |request: Request<Body>| {
@@ -43,7 +43,7 @@ pub(super) fn cluster() -> (Cluster, Server) {
     (Cluster::from_clients(client.clone(), client), Server(server))
 }
 
-/// A body, and the pipe that fills it.
+/// Returns a body, and the pipe that fills it.
 pub(super) async fn stream() -> (Pipe, Body) {
     let (cluster, mut server) = cluster();
     let request = Request::get("/").body(Body::empty()).expect("a request");
@@ -53,19 +53,19 @@ pub(super) async fn stream() -> (Pipe, Body) {
 }
 
 impl Server {
-    /// The next request.
+    /// Waits for the next request.
     pub(super) async fn next(&mut self) -> Asked {
         self.0.next().await.expect("the cluster lives")
     }
 }
 
 impl Asked {
-    /// Method, path and query.
+    /// Returns method, path and query.
     pub(super) fn line(&self) -> String {
         format!("{} {}", self.request.method(), self.request.uri())
     }
 
-    /// A query parameter, decoded as far as our own requests need it.
+    /// Returns a query parameter, decoded as far as our requests need it.
     pub(super) fn parameter(&self, name: &str) -> Option<String> {
         let query = self.request.uri().query()?;
         let value = query.split('&').find_map(|pair| pair.strip_prefix(name)?.strip_prefix('='))?;

@@ -1,8 +1,8 @@
 //! The client for the Kubernetes API: discovery, reads, applies, deletes, watches, Events and leader election.
 //!
-//! A [`Cluster`] turns a [`Kind`], a name and JSON into requests, and answers into JSON or an [`Error`] that names the
-//! attempt and its subject and has a [`Class`](mainstay_object::failure::Class). It works on raw bytes and [`serde_json::Value`]:
-//! a kind is a row of discovery, never a Rust type.
+//! A [`Cluster`] turns a [`Kind`], a name and JSON into requests, and answers into JSON or an [`Error`]. An error
+//! names the attempt and its subject, and has a [`Class`](mainstay_object::failure::Class). The client works on raw
+//! bytes and [`serde_json::Value`]: a kind is a row of discovery, never a Rust type.
 //!
 //! [`reflector`] turns a watch into a typed cache that says what changed, what is gone, and when it is complete.
 //!

@@ -89,7 +89,7 @@ where
     serve_with(listener, Encryption::None, limits, answer, stop).await;
 }
 
-/// Like [`serve`], over TLS.
+/// Like `serve`, over TLS.
 pub async fn serve_tls<F, Answer, B>(
     listener: Listener,
     tls: TlsAcceptor,
@@ -104,7 +104,7 @@ pub async fn serve_tls<F, Answer, B>(
     serve_with(listener, Encryption::All(tls), limits, answer, stop).await;
 }
 
-/// Like [`serve`], over TLS for clients that begin with it and over plain HTTP for others. Handlers call
+/// Like `serve`, over TLS for clients that begin with it and over plain HTTP for others. Handlers call
 /// [`is_encrypted`].
 pub async fn serve_either<F, Answer, B>(
     listener: Listener,

@@ -1,6 +1,6 @@
-//! Reads the log of a container, line by line.
+//! Reads the log of a container line by line.
 //!
-//! Invariant: a line has at most 256 KiB; of a longer one the rest is left out.
+//! Invariant: a line has at most 256 KiB. A longer one is cut.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -18,20 +18,20 @@ use super::kind::{Kind, Scope};
 use super::request::Call;
 use super::selection::and;
 
-/// Maximum bytes of a line.
+/// Maximum length of a line in bytes.
 const LONGEST: usize = 256 << 10;
 const TEXT: &str = "application/json, */*";
 
-/// Which lines of a log.
+/// Selects lines of a log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LogOptions {
-    /// The container; by default the only one.
+    /// The container; the default is the only one.
     pub container: Option<String>,
-    /// Whether the lines that are written later are read, too.
+    /// Whether to wait for later lines.
     pub follow: bool,
-    /// The last lines only.
+    /// Maximum number of lines, counted from the end.
     pub tail: Option<u32>,
-    /// Those written since then only.
+    /// Only lines after this time.
     pub since: Option<Timestamp>,
 }
 
@@ -50,7 +50,7 @@ impl LogOptions {
     }
 }
 
-/// Lines, of which the last may be incomplete.
+/// Splits bytes into lines. The last one may be incomplete.
 #[derive(Default)]
 struct Lines {
     whole: VecDeque<String>,
@@ -79,7 +79,7 @@ impl Lines {
 }
 
 impl Cluster {
-    /// The lines of a container's log. Ends with the log, or after the first error.
+    /// Streams the lines of a container's log. Ends with the log or after the first error.
     pub async fn pod_log(
         &self,
         namespace: &str,
@@ -87,7 +87,7 @@ impl Cluster {
         options: &LogOptions,
     ) -> Result<BoxStream<'static, Result<String, Error>>, Error> {
         let pods = Kind::fixed("v1", "Pod", "pods", Scope::Namespaced);
-        // A log that is followed may be silent for as long as a watch.
+        // A followed log may be silent for as long as a watch.
         let verb = if options.follow { Verb::Watch } else { Verb::Get };
         let mut call = Call::object(Attempt::Read, verb, &pods, Some(namespace), pod, Some("log"))?;
         options.add_to(&mut call.path);
@@ -119,7 +119,7 @@ impl Cluster {
 async fn next(body: &mut Body) -> Option<Result<Bytes, Cause>> {
     loop {
         match body.frame().await? {
-            // Trailers are no text.
+            // Trailers contain no text.
             Ok(frame) => {
                 if let Ok(bytes) = frame.into_data() {
                     return Some(Ok(bytes));

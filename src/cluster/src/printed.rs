@@ -1,6 +1,6 @@
-//! Objects as the API server shows them to people: the tables that `kubectl get` prints.
+//! Tables of objects, as `kubectl get` prints them. The API server builds them.
 //!
-//! Deliberately absent: how wide a table is, and what is cut.
+//! Not here: the width of a table.
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -16,7 +16,7 @@ const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io,application/js
 /// Page size.
 const PAGE: &str = "500";
 
-/// Rows of objects of one kind.
+/// A table of objects of one kind.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Printed {
     /// The columns.
@@ -30,7 +30,7 @@ pub struct Printed {
 pub struct PrintedColumn {
     /// Its title.
     pub name: String,
-    /// 0 for what is always shown; more for what only `-o wide` shows.
+    /// 0 for a column that is always shown; more if only `-o wide` shows it.
     #[serde(default)]
     pub priority: i32,
 }
@@ -42,7 +42,7 @@ pub struct PrintedRow {
     pub namespace: Option<String>,
     /// Its name.
     pub name: String,
-    /// A text for each column.
+    /// The texts of the columns.
     pub cells: Vec<String>,
 }
 
@@ -84,7 +84,7 @@ struct Identity {
 }
 
 impl Cluster {
-    /// Prints the objects of a selection.
+    /// Returns the table of a selection.
     pub async fn print(&self, kind: &Kind, selection: &Selection) -> Result<Printed, Error> {
         let mut printed = Printed::default();
         let mut next = String::new();
@@ -104,7 +104,7 @@ impl Cluster {
         }
     }
 
-    /// Prints one object; `None` if it does not exist.
+    /// Returns the table of one object; `None` if it does not exist.
     pub async fn print_one(&self, kind: &Kind, namespace: Option<&str>, name: &str) -> Result<Option<Printed>, Error> {
         let mut printed = Printed::default();
         let call = Call::object(Attempt::Read, Verb::Get, kind, namespace, name, None)?;
@@ -115,7 +115,7 @@ impl Cluster {
         }
     }
 
-    /// Adds the rows of an answer; the token of the next one, if there is one.
+    /// Adds the rows of an answer. Returns the token of the next page, or an empty text.
     async fn print_into(&self, printed: &mut Printed, mut call: Call) -> Result<String, Error> {
         call.accept = TABLE;
         let answer = self.ask(&call).await?;
@@ -130,7 +130,7 @@ impl Cluster {
     }
 }
 
-/// A cell, as kubectl prints it.
+/// Formats a cell as kubectl does.
 fn text(cell: &Value) -> String {
     match cell {
         Value::Null => String::new(),

@@ -460,7 +460,7 @@ impl<K: Clone + Eq + Hash> Shown<K> {
         self.take_noting(event, key, |key, _| Some(key.clone()))
     }
 
-    /// Like [`Self::take`], with a bound for unknown objects: `note` returns the key to note of a listed object, or
+    /// Like `take`, with a bound for unknown objects: `note` returns the key to note of a listed object, or
     /// `None` to note nothing. Its arguments are the key and the number of noted keys.
     pub fn take_noting(
         &mut self,

@@ -1,8 +1,8 @@
 //! A refusal: the server's `Status` answer, redacted and classified.
 //!
-//! Invariant: texts of the server are redacted as they are read; the original text is not kept.
-//! Invariant: every code has a class. Not every 500 is worth a retry: an unknown field in a typed object answers 500.
-//! Not every 403 is a missing permission: quotas, terminating namespaces and policies answer 403, too.
+//! Invariant: texts of the server are redacted as they are read. The original text is not kept.
+//! Invariant: every code has a class. Some 500 answers must not be retried, such as that for an unknown field in a
+//! typed object. Some 403 answers do not mean a missing permission, but a quota, a terminating namespace or a policy.
 
 use std::fmt;
 use std::time::Duration;
@@ -40,22 +40,22 @@ pub struct FieldCause {
     pub message: String,
 }
 
-/// A field of an unforced apply that another manager owns.
+/// A conflict of an unforced apply with another manager.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FieldConflict {
     /// Path of the field, such as `.spec.replicas`.
     pub field: String,
-    /// Field manager that owns it.
+    /// The field manager that owns it.
     pub manager: String,
 }
 
-/// A refusal by the server.
+/// A refusal of the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Refusal {
     /// HTTP status code.
     pub code: u16,
-    /// Machine-readable reason, such as `NotFound`; the code's name when the server gave none.
+    /// Machine-readable reason, such as `NotFound`, or the name of the code.
     pub reason: String,
     /// Redacted text; withheld for Secrets.
     pub message: String,
@@ -67,7 +67,7 @@ pub struct Refusal {
     pub denial: Option<Denial>,
     /// The server's `Retry-After`.
     pub retry_after: Option<Duration>,
-    /// Plural of the kind in the server's answer, such as `namespaces` in a 404 for a missing namespace.
+    /// Plural of the kind in the server's answer, such as `namespaces` in the 404 for a missing namespace.
     pub about: String,
     /// Token with which an expired list can continue, though inconsistently.
     pub(super) continue_at: Option<String>,
@@ -107,7 +107,7 @@ struct RawCause {
     field: String,
 }
 
-/// Parts of 500 answers that are caused by the object, not by the server.
+/// Texts of 500 answers whose cause is the object, not the server.
 const OBJECT_FAULTS: [&str; 8] = [
     "failed to create typed",
     "field not declared in schema",
@@ -120,14 +120,14 @@ const OBJECT_FAULTS: [&str; 8] = [
 ];
 
 impl Refusal {
-    /// Reads the answer. The kind of `key` decides how much of the text may be kept.
+    /// Parses an answer. The kind of `key` decides how texts are redacted.
     pub(super) fn read(key: &Key, code: u16, retry_after: Option<Duration>, body: &[u8]) -> Self {
         let mut body: Body =
             serde_json::from_slice(body).unwrap_or_else(|_| Body { message: first_line(body), ..Body::default() });
         let code = if body.code == 0 { code } else { body.code };
         let denial = (code == 403).then(|| denial(&body));
         if admission(&body.message).is_some() {
-            // The webhook's own words, too.
+            // Reasons and causes may come from the webhook.
             (body.reason, body.details.causes) = (String::new(), Vec::new());
         }
         let conflicts = body.details.causes.iter().filter_map(conflict).collect();
@@ -158,7 +158,7 @@ impl Refusal {
         }
     }
 
-    /// The same of an object of which nothing may be shown, although it is no Secret.
+    /// Removes the texts of a confidential object that is not a Secret.
     pub(super) fn withhold(&mut self) {
         self.message = withhold_server_text(&self.message).to_owned();
         for cause in &mut self.causes {
@@ -170,14 +170,14 @@ impl Refusal {
         }
     }
 
-    /// Says how what is withheld of an admission webhook's or policy's words is seen.
+    /// Adds advice to a message from which the text of an admission webhook or policy was removed.
     pub(super) fn set_remedy(&mut self, remedy: &str) {
         if let Some(message) = with_remedy(&self.message, remedy) {
             self.message = message;
         }
     }
 
-    /// The class of the failure.
+    /// Returns the class of the failure.
     pub fn class(&self) -> Class {
         self.class
     }
@@ -186,7 +186,7 @@ impl Refusal {
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.code == 500 && self.class == Class::Invalid {
-            // The server says so of what it cannot apply; nothing is wrong with the server.
+            // The server cannot apply the object, but works otherwise.
             f.write_str("the API server refuses it")?;
         } else {
             write!(f, "the API server answered {} {}", self.code, self.reason)?;
@@ -197,7 +197,7 @@ impl fmt::Display for Refusal {
 
 impl std::error::Error for Refusal {}
 
-/// The message without values. For Secrets only the fields and their reasons.
+/// The redacted message. For Secrets, it has only the fields and their reasons.
 fn shown(key: &Key, body: &Body) -> String {
     if body.message.is_empty() {
         return String::new();
@@ -229,7 +229,7 @@ fn denial(body: &Body) -> Denial {
     }
 }
 
-/// The manager's name in `conflict with "kubectl" with subresource "scale" using apps/v1`.
+/// Reads the manager's name in `conflict with "kubectl" with subresource "scale" using apps/v1`.
 fn conflict(cause: &RawCause) -> Option<FieldConflict> {
     if cause.reason != "FieldManagerConflict" {
         return None;
@@ -255,7 +255,7 @@ fn class(code: u16, denial: Option<Denial>, body: &Body) -> Class {
     }
 }
 
-/// At most 200 bytes of the first line of an answer that is not a `Status` (a proxy's page, plain text).
+/// Returns at most 200 bytes of the first line of an answer that is not a `Status` (a proxy's page, plain text).
 fn first_line(body: &[u8]) -> String {
     let line = body.split(|byte| *byte == b'\n').next().unwrap_or_default();
     let line = &line[..line.len().min(200)];

@@ -1,10 +1,9 @@
-//! Connects to another cluster by a [`Kubeconfig`] from a Secret, and follows whether that one answers.
+//! Connects to a remote cluster with a [`Kubeconfig`] from a Secret.
 //!
-//! Addresses are found by whoever asks for the connection: the Secret's author chooses the host, and not every host may be
-//! connected to.
+//! The caller resolves addresses. The author of the Secret chooses the host, and some hosts are not allowed.
 //!
-//! Invariant: a connection leads to an address that the [`Addresses`] answered, and to no other: no proxy, no second lookup.
-//! Invariant: no redirect is followed: none of the clients knows them.
+//! Invariant: a connection uses only an address that [`Addresses`] returned, without a proxy or a second lookup.
+//! Invariant: no redirect is followed. The clients do not support them.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -20,23 +19,23 @@ use super::kubeconfig::Kubeconfig;
 use super::request::DEADLINE;
 use super::resolver::{Addresses, NoAddress, Resolver};
 
-/// How long a cluster may take to say which one it is.
+/// Timeout of the request for the cluster's ID.
 const WITHIN: Duration = Duration::from_secs(15);
-/// Pages of lists of another cluster that are read at the same time.
+/// Maximum number of pages of a remote cluster that are read concurrently.
 const PAGES: usize = 1;
-/// Maximum length of the uid of an object, which is a UUID everywhere.
+/// Maximum length of a UID, which is usually a UUID.
 const MAX_UID: usize = 64;
-/// The namespace that every cluster has, and by whose uid it is known.
+/// The namespace whose UID identifies a cluster.
 const KUBE_SYSTEM: &str = "kube-system";
 
 impl Cluster {
-    /// Creates the clients for another cluster. Of its address nothing but the name is looked up yet.
+    /// Creates the clients of a remote cluster. Sends no request.
     ///
     /// # Errors
-    /// The host may not be connected to, or TLS cannot be set up with what the kubeconfig holds.
+    /// The host is not allowed, or TLS cannot be configured with the kubeconfig.
     pub async fn remote(kubeconfig: &Kubeconfig, addresses: Addresses) -> Result<Self, Error> {
         let (host, port) = kubeconfig.address();
-        // The connector asks nobody about what is an address already.
+        // The connector does not resolve an IP address, so it is checked here.
         if host.parse::<IpAddr>().is_ok() {
             let refused =
                 |why| Error::new(Attempt::Connect, Target::Cluster, Cause::Unreachable(Box::new(NoAddress(why))));
@@ -51,24 +50,24 @@ impl Cluster {
         Ok(Self::of_clients(clients, PAGES, AnswerLimits::OTHER, DEADLINE))
     }
 
-    /// Which cluster it is: the uid of its namespace `kube-system`, which it keeps for as long as it exists.
+    /// Returns the ID of the cluster: the UID of its namespace `kube-system`, which never changes.
     ///
     /// # Errors
-    /// It does not answer in time, the credentials are not valid, or they may not read that namespace.
+    /// No answer in time, invalid credentials, a missing permission to read that namespace, or an invalid UID.
     pub async fn id(&self) -> Result<String, Error> {
         let namespaces = Kind::fixed("v1", "Namespace", "namespaces", Scope::Cluster);
         let failed = |cause| Error::new(Attempt::Read, Target::Object(namespaces.key(None, KUBE_SYSTEM)), cause);
         let found = tokio::time::timeout(WITHIN, self.get_metadata(&namespaces, None, KUBE_SYSTEM)).await;
         let found = found.unwrap_or_else(|_| Err(failed(Cause::TimedOut(WITHIN))))?;
         let uid = found.and_then(|meta| meta.uid).ok_or_else(|| failed(Cause::Unaddressable))?;
-        // It is shown and kept, and whoever answers chooses it.
+        // The UID is shown and stored, and the remote cluster controls it.
         let is_uid =
             |uid: &str| uid.len() <= MAX_UID && uid.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
         if is_uid(&uid) { Ok(uid) } else { Err(failed(Cause::NoUid)) }
     }
 
-    /// From now on requests go where those of `other` go, with its credentials; what is known of the cluster stays. Watches
-    /// that are under way go on until they end.
+    /// Replaces the connection and the credentials by those of `other`. Discovery and the counts stay. Open watches
+    /// continue until they end.
     pub fn take_connection_of(&self, other: &Self) {
         let clients = other.0.clients.read().clone();
         *self.0.clients.write() = clients;

@@ -1,7 +1,8 @@
-//! Sends requests: each is addressed, counted, sent with a deadline, and answered by bytes or an [`Error`].
+//! Sends requests with a deadline, counts them, and returns the bytes of the answer or an [`Error`].
 //!
-//! Invariant: at most 64 KiB of a refused answer's body are read, and only a redacted [`Refusal`] is kept.
-//! Deliberately absent: retries, and parsing of bodies other than refusals.
+//! Invariant: at most 64 KiB of a refusal's body are read, and only a redacted [`Refusal`] is kept.
+//!
+//! Not here: retries, and parsing of bodies other than refusals.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,9 +20,9 @@ use super::error::{Attempt, Cause, Error, Target};
 use super::kind::Kind;
 use super::refusal::{Denial, Refusal};
 
-/// Deadline of a request unless the origin of the cluster has another one. API servers cut requests at 60 s.
+/// The default deadline of a request. API servers cut requests at 60 s.
 pub(super) const DEADLINE: Duration = Duration::from_secs(65);
-/// Maximum size of a refusal.
+/// Maximum size of a refusal's body.
 const MAX_REFUSAL_BYTES: usize = 64 << 10;
 
 const IMPERSONATE_USER: HeaderName = HeaderName::from_static("impersonate-user");
@@ -34,7 +35,7 @@ pub(super) struct Call {
     pub attempt: Attempt,
     pub verb: Verb,
     pub resource: Arc<str>,
-    /// Names the subject in errors, and decides about redaction.
+    /// Names the subject in errors, and selects the redaction.
     pub key: Key,
     pub method: Method,
     pub path: String,
@@ -44,7 +45,7 @@ pub(super) struct Call {
 }
 
 impl Call {
-    /// A request about one object. Refuses names that cannot be part of a path.
+    /// Returns a request about one object. Fails if a name cannot be part of a path.
     pub(super) fn object(
         attempt: Attempt,
         verb: Verb,
@@ -66,12 +67,12 @@ impl Call {
         Ok(Self::new(attempt, verb, Arc::clone(&kind.resource), key, path))
     }
 
-    /// A request about a collection.
+    /// Returns a request about a collection.
     pub(super) fn collection(attempt: Attempt, verb: Verb, kind: &Kind, namespace: Option<&str>, path: String) -> Self {
         Self::new(attempt, verb, Arc::clone(&kind.resource), kind.key(namespace, ""), path)
     }
 
-    /// A GET request.
+    /// Returns a GET request.
     pub(super) fn new(attempt: Attempt, verb: Verb, resource: Arc<str>, key: Key, path: String) -> Self {
         Self {
             attempt,
@@ -86,7 +87,7 @@ impl Call {
         }
     }
 
-    /// This request with a body.
+    /// Adds a body to the request.
     pub(super) fn with(mut self, method: Method, content_type: &'static str, body: impl Into<Bytes>) -> Self {
         self.method = method;
         self.content_type = Some(content_type);
@@ -94,7 +95,7 @@ impl Call {
         self
     }
 
-    /// An error of this request.
+    /// Returns an error of this request.
     pub(super) fn failed(&self, cause: impl Into<Cause>) -> Error {
         let subject = if !self.key.name.is_empty() {
             Target::Object(self.key.clone())
@@ -117,7 +118,7 @@ impl Call {
             request = request.header(header::CONTENT_TYPE, content_type);
         }
         if self.verb == Verb::Watch {
-            // Servers from 1.37 on compress watches event by event, of which common decoders read only the first.
+            // Servers from 1.37 on compress watches event by event. Common decoders read only the first event.
             request = request.header(header::ACCEPT_ENCODING, "identity");
         }
         request.body(Body::from(self.body.clone())).map_err(|_| self.failed(Cause::Unaddressable))
@@ -130,7 +131,7 @@ impl Cluster {
         self.ask_within(call, self.0.limits.bytes).await
     }
 
-    /// The same with an answer of at most so many bytes.
+    /// Like `ask`, for an answer of at most `most` bytes.
     pub(super) async fn ask_within(&self, call: &Call, most: usize) -> Result<Bytes, Error> {
         let answer = async {
             let response = self.open(call).await?;
@@ -145,11 +146,11 @@ impl Cluster {
         answer
     }
 
-    /// Sends a request and returns its answer once the headers have arrived; refusals become errors.
+    /// Sends a request and returns its answer once the headers have arrived. Refusals become errors.
     pub(super) async fn open(&self, call: &Call) -> Result<Response<Body>, Error> {
         let client = self.client(call.verb);
         let mut request = call.request()?;
-        // What is served is one table for all.
+        // Discovery has one table for all accounts, so it is not impersonated.
         let account = self.1.as_ref().filter(|_| call.attempt != Attempt::Discover);
         if let Some(account) = account {
             request.headers_mut().insert(IMPERSONATE_USER, account.user());

@@ -1,5 +1,4 @@
-//! Names of API servers become addresses: by the resolver of the system, or by other rules, where not every host may be connected
-//! to.
+//! Resolves names of API servers: by the resolver of the system, or by a function that allows only some hosts.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -9,15 +8,15 @@ use futures::future::BoxFuture;
 use hyper_util::client::legacy::connect::dns::{GaiResolver, Name};
 use tower::{BoxError, Service};
 
-/// Finds the addresses of a host that may be connected to; the error is a sentence.
+/// Resolves a host and a port if the host is allowed. The error is a sentence.
 pub type Addresses = Arc<dyn Fn(String, u16) -> BoxFuture<'static, Result<Vec<SocketAddr>, String>> + Send + Sync>;
 
-/// The host leads nowhere, or to no address that may be connected to.
+/// The host has no address, or none that is allowed.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub(super) struct NoAddress(pub(super) String);
 
-/// Looks names up for the connector: by the resolver of the system, or by another one, which judges them.
+/// Resolves names for the connector.
 #[derive(Clone)]
 pub(super) struct Resolver {
     system: GaiResolver,
@@ -25,12 +24,12 @@ pub(super) struct Resolver {
 }
 
 impl Resolver {
-    /// That of the system.
+    /// Returns the resolver of the system.
     pub(super) fn system() -> Self {
         Self { system: GaiResolver::new(), instead: None }
     }
 
-    /// Another one.
+    /// Returns a resolver that uses `addresses`.
     pub(super) fn by(addresses: Addresses) -> Self {
         Self { instead: Some(addresses), ..Self::system() }
     }

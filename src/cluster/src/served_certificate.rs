@@ -1,7 +1,7 @@
-//! TLS with a certificate that is replaced while connections come in.
+//! TLS with a certificate that can be replaced at any time.
 //!
-//! Invariant: a handshake uses the certificate that is current when it begins; connections that have begun go on.
-//! Invariant: without a certificate no handshake succeeds, and nothing is served without TLS.
+//! Invariant: a handshake uses the certificate that is current when it begins. Open connections continue.
+//! Invariant: without a certificate every handshake fails.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use rustls::server::{ClientHello, ResolvesServerCert, WebPkiClientVerifier};
 use rustls::sign::CertifiedKey;
 use rustls::{RootCertStore, ServerConfig};
 
-/// The certificate that is served, if there is one.
+/// The served certificate, if there is one.
 #[derive(Default)]
 pub struct ServedCertificate(RwLock<Option<Arc<CertifiedKey>>>);
 
@@ -29,12 +29,12 @@ impl ResolvesServerCert for ServedCertificate {
 }
 
 impl ServedCertificate {
-    /// From now on, this one is served.
+    /// Replaces the certificate.
     pub fn set(&self, certified: Option<CertifiedKey>) {
         *self.0.write() = certified.map(Arc::new);
     }
 
-    /// How connections are accepted. A client may show a certificate of these authorities, if there are any, and none of others.
+    /// Returns the TLS configuration. Clients may present a certificate of these authorities.
     pub fn config(self: Arc<Self>, authorities: Option<Arc<RootCertStore>>) -> Option<ServerConfig> {
         let provider = Arc::new(ring::default_provider());
         let builder = ServerConfig::builder_with_provider(Arc::clone(&provider));

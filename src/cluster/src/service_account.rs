@@ -1,13 +1,13 @@
-//! A ServiceAccount in whose name requests are made, and what is said where it may not make one.
+//! An impersonated ServiceAccount, and the messages about its missing permissions.
 //!
-//! The API server is told the account's user name alone: it adds the groups that a token of the account has
-//! (`system:serviceaccounts`, `system:serviceaccounts:<namespace>`, `system:authenticated`), and asks nothing of the agent
-//! but the verb `impersonate` on that ServiceAccount. Groups that are named would each need a right of their own.
+//! Requests name only the user of the account. The API server adds the groups of the account
+//! (`system:serviceaccounts`, `system:serviceaccounts:<namespace>`, `system:authenticated`). The agent needs only the
+//! verb `impersonate` on that ServiceAccount. Explicit groups would each need another permission.
 //!
-//! Invariant: where the account lacks a right, nothing of the server's own text is passed on: it may name Roles of other
+//! Invariant: if the account lacks a permission, the server's text is dropped, because it may name Roles of other
 //! namespaces.
 //!
-//! Deliberately absent: whether the account exists. API servers do not ask that either.
+//! Not here: the existence of the account. API servers do not check it either.
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use http::HeaderValue;
 use super::count::Verb;
 use mainstay_object::{Key, syntax};
 
-/// A ServiceAccount in whose name requests are made. Clones share everything.
+/// An impersonated ServiceAccount. Clones share their names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServiceAccount(Arc<Names>);
 
@@ -28,11 +28,11 @@ struct Names {
     user: HeaderValue,
 }
 
-/// Verbs that a refusal may name in the place of the request's own: an apply of what is not there creates it.
+/// Verbs of a refusal that may differ from that of the request: an apply of a missing object needs `create`.
 const NAMED: [&str; 4] = ["create", "update", "patch", "delete"];
 
 impl ServiceAccount {
-    /// The account with this name; `None` if none can have it.
+    /// Returns the account with this name; `None` if the name is invalid.
     pub fn new(namespace: &str, name: &str) -> Option<Self> {
         if syntax::subdomain(namespace).or(syntax::subdomain(name)).is_some() {
             return None;
@@ -41,24 +41,24 @@ impl ServiceAccount {
         Some(Self(Arc::new(Names { namespace: namespace.to_owned(), name: name.to_owned(), user })))
     }
 
-    /// Its namespace.
+    /// The namespace.
     pub fn namespace(&self) -> &str {
         &self.0.namespace
     }
 
-    /// Its name.
+    /// The name.
     pub fn name(&self) -> &str {
         &self.0.name
     }
 
-    /// Its user name, as `Impersonate-User` has it.
+    /// The value of `Impersonate-User`.
     pub(super) fn user(&self) -> HeaderValue {
         self.0.user.clone()
     }
 
-    /// What is said where it may not make a request; of the server's text (`said`) at most the verb is taken.
+    /// Returns the message about a missing permission. Takes at most the verb from the server's text (`said`).
     pub(super) fn lacks(&self, verb: Verb, resource: &str, key: &Key, said: &str) -> String {
-        // From 1.36 on a server names the narrower `impersonate-on:serviceaccount:…`, which it looks for first.
+        // Servers from 1.36 on name the narrower `impersonate-on:serviceaccount:…`, which they check first.
         if said.contains(" cannot impersonate") {
             return format!(
                 "the agent may not act as {self}: it needs the ClusterRole mainstay-impersonates of manifests/rbac.yaml, or the \

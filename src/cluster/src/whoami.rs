@@ -1,6 +1,6 @@
-//! As whom requests are made, and whose a token is.
+//! Identifies the user of the agent's requests, and the account of a token.
 //!
-//! Deliberately absent: what that user may do.
+//! Not here: the permissions of that user.
 
 use serde_json::{Value, json};
 
@@ -10,7 +10,7 @@ use super::error::Error;
 use super::kind::{Kind, Scope};
 
 impl Cluster {
-    /// The name of the user that requests are made as, as the API server knows it; `None` if it says none.
+    /// Returns the user name of the agent's requests; `None` if the API server does not return one.
     pub async fn user_name(&self) -> Result<Option<String>, Error> {
         let kind = Kind::fixed("authentication.k8s.io/v1", "SelfSubjectReview", "selfsubjectreviews", Scope::Cluster);
         let review = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"});
@@ -19,7 +19,7 @@ impl Cluster {
         Ok(name.filter(|name| !name.is_empty()).map(str::to_owned))
     }
 
-    /// Namespace and name of the ServiceAccount that a token is of; `None` if it is not valid for this audience.
+    /// Returns namespace and name of a token's ServiceAccount; `None` if the token is invalid for this audience.
     pub async fn account_of_token(&self, token: &str, audience: &str) -> Result<Option<(String, String)>, Error> {
         let kind = Kind::fixed("authentication.k8s.io/v1", "TokenReview", "tokenreviews", Scope::Cluster);
         let spec = json!({"token": token, "audiences": [audience]});
@@ -29,7 +29,7 @@ impl Cluster {
     }
 }
 
-/// The ServiceAccount of a review. An answer that names no audience is about the API server's own.
+/// Returns the ServiceAccount of a review. A review without audiences is valid only for the API server's own audience.
 fn account(status: &Value, audience: &str) -> Option<(String, String)> {
     let mut audiences = status["audiences"].as_array().into_iter().flatten();
     let is_valid = status["authenticated"] == true && audiences.any(|one| one == audience);

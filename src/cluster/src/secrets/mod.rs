@@ -1,18 +1,19 @@
-//! The Secrets that GitSyncs and Functions use, and the ConfigMaps with values for GitSyncs, each watched by its name, so that
-//! a corrected password takes effect at once.
+//! Watches the Secrets that GitSyncs and Functions use, and the ConfigMaps with values for GitSyncs, by name. A
+//! corrected password therefore takes effect at once.
 //!
-//! [`Secrets::follow`] follows a Secret, [`Secrets::follow_digests`] only whether its values change,
-//! [`Secrets::follow_config_map`] a ConfigMap, and [`Followed`] wakes the follower when it changes; [`Known`] is its state.
-//! Registry Secrets, which have the same names in every namespace, are watched in all namespaces at once; every other
-//! Secret has its own watch as long as it has a follower.
+//! [`Secrets::follow`] follows a Secret, [`Secrets::follow_digests`] only changes of its values, and
+//! [`Secrets::follow_config_map`] a ConfigMap. [`Followed`] wakes the follower after a change; [`Known`] is the state.
+//! Registry Secrets have the same names in every namespace, so each name has one watch of all namespaces. Any other
+//! Secret is watched while it has a follower.
 //!
-//! Invariant: there is one watch per Secret or ConfigMap, however many followers it has; a change wakes only its followers.
+//! Invariant: the followers of a Secret or ConfigMap share a watch, except that digests have another one. A change
+//! wakes only its followers.
 //! Invariant: a Secret that could not be read is never reported as missing.
-//! Invariant: nothing is kept of a Secret without followers; the next follower reads it again.
-//! Invariant: who reads a Secret says what for. A Secret that has another [`Purpose`] is withheld ([`Known::Withheld`]); nothing
-//! else in the workspace reads the values of a Secret that an object names.
+//! Invariant: the values of a Secret are dropped with its last follower, except those of registry Secrets.
+//! Invariant: a reader of a Secret names its purpose. If the Secret has another [`Purpose`], it is withheld
+//! ([`Known::Withheld`]). No other crate reads values of a Secret that an object names.
 //!
-//! Deliberately absent: the meaning of the data; Secrets that nothing refers to.
+//! Not here: the meaning of the data, and Secrets without references.
 
 mod once;
 mod purpose;

@@ -1,6 +1,6 @@
-//! One look at a Secret or ConfigMap, for commands, which run outside of the agent and need no watch.
+//! Reads a Secret or ConfigMap once, for commands that run outside of the agent.
 //!
-//! Invariant: what may not be read is not taken for absent.
+//! Invariant: a Secret that may not be read does not count as absent.
 
 use super::purpose::{Purpose, Purposes, by_name};
 use serde_json::Value;
@@ -13,11 +13,11 @@ use mainstay_api::git_sync::{SubstituteSource, SubstituteSourceKind};
 use mainstay_api::names::{DEFAULT_REGISTRY_SECRET, EXTERNAL_REGISTRY_SECRET};
 use mainstay_object::failure::{Class, chain};
 
-/// The names of the Secrets with registry credentials, unless an operator chose others.
+/// The default names of Secrets with registry credentials.
 const DEFAULT_NAMES: [&str; 2] = [DEFAULT_REGISTRY_SECRET, EXTERNAL_REGISTRY_SECRET];
 
 impl RepositoryData {
-    /// What the Secrets that a repository names hold now.
+    /// Reads the Secrets of a repository.
     pub async fn read(cluster: &Cluster, namespace: &str, spec: &GitRepositorySpec) -> Self {
         let read = async |name: Option<&str>, used_for| match name {
             Some(name) => Some(Known::secret(cluster, namespace, name, used_for).await),
@@ -32,7 +32,7 @@ impl RepositoryData {
 }
 
 impl ValueSources {
-    /// What each of these sources holds now.
+    /// Reads the sources of values.
     pub async fn read(cluster: &Cluster, namespace: &str, sources: &[SubstituteSource]) -> Vec<Known> {
         let mut known = Vec::with_capacity(sources.len());
         for source in sources {
@@ -46,19 +46,20 @@ impl ValueSources {
 }
 
 impl Known {
-    /// What a Secret holds now, as [`of`](Self::of) says.
+    /// Reads a Secret and checks its use like [`of`](Self::of).
     pub async fn secret(cluster: &Cluster, namespace: &str, name: &str, used_for: Purpose) -> Self {
         read(cluster, Holder::Secret, namespace, name).await.for_use(used_for, Ok(stated(name)))
     }
 
-    /// What a Secret holds, if its name and its metadata permit this use. Which other objects name it is not looked at.
+    /// Returns the content of a Secret if its name and its metadata permit this use. References of other objects are
+    /// not checked.
     pub fn of(secret: &Value, used_for: Purpose) -> Self {
         let name = secret.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
         Self::Data(contents_of(Holder::Secret, secret)).for_use(used_for, Ok(stated(name)))
     }
 }
 
-/// The purposes that the name of a Secret gives it.
+/// The purposes of a Secret by its name.
 fn stated(name: &str) -> Purposes {
     by_name(name).into_iter().chain(DEFAULT_NAMES.contains(&name).then_some(Purpose::ImageRegistry)).collect()
 }
@@ -71,7 +72,7 @@ async fn read(cluster: &Cluster, holder: Holder, namespace: &str, name: &str) ->
     match cluster.get(&kind, Some(namespace), name).await {
         Ok(Some(live)) => Known::Data(contents_of(holder, &live)),
         Ok(None) => Known::Absent,
-        // What the agent would need to watch it is not what is missing.
+        // The permissions that the agent needs for a watch do not matter here.
         Err(error) => Known::Unreadable { class: Class::Unavailable, why: chain(&error) },
     }
 }

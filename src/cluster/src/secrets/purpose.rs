@@ -1,7 +1,7 @@
-//! The purposes that a Secret is named for, and which of them exclude each other.
+//! The purposes of Secrets, and the uses that they exclude.
 //!
-//! Invariant: a Secret with a purpose is never used in a way that can show its values to others: in code, in variables, or at an
-//! address that somebody else chooses.
+//! Invariant: a Secret with a purpose is never used where its values can be seen by others: in code, in variables, or
+//! at an address that another user chooses.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,12 +9,12 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use mainstay_api::names::{CONFIG, CREDENTIALS, GENERATE, PROPAGATED_FROM, REGISTRY_LOGIN};
 
-/// Prefix of the names of bootstrap tokens.
+/// Name prefix of bootstrap tokens.
 const BOOTSTRAP_TOKENS: &str = "bootstrap-token-";
-/// Annotation of each Secret with a token of a ServiceAccount.
+/// Annotation of each Secret with a ServiceAccount token.
 const SERVICE_ACCOUNT: &str = "kubernetes.io/service-account.name";
 
-/// The purpose of a Secret. Of two that keep the values to themselves, the later one in this list has the Secret.
+/// The purpose of a Secret. If two purposes exclude each other, the later one in this list wins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Purpose {
     /// Environment variables or files of a Function's code.
@@ -27,35 +27,35 @@ pub enum Purpose {
     Repository,
     /// The variables of a GitSync.
     Values,
-    /// The proxy of a GitRepository.
+    /// The credentials of a Git repository's proxy.
     Proxy,
     /// The token of a Receiver.
     Receiver,
-    /// Pulls the image of the builder.
+    /// The credentials that pull the image of the builder.
     BuilderImage,
-    /// The package registries of builds.
+    /// The credentials of the package registries of builds.
     PackageRegistry,
-    /// The image registry.
+    /// The credentials of the image registry.
     ImageRegistry,
     /// The keys that decrypt files of a GitSync.
     Decryption,
     /// The kubeconfig of a GitSync.
     KubeConfig,
-    /// By its label: an SSH key that the agent made.
+    /// An SSH key that the agent created, by its label.
     GeneratedKey,
-    /// By its label: a Secret that the agent copies to all namespaces.
+    /// A Secret that the agent copies to all namespaces, by its label.
     AllNamespaces,
-    /// By its annotation: the token of a ServiceAccount.
+    /// The token of a ServiceAccount, by its annotation.
     ServiceAccount,
-    /// By its name: a token with which nodes join the cluster.
+    /// A token with which nodes join the cluster, by its name.
     BootstrapToken,
 }
 
-/// All purposes of one Secret.
+/// All purposes of a Secret.
 pub type Purposes = BTreeSet<Purpose>;
 
 impl Purpose {
-    /// The end of a sentence such as "holds the credentials for".
+    /// Returns the end of a sentence such as "holds the credentials for".
     pub const fn text(self) -> &'static str {
         match self {
             Self::Code => "the code of a Function",
@@ -77,26 +77,26 @@ impl Purpose {
         }
     }
 
-    /// Whether a Secret that has the purpose `other` may not be used for this one.
+    /// Whether a Secret with the purpose `other` may not be used for this one.
     const fn is_excluded_by(self, other: Self) -> bool {
         use Purpose as P;
         match self {
-            // It claims no Secret, so it comes after every purpose.
+            // Code ranks last: it reserves no Secret.
             P::Code => true,
-            // They are neither shown nor sent.
+            // Public keys are neither shown nor sent.
             P::SignatureKeys => false,
-            // Sent to the address in an object. Keys of the agent are used there without being sent.
+            // Sent to the address in an object. Generated keys sign there but are not sent.
             P::FunctionRepository | P::Repository => {
                 !matches!(other, P::SignatureKeys | P::FunctionRepository | P::Repository | P::GeneratedKey)
             }
             // Written into objects.
             P::Values => !matches!(other, P::SignatureKeys | P::FunctionRepository | P::Values),
-            // The operator names these; they are copied to all namespaces.
+            // Configured by the operator and copied to all namespaces.
             P::BuilderImage | P::PackageRegistry | P::ImageRegistry => {
                 !matches!(other, P::BuilderImage | P::PackageRegistry | P::ImageRegistry | P::AllNamespaces)
                     && other.outranks(self)
             }
-            // Sent to where the Secret itself says, or nowhere.
+            // Sent to an address in the Secret, or not at all.
             P::Proxy
             | P::Receiver
             | P::Decryption
@@ -113,23 +113,23 @@ impl Purpose {
     }
 }
 
-/// The purpose for which a Secret is kept back from a use, if there is one; of several, the first in rank.
+/// Returns the purpose that excludes a use, if there is one. If there are several, the highest in rank.
 pub fn excluding(purposes: &Purposes, used_for: Purpose) -> Option<Purpose> {
     purposes.iter().rev().copied().find(|purpose| used_for.is_excluded_by(*purpose))
 }
 
-/// The purpose of a Secret by its own name.
+/// Returns the purpose of a Secret by its name.
 pub fn by_name(name: &str) -> Option<Purpose> {
     name.starts_with(BOOTSTRAP_TOKENS).then_some(Purpose::BootstrapToken)
 }
 
-/// The purpose that a Secret states in its metadata.
+/// Returns the purpose of a Secret by its metadata.
 pub fn by_metadata(secret: &ObjectMeta) -> Option<Purpose> {
     let get = |map: &Option<BTreeMap<String, String>>, name: &str| map.as_ref()?.get(name).cloned();
     stated(|name| get(&secret.labels, name), |name| get(&secret.annotations, name))
 }
 
-/// The same of a Secret as the API server returned it.
+/// Like `by_metadata`, for JSON.
 pub(super) fn by_object(secret: &serde_json::Value) -> Option<Purpose> {
     let map = |path: &str| secret.pointer(path).and_then(serde_json::Value::as_object);
     let (labels, annotations) = (map("/metadata/labels"), map("/metadata/annotations"));
@@ -175,7 +175,7 @@ mod tests {
         P::BootstrapToken,
     ];
 
-    /// The uses that can show values to somebody else than the agent.
+    /// The uses in which other users may see values.
     const SHOWING: [P; 4] = [P::Code, P::FunctionRepository, P::Repository, P::Values];
 
     #[test]

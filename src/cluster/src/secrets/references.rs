@@ -1,4 +1,4 @@
-//! The Secrets that each kind of object refers to, and what for: a new field that refers to one is listed here.
+//! The Secrets that each kind of object refers to, with their purposes. A new field with a Secret must be added here.
 
 use super::Purpose;
 use mainstay_api::FunctionSpec;
@@ -6,10 +6,10 @@ use mainstay_api::git_repository::GitRepositorySpec;
 use mainstay_api::git_sync::{GitSyncSpec, SubstituteSourceKind};
 use mainstay_api::receiver::ReceiverSpec;
 
-/// Longest name of a Secret, in bytes.
+/// Maximum length of a Secret's name in bytes.
 const LONGEST_NAME: usize = 253;
 
-/// The Secrets that an object refers to, each with its purpose.
+/// Names of Secrets with their purposes.
 type References = Vec<(String, Purpose)>;
 
 /// An object that refers to Secrets of its namespace.
@@ -19,7 +19,7 @@ pub trait SecretReferences {
 }
 
 impl SecretReferences for GitRepositorySpec {
-    /// Public keys (`spec.verify`) are no secret.
+    /// Public keys (`spec.verify`) are not secret, so they are not listed.
     fn secret_references(&self) -> References {
         let auth = self.auth.iter().map(|auth| (&*auth.secret_name, Purpose::Repository));
         let proxy = self.proxy_secret_ref.iter().map(|proxy| (&*proxy.name, Purpose::Proxy));
@@ -43,7 +43,7 @@ impl SecretReferences for ReceiverSpec {
 }
 
 impl SecretReferences for FunctionSpec {
-    /// What its code reads is not among them: code gets only Secrets that have no purpose.
+    /// Secrets of the code are not listed, because code gets only Secrets without a purpose.
     fn secret_references(&self) -> References {
         references(self.own_secret().map(|name| (name, Purpose::FunctionRepository)))
     }

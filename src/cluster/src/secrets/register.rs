@@ -1,6 +1,6 @@
-//! The register of purposes: each Secret that an object refers to, and what for.
+//! The register of purposes: all Secrets that objects refer to, with their purposes.
 //!
-//! Invariant: until all objects of a kind are listed, no Secret is said to be free of the purposes that the kind gives.
+//! Invariant: before all objects of a kind are listed, no Secret counts as free of the purposes from that kind.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -23,10 +23,10 @@ pub enum Referrer {
 }
 
 impl Referrer {
-    /// All of them.
+    /// All kinds.
     pub const ALL: [Self; 4] = [Self::GitRepository, Self::GitSync, Self::Receiver, Self::Function];
 
-    /// Its plural, as in messages.
+    /// The plural of the kind for messages.
     pub const fn plural(self) -> &'static str {
         match self {
             Self::GitRepository => "GitRepositories",
@@ -46,7 +46,7 @@ pub(super) struct Register(Mutex<Inner>);
 
 #[derive(Debug, Default)]
 struct Inner {
-    /// Secrets that the operator names, in every namespace.
+    /// Secrets that the operator configured, in every namespace.
     everywhere: BTreeMap<String, Purposes>,
     namespaces: HashMap<String, Namespace>,
     listed: BTreeSet<Referrer>,
@@ -55,7 +55,7 @@ struct Inner {
 #[derive(Debug, Default)]
 struct Namespace {
     objects: BTreeMap<Object, Vec<(String, Purpose)>>,
-    /// By name of the Secret: its purposes, and how many objects name it for each.
+    /// Number of references by Secret and purpose.
     secrets: BTreeMap<String, BTreeMap<Purpose, usize>>,
     changed: watch::Sender<u64>,
 }
@@ -85,7 +85,7 @@ impl Inner {
 }
 
 impl Register {
-    /// The operator names these Secrets of every namespace, and no others. Returns whether that is new.
+    /// Replaces the Secrets that the operator configured for every namespace. Returns whether they changed.
     pub(super) fn set_everywhere(&self, named: impl IntoIterator<Item = (String, Purpose)>) -> bool {
         let mut everywhere: BTreeMap<String, Purposes> = BTreeMap::new();
         for (secret, purpose) in named {
@@ -100,7 +100,7 @@ impl Register {
         is_new
     }
 
-    /// An object names these Secrets of its namespace. Returns those whose purposes may be others now.
+    /// Replaces the references of an object. Returns the Secrets whose purposes may have changed.
     pub(super) fn set(
         &self,
         namespace: &str,
@@ -133,7 +133,7 @@ impl Register {
         differing.into_iter().collect()
     }
 
-    /// All objects of a kind have been set. Returns whether that is new.
+    /// Records that all objects of a kind were set. Returns whether that is new.
     pub(super) fn set_listed(&self, referrer: Referrer) -> bool {
         let mut inner = self.0.lock();
         let is_new = inner.listed.insert(referrer);
@@ -148,16 +148,16 @@ impl Register {
         self.0.lock().namespaces.entry(namespace.to_owned()).or_default().changed.subscribe()
     }
 
-    /// A kind whose objects are not listed yet.
+    /// Returns a kind whose objects are not listed yet.
     pub(super) fn unlisted(&self) -> Option<Referrer> {
         let inner = self.0.lock();
         Referrer::ALL.into_iter().find(|referrer| !inner.listed.contains(referrer))
     }
 
-    /// The purposes of a Secret.
+    /// Returns the purposes of a Secret.
     ///
     /// # Errors
-    /// The objects of a kind that can exclude this use have not been listed.
+    /// A kind that may exclude this use is not listed yet.
     pub(super) fn purposes(&self, namespace: &str, secret: &str, used_for: Purpose) -> Result<Purposes, Referrer> {
         let inner = self.0.lock();
         let unlisted = referrers_that_exclude(used_for).iter().find(|referrer| !inner.listed.contains(referrer));
@@ -169,7 +169,7 @@ impl Register {
         Ok(named.into_iter().flat_map(BTreeMap::keys).chain(operators).copied().chain(by_name(secret)).collect())
     }
 
-    /// The purposes of all Secrets that objects of a namespace or the operator name.
+    /// Returns the purposes of all Secrets that the operator configured or that objects of a namespace refer to.
     pub(super) fn all_of(&self, namespace: &str) -> BTreeMap<String, Purposes> {
         let inner = self.0.lock();
         let mut all = inner.everywhere.clone();
@@ -180,7 +180,7 @@ impl Register {
     }
 }
 
-/// The kinds that can give a Secret a purpose that excludes this use.
+/// Returns the kinds whose references may exclude this use.
 const fn referrers_that_exclude(used_for: Purpose) -> &'static [Referrer] {
     match used_for {
         Purpose::Code => &Referrer::ALL,

@@ -1,9 +1,9 @@
-//! The Secrets that one GitRepository names.
+//! The Secrets of one GitRepository.
 
 use super::{Followed, Known, Purpose, Secrets};
 use mainstay_api::git_repository::GitRepositorySpec;
 
-/// The followed Secrets of one GitRepository; of none by default.
+/// The followed Secrets of one GitRepository; by default none.
 #[derive(Debug, Default)]
 pub struct RepositorySecrets {
     auth: Option<Followed>,
@@ -11,20 +11,20 @@ pub struct RepositorySecrets {
     verify: Option<Followed>,
 }
 
-/// What is known of them; `None` for one that is not named.
+/// The states of the Secrets; `None` for a Secret without a reference.
 #[derive(Clone, Debug)]
 pub struct RepositoryData {
     /// The credentials.
     pub auth: Option<Known>,
     /// The proxy.
     pub proxy: Option<Known>,
-    /// The keys that may sign.
+    /// The keys of trusted signers.
     pub verify: Option<Known>,
 }
 
 impl RepositorySecrets {
-    /// From now on the Secrets of this repository are followed, and no others; what is known of them. Its credentials are used
-    /// for `of`.
+    /// Follows the Secrets of this repository instead of the previous ones, and returns their states. `of` is the
+    /// purpose of its credentials.
     pub async fn of(
         &mut self,
         secrets: &Secrets,
@@ -52,17 +52,17 @@ impl RepositorySecrets {
         }
     }
 
-    /// All of them.
+    /// The followed Secrets.
     pub fn iter(&self) -> impl Iterator<Item = &Followed> {
         self.auth.iter().chain(&self.proxy).chain(&self.verify)
     }
 
-    /// All of them, to wait for changes.
+    /// The followed Secrets, to wait for changes.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Followed> {
         self.auth.iter_mut().chain(&mut self.proxy).chain(&mut self.verify)
     }
 
-    /// Whether waiting for their watches is useless.
+    /// Whether no state is pending.
     pub fn are_settled(&self) -> bool {
         self.iter().all(|secret| secret.taken().is_settled())
     }

@@ -1,4 +1,4 @@
-//! The state of Secrets as seen by a watch.
+//! The state of a Secret or ConfigMap, built from the events of a watch.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -17,25 +17,25 @@ use mainstay_object::failure::{Class, chain};
 /// The `data` of a Secret.
 pub type SecretData = BTreeMap<String, ByteString>;
 
-/// What is followed.
+/// The kind of a followed object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Holder {
     /// A Secret.
     Secret,
-    /// A ConfigMap: its data is no secret, and is kept as that of a Secret.
+    /// A ConfigMap. Its data is stored like that of a Secret.
     ConfigMap,
-    /// A Secret of which only digests of its values are kept.
+    /// A Secret of whose values only digests are kept.
     Digests,
 }
 
-/// What is kept of a Secret.
+/// The content of a Secret.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Contents {
     /// Its `type`, such as `Opaque`.
     pub kind: String,
     /// Its data.
     pub data: SecretData,
-    /// The purpose that it states in its metadata.
+    /// The purpose in its metadata.
     pub purpose: Option<Purpose>,
 }
 
@@ -44,28 +44,28 @@ pub struct Contents {
 pub enum Known {
     /// Not known yet.
     Nothing,
-    /// It could not be read.
+    /// The Secret could not be read.
     Unreadable {
-        /// The class of the failure; [`Class::Denied`] if we lack the permission.
+        /// The class of the failure. [`Class::Denied`] stands for a missing permission.
         class: Class,
         /// The cause.
         why: String,
     },
-    /// It does not exist.
+    /// The Secret does not exist.
     Absent,
-    /// It exists, and has a purpose that excludes the one that it is read for.
+    /// The Secret has a purpose that excludes its use.
     Withheld {
-        /// The purpose that it has.
+        /// The purpose of the Secret.
         has: Purpose,
-        /// What it was to be used for.
+        /// The excluded use.
         used_for: Purpose,
     },
-    /// What it holds.
+    /// The content.
     Data(Arc<Contents>),
 }
 
 impl Known {
-    /// Its data, if it exists.
+    /// Returns the data, if there is any.
     pub fn data(&self) -> Option<&SecretData> {
         match self {
             Self::Data(contents) => Some(&contents.data),
@@ -73,7 +73,7 @@ impl Known {
         }
     }
 
-    /// Its `type`, if it exists.
+    /// Returns the `type`, if the content is known.
     pub fn kind(&self) -> Option<&str> {
         match self {
             Self::Data(contents) => Some(&contents.kind),
@@ -81,7 +81,7 @@ impl Known {
         }
     }
 
-    /// Whether waiting for the watch is useless: its state is known, or we lack the permission.
+    /// Whether the state is final for now: it is known, or a permission is missing.
     pub fn is_settled(&self) -> bool {
         match self {
             Self::Nothing => false,
@@ -90,7 +90,7 @@ impl Known {
         }
     }
 
-    /// Why it has no data, as the end of a sentence that begins with its name; `None` if it has.
+    /// Returns why there is no data, as the end of a sentence that begins with the name; `None` if there is data.
     pub fn problem(&self) -> Option<(Class, String)> {
         match self {
             Self::Data(_) => None,
@@ -112,8 +112,8 @@ impl Known {
         }
     }
 
-    /// The same, if its other purposes permit this use of it; else that it is withheld. `Err`: they are not known, for want of the
-    /// objects of this kind.
+    /// Withholds the content if another purpose excludes this use. `Err` stands for unknown purposes: this kind is not
+    /// listed yet.
     pub(super) fn for_use(self, used_for: Purpose, purposes: Result<Purposes, Referrer>) -> Self {
         let Self::Data(contents) = &self else { return self };
         let mut purposes = match purposes {
@@ -131,7 +131,7 @@ impl Known {
         }
     }
 
-    /// Whether followers that know `old` must be woken. Another text for the same failure does not count.
+    /// Whether followers with the state `old` must be woken. Another text of the same failure does not count.
     pub(super) fn differs_from(&self, old: &Self) -> bool {
         match (self, old) {
             (Self::Unreadable { class, .. }, Self::Unreadable { class: before, .. }) => class != before,
@@ -140,7 +140,7 @@ impl Known {
     }
 }
 
-/// Shows no data.
+/// Does not show the data.
 impl fmt::Debug for Known {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -153,12 +153,12 @@ impl fmt::Debug for Known {
     }
 }
 
-/// The state of the Secrets with one name, in one namespace or in all.
+/// The state of all Secrets of one name, in one namespace or in all.
 pub(super) struct State {
     holder: Holder,
     name: String,
     cache: Cache<Arc<Contents>>,
-    /// Why the state is not known yet.
+    /// The class and the cause of a failed first list.
     trouble: Option<(Class, String)>,
 }
 
@@ -172,7 +172,7 @@ pub(super) enum Affected {
 }
 
 impl Affected {
-    /// Those, and these.
+    /// Merges two sets.
     fn and(self, other: Self) -> Self {
         match (self, other) {
             (Self::None, one) | (one, Self::None) => one,
@@ -186,7 +186,7 @@ impl State {
         Self { holder, name: name.to_owned(), cache: Cache::default(), trouble: None }
     }
 
-    /// The state of the Secret in a namespace.
+    /// Returns the state of the Secret in a namespace.
     pub(super) fn known(&self, namespace: &str) -> Known {
         match (self.cache.get(namespace, &self.name), &self.trouble) {
             (Some(data), _) => Known::Data(Arc::clone(data)),
@@ -210,7 +210,7 @@ impl State {
                     self.trouble = Some((class, chain(&error)));
                     Affected::All
                 }
-                // What was read of it before, and the last known state, are still the best that is known.
+                // The last known state stays.
                 Change::Unreadable { .. } | Change::Failed(_) | Change::Resumed => Affected::None,
             });
         }
@@ -218,7 +218,7 @@ impl State {
     }
 }
 
-/// What a Secret or ConfigMap holds.
+/// Reads the content of a Secret or ConfigMap.
 pub(super) fn contents_of(holder: Holder, live: &Value) -> Arc<Contents> {
     let data = live.get("data").cloned();
     let data: Option<SecretData> = match holder {
@@ -234,8 +234,8 @@ pub(super) fn contents_of(holder: Holder, live: &Value) -> Arc<Contents> {
     Arc::new(Contents { kind, data: data.unwrap_or_default(), purpose })
 }
 
-/// A digest in the place of each value. The UID of the Secret is in each, so that nobody who sees one finds a short value
-/// by trying all of them: only who may read the Secret knows its UID.
+/// Replaces each value by a digest, salted with the UID of the Secret. Only readers of the Secret know the UID, so
+/// other users cannot find short values by trial.
 fn digests(live: &Value, data: SecretData) -> SecretData {
     let uid = live.pointer("/metadata/uid").and_then(Value::as_str).unwrap_or_default();
     let digest = |value: ByteString| {
@@ -256,7 +256,7 @@ mod tests {
         json!({"metadata": {"namespace": namespace, "name": "git"}, "data": {"password": password}})
     }
 
-    /// The state of the Secret in the namespace `a` after these events.
+    /// Returns the state of the Secret in the namespace `a` after these events.
     fn known(events: impl IntoIterator<Item = WatchEvent>) -> Known {
         let mut account = State::of(Holder::Secret, "git");
         for event in events {

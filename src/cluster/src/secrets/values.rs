@@ -1,14 +1,14 @@
-//! The ConfigMaps and Secrets with values that one GitSync names.
+//! The ConfigMaps and Secrets with values for one GitSync.
 
 use super::{Followed, Known, Purpose, Secrets};
 use mainstay_api::git_sync::{SubstituteSource, SubstituteSourceKind};
 
-/// The followed sources of one GitSync; none by default.
+/// The followed sources of one GitSync; by default none.
 #[derive(Debug, Default)]
 pub struct ValueSources(Vec<(SubstituteSource, Followed)>);
 
 impl ValueSources {
-    /// From now on these sources are followed, and no others; what is known of each.
+    /// Follows these sources instead of the previous ones, and returns their states.
     pub async fn of(&mut self, secrets: &Secrets, namespace: &str, sources: &[SubstituteSource]) -> Vec<Known> {
         let is_same = |(followed, wanted): (&(SubstituteSource, Followed), &SubstituteSource)| {
             followed.0.kind == wanted.kind && followed.1.of() == (namespace, &wanted.name)
@@ -18,7 +18,7 @@ impl ValueSources {
                 SubstituteSourceKind::Secret => secrets.follow(namespace, &source.name, Purpose::Values),
                 SubstituteSourceKind::ConfigMap => secrets.follow_config_map(namespace, &source.name),
             };
-            // What stays has both for a moment, so that its watch goes on.
+            // The new followers exist before the old ones are dropped, so watches of unchanged sources continue.
             self.0 = sources.iter().map(|source| (source.clone(), follow(source))).collect();
         }
         let mut known = Vec::with_capacity(self.0.len());
@@ -28,7 +28,7 @@ impl ValueSources {
         known
     }
 
-    /// All of them, to wait for changes.
+    /// The followed sources, to wait for changes.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Followed> {
         self.0.iter_mut().map(|(_, followed)| followed)
     }

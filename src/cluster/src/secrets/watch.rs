@@ -1,4 +1,4 @@
-//! The watches, and the followers that they wake.
+//! The watches of Secrets and ConfigMaps, and their followers.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;
@@ -30,14 +30,14 @@ pub struct Secrets {
     register: Arc<Register>,
 }
 
-/// A follower of a Secret or ConfigMap, until it is dropped.
+/// A follower of a Secret or ConfigMap.
 #[derive(Debug)]
 pub struct Followed {
     namespace: String,
     name: String,
     known: watch::Receiver<Known>,
     taken: Known,
-    /// What its values are used for; `None` for a ConfigMap.
+    /// The use of its values; `None` for a ConfigMap.
     used_for: Option<Purpose>,
     register: Arc<Register>,
     #[expect(dead_code, reason = "the Secret is watched for as long as somebody holds it")]
@@ -50,7 +50,7 @@ struct Inner {
     single: HashMap<Named, Weak<Entry>>,
 }
 
-/// What has a watch of its own.
+/// An object with a separate watch.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Named {
     holder: Holder,
@@ -58,11 +58,11 @@ struct Named {
     name: String,
 }
 
-/// A name that is watched in all namespaces, once it has a follower.
+/// The state of a name that is watched in all namespaces, once it has a follower.
 struct Everywhere {
     begun: bool,
     account: State,
-    /// By namespace.
+    /// Followed Secrets by namespace.
     entries: HashMap<String, Weak<Entry>>,
 }
 
@@ -78,7 +78,7 @@ impl std::fmt::Debug for Everywhere {
     }
 }
 
-/// A Secret, shared by its followers.
+/// A Secret with the state that its followers share.
 #[derive(Debug)]
 struct Entry {
     known: watch::Sender<Known>,
@@ -111,8 +111,8 @@ impl Default for Secrets {
 }
 
 impl Secrets {
-    /// The operator names these Secrets of every namespace, each for a purpose, and no others. From now on those of registries
-    /// are watched in all namespaces at once, once one of them has a follower.
+    /// Replaces the Secrets that the operator configured for every namespace, with their purposes. Each registry
+    /// Secret is watched in all namespaces once it has a follower.
     pub fn set_everywhere(&self, named: Vec<(String, Purpose)>) {
         let of_registries =
             |(_, purpose): &&(String, Purpose)| matches!(purpose, Purpose::ImageRegistry | Purpose::PackageRegistry);
@@ -126,7 +126,7 @@ impl Secrets {
         }
     }
 
-    /// An object refers to these Secrets of its namespace, each for a purpose, and to no others.
+    /// Replaces the references of an object to Secrets of its namespace, with their purposes.
     pub fn set_references(&self, namespace: &str, object: (Referrer, &str), references: Vec<(String, Purpose)>) {
         let differing = self.register.set(namespace, object, references);
         let mut awake = Vec::new();
@@ -143,17 +143,17 @@ impl Secrets {
         wake(&awake);
     }
 
-    /// The references of all objects of a kind are set, or the cluster does not have the kind.
+    /// Records that all objects of a kind were set, or that the cluster does not serve the kind.
     pub fn set_listed(&self, referrer: Referrer) {
         if self.register.set_listed(referrer) {
             self.wake_all();
         }
     }
 
-    /// The purposes of the Secrets of a namespace.
+    /// Returns the purposes of the Secrets of a namespace.
     ///
     /// # Errors
-    /// The objects of a kind that names Secrets have not been listed.
+    /// A kind is not listed yet.
     pub fn purposes(&self, namespace: &str) -> Result<BTreeMap<String, Purposes>, Referrer> {
         match self.register.unlisted() {
             Some(referrer) => Err(referrer),
@@ -174,7 +174,7 @@ impl Secrets {
         wake(&awake);
     }
 
-    /// Follows a Secret whose values are used for this purpose, whether it exists or not.
+    /// Follows a Secret for this use, whether it exists or not.
     pub fn follow(&self, namespace: &str, name: &str, used_for: Purpose) -> Followed {
         let mut inner = self.inner.lock();
         let entry = match inner.everywhere.get_mut(name) {
@@ -184,7 +184,7 @@ impl Secrets {
         self.followed((namespace, name), entry, Some(used_for))
     }
 
-    /// Follows a Secret of a Function's code for whether its values change: in the place of each is a digest.
+    /// Follows changes of a Secret of a Function's code. The data has digests instead of values.
     pub fn follow_digests(&self, namespace: &str, name: &str) -> Followed {
         let entry = self.follow_one(&mut self.inner.lock().single, Holder::Digests, namespace, name);
         self.followed((namespace, name), entry, Some(Purpose::Code))
@@ -210,7 +210,7 @@ impl Secrets {
 
     fn follow_everywhere(&self, everywhere: &mut Everywhere, namespace: &str, name: &str) -> Arc<Entry> {
         if !std::mem::replace(&mut everywhere.begun, true) {
-            // The receiver is dropped only at the end.
+            // The receiver is dropped only at shutdown.
             let _ = self.begin.send(Begin::Everywhere(name.to_owned()));
         }
         if let Some(entry) = everywhere.entries.get(namespace).and_then(Weak::upgrade) {
@@ -241,7 +241,10 @@ impl Secrets {
         entry
     }
 
-    /// Runs the watches until `stop`, or until one panics.
+    /// Runs the watches until `stop`.
+    ///
+    /// # Errors
+    /// A watch panicked.
     pub async fn run(self: Arc<Self>, cluster: Cluster, stop: CancellationToken) -> Result<(), JoinError> {
         let inbox = self.inbox.lock().take();
         let Some(mut inbox) = inbox else { return Ok(()) };
@@ -269,7 +272,7 @@ impl Secrets {
 
     async fn watch_everywhere(self: Arc<Self>, mut events: BoxStream<'static, WatchEvent>, name: String) {
         while let Some(event) = events.next().await {
-            // Dropped after the lock, because it may be the last follower.
+            // Dropped after the lock, because these may be the last references to their entries.
             let mut affected = Vec::new();
             let mut inner = self.inner.lock();
             let Some(Everywhere { account, entries, .. }) = inner.everywhere.get_mut(&name) else { return };
@@ -307,15 +310,14 @@ async fn watch_one(
     }
 }
 
-/// Wakes the followers of these, outside of the lock, because each may be held by nobody else any more.
+/// Wakes the followers. Called without the lock, because these may be the last references to the entries.
 fn wake(entries: &[Arc<Entry>]) {
     for entry in entries {
         entry.known.send_modify(|_| {});
     }
 }
 
-/// Adds an entry. Entries without followers are dropped before the map would grow, so the cost is proportional to the
-/// additions.
+/// Adds an entry. Drops entries without followers before the map grows, so the cost is proportional to the additions.
 fn remember<K: Eq + Hash>(entries: &mut HashMap<K, Weak<Entry>>, key: K, entry: &Arc<Entry>) {
     if entries.len() == entries.capacity() {
         entries.retain(|_, entry| entry.strong_count() > 0);
@@ -324,46 +326,46 @@ fn remember<K: Eq + Hash>(entries: &mut HashMap<K, Weak<Entry>>, key: K, entry: 
 }
 
 impl Followed {
-    /// Its namespace and name.
+    /// Returns namespace and name.
     pub fn of(&self) -> (&str, &str) {
         (&self.namespace, &self.name)
     }
 
-    /// The current state; [`Followed::changed`] waits for another one.
+    /// Returns the current state. [`Followed::changed`] waits for the next one.
     pub fn take(&mut self) -> Known {
         let known = self.known.borrow_and_update().clone();
         self.taken = self.judged(known);
         self.taken.clone()
     }
 
-    /// What of it may be used.
+    /// Withholds content whose use is excluded.
     fn judged(&self, known: Known) -> Known {
         let Some(used_for) = self.used_for else { return known };
         known.for_use(used_for, self.register.purposes(&self.namespace, &self.name, used_for))
     }
 
-    /// The state that was last returned.
+    /// Returns the state of the last `take`.
     pub fn taken(&self) -> &Known {
         &self.taken
     }
 
-    /// The state as soon as it is known, at most after 10 s; [`Followed::changed`] waits for another one.
+    /// Waits at most 10 s for the first state and returns it. [`Followed::changed`] waits for the next one.
     pub async fn known(&mut self) -> Known {
         let settled = async {
-            // The sender lives as long as this.
+            // The sender lives as long as this follower.
             while !self.take().is_settled() && self.known.changed().await.is_ok() {}
         };
         let _ = tokio::time::timeout(WITHIN, settled).await;
         self.take()
     }
 
-    /// Waits for another state than the one that was last returned.
+    /// Waits for a change after the last state that was taken.
     pub async fn changed(&mut self) {
-        // The sender lives as long as this.
+        // The sender lives as long as this follower.
         let _ = self.known.changed().await;
     }
 
-    /// Waits until one of them changes; for ever if there are none.
+    /// Waits for a change of any of them; for ever if there are none.
     pub async fn any_changed(followed: impl Iterator<Item = &mut Self>) {
         let waits = followed.map(|one| Box::pin(one.changed())).collect::<Vec<_>>();
         if waits.is_empty() {
