@@ -11,6 +11,7 @@ use hyper::body::Body;
 /// Step in bytes by which the buffer of a body without a length grows.
 const STEP: usize = 256 << 10;
 
+/// Why a body was not read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BodyFault {
     /// It is larger than allowed.

@@ -77,8 +77,8 @@ pub struct Event {
     /// The text in one line, because `kubectl get events` shows no other. Cut after 1000 bytes. Must not contain
     /// secrets.
     pub note: String,
-    /// The managed object of the note, if it is not `regarding`. Events that differ only in this become one Event: `15
-    /// objects pruned: …`.
+    /// The managed object of the note, if it is not `regarding`. Events that differ only in this become
+    /// one Event: `15 objects pruned: …`.
     pub about: Option<String>,
     /// Events are aggregated only if this is equal, such as field paths. Notes may differ.
     pub aggregation_key: String,

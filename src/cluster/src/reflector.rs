@@ -29,10 +29,9 @@
 //! # }
 //! ```
 //!
+//! # The watch
 //! [`Cluster::watch`] reconnects, resumes at the last version, lists again after `410 Gone`, and backs off with
-//! jitter. It never ends. A failed attempt is a [`Change::Failed`], which changes nothing: the cache keeps the last
-//! known state.
-//! ends. A failed attempt is a [`Change::Failed`], which changes nothing: the cache keeps the last known state.
+//! jitter. It never ends. A failed attempt is a [`Change::Failed`]: the cache keeps the last known state.
 //!
 //! # Which type to use
 //! | type | for |

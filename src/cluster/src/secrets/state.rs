@@ -24,7 +24,7 @@ pub(super) enum Holder {
     Secret,
     /// A ConfigMap. Its data is stored like that of a Secret.
     ConfigMap,
-    /// A Secret of whose values only digests are kept.
+    /// A Secret with digests in place of its values.
     Digests,
 }
 

@@ -16,8 +16,7 @@ use mainstay_api::names::{DISABLED, PROPAGATE, REGISTRY_FINALIZER};
 use mainstay_cluster::WatchEvent;
 use mainstay_cluster::reflector::{Cache, Change};
 
-/// Delay before the copies of a removed base are deleted: the base may be about to be replaced (`kubectl replace
-/// --force`).
+/// Delay before the copies of a removed base are deleted: `kubectl replace --force` deletes and creates a base.
 const LINGER: SignedDuration = SignedDuration::from_secs(5);
 
 /// The place of a copy: a namespace and the name of a base.
