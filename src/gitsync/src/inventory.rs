@@ -72,9 +72,8 @@ impl Attempt<'_> {
         // It is never closed.
         let _permit = self.context.loading.acquire().await;
         let inventory = match self.read_inventory().await? {
-            Found::Whole(inventory) => {
-                self.state.written =
-                    inventory.encode().into_iter().map(|s| (s.index, Digest::of(&s.content))).collect();
+            Found::Whole(inventory, written) => {
+                self.state.written = written;
                 inventory
             }
             Found::Foreign(home) => return Err(self.foreign(&home)),
@@ -349,7 +348,9 @@ impl InventoryOwner<'_> {
 #[derive(Debug)]
 pub(super) enum Found {
     /// It is there.
-    Whole(Inventory),
+    ///
+    /// The second value has the digest of each content that it was read from, by position.
+    Whole(Inventory, BTreeMap<usize, Digest>),
     /// There is none.
     Missing,
     /// There is one that cannot be read.
@@ -361,7 +362,11 @@ pub(super) enum Found {
 impl Found {
     /// What its parts make up.
     fn of(parts: Parts) -> Self {
-        if parts.is_empty() { Self::Missing } else { parts.join().map_or(Self::Damaged, Self::Whole) }
+        if parts.is_empty() {
+            Self::Missing
+        } else {
+            parts.join().map_or(Self::Damaged, |(inventory, written)| Self::Whole(inventory, written))
+        }
     }
 }
 
