@@ -8,6 +8,7 @@ mod book;
 mod circles;
 mod keys;
 mod prose;
+mod real_tests;
 mod security;
 
 use std::{
