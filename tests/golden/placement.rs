@@ -1,4 +1,4 @@
-//! Where decoded documents go in the cluster, and every reason why a commit cannot be applied.
+//! The places of decoded documents in the cluster, and every reason why a commit cannot be applied.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -17,10 +17,10 @@ struct Case {
     #[serde(rename = "case")]
     _title: String,
     git: Vec<Value>,
-    /// What the cluster does not serve, as `example.org/v1 Widget`.
+    /// Kinds that the cluster does not serve, as `example.org/v1 Widget`.
     #[serde(default)]
     unknown: Vec<String>,
-    /// What it serves and cannot be patched.
+    /// Served kinds that cannot be patched.
     #[serde(default)]
     unpatchable: Vec<String>,
     target_namespace: Option<String>,

@@ -1,4 +1,4 @@
-//! What a GitSync does for a commit: the plan, with all guards of pruning, and what becomes of an object that is found
+//! The plan of a GitSync for a commit, with all guards of pruning, and the fate of an object that is found
 //! right before its deletion.
 
 use std::collections::{HashMap, HashSet};
@@ -35,10 +35,10 @@ fn yes() -> bool {
 struct Case {
     #[serde(rename = "case")]
     _title: String,
-    /// What the commit holds.
+    /// The objects of the commit.
     #[serde(default)]
     git: Vec<Value>,
-    /// What the inventory lists: objects that were applied as Git says now, those that were applied otherwise, and those
+    /// The objects of the inventory: those that were applied as Git says now, those that were applied otherwise, and those
     /// whose first apply was never answered.
     #[serde(default)]
     as_applied: Vec<String>,
@@ -52,7 +52,7 @@ struct Case {
     /// Objects that left and were still being deleted when they were last looked at.
     #[serde(default)]
     terminating: Vec<String>,
-    /// What is found in the cluster of objects that are not kept yet, or are about to be deleted.
+    /// The live state of objects that are not kept yet, or are about to be deleted.
     #[serde(default)]
     live: Vec<Value>,
     /// Whether the drift loop keeps what was applied; not so after a restart.

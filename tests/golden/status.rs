@@ -1,4 +1,4 @@
-//! What a GitSync's status says, attempt after attempt.
+//! The status of a GitSync, attempt after attempt.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -38,7 +38,7 @@ struct Attempt {
     at: i64,
     #[serde(default)]
     suspended: bool,
-    /// What holds the commit back, and until which second.
+    /// The reason that holds the commit back, and the second at which it ends.
     frozen: Option<(String, i64)>,
     refused: Option<Refused>,
     /// Since when everything is applied.

@@ -1,4 +1,4 @@
-//! What an event means for a managed object.
+//! The consequence of an event for a managed object.
 
 use mainstay_api::DriftPolicy;
 use mainstay_engine::managed::verdict::{LastApplied, decide, resource_version, uid};
@@ -19,7 +19,7 @@ struct Case {
     sent: Value,
     /// How the event's object differs from the answer to that, as a merge patch.
     event: Value,
-    /// What is remembered of the answer is only its digest, as after a restart.
+    /// Only the digest of the answer is remembered, as after a restart.
     #[serde(default)]
     restarted: bool,
     #[serde(default)]

@@ -1,4 +1,4 @@
-//! Kills an agent after each of its writes, and lets another one continue. Nothing is lost, leaked or wrongly deleted,
+//! Kills an agent after each of its writes, and lets another one continue. No object is lost, leaked or wrongly deleted,
 //! at any point.
 
 use std::collections::BTreeMap;

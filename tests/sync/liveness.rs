@@ -55,7 +55,7 @@ async fn stuck_work_is_reported_and_so_is_its_recovery() {
         Fault { verb: "apply".into(), resource: "deployments.apps".into(), delay_millis: 10_000, ..Fault::default() };
     world.levers().fail_next(slow);
     world.edit_function("hello", json!({"spec": {"env": [{"name": "A", "value": "1"}]}}));
-    // Nothing else is stuck, except for a moment on a busy machine.
+    // No other task is stuck, except for a moment on a busy machine.
     let alone = "503 reconciling Functions is stuck: 1 running without progress for ";
     health_is(&world, alone, |said| said.starts_with(alone) && !said.contains(';')).await;
     world.runs("hello").await;

@@ -1,4 +1,4 @@
-//! What a GitSync costs the API server: requests by their number, which does not grow with the number of GitSyncs.
+//! The number of API requests of a GitSync. It does not grow with the number of GitSyncs.
 
 use serde_json::json;
 

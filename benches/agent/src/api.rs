@@ -35,7 +35,7 @@ pub(crate) struct GitSyncStatus {
     pub(crate) conditions: Vec<Condition>,
 }
 
-/// A GitRepository, of which nothing is read.
+/// A GitRepository. None of its fields is read.
 #[derive(CustomResource, Clone, Debug, Serialize, Deserialize)]
 #[kube(group = "serverless.kyma-project.io", version = "v1alpha1", kind = "GitRepository", namespaced)]
 #[kube(schema = "disabled")]

@@ -1,16 +1,16 @@
-//! How much of what a cluster answers is taken in.
+//! Limits on the answers of a cluster.
 //!
-//! Whoever owns another cluster chooses its answers, and the agent's memory is everybody's: a value of two bytes takes up
-//! thirty. The agent's own cluster could harm it in simpler ways.
+//! The owner of another cluster chooses its answers, and all tenants share the agent's memory: a value of two bytes takes
+//! up thirty. The agent's own cluster could harm it in simpler ways.
 
 use bounded_json::Bounds;
 
 use super::error::Cause;
 
-/// What a page counts for in a list: pages may be empty.
+/// Counted size of a page in a list: pages may be empty.
 pub(super) const PAGE: usize = 10;
 
-/// What one answer, one event of a watch or one list may have.
+/// Limits of one answer, one event of a watch and one list.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct AnswerLimits {
     /// Bytes of an answer or an event. The largest objects that servers store have 1.5 MiB.
@@ -22,7 +22,7 @@ pub(super) struct AnswerLimits {
 }
 
 impl AnswerLimits {
-    /// Of the agent's own cluster.
+    /// The limits for the agent's own cluster.
     pub(super) const OWN: Self = Self { bytes: 16 << 20, values: usize::MAX, list: usize::MAX };
     /// Of another cluster.
     pub(super) const OTHER: Self = Self { bytes: 4 << 20, values: 500_000, list: 100_000 };

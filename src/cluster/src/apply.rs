@@ -134,7 +134,7 @@ impl Cluster {
         self.write(call.with(Method::POST, JSON, body.to_string())).await
     }
 
-    /// Creates an object, of which this field manager owns everything. Returns it as stored.
+    /// Creates an object. This field manager owns all of its fields. Returns the object as stored.
     pub async fn create_as(
         &self,
         manager: &str,

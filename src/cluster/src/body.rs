@@ -8,7 +8,7 @@ use bytes::Bytes;
 use http_body_util::BodyExt as _;
 use hyper::body::Body;
 
-/// By how much the room of a body grows whose length the client does not say.
+/// Growth of the buffer of a body without a Content-Length, in bytes.
 const STEP: usize = 256 << 10;
 
 /// Why a body was not read.

@@ -1,4 +1,4 @@
-//! What the cluster says of itself: its version, and what it serves. Charts may ask for both.
+//! The version and the APIs that the cluster reports. Charts may ask for both.
 //!
 //! Deliberately absent: requests ([`discover`](super::discover)).
 
@@ -21,7 +21,7 @@ pub struct Capabilities {
     pub api_versions: Vec<String>,
 }
 
-/// The capabilities that were read last, and the table of which they are.
+/// The capabilities that were read last, and the table that they belong to.
 pub(super) type Known = Option<(Arc<Table>, Arc<Capabilities>)>;
 
 impl Capabilities {

@@ -59,7 +59,7 @@ pub struct Pair {
     expires: Timestamp,
 }
 
-/// What the Secret holds.
+/// The contents of the Secret.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Certificates {
     /// The one that is served.
@@ -84,7 +84,7 @@ struct About {
     expires: Timestamp,
 }
 
-/// What is to be done.
+/// The next step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// There is no certificate that could be served: make one and serve it.
@@ -144,7 +144,7 @@ impl Certificates {
         pairs.chain(previous).map(String::as_str).collect()
     }
 
-    /// What is to be done now.
+    /// Returns the next step.
     pub fn step(&self, names: &[String], lifetimes: Lifetimes, now: Timestamp) -> Step {
         let holds = |pair: &&Pair| pair.names == names && pair.expires > now;
         let Some(current) = self.current.as_ref().filter(holds) else { return Step::Begin };
@@ -277,7 +277,7 @@ mod tests {
         assert_ne!(served.current, first.current);
         assert_eq!(served.bundle(at(61.0)).len(), bundle.len(), "a replica may still serve the one before");
         assert!(!served.bundle(at(91.0)).contains(&first_authority), "until that has ended");
-        // What is stored is read back; what cannot be read is missing.
+        // Stored values are read back; a value that cannot be read counts as missing.
         let data = served.write().into_iter().map(|(key, value)| (key.to_owned(), value.expose().clone().into_bytes()));
         let mut data: std::collections::BTreeMap<_, _> = data.collect();
         assert_eq!(Certificates::read(&data), served);

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-/// The verb of a request as in RBAC, except that `apply` is told apart from other patches.
+/// The verb of a request as in RBAC, except that `apply` is a verb besides `patch`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Verb {
     /// Read one object, or discovery.

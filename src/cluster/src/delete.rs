@@ -45,7 +45,7 @@ pub enum Removal {
     Terminating(Terminating),
 }
 
-/// What an object that is being deleted says of that.
+/// The deletion as an object's metadata report it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Terminating {
     /// Its finalizers. Without any it waits for its grace period, or for what it holds.
@@ -55,7 +55,7 @@ pub struct Terminating {
 }
 
 impl Terminating {
-    /// What the metadata of an object say, if it is being deleted.
+    /// Reads the deletion from an object's metadata; `None` if it is not being deleted.
     pub fn of(meta: &ObjectMeta) -> Option<Self> {
         let since = meta.deletion_timestamp.as_ref()?.0;
         Some(Self { finalizers: meta.finalizers.clone().unwrap_or_default(), since })

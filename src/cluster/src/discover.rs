@@ -26,7 +26,7 @@ use super::served::{Aggregated, Head, Legacy, LegacyList, Table};
 /// Minimum time between two reads that a missing kind causes.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Age from which the table is read again for whoever asks for all of it.
+/// Age from which the table is read again for a caller that asks for all of it.
 const OLD: Duration = Duration::from_secs(600);
 
 const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,\
@@ -40,7 +40,7 @@ pub(super) struct Discovery {
     stale: AtomicBool,
     /// The time of the last read. Locked during a read, so that concurrent callers share it.
     reading: tokio::sync::Mutex<Option<Instant>>,
-    /// What is said of the table. Locked while it is asked for.
+    /// The last answer about the table. Locked during a request for it.
     capabilities: tokio::sync::Mutex<Known>,
 }
 
@@ -113,8 +113,8 @@ impl Cluster {
         Ok(table.broken.iter().map(|(group, version)| format!("{group}/{version}")).collect())
     }
 
-    /// What the cluster says of itself, as it was ten minutes ago at most. (Other lookups notice what they miss; whoever
-    /// asks for everything misses nothing.)
+    /// Returns the capabilities of the cluster, at most ten minutes old. (Other lookups notice a missing kind; a caller that
+    /// asks for everything misses none.)
     ///
     /// # Errors
     /// The cluster cannot be asked, and was not asked before; or it names no version.

@@ -131,7 +131,7 @@ pub enum Cause {
     /// Discovery of this group failed, so it is unknown whether it has the kind.
     #[error("the API group {0} is not available")]
     GroupUnavailable(String),
-    /// What should be the uid of an object is none.
+    /// The UID of an object is malformed.
     #[error("the answer has no valid uid")]
     NoUid,
     /// An event of a watch or a page of a list is larger than any object may be.
@@ -173,7 +173,7 @@ impl Error {
         Self { attempt, subject: Box::new(subject), cause: Box::new(cause) }
     }
 
-    /// The same without the server's words, if the object is one of which nothing may be shown, although it is no Secret.
+    /// The same without the server's words, if the object's contents must not be shown, although it is no Secret.
     #[must_use]
     pub fn about(mut self, object: &Object) -> Self {
         if let Cause::Refused(refusal) = &mut *self.cause

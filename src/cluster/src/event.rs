@@ -39,7 +39,7 @@ pub enum Priority {
 }
 
 impl Priority {
-    /// That of an Event about no managed object.
+    /// The value for an Event about no managed object.
     pub const fn of(kind: EventType) -> Self {
         match kind {
             EventType::Warning => Self::Failure,
@@ -72,7 +72,7 @@ pub struct Event {
     pub priority: Priority,
     /// Why it was emitted.
     pub reason: EventReason,
-    /// What the agent was doing, as one CamelCase word such as `Apply`.
+    /// The agent's action, as one CamelCase word such as `Apply`.
     pub action: String,
     /// The text for people, in one line: `kubectl get events` shows no other. Cut after 1000 bytes. Must not hold secrets.
     pub note: String,

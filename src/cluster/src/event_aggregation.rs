@@ -28,7 +28,7 @@ const SUM_WINDOW: Duration = Duration::from_secs(10);
 pub(super) const LINGER: Duration = Duration::from_secs(1);
 /// Most series that are remembered.
 const MAX_AGGREGATED: usize = 2048;
-/// Attempts to write what nobody answers.
+/// Attempts to write an Event without an answer.
 const MAX_ATTEMPTS: u32 = 3;
 /// The priorities, the first one first.
 const PRIORITIES: [Priority; 4] = [Priority::Failure, Priority::State, Priority::Routine, Priority::Detail];
@@ -53,7 +53,7 @@ struct AggregatedEvent {
 enum Written {
     /// It was not sent.
     Never,
-    /// It was sent with this count, and nobody knows whether it arrived.
+    /// It was sent with this count; its arrival is unknown.
     Perhaps(u32),
     /// It is there.
     Surely,
@@ -140,7 +140,7 @@ impl Aggregator {
         if !self.queue(identity.priority).admits(&identity.key) {
             return false;
         }
-        // Where all of them wait to be written, there is nothing to forget. In a storm that is so for each of thousands.
+        // If all of them wait to be written, none can be forgotten. In a storm this is the case for each of thousands.
         if self.queues.iter().map(EventQueue::len).sum::<usize>() >= MAX_AGGREGATED {
             return self.drop_for(identity);
         }
@@ -153,8 +153,8 @@ impl Aggregator {
         self.series.len() < MAX_AGGREGATED || self.drop_for(identity)
     }
 
-    /// Forgets what the namespace of which the most is remembered has written: what comes again is written as a new
-    /// object then.
+    /// Forgets the written Events of the namespace with the most of them. If one comes again, it is written as a new
+    /// object.
     fn forget_written_of_largest(&mut self) {
         let mut counts: HashMap<&str, usize> = HashMap::new();
         for identity in self.series.keys() {
@@ -201,7 +201,7 @@ impl Aggregator {
         }
     }
 
-    /// The object of a write is there already: an attempt before this one arrived. What it did not say yet follows.
+    /// The object of a write exists: an earlier attempt arrived. The rest of the count follows.
     pub(super) fn exists(&mut self, write: &Write) {
         let Some(series) = self.series_of(write) else { return };
         let has_more = series.state != Written::Perhaps(series.seen.count);
@@ -211,7 +211,7 @@ impl Aggregator {
         }
     }
 
-    /// Nobody answered: it is tried again, a few times.
+    /// There was no answer: it is tried again, a few times.
     pub(super) fn unanswered(&mut self, write: &Write) {
         let Some(series) = self.series_of(write) else { return };
         series.unanswered += 1;
@@ -412,7 +412,7 @@ mod tests {
         );
     }
 
-    /// Writes an Event, and nobody says whether it arrived.
+    /// Writes an Event without an answer.
     fn sent(aggregator: &mut Aggregator, note: &str, now: Instant) -> Write {
         aggregator.add(event(note), now, time(0));
         aggregator.due(now).expect("a write")
@@ -446,7 +446,7 @@ mod tests {
         assert_eq!((aggregator.series.len(), waiting(&aggregator)), (MAX_AGGREGATED, MAX_AGGREGATED));
         let written: Vec<_> = std::iter::from_fn(|| aggregator.due(now)).take(6).map(|write| write.namespace).collect();
         assert_eq!(written, ["shop", "calm", "shop", "calm", "shop", "calm"]);
-        // Nor is what one has written forgotten for the other.
+        // Events that one has written are not forgotten for the other.
         let again = aggregator.due(now).expect("a write");
         aggregator.written(&again);
         let (mut calm, mut other) = (0, now);

@@ -21,7 +21,7 @@ const MAX_DETAILS: usize = 25;
 /// The waiting Events of one priority.
 pub(super) struct EventQueue {
     priority: Priority,
-    /// By namespace; the next namespace is first. Each has the time from which on it may be written.
+    /// Events by namespace; the next namespace is first. Each Event has the time from which it may be written.
     pending: VecDeque<(String, VecDeque<(AggregationKey, Instant)>)>,
     /// How many of them are about which object.
     waiting: HashMap<Key, usize>,

@@ -51,11 +51,11 @@ pub struct EventWriter {
     dropped: Arc<AtomicU64>,
     /// The warning about missing permissions was logged.
     warned: bool,
-    /// Nothing is written before, because the last write was not answered.
+    /// No Event is written before this time, because the last write was not answered.
     resume_at: Option<Instant>,
 }
 
-/// What recorders hand over.
+/// Messages of the recorders.
 struct Queues {
     urgent: mpsc::Receiver<Event>,
     routine: mpsc::Receiver<Event>,
@@ -84,7 +84,7 @@ impl EventRecorder {
         let ((urgent, first), (routine, then)) = (mpsc::channel(QUEUE), mpsc::channel(QUEUE));
         let dropped = Arc::new(AtomicU64::new(0));
         let writer = EventWriter {
-            cluster,
+            cluster: cluster.urgent(),
             events: Kind::fixed("v1", "Event", "events", Scope::Namespaced),
             queues: Queues { urgent: first, routine: then },
             aggregator: Aggregator::new(Reporter { controller: controller.to_owned(), instance: instance.to_owned() }),
@@ -95,7 +95,7 @@ impl EventRecorder {
         (Self { urgent, routine, dropped }, writer)
     }
 
-    /// Hands an Event over. Never waits. Of long texts only what is written is kept, and what distinguishes them.
+    /// Hands an Event over. Never waits. Long texts are cut to the written part and a digest.
     pub fn publish(&self, event: Event) {
         let queue = match event.priority {
             Priority::Failure | Priority::State => &self.urgent,
@@ -119,7 +119,7 @@ impl EventWriter {
             match caught(self.step(&shutdown)).await {
                 Ok(Flow::Continue) => {}
                 Ok(Flow::End) => break,
-                // What was about to be written is lost, and nothing else.
+                // Only the Event of this write is lost.
                 Err(_) => tokio::time::sleep(AFTER_PANIC).await,
             }
         }

@@ -1,4 +1,4 @@
-//! What one Event tells of several objects: `15 objects pruned: ConfigMap a, ConfigMap b and 13 more`.
+//! The text of one Event about several objects: `15 objects pruned: ConfigMap a, ConfigMap b and 13 more`.
 //!
 //! Invariant: memory is bounded.
 

@@ -1,7 +1,7 @@
-//! A kubeconfig that somebody put into a Secret: what its current context says of a cluster, and nothing else.
+//! A kubeconfig in a Secret: the cluster of its current context.
 //!
-//! A kubeconfig can name programs to run, files to read and proxies to pass through, each of which would be the agent's own. So
-//! what is read here is a list of fields that are known to be harmless, and the others are refused by their names.
+//! A kubeconfig can name programs to run, files to read and proxies to pass through, and all of them would be the agent's own.
+//! So only a list of harmless fields is read here. Other fields are refused by their names.
 //!
 //! Invariant: no file is read, no program is run, and nothing of the environment counts.
 //! Invariant: no error and no `Debug` shows a value of it but names of contexts, clusters and users, and the server's URL.
@@ -27,7 +27,7 @@ const MAX_BRACKETS: usize = 10_000;
 /// Characters of a name that a message shows.
 const SHOWN: usize = 80;
 
-/// What a kubeconfig says of a cluster, with inline credentials.
+/// The cluster of a kubeconfig, with inline credentials.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Kubeconfig {
     pub(super) server: Uri,
@@ -48,7 +48,7 @@ impl fmt::Debug for Kubeconfig {
 /// Whether a server may be spoken to without TLS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PlainHttp {
-    /// Where the agent also reads local directories as repositories: on a developer's machine.
+    /// On a developer's machine, where the agent also reads local directories as repositories.
     Allowed,
     /// Everywhere else.
     Refused,
@@ -97,7 +97,7 @@ const OF_USER: [(&str, Option<&str>); 15] = [
 const PROGRAM: &str = "it would run a program in the agent; use the token of a ServiceAccount of that cluster instead";
 const IMPERSONATION: &str = "the agent impersonates only the ServiceAccount of spec.serviceAccountName; remove it";
 
-/// What a field must be.
+/// The expected type of a field.
 const TEXT: &str = "has to be a text";
 
 impl Kubeconfig {

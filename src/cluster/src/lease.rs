@@ -158,11 +158,11 @@ struct Held {
 
 impl Elector {
     /// A candidate under `identity`, which no other process has that may run at the same time (a pod's uid). A
-    /// restarted process with the same identity takes its Lease at once. Nothing happens before [`run`](Self::run).
+    /// restarted process with the same identity takes its Lease at once. It does nothing before [`run`](Self::run).
     pub fn new(cluster: Cluster, namespace: &str, name: &str, identity: &str, timing: Timing) -> (Self, Leadership) {
         let (leading, leadership) = watch::channel(None);
         let elector = Self {
-            cluster,
+            cluster: cluster.urgent(),
             kind: Kind::fixed("coordination.k8s.io/v1", "Lease", "leases", Scope::Namespaced),
             namespace: namespace.to_owned(),
             name: name.to_owned(),

@@ -1,8 +1,8 @@
-//! An HTTP listener for whoever comes: probes, scrapes, webhooks.
+//! An HTTP listener for unknown clients: probes, scrapes, webhooks.
 //!
 //! Invariant: a client costs at most one connection of a bounded number, for a bounded time, and a head of at most 16 KiB.
-//! Where all are taken, a new client takes the place of the one that has been silent longest, so clients that send nothing
-//! (yet, or any more) keep nobody out.
+//! If all are taken, a new client takes the place of the one that has been silent longest, so silent clients keep no other
+//! client out.
 //! Invariant: one connection carries one request, unless connections are [kept](Limits::kept).
 //! Invariant: an answer that panics ends its connection with the status 500, and no other.
 //!
@@ -10,7 +10,7 @@
 //!
 //! Invariant: where there is TLS, its handshake counts as part of the head; so does the first byte where it decides on TLS.
 //!
-//! Deliberately absent: certificates; and limits of bodies, which whoever reads them has.
+//! Deliberately absent: certificates, and limits of bodies, which their readers set.
 
 mod connection;
 mod limits;
@@ -108,7 +108,7 @@ pub async fn serve_tls<F, Answer, B>(
     serve_with(listener, Encryption::All(tls), limits, answer, stop).await;
 }
 
-/// The same over TLS for clients that begin with it, and over plain HTTP for others. What answers asks [`is_encrypted`].
+/// The same over TLS for clients that begin with it, and over plain HTTP for others. Handlers ask [`is_encrypted`].
 pub async fn serve_either<F, Answer, B>(
     listener: Listener,
     tls: TlsAcceptor,

@@ -54,7 +54,7 @@ impl Liveness {
     pub fn component(&self, name: &'static str) -> Component {
         let component = Component::new(name);
         let mut components = self.0.lock();
-        // A component that nobody else holds has ended with its term.
+        // A component without another holder has ended with its term.
         components.retain(|component| Arc::strong_count(&component.0) > 1);
         components.push(component.clone());
         component

@@ -40,7 +40,7 @@ struct OnlyMetadata {
     metadata: ObjectMeta,
 }
 
-/// Reads an object. What is not even the outline of one is an error.
+/// Reads an object. A value without the outline of an object is an error.
 pub(super) fn read(text: &str) -> Result<Read, Error> {
     match serde_json::from_str(text) {
         Ok(object) => Ok(Read::Whole(object)),
@@ -68,7 +68,7 @@ pub(super) fn read_metadata(text: &[u8]) -> Result<ObjectMeta, Error> {
     Ok(read.metadata)
 }
 
-/// What `managedFields` repeats of an object's depth is left out.
+/// The depth that `managedFields` repeats is left out.
 fn identity(text: &[u8]) -> Result<Value, Error> {
     let outline: Outline = serde_json::from_slice(text)?;
     let value = |raw: &RawValue| serde_json::from_str::<Value>(raw.get()).ok();

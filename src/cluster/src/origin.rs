@@ -1,4 +1,4 @@
-//! Where the configuration of a cluster comes from: kubeconfigs and flags as kubectl takes them, or the account of the pod.
+//! The origin of a cluster's configuration: kubeconfigs and flags as kubectl takes them, or the account of the pod.
 //!
 //! Invariant: the order is that of kubectl: the file that is named, else `$KUBECONFIG`, else `~/.kube/config`, else the account
 //! of the pod. A file that is named and cannot be used is an error, and nothing is used in its place.
@@ -38,13 +38,13 @@ pub struct Origin {
 /// What is read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Place {
-    /// Kubeconfigs, of which earlier ones take precedence.
+    /// Kubeconfigs; earlier ones take precedence.
     Files(Vec<PathBuf>),
     /// The account of the pod.
     Pod,
 }
 
-/// What the environment says.
+/// The settings of the environment.
 #[derive(Clone, Debug, Default)]
 struct Environment {
     /// `$KUBECONFIG`.
@@ -109,12 +109,12 @@ impl Cluster {
     }
 }
 
-/// What is read of the places that the environment has.
+/// The kubeconfigs at the places that the environment names.
 fn place(origin: &Origin, environment: &Environment, is_there: impl Fn(&Path) -> bool) -> Place {
     if let Some(path) = &origin.kubeconfig {
         return Place::Files(vec![path.clone()]);
     }
-    // Of several files, some may be missing.
+    // Some of several files may be missing.
     match &environment.kubeconfig[..] {
         [] => {}
         [one] => return Place::Files(vec![one.clone()]),

@@ -50,7 +50,7 @@ impl LogOptions {
     }
 }
 
-/// Lines, of which the last may be incomplete.
+/// Lines; the last one may be incomplete.
 #[derive(Default)]
 struct Lines {
     whole: VecDeque<String>,

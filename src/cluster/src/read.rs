@@ -2,7 +2,7 @@
 //!
 //! Invariant: at most one page of a collection is held in memory, and a page of more than one object has at most 4 MiB: where
 //! objects are large, pages have fewer of them.
-//! Invariant: few pages are read at the same time, whoever asks for them.
+//! Invariant: few pages are read at the same time, for all callers together.
 //! Invariant: an item of a list carries `apiVersion` and `kind`, although servers leave them out there.
 
 use std::collections::VecDeque;

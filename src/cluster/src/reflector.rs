@@ -47,7 +47,7 @@
 //!
 //! # Invariants
 //! Invariant: [`WatchEvent`] is matched here and by what makes it (`watch`, `scope`), nowhere else.
-//! Invariant: a list that ended early, and began anew, says nothing about what is gone.
+//! Invariant: a list that ended early and began again does not report gone objects.
 //! Invariant: an object that cannot be read is there. It is logged and reported, and what was kept of it before stays.
 //!
 //! # Why not `kube::runtime`
@@ -97,19 +97,19 @@ pub enum Change<T> {
         name: Name,
         /// The object as the server sent it.
         live: Value,
-        /// What was kept of it before; `None` if it is new.
+        /// The value that was kept before; `None` if the object is new.
         before: Option<T>,
     },
     /// An object is not there any more, or does not matter any more.
     Gone {
         /// The object.
         name: Name,
-        /// What was kept of it.
+        /// The value that was kept.
         before: T,
         /// The object as it was last; `None` if the watch missed its deletion.
         last: Option<Value>,
     },
-    /// An object is there and cannot be read. What was kept of it before stays.
+    /// An object exists and cannot be read. The value that was kept before stays.
     Unreadable {
         /// The object.
         name: Name,
@@ -143,7 +143,7 @@ impl<T> fmt::Debug for Change<T> {
     }
 }
 
-/// What is kept of the objects of a watch.
+/// The kept values of a watch's objects.
 ///
 /// [`take`](Cache::take) takes in the events of one watch, in their order. A new list removes the objects that it lacks.
 pub struct Cache<T> {
@@ -153,7 +153,7 @@ pub struct Cache<T> {
     is_complete: bool,
     /// Whether a state is the one before.
     is_same: fn(&T, &T) -> bool,
-    /// What is kept of an object that cannot be read and was not known.
+    /// The kept value of an unknown object that cannot be read.
     unreadable: fn() -> Option<T>,
     /// The last message about an object that cannot be read; the same message is logged once.
     logged: Option<(Name, String)>,
@@ -366,7 +366,7 @@ impl<T> fmt::Debug for Reflector<T> {
     }
 }
 
-/// What an event says to a consumer that keeps the objects itself.
+/// An event for a consumer that keeps the objects itself.
 pub enum Delta<K> {
     /// An object of the list that is being read.
     Listed(K, Value),

@@ -158,7 +158,7 @@ impl Refusal {
         }
     }
 
-    /// The same of an object of which nothing may be shown, although it is no Secret.
+    /// The same for an object whose contents must not be shown, although it is no Secret.
     pub(super) fn withhold(&mut self) {
         self.message = withhold_server_text(&self.message).to_owned();
         for cause in &mut self.causes {

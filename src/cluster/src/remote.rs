@@ -1,6 +1,6 @@
 //! Connects to another cluster by a [`Kubeconfig`] from a Secret, and follows whether that one answers.
 //!
-//! Addresses are found by whoever asks for the connection: the Secret's author chooses the host, and not every host may be
+//! The caller finds the addresses: the Secret's author chooses the host, and not every host may be
 //! connected to.
 //!
 //! Invariant: a connection leads to an address that the [`Addresses`] answered, and to no other: no proxy, no second lookup.
@@ -30,13 +30,13 @@ const MAX_UID: usize = 64;
 const KUBE_SYSTEM: &str = "kube-system";
 
 impl Cluster {
-    /// Creates the clients for another cluster. Of its address nothing but the name is looked up yet.
+    /// Creates the clients for another cluster. Only the name of its address is looked up yet.
     ///
     /// # Errors
     /// The host may not be connected to, or TLS cannot be set up with what the kubeconfig holds.
     pub async fn remote(kubeconfig: &Kubeconfig, addresses: Addresses) -> Result<Self, Error> {
         let (host, port) = kubeconfig.address();
-        // The connector asks nobody about what is an address already.
+        // The connector asks no resolver about an IP address.
         if host.parse::<IpAddr>().is_ok() {
             let refused =
                 |why| Error::new(Attempt::Connect, Target::Cluster, Cause::Unreachable(Box::new(NoAddress(why))));
@@ -61,7 +61,7 @@ impl Cluster {
         let found = tokio::time::timeout(WITHIN, self.get_metadata(&namespaces, None, KUBE_SYSTEM)).await;
         let found = found.unwrap_or_else(|_| Err(failed(Cause::TimedOut(WITHIN))))?;
         let uid = found.and_then(|meta| meta.uid).ok_or_else(|| failed(Cause::Unaddressable))?;
-        // It is shown and kept, and whoever answers chooses it.
+        // It is shown and kept, and the other cluster chooses it.
         let is_uid =
             |uid: &str| uid.len() <= MAX_UID && uid.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
         if is_uid(&uid) { Ok(uid) } else { Err(failed(Cause::NoUid)) }

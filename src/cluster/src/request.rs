@@ -1,8 +1,11 @@
 //! Sends requests: each is addressed, counted, sent with a deadline, and answered by bytes or an [`Error`].
 //!
+//! Invariant: at most [`IN_FLIGHT`](super::connect::IN_FLIGHT) requests are in flight, besides slow and urgent ones. The
+//! others wait in order.
 //! Invariant: at most 64 KiB of a refused answer's body are read, and only a redacted [`Refusal`] is kept.
 //! Deliberately absent: retries, and parsing of bodies other than refusals.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,7 +16,7 @@ use kube::client::Body;
 
 use mainstay_object::Key;
 
-use super::connect::Cluster;
+use super::connect::{Cluster, Turn};
 use super::count::Verb;
 use super::error::{Attempt, Cause, Error, Target};
 use super::kind::Kind;
@@ -21,6 +24,8 @@ use super::refusal::{Denial, Refusal};
 
 /// Deadline of a request unless the origin of the cluster has another one. API servers cut requests at 60 s.
 pub(super) const DEADLINE: Duration = Duration::from_secs(65);
+/// Time after which a request in flight is slow.
+const SLOW: Duration = Duration::from_secs(1);
 /// Maximum size of a refusal.
 const MAX_REFUSAL_BYTES: usize = 64 << 10;
 
@@ -117,7 +122,7 @@ impl Call {
             request = request.header(header::CONTENT_TYPE, content_type);
         }
         if self.verb == Verb::Watch {
-            // Servers from 1.37 on compress watches event by event, of which common decoders read only the first.
+            // Servers from 1.37 on compress watches event by event; common decoders read only the first one.
             request = request.header(header::ACCEPT_ENCODING, "identity");
         }
         request.body(Body::from(self.body.clone())).map_err(|_| self.failed(Cause::Unaddressable))
@@ -138,18 +143,39 @@ impl Cluster {
             self.0.limits.check(&answer).map_err(|cause| call.failed(cause))?;
             Ok(answer)
         };
-        let Ok(answer) = tokio::time::timeout(self.0.deadline, answer).await else {
-            self.set_in_trouble(true);
-            return Err(call.failed(Cause::TimedOut(self.0.deadline)));
+        let answer = async {
+            let timed = tokio::time::timeout(self.0.deadline, answer).await;
+            timed.unwrap_or_else(|_| {
+                self.set_in_trouble(true);
+                Err(call.failed(Cause::TimedOut(self.0.deadline)))
+            })
         };
-        answer
+        self.in_turn(answer).await
+    }
+
+    /// Runs a request once it has a place among those in flight. A slow request gives its place up, so that a slow webhook
+    /// of one kind does not hold up the others.
+    async fn in_turn<T>(&self, request: impl Future<Output = T>) -> T {
+        // The semaphore is never closed.
+        let place = match self.2 {
+            Turn::Waits => self.0.in_flight.acquire().await.ok(),
+            Turn::AtOnce => None,
+        };
+        let mut request = pin!(request);
+        if place.is_some()
+            && let Ok(answer) = tokio::time::timeout(SLOW, &mut request).await
+        {
+            return answer;
+        }
+        drop(place);
+        request.await
     }
 
     /// Sends a request and returns its answer once the headers have arrived; refusals become errors.
     pub(super) async fn open(&self, call: &Call) -> Result<Response<Body>, Error> {
         let client = self.client(call.verb);
         let mut request = call.request()?;
-        // What is served is one table for all.
+        // All clients share one table of served kinds.
         let account = self.1.as_ref().filter(|_| call.attempt != Attempt::Discover);
         if let Some(account) = account {
             request.headers_mut().insert(IMPERSONATE_USER, account.user());

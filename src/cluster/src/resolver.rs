@@ -25,7 +25,7 @@ pub(super) struct Resolver {
 }
 
 impl Resolver {
-    /// That of the system.
+    /// The resolver of the system.
     pub(super) fn system() -> Self {
         Self { system: GaiResolver::new(), instead: None }
     }

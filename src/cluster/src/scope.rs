@@ -3,7 +3,7 @@
 //! A list or watch of a namespaced kind in all namespaces becomes one for each of these, so that Roles suffice. No controller
 //! knows whether that is so.
 //!
-//! Invariant: a merged watch keeps what [`WatchEvent`] promises: when one of its watches begins anew, so do the others, and it is
+//! Invariant: a merged watch keeps what [`WatchEvent`] promises: when one of its watches begins again, so do the others, and it is
 //! synced once all of them are, at the oldest of their versions.
 //!
 //! Deliberately absent: what is outside of them; `gitsync` refuses to apply anything there.
@@ -126,7 +126,7 @@ impl<F: FnMut(usize) -> BoxStream<'static, WatchEvent>> Merged<F> {
         }
     }
 
-    /// One watch lists anew, and only one list of all shows what is gone. It keeps its own backoff.
+    /// One watch lists again, and only one list of all shows gone objects. It keeps its own backoff.
     fn begin_others_anew(&mut self, but: usize) {
         for at in (0..self.parts.len()).filter(|at| *at != but) {
             self.parts[at] = Part::new((self.begin)(at));

@@ -62,7 +62,7 @@ impl LabelSelector {
         Self(both.collect::<Vec<_>>().join(","))
     }
 
-    /// What a user has written as `-l` of a command: the API server reads it.
+    /// The selector that a user wrote as `-l` of a command: the API server parses it.
     pub fn written(text: &str) -> Self {
         Self(text.to_owned())
     }

@@ -17,7 +17,7 @@ type Name = (Arc<str>, Arc<str>, Arc<str>);
 /// All kinds that the cluster serves.
 #[derive(Debug, Default)]
 pub(super) struct Table {
-    /// By group, version and kind.
+    /// The kinds by group, version and kind.
     pub(super) kinds: BTreeMap<Name, Arc<Kind>>,
     /// Groups and versions whose server did not answer.
     pub(super) broken: BTreeSet<(Arc<str>, Arc<str>)>,

@@ -1,6 +1,6 @@
-//! A ServiceAccount in whose name requests are made, and what is said where it may not make one.
+//! An impersonated ServiceAccount, and the message for a request that it may not make.
 //!
-//! The API server is told the account's user name alone: it adds the groups that a token of the account has
+//! The API server receives only the account's user name: it adds the groups that a token of the account has
 //! (`system:serviceaccounts`, `system:serviceaccounts:<namespace>`, `system:authenticated`), and asks nothing of the agent
 //! but the verb `impersonate` on that ServiceAccount. Groups that are named would each need a right of their own.
 //!
@@ -56,7 +56,7 @@ impl ServiceAccount {
         self.0.user.clone()
     }
 
-    /// What is said where it may not make a request; of the server's text (`said`) at most the verb is taken.
+    /// Returns the message for a request that it may not make; at most the verb of the server's text (`said`) is used.
     pub(super) fn lacks(&self, verb: Verb, resource: &str, key: &Key, said: &str) -> String {
         // From 1.36 on a server names the narrower `impersonate-on:serviceaccount:…`, which it looks for first.
         if said.contains(" cannot impersonate") {

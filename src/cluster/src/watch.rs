@@ -439,7 +439,7 @@ impl Watcher {
         self.state = State::Fresh;
     }
 
-    /// Nothing is wrong with the watch, so it goes on without a pause.
+    /// The watch is intact, so it goes on without a pause.
     fn unreadable(&self, object: Value, cause: Cause) -> WatchEvent {
         let text = |path: &str| object.pointer(path).and_then(Value::as_str);
         let name = text("/metadata/name").unwrap_or_default();

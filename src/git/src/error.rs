@@ -183,7 +183,7 @@ pub enum Fault {
     Unsupported {
         /// The kind.
         what: &'static str,
-        /// What to do instead.
+        /// The advice.
         instead: &'static str,
     },
     /// A local path is used outside `mainstay dev`.

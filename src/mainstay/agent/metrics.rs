@@ -88,7 +88,7 @@ pub struct SyncGauges {
     pub sync: String,
     /// Managed objects.
     pub objects: u64,
-    /// Of these, the numbers of healthy, progressing, failed and missing ones.
+    /// The numbers of healthy, progressing, failed and missing ones among them.
     pub health: [u64; 4],
     /// Objects that drifted from the repository and were not reverted.
     pub drifted: u64,

@@ -17,6 +17,9 @@ use super::{
 
 /// Number of commits that are pushed in a row.
 const COMMITS: usize = 40;
+/// Promised time until 1 000 GitSyncs are created and Ready, and until a commit that changes all of them is applied.
+const PROMISED: Duration = Duration::from_secs(20);
+const PROMISED_UPGRADE: Duration = Duration::from_secs(16);
 /// Promised ratio to a bare client that applies the same objects.
 const TIMES_BARE: u32 = 2;
 
@@ -69,12 +72,13 @@ pub(super) async fn created(world: &mut World) -> Result<Timed, Error> {
     );
     let applies = (ready * (OBJECTS + 2)) as u64;
     let targets = |requests: &Requests| {
-        vec![
-            times_bare(took, bare),
+        let own = [
+            Target::new("≤ 20 s", took <= PROMISED),
             Target::new("1 fetch", asked.fetches == 1),
             Target::new("one apply per object, two per inventory", requests.of("apply", "") == applies),
             Target::new("no LIST", requests.of("list", "") == 0),
-        ]
+        ];
+        times_bare(world, took, bare).into_iter().chain(own).collect()
     };
     Ok(Timed { row: world.stand.row(mark, situation, duration(took), targets).await?, took })
 }
@@ -99,17 +103,21 @@ pub(super) async fn upgraded(world: &mut World) -> Result<Timed, Error> {
     );
     let objects = (ready.len() * OBJECTS) as u64;
     let targets = |requests: &Requests| {
-        vec![
-            times_bare(took, bare),
+        let own = [
+            Target::new("≤ 16 s", took <= PROMISED_UPGRADE),
             Target::new("1 fetch", asked.fetches == 1),
             Target::new("at most 6 requests each", requests.without_events().0.total() <= objects / 4 * 6 + 2),
-        ]
+        ];
+        times_bare(world, took, bare).into_iter().chain(own).collect()
     };
     Ok(Timed { row: world.stand.row(mark, situation, duration(took), targets).await?, took })
 }
 
-fn times_bare(took: Duration, bare: Duration) -> Target {
-    Target::new(format!("≤ {TIMES_BARE} × the bare client"), took <= bare * TIMES_BARE)
+/// Compares with the bare client on another cluster. The embedded server answers so fast that the agent's own work, which
+/// the bare client does not do, takes most of the time.
+fn times_bare(world: &World, took: Duration, bare: Duration) -> Vec<Target> {
+    let target = || Target::new(format!("≤ {TIMES_BARE} × the bare client"), took <= bare * TIMES_BARE);
+    if world.stand.server.is_none() { vec![target()] } else { Vec::new() }
 }
 
 /// Pushes commits without a pause, each of one GitSync, and announces each.

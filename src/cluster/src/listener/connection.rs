@@ -1,4 +1,4 @@
-//! What is known of one connection: whether a request is under way, and until when it may last.
+//! The state of one connection: whether a request is under way, and its deadline.
 //!
 //! Invariant: a connection waits for a request, or it is busy with one until the last byte of its answer was written.
 
@@ -48,7 +48,7 @@ impl Connection {
         drop(state.entry.take());
     }
 
-    /// The answer is written, or nobody wants the rest of it.
+    /// The answer is written, or the client has gone.
     fn answered(&self) {
         if let Some(kept) = self.limits.kept {
             let mut state = self.state.lock();

@@ -1,8 +1,8 @@
-//! What clients of a listener may cost.
+//! The limits of a listener's clients.
 
 use std::time::Duration;
 
-/// What clients may cost.
+/// The limits of clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Connections at the same time.

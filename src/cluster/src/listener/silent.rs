@@ -1,4 +1,4 @@
-//! Connections that wait for a request: whoever comes takes the place of the one that has waited longest.
+//! Connections that wait for a request: a new client takes the place of the one that has waited longest.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-/// Connections of which no whole head is there, the one that has been silent longest first.
+/// Connections without a whole head; the one that has been silent longest is first.
 #[derive(Default)]
 pub(super) struct Silent {
     pub(super) connections: Mutex<BTreeMap<u64, CancellationToken>>,

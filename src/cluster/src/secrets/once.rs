@@ -17,7 +17,7 @@ use mainstay_object::failure::{Class, chain};
 const DEFAULT_NAMES: [&str; 2] = [DEFAULT_REGISTRY_SECRET, EXTERNAL_REGISTRY_SECRET];
 
 impl RepositoryData {
-    /// What the Secrets that a repository names hold now.
+    /// Reads the Secrets that a repository names.
     pub async fn read(cluster: &Cluster, namespace: &str, spec: &GitRepositorySpec) -> Self {
         let read = async |name: Option<&str>, used_for| match name {
             Some(name) => Some(Known::secret(cluster, namespace, name, used_for).await),
@@ -32,7 +32,7 @@ impl RepositoryData {
 }
 
 impl ValueSources {
-    /// What each of these sources holds now.
+    /// Reads each of these sources.
     pub async fn read(cluster: &Cluster, namespace: &str, sources: &[SubstituteSource]) -> Vec<Known> {
         let mut known = Vec::with_capacity(sources.len());
         for source in sources {
@@ -46,12 +46,12 @@ impl ValueSources {
 }
 
 impl Known {
-    /// What a Secret holds now, as [`of`](Self::of) says.
+    /// Reads a Secret, as [`of`](Self::of) does.
     pub async fn secret(cluster: &Cluster, namespace: &str, name: &str, used_for: Purpose) -> Self {
         read(cluster, Holder::Secret, namespace, name).await.for_use(used_for, Ok(stated(name)))
     }
 
-    /// What a Secret holds, if its name and its metadata permit this use. Which other objects name it is not looked at.
+    /// Returns the contents of a Secret, if its name and its metadata permit this use. Other objects that name it do not count.
     pub fn of(secret: &Value, used_for: Purpose) -> Self {
         let name = secret.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
         Self::Data(contents_of(Holder::Secret, secret)).for_use(used_for, Ok(stated(name)))
@@ -71,7 +71,7 @@ async fn read(cluster: &Cluster, holder: Holder, namespace: &str, name: &str) ->
     match cluster.get(&kind, Some(namespace), name).await {
         Ok(Some(live)) => Known::Data(contents_of(holder, &live)),
         Ok(None) => Known::Absent,
-        // What the agent would need to watch it is not what is missing.
+        // The label for the agent's watch is not needed here.
         Err(error) => Known::Unreadable { class: Class::Unavailable, why: chain(&error) },
     }
 }

@@ -14,7 +14,7 @@ const BOOTSTRAP_TOKENS: &str = "bootstrap-token-";
 /// Annotation of each Secret with a token of a ServiceAccount.
 const SERVICE_ACCOUNT: &str = "kubernetes.io/service-account.name";
 
-/// The purpose of a Secret. Of two that keep the values to themselves, the later one in this list has the Secret.
+/// The purpose of a Secret. If two exclude other uses, the later one in this list has the Secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Purpose {
     /// Environment variables or files of a Function's code.

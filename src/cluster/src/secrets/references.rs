@@ -43,7 +43,7 @@ impl SecretReferences for ReceiverSpec {
 }
 
 impl SecretReferences for FunctionSpec {
-    /// What its code reads is not among them: code gets only Secrets that have no purpose.
+    /// The Secrets of its code are not among them: code gets only Secrets that have no purpose.
     fn secret_references(&self) -> References {
         references(self.own_secret().map(|name| (name, Purpose::FunctionRepository)))
     }

@@ -55,7 +55,7 @@ struct Inner {
 #[derive(Debug, Default)]
 struct Namespace {
     objects: BTreeMap<Object, Vec<(String, Purpose)>>,
-    /// By name of the Secret: its purposes, and how many objects name it for each.
+    /// The purposes of each Secret by name, and the number of objects that name it for each.
     secrets: BTreeMap<String, BTreeMap<Purpose, usize>>,
     changed: watch::Sender<u64>,
 }

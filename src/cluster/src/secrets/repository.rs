@@ -11,7 +11,7 @@ pub struct RepositorySecrets {
     verify: Option<Followed>,
 }
 
-/// What is known of them; `None` for one that is not named.
+/// Their known states; `None` for one that is not named.
 #[derive(Clone, Debug)]
 pub struct RepositoryData {
     /// The credentials.

@@ -24,11 +24,11 @@ pub(super) enum Holder {
     Secret,
     /// A ConfigMap: its data is no secret, and is kept as that of a Secret.
     ConfigMap,
-    /// A Secret of which only digests of its values are kept.
+    /// A Secret. Only digests of its values are kept.
     Digests,
 }
 
-/// What is kept of a Secret.
+/// The kept parts of a Secret.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Contents {
     /// Its `type`, such as `Opaque`.
@@ -57,7 +57,7 @@ pub enum Known {
     Withheld {
         /// The purpose that it has.
         has: Purpose,
-        /// What it was to be used for.
+        /// The intended use.
         used_for: Purpose,
     },
     /// What it holds.
@@ -210,7 +210,7 @@ impl State {
                     self.trouble = Some((class, chain(&error)));
                     Affected::All
                 }
-                // What was read of it before, and the last known state, are still the best that is known.
+                // The values that were read before, and the last known state, are still the best known ones.
                 Change::Unreadable { .. } | Change::Failed(_) | Change::Resumed => Affected::None,
             });
         }
@@ -218,7 +218,7 @@ impl State {
     }
 }
 
-/// What a Secret or ConfigMap holds.
+/// The contents of a Secret or ConfigMap.
 pub(super) fn contents_of(holder: Holder, live: &Value) -> Arc<Contents> {
     let data = live.get("data").cloned();
     let data: Option<SecretData> = match holder {
@@ -234,8 +234,8 @@ pub(super) fn contents_of(holder: Holder, live: &Value) -> Arc<Contents> {
     Arc::new(Contents { kind, data: data.unwrap_or_default(), purpose })
 }
 
-/// A digest in the place of each value. The UID of the Secret is in each, so that nobody who sees one finds a short value
-/// by trying all of them: only who may read the Secret knows its UID.
+/// A digest in the place of each value. The UID of the Secret is in each, so that a reader of a digest cannot find a
+/// short value by trying all of them: only readers of the Secret know its UID.
 fn digests(live: &Value, data: SecretData) -> SecretData {
     let uid = live.pointer("/metadata/uid").and_then(Value::as_str).unwrap_or_default();
     let digest = |value: ByteString| {

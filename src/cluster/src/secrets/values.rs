@@ -18,7 +18,7 @@ impl ValueSources {
                 SubstituteSourceKind::Secret => secrets.follow(namespace, &source.name, Purpose::Values),
                 SubstituteSourceKind::ConfigMap => secrets.follow_config_map(namespace, &source.name),
             };
-            // What stays has both for a moment, so that its watch goes on.
+            // A reference that stays has both for a moment, so that its watch goes on.
             self.0 = sources.iter().map(|source| (source.clone(), follow(source))).collect();
         }
         let mut known = Vec::with_capacity(self.0.len());

@@ -37,7 +37,7 @@ pub struct Followed {
     name: String,
     known: watch::Receiver<Known>,
     taken: Known,
-    /// What its values are used for; `None` for a ConfigMap.
+    /// The use of its values; `None` for a ConfigMap.
     used_for: Option<Purpose>,
     register: Arc<Register>,
     #[expect(dead_code, reason = "the Secret is watched for as long as somebody holds it")]
@@ -50,7 +50,7 @@ struct Inner {
     single: HashMap<Named, Weak<Entry>>,
 }
 
-/// What has a watch of its own.
+/// The Secrets and ConfigMaps with a watch of their own.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Named {
     holder: Holder,
@@ -307,7 +307,7 @@ async fn watch_one(
     }
 }
 
-/// Wakes the followers of these, outside of the lock, because each may be held by nobody else any more.
+/// Wakes the followers of these outside of the lock, because each may have lost its last holder.
 fn wake(entries: &[Arc<Entry>]) {
     for entry in entries {
         entry.known.send_modify(|_| {});
@@ -336,7 +336,7 @@ impl Followed {
         self.taken.clone()
     }
 
-    /// What of it may be used.
+    /// The usable part.
     fn judged(&self, known: Known) -> Known {
         let Some(used_for) = self.used_for else { return known };
         known.for_use(used_for, self.register.purposes(&self.namespace, &self.name, used_for))

@@ -1,4 +1,4 @@
-//! What follows from a failed watch: whether a paginated list replaces the streaming one, and the delay before the
+//! The consequence of a failed watch: whether a paginated list replaces the streaming one, and the delay before the
 //! retry.
 //!
 //! A streaming list (`sendInitialEvents`) does not work everywhere where it is offered: an API server over an old etcd

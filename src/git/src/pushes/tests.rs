@@ -1,4 +1,4 @@
-//! Tests of which consumers are woken, and when.
+//! Tests for the woken consumers, and the time at which they are woken.
 
 use super::*;
 use crate::consumers::ConsumerKind;

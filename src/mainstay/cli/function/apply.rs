@@ -64,7 +64,7 @@ pub(super) struct Arguments {
     connection: Connection,
 }
 
-/// What follows a failure.
+/// The consequence of a failure.
 #[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 enum OnError {
     /// Keep the applied objects

@@ -74,7 +74,7 @@ impl Node {
 pub(super) struct Forest<'a> {
     cluster: &'a Cluster,
     with_children: bool,
-    /// By the UID of the parent.
+    /// Children by the UID of their parent.
     children: HashMap<String, Vec<(Key, Value)>>,
     looked_in: BTreeSet<String>,
     notes: BTreeSet<String>,

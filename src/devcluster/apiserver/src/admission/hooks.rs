@@ -49,9 +49,9 @@ pub(crate) fn any(server: &Server) -> bool {
 pub(crate) struct Criteria<'a> {
     /// The object with `objectSelector`, `namespaceSelector` and `matchPolicy`.
     pub(crate) selectors: &'a Value,
-    /// Rules, at least one of which must match.
+    /// Rules. At least one must match.
     pub(crate) rules: &'a Value,
-    /// Rules, none of which may match.
+    /// Rules. None may match.
     pub(crate) excluded: &'a Value,
 }
 

@@ -1,4 +1,4 @@
-//! What each level allows and refuses, field by field.
+//! The allowed and refused values of each level, field by field.
 
 use serde_json::{Value, json};
 

@@ -52,7 +52,7 @@ impl Authority {
         &self.pem
     }
 
-    /// Returns the certificate of a host; `None` if the name is invalid. That of `localhost` includes the loopback
+    /// Returns the certificate of a host; `None` if the name is invalid. The one of `localhost` includes the loopback
     /// addresses.
     pub(super) fn leaf(&self, host: &str) -> Option<Arc<CertifiedKey>> {
         if let Some(known) = self.leaves.lock().get(host) {
