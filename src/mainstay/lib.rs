@@ -27,6 +27,7 @@
 //!   admission webhooks
 //! - [`mainstay_exposure`]: creates the routes of an APIRule to its Service; the controller of APIRules
 //! - [`mainstay_eventing`]: CloudEvents, and their delivery to Triggers and Subscriptions, in a separate process
+//! - [`mainstay_console`]: the web page, which reads and writes with the rights of the user who looks
 //! - this crate: [`agent`], the long-running process (wiring, leader election, health, metrics), and [`cli`], the
 //!   commands
 //!

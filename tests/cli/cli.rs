@@ -127,6 +127,7 @@ fn every_command_has_help() {
         "diff",
         "tree",
         "trace",
+        "ui",
         "eventing",
         "events",
         "completion",

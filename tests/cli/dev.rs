@@ -203,7 +203,7 @@ fn a_second_run_in_one_directory_says_so_and_leaves_the_first_alone() {
     assert_eq!(first.directory, None);
     assert!(first.kubectl(&["get", "namespaces", "-o", "name"]).contains("namespace/shop"));
     assert!(!second.kubectl(&["get", "namespaces", "-o", "name"]).contains("namespace/shop"));
-    // The first one's kubeconfig is unchanged, too, if it is named explicitly.
+    // The kubeconfig of the first one is also refused if it is named explicitly.
     let output = mainstay_testkit::isolated(env!("CARGO_BIN_EXE_mainstay"))
         .args(["dev", "--cluster-only", "--kubeconfig", &first.kubeconfig])
         .current_dir(home.path())

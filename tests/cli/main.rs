@@ -27,3 +27,4 @@ mod see_before;
 mod status_command;
 mod sync_command;
 mod tutorials;
+mod ui;

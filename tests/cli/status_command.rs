@@ -7,6 +7,9 @@ use mainstay_testkit::{
     world::{NAMESPACE, World, config_map},
 };
 
+const API: &str = "serverless.kyma-project.io/v1alpha1";
+const SYNCS: &str = "mainstay.dev/v1alpha1";
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn shows_one_in_full_and_several_as_a_table() {
     let mut world = World::new().await;
@@ -44,6 +47,24 @@ async fn shows_one_in_full_and_several_as_a_table() {
     assert_eq!(yaml["status"]["appliedCommit"], json!(commit));
     let (code, _, error) = program.run(&["status", "nobody", "-n", NAMESPACE]).await;
     assert!(code == 2 && error.contains("GitSync mainstay-tests/nobody does not exist"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_suspended_git_sync_shows_the_commit_that_waits() {
+    let mut world = World::new().await;
+    world.remote.file("a.yaml", config_map("a", "1")).commit("one");
+    world.synced(json!({"reference": "HEAD"})).await;
+    let program = Program::of(&world).await;
+    world.edit(SYNCS, "gitsyncs", "demo", json!({"spec": {"suspend": true}}));
+    world.condition_is("demo", "Suspended", "True").await;
+    world.remote.file("a.yaml", config_map("a", "2"));
+    let waiting = world.remote.commit("two");
+    world.request("demo");
+    let revision = |w: &World| w.get(API, "gitrepositories", "repo").unwrap()["status"]["revision"].clone();
+    world.until("the revision is looked up", |w| revision(w) == json!(format!("main@sha1:{waiting}"))).await;
+    let (_, text, _) = program.run(&["status", "demo", "-n", NAMESPACE]).await;
+    assert!(text.contains(&format!("waiting     commit {}, which is applied after", &waiting[..12])), "{text}");
+    assert_eq!(world.data("a"), "1");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -84,8 +84,8 @@ fn builds_are_admitted_as_the_cases_say() {
     check("build_queue", decide);
 }
 
-/// One namespace queues many builds, each of which sleeps until its deadline, before others queue a few: when those are
-/// through, in seconds.
+/// Returns the seconds until the builds of two namespaces are through. Before, another namespace queued many builds
+/// that sleep until their deadline.
 fn others_are_through(limit: usize) -> u64 {
     const DEADLINE: u64 = 900;
     let mut queue = BuildQueue::new(limit);

@@ -1,4 +1,4 @@
-//! The places of decoded documents in the cluster, and every reason why a commit cannot be applied.
+//! The place of decoded documents in the cluster, and every reason why a commit cannot be applied.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ struct Case {
     /// Kinds that the cluster does not serve, as `example.org/v1 Widget`.
     #[serde(default)]
     unknown: Vec<String>,
-    /// Served kinds that cannot be patched.
+    /// Kinds that the cluster serves but cannot patch.
     #[serde(default)]
     unpatchable: Vec<String>,
     target_namespace: Option<String>,

@@ -1,5 +1,5 @@
-//! The plan of a GitSync for a commit, with all guards of pruning, and the fate of an object that is found
-//! right before its deletion.
+//! The plan of a GitSync for a commit, with all guards of pruning, and the decision about an object that is found right
+//! before its deletion.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
@@ -35,11 +35,11 @@ fn yes() -> bool {
 struct Case {
     #[serde(rename = "case")]
     _title: String,
-    /// The objects of the commit.
+    /// Objects in the commit.
     #[serde(default)]
     git: Vec<Value>,
-    /// The objects of the inventory: those that were applied as Git says now, those that were applied otherwise, and those
-    /// whose first apply was never answered.
+    /// Objects in the inventory: applied as Git has them now, applied differently, and those whose first apply was
+    /// never answered.
     #[serde(default)]
     as_applied: Vec<String>,
     #[serde(default)]
@@ -52,7 +52,7 @@ struct Case {
     /// Objects that left and were still being deleted when they were last looked at.
     #[serde(default)]
     terminating: Vec<String>,
-    /// The live state of objects that are not kept yet, or are about to be deleted.
+    /// Live objects that are not managed yet or are about to be deleted.
     #[serde(default)]
     live: Vec<Value>,
     /// Whether the drift loop keeps what was applied; not so after a restart.

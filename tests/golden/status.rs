@@ -1,4 +1,4 @@
-//! The status of a GitSync, attempt after attempt.
+//! The status of a GitSync after each attempt.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -38,7 +38,7 @@ struct Attempt {
     at: i64,
     #[serde(default)]
     suspended: bool,
-    /// The reason that holds the commit back, and the second at which it ends.
+    /// The window or freeze that holds the commit, and its end in seconds.
     frozen: Option<(String, i64)>,
     refused: Option<Refused>,
     /// Since when everything is applied.

@@ -1,4 +1,4 @@
-//! The consequence of an event for a managed object.
+//! Verdicts about events of managed objects.
 
 use mainstay_api::DriftPolicy;
 use mainstay_engine::managed::verdict::{LastApplied, decide, resource_version, uid};

@@ -59,7 +59,7 @@ async fn a_repository_without_followers_says_whether_it_can_be_read() {
     }
     says(&world, "missing", "Ready", "False Source").await;
     says(&world, "wrong", "Ready", "False SourceInvalid").await;
-    let kubectl = Kubectl::of(world.server.embedded(), NAMESPACE).await;
+    let kubectl = Kubectl::of_world(&world.server, NAMESPACE).await;
     let table = kubectl.run(&["get", "gitrepositories"]).await;
     let words = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
     assert_eq!(words(table.lines().next().unwrap()), ["NAME", "URL", "AUTH", "READY", "REVISION", "AGE", "MESSAGE"]);

@@ -1,5 +1,5 @@
 //! Forged data in the cluster that should mislead the agent: false inventories and labels, and servers that demand too
-//! much. No object is deleted or held because of it.
+//! much. The agent deletes and holds no object because of it.
 
 use mainstay_engine::managed::inventory::{Entry, Inventory, uid_bytes};
 use mainstay_object::Key;

@@ -1,6 +1,6 @@
 //! Repositories that attack renderers. Each class of `spec/rendering.md` §7 has a test here, named after the class,
-//! against the whole product. Each attack ends in a Problem that names the file. Nothing is applied, other GitSyncs go
-//! on, and no message contains file content.
+//! against the whole product. Each attack ends in a Problem that names the file. No object is applied, other GitSyncs
+//! go on, and no message contains file content.
 //!
 //! | class | here | more of it |
 //! |---|---|---|

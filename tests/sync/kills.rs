@@ -1,5 +1,5 @@
-//! Kills an agent after each of its writes, and lets another one continue. No object is lost, leaked or wrongly deleted,
-//! at any point.
+//! Kills an agent after each of its writes, and lets another one continue. At no point is an object lost, leaked or
+//! wrongly deleted.
 
 use std::collections::BTreeMap;
 

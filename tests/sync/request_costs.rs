@@ -1,4 +1,4 @@
-//! The number of API requests of a GitSync. It does not grow with the number of GitSyncs.
+//! The requests that a GitSync causes at the API server. Their number does not grow with the number of GitSyncs.
 
 use serde_json::json;
 

@@ -559,7 +559,7 @@ async fn a_git_sync_that_is_deleted_by_hand_stays_deleted_and_its_repository_is_
     world.ready("demo").await;
     delete_sync(&world, "demo");
     world.until("its objects are nobody's", |w| label_of(w, "a").is_null()).await;
-    // The watch has shown the deletion by now, so the agent would have restored the GitSync.
+    // The watch has shown the deletion, so the agent would have restored the GitSync by now.
     world.sync("other", json!({"baseDir": "/", "suspend": true}));
     world.condition_is("other", "Suspended", "True Suspended").await;
     assert!(world.get(SYNCS.0, SYNCS.1, "demo").is_none());

@@ -212,7 +212,7 @@ async fn a_change_of_policy_lists_what_that_git_sync_has_and_nothing_of_others()
     world.edit("v1", "configmaps", "a", json!({"data": {"key": "changed"}}));
     world.ask("demo").await;
     assert_eq!(world.data("a"), "changed");
-    // All kinds are watched by then.
+    // All kinds are watched now.
     world.edit("v1", "configmaps", "b", json!({"data": {"key": "changed"}}));
     world.edit("v1", "secrets", "s", json!({"stringData": {"key": "changed"}}));
     let secret = |w: &World| w.get("v1", "secrets", "s").unwrap()["data"]["key"].clone();

@@ -83,7 +83,7 @@ const EMBEDDED: [&str; 4] =
     ["src/devcluster/src", "src/devcluster/apiserver/src", "src/devcluster/controllers/src", "src/devcluster/node/src"];
 
 /// The crates of the product.
-const PRODUCT: [&str; 12] = [
+const PRODUCT: [&str; 13] = [
     "src/bounded-json/src",
     "src/api/src",
     "src/object/src",
@@ -95,6 +95,7 @@ const PRODUCT: [&str; 12] = [
     "src/function/src",
     "src/exposure/src",
     "src/eventing/src",
+    "src/console/src",
     "src/mainstay",
 ];
 
@@ -262,6 +263,7 @@ fn the_local_directory_is_named_in_one_file() {
 const LISTENERS: &[&str] = &[
     "src/function/src/admission",
     "src/gitsync/src/receiver",
+    "src/console/src/serve",
     "src/mainstay/agent/health.rs",
     "src/devcluster/apiserver/src/admission/review.rs",
     "src/devcluster/apiserver/src/service",

@@ -35,7 +35,7 @@ pub(crate) struct GitSyncStatus {
     pub(crate) conditions: Vec<Condition>,
 }
 
-/// A GitRepository. None of its fields is read.
+/// A GitRepository. The benchmark reads none of its fields.
 #[derive(CustomResource, Clone, Debug, Serialize, Deserialize)]
 #[kube(group = "serverless.kyma-project.io", version = "v1alpha1", kind = "GitRepository", namespaced)]
 #[kube(schema = "disabled")]

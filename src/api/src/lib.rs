@@ -25,6 +25,7 @@ pub mod own_repository;
 mod reasons;
 pub mod receiver;
 pub mod render;
+pub mod requests;
 mod schemas;
 
 pub use amount::{Amount, Amounts};

@@ -1,7 +1,7 @@
 //! Assigns hosts to APIRules.
 //!
-//! The holder of a host keeps it. Of several candidates, the oldest APIRule gets a free host, then the one whose
-//! namespace and name come first. Without the first rule, an old APIRule could take over a host that another one
+//! The holder of a host keeps it. If several candidates want a free host, the oldest APIRule gets it, then the one
+//! whose namespace and name come first. Without the first rule, an old APIRule could take over a host that another one
 //! serves.
 //!
 //! Invariant: a host has at most one holder.

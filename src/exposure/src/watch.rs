@@ -112,7 +112,7 @@ impl Watching {
             stop.cancel();
         }
         let Some(watched) = watched else { return };
-        // Any VirtualService may have the host. Of other kinds, only objects of APIRules matter.
+        // Any VirtualService may have the host. For other kinds, only objects of APIRules matter.
         let selection = match kind {
             ChildKind::VirtualService => Selection::default(),
             _ => Selection::with_label(API_RULE_LABEL),

@@ -10,7 +10,7 @@ use super::Limits;
 use super::error::Fault;
 use super::spool::Space;
 
-/// The subject that exceeded the limit, as `Fault::TooLarge` names it. The request was too large; the remote is not at fault.
+/// The limit that was exceeded, as `Fault::TooLarge` names it. The request was too large; the remote is not at fault.
 pub(super) const ALLOWED: &str = "what all submodules receive in bytes";
 
 /// The remaining limits of a fetch. Clones share them.

@@ -183,7 +183,7 @@ pub enum Fault {
     Unsupported {
         /// The kind.
         what: &'static str,
-        /// The advice.
+        /// The action to take instead.
         instead: &'static str,
     },
     /// A local path is used outside `mainstay dev`.

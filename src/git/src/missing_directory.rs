@@ -19,7 +19,7 @@ pub struct MissingDirectory {
     pub commit: Commit,
     /// The deepest existing directory on the path.
     pub parent: BaseDir,
-    /// The kind of the entry in place of the next directory, such as `is a file`; `None` if there is no entry.
+    /// The kind of entry in place of the next directory, such as `is a file`; `None` if there is none.
     pub instead: Option<&'static str>,
     /// The directories in `parent`, in order.
     pub directories: Vec<String>,

@@ -20,7 +20,7 @@ const LONGEST: usize = 255;
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct VersionRange {
     text: Arc<str>,
-    /// Alternatives. One must hold.
+    /// Alternatives; one must hold.
     alternatives: Arc<[Alternative]>,
 }
 

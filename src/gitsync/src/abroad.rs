@@ -1,7 +1,7 @@
-//! For commands, which run outside of the agent: the cluster that the objects of a GitSync are in, by the rights of whoever may
-//! read its Secret.
+//! The remote cluster of a GitSync, for commands that run outside of the agent. The Secret is read with the rights of
+//! the user.
 //!
-//! Invariant: what is in another cluster is never looked for in this one.
+//! Invariant: objects of a remote cluster are never looked up in the cluster of the GitSync.
 
 use std::sync::Arc;
 
@@ -19,10 +19,12 @@ use mainstay_engine::apply::Writer;
 use mainstay_object::Owner;
 use mainstay_object::failure::chain;
 
-/// The context of another cluster, as a Secret leads there now; `None`: the objects are in the cluster of the GitSync.
+/// Returns the context of the remote cluster that the Secret names now; `None` if the objects are in the cluster of the
+/// GitSync.
 ///
 /// # Errors
-/// The Secret may not be read or cannot be used, or that cluster does not answer.
+///
+/// The Secret may not be read or cannot be used, or the remote cluster does not answer.
 pub(super) async fn abroad(context: &Context, sync: &GitSync) -> Result<Option<Arc<Context>>, Refused> {
     let Some((of, by)) = kubeconfig(&context.home, sync).await? else { return Ok(None) };
     let owner = Owner::git_sync(&of.namespace, sync.metadata.name.as_deref().unwrap_or_default());
@@ -30,20 +32,20 @@ pub(super) async fn abroad(context: &Context, sync: &GitSync) -> Result<Option<A
     Ok(Some(Arc::clone(&engine.context)))
 }
 
-/// What the Secret of a GitSync holds; `None`: it names none.
+/// Returns the kubeconfig in the Secret of a GitSync; `None` if the GitSync names no Secret.
 async fn kubeconfig(home: &Cluster, sync: &GitSync) -> Result<Option<(SecretKey, Arc<Kubeconfig>)>, Refused> {
     let Some(secret) = sync.spec.kube_config.as_ref().map(|config| &config.secret_ref) else { return Ok(None) };
     let namespace = sync.metadata.namespace.as_deref().unwrap_or_default();
     let known = Known::secret(home, namespace, &secret.name, Purpose::KubeConfig).await;
     is_usable(&secret.name, "kubeconfig", &known)?;
     let Known::Data(contents) = known else { return Ok(None) };
-    // Whoever runs a command may connect to whatever that person can reach.
+    // A command may connect to every address that its user can reach.
     let by = parsed(&contents, secret.key.as_deref(), plain_http(true)).map_err(|why| wrong(&secret.name, &why))?;
     let of = SecretKey { namespace: namespace.to_owned(), name: secret.name.clone(), key: secret.key.clone() };
     Ok(Some((of, Arc::new(by))))
 }
 
-/// Why another cluster is not looked at, with what to do.
+/// The reason why a remote cluster cannot be read, with the remedy.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct Unreached(String);
@@ -60,19 +62,20 @@ impl From<Error> for Unreached {
     }
 }
 
-/// Another cluster, for commands.
+/// A remote cluster, for commands.
 #[derive(Clone, Debug)]
 pub struct Abroad {
-    /// It.
+    /// The client of the remote cluster.
     pub cluster: Cluster,
-    /// The cluster that its inventories name as that of their GitSyncs; `None` if it is that one.
+    /// Cluster of the GitSyncs as the inventories name it; `None` if it is the remote cluster itself.
     pub(super) home: Option<String>,
 }
 
-/// The other cluster that the objects of a GitSync are in; `None`: they are in that of the GitSync.
+/// Returns the remote cluster of a GitSync; `None` if its objects are in the cluster of the GitSync.
 ///
 /// # Errors
-/// The Secret may not be read or cannot be used, or that cluster does not answer.
+///
+/// The Secret may not be read or cannot be used, or the remote cluster does not answer.
 pub async fn other_cluster(home: &Cluster, sync: &GitSync) -> Result<Option<Abroad>, Unreached> {
     let Some((_, by)) = kubeconfig(home, sync).await? else { return Ok(None) };
     let addresses: Addresses = Arc::new(|host, port| {
@@ -86,7 +89,7 @@ pub async fn other_cluster(home: &Cluster, sync: &GitSync) -> Result<Option<Abro
     Ok(Some(Abroad { cluster, home: (id != own).then_some(own) }))
 }
 
-/// A writer whose writes nobody follows up.
+/// A writer for dry runs, whose writes are not followed up.
 pub(super) fn unfollowed(cluster: Cluster) -> Begun {
     let writer = Writer::for_dry_runs(cluster, Liveness::default().component("dry runs"));
     Begun { writer, running: Box::new(()), over: CancellationToken::new() }

@@ -1,8 +1,8 @@
-//! An attempt has the rights of its GitSync: its writer, and whether the ServiceAccount by whose rights it acts is there.
+//! The rights of an attempt: its writer, and the check that the impersonated ServiceAccount exists.
 //!
-//! Invariant: before anything is written for a commit as a ServiceAccount, that one has been looked up, with the agent's rights.
+//! Invariant: before a write as a ServiceAccount, the agent looks the account up with its own rights.
 //!
-//! Deliberately absent: which ServiceAccount that is (`rights`).
+//! Not here: the choice of the ServiceAccount (`rights`).
 
 use super::attempt::Attempt;
 use super::outcome::Refused;
@@ -12,7 +12,7 @@ use mainstay_engine::apply::Writer;
 use mainstay_object::failure::Class;
 
 impl Attempt<'_> {
-    /// The writer with the rights of this GitSync.
+    /// Returns the writer with the rights of this GitSync.
     pub(super) fn acting(&self) -> Result<Writer, Refused> {
         let unknown = || Refused {
             class: Class::Bug,
@@ -23,8 +23,8 @@ impl Attempt<'_> {
         self.context.writer.acting_for(self.owner).ok_or_else(unknown)
     }
 
-    /// The ServiceAccount by whose rights this GitSync acts and that does not exist. An API server lets one act as it all the
-    /// same, by what RoleBindings still say of it.
+    /// Returns the impersonated ServiceAccount if it does not exist. An API server allows impersonation of a missing
+    /// account, with the rights of remaining RoleBindings.
     pub(super) async fn missing_account(&self) -> Result<Option<ServiceAccount>, Refused> {
         let Some(account) = self.context.account(self.sync)? else { return Ok(None) };
         let accounts = Kind::fixed("v1", "ServiceAccount", "serviceaccounts", Scope::Namespaced);
@@ -33,7 +33,7 @@ impl Attempt<'_> {
         Ok(found.is_none().then_some(account))
     }
 
-    /// Refuses to write anything as a ServiceAccount that does not exist.
+    /// Refuses writes as a ServiceAccount that does not exist.
     pub(super) async fn require_account(&self) -> Result<(), Refused> {
         let Some(account) = self.missing_account().await? else { return Ok(()) };
         let (namespace, name) = (account.namespace(), account.name());

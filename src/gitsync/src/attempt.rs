@@ -1,4 +1,4 @@
-//! One attempt: observe the commit, decide what to do about it, perform that. The task reports how it ended.
+//! One attempt: observes the commit, plans, and performs the plan. The task reports the outcome.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -33,7 +33,7 @@ use mainstay_manifest::{Decryption, Form};
 use mainstay_object::failure::Class;
 use mainstay_object::{Digest, Key, Object, Owner};
 
-/// One attempt's view of its GitSync.
+/// The view of one attempt on its GitSync.
 pub(super) struct Attempt<'a> {
     pub(super) context: &'a Context,
     pub(super) owner: &'a Owner,
@@ -42,86 +42,87 @@ pub(super) struct Attempt<'a> {
     pub(super) state: &'a mut SyncState,
 }
 
-/// What a GitSync remembers from attempt to attempt.
+/// The state that a GitSync keeps between attempts.
 #[derive(Default)]
 pub(super) struct SyncState {
-    /// Digests of the inventory's ConfigMaps as they are written.
+    /// Digests of the inventory's ConfigMaps as last written.
     pub(super) written: BTreeMap<usize, Digest>,
-    /// Digests of the files that their objects are in, as they are written.
+    /// Digests of the source files of the objects, per ConfigMap, as last written.
     pub(super) files: BTreeMap<usize, Digest>,
-    /// The inventory was put together from labels: nothing is pruned in this round.
+    /// The inventory was rebuilt from labels, so this round does not prune.
     pub(super) rebuilt: bool,
-    /// The desired state of the last commit that was decoded.
+    /// The desired state of the last decoded commit.
     pub(super) desired: Option<DesiredState>,
-    /// What leaves out manifests of the commit that was decoded last, if it has no others.
+    /// If all manifests of the last decoded commit are ignored, the reason.
     pub(super) left_out: Option<String>,
     /// Objects whose last apply or deletion failed.
     pub(super) failed: Failures,
     /// The last request that was carried out in full.
     pub(super) settled: Option<SyncRequest>,
-    /// Objects that this commit changes and that are under break glass.
+    /// Paused objects that this commit changes.
     pub(super) paused: HashSet<Key>,
-    /// Something is awaited from another GitSync.
+    /// Another GitSync must act first.
     pub(super) awaits_others: bool,
-    /// Something that another GitSync lists still carries our label. No event comes when that one has put it right.
+    /// An object that another GitSync lists still carries our label. No event reports when that changes.
     pub(super) still_labelled: bool,
-    /// The commit that was seen last, and when.
+    /// The last seen commit, and the time.
     pub(super) seen: Option<(Commit, Instant)>,
-    /// The full name of the reference at which that was.
+    /// The full name of the reference of that commit.
     pub(super) found_at: Option<String>,
-    /// The commit that was read last, the full name of the reference at which it was, and where that was.
+    /// The last read commit, the full name of its reference, and the remote.
     pub(super) read: Option<(Commit, String, RemoteUrl)>,
     /// Commit and tree that are applied in full.
     pub(super) applied: Option<(Commit, Option<Contents>)>,
-    /// What an earlier agent applied was looked for.
+    /// The commit that an earlier agent applied is enforced again, or can never be.
     pub(super) looked_back: bool,
-    /// When the present outcome of applying began.
+    /// The commit, and the start of the present outcome of applying it.
     pub(super) since: Option<(Commit, Timestamp)>,
-    /// Since when not all objects are healthy.
+    /// The time since which not all objects are healthy.
     pub(super) unhealthy_since: Option<Timestamp>,
-    /// The commit that this agent began to apply last. A window that closes meanwhile does not stop it.
+    /// The last commit that this agent began to apply. A window that closes meanwhile does not stop it.
     pub(super) begun: Option<Commit>,
-    /// When this agent first held a commit back.
+    /// The time when this agent first held a commit back.
     pub(super) frozen_since: Option<Timestamp>,
-    /// What the repository could not be read with, of what is managed here; `None` until the status was asked.
+    /// The managed objects with which the repository could not be read; `None` until they are restored from the status.
     pub(super) unread: Option<UnreadObjects>,
-    /// Objects that left and are still being deleted; `None` until a round looked.
+    /// Removed objects that are still being deleted; `None` before the first round.
     pub(super) terminating: Option<TerminatingObjects>,
-    /// Objects that are being deleted to be created anew.
+    /// Objects that are being deleted in order to be created again.
     pub(super) replacing: TerminatingObjects,
-    /// What was done so far for a commit that is not applied in full.
+    /// The numbers so far for a commit that is not applied in full.
     pub(super) tally: Option<(Commit, Tally)>,
-    /// The last request to run something again that was acted on.
+    /// The last handled request to run a Job or Pod again.
     pub(super) rerun: Option<String>,
-    /// The annotation that is to lift the guards, and what is wrong with it.
+    /// The annotation that should lift the guards, and its error.
     pub(super) refused_permission: Option<(String, String)>,
-    /// The commit that is being read; `None` as long as it is not known.
+    /// The commit that is being read; `None` until it is known.
     pub(super) reading: Option<Commit>,
-    /// What of a commit with problems could be read: each object, and where it would be if its kind is not namespaced.
+    /// The readable objects of a commit with problems. Each has also the key that it would have if its kind were
+    /// cluster-scoped.
     pub(super) readable: HashSet<Key>,
-    /// What there was no memory for.
+    /// The commit that did not fit into memory.
     pub(super) no_memory: Option<NoMemory>,
-    /// Notified when there may be memory for that.
+    /// Notified when there may be memory for that commit.
     pub(super) room: Room,
-    /// The last commit that was applied although a window held it back.
+    /// The last commit that was applied in spite of a window.
     pub(super) window_override: Option<WindowOverride>,
-    /// The kustomizations that were built last.
+    /// The last built kustomizations.
     pub(super) kustomizations: BuiltKustomizations,
-    /// The charts that were rendered last.
+    /// The last rendered charts.
     pub(super) charts: RenderedCharts,
-    /// The values of variables; `None` if nothing is substituted.
+    /// The values of variables; `None` without substitution.
     pub(super) values: Option<Arc<Values>>,
-    /// What the values are now is not known: something that they come from is missing or wrong.
+    /// The values are unknown because a source is missing or invalid.
     pub(super) lacks_values: bool,
-    /// What is done about what SOPS has encrypted.
+    /// The decryption of files that SOPS encrypted.
     pub(super) decryption: Decryption,
-    /// What the keys are now is not known: the Secret with them is missing or wrong.
+    /// The keys are unknown because their Secret is missing or invalid.
     pub(super) lacks_keys: bool,
-    /// Encrypted objects as they were read: what is kept is not read and verified again.
+    /// Encrypted objects as read, so that cached objects are not read and verified again.
     pub(super) encrypted: Vec<Arc<Object>>,
-    /// How kustomizations and charts were decoded: the form, and whether what is encrypted was kept to be decrypted.
+    /// The form in which kustomizations and charts were decoded, and whether encrypted data was kept for decryption.
     pub(super) decoded_as: (Form, bool),
-    /// Objects with expressions as they stand in the repository: what is kept is not decoded again.
+    /// Objects with expressions as the repository has them, so that cached objects are not decoded again.
     pub(super) with_expressions: Vec<Arc<Object>>,
 }
 
@@ -130,7 +131,7 @@ impl Attempt<'_> {
         self.sync.metadata.namespace.as_deref().unwrap_or_default()
     }
 
-    /// Git, on behalf of the GitSync's namespace.
+    /// Returns the Git source for the namespace of the GitSync.
     pub(super) fn source(&self) -> Source {
         self.context.source.for_namespace(self.namespace())
     }
@@ -139,13 +140,13 @@ impl Attempt<'_> {
         self.sync.metadata.name.as_deref().unwrap_or_default()
     }
 
-    /// Whether this GitSync may touch an object, whatever its inventory lists: whoever can write ConfigMaps can write
-    /// an inventory.
+    /// Whether this GitSync may touch an object. The inventory does not matter here: every user who can write
+    /// ConfigMaps can forge it.
     pub(super) fn reaches(&self, key: &Key) -> bool {
         self.context.reach(self.sync).covers(self.namespace(), key)
     }
 
-    /// Looks up the reference and, if there is anything to do, does it. `None`: nothing was to do.
+    /// Looks up the reference and applies its commit if necessary. Returns `None` if there was no work.
     pub(super) async fn sync(
         &mut self,
         resolved: &ResolvedSync,
@@ -171,15 +172,15 @@ impl Attempt<'_> {
         }
         let desired = match (self.desired(remote, &found, resolved, &request).await, unmet) {
             (Ok(desired), _) => desired,
-            // What it waits for may be what it cannot be read without, such as definitions.
+            // The commit may be unreadable because its dependencies, such as definitions, are not applied yet.
             (Err(refused), Some(on)) if matches!(refused.class, Class::Invalid | Class::NotReady) => {
                 return Ok(Some(self.waits_unread(commit, on)));
             }
             (Err(refused), _) => return Err(refused),
         };
-        // Only now is it known whether a chart asks.
+        // Only now is it known whether a chart asks for the capabilities.
         request.capabilities = desired.capabilities;
-        // A commit that changes nothing in the directory waits for no window.
+        // A commit that changes no file in the directory waits for no window.
         if let Some(freeze) = freeze.filter(|_| !self.is_applied(&desired)) {
             if !is_overridden {
                 return Ok(Some(self.frozen(commit, freeze)));
@@ -187,7 +188,7 @@ impl Attempt<'_> {
             self.override_window(commit, freeze).await;
         }
         let branch = registry::branch(&remote.url, &self.sync.spec.followed_reference());
-        // From now on what the commit wants counts for the other GitSyncs: one that this one waits for may wait for that.
+        // The desired objects are published now, because a GitSync that this one waits for may wait for them.
         let keys = desired.objects.iter().map(|d| d.key.clone()).collect();
         self.context.registry.update(self.owner, |row| {
             row.branch = Some(branch.clone());
@@ -202,7 +203,7 @@ impl Attempt<'_> {
             return Ok(Some(Outcome::Waiting { commit: commit.to_string(), on }));
         }
         self.require_account().await?;
-        // No window that closes stops it any more.
+        // A window that closes from now on does not stop the commit.
         self.state.begun = Some(commit);
         let observed = self.observe(resolved, &desired).await?;
         let facts = plan::Facts {
@@ -223,13 +224,13 @@ impl Attempt<'_> {
         let outcome = self.perform(resolved, &request, (&desired, &facts), &mut plan).await?;
         let is_clean = outcome.is_clean() && self.state.paused.is_empty() && !self.state.awaits_others;
         if is_clean && !std::mem::take(&mut self.state.rebuilt) {
-            // What was carried out in full is not looked at again.
+            // A request that was carried out in full is not checked again.
             self.state.settled = Some(request);
         }
         Ok(Some(outcome))
     }
 
-    /// What the commit waits for of what `spec.dependsOn` names.
+    /// Returns the dependencies that the commit waits for.
     async fn unmet(&self, commit: Commit) -> Result<Option<String>, Refused> {
         match self.context.dependencies.unmet(self.owner, &commit.to_string()).await {
             None => Ok(None),
@@ -242,7 +243,7 @@ impl Attempt<'_> {
         }
     }
 
-    /// A commit that waits, and cannot be read yet. Nobody else waits until it is.
+    /// Reports a commit that waits and cannot be read yet. Other GitSyncs do not wait for it meanwhile.
     fn waits_unread(&self, commit: Commit, on: String) -> Outcome {
         let commit = commit.to_string();
         let cannot_read = CannotRead { commit: Some(commit.clone()), readable: Arc::new(self.state.readable.clone()) };
@@ -250,7 +251,7 @@ impl Attempt<'_> {
         Outcome::Waiting { commit, on }
     }
 
-    /// Whether a commit brings nothing that was not carried out before, by this agent or by the last one.
+    /// Whether this agent or an earlier one already carried out the request.
     fn is_carried_out(&self, desired: &DesiredState, request: &SyncRequest) -> bool {
         let status = self.sync.status.as_ref();
         let is_same_spec = match &self.state.settled {
@@ -264,7 +265,7 @@ impl Attempt<'_> {
         is_same_spec && self.is_applied(desired)
     }
 
-    /// Refuses a permission that is none, aloud.
+    /// Reports an `allow-prune` annotation that is invalid.
     fn check_permission(&mut self, resolved: &ResolvedSync, commit: Commit) {
         let refused = resolved.allow_prune.clone().and_then(|value| {
             let problem = prune::refused_permission(&value, self.owner, &commit.to_string())?;
@@ -280,7 +281,7 @@ impl Attempt<'_> {
         self.state.refused_permission = refused;
     }
 
-    /// Whether a commit was begun before a window could hold it back: then it is finished.
+    /// Whether the commit was begun before a window held it back. Such a commit is finished.
     fn was_begun(&self, commit: Commit) -> bool {
         self.state.begun == Some(commit) || windows::was_begun(self.sync.status.as_ref(), &commit.to_string())
     }
@@ -291,9 +292,9 @@ impl Attempt<'_> {
         Outcome::Frozen { commit: commit.to_string(), freeze, since }
     }
 
-    /// Records that a commit is applied although a window holds it back.
+    /// Records that a commit is applied in spite of a window.
     async fn override_window(&mut self, commit: Commit, freeze: Freeze) {
-        // What the agent holds in memory has no managers. Who asked is for the record only, so not knowing stops nothing.
+        // The cached object has no `managedFields`, so it is read. The user is only recorded; an error stops nothing.
         let live = self.context.home.get_metadata(&git_syncs(), Some(self.namespace()), self.name()).await;
         let live = live.ok().flatten();
         let (commit, window, when) = (commit.to_string(), freeze.by, Time(Timestamp::now()));
@@ -310,7 +311,7 @@ impl Attempt<'_> {
         self.state.window_override = Some(WindowOverride { commit, window, who, claimed_user, when });
     }
 
-    /// Whether what is applied is just that.
+    /// Whether exactly these contents are applied.
     pub(super) fn is_applied(&self, desired: &DesiredState) -> bool {
         let before = self.sync.status.as_ref().and_then(|status| status.applied_tree_id.clone());
         let applied = match self.state.applied {

@@ -1,4 +1,4 @@
-//! The charts of a commit that were rendered, for as long as what they read stays as it was.
+//! The rendered charts of a commit. They are kept while their inputs do not change.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,26 +11,26 @@ use mainstay_object::{Object, Place, printable};
 /// The file that makes a directory a chart.
 const CHART: &str = "Chart.yaml";
 
-/// What was rendered last.
+/// The last rendered charts.
 #[derive(Debug, Default)]
 pub(super) struct RenderedCharts {
-    /// Of the chart in each file: what decided what it is rendered to, and its objects.
+    /// The key and the objects of each chart, by file. The key covers all inputs of the rendering.
     pub(super) by_file: BTreeMap<String, (ChartKey, Vec<Arc<Object>>)>,
 }
 
 impl RenderedCharts {
-    /// Whether any of them asks what the cluster is.
+    /// Whether a chart asks for the capabilities of the cluster.
     pub(super) fn ask_the_cluster(&self) -> bool {
         self.by_file.values().any(|(key, _)| key.asks_the_cluster())
     }
 }
 
-/// What is said to charts of the cluster.
+/// Returns the capabilities of the cluster as charts see them.
 pub(super) fn capabilities(cluster: &mainstay_cluster::Capabilities) -> Capabilities {
     Capabilities { kube_version: cluster.kube_version.clone(), api_versions: cluster.api_versions.clone() }
 }
 
-/// The problem of a directory that is said to be a chart and is none; `found` are those in it.
+/// Returns the problem of a directory that the spec calls a chart but that is none; `found` are the charts below it.
 pub(super) fn misplaced(directory: &Directory, found: &[String]) -> Option<Problem> {
     directory.helm.as_ref()?;
     let base_dir = directory.base_dir.path();

@@ -1,14 +1,14 @@
-//! The other clusters that GitSyncs name: one connection with a writer, a store and watches for each Secret with a kubeconfig, as
-//! long as a GitSync uses it.
+//! The remote clusters of GitSyncs. Each Secret with a kubeconfig has one connection with a writer, a store and watches
+//! while a GitSync uses it.
 //!
-//! What several Secrets lead to may be one cluster. Each has its own rights, so nothing of one is written with the other; but who
-//! manages what there is known to all of them ([`Registry`]), and so it is for one that leads back to the agent's own cluster.
+//! Several Secrets may name the same cluster. Each has its own rights, so no write uses the rights of another one. They
+//! share one [`Registry`] per cluster. A Secret that names the agent's own cluster shares its registry.
 //!
-//! Invariant: a cluster is known by the uid of its namespace `kube-system`, never by its address.
-//! Invariant: one that does not answer holds up those GitSyncs alone that name it.
-//! Invariant: with other credentials for the same cluster everything that is known of it stays.
+//! Invariant: the uid of the namespace `kube-system` identifies a cluster, never its address.
+//! Invariant: a cluster that does not answer delays only the GitSyncs that name it.
+//! Invariant: new credentials for the same cluster keep its state.
 //!
-//! Deliberately absent: where a GitSync's objects are now, and what becomes of those that it leaves behind (`place`).
+//! Not here: the present cluster of a GitSync, and the release of objects in the cluster that it leaves (`place`).
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -27,10 +27,10 @@ use mainstay_git::Source;
 use mainstay_object::Owner;
 use mainstay_object::failure::{Class, chain};
 
-/// Memory of what is kept of a cluster, and of a few connections, in bytes.
+/// Memory of a cluster's caches and its few connections, in bytes.
 const EACH: usize = 512 << 10;
 
-/// Whose objects are written elsewhere: namespace, name and key of a Secret.
+/// Namespace, name and key of the Secret with the kubeconfig of a remote cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct SecretKey {
     pub(super) namespace: String,
@@ -38,44 +38,44 @@ pub(super) struct SecretKey {
     pub(super) key: Option<String>,
 }
 
-/// Another cluster, or the agent's own as one of others.
+/// A remote cluster, or the agent's own cluster reached through a kubeconfig.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct PlaceId {
     /// The uid of its namespace `kube-system`.
     pub(super) id: String,
-    /// The same of the agent's own cluster; `None` if it is that one.
+    /// The uid of `kube-system` in the agent's own cluster; `None` if both are the same cluster.
     pub(super) home: Option<String>,
 }
 
-/// The writer of another cluster, whose drift is being followed.
+/// The writer of a remote cluster, with its drift detection.
 pub struct Begun {
     /// The writer.
     pub writer: Writer,
-    /// Ends everything that runs for it when dropped.
+    /// Ends all tasks of the writer when dropped.
     pub running: Box<dyn Send + Sync>,
-    /// Cancelled when that has ended by itself.
+    /// Cancelled when these tasks have ended by themselves.
     pub over: CancellationToken,
 }
 
-/// A cluster in use.
+/// A connected cluster.
 pub(super) struct Engine<C> {
-    /// What its GitSyncs share.
+    /// The context that its GitSyncs share.
     pub(super) context: Arc<C>,
     pub(super) place: PlaceId,
     pub(super) cluster: Cluster,
     pub(super) of: SecretKey,
-    /// The kubeconfig that is connected by.
+    /// The kubeconfig of the connection.
     by: Mutex<Arc<Kubeconfig>>,
-    /// Its memory is counted as long as this is there.
+    /// Counts the memory of the cluster until it is dropped.
     _counted: Counted,
     over: CancellationToken,
     _running: Box<dyn Send + Sync>,
 }
 
-/// What is known of the cluster of one Secret.
+/// The state of the cluster of one Secret.
 struct Slot<C> {
     engine: Weak<Engine<C>>,
-    /// What was tried last in vain, when that ended, and what came of it.
+    /// The last failed kubeconfig, the time of the failure, and its refusal.
     failed: Option<(Arc<Kubeconfig>, Instant, Refused)>,
 }
 
@@ -85,7 +85,7 @@ impl<C> Default for Slot<C> {
     }
 }
 
-/// The agent's own cluster, from which the others are connected to.
+/// The agent's own cluster, from which it connects to remote clusters.
 pub(super) struct Home<'a> {
     pub(super) cluster: &'a Cluster,
     pub(super) source: &'a Source,
@@ -93,18 +93,18 @@ pub(super) struct Home<'a> {
     pub(super) registry: &'a Arc<Registry>,
 }
 
-/// All of them, each with what its GitSyncs share.
+/// All remote clusters. `C` is the context that the GitSyncs of one cluster share.
 pub(super) struct Clusters<C> {
     begin: Box<dyn Fn(Cluster) -> Begun + Send + Sync>,
-    /// Locked while it is connected to.
+    /// A slot is locked while the agent connects.
     slots: Mutex<HashMap<SecretKey, Arc<tokio::sync::Mutex<Slot<C>>>>>,
     registries: Mutex<HashMap<String, Arc<Registry>>>,
     home: tokio::sync::OnceCell<String>,
-    /// Clusters whose memory is counted for a GitSync.
+    /// Number of clusters whose memory is counted for each GitSync.
     counts: Arc<Mutex<HashMap<Owner, usize>>>,
 }
 
-/// Memory that is counted for a GitSync, which may be the first of several clusters one after the other.
+/// Memory that is counted for one GitSync. It may be the first GitSync of several clusters in turn.
 struct Counted {
     owner: Owner,
     writer: Writer,
@@ -112,7 +112,7 @@ struct Counted {
 }
 
 impl Counted {
-    /// `None`: there is none left.
+    /// Returns `None` if there is no memory left.
     fn new(owner: &Owner, writer: &Writer, all: &Arc<Mutex<HashMap<Owner, usize>>>) -> Option<Self> {
         let mut counts = all.lock();
         let count = counts.get(owner).copied().unwrap_or_default() + 1;
@@ -138,17 +138,17 @@ impl Drop for Counted {
 }
 
 impl<C> Engine<C> {
-    /// Which cluster it is.
+    /// Returns the id of the cluster.
     pub(super) fn id(&self) -> &str {
         &self.place.id
     }
 
-    /// It is not what its Secret leads to any more.
+    /// Ends the use of the engine: its Secret names another cluster now.
     pub(super) fn retire(&self) {
         self.over.cancel();
     }
 
-    /// Whether it goes on following drift.
+    /// Whether drift detection still runs.
     pub(super) fn is_alive(&self) -> bool {
         !self.over.is_cancelled()
     }
@@ -165,11 +165,11 @@ impl<C> Clusters<C> {
         }
     }
 
-    /// Who manages what in a cluster.
+    /// Returns the registry of a cluster.
     pub(super) fn registry(&self, id: &str) -> Arc<Registry> {
         let mut registries = self.registries.lock();
         if !registries.contains_key(id) {
-            // Those that nobody uses any more.
+            // Unused registries are dropped.
             registries.retain(|_, registry| Arc::strong_count(registry) > 1);
         }
         Arc::clone(registries.entry(id.to_owned()).or_default())
@@ -186,10 +186,11 @@ impl<C> Clusters<C> {
         Arc::clone(slots.entry(of.clone()).or_default())
     }
 
-    /// The cluster that a Secret leads to, by the kubeconfig that it holds now.
+    /// Returns the cluster that the kubeconfig in a Secret names now.
     ///
     /// # Errors
-    /// It does not answer, or not to these credentials; there is no memory for it.
+    ///
+    /// The cluster does not answer or refuses the credentials, or there is no memory for it.
     pub(super) async fn engine(
         &self,
         home: &Home<'_>,
@@ -202,7 +203,7 @@ impl<C> Clusters<C> {
         if let Some(engine) = engine.as_ref().filter(|engine| **engine.by.lock() == **by) {
             return Ok(Arc::clone(engine));
         }
-        // Whoever asked meanwhile has its answer.
+        // Callers that waited for the same failed attempt share its refusal.
         if let Some((_, _, refused)) = slot.failed.as_ref().filter(|(tried, at, _)| tried == by && *at >= asked) {
             return Err(refused.clone());
         }
@@ -256,7 +257,7 @@ impl<C> Clusters<C> {
         let place = PlaceId { home: (!is_home).then(|| own.clone()), id };
         let Begun { writer, running, over } = (self.begin)(cluster);
         if is_home {
-            // On this way, too, nothing of what the agent lives by is deleted.
+            // The installation of the agent is protected from deletions through this cluster, too.
             writer.set_installation(home.writer.installation().clone());
         }
         Ok(Arc::new(Engine {
@@ -272,7 +273,8 @@ impl<C> Clusters<C> {
     }
 }
 
-/// Why a cluster is not used. What it applied before is kept as long as somebody can.
+/// Returns the reason why a cluster is not used. Objects that were applied before are still reverted as long as
+/// possible.
 pub(super) fn unreached(of: &SecretKey, error: &Error) -> Refused {
     let name = &of.name;
     let (class, message) = match (&*error.cause, error.class()) {

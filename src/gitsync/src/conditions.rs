@@ -1,7 +1,7 @@
-//! What the conditions of a GitSync say after an attempt: Ready, Reconciling, Stalled, Healthy, Contended, Drifted, Frozen and
+//! The conditions of a GitSync after an attempt: Ready, Reconciling, Stalled, Healthy, Contended, Drifted, Frozen and
 //! Prevented.
 //!
-//! Deliberately absent: the rest of the status.
+//! Not here: the other fields of the status.
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
@@ -17,35 +17,35 @@ use mainstay_engine::prevention::State;
 use mainstay_object::failure::Class;
 use mainstay_object::{counted, printable, printable_lines};
 
-/// What Ready says of a commit that came over `git://`.
+/// Message of Ready for a commit from `git://`.
 const UNPROTECTED: &str = "git:// is neither encrypted nor authenticated, so use https:// or ssh://, or `verify`";
-/// How many of them a condition's message names.
+/// Maximum number of objects in the message of a condition.
 const NAMED: usize = 3;
 
-/// What stays as it is while Git does not answer.
+/// The state that remains while Git does not answer.
 pub(super) struct Kept<'a> {
-    /// The commit that is applied.
+    /// The applied commit.
     pub(super) applied: Option<&'a str>,
-    /// Since when the repository has kept silent, once that is long ago.
+    /// The time since which the repository has not answered, if that is long.
     pub(super) silent_since: Option<Timestamp>,
 }
 
-/// The commit that waits, why, and until when.
+/// Returns the message about a commit that waits: the reason and the end.
 pub(super) fn waits(commit: &str, freeze: &Freeze) -> String {
     let until = freeze.until.map_or_else(
-        || "no time is known at which that ends".to_owned(),
+        || "spec.windows opens at no foreseeable time (correct it)".to_owned(),
         |until| format!("until {}", until.strftime("%Y-%m-%dT%H:%M:%SZ")),
     );
     format!("commit {commit} is held back: {}, {until}", freeze.by)
 }
 
-/// What is said of a directory without any object.
+/// Returns the message about a directory without objects.
 pub(super) fn no_manifests(base_dir: &str, left_out: Option<&str>) -> String {
     let why = left_out.unwrap_or("no *.yaml, *.yml or *.json file with an object in it");
     format!("baseDir {} holds no manifest: {why}", printable(base_dir))
 }
 
-/// How applying a commit went; see [`Outcome::Applied`].
+/// The progress of a commit; see [`Outcome::Applied`].
 struct Progress<'a> {
     failures: &'a [(Class, Reason, Failure)],
     guard: Option<&'a str>,
@@ -56,13 +56,13 @@ struct Progress<'a> {
 }
 
 impl Progress<'_> {
-    /// Nothing failed, nothing is held.
+    /// Returns a progress without failures and held objects.
     fn at(since: Timestamp) -> Self {
         Self { failures: &[], guard: None, held: &[], pruning: 0, note: None, since }
     }
 }
 
-/// The conditions of a status, which are about to say how an attempt ended.
+/// The conditions of a status while they are updated.
 pub(super) struct Conditions<'a> {
     pub(super) all: &'a mut Vec<Condition>,
     pub(super) generation: Option<i64>,
@@ -112,7 +112,7 @@ impl Conditions<'_> {
         }
     }
 
-    /// What differs and was not reverted makes nothing unready: the commit is applied, and what became of it since is here.
+    /// Sets Drifted. Drift that is not reverted does not make the GitSync unready, because the commit was applied.
     pub(super) fn drift(&mut self, facts: &Facts<'_>) {
         let drifted = &facts.summary.drifted;
         if matches!(facts.outcome, Outcome::Suspended { .. }) {
@@ -143,7 +143,7 @@ impl Conditions<'_> {
         }
     }
 
-    /// What becomes of `spec.prevent`; without it, there is no such condition.
+    /// Sets Prevented, the state of `spec.prevent`. Without that field there is no such condition.
     pub(super) fn prevention(&mut self, facts: &Facts<'_>) {
         if !facts.prevent {
             self.all.retain(|condition| condition.type_ != Type::Prevented.as_str());
@@ -196,7 +196,7 @@ impl Conditions<'_> {
 
     pub(super) fn ready(&mut self, facts: &Facts<'_>, kept: &Kept<'_>) {
         match facts.outcome {
-            // Ready says how that is which was applied before.
+            // Ready keeps its status of the commit applied before.
             Outcome::Suspended { .. } => {
                 if conditions::status(self.all, Type::Ready).is_none() {
                     self.set(Type::Ready, "Unknown", Reason::Suspended, "suspended before anything was applied");
@@ -204,7 +204,7 @@ impl Conditions<'_> {
                 }
                 self.set(Type::Reconciling, "False", Reason::Suspended, "");
             }
-            // What failed of the commit before has not become better.
+            // Failures of the previous commit remain.
             Outcome::Frozen { .. } if is_in_part(self.all) => {}
             Outcome::Frozen { commit, freeze, since } => {
                 let waits = waits(commit, freeze);
@@ -242,7 +242,7 @@ impl Conditions<'_> {
         }
     }
 
-    /// Whether what Ready says is about what was applied, and not about how that failed.
+    /// Whether Ready describes applied objects, not a failure to apply them.
     fn was_applied(&self) -> bool {
         conditions::status(self.all, Type::Ready).is_some_and(|ready| {
             ready.status == "True"
@@ -251,8 +251,8 @@ impl Conditions<'_> {
         })
     }
 
-    /// A passing trouble does not make wrong what was applied: Ready keeps saying how that is. After a long time nobody
-    /// knows whether it is still what Git says.
+    /// A temporary failure of Git does not invalidate applied objects, so Ready stays. After a long outage Ready
+    /// becomes Unknown.
     fn while_git_is_away(&mut self, facts: &Facts<'_>, kept: &Kept<'_>, reason: Reason, message: &str) {
         let commit = kept.applied.unwrap_or_default();
         if let Some(message) = not_put_back(facts.summary) {
@@ -344,7 +344,7 @@ impl Conditions<'_> {
     }
 }
 
-/// What was changed by somebody and cannot be reverted; `None` when there is nothing.
+/// Returns a text about changed objects that cannot be reverted; `None` if there are none.
 fn not_put_back(summary: &Summary) -> Option<String> {
     let all = &summary.not_put_back;
     let named = all.first.iter().take(NAMED).map(|(key, why)| format!("{key}: {why}")).collect::<Vec<_>>();
@@ -352,7 +352,7 @@ fn not_put_back(summary: &Summary) -> Option<String> {
     (all.count > 0).then(|| format!("{} of the objects cannot be reverted: {}{more}", all.count, named.join("; ")))
 }
 
-/// What Ready says of drift that remains.
+/// Returns the message of Ready about remaining drift.
 fn drifted(facts: &Facts<'_>) -> Option<String> {
     let count = facts.summary.drifted.count;
     (count > 0 && facts.looks_for_drift()).then(|| differ(count))
@@ -363,7 +363,7 @@ fn differ(count: usize) -> String {
     format!("{count} {objects} {differ} from the repository")
 }
 
-/// What differs in an object, and why it stays so.
+/// Returns the differences of an object, and why they remain.
 fn drift(drifted: &Drifted) -> String {
     let Drifted { object, fields, reason, next_attempt, .. } = drifted;
     let what = match fields.as_slice() {

@@ -1,12 +1,13 @@
-//! What decides which manifests a commit has. Where it is the same in two commits, so is what they want.
+//! The identity of a commit's inputs. Two commits with equal contents have the same desired state.
 
 use std::fmt;
 
 use mainstay_git::{Entry, TreeId};
 use mainstay_object::Digest;
 
-/// What decides what is read: the tree of `baseDir`, and what counts outside of it: files with rules above it, what
-/// kustomizations and charts read elsewhere, what the cluster is where a chart asks for that, and the values of variables.
+/// All inputs of the desired state: the tree of `baseDir`, and inputs outside of it. These are ignore files above it,
+/// other files that kustomizations and charts read, the capabilities that a chart asks for, and the values of
+/// variables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Contents {
     tree: TreeId,
@@ -14,8 +15,8 @@ pub(super) struct Contents {
 }
 
 impl Contents {
-    /// Of a tree, with the files outside of it that count, what the cluster is, if a chart asks for that, and values, if
-    /// variables are substituted.
+    /// Combines a tree with the files that count outside of it, the capabilities if a chart asks for them, and the
+    /// values of variables if any are substituted.
     pub(super) fn new(tree: TreeId, above: &[Entry], capabilities: Option<Digest>, values: Option<Digest>) -> Self {
         let described = |entry: &Entry| format!("{} {:?} {}", entry.id, entry.kind, entry.path);
         let cluster = capabilities.map(|digest| format!("cluster {digest}"));
@@ -25,7 +26,7 @@ impl Contents {
     }
 }
 
-/// The id of the tree, and behind a `+` a digest of what counts outside of it, if there is anything.
+/// The id of the tree. A `+` and a digest follow if there are inputs outside of it.
 impl fmt::Display for Contents {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.rules {

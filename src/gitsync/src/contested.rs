@@ -1,9 +1,9 @@
-//! Objects that another GitOps tool still keeps: which they are, by whom, and what lets go of them.
+//! Objects that another GitOps tool still keeps: the keeper, and how to make it release them.
 //!
-//! Field managers say who applied an object, not whether he still does. A Kustomization of Flux, an Application of Argo CD and a
-//! release of Helm that list it do; those that do not exist any more have left it.
+//! Field managers show who applied an object, not whether that tool still keeps it. A keeper is a Kustomization of
+//! Flux, an Application of Argo CD or a Helm release that exists and lists the object.
 //!
-//! Deliberately absent: reading them (`former_owners`).
+//! Not here: reading these tools' objects (`former_owners`).
 
 use std::collections::{HashMap, HashSet};
 
@@ -13,7 +13,7 @@ use serde_json::Value;
 use mainstay_engine::managed::KNOWN_APPLIERS;
 use mainstay_object::{Key, NamespacedName, printable};
 
-/// Who keeps an object.
+/// The keeper of an object.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Keeper {
     /// A Kustomization of Flux.
@@ -24,12 +24,12 @@ pub enum Keeper {
     HelmRelease(NamespacedName),
     /// A release of Helm.
     Release(NamespacedName),
-    /// That cannot be told, for this reason.
+    /// The keeper is unknown for this reason.
     Unknown(String),
 }
 
 impl Keeper {
-    /// Who it is, and what lets go of the object without touching it.
+    /// Returns the keeper, and how to make it release the object without a change to the object.
     pub fn text(&self) -> String {
         let named = |kind: &str, name: &NamespacedName| format!("{kind} {name} lists it, too");
         let (who, way_out) = match self {
@@ -48,7 +48,7 @@ impl Keeper {
     }
 }
 
-/// A suspended object of Flux deletes nothing when it goes.
+/// A suspended object of Flux deletes nothing when it is deleted.
 fn without_objects(kind: &str, name: &NamespacedName) -> String {
     let (namespace, name) = (name.namespace(), name.name());
     format!(
@@ -70,29 +70,29 @@ fn forgotten(name: &NamespacedName) -> String {
     format!("let go of it: kubectl delete secret -n {namespace} -l owner=helm,name={name}")
 }
 
-/// What the metadata of an object say of whoever may keep it.
+/// Signs in the metadata of an object that another tool may keep it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Signs {
-    /// One of [`KNOWN_APPLIERS`] owns fields of it.
+    /// One of [`KNOWN_APPLIERS`] owns fields of the object.
     pub applied: bool,
-    /// The Kustomization that has labelled it.
+    /// A Kustomization has labelled it.
     kustomization: bool,
     /// An Application tracks it.
     application: bool,
-    /// The HelmRelease that has labelled it.
+    /// The HelmRelease in its labels.
     pub helm_release: Option<NamespacedName>,
-    /// The release that has annotated it.
+    /// The Helm release in its annotations.
     pub release: Option<NamespacedName>,
 }
 
 impl Signs {
-    /// Reads them.
+    /// Reads the signs from metadata.
     pub fn of(meta: &ObjectMeta) -> Self {
         let label = |name: &str| meta.labels.as_ref()?.get(name).cloned();
         let annotation = |name: &str| meta.annotations.as_ref()?.get(name).cloned();
         let named = |namespace: Option<String>, name: Option<String>| {
             let (namespace, name) = (namespace?, name?);
-            // Whoever can label an object can write anything there.
+            // Labels are untrusted: every user who can label an object can write any text.
             (is_name(&namespace) && is_name(&name)).then(|| NamespacedName::new(&namespace, &name))
         };
         let is_known = |manager: &str| KNOWN_APPLIERS.contains(&manager);
@@ -116,7 +116,7 @@ impl Signs {
         self.applied || self.application
     }
 
-    /// Whether anybody may.
+    /// Whether there is any sign.
     pub fn any(&self) -> bool {
         self.applied || self.kustomization || self.application || self.helm_release.is_some() || self.release.is_some()
     }
@@ -127,12 +127,12 @@ fn is_name(text: &str) -> bool {
     text.len() <= 253 && text.starts_with(|c: char| c.is_ascii_alphanumeric()) && text.chars().all(is_part)
 }
 
-/// What is there of those who may keep objects.
+/// The existing objects of tools that may keep objects.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Keepers {
-    /// What Kustomizations list, and what that is.
+    /// Objects that Kustomizations list, with the Kustomization.
     pub kustomizations: Found<HashMap<Key, NamespacedName>>,
-    /// What Applications list.
+    /// Objects that Applications list, with the Application.
     pub applications: Found<HashMap<Key, NamespacedName>>,
     /// HelmReleases that exist.
     pub helm_releases: Found<HashSet<NamespacedName>>,
@@ -140,12 +140,12 @@ pub(super) struct Keepers {
     pub releases: Found<HashSet<NamespacedName>>,
 }
 
-/// What was found, or why it could not be looked for.
+/// A result, or the reason why it could not be read.
 #[derive(Clone, Debug)]
 pub(super) enum Found<T> {
-    /// This.
+    /// The result.
     All(T),
-    /// It may not be read.
+    /// The agent may not read it.
     Unknown(String),
 }
 
@@ -156,7 +156,7 @@ impl<T: Default> Default for Found<T> {
 }
 
 impl Keepers {
-    /// Who keeps an object; `None`: nobody does any more.
+    /// Returns the keeper of an object; `None` if no tool keeps it any more.
     pub(super) fn of(&self, key: &Key, signs: &Signs) -> Option<Keeper> {
         let listed = |found: &Found<HashMap<Key, NamespacedName>>, keeper: fn(NamespacedName) -> Keeper| match found {
             Found::All(all) => all.get(key).cloned().map(keeper),
@@ -201,13 +201,13 @@ pub(super) fn listed_by_application(application: &Value) -> Vec<Key> {
     resources.into_iter().flatten().map(key).collect()
 }
 
-/// The name of an object, as far as it has one.
+/// Returns the namespace and name of an object, if it has both.
 pub(super) fn named(object: &Value) -> Option<NamespacedName> {
     let text = |name: &str| object["metadata"][name].as_str();
     Some(NamespacedName::new(text("namespace")?, text("name")?))
 }
 
-/// Fields that would go, in short.
+/// Lists fields that would be removed; at most a few are named.
 pub(super) fn would_go(fields: &[String]) -> String {
     const SHOWN: usize = 5;
     let mut shown = fields.iter().take(SHOWN).map(|field| printable(field).into_owned()).collect::<Vec<_>>();

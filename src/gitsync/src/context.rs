@@ -1,4 +1,4 @@
-//! What all GitSyncs of an agent share.
+//! The context that all GitSyncs of an agent share.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ use mainstay_git::{Pushes, Repositories, SkippedTrees, Source, thread_time};
 use mainstay_manifest::render::{Helm, Kustomize};
 use mainstay_object::{Key, Owner};
 
-/// Inventories that are loaded at the same time.
+/// Maximum number of inventories that are loaded concurrently.
 const LOADING: usize = 2;
 
 type Announce = dyn Fn(&Announcement<'_>) + Send + Sync;
@@ -34,58 +34,58 @@ type Announce = dyn Fn(&Announcement<'_>) + Send + Sync;
 /// The newest state of one GitSync; `None` once it is gone.
 pub type Input = watch::Receiver<Option<Arc<GitSync>>>;
 
-/// What all GitSyncs of an agent share whose objects are in one cluster.
+/// The context of all GitSyncs whose objects are in one cluster.
 pub struct Context {
-    /// The one writer of managed objects in that cluster.
+    /// The only writer of managed objects in that cluster.
     pub writer: Writer,
-    /// The agent's own cluster: GitSyncs, their statuses and their Secrets.
+    /// The agent's own cluster, with GitSyncs, their statuses and their Secrets.
     pub home: Cluster,
-    /// Which cluster it is; `None`: the agent's own, by the agent's own rights.
+    /// The cluster of the objects; `None` for the agent's own cluster with the agent's own rights.
     pub(super) place: Option<PlaceId>,
-    /// The other clusters.
+    /// The remote clusters.
     pub(super) clusters: Arc<Clusters<Self>>,
-    /// Git.
+    /// The source of commits.
     pub source: Source,
     /// The GitRepositories.
     pub repositories: Arc<Repositories>,
     /// The Secrets with credentials.
     pub secrets: Arc<Secrets>,
-    /// Who is woken by a push, or by a commit that another one has found.
+    /// Wakes consumers after a push, or when another consumer finds a commit.
     pub pushes: Arc<Pushes>,
-    /// Who manages and wants what in that cluster.
+    /// Managed and desired objects of all GitSyncs in that cluster.
     pub registry: Arc<Registry>,
-    /// Who waits for whom, in whichever cluster its objects are.
+    /// Dependencies between GitSyncs, across clusters.
     pub(super) dependencies: Arc<Dependencies>,
-    /// What files decoded to.
+    /// The cache of decoded files.
     pub memory: Arc<mainstay_manifest::DecodeCache>,
     /// Directories without manifests.
     pub skipped: Arc<SkippedTrees>,
-    /// Bounds of decoding.
+    /// Limits of decoding.
     pub limits: mainstay_manifest::Limits,
     /// Builds kustomizations.
     pub kustomize: Kustomize,
     /// Renders charts.
     pub helm: Helm,
-    /// Whose GitSyncs have whose rights.
+    /// The rights of GitSyncs, by namespace.
     pub rights: Rights,
-    /// Whose objects nobody changes by hand.
+    /// The objects that are protected from changes by hand.
     pub prevention: Arc<Prevention>,
     /// Called with every message; must not block.
     pub announce: Arc<Announce>,
-    /// Notifies when every remote is to be looked up now.
+    /// Notifies when every remote must be looked up now.
     pub look_now: watch::Sender<u64>,
-    /// Moves with every reconcile of a GitSync.
+    /// Progress of the reconciles of GitSyncs.
     pub(super) liveness: Component,
     facts: Arc<Mutex<HashMap<Owner, (SyncFacts, Writer)>>>,
     reconciles: Arc<AtomicU64>,
-    /// For inventories that are loaded: whoever can write ConfigMaps can make them large.
+    /// Limits the memory of inventories while they load: every user who can write ConfigMaps can make them large.
     pub(super) loading: Semaphore,
 }
 
-/// What metrics say of a GitSync.
+/// The facts about a GitSync for metrics.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SyncFacts {
-    /// Since when a commit is known that is not applied in full.
+    /// The time since which a known commit is not applied in full.
     pub lagging_since: Option<Instant>,
     /// Objects whose last apply or deletion failed.
     pub failed: usize,
@@ -93,12 +93,12 @@ pub struct SyncFacts {
     pub is_ready: bool,
     /// Whether it is suspended.
     pub is_suspended: bool,
-    /// When an attempt began last that found or made everything as the commit wants it, or left to its window.
+    /// Start of the last attempt that applied the commit in full, found it applied, or held it for a window.
     pub last_success: Option<Timestamp>,
 }
 
 impl Context {
-    /// A context with nothing in it yet.
+    /// Creates an empty context.
     #[expect(clippy::too_many_arguments, reason = "wiring names every part once")]
     pub fn new(
         writer: Writer,
@@ -138,7 +138,7 @@ impl Context {
         }
     }
 
-    /// The same for another cluster, in which everything else is at its beginning.
+    /// Returns a context for a remote cluster, with an empty state.
     pub(super) fn elsewhere(&self, writer: Writer, registry: Arc<Registry>, place: Option<PlaceId>) -> Self {
         Self {
             writer,
@@ -163,15 +163,16 @@ impl Context {
             facts: Arc::clone(&self.facts),
             reconciles: Arc::clone(&self.reconciles),
             prevention: Arc::clone(&self.prevention),
-            // Of its own: another cluster may never answer.
+            // A separate limit, because a remote cluster may never answer.
             loading: Semaphore::new(1),
         }
     }
 
-    /// The cluster that a Secret leads to, by the kubeconfig that it holds now.
+    /// Returns the cluster that the kubeconfig in a Secret names now.
     ///
     /// # Errors
-    /// It does not answer, or not to these credentials; there is no memory for it.
+    ///
+    /// The cluster does not answer or refuses the credentials, or there is no memory for it.
     pub(super) async fn engine(
         &self,
         owner: &Owner,
@@ -183,17 +184,18 @@ impl Context {
         self.clusters.engine(&home, shared, (owner, of, by)).await
     }
 
-    /// Whether the objects are in another cluster, or are reached as if they were.
+    /// Whether the objects are in a remote cluster, or in the agent's own cluster through a kubeconfig.
     pub(super) fn is_elsewhere(&self) -> bool {
         self.place.is_some()
     }
 
-    /// The ServiceAccount that a GitSync acts as in this cluster.
+    /// Returns the ServiceAccount that a GitSync impersonates in this cluster.
     ///
     /// # Errors
-    /// No ServiceAccount can have the name.
+    ///
+    /// The name is not valid for a ServiceAccount.
     pub(super) fn account(&self, sync: &GitSync) -> Result<Option<ServiceAccount>, Refused> {
-        // The default one stands for the agent's own rights, which count in its own cluster only.
+        // The default ServiceAccount replaces the agent's own rights, which apply in its own cluster only.
         if self.is_elsewhere() && sync.spec.service_account_name.is_none() {
             Ok(None)
         } else {
@@ -201,50 +203,51 @@ impl Context {
         }
     }
 
-    /// What a GitSync may touch in this cluster, as far as the agent says.
+    /// Returns the objects that a GitSync may touch in this cluster by the agent's rules.
     pub(super) fn reach(&self, sync: &GitSync) -> Reach {
         if self.is_elsewhere() { Reach::Cluster } else { self.rights.reach(sync) }
     }
 
-    /// Whether a GitSync of this namespace may touch only that, or what the rights of a ServiceAccount let it: it takes nothing
-    /// from one that may touch everything, and nobody else waits for it.
+    /// Whether GitSyncs of this namespace are limited to it, or to the rights of a ServiceAccount. Such a GitSync takes
+    /// no object from an unconfined one, and unconfined ones do not wait for it.
     pub(super) fn is_confined(&self, namespace: &str) -> bool {
         !self.rights.is_trusted(namespace)
     }
 
-    /// A GitSync is there: what it manages and wants counts from now on.
+    /// Registers a GitSync. Its managed and desired objects count from now on.
     pub fn enter(&self, owner: &Owner, namespace: &str, name: &str) {
         self.enter_at(&self.registry, owner, namespace, name);
         self.dependencies.enter(owner);
         self.prevention.enter(owner);
     }
 
-    /// What it manages and wants counts in this registry.
+    /// Registers a GitSync in this registry.
     pub(super) fn enter_at(&self, registry: &Registry, owner: &Owner, namespace: &str, name: &str) {
         let confined_to = self.is_confined(namespace).then(|| namespace.into());
         registry.enter(owner, label(namespace, name), confined_to);
     }
 
-    /// A GitSync is there that cannot be read: nobody knows what it wants.
+    /// Registers a GitSync that cannot be read. Its desired objects are unknown.
     pub fn refuse(&self, owner: &Owner, namespace: &str, name: &str) {
         self.enter(owner, namespace, name);
         self.dependencies.refuse(owner);
     }
 
-    /// A GitSync is gone.
+    /// Removes a GitSync.
     pub fn leave(&self, owner: &Owner) {
         self.registry.remove(owner);
         self.dependencies.remove(owner);
         self.prevention.remove(owner);
     }
 
-    /// Every GitSync that there is has entered.
+    /// Every existing GitSync is registered.
     pub fn set_complete(&self) {
         self.registry.set_complete();
         self.prevention.set_complete();
     }
 
-    /// Whether another GitSync than `owner` wants an object now, or may want it: it goes to that one and is not deleted.
+    /// Whether another GitSync than `owner` wants an object, or may want it. Such an object is handed over, not
+    /// deleted.
     pub(super) fn is_wanted_elsewhere(&self, owner: &Owner, key: &Key) -> bool {
         self.registry.with(owner, |view| view.desired_elsewhere(key) != Elsewhere::Nobody)
     }
@@ -253,18 +256,18 @@ impl Context {
         (self.announce)(&Announcement { owner, object: None, message });
     }
 
-    /// Emits a message about an object that is there or just was.
+    /// Emits a message about an object that exists or was just deleted.
     pub(super) fn emit_about(&self, owner: &Owner, object: Regarding, message: &Message) {
         (self.announce)(&Announcement { owner, object: Some(object), message });
     }
 
-    /// What metrics say of every GitSync, and the writer of its objects.
+    /// Returns the facts of every GitSync for metrics, and the writer of its objects.
     pub fn facts(&self) -> Vec<(Owner, SyncFacts, Writer)> {
         let facts = self.facts.lock();
         facts.iter().map(|(owner, (facts, writer))| (owner.clone(), *facts, writer.clone())).collect()
     }
 
-    /// How often GitSyncs were reconciled so far, also where there was nothing to do.
+    /// Returns the number of reconciles so far, including those without work.
     pub fn reconciles(&self) -> u64 {
         self.reconciles.load(Ordering::Relaxed)
     }
@@ -283,7 +286,7 @@ impl Context {
 }
 
 impl SyncFacts {
-    /// How long the newest known commit has been waiting to be applied in full.
+    /// Returns the time for which the newest known commit has not been applied in full.
     pub fn lag(&self) -> Duration {
         self.lagging_since.map_or(Duration::ZERO, |since| since.elapsed())
     }

@@ -1,11 +1,11 @@
-//! `spec.decryption`: the keys come from a Secret that is followed, verify the files that SOPS has encrypted, and decrypt the
-//! objects that came out of them.
+//! `spec.decryption`: the agent watches the Secret with the keys, verifies files that SOPS encrypted, and decrypts
+//! their objects.
 //!
-//! Invariant: the keys are parsed once for each state of the Secret, and shown nowhere.
-//! Invariant: what was decrypted is in no file and leaves the process only as what is applied: it is the last step but for
-//! variables, and what is remembered of a commit to build it again is encrypted.
+//! Invariant: keys are parsed once per state of the Secret, and never shown.
+//! Invariant: decrypted data is written to no file, and leaves the process only in applies. Only substitution comes
+//! after decryption, and the cached state of a commit stays encrypted.
 //!
-//! Deliberately absent: how it is decrypted (`sops`), and what is refused (`manifest`).
+//! Not here: decryption itself (`sops`), and refused files (`manifest`).
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -21,30 +21,31 @@ use mainstay_manifest::sops::Keys;
 use mainstay_manifest::{Decoded, Decryption, Limits, Problem};
 use mainstay_object::Object;
 
-/// Keys, or why there are none, as the end of a sentence that begins with the name of the Secret.
+/// Keys, or the reason why there are none: the end of a sentence that begins with the name of the Secret.
 type Parsed = Result<Arc<Keys>, String>;
 
-/// The followed Secret of one GitSync; of none by default.
+/// The watched Secret of one GitSync; none by default.
 #[derive(Default)]
 pub(super) struct DecryptionSecret {
     followed: Option<Followed>,
-    /// What its keys were when they were parsed last.
+    /// The last parsed contents and keys.
     parsed: Option<(Arc<Contents>, Parsed)>,
 }
 
-/// Files that are verified.
+/// The files to verify.
 pub(super) enum Which {
-    /// All that SOPS may have encrypted.
+    /// All files that SOPS may have encrypted.
     All,
-    /// Those with one of these MACs, or one of these encrypted values, which patches have put into objects.
+    /// Files with one of these MACs or encrypted values, which patches have put into objects.
     With { macs: HashSet<String>, values: HashSet<String> },
 }
 
 impl DecryptionSecret {
-    /// From now on the Secret that a GitSync names is followed, and no other; what is decrypted with it.
+    /// Watches only the Secret that the GitSync names, and returns its decryption.
     ///
     /// # Errors
-    /// It does not exist, cannot be read, or has no keys that can be used.
+    ///
+    /// The Secret does not exist, cannot be read, or has no usable keys.
     pub(super) async fn of(&mut self, secrets: &Secrets, sync: &GitSync) -> Result<Decryption, Refused> {
         let namespace = sync.metadata.namespace.as_deref().unwrap_or_default();
         let wanted = sync.spec.decryption.as_ref().map(|decryption| (namespace, &*decryption.secret_ref.name));
@@ -64,17 +65,18 @@ impl DecryptionSecret {
         decryption(name, parsed.clone())
     }
 
-    /// What is decrypted with a Secret of which this is known, without following it.
+    /// Returns the decryption by a Secret with these contents, without a watch.
     ///
     /// # Errors
-    /// As of [`of`](Self::of).
+    ///
+    /// Same as [`of`](Self::of).
     pub(super) fn once(name: &str, known: &Known) -> Result<Decryption, Refused> {
         is_usable(name, "keys that decrypt", known)?;
         let Known::Data(contents) = known else { return Ok(Decryption::default()) };
         decryption(name, parsed(contents))
     }
 
-    /// It, to wait for changes.
+    /// Returns the watched Secret, to wait for changes.
     pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Followed> {
         self.followed.iter_mut()
     }
@@ -90,7 +92,7 @@ fn decryption(name: &str, parsed: Parsed) -> Result<Decryption, Refused> {
 }
 
 impl Which {
-    /// Those that encrypted objects are from and that are not verified yet.
+    /// Selects the files of encrypted objects that are not verified yet.
     pub(super) fn of(decoded: &Decoded, objects: &[Arc<Object>]) -> Self {
         let known: HashSet<&str> = decoded.sealed.iter().map(|file| file.mac()).collect();
         let (mut macs, mut values) = (HashSet::new(), HashSet::new());
@@ -116,7 +118,7 @@ impl Which {
 }
 
 impl Attempt<'_> {
-    /// The encrypted files among those that something was made of; `was` is known of the same files.
+    /// Verifies the encrypted files among `files`; `was` are results for the same files.
     pub(super) async fn verified(
         &self,
         snapshot: &Snapshot,
@@ -132,7 +134,7 @@ impl Attempt<'_> {
         if matches!(&which, Which::With { macs, .. } if macs.is_empty()) {
             return Ok(Ok(Verified { keys: id, sealed: Vec::new() }));
         }
-        // What is ours among them is not in the commit, and not encrypted.
+        // Generated files are not in the commit, and not encrypted.
         let files: Vec<Entry> = files.values().filter(|entry| entry.id != BlobId::NONE).cloned().collect();
         let limits = self.context.limits.clone();
         snapshot
@@ -153,7 +155,7 @@ impl Attempt<'_> {
             .await?
     }
 
-    /// What is wrong with the encrypted files that something was to be made of, or else with what was made of them.
+    /// Returns the problems of the encrypted input files; if there are none, the `problems` of the result.
     pub(super) async fn rather(
         &self,
         snapshot: &Snapshot,
@@ -163,7 +165,7 @@ impl Attempt<'_> {
         Ok(self.verified(snapshot, files, Which::All, None).await?.err().unwrap_or(problems))
     }
 
-    /// Decrypts what was read, rendered and changed, if there are keys.
+    /// Decrypts all objects after reading, rendering and patches, if there are keys.
     pub(super) async fn decrypt(
         &mut self,
         snapshot: &Snapshot,
@@ -174,7 +176,7 @@ impl Attempt<'_> {
             self.state.encrypted = Vec::new();
             return Ok(());
         }
-        // Of what is wrong already nothing is decrypted.
+        // Objects with problems are not decrypted.
         if decoded.problems.is_empty() {
             let (objects, files) = (std::mem::take(&mut decoded.objects), std::mem::take(&mut decoded.sealed));
             let limits = limits.clone();

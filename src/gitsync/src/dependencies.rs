@@ -1,14 +1,14 @@
-//! Which GitSync waits for which: `spec.dependsOn`.
+//! The graph of `spec.dependsOn`.
 //!
-//! A GitSync applies a commit once everything that it depends on is ready, as its own status says, and where both follow the
-//! same reference of the same GitRepository, ready with that very commit; or, where an expression says when it is ready, once
-//! that is true.
+//! A GitSync applies a commit once all its dependencies are ready by their status. If both follow the same reference of
+//! the same GitRepository, the dependency must be ready with that commit. A `readyExpr` replaces these rules.
 //!
-//! Invariant: who waits is woken when what it waits for changes, and asks nobody meanwhile.
-//! Invariant: a GitSync that exists is waited for until it is read: what the agent does not know yet is no answer.
-//! Invariant: an expression is asked when its GitSync has a commit to apply, and while that waits, when one of the two changes.
+//! Invariant: a waiting GitSync is woken when a dependency changes, and does not poll.
+//! Invariant: an existing dependency that the agent has not read yet is waited for.
+//! Invariant: an expression is evaluated when its GitSync has a commit to apply; while that waits, when one of the two
+//! GitSyncs changes.
 //!
-//! Deliberately absent: what becomes of the commit that waits (`attempt`).
+//! Not here: the commit that waits (`attempt`).
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -24,17 +24,17 @@ use mainstay_api::git_sync::GitSyncStatus;
 use mainstay_object::Owner;
 use mainstay_object::expression::Expression;
 
-/// Dependencies that one message names.
+/// Maximum number of dependencies in one message.
 const NAMED: usize = 3;
 
-/// All GitSyncs and what each depends on.
+/// All GitSyncs with their dependencies.
 #[derive(Debug, Default)]
 pub(super) struct Dependencies {
     nodes: Mutex<Nodes>,
     changed: watch::Sender<u64>,
 }
 
-/// The GitSyncs, and who depends on each: a change of one is no concern of the others, however many there are.
+/// The GitSyncs, with an index of dependants. A change affects only the dependants, however many GitSyncs there are.
 #[derive(Debug, Default)]
 struct Nodes {
     by_owner: HashMap<Owner, Node>,
@@ -50,13 +50,13 @@ impl Nodes {
         self.by_owner.get_mut(owner)
     }
 
-    /// Those that depend on a GitSync.
+    /// Returns the direct dependants of a GitSync.
     fn dependants(&self, owner: &Owner) -> impl Iterator<Item = &Node> {
         let owners = self.dependants.get(owner).into_iter().flatten();
         owners.filter_map(|owner| self.by_owner.get(owner))
     }
 
-    /// A GitSync, and those that depend on it, on one of these, and so on: whoever is in a ring with it is one of them.
+    /// Returns a GitSync and its direct and indirect dependants. All members of its dependency cycle are among them.
     fn all_dependants<'n>(&'n self, owner: &'n Owner) -> impl Iterator<Item = &'n Node> {
         let (mut seen, mut next) = (HashSet::from([owner]), vec![owner]);
         while let Some(owner) = next.pop() {
@@ -65,7 +65,7 @@ impl Nodes {
         seen.into_iter().filter_map(|owner| self.by_owner.get(owner))
     }
 
-    /// A GitSync depends on these now, and no longer on others.
+    /// Replaces the dependencies of a GitSync.
     fn depend(&mut self, owner: &Owner, before: &[Owner], now: &[Owner]) {
         for on in before.iter().filter(|on| !now.contains(on)) {
             if let Some(dependants) = self.dependants.get_mut(on) {
@@ -84,34 +84,34 @@ impl Nodes {
 #[derive(Debug, Default)]
 struct Node {
     depends_on: Vec<Owner>,
-    /// Of each of them, the expression that says when it is ready, and its text.
+    /// The parsed `readyExpr` of each dependency, and its text.
     ready: Vec<Option<(String, Arc<Expression>)>>,
-    /// As it was last seen; the watch keeps the same one.
+    /// The last seen object. The watch shares it.
     object: Option<Arc<GitSync>>,
     /// Namespace, name of the GitRepository, and reference.
     follows: Option<(String, String, String)>,
     state: State,
     /// Wakes its task.
     wake: Arc<Notify>,
-    /// Another one waits for it to look the reference up.
+    /// Another GitSync waits for this one to look up the reference.
     is_awaited: bool,
 }
 
-/// What is known of a GitSync.
+/// The known state of a GitSync.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 enum State {
-    /// It is there, and was not read yet.
+    /// It exists and was not read yet.
     #[default]
     Unread,
-    /// It is there, and cannot be read.
+    /// It exists and cannot be read.
     Refused,
     /// It is being deleted.
     Deleting,
-    /// It is there.
+    /// It exists and was read.
     Read { generation: Option<i64>, status: Said },
 }
 
-/// What a status says, as far as it matters here.
+/// The fields of a status that matter here.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Said {
     generation: Option<i64>,
@@ -121,16 +121,16 @@ struct Said {
     applied: Option<String>,
 }
 
-/// Why a GitSync does not apply a commit yet.
+/// The reason why a GitSync does not apply a commit yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Unmet {
-    /// What it waits for, as a text.
+    /// The unmet dependencies as a text.
     Waits(String),
-    /// It would wait for itself: the way back to it, which begins and ends with it.
+    /// A dependency cycle: the path from the GitSync back to itself.
     Ring(String),
 }
 
-/// What keeps one dependency from being met.
+/// The reason why one dependency is not met.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Cause {
     Missing,
@@ -157,7 +157,7 @@ impl fmt::Display for Cause {
 
 impl Said {
     fn new(status: &GitSyncStatus) -> Self {
-        // What is suspended may be ready, and does not stay so: nothing is reverted.
+        // A suspended GitSync may be Ready, but drift is not reverted, so it may not remain ready.
         let suspended = conditions::status(&status.conditions, Type::Suspended).filter(|it| it.status == "True");
         let ready = suspended.or_else(|| conditions::status(&status.conditions, Type::Ready));
         Self {
@@ -170,13 +170,13 @@ impl Said {
     }
 }
 
-/// What is known of all that a GitSync depends on.
+/// The result of a check of all dependencies.
 enum Looked {
-    /// Something of it is not read.
+    /// A dependency is not read yet.
     Unread,
-    /// It would wait for itself.
+    /// A dependency cycle.
     Ring(String),
-    /// What it waits for, or may wait for.
+    /// The dependencies that are not met, or whose expression must be evaluated.
     Waits(Vec<Wait>),
 }
 
@@ -185,10 +185,10 @@ enum Wait {
     Until(Evaluation),
 }
 
-/// Whether one GitSync is ready for another one.
+/// The evaluation of a `readyExpr`.
 struct Evaluation {
     of: String,
-    /// Its place in `spec.dependsOn`.
+    /// Index in `spec.dependsOn`.
     at: usize,
     expression: Arc<Expression>,
     dependant: Arc<GitSync>,
@@ -196,7 +196,7 @@ struct Evaluation {
 }
 
 impl Wait {
-    /// What is waited for; `None` if it is there.
+    /// Returns the unmet dependency; `None` if it is met.
     fn answer(self) -> Option<String> {
         match self {
             Self::For(what) => Some(what),
@@ -209,7 +209,7 @@ impl Wait {
 }
 
 impl Node {
-    /// What the expression for one that it depends on is to say, if it has one, and that can be read.
+    /// Returns the evaluation for a dependency, if there is a `readyExpr` and the dependency is known.
     fn evaluation(&self, at: usize, dependency: &Self) -> Option<Evaluation> {
         let (_, expression) = self.ready.get(at)?.as_ref()?;
         let is_known = matches!(dependency.state, State::Read { .. } | State::Deleting);
@@ -217,7 +217,7 @@ impl Node {
         Some(Evaluation { of: String::new(), at, expression: Arc::clone(expression), dependant, dependency })
     }
 
-    /// What keeps it from being met for `commit`, which its dependant found where it looks.
+    /// Returns why this GitSync is not ready for `commit` of its dependant; `None` if it is.
     fn cause(&self, dependant: &Self, commit: &str) -> Option<Cause> {
         let (generation, status) = match &self.state {
             State::Unread | State::Refused => return Some(Cause::Refused),
@@ -234,7 +234,7 @@ impl Node {
         is_behind.then_some(Cause::Behind)
     }
 
-    /// Whether it has yet to see the commit that its dependant found.
+    /// Whether this GitSync has not attempted the commit of its dependant yet.
     fn has_not_seen(&self, dependant: &Self, commit: &str) -> bool {
         let State::Read { status, .. } = &self.state else { return false };
         self.follows == dependant.follows && status.attempted.as_deref() != Some(commit)
@@ -242,17 +242,17 @@ impl Node {
 }
 
 impl Dependencies {
-    /// A GitSync is there.
+    /// Adds a GitSync.
     pub(super) fn enter(&self, owner: &Owner) {
         self.change(owner, |_| {});
     }
 
-    /// A GitSync is there that cannot be read.
+    /// Adds a GitSync that cannot be read.
     pub(super) fn refuse(&self, owner: &Owner) {
         self.change(owner, |node| node.state = State::Refused);
     }
 
-    /// A GitSync is gone.
+    /// Removes a GitSync.
     pub(super) fn remove(&self, owner: &Owner) {
         let mut nodes = self.nodes.lock();
         if let Some(removed) = nodes.by_owner.remove(owner) {
@@ -261,7 +261,7 @@ impl Dependencies {
         }
     }
 
-    /// A GitSync as it is now, and what it depends on.
+    /// Updates a GitSync and its dependencies.
     pub(super) fn read(&self, owner: &Owner, sync: &Arc<GitSync>, depends_on: Vec<Owner>) {
         let spec = &sync.spec;
         let namespace = sync.metadata.namespace.clone().unwrap_or_default();
@@ -273,7 +273,7 @@ impl Dependencies {
             node.follows = Some(follows);
             node.state = match &node.state {
                 _ if is_deleted => State::Deleting,
-                // What its task has said since is newer than the object.
+                // The status that its task reported is newer than that of the object.
                 State::Read { status, .. } => {
                     State::Read { generation: sync.metadata.generation, status: status.clone() }
                 }
@@ -283,7 +283,7 @@ impl Dependencies {
         self.see(owner, sync);
     }
 
-    /// Wakes whoever asks by expressions about a GitSync that is another one than it was.
+    /// Stores the object. Wakes dependants with expressions if the object changed.
     fn see(&self, owner: &Owner, sync: &Arc<GitSync>) {
         let mut nodes = self.nodes.lock();
         let Some(node) = nodes.get_mut(owner) else { return };
@@ -293,7 +293,7 @@ impl Dependencies {
         let sources = sync.spec.depends_on.iter().map(|one| one.ready_expr.as_ref());
         let is_read = node.ready.iter().map(|one| one.as_ref().map(|(source, _)| source)).eq(sources.clone());
         if !is_read {
-            // What cannot be read is refused before anything is asked.
+            // Invalid expressions are refused before any evaluation.
             let read = |source: &String| Some((source.clone(), Arc::new(ready_expr::parse(source).ok()?)));
             node.ready = sources.map(|source| source.and_then(read)).collect();
         }
@@ -308,8 +308,8 @@ impl Dependencies {
         nodes.dependants(owner).filter(|node| asks(node)).chain(own).for_each(|node| node.wake.notify_one());
     }
 
-    /// What a GitSync's status says now, and the commit that it has applied, perhaps but for what others are to take over from
-    /// it: one of them may wait for this.
+    /// Updates the status of a GitSync. `applied` is the commit that it has applied, even if handovers to other
+    /// GitSyncs are pending: one of them may depend on this one.
     pub(super) fn report(&self, owner: &Owner, status: &GitSyncStatus, applied: Option<String>) {
         let mut said = Said::new(status);
         said.applied = applied.or(said.applied);
@@ -320,7 +320,8 @@ impl Dependencies {
         });
     }
 
-    /// Wakes the task of a GitSync when it may have to act: something that it depends on changed, or another one waits for it.
+    /// Returns the notification of a GitSync's task. It fires when a dependency changes, or when another GitSync waits
+    /// for this one.
     pub(super) fn listen(&self, owner: &Owner) -> Arc<Notify> {
         Arc::clone(&self.nodes.lock().by_owner.entry(owner.clone()).or_default().wake)
     }
@@ -330,7 +331,7 @@ impl Dependencies {
         self.nodes.lock().get_mut(owner).is_some_and(|node| std::mem::take(&mut node.is_awaited))
     }
 
-    /// What keeps a GitSync from applying a commit. Waits until everything that it depends on, and exists, was read.
+    /// Returns the unmet dependencies of a commit. Waits until every existing dependency was read.
     pub(super) async fn unmet(&self, owner: &Owner, commit: &str) -> Option<Unmet> {
         let mut changed = self.changed.subscribe();
         let waits = loop {
@@ -338,13 +339,13 @@ impl Dependencies {
             match self.look(owner, commit) {
                 Looked::Waits(waits) => break waits,
                 Looked::Ring(ring) => return Some(Unmet::Ring(ring)),
-                // The sender lives as long as all of this.
+                // The sender lives as long as `self`.
                 Looked::Unread => drop(changed.changed().await),
             }
         };
         let answer = |waits: Vec<Wait>| waits.into_iter().filter_map(Wait::answer).collect::<Vec<_>>();
         let mut waits = if waits.iter().any(|wait| matches!(wait, Wait::Until(_))) {
-            // Whole objects are asked about, which may be large.
+            // Expressions read whole objects, which may be large.
             let answered = tokio::task::spawn_blocking(move || answer(waits)).await;
             answered.unwrap_or_else(|_| vec!["an answer to spec.dependsOn[].readyExpr".to_owned()])
         } else {
@@ -356,7 +357,7 @@ impl Dependencies {
         (!waits.is_empty()).then(|| Unmet::Waits(format!("{}{more}", waits.join("; for "))))
     }
 
-    /// What is known of all that a GitSync depends on.
+    /// Checks all dependencies of a GitSync.
     fn look(&self, owner: &Owner, commit: &str) -> Looked {
         let mut nodes = self.nodes.lock();
         let Some(own) = nodes.get(owner).filter(|node| !node.depends_on.is_empty()) else {
@@ -401,7 +402,7 @@ impl Dependencies {
         if are_others {
             let now = node.depends_on.clone();
             nodes.depend(owner, &before.0, &now);
-            // A ring may be closed or open now, for each of its members.
+            // The change may close or open a cycle, so all its members are woken.
             nodes.all_dependants(owner).for_each(|node| node.wake.notify_one());
         }
         if is_other {
@@ -415,7 +416,7 @@ impl Dependencies {
     }
 }
 
-/// The shortest way from a GitSync back to itself; it begins and ends with it.
+/// Returns the shortest cycle through a GitSync. It begins and ends with the GitSync.
 fn ring(nodes: &Nodes, from: &Owner) -> Option<Vec<Owner>> {
     let mut came_from: HashMap<&Owner, &Owner> = HashMap::new();
     let (mut front, mut seen) = (vec![from], HashSet::new());
@@ -464,7 +465,7 @@ mod tests {
             (0..ALL).filter(is_woken).collect::<Vec<_>>()
         };
         (0..ALL).for_each(|number| dependencies.enter(&owner(number)));
-        // All but the first depend on the first, the last ones on each other as well.
+        // All but the first depend on the first. The last ones also depend on each other.
         for number in 1..ALL {
             let next = (number >= ALL - 3 && number + 1 < ALL).then(|| owner(number + 1));
             let on = std::iter::once(owner(0)).chain(next).collect::<Vec<_>>();

@@ -1,9 +1,10 @@
-//! The end of a GitSync: its objects are let go of or deleted, wherever they are, and then it goes.
+//! The deletion of a GitSync: its objects are released or deleted, in whichever cluster they are, then the finalizer is
+//! removed.
 //!
-//! Invariant: objects of another cluster, which may be gone for ever, keep no GitSync for longer than `spec.timeout`; that they
-//! stay is said.
+//! Invariant: objects of a remote cluster, which may be gone for ever, delay the deletion by at most `spec.timeout`. A
+//! message names the cluster with the remaining objects.
 //!
-//! Deliberately absent: what becomes of each object; that is `finalize`'s.
+//! Not here: the decision for each object (`finalize`).
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -20,18 +21,18 @@ use mainstay_api::conditions::Reason;
 use mainstay_object::failure::Class;
 
 impl Task {
-    /// Lets go of the objects of a GitSync that is being deleted, and then of itself.
+    /// Releases the objects of a GitSync that is being deleted, then removes its finalizer.
     pub(super) async fn end(&mut self, sync: &GitSync) -> Next {
         self.context.registry.update(&self.owner, |row| row.tried = true);
         self.context.source.set_remote(&self.consumer, None);
         let placed = match self.settle_place(sync).await {
-            // Where the objects are is known, and what that is reached with may do for this last time.
+            // The cluster is known, and its last credentials may work once more.
             Err(_) if !matches!(self.place, Place::Nowhere) => Ok(()),
             placed => placed,
         };
         let seen = as_known_in(sync, self.cluster_id(sync)).into_owned();
         if !has_finalizer(sync) {
-            // By a name that no account can have, nothing was ever applied.
+            // If the name of the ServiceAccount is invalid, no object was ever applied.
             let left = match placed.and_then(|()| self.settle_policy(sync)) {
                 Ok(()) => self.attempt(&seen).farewell(true).await.err(),
                 Err(refused) => Some(refused),
@@ -70,8 +71,8 @@ impl Task {
         }
     }
 
-    /// Whether the objects are in another cluster that does not even say any more which one it is. That may be gone for ever, and
-    /// what stands in its place may answer everything, with a refusal.
+    /// Whether the objects are in a remote cluster that does not report its id any more. It may be gone for ever, and
+    /// its replacement may refuse every request.
     async fn is_away(&mut self) -> bool {
         let engine = match &self.place {
             Place::Home => return false,
@@ -81,7 +82,7 @@ impl Task {
         !engine.cluster.id().await.is_ok_and(|id| id == engine.id())
     }
 
-    /// What is said while the objects of a GitSync that is being deleted go.
+    /// Returns the outcome while the objects of a deleted GitSync are being deleted.
     fn awaits_deletions(&self) -> Outcome {
         let objects = self.state.terminating.as_ref().map(TerminatingObjects::listed).unwrap_or_default();
         let message = terminating::named(&objects).unwrap_or_else(|| "its objects are being deleted".to_owned());
@@ -89,7 +90,8 @@ impl Task {
     }
 }
 
-/// How long the end of a GitSync waits for its objects in a cluster that is away: nobody would be left to take the finalizer off.
+/// Returns the remaining time that a deletion waits for a remote cluster that is away. Without this limit the finalizer
+/// would never be removed.
 fn left_to_wait(sync: &GitSync) -> Duration {
     let since = sync.metadata.deletion_timestamp.as_ref().map_or_else(Timestamp::now, |since| since.0);
     let passed = Timestamp::now().duration_since(since).unsigned_abs();

@@ -1,4 +1,4 @@
-//! The objects that could not be applied or deleted: what is said of each, and when it is tried again.
+//! Objects that could not be applied or deleted: the message of each, and the time of its next retry.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -12,10 +12,10 @@ use mainstay_engine::managed::Desired;
 use mainstay_object::Key;
 use mainstay_object::failure::{Backoff, Class};
 
-/// How long an object that failed waits before it is tried again.
+/// Backoff of an object after a failure.
 const RETRY: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(120));
 
-/// An object that failed, and when it is tried again.
+/// A failed object with its next retry.
 #[derive(Clone, Debug)]
 struct Failed {
     class: Class,
@@ -23,7 +23,7 @@ struct Failed {
     message: String,
     attempts: u32,
     again: Instant,
-    /// The drift loop creates it as soon as what is there is gone.
+    /// The drift loop creates the object as soon as the live one is gone.
     awaits_deletion: bool,
 }
 
@@ -38,7 +38,7 @@ impl Failed {
 pub(super) struct Failures(HashMap<Key, Failed>);
 
 impl Failures {
-    /// An apply or a deletion of this object failed. It is tried again after its backoff, and not before `after`.
+    /// Adds a failed object. The next retry waits for the backoff, and for `after` at least.
     pub(super) fn add(&mut self, key: &Key, class: Class, reason: Reason, message: String, after: Option<Duration>) {
         let attempts = self.0.get(key).map_or(1, |failed| failed.attempts + 1);
         let backoff = class.backoff().filter(|_| class == Class::Conflict).unwrap_or(RETRY);
@@ -48,29 +48,29 @@ impl Failures {
         self.0.insert(key.clone(), failed);
     }
 
-    /// Whether the server did not allow the last attempt.
+    /// Whether the server denied the last attempt.
     pub(super) fn is_denied(&self, key: &Key) -> bool {
         self.0.get(key).is_some_and(|failed| failed.class == Class::Denied)
     }
 
-    /// An object that failed is created by the drift loop as soon as what is there is gone.
+    /// The drift loop creates the failed object as soon as the live one is gone.
     pub(super) fn await_deletion(&mut self, key: &Key) {
         if let Some(failed) = self.0.get_mut(key) {
             failed.awaits_deletion = true;
         }
     }
 
-    /// Whether that is so for an object.
+    /// Whether the drift loop creates the object after the deletion of the live one.
     pub(super) fn awaits_deletion(&self, key: &Key) -> bool {
         self.0.get(key).is_some_and(|failed| failed.awaits_deletion)
     }
 
-    /// The objects for which that is so.
+    /// Returns the objects that wait for the deletion of the live object.
     pub(super) fn awaiting_deletion(&self) -> impl Iterator<Item = &Key> {
         self.0.iter().filter(|(_, failed)| failed.awaits_deletion).map(|(key, _)| key)
     }
 
-    /// The objects that a plan refuses to apply have failed.
+    /// Adds the objects that a plan refuses to apply.
     pub(super) fn add_refused(&mut self, plan: &Plan) {
         for refused in &plan.refused {
             let (class, reason, message) = match &refused.why {
@@ -97,7 +97,7 @@ impl Failures {
         }
     }
 
-    /// What failed has been done.
+    /// Removes an object whose write succeeded.
     pub(super) fn remove(&mut self, key: &Key) {
         self.0.remove(key);
     }
@@ -106,7 +106,8 @@ impl Failures {
         self.0.clear();
     }
 
-    /// What failed and is no longer desired, or is desired again, has not failed.
+    /// Forgets failures that do not match the desired objects: failed applies of objects that left, and failed
+    /// deletions of objects that are desired again.
     pub(super) fn forget_old(&mut self, desired: &[Arc<Desired>]) {
         if self.0.is_empty() {
             return;
@@ -115,8 +116,8 @@ impl Failures {
         self.0.retain(|key, failed| keys.contains(key) != (failed.reason == Reason::PruneFailed));
     }
 
-    /// What failed and is not tried any more has not failed: the drift loop has put it right meanwhile, it is as this
-    /// commit wants it, or it may stay. Left in, its next try would be due for ever.
+    /// Forgets failures that are not retried: the drift loop applied the object, the live object matches the commit, or
+    /// the object may stay. A failure that remained would be due for ever.
     pub(super) fn forget_settled(&mut self, plan: &Plan) {
         if self.0.is_empty() {
             return;
@@ -128,7 +129,7 @@ impl Failures {
         });
     }
 
-    /// Deletions are not tried in this round: they have not failed again.
+    /// Forgets failed deletions, because this round does not retry them.
     pub(super) fn forget_deletions(&mut self) {
         self.0.retain(|_, failed| failed.reason != Reason::PruneFailed);
     }
@@ -146,22 +147,22 @@ impl Failures {
         self.0.values().any(|failed| failed.reason != Reason::PruneFailed)
     }
 
-    /// The objects that are not to be tried yet.
+    /// Returns the objects whose retry is not due at `now`.
     pub(super) fn waiting(&self, now: Instant) -> HashSet<Key> {
         self.0.iter().filter(|(_, failed)| failed.again > now).map(|(key, _)| key.clone()).collect()
     }
 
-    /// When the first object is to be tried again.
+    /// Returns the time of the first retry.
     pub(super) fn due(&self) -> Option<Instant> {
         self.0.values().map(|failed| failed.again).min()
     }
 
-    /// Whether an object waits for something that another GitSync may bring.
+    /// Whether an object waits for another one that another GitSync may apply.
     pub(super) fn awaits_others(&self) -> bool {
         self.0.values().any(Failed::awaits_others)
     }
 
-    /// Objects that wait for something that another GitSync may have brought are tried again; whether there is one.
+    /// Makes objects due that wait for another GitSync. Returns whether there are any.
     pub(super) fn retry_awaiting(&mut self, now: Instant) -> bool {
         let mut any = false;
         for failed in self.0.values_mut().filter(|failed| failed.awaits_others()) {
@@ -171,21 +172,21 @@ impl Failures {
         any
     }
 
-    /// All objects are tried again.
+    /// Makes all objects due.
     pub(super) fn retry_all(&mut self, now: Instant) {
         for failed in self.0.values_mut() {
             failed.again = now;
         }
     }
 
-    /// Objects that were due at `then` are tried again at `next`.
+    /// Moves the retry of objects that were due at `then` to `next`.
     pub(super) fn postpone(&mut self, then: Instant, next: Instant) {
         for failed in self.0.values_mut().filter(|failed| failed.again <= then) {
             failed.again = next;
         }
     }
 
-    /// All of them as a status shows them, in the order of their keys.
+    /// Returns all failures as the status shows them, sorted by key.
     pub(super) fn shown(&self) -> Vec<(Class, Reason, Failure)> {
         let mut all = self.0.iter().collect::<Vec<_>>();
         all.sort_by_key(|(key, _)| *key);

@@ -1,14 +1,15 @@
-//! The end of a GitSync: its objects stay and are nobody's, or go with it where that was asked for.
+//! Deletes or releases the objects of a GitSync that ends.
 //!
-//! Only a GitSync whose objects go with it has a finalizer, so that no namespace waits for an agent that is not there any
-//! more. Of the others the agent hears when they are gone, and takes label and ownership off the objects by what it
-//! knows. What no agent saw stays labelled, which is harmless: only what an inventory lists is managed, and inventories go
-//! with their GitSync (by their owner reference).
+//! A GitSync has a finalizer only if its objects are deleted with it, so that no namespace waits for an agent that is
+//! uninstalled. The agent notices the deletion of other GitSyncs by its watch, and then removes label and ownership
+//! from their objects. If no agent runs meanwhile, the label stays. This is harmless: only objects in an inventory are
+//! managed, and an owner reference deletes the inventory with its GitSync.
 //!
-//! Invariant: deleting the definition of GitSync never deletes a workload.
-//! Invariant: a GitSync that is listed in its own inventory waits for nothing that waits for it.
-//! Invariant: nothing is deleted or released because a GitSync could not be read: the server has said that it is deleted.
-//! Invariant: an inventory that was put together from labels deletes nothing: what it lists is released.
+//! Invariant: the deletion of the GitSync definition never deletes a workload.
+//! Invariant: a GitSync in its own inventory waits for no object that waits for it.
+//! Invariant: no object is deleted or released because a GitSync could not be read: the server must have reported its
+//! deletion.
+//! Invariant: with an inventory that was rebuilt from labels, objects are released, never deleted.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -30,46 +31,46 @@ use mainstay_engine::notification::WhyPruned;
 use mainstay_object::failure::Class;
 use mainstay_object::{Key, prune_order};
 
-/// How often it is tried to let go of the objects of a GitSync that is gone, and how long is waited in between.
+/// Tries to release the objects of a GitSync that is gone, and the first wait between two of them.
 const TRIES: u32 = 4;
 const WAIT: Duration = Duration::from_secs(1);
 
-/// What became of a GitSync that is being deleted.
+/// The result for a GitSync that is being deleted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
-    /// Everything is settled, the finalizer is off.
+    /// All objects are settled, and the finalizer is removed.
     Done,
-    /// Deletions are under way.
+    /// Deletions are pending.
     Waiting,
 }
 
-/// What is done with the objects of a GitSync that ends.
+/// The action for the objects of a GitSync that ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Objects {
     Delete,
     Release,
 }
 
-/// What is done about objects whose deletion takes its time.
+/// The handling of objects whose deletion takes time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Terminating {
     Await,
     Leave,
 }
 
-/// Whether it has our finalizer.
+/// Whether the GitSync has our finalizer.
 pub(super) fn has_finalizer(sync: &GitSync) -> bool {
     sync.metadata.finalizers.iter().flatten().any(|finalizer| finalizer == FINALIZER)
 }
 
 impl Attempt<'_> {
-    /// Sets our finalizer where the objects go with the GitSync, and takes it off everywhere else.
+    /// Sets our finalizer if the objects are deleted with the GitSync, otherwise removes it.
     pub(super) async fn settle_finalizer(&self) -> Result<(), Error> {
         let required = deletes_objects(&self.sync.metadata);
         if required == has_finalizer(self.sync) { Ok(()) } else { self.set_finalizer(required).await }
     }
 
-    /// Sets or, with `required` false, takes off our finalizer, if the GitSync is still as it was seen.
+    /// Sets our finalizer, or removes it if `required` is false. The write fails if the GitSync has changed.
     pub(super) async fn set_finalizer(&self, required: bool) -> Result<(), Error> {
         let meta = &self.sync.metadata;
         let mut finalizers = meta.finalizers.clone().unwrap_or_default();
@@ -82,7 +83,7 @@ impl Attempt<'_> {
         cluster.patch_merge(&git_syncs(), Some(owner.namespace), owner.name, Part::Main, &patch).await.map(drop)
     }
 
-    /// Settles what becomes of the objects, then lets the GitSync go.
+    /// Deletes or releases the objects, then removes the finalizer.
     pub(super) async fn finalize(&mut self) -> Result<End, Refused> {
         self.load_inventory().await?;
         let objects = if deletes_objects(&self.sync.metadata) { Objects::Delete } else { Objects::Release };
@@ -95,12 +96,13 @@ impl Attempt<'_> {
         }
     }
 
-    /// Lets go of the objects of a GitSync that had no finalizer and is gone, as far as that can be done now. Where the
-    /// server said so itself (`deleted`), they go with it if that was asked for: perhaps just before, so that it came to
-    /// no finalizer.
+    /// Releases the objects of a GitSync that is gone and had no finalizer, within a few tries. If the server reported
+    /// the deletion (`deleted`) and the GitSync asks for it, its objects are deleted. The annotation may have been set
+    /// just before, without a finalizer.
     ///
     /// # Errors
-    /// Why some of them could not be let go of.
+    ///
+    /// The reason why some objects could not be released.
     pub(super) async fn farewell(&mut self, deleted: bool) -> Result<(), Refused> {
         let objects = if deleted && deletes_objects(&self.sync.metadata) { Objects::Delete } else { Objects::Release };
         let mut left = Ok(());
@@ -137,20 +139,20 @@ impl Attempt<'_> {
         self.let_go_of(objects, Terminating::Leave).await
     }
 
-    /// Whether the GitSync exists after all, and is not being deleted.
+    /// Whether the GitSync still exists and is not being deleted.
     async fn is_there(&self) -> Result<bool, Error> {
         let owner = self.inventory_owner();
         let meta = self.context.home.get_metadata(&git_syncs(), Some(owner.namespace), owner.name).await?;
         Ok(meta.is_some_and(|m| m.uid == self.sync.metadata.uid && m.deletion_timestamp.is_none()))
     }
 
-    /// Lets go of the objects in a cluster that the GitSync leaves for another one.
+    /// Releases the objects in a cluster that the GitSync leaves for another one.
     pub(super) async fn move_out(&mut self) -> Result<(), Refused> {
         self.load_inventory().await?;
         self.let_go_of(Objects::Release, Terminating::Leave).await.map(drop)
     }
 
-    /// Deletes or releases what the inventory lists, and then the inventory.
+    /// Deletes or releases the objects in the inventory, then deletes the inventory.
     async fn let_go_of(&mut self, objects: Objects, terminating: Terminating) -> Result<End, Refused> {
         let inventory = self.inventory().unwrap_or_default();
         let annotations = self.sync.metadata.annotations.clone().unwrap_or_default();
@@ -164,7 +166,7 @@ impl Attempt<'_> {
             );
         }
         if deletes && self.context.registry.with(self.owner, |view| view.others_untried()) {
-            // Until then nobody knows whether another GitSync wants any of it.
+            // Until then it is unknown whether another GitSync wants one of the objects.
             return Ok(End::Waiting);
         }
         self.context.writer.accept(self.owner, &[], inventory.0.keys());
@@ -181,7 +183,7 @@ impl Attempt<'_> {
             .0
             .iter()
             .map(|(key, entry)| (key.clone(), entry.clone()))
-            // It goes by itself.
+            // The GitSync itself is already being deleted.
             .filter(|(key, _)| *key != own && self.reaches(key))
             .partition(|(key, _)| {
                 deletes
@@ -199,13 +201,13 @@ impl Attempt<'_> {
         Ok(End::Done)
     }
 
-    /// Whether a GitSync that does not go with this one reads its repository with an object.
+    /// Whether a GitSync that is not among `going` reads its repository with an object.
     fn is_read_by_others(&self, key: &Key, going: &HashSet<Key>) -> bool {
         self.context.registry.with(self.owner, |view| view.reader_of(key, going).is_some())
     }
 
-    /// Nobody is left by whose rights the objects could be deleted or released: they stay as they are. It is the same with a
-    /// namespace that goes with its ServiceAccounts, which must not wait for that.
+    /// Leaves the objects as they are, because the ServiceAccount for their deletion or release is gone. A namespace
+    /// that is deleted with its ServiceAccounts must not wait for them.
     async fn let_stay(&mut self, account: &ServiceAccount) -> Result<End, Refused> {
         let objects = self.inventory().map_or(0, |inventory| inventory.0.len());
         let sync = self.owner.resource().as_str();

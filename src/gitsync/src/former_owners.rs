@@ -1,8 +1,8 @@
-//! Reads who may still keep objects of other GitOps tools: Kustomizations, Applications, HelmReleases and releases of Helm.
+//! Reads the owners of objects in other GitOps tools: Kustomizations, Applications, HelmReleases and Helm releases.
 //!
-//! Invariant: nothing is read where no object shows signs of them, and of a Secret only that it exists.
-//! Invariant: what keeps an object is looked for with the rights of the agent in that cluster, because who may apply an object may
-//! not know who else does.
+//! Invariant: a tool is read only if an object shows signs of it; a Secret is never read, only found.
+//! Invariant: the agent's own rights in that cluster are used, because a ServiceAccount that may apply an object may
+//! not see its other owners.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -15,10 +15,11 @@ use mainstay_cluster::{Cluster, Error, Kind, LabelSelector, Scope, Selection};
 use mainstay_object::failure::chain;
 use mainstay_object::{Key, NamespacedName};
 
-/// Who keeps these objects, of those that somebody does.
+/// Returns the keepers of these objects. Objects without a keeper are omitted.
 ///
 /// # Errors
-/// The cluster does not answer. What may not be read is said of the objects.
+///
+/// The cluster does not answer. If a tool may not be read, the keeper is unknown.
 pub(super) async fn keepers(cluster: &Cluster, suspects: &[(&Key, &Signs)]) -> Result<HashMap<Key, Keeper>, Error> {
     if suspects.is_empty() {
         return Ok(HashMap::new());
@@ -51,7 +52,7 @@ fn unless_forbidden<T>(found: Result<T, Error>) -> Result<Found<T>, Error> {
     }
 }
 
-/// What the objects of a kind list.
+/// Returns the objects that objects of a kind list.
 async fn listed(
     cluster: &Cluster,
     group: &str,
@@ -64,7 +65,7 @@ async fn listed(
     while let Some(object) = list.next().await {
         let object = match object {
             Ok(object) => object,
-            // Its definition has gone meanwhile.
+            // Its definition was deleted meanwhile.
             Err(error) if error.is_not_found() => break,
             Err(error) => return Err(error),
         };
@@ -75,7 +76,7 @@ async fn listed(
     Ok(all)
 }
 
-/// The HelmReleases among these that exist.
+/// Returns the HelmReleases that exist.
 async fn existing(cluster: &Cluster, names: HashSet<NamespacedName>) -> Result<HashSet<NamespacedName>, Error> {
     let mut all = HashSet::new();
     let kind = cluster.preferred_kind("helm.toolkit.fluxcd.io", "HelmRelease").await?;
@@ -88,7 +89,7 @@ async fn existing(cluster: &Cluster, names: HashSet<NamespacedName>) -> Result<H
     Ok(all)
 }
 
-/// The releases among these of which Helm has a record.
+/// Returns the releases that Helm has a record of.
 async fn released(cluster: &Cluster, names: HashSet<NamespacedName>) -> Result<HashSet<NamespacedName>, Error> {
     let kind = Arc::new(Kind::fixed("v1", "Secret", "secrets", Scope::Namespaced));
     let mut all = HashSet::new();

@@ -1,8 +1,8 @@
-//! The inventory of a GitSync: read from its ConfigMaps, written to them, and shown to the other GitSyncs.
+//! The inventory of a GitSync: read from its ConfigMaps, written to them, and published to the other GitSyncs.
 //!
-//! Invariant: what is about to be created is written down before; an object leaves only when it is gone, or when another
-//! GitSync has written down that it took it.
-//! Invariant: an inventory that was written for another GitSync of the same name, or by somebody else, is not read.
+//! Invariant: objects are listed before they are created. An object leaves the inventory only when it is gone, or when
+//! another GitSync lists it as applied.
+//! Invariant: an inventory of another GitSync with the same name, or one that a user wrote, is not read.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -30,21 +30,20 @@ use mainstay_engine::managed::verdict::is_controlled;
 use mainstay_object::failure::Class;
 use mainstay_object::{Digest, Key, Place, printable};
 
-/// Longest name of a ConfigMap.
+/// Maximum length of the name of a ConfigMap.
 const LONGEST_NAME: usize = 253;
-/// ConfigMaps of one inventory that are read, at most: what two commits may have at most, for an inventory lists the objects
-/// of both.
+/// Maximum number of ConfigMaps that are read for one inventory. An inventory lists the objects of two commits at most.
 pub(super) const MOST_SHARDS: usize = 12;
-/// Memory that an inventory may take without being counted, in bytes.
+/// Maximum size of an inventory that does not count as memory, in bytes.
 const SMALL_INVENTORY: usize = 16 << 10;
-/// Lists under way at once.
+/// Maximum number of concurrent lists.
 const AT_ONCE: usize = 8;
 
-/// Who has yet to take what was handed over.
+/// The GitSyncs that have yet to take handed over objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Awaited {
     Nobody,
-    /// GitSyncs that are confined, as ours is not: no commit of ours waits for them.
+    /// Confined GitSyncs, while ours is not. Our commits do not wait for them.
     Tenants,
     Peers,
 }
@@ -67,9 +66,9 @@ impl Attempt<'_> {
         }
         let cluster = self.context.writer.cluster();
         let status = self.sync.status.as_ref();
-        // A commit without objects, or one that could not be decoded, leaves no inventory behind.
+        // A commit without objects, or one that could not be decoded, leaves no inventory.
         let applied_before = status.is_some_and(|s| s.objects > 0 || !s.held.is_empty());
-        // It is never closed.
+        // The semaphore is never closed.
         let _permit = self.context.loading.acquire().await;
         let inventory = match self.read_inventory().await? {
             Found::Whole(inventory, written) => {
@@ -94,8 +93,8 @@ impl Attempt<'_> {
         Ok(())
     }
 
-    /// Reads the inventory. Where the watch of the ConfigMaps shows which there are, these are read by name, and none is asked
-    /// for that does not exist: a list by label makes the server look at every ConfigMap of the namespace.
+    /// Reads the inventory. If the watch knows its ConfigMaps, they are read by name. A list by label would make the
+    /// server scan every ConfigMap of the namespace.
     pub(super) async fn read_inventory(&self) -> Result<Found, Error> {
         let (owner, cluster) = (self.inventory_owner(), self.context.writer.cluster());
         let Some(names) = self.context.writer.inventory_maps(owner.namespace, owner.label).await else {
@@ -111,7 +110,7 @@ impl Attempt<'_> {
         Ok(Found::of(parts))
     }
 
-    /// A GitSync of this name in another cluster applies to this one.
+    /// Returns the refusal because a GitSync of this name in another cluster applies to the same cluster.
     fn foreign(&self, home: &str) -> Refused {
         let (namespace, label) = (self.namespace(), self.label);
         let message = format!(
@@ -124,34 +123,35 @@ impl Attempt<'_> {
         Refused { class: Class::NotReady, reason: Reason::OwnershipConflict, message, retry_after: None }
     }
 
-    /// The inventory, once it was read.
+    /// Returns the inventory, once it was read.
     pub(super) fn inventory(&self) -> Option<Arc<Inventory>> {
         self.context.writer.store().inventory(self.owner)
     }
 
-    /// What it lists, as far as this GitSync may touch it.
+    /// Returns the objects in an inventory that this GitSync may touch.
     fn managed(&self, inventory: &Inventory) -> HashSet<Key> {
         inventory.0.keys().filter(|key| self.reaches(key)).cloned().collect()
     }
 
-    /// These objects count as ours for the other GitSyncs.
+    /// Publishes the objects that we manage to the other GitSyncs.
     fn publish_managed(&self, managed: HashSet<Key>) {
         self.context.registry.update(self.owner, |row| row.managed = Some(Arc::new(managed)));
     }
 
-    /// The inventory says in the cluster that these were applied: what another GitSync handed over is ours now.
+    /// Publishes the objects that the written inventory lists as applied. Their handover to us is complete.
     fn publish_taken(&self, taken: HashSet<Key>) {
         self.context.registry.update(self.owner, |row| row.taken = Some(Arc::new(taken)));
     }
 
-    /// Forgets what others have taken over by now. For whom the rest waits: until they take it, it stays in our inventory,
-    /// or it would be nobody's if they came to want it no longer.
+    /// Removes objects that other GitSyncs have taken over, and returns who has yet to take the rest. The rest stays in
+    /// our inventory: otherwise it would be orphaned if the others stopped wanting it.
     pub(super) async fn hand_over(&mut self, acting: &Writer, leaving: Vec<Key>) -> Awaited {
         let (taken, mut left): (Vec<_>, Vec<_>) = self
             .context
             .registry
             .with(self.owner, |view| leaving.into_iter().partition(|key| view.taken_elsewhere(key)));
-        // Another inventory may list it from the time before it came to us, of which the last agent forgot nothing.
+        // Another inventory may still list an object from before its handover to us, if the last agent did not remove
+        // it there.
         let ours = match self.inventory() {
             Some(inventory) => acting.still_labelled(self.label, &inventory, &taken).await,
             None => HashSet::new(),
@@ -172,14 +172,14 @@ impl Attempt<'_> {
         }
     }
 
-    /// Where the objects of a shard are in the repository; `None` if the commit is not known, or has no room.
+    /// Returns the places of a shard's objects in the repository; `None` if the commit is unknown or there is no room.
     fn places(&self, shard: &Shard) -> Option<Vec<u8>> {
         let desired = self.state.desired.as_ref()?;
         let of: HashMap<&Key, &Place> = desired.objects.iter().map(|one| (&one.key, &one.object.place)).collect();
         Places::encode(&desired.commit.to_string(), shard.keys.iter().map(|key| (key, of.get(key).copied())))
     }
 
-    /// Digests of the files that the objects of each shard are in; none if the commit is not known.
+    /// Returns a digest of the source files of each shard's objects; none if the commit is unknown.
     fn files(&self, shards: &[Shard]) -> BTreeMap<usize, Digest> {
         let Some(desired) = &self.state.desired else { return BTreeMap::new() };
         let of: HashMap<&Key, &str> = desired.objects.iter().map(|one| (&one.key, &*one.object.place.file)).collect();
@@ -190,8 +190,8 @@ impl Attempt<'_> {
         shards.iter().map(digest).collect()
     }
 
-    /// Whether objects of a shard have moved to other files since it was written. Of what an earlier agent wrote that is known
-    /// by the commit.
+    /// Whether objects of a shard have moved to other files since it was written. For shards that an earlier agent
+    /// wrote, a new commit counts as a move.
     fn has_moved(&self, index: usize, files: Digest) -> bool {
         if let Some(written) = self.state.files.get(&index) {
             return *written != files;
@@ -200,14 +200,14 @@ impl Attempt<'_> {
         self.state.desired.as_ref().is_some_and(|desired| Some(&*desired.commit.to_string()) != applied)
     }
 
-    /// Writes those ConfigMaps of the inventory that differ from what was written last, or whose objects are in other files.
-    /// Document and line are written with them, and alone are no reason to write.
+    /// Writes the ConfigMaps of the inventory that differ from their last written state, or whose objects are in other
+    /// files. Document and line are written, too, but a change of these alone causes no write.
     pub(super) async fn save_inventory(&mut self) -> Result<(), Refused> {
         let Some(inventory) = self.context.writer.store().save(self.owner) else { return Ok(()) };
         let nothing = inventory.0.is_empty() && self.state.written.is_empty();
         let shards = if nothing { Vec::new() } else { inventory.encode() };
         let (managed, taken) = (self.managed(&inventory), taken(&inventory));
-        // Not held while it is written: until then it would be copied with the next change.
+        // If this reference were held during the write, the next change would copy the inventory.
         drop(inventory);
         let mut saved = Ok(());
         let files = self.files(&shards);
@@ -246,7 +246,7 @@ impl Attempt<'_> {
     }
 }
 
-/// An inventory that does not fit into memory: the next attempt tries again.
+/// Returns the refusal of an inventory that does not fit into memory. The next attempt tries again.
 fn too_large(name: &str, bytes: usize) -> Refused {
     let message = format!(
         "the inventory (ConfigMaps mainstay-inventory-{name}-…) takes {} MiB of memory, more than the agent has left \
@@ -259,25 +259,25 @@ fn too_large(name: &str, bytes: usize) -> Refused {
     Refused { class: Class::NotReady, reason: Reason::ApplyFailed, message, retry_after: None }
 }
 
-/// What an inventory says was applied.
+/// Returns the objects that an inventory lists as applied.
 fn taken(inventory: &Inventory) -> HashSet<Key> {
     inventory.0.iter().filter(|(_, entry)| entry.uid.is_some()).map(|(key, _)| key.clone()).collect()
 }
 
-/// Whose inventory it is.
+/// The GitSync of an inventory.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct InventoryOwner<'a> {
     pub(super) namespace: &'a str,
     pub(super) name: &'a str,
     pub(super) uid: &'a str,
     pub(super) label: &'a str,
-    /// The cluster that it is in, if that is another one than the inventory's.
+    /// The cluster of the GitSync; `None` if the inventory is in the same cluster.
     pub(super) home: Option<&'a str>,
 }
 
 impl InventoryOwner<'_> {
     fn config_map(&self, index: usize) -> String {
-        // Those of several clusters are in one namespace.
+        // The inventories of several clusters' GitSyncs share a namespace.
         let home = self.home.map(|home| format!("{:.8}-", Digest::of(home.as_bytes()).to_string())).unwrap_or_default();
         let name = format!("mainstay-inventory-{home}{}-{index}", self.name);
         if name.len() <= LONGEST_NAME {
@@ -286,7 +286,7 @@ impl InventoryOwner<'_> {
         format!("mainstay-inventory-{home}{}-{index}", Digest::of(self.name.as_bytes()))
     }
 
-    /// Whose a ConfigMap with our label is.
+    /// Returns the owner of a ConfigMap with our label.
     fn judge<'m>(&self, meta: &'m ObjectMeta) -> Whose<'m> {
         let annotation = |name: &str| meta.annotations.as_ref().and_then(|all| Some(&**all.get(name)?));
         let mut owners = meta.owner_references.iter().flatten();
@@ -294,17 +294,17 @@ impl InventoryOwner<'_> {
             (None, None) => owners.any(|one| one.uid == self.uid),
             (Some(home), Some(theirs)) if home == theirs => annotation(GIT_SYNC_UID) == Some(self.uid),
             (_, Some(theirs)) => return Whose::Foreign(theirs),
-            // Of the Mainstay that is in the cluster itself.
+            // This inventory belongs to the Mainstay in that cluster.
             (Some(_), None) if owners.any(|one| one.kind == "GitSync") => return Whose::Foreign(ITSELF),
             (Some(_), None) => false,
         };
         if is_ours { Whose::Ours } else { Whose::Nobodys }
     }
 
-    /// Takes in a ConfigMap with an inventory, if it is one of this GitSync. What was found where the others need not be read.
+    /// Adds a ConfigMap to the parts if it belongs to this GitSync. A returned result is final.
     fn take(&self, map: &Value, parts: &mut Parts) -> Option<Found> {
         let meta = meta_of(map);
-        // Who knows it by its name alone does not know what has become of it.
+        // A ConfigMap that is read by name may have lost its label.
         if meta.labels.as_ref().and_then(|labels| labels.get(INVENTORY_LABEL)).is_none_or(|label| label != self.label) {
             return None;
         }
@@ -320,7 +320,7 @@ impl InventoryOwner<'_> {
         }
     }
 
-    /// The ConfigMap of a shard and of where its objects are, with its name.
+    /// Returns the ConfigMap of a shard and of its objects' places, with its name.
     fn document(&self, shard: &Shard, places: Option<Vec<u8>>) -> (String, Value) {
         let name = self.config_map(shard.index);
         let mut body = json!({
@@ -329,7 +329,7 @@ impl InventoryOwner<'_> {
             "binaryData": {INVENTORY_KEY: STANDARD.encode(&shard.content)},
         });
         match self.home {
-            // Another cluster would delete what belongs to an object that it does not have.
+            // A remote cluster would delete an object whose owner does not exist there.
             Some(home) => body["metadata"]["annotations"] = json!({HOME_CLUSTER: home, GIT_SYNC_UID: self.uid}),
             None => {
                 body["metadata"]["ownerReferences"] = json!([{
@@ -344,23 +344,21 @@ impl InventoryOwner<'_> {
     }
 }
 
-/// The inventory as it was found.
+/// An inventory as found.
 #[derive(Debug)]
 pub(super) enum Found {
-    /// It is there.
-    ///
-    /// The second value has the digest of each content that it was read from, by position.
-    Whole(Inventory, BTreeMap<usize, Digest>),
-    /// There is none.
+    /// It exists.
+    Whole(Inventory),
+    /// It does not exist.
     Missing,
-    /// There is one that cannot be read.
+    /// It cannot be read.
     Damaged,
-    /// A GitSync of the same name in this other cluster has one here.
+    /// A GitSync of the same name in this other cluster has an inventory here.
     Foreign(String),
 }
 
 impl Found {
-    /// What its parts make up.
+    /// Joins the parts.
     fn of(parts: Parts) -> Self {
         if parts.is_empty() {
             Self::Missing
@@ -370,18 +368,18 @@ impl Found {
     }
 }
 
-/// Whose a ConfigMap with the label of a GitSync is.
+/// The owner of a ConfigMap with the label of a GitSync.
 enum Whose<'m> {
     Ours,
-    /// Of one that was deleted since, or somebody wrote it for none.
+    /// A GitSync that was deleted since, or none.
     Nobodys,
-    /// Of one in another cluster.
+    /// A GitSync in another cluster.
     Foreign(&'m str),
 }
 
-/// What is said of the cluster that is applied to.
+/// The name of the target cluster in messages.
 const ITSELF: &str = "that cluster itself";
-/// Characters that are shown of what somebody wrote.
+/// Maximum number of shown characters of untrusted text.
 const SHOWN: usize = 40;
 
 async fn create_namespace(cluster: &Cluster, name: &str) -> Result<(), Error> {
@@ -390,17 +388,17 @@ async fn create_namespace(cluster: &Cluster, name: &str) -> Result<(), Error> {
     cluster.apply(&namespaces, None, name, &body, Apply::forced(AGENT_MANAGER)).await.map(drop)
 }
 
-/// The ConfigMap kind, which every API server has.
+/// Returns the ConfigMap kind, which every API server has.
 fn config_maps() -> Arc<Kind> {
     Arc::new(Kind::fixed("v1", "ConfigMap", "configmaps", Scope::Namespaced))
 }
 
-/// Reads the inventory of a GitSync. One that was written for another GitSync of that name, which was deleted since,
-/// or by somebody else for none, says nothing about what this one manages.
+/// Reads the inventory of a GitSync. ConfigMaps of a deleted GitSync with the same name, or without a GitSync, are
+/// ignored.
 async fn read(cluster: &Cluster, owner: &InventoryOwner<'_>) -> Result<Found, Error> {
     let mut maps = config_maps_of(cluster, owner);
     let mut parts = Parts::default();
-    // One is in memory at a time, beside what is remembered of the others.
+    // Only one ConfigMap is in memory at a time, besides the decoded parts.
     while let Some(map) = maps.next().await {
         if let Some(found) = owner.take(&map?, &mut parts) {
             return Ok(found);
@@ -409,7 +407,8 @@ async fn read(cluster: &Cluster, owner: &InventoryOwner<'_>) -> Result<Found, Er
     Ok(Found::of(parts))
 }
 
-/// The ConfigMaps of an inventory, and at most one more than are read; those of another cluster's GitSync are left out.
+/// Returns the ConfigMaps of an inventory, at most one more than are read. Those of other clusters' GitSyncs are
+/// omitted.
 pub(super) async fn read_config_maps(cluster: &Cluster, owner: &InventoryOwner<'_>) -> Result<Vec<Value>, Error> {
     let own = config_maps_of(cluster, owner)
         .try_filter(|map| std::future::ready(matches!(owner.judge(&meta_of(map)), Whose::Ours)));
@@ -430,13 +429,13 @@ fn meta_of(map: &Value) -> ObjectMeta {
     serde_json::from_value(meta).unwrap_or_default()
 }
 
-/// One field of a ConfigMap's `binaryData`.
+/// Returns one field of a ConfigMap's `binaryData`.
 pub(super) fn content(map: &Value, field: &str) -> Option<Vec<u8>> {
     let text = map.pointer("/binaryData")?.get(field)?.as_str()?;
     STANDARD.decode(text).ok()
 }
 
-/// Deletes the ConfigMaps of an inventory; what somebody has put in the place of one stays.
+/// Deletes the ConfigMaps of an inventory. A ConfigMap that replaced one of them stays.
 pub(super) async fn delete(
     writer: &Writer,
     owner: &InventoryOwner<'_>,
@@ -453,15 +452,15 @@ pub(super) async fn delete(
     Ok(())
 }
 
-/// What carries our label and our entry in its `managedFields`, in all kinds that can be listed: an inventory for want of
-/// the real one. Objects without that entry only copied the label (Endpoints from their Service, a Secret from another
-/// namespace), and so did those that a controller owns. No UID is noted: none was answered to an apply of ours. An agent with
-/// `is_restricted` rights may not list the kinds that it may not apply, and passes over them.
+/// Rebuilds an inventory from the objects of all listable kinds that carry our label and our entry in `managedFields`.
+/// Objects without our entry copied the label (Endpoints from their Service, a Secret from another namespace), and so
+/// did objects with a controller. No UID is noted, because no apply of ours was answered. An agent with `is_restricted`
+/// rights skips kinds that it may not list.
 async fn labelled(cluster: &Cluster, label: &str, is_restricted: bool) -> Result<Inventory, Error> {
     let kinds = cluster.kinds().await?.into_iter().filter(|kind| kind.listable && kind.patchable);
     let lists = stream::iter(kinds).map(|kind| async move {
         let list = cluster.list_metadata(&kind, Selection::labelled(SYNC_LABEL, label));
-        // Of each object only so much is kept: others may have written the label, and whatever else is there.
+        // Only this much of each object is kept: labelled objects may be untrusted and large.
         let entries = list.try_filter_map(|meta| std::future::ready(Ok(entry_of(&kind, &meta))));
         entries.try_collect::<Vec<_>>().await
     });
@@ -476,7 +475,7 @@ async fn labelled(cluster: &Cluster, label: &str, is_restricted: bool) -> Result
     Ok(inventory)
 }
 
-/// What is remembered of an object that carries our label; `None` of one that only carries it.
+/// Returns the entry of a labelled object; `None` if the object only copied the label.
 fn entry_of(kind: &Kind, meta: &ObjectMeta) -> Option<(Key, Entry)> {
     if !is_applied_by_us(meta) || is_controlled(meta) {
         return None;

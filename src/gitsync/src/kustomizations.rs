@@ -1,4 +1,4 @@
-//! The kustomizations of a commit that were built, for as long as what they read stays as it was.
+//! The built kustomizations of a commit. They are kept while their inputs do not change.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,42 +7,42 @@ use mainstay_git::Entry;
 use mainstay_manifest::sops::{KeyId, Sealed};
 use mainstay_object::{Digest, Object};
 
-/// What was built last.
+/// The last built kustomizations.
 #[derive(Debug, Default)]
 pub(super) struct BuiltKustomizations {
     /// The kustomization in each file.
     pub(super) by_file: BTreeMap<String, Built>,
-    /// All objects as the GitSync changes them.
+    /// All objects with the changes of the GitSync.
     pub(super) overlaid: Option<Built>,
-    /// The files that they read which do not lie in `baseDir`, by their paths.
+    /// Files outside of `baseDir` that kustomizations and charts read, by path.
     pub(super) outside: BTreeMap<String, Entry>,
 }
 
-/// A kustomization that was built. What is encrypted in it stays so.
+/// A built kustomization. Encrypted values in it stay encrypted.
 #[derive(Debug)]
 pub(super) struct Built {
-    /// A digest of what it was made of.
+    /// A digest of its inputs.
     pub(super) key: Digest,
     pub(super) objects: Vec<Arc<Object>>,
     /// The encrypted files that it read.
     pub(super) verified: Verified,
 }
 
-/// The encrypted files among those that something was made of.
+/// The encrypted files among the inputs.
 #[derive(Debug, Default)]
 pub(super) struct Verified {
-    /// The keys that they were verified with.
+    /// The keys that verified them.
     pub(super) keys: Option<KeyId>,
     pub(super) sealed: Vec<Arc<Sealed>>,
 }
 
 impl BuiltKustomizations {
-    /// The files outside of `baseDir` that were read, as they were.
+    /// Returns the read files outside of `baseDir`.
     pub(super) fn outside(&self) -> Vec<Entry> {
         self.outside.values().cloned().collect()
     }
 
-    /// Notes what one of them read.
+    /// Notes the files that a kustomization read.
     pub(super) fn read(&mut self, base_dir: &str, files: &BTreeMap<String, Entry>) {
         let is_below =
             |path: &str| base_dir.is_empty() || path.strip_prefix(base_dir).is_some_and(|rest| rest.starts_with('/'));

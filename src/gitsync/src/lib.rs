@@ -1,46 +1,46 @@
-//! What a Git branch holds becomes what is in the cluster.
+//! The controllers of GitSyncs and Receivers: a GitSync applies a directory of a Git branch to a cluster.
 //!
-//! One task per GitSync ([`reconcile`]) makes attempts ([`attempt`]) when it is time ([`schedule`]), and every attempt has
-//! four steps:
+//! Each GitSync has one task ([`reconcile`]). It makes attempts ([`attempt`]) when they are due ([`schedule`]). An
+//! attempt has four steps:
 //!
-//! - **observe**: the reference is looked up, and the commit and what is there of it are read; [`resolve`] reads the GitSync,
-//!   [`decryption`] is of what SOPS has encrypted, [`values`] become those of variables in them ([`substitution`]), [`placement`]
-//!   gives documents their place in the cluster;
-//!   [`rights`] says by whose rights that is read and written, and [`account`] that those are there; [`no_memory`] are commits that
-//!   wait for memory ([`memory_wait`])
-//! - **decide**: [`windows`] (of [`cron`](mod@mainstay_object::cron) schedules) and [`dependencies`] may hold the commit back; [`plan`] says what is applied, [`prune`] what
-//!   is deleted, [`registry`] what the other GitSyncs manage and want, and [`contested`] what other GitOps tools keep
-//!   ([`former_owners`] reads that)
-//! - **perform**: the [`inventory`] is written, objects are applied and deleted; [`failures`] says what is tried again,
-//!   [`prevented`] is what nobody may change by hand, [`terminating`] what is still being deleted, [`rerun`] what runs again, and [`finalize`] lets go of everything when the GitSync goes ([`ending`])
-//! - **report**: an [`outcome`], on success and on failure alike, becomes a [`status`] with its [`conditions`]; [`urgency`]
-//!   says how soon it is written
+//! - **observe**: looks up the reference, and reads the commit and the live objects. [`resolve`] validates the GitSync,
+//!   [`decryption`] decrypts SOPS files, and [`substitution`] inserts the [`values`] of variables. [`placement`] gives
+//!   documents their place in the cluster. [`rights`] chooses the impersonated ServiceAccount, and [`account`] checks
+//!   that it exists. A commit that does not fit ([`no_memory`]) waits for memory ([`memory_wait`]).
+//! - **decide**: [`windows`] (of [`cron`](mod@mainstay_object::cron) schedules) and [`dependencies`] may hold the
+//!   commit. [`plan`] selects the objects to apply, and [`prune`] those to delete. [`registry`] has the claims of other
+//!   GitSyncs. [`contested`] has the objects that other GitOps tools keep, which [`former_owners`] reads.
+//! - **perform**: writes the [`inventory`], then applies and deletes objects. [`failures`] schedules retries,
+//!   [`prevented`] selects objects that are protected from changes by hand, and [`terminating`] tracks pending
+//!   deletions. [`rerun`] runs Jobs again. [`finalize`] releases all objects at the end of a GitSync ([`ending`]).
+//! - **report**: turns an [`outcome`], on success and on failure, into a [`status`] with [`conditions`]. [`urgency`]
+//!   decides how soon it is written.
 //!
 //! # Requests of a GitSync
 //!
-//! | request | when | what it proves |
+//! | request | when | purpose |
 //! |---|---|---|
-//! | inventory, before applies | the plan has objects that it does not list | whatever an agent may have created is listed, although it is killed before the answer |
-//! | apply | once for each object that is new or changed | an object that was to be new and is there refuses it (409); only then is the object read, and planned for once more |
-//! | inventory, after applies | an answer brought another UID or digest, or an object left | by UID: an object may be deleted. By digest: it needs no apply after a restart. To another GitSync: it was handed over. |
-//! | status | something changed that somebody waits for; counters every 5 s | what is applied at which commit; the health, the failures and the reverts |
-//! | Event | a commit is applied in full, or fails | nothing; equal Events are aggregated, and those above the rate limit are dropped |
+//! | inventory, before applies | the plan has objects that it does not list | lists every object that the agent may have created, even if the agent is killed before the answer |
+//! | apply | once per new or changed object | an object that was planned as new but exists is refused (409); only then it is read and planned again |
+//! | inventory, after applies | an answer had another UID or digest, or an object left | a UID allows a deletion; a digest saves an apply after a restart; an entry completes a handover from another GitSync |
+//! | status | a change that users wait for; counters every 5 s | shows the applied commit, the health, the failures and the reverts |
+//! | Event | a commit is applied in full, or fails | informs only; equal Events are aggregated, and those above the rate limit are dropped |
 //!
-//! A new GitSync of four objects costs eight requests, and a commit that changes all four costs six and its Event. None of them is
-//! a list: the watch of the inventories shows that there is none, and objects that no watch and no inventory shows are applied as
-//! new. These are read: an object that exists already, one that an inventory lists and that this agent has not seen, and a kind
-//! that may not be applied.
+//! A new GitSync of four objects costs eight requests. A commit that changes all four costs six and its Event. No
+//! request is a list: the watch shows that there is no inventory, and objects that no watch and no inventory shows are
+//! applied as new. The agent reads an object that exists already, an object in an inventory that this agent has not
+//! seen, and a kind that may not be applied.
 //!
-//! A [`preview`] is an attempt of a command: it ends with the plan, and each step becomes a dry run ([`previewed`]).
+//! A [`preview`] is an attempt of a command. It ends with the plan, and each step becomes a dry run ([`previewed`]).
 //!
-//! [`receiver`] is the controller of Receivers: webhooks of Git hosts, which have a push looked up at once. [`repository`] keeps the
-//! status of GitRepositories.
+//! [`receiver`] is the controller of Receivers, which are webhooks for pushes. [`repository`] keeps the status of
+//! GitRepositories.
 //!
-//! Invariant: nothing changed means no request.
-//! Invariant: any problem in the documents means that nothing of the commit is applied or pruned.
+//! Invariant: without a change there is no request.
+//! Invariant: if a document has a problem, no object of the commit is applied or pruned.
 //!
-//! Deliberately absent: keeping objects as they are between commits; [`drift`](mainstay_engine::drift) detects their
-//! changes, and [`apply`](mainstay_engine::apply) reverts them.
+//! Not here: enforcing objects between commits. [`drift`](mainstay_engine::drift) detects their changes, and
+//! [`apply`](mainstay_engine::apply) reverts them.
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods))]
 
 mod abroad;

@@ -1,7 +1,7 @@
-//! What the cluster says that a GitSync manages: its inventory, and where in the repository the objects come from. For
-//! commands, which run outside of the agent.
+//! The managed objects of a GitSync as the cluster records them: its inventory, and the places of the objects in the
+//! repository. Used by commands, which run outside of the agent.
 //!
-//! Deliberately absent: any decision. The agent reads its inventory by itself (`inventory`).
+//! Not here: decisions. The agent reads inventories itself (`inventory`).
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -16,34 +16,34 @@ use mainstay_engine::managed::inventory::{Entry, Inventory};
 use mainstay_engine::managed::places::Places;
 use mainstay_object::{Key, Place};
 
-/// What a GitSync manages.
+/// The recorded objects of a GitSync.
 #[derive(Clone, Debug)]
 pub enum Listing {
-    /// Nothing is written down: nothing was ever applied.
+    /// There is no inventory: no object was ever applied.
     Missing,
-    /// What is written down cannot be read. The agent puts it together anew.
+    /// The inventory cannot be read. The agent rebuilds it.
     Damaged,
-    /// It manages objects in another cluster, and so is what is written down.
+    /// The objects and the inventory are in a remote cluster.
     Elsewhere,
     /// The inventory.
     Whole(Listed),
 }
 
-/// An inventory as it was read.
+/// An inventory as read.
 #[derive(Clone, Debug, Default)]
 pub struct Listed {
-    /// Every object, with what is remembered of it.
+    /// Every object with its entry.
     pub objects: BTreeMap<Key, Entry>,
-    /// Where objects come from, and the commit in which they were there.
+    /// The places of objects in the repository, with the commit.
     pub places: HashMap<Key, (Arc<str>, Place)>,
 }
 
-/// Reads what a GitSync manages in its own cluster.
+/// Reads the inventory of a GitSync in its own cluster.
 pub async fn listing(cluster: &Cluster, sync: &GitSync) -> Result<Listing, Error> {
     if sync.spec.kube_config.is_some() { Ok(Listing::Elsewhere) } else { listing_by(cluster, None, sync).await }
 }
 
-/// Reads what a GitSync manages in another cluster.
+/// Reads the inventory of a GitSync in a remote cluster.
 pub async fn listing_in(other: &Abroad, sync: &GitSync) -> Result<Listing, Error> {
     listing_by(&other.cluster, other.home.as_deref(), sync).await
 }
@@ -65,7 +65,7 @@ async fn listing_by(cluster: &Cluster, home: Option<&str>, sync: &GitSync) -> Re
     let mut listed = Listed { objects: inventory.0.into_iter().collect(), ..Listed::default() };
     for (map, shard) in maps.iter().zip(&contents) {
         let (Some(places), Ok(keys)) = (content(map, PLACES_KEY), Inventory::keys_of(shard)) else { continue };
-        // Written by another agent, or for other objects: then nobody knows.
+        // Another agent wrote it, or it belongs to other objects: the places are unknown.
         let Ok(places) = Places::decode(&places, &keys.iter().collect::<Vec<_>>()) else { continue };
         let commit: Arc<str> = places.commit.into();
         listed.places.extend(places.of.into_iter().map(|(key, place)| (key, (Arc::clone(&commit), place))));

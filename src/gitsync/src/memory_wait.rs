@@ -14,7 +14,7 @@ use mainstay_engine::managed::{Part, Waiting, memory_limit};
 use mainstay_git::Commit;
 
 impl Attempt<'_> {
-    /// There is no memory for what a commit holds: the GitSync waits for it, and those before it in age come first.
+    /// Registers the wait for memory for a commit's objects. Older GitSyncs come first.
     pub(super) fn wait_for_memory(&self, bytes: usize, problem: &str) -> String {
         let since = self.sync.metadata.creation_timestamp.as_ref().map_or(Timestamp::MIN, |time| time.0);
         let room = Arc::clone(&self.state.room);
@@ -23,14 +23,15 @@ impl Attempt<'_> {
         format!("{problem}; with limits.memory of at least {}Mi there is room for it", needed.div_ceil(1 << 20))
     }
 
-    /// The refusal of a commit that was refused for want of memory before, as long as there is none; nothing is read for that.
+    /// Returns the earlier refusal of a commit that did not fit into memory, while there is still none. This reads
+    /// nothing.
     pub(super) fn still_without_memory(&self, is_same: impl Fn(&NoMemory) -> bool) -> Option<Refused> {
         let known = self.state.no_memory.as_ref().filter(|known| is_same(known))?;
         let may_fit = self.context.writer.may_keep_in_memory(self.owner, Part::Reading, known.bytes);
         (!may_fit).then(|| known.refused())
     }
 
-    /// The same before the commit is fetched: it is the one that was refused, asked for as it was then.
+    /// Same as `still_without_memory` before the fetch: the commit and the request are those that were refused.
     pub(super) fn is_without_memory(&self, commit: Commit, request: &SyncRequest) -> Option<Refused> {
         self.still_without_memory(|known| {
             known.commit == commit && known.request.1 == request.generation && known.values == request.values

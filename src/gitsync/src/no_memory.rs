@@ -1,4 +1,4 @@
-//! A commit for which there was no memory: it is not read again before there may be enough.
+//! A commit that did not fit into memory. It is not read again before there may be enough.
 //!
 //! Not here: waiting for memory (`memory_wait`).
 
@@ -13,28 +13,28 @@ use mainstay_git::Commit;
 use mainstay_object::Digest;
 use mainstay_object::failure::Class;
 
-/// What decides what is kept of a commit: what it holds, and the generation of the GitSync.
+/// The inputs of a commit's desired state: its contents, and the generation of the GitSync.
 pub(super) type Request = (Option<Contents>, Option<i64>);
 
-/// What there was no memory for.
+/// A commit that did not fit into memory.
 #[derive(Debug)]
 pub(super) struct NoMemory {
     pub(super) request: Request,
-    /// The commit that was read, and the values of its variables.
+    /// The read commit, and the digest of its variables.
     pub(super) commit: Commit,
     pub(super) values: Option<Digest>,
-    /// What it takes, at least, in bytes.
+    /// Minimum of required memory, in bytes.
     pub(super) bytes: usize,
     pub(super) message: String,
 }
 
 impl NoMemory {
-    /// Tried again when there is room, and after a while, because others may need less by then.
+    /// Returns the refusal. It is retried when there is room and periodically, because other GitSyncs may need less.
     pub(super) fn refused(&self) -> Refused {
         let (class, message) = (Class::NotReady, self.message.clone());
         Refused { class, reason: Reason::MemoryExhausted, message, retry_after: None }
     }
 }
 
-/// Who is woken when there may be memory for a commit.
+/// Notified when there may be memory for a commit.
 pub(super) type Room = Arc<Notify>;

@@ -1,12 +1,13 @@
-//! What an attempt reads: the remote of the GitSync, the commit that its reference names, what that commit wants, and what
-//! is there of it in the cluster.
+//! Reads the inputs of an attempt: the remote of the GitSync, the commit of its reference, the desired objects, and the
+//! live objects.
 //!
-//! Invariant: an object of which nothing says that it is there costs no look: it is applied as new, which the server refuses
-//! where there is one.
-//! Invariant: of the others that are not kept yet there is one metadata LIST per kind (and namespace, where a ServiceAccount
-//! reads them: it may have rights in some only), by name where they are few, and never a GET per object.
+//! Invariant: an object that is not known to exist is not read. It is applied as new, and the server refuses that if
+//! the object exists.
+//! Invariant: other unknown objects cost one metadata LIST per kind, or per kind and namespace with a ServiceAccount,
+//! which may have rights in some namespaces only. Few objects of a kind are listed by name. There is never a GET per
+//! object.
 //!
-//! Deliberately absent: the inventory (`inventory`).
+//! Not here: the inventory (`inventory`).
 
 use std::collections::btree_map::Entry as Slot;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -47,21 +48,21 @@ use mainstay_object::egress::Egress;
 use mainstay_object::failure::{Class, chain};
 use mainstay_object::{Key, Object, Owner};
 
-/// Lists under way at once.
+/// Maximum number of concurrent lists.
 const AT_ONCE: usize = 8;
-/// Objects of a kind that are listed by name.
+/// Maximum number of objects of a kind that are listed by name.
 const NAMED: usize = 4;
-/// Problems that one message names.
+/// Maximum number of problems in one message.
 const SHOWN_PROBLEMS: usize = 20;
 
-/// What is there of the objects that were asked for.
+/// The live objects that were found.
 type Seen = HashMap<Key, Live>;
-/// What we are not let see, and why.
+/// Objects that the server refused to show, with the error.
 type Unseen = Vec<(HashSet<Key>, Error)>;
 
 impl Task {
-    /// The remote of the GitRepository, and whether it is known what its commits must be signed by. From now on the Secrets
-    /// that it names are followed, and no others.
+    /// Returns the remote of the GitRepository, and whether the keys for its signatures are known. Watches only the
+    /// Secrets that it names.
     pub(super) async fn remote(
         &mut self,
         sync: &GitSync,
@@ -73,7 +74,7 @@ impl Task {
         remote_of(repository, &known, self.context.source.egress(namespace))
     }
 
-    /// What variables are substituted by. From now on the sources that the GitSync names are followed, and no others.
+    /// Reads the values of variables. Watches only the sources that the GitSync names.
     pub(super) async fn values(&mut self, sync: &GitSync) -> Result<(), Refused> {
         let namespace = sync.metadata.namespace.as_deref().unwrap_or_default();
         let known = self.values.of(&self.context.secrets, namespace, &sync.spec.substitute_from).await;
@@ -83,7 +84,7 @@ impl Task {
         Ok(())
     }
 
-    /// What is decrypted, and by what. From now on the Secret that the GitSync names is followed, and no other.
+    /// Reads the decryption keys. Watches only the Secret that the GitSync names.
     pub(super) async fn keys(&mut self, sync: &GitSync) -> Result<(), Refused> {
         let decryption = self.decryption.of(&self.context.secrets, sync).await;
         self.state.lacks_keys = decryption.is_err();
@@ -105,7 +106,7 @@ impl Task {
     }
 }
 
-/// How a repository is opened with what is known of its Secrets, and whether it is known what its commits must be signed by.
+/// Returns the remote of a repository with the known Secrets, and whether the keys for its signatures are known.
 pub(super) fn remote_of(
     repository: &GitRepository,
     known: &RepositoryData,
@@ -138,7 +139,7 @@ pub(super) fn remote_of(
 }
 
 impl Attempt<'_> {
-    /// Which commit the reference names now; it is signed as it must be.
+    /// Returns the commit of the reference, with a verified signature if one is required.
     pub(super) async fn look_up(
         &mut self,
         resolved: &ResolvedSync,
@@ -163,7 +164,7 @@ impl Attempt<'_> {
         Ok(found)
     }
 
-    /// What the commit wants: as it was decoded before, or decoded now.
+    /// Returns the desired state of the commit: the cached one, or newly decoded.
     pub(super) async fn desired(
         &mut self,
         remote: &Remote,
@@ -187,7 +188,7 @@ impl Attempt<'_> {
         if let Some(refused) = self.is_without_memory(found.commit, request) {
             return Err(refused);
         }
-        // Held no longer than it is read: an open mirror is memory.
+        // Dropped after the read, because an open mirror takes memory.
         let snapshot = self.source().fetch(remote, found).await?;
         self.emit_rewritten(remote, &snapshot, found).await;
         let tree = match snapshot.tree(base_dir).await? {
@@ -227,7 +228,7 @@ impl Attempt<'_> {
         } else {
             self.decode(remote, (snapshot, found.commit), &resolved.directory, of).await?
         };
-        // Now it is known what its kustomizations and charts read.
+        // The files that kustomizations and charts read are known only now.
         let capabilities = self.asked_capabilities().await?;
         let tree = contents(self.state.kustomizations.outside(), capabilities);
         let (commit, lfs, values, keys) = (found.commit, remote.lfs, request.values, request.keys);
@@ -236,7 +237,8 @@ impl Attempt<'_> {
         Ok(desired)
     }
 
-    /// Emits that a branch was moved to a commit that does not descend from the one before, where the mirror shows that.
+    /// Emits a message if a branch moved to a commit that does not descend from its previous one, as far as the mirror
+    /// shows that.
     async fn emit_rewritten(&mut self, remote: &Remote, snapshot: &Snapshot, found: &ResolvedRef) {
         let name = found.full_name().unwrap_or_default().to_owned();
         let status = self.sync.status.as_ref();
@@ -259,7 +261,7 @@ impl Attempt<'_> {
         }
     }
 
-    /// The files of the snapshot as objects, placed in the cluster.
+    /// Decodes the files of the snapshot and places their objects in the cluster.
     async fn decode(
         &mut self,
         remote: &Remote,
@@ -304,7 +306,7 @@ impl Attempt<'_> {
             });
         }
         self.state.no_memory = None;
-        // It was let in while it was read.
+        // The memory was reserved during the read.
         let as_read =
             mainstay_manifest::memory(&self.state.with_expressions) + mainstay_manifest::memory(&self.state.encrypted);
         let bytes = mainstay_manifest::memory(&decoded.objects) + as_read;
@@ -328,13 +330,13 @@ impl Attempt<'_> {
         placed.map_err(|unplaced| {
             self.state.readable = self.readable(&decoded.objects, directory);
             let refused = refused_for(&unplaced.problems);
-            // Whoever defines a kind tells nobody here.
+            // No event reports that a kind was defined by another client, so the attempt is retried.
             let class = if unplaced.lacks_kinds_only { Class::NotReady } else { refused.class };
             Refused { class, ..refused }
         })
     }
 
-    /// What the files of the snapshot say.
+    /// Reads and renders the files of the snapshot.
     async fn read(
         &mut self,
         remote: &Remote,
@@ -364,7 +366,7 @@ impl Attempt<'_> {
         if decoded.problems.is_empty() {
             self.overlay(&snapshot, directory, &limits, &mut decoded).await?;
         }
-        // From here on nothing is written out or handed to a tool any more.
+        // From here on, no data is written to files or passed to a tool.
         self.decrypt(&snapshot, &limits, &mut decoded).await?;
         let is_substituted = self.substitute(&snapshot, &limits, &mut decoded).await?;
         let is_changed = is_substituted || directory.overlay.is_some();
@@ -380,8 +382,8 @@ impl Attempt<'_> {
         Ok(decoded)
     }
 
-    /// The objects of a commit that has problems, each also as it would be called if its kind had no namespaces. What this
-    /// GitSync may not touch it cannot keep for itself either.
+    /// Returns the objects of a commit with problems. Each object has also the key that it would have if its kind were
+    /// cluster-scoped. Objects that this GitSync may not touch are omitted, because it cannot claim them.
     fn readable(&self, objects: &[Arc<Object>], directory: &Directory) -> HashSet<Key> {
         let placed = |object: &Arc<Object>| {
             let namespace = object.key.namespace.clone().unwrap_or_else(|| Arc::from(&*directory.target_namespace));
@@ -390,14 +392,14 @@ impl Attempt<'_> {
         objects.iter().flat_map(placed).filter(|key| self.reaches(key)).collect()
     }
 
-    /// A new agent that cannot use the newest commit goes on keeping what the last one applied.
+    /// Enforces the commit that the last agent applied, if a new agent cannot use the newest commit.
     pub(super) async fn keep_what_was_applied(&mut self, remote: &Remote, directory: &Directory) {
         let applied = self.sync.status.as_ref().and_then(|status| status.applied_commit.clone());
         let (None, Some(commit), false) = (self.state.begun, applied, self.state.looked_back) else { return };
         if self.state.lacks_values || self.state.lacks_keys {
             return;
         }
-        // It was verified when it was applied. Keys that expire or leave the Secret since do not undo that.
+        // The commit was verified when it was applied. Keys that expired or left the Secret since do not invalidate it.
         let remote = &remote.without_verification();
         let kept = async {
             let reference = Reference::parse(&commit)?;
@@ -411,7 +413,7 @@ impl Attempt<'_> {
                 self.context.writer.accept(self.owner, &objects, []);
             }
             Err(refused) => {
-                // What passes is tried again with the next attempt.
+                // A temporary failure is retried with the next attempt.
                 self.state.looked_back = refused.class == Class::Invalid;
                 tracing::warn!(
                     sync = self.owner.resource().as_str(),
@@ -422,7 +424,7 @@ impl Attempt<'_> {
         }
     }
 
-    /// What is there before a commit is applied.
+    /// Returns the cluster's state before a commit is applied.
     pub(super) async fn observe(
         &mut self,
         resolved: &ResolvedSync,
@@ -447,15 +449,15 @@ impl Attempt<'_> {
         Ok(Observed { inventory, kept, waiting, live, terminating, contested })
     }
 
-    /// Whether an object is applied as new, without a look at what is there: nothing says that there is anything, and if there
-    /// is, the server refuses that.
+    /// Whether an object is applied as new without a read: it is not known to exist. If it exists, the server refuses
+    /// the apply.
     fn may_be_new(&self, key: &Key, inventory: &Inventory) -> bool {
         let was_answered = inventory.0.get(key).is_some_and(|entry| entry.uid.is_some());
         let is_free = !was_answered && !self.state.rebuilt && !self.state.failed.is_denied(key);
         is_free && self.context.writer.desired(key).is_none()
     }
 
-    /// What is there of objects that were to be new.
+    /// Returns the state of objects that were applied as new but exist.
     pub(super) async fn observe_found(
         &mut self,
         resolved: &ResolvedSync,
@@ -470,7 +472,7 @@ impl Attempt<'_> {
         Ok(Observed { inventory, waiting, live, contested, ..Observed::default() })
     }
 
-    /// What is there of these objects. Those that we are not let see have failed, and are not applied.
+    /// Reads live objects. Objects that the server refuses to show count as failed and are not applied.
     async fn live(&mut self, desired: &[&Arc<Desired>]) -> Result<(Seen, HashSet<Key>), Refused> {
         let (live, unseen) = live(self.acting()?.cluster(), desired, self.label).await?;
         let mut failed = HashSet::new();
@@ -486,7 +488,7 @@ impl Attempt<'_> {
 }
 
 impl Attempt<'_> {
-    /// What of these objects other GitOps tools keep.
+    /// Returns the keepers of these objects in other GitOps tools.
     pub(super) async fn contested(
         &self,
         resolved: &ResolvedSync,
@@ -498,7 +500,7 @@ impl Attempt<'_> {
     }
 }
 
-/// The files that matter, and those with rules that are above them.
+/// Returns the relevant files, and the ignore files above the directory.
 fn listing(
     snapshot: &Snapshot,
     base_dir: &BaseDir,
@@ -509,7 +511,7 @@ fn listing(
     Ok((listing, alone))
 }
 
-/// What is said of a commit without the directory, and of the objects that were applied from it.
+/// Returns the message about a commit without the directory, and about the objects that were applied from it.
 fn without_directory(missing: &MissingDirectory, managed: usize, sync: &Owner, commit: &str) -> String {
     let kept = match managed {
         0 => return missing.to_string(),
@@ -528,8 +530,8 @@ fn refused_for(problems: &[Problem]) -> Refused {
     Refused::invalid(Reason::ManifestInvalid, lines.join("\n"))
 }
 
-/// What is there of these objects, and those of a kind that we may not list, with the refusal. Of what is not seen
-/// nobody knows whose it is: it cannot be applied.
+/// Reads live objects, and returns those of kinds that may not be listed with the error. The owner of an unseen object
+/// is unknown, so it cannot be applied.
 async fn live(cluster: &Cluster, desired: &[&Arc<Desired>], label: &str) -> Result<(Seen, Unseen), Error> {
     let mut kinds = BTreeMap::new();
     for object in desired {
@@ -566,7 +568,7 @@ async fn of_kind(
     while let Some(meta) = list.next().await {
         let meta = match meta {
             Ok(meta) => meta,
-            // A kind that a definition of this very commit brings is not served yet.
+            // A kind that this commit defines is not served yet.
             Err(error) if error.is_not_found() => break,
             Err(error) => return Err(error),
         };
@@ -578,7 +580,7 @@ async fn of_kind(
     Ok(found)
 }
 
-/// Few objects of a kind are listed one by one: by its name the server finds an object without a look at the others.
+/// Splits few objects of a kind into one list each: the server finds an object by name without a scan.
 fn by_name((kind, keys): (Arc<Kind>, HashSet<Key>)) -> Vec<(Arc<Kind>, HashSet<Key>)> {
     if keys.len() > NAMED {
         return vec![(kind, keys)];
@@ -586,7 +588,7 @@ fn by_name((kind, keys): (Arc<Kind>, HashSet<Key>)) -> Vec<(Arc<Kind>, HashSet<K
     keys.into_iter().map(|key| (Arc::clone(&kind), HashSet::from([key]))).collect()
 }
 
-/// The smallest list that shows all of these objects.
+/// Returns the smallest list that shows all of these objects.
 fn narrowest(kind: &Kind, keys: &HashSet<Key>) -> Selection {
     let mut namespaces = keys.iter().map(|key| key.namespace.as_deref());
     let first = namespaces.next().flatten();

@@ -1,4 +1,4 @@
-//! How an attempt ended: what the status is made from, and when it is tried again.
+//! The outcome of an attempt: the input of the status, and of the next retry.
 
 use std::time::Duration;
 
@@ -14,52 +14,52 @@ use mainstay_engine::prevention;
 use mainstay_manifest::render;
 use mainstay_object::failure::{Class, chain};
 
-/// How the last attempt ended.
+/// The outcome of the last attempt.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Outcome {
-    /// Both loops are stopped.
+    /// Reconciliation and drift reverts are suspended.
     Suspended {
-        /// When they go on by themselves.
+        /// The end of the suspension.
         until: Option<Timestamp>,
     },
-    /// A new commit waits for a window; what was applied before stays enforced.
+    /// A new commit waits for a window. The previous commit stays enforced.
     Frozen {
         /// The commit that waits.
         commit: String,
-        /// What holds it back.
+        /// The window that holds it.
         freeze: Freeze,
-        /// When the commit before it was applied.
+        /// The time when the previous commit was applied.
         since: Timestamp,
     },
-    /// A new commit waits for GitSyncs on which this one depends; what was applied before stays enforced.
+    /// A new commit waits for dependencies. The previous commit stays enforced.
     Waiting {
         /// The commit that waits.
         commit: String,
-        /// What it waits for.
+        /// The unmet dependencies.
         on: String,
     },
-    /// It did not come to applying anything.
+    /// The attempt failed before any apply.
     Refused {
-        /// What kind of failure it was.
+        /// The class of the failure.
         class: Class,
-        /// Its word.
+        /// The condition's reason.
         reason: Reason,
-        /// What happened and what to do.
+        /// The failure and the remedy.
         message: String,
     },
     /// The commit was applied, in whole or in part.
     Applied {
-        /// Objects that failed: with the class, and what to show.
+        /// Objects that failed, with class and reason.
         failures: Vec<(Class, Reason, Failure)>,
-        /// Objects that left and are kept, with the reason.
+        /// Removed objects that are kept, with the reason.
         held: Vec<String>,
-        /// Those of them that somebody has to release: each object, and what it says in `held`.
+        /// Those of them that a user must release: the object, and its text in `held`.
         safeguarded: Vec<(String, String)>,
-        /// What holds all of them, and what to do.
+        /// The guard that holds all of them, and the remedy.
         guard: Option<String>,
-        /// Deletions that are under way.
+        /// The number of pending deletions.
         pruning: usize,
-        /// Something worth saying although nothing failed.
+        /// A remark although no object failed.
         note: Option<String>,
         /// When the commit was applied.
         since: Timestamp,
@@ -67,17 +67,17 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// Whether a commit was applied and nothing failed; nothing is being deleted any more.
+    /// Whether the commit was applied without failures and pending deletions.
     pub(super) fn is_clean(&self) -> bool {
         matches!(self, Self::Applied { failures, pruning: 0, .. } if failures.is_empty())
     }
 
-    /// Whether another round follows: deletions are under way, or an inventory was put together.
+    /// Whether another round follows, because of pending deletions or a rebuilt inventory.
     pub(super) fn goes_on(&self) -> bool {
         matches!(self, Self::Applied { pruning: 1.., .. } | Self::Applied { note: Some(_), .. })
     }
 
-    /// Counts the time in which objects have to become healthy from this time, if that is later.
+    /// Moves the start of the health timeout to `time` if that is later.
     pub(super) fn began_no_earlier_than(&mut self, time: Option<Timestamp>) {
         if let (Self::Applied { since, .. } | Self::Frozen { since, .. }, Some(time)) = (self, time) {
             *since = time.max(*since);
@@ -85,59 +85,59 @@ impl Outcome {
     }
 }
 
-/// What a status is made from.
+/// The input of a status.
 #[derive(Clone, Debug)]
 pub struct Facts<'a> {
     /// `metadata.generation` of the GitSync.
     pub generation: Option<i64>,
-    /// Commit that was tried.
+    /// The attempted commit.
     pub attempted: Option<&'a str>,
-    /// Full name of the reference at which it was found.
+    /// Full name of the reference of that commit.
     pub reference: Option<&'a str>,
     /// Commit and tree that were last applied in full.
     pub applied: Option<(&'a str, &'a str)>,
-    /// Request that was acted on.
+    /// The handled sync request.
     pub request: Option<&'a str>,
-    /// Request to run something again that was acted on.
+    /// The handled request to run a Job or Pod again.
     pub rerun: Option<&'a str>,
-    /// How it ended.
+    /// The outcome.
     pub outcome: &'a Outcome,
-    /// What is known of the objects.
+    /// The state of the objects.
     pub summary: &'a Summary,
-    /// What is done about drift.
+    /// The drift policy.
     pub drift: DriftPolicy,
-    /// The directory of the repository, as the spec writes it.
+    /// The directory of the repository, as in the spec.
     pub base_dir: &'a str,
-    /// What leaves out its manifests, if it has no others.
+    /// If all manifests are ignored, the reason.
     pub left_out: Option<&'a str>,
-    /// Whether Ready waits for health, and for how long.
+    /// The health timeout if Ready waits for health.
     pub wait: Option<Duration>,
     /// Whether there are windows.
     pub windows: bool,
-    /// Whether anybody on the way to the repository can put another one in its place.
+    /// Whether an attacker on the network path can replace the repository.
     pub unprotected: bool,
-    /// The commit that was applied although a window held it back.
+    /// The commit that was applied in spite of a window.
     pub window_override: Option<&'a WindowOverride>,
-    /// What is wrong with the annotation that is to lift the guards.
+    /// The error in the annotation that should lift the guards.
     pub refused_permission: Option<&'a str>,
-    /// Objects that left and are still being deleted; `None` when nobody has looked yet.
+    /// Removed objects that are still being deleted; `None` before the first round.
     pub terminating: Option<&'a Listed<Terminating>>,
-    /// Whether hand edits are to be prevented.
+    /// Whether changes by hand should be prevented.
     pub prevent: bool,
-    /// What has become of that; `None` if it is not done now.
+    /// The state of the prevention; `None` if it is inactive.
     pub prevention: Option<&'a prevention::State>,
-    /// The other cluster that the objects are in.
+    /// The remote cluster of the objects.
     pub cluster: Option<&'a str>,
 }
 
 impl Facts<'_> {
-    /// Whether anybody looks for drift. What was known of it before says nothing any more.
+    /// Whether drift is detected. If not, earlier findings are invalid.
     pub(super) fn looks_for_drift(&self) -> bool {
         self.drift != DriftPolicy::Ignore && !matches!(self.outcome, Outcome::Suspended { .. })
     }
 }
 
-/// Why an attempt did not come to applying anything.
+/// The reason why an attempt failed before any apply.
 #[derive(Clone, Debug)]
 pub(super) struct Refused {
     pub(super) class: Class,
@@ -192,7 +192,7 @@ impl From<mainstay_git::Error> for Refused {
     }
 }
 
-/// The reason of a GitSync that cannot use a Secret of which this is known.
+/// Returns the reason for a GitSync that cannot use a Secret in this state.
 pub(super) fn reason_of_secret(class: Class, known: &Known) -> Reason {
     match known {
         Known::Absent => Reason::SecretNotFound,
@@ -201,12 +201,12 @@ pub(super) fn reason_of_secret(class: Class, known: &Known) -> Reason {
     }
 }
 
-/// Refuses if nothing is known of a Secret; `what` is what it holds.
+/// Refuses a Secret with unknown contents; `what` names its purpose.
 pub(super) fn is_usable(name: &str, what: &str, known: &Known) -> Result<(), Refused> {
     let Some((class, problem)) = known.problem() else { return Ok(()) };
     let reason = reason_of_secret(class, known);
     let message = match known {
-        // What it holds is something else.
+        // A withheld Secret does not hold `what`.
         Known::Withheld { .. } => format!("Secret {name} {problem}"),
         _ => format!("Secret {name} with the {what} {problem}"),
     };

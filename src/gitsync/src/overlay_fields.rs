@@ -1,6 +1,6 @@
-//! What is wrong with the fields of a GitSync that change what its directory is rendered to, as far as they show it themselves.
+//! Checks the fields of a GitSync that change the rendered directory, as far as the spec itself shows errors.
 //!
-//! Deliberately absent: what patches and components are for; the tool knows that.
+//! Not here: the targets of patches and components, which the tool checks.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use mainstay_api::overlay::Image;
 use mainstay_object::printable;
 use mainstay_object::syntax;
 
-/// Everything that is wrong, a line each, with what is allowed.
+/// Returns all errors, one per line, with the allowed values.
 pub(super) fn wrong(spec: &GitSyncSpec) -> Option<String> {
     let mut lines = Vec::new();
     for (index, patch) in spec.patches.iter().enumerate().filter(|(_, patch)| patch.patch.trim().is_empty()) {
@@ -36,7 +36,7 @@ pub(super) fn wrong(spec: &GitSyncSpec) -> Option<String> {
     }
     if let Some(common) = &spec.common_metadata {
         lines.extend(metadata("spec.commonMetadata.labels", &common.labels, syntax::label));
-        // The keys of annotations have the syntax of those of labels, in either case.
+        // Keys of annotations have the syntax of label keys, in either case.
         let annotation = |key: &str, _: &str| syntax::label(&key.to_lowercase(), "");
         lines.extend(metadata("spec.commonMetadata.annotations", &common.annotations, annotation));
     }

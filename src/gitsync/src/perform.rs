@@ -1,4 +1,5 @@
-//! Carries a plan out: intentions are written down, objects applied, what left deleted or handed over.
+//! Performs a plan: lists intended objects in the inventory, applies objects, and deletes or hands over removed
+//! objects.
 
 use std::collections::HashSet;
 use std::pin::pin;
@@ -25,12 +26,11 @@ use mainstay_engine::notification::{Message, WhyPruned, waits_for};
 use mainstay_object::Key;
 use mainstay_object::failure::Class;
 
-/// Objects of a stage that are applied as new before it is known whether the others are.
+/// Maximum number of objects of a stage that are applied as new before the first answers show whether they exist.
 const PROBED: usize = 16;
 
 impl Attempt<'_> {
-    /// Carries the plan out: what is about to be created is written down, then objects are applied, then what left is
-    /// deleted or handed over.
+    /// Performs the plan: writes the inventory, applies objects, then deletes or hands over removed objects.
     pub(super) async fn perform(
         &mut self,
         resolved: &ResolvedSync,
@@ -40,8 +40,8 @@ impl Attempt<'_> {
     ) -> Result<Outcome, Refused> {
         let acting = self.acting()?;
         let began = self.state.seen.map_or_else(Instant::now, |(_, at)| at);
-        // What is about to be created is written down before. A write that failed before may have been the one that lists
-        // what is about to be applied.
+        // Objects are listed before they are created. The last inventory write may have failed, so an unsaved inventory
+        // is written, too.
         let steps = plan.stages.values().flatten();
         let grew = self.context.writer.store().intend(self.owner, steps.map(|step| &step.desired));
         let is_unwritten = self.state.written.is_empty() || self.context.writer.store().is_unsaved(self.owner);
@@ -49,7 +49,7 @@ impl Attempt<'_> {
             self.save_inventory().await?;
         }
         self.give_up_lost(plan);
-        // The commit counts from now on: what left it is never brought back.
+        // The new commit counts from now on: removed objects are not restored any more.
         self.context.writer.accept(self.owner, &desired.objects, plan.leaving.keys());
         let earlier = self.state.tally.take().filter(|(commit, _)| *commit == desired.commit);
         let mut tally = earlier.map(|(_, tally)| tally).unwrap_or_default().next_round(plan.unchanged.len());
@@ -72,7 +72,7 @@ impl Attempt<'_> {
         let awaits_peers = awaited == Awaited::Peers
             || plan.refused.iter().any(|r| matches!(r.why, Why::AwaitsHandover(_)))
             || plan.leaving.held.iter().any(|(_, why)| matches!(why, Held::Awaits(_)));
-        // Whoever reads with it may do so no longer.
+        // Other GitSyncs may stop reading their repositories with a held object.
         let awaits_readers = plan.leaving.held.iter().any(|(_, why)| matches!(why, Held::Read(_)));
         self.state.awaits_others = awaits_peers || awaits_readers || awaited == Awaited::Tenants;
         let complete = self.state.failed.is_empty() && plan.leaving.guard.is_none() && left.is_complete;
@@ -97,8 +97,8 @@ impl Attempt<'_> {
         Ok(Outcome::Applied { failures, held, safeguarded, guard, pruning: left.pruning, note, since })
     }
 
-    /// Applies the stages of a plan one after the other. What was to be new and is there is looked at, and planned for once
-    /// more. The objects in which known appliers still own something.
+    /// Applies the stages of a plan in order. Objects that were planned as new but exist are read and planned again.
+    /// Returns the objects with fields that known appliers still own.
     async fn apply_stages(
         &mut self,
         resolved: &ResolvedSync,
@@ -115,7 +115,7 @@ impl Attempt<'_> {
             }
             let mut found = self.apply_steps(facts, &steps, known.as_ref(), (&mut left, tally)).await;
             if !found.is_empty() {
-                // As many of the others may be there: they are looked at together.
+                // The other new objects may exist, too, so they are read together.
                 let new = again.extract_if(.., |step| step.expect == Expect::Absent);
                 found.extend(new.map(|step| step.desired));
             }
@@ -125,7 +125,7 @@ impl Attempt<'_> {
             }
             let steps = self.plan_found(resolved, facts, &found, plan).await?;
             for desired in self.apply_steps(facts, &steps, known.as_ref(), (&mut left, tally)).await {
-                // The next look at it decides: it may be taken over, or it is another one's, or under break glass.
+                // The next attempt reads the object: it may be adopted, owned by another GitSync, or paused.
                 let message = "another client has just created it".to_owned();
                 self.state.failed.add(&desired.key, Class::Conflict, Reason::ApplyFailed, message, None);
             }
@@ -133,7 +133,7 @@ impl Attempt<'_> {
         Ok(left)
     }
 
-    /// Applies objects of one stage. Those that were to be new and are there.
+    /// Applies objects of one stage. Returns those that were planned as new but exist.
     async fn apply_steps(
         &mut self,
         facts: &plan::Facts<'_>,
@@ -149,7 +149,7 @@ impl Attempt<'_> {
                 continue;
             }
             left.extend(known.and_then(|known| left_in(known, &desired, &applied)));
-            // Nothing was created: what may not be created is not listed as ours, or it could not leave again.
+            // The object was not created. If it stayed in the inventory, it could not leave again.
             let is_denied = matches!(&applied, Applied::Failed(error) if error.class() == Class::Denied);
             let key = &desired.key;
             let is_new = || steps.iter().any(|step| step.expect == Expect::Absent && step.desired.key == *key);
@@ -161,7 +161,8 @@ impl Attempt<'_> {
         found
     }
 
-    /// What to do about objects that were to be new and are there. What is left to whoever has it is not listed as ours.
+    /// Plans objects that were planned as new but exist. Objects that are left to their owner are removed from the
+    /// inventory.
     async fn plan_found(
         &mut self,
         resolved: &ResolvedSync,
@@ -186,7 +187,8 @@ impl Attempt<'_> {
         Ok(again.stages.into_values().flatten().collect())
     }
 
-    /// What an earlier version left in objects that are ours by appliers that are known, and keep them no longer, becomes ours.
+    /// Takes over fields that an earlier version left to known appliers in our objects, if these tools do not keep the
+    /// objects any more.
     async fn take_over_left(
         &mut self,
         resolved: &ResolvedSync,
@@ -212,14 +214,14 @@ impl Attempt<'_> {
         Ok(())
     }
 
-    /// What another GitSync has taken from us is not as we applied it.
+    /// Forgets the applied state of objects that another GitSync has taken from us.
     fn give_up_lost(&self, plan: &Plan) {
         let lost = plan.refused.iter().filter(|refused| matches!(refused.why, Why::Claimed(_)));
         let lost = lost.map(|refused| refused.key.clone()).collect::<Vec<_>>();
         self.context.writer.store().give_up(self.owner, &lost);
     }
 
-    /// Deletes what left, where that may be done now.
+    /// Deletes removed objects, if the plan allows it now.
     async fn let_leave(&mut self, acting: &Writer, plan: &Plan, request: &SyncRequest, tally: &mut Tally) -> Left {
         let may_prune = plan.may_prune(self.state.failed.has_apply(), self.state.rebuilt);
         let commit = request.commit.to_string();
@@ -238,7 +240,7 @@ impl Attempt<'_> {
             plan.leaving.handed_over.iter().filter_map(taker).map(waits).collect::<Vec<_>>()
         }));
         if !may_prune {
-            // Not tried in this round: it is held, and has not failed again.
+            // Deletions are held in this round, so they have not failed again.
             self.state.failed.forget_deletions();
             let kept = plan.leaving.prune.iter();
             held.all.extend(kept.map(|key| format!("{key}: kept until everything else is applied")));
@@ -247,11 +249,11 @@ impl Attempt<'_> {
         let waiting = self.state.failed.waiting(Instant::now());
         let due = plan.leaving.prune.iter().filter(|key| !waiting.contains(*key)).cloned().collect::<Vec<_>>();
         let (pruning, wanted) = self.prune(acting, &due, request, &mut held, tally).await;
-        // What is still being deleted holds no commit up: its finalizers may never come off.
+        // A pending deletion does not delay the commit, because its finalizers may never be removed.
         Left { held, pruning, wanted, is_complete: true }
     }
 
-    /// Tells of each object that takes longer to go than the timeout.
+    /// Emits a message for each object whose deletion takes longer than the timeout.
     pub(super) fn emit_stuck(&mut self) {
         let (timeout, now) = (self.sync.spec.timeout.0, Timestamp::now());
         let left = self.state.terminating.iter_mut();
@@ -267,7 +269,7 @@ impl Attempt<'_> {
         }
     }
 
-    /// What is under break glass is applied when that ends.
+    /// Registers paused objects, which are applied when the pause ends.
     fn await_break_glass(&mut self, plan: &Plan) {
         for desired in &plan.paused {
             self.context.writer.insert_paused(self.owner, desired);
@@ -318,7 +320,7 @@ impl Attempt<'_> {
                 }
                 return;
             }
-            // Its caller looks at what is there.
+            // The caller reads the existing object.
             Change::Anothers => return,
             Change::Created => tally.created += 1,
             Change::Changed => tally.changed += 1,
@@ -330,7 +332,8 @@ impl Attempt<'_> {
         self.state.failed.remove(key);
     }
 
-    /// Deletes what left. How many deletions are under way, and what another GitSync has come to want.
+    /// Deletes removed objects. Returns the number of pending deletions, and the objects that another GitSync wants
+    /// now.
     async fn prune(
         &mut self,
         acting: &Writer,
@@ -375,7 +378,7 @@ impl Attempt<'_> {
                     wanted.push(key);
                 }
                 Pruned::Kept(why) => {
-                    // Who set an annotation knows of it.
+                    // The user who set an annotation knows about it.
                     let needs_release = !matches!(why, Kept::Annotation(_) | Kept::Paused);
                     held.add(&key, prune::kept(why, &key, self.owner, &commit), needs_release);
                 }
@@ -390,7 +393,7 @@ impl Attempt<'_> {
         (pruning, wanted)
     }
 
-    /// Tells of the deletion of an object that the inventory lists.
+    /// Emits a message about the deletion of an object that the inventory lists.
     pub(super) fn emit_pruned(&self, key: &Key, inventory: &Inventory, why: &WhyPruned) {
         let Some(entry) = inventory.0.get(key) else { return };
         let version = &entry.version;
@@ -427,7 +430,7 @@ impl Attempt<'_> {
     }
 }
 
-/// An object in which known appliers still own something after its apply.
+/// Returns the object if known appliers still own fields of it after its apply.
 fn left_in(known: &Appliers, desired: &Arc<Desired>, applied: &Applied) -> Option<(Arc<Desired>, Live)> {
     let Applied::Done(put) = applied else { return None };
     known.would_remove(put.answer.pointer("/metadata/managedFields")?, desired)?;
@@ -436,14 +439,14 @@ fn left_in(known: &Appliers, desired: &Arc<Desired>, applied: &Applied) -> Optio
     Some((Arc::clone(desired), Live::of(&meta, label, Timestamp::now())))
 }
 
-/// What became of the objects that left.
+/// The result for removed objects.
 struct Left {
-    /// Those that are kept, with the reason.
+    /// Objects that are kept, with the reason.
     held: HeldBack,
-    /// Deletions that are under way.
+    /// The number of pending deletions.
     pruning: usize,
-    /// What another GitSync has come to want since the plan was made.
+    /// Objects that another GitSync wants since the plan was made.
     wanted: Vec<Key>,
-    /// Whether nothing is left to delete, as far as it may be deleted.
+    /// Whether all objects are deleted that may be.
     is_complete: bool,
 }

@@ -1,12 +1,12 @@
-//! Which cluster the objects of a GitSync are in: its own, or the one that `spec.kubeConfig` leads to; and what becomes of those
-//! that it leaves behind when that changes.
+//! The move of a GitSync to another cluster: its own, or the one of `spec.kubeConfig`. The objects in the previous
+//! cluster are released.
 //!
-//! Invariant: nothing is deleted in a cluster because a GitSync went to another one.
-//! Invariant: as long as it is not known which cluster it is, nothing is read or written in any.
-//! Invariant: what a cluster held says nothing about another one: a GitSync that comes to one begins as if it were new, or with
-//! the inventory that it has there.
+//! Invariant: no object is deleted because a GitSync moved to another cluster.
+//! Invariant: while the cluster is unknown, nothing is read or written in any cluster.
+//! Invariant: the state of one cluster says nothing about another one. In a new cluster, a GitSync starts as new, or
+//! with the inventory that it has there.
 //!
-//! Deliberately absent: connecting (`clusters`).
+//! Not here: the connection (`clusters`).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,11 +19,11 @@ use super::whereabouts::{Place, as_known_in, has_objects, plain_http};
 use mainstay_api::GitSync;
 use mainstay_engine::notification::Message;
 
-/// How long objects may take to be let go of in a cluster that is left.
+/// Maximum time to release objects in a cluster that is left.
 const RELEASED_WITHIN: Duration = Duration::from_secs(60);
 
 impl Task {
-    /// The id of the cluster in which the objects are, where it is another one.
+    /// Returns the id of the remote cluster of the objects, if there is one.
     pub(super) fn cluster_id<'a>(&'a self, sync: &'a GitSync) -> Option<&'a str> {
         match &self.place {
             Place::Home => None,
@@ -32,10 +32,11 @@ impl Task {
         }
     }
 
-    /// Goes to the cluster that the GitSync names now.
+    /// Moves to the cluster that the GitSync names now.
     ///
     /// # Errors
-    /// It is not known which one that is, or it does not answer. What was applied before stays enforced where that can be done.
+    ///
+    /// The cluster is unknown or does not answer. The last applied commit stays enforced if possible.
     pub(super) async fn settle_place(&mut self, sync: &GitSync) -> Result<(), Refused> {
         let home = Arc::clone(&self.home);
         let plain = plain_http(home.source.allows_local());
@@ -46,7 +47,7 @@ impl Task {
         if engine.cluster.is_in_trouble() {
             let id = engine.cluster.id().await.map_err(|error| unreached(&of, &error))?;
             if id != engine.id() {
-                // At the same address, and with the same credentials, there is another cluster now.
+                // The same address and credentials may lead to another cluster now.
                 engine.retire();
                 engine = home.engine(&self.owner, &of, &by).await?;
             }
@@ -93,7 +94,7 @@ impl Task {
         Ok(())
     }
 
-    /// From now on everything is done in this cluster.
+    /// Uses this cluster from now on.
     fn arrive(&mut self, place: Place, context: Arc<Context>) {
         let before = std::mem::replace(&mut self.context, context);
         self.place = place;
@@ -107,7 +108,7 @@ impl Task {
         self.forget_cluster();
     }
 
-    /// Lets go of the objects in the GitSync's own cluster, which it leaves.
+    /// Releases the objects in the GitSync's own cluster, which it leaves.
     async fn release_home(&mut self, sync: &GitSync) -> Result<(), Refused> {
         if !has_objects(sync) {
             return Ok(());
@@ -116,7 +117,7 @@ impl Task {
         self.release_in(sync, &home, None).await
     }
 
-    /// Lets go of the objects in a cluster that the GitSync leaves, as far as that one can be reached.
+    /// Releases the objects in a cluster that the GitSync leaves, if that cluster can be reached.
     async fn release_there(&mut self, sync: &GitSync, engine: &Arc<Engine<Context>>) {
         let released = self.release_in(sync, &engine.context, Some(engine.id()));
         let released = tokio::time::timeout(RELEASED_WITHIN, Box::pin(released)).await;
@@ -146,7 +147,7 @@ impl Task {
         released
     }
 
-    /// Says that objects stay as they are in a cluster.
+    /// Emits a message that objects stay in a cluster.
     pub(super) fn say_left(&self, id: Option<&str>, why: &str) {
         let cluster = id.unwrap_or("whose id is not known").to_owned();
         let message = Message::LeftBehind { subject: self.owner.clone(), cluster, why: why.to_owned() };

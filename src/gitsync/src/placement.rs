@@ -1,9 +1,9 @@
-//! Decoded documents are placed in the cluster: each gets its kind, its namespace and the label of its GitSync.
+//! Places decoded documents in the cluster: each object gets its kind, its namespace and the label of its GitSync.
 //!
-//! Everything that keeps a commit from being applied and that the documents alone do not show is found here, all at
-//! once: unknown kinds, the same object twice, and objects that this GitSync may not touch.
+//! Finds all problems that documents alone do not show: unknown kinds, duplicate objects, and objects that this GitSync
+//! may not touch.
 //!
-//! Deliberately absent: asking the cluster what it serves; the answers come in as a table.
+//! Not here: discovery. The served kinds are an input.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -16,11 +16,11 @@ use mainstay_engine::managed::{Desired, IgnoreRules, Ignored, Mark};
 use mainstay_manifest::Problem;
 use mainstay_object::{Digest, Key, Object};
 
-/// Longest value of a label.
+/// Maximum length of a label value.
 const LONGEST: usize = 63;
 
-/// Value of the label on everything that a GitSync manages: `<namespace>.<name>`, or, when that is too long, the
-/// beginning of the name and a hash. No name contains the `_` between the two, so no GitSync has another one's label.
+/// Returns the label value of all objects of a GitSync: `<namespace>.<name>`; if that is too long, the beginning of the
+/// name and a hash. Names contain no `_`, which separates the two, so no two GitSyncs share a label.
 pub fn label(namespace: &str, name: &str) -> Arc<str> {
     let plain = format!("{namespace}.{name}");
     if plain.len() <= LONGEST {
@@ -29,17 +29,17 @@ pub fn label(namespace: &str, name: &str) -> Arc<str> {
     format!("{}_{}", cut(name, 30), Digest::of(plain.as_bytes())).into()
 }
 
-/// What is served, by `apiVersion` and kind.
+/// The served kinds, by `apiVersion` and kind.
 pub type Served = BTreeMap<(Arc<str>, Arc<str>), Option<Arc<Kind>>>;
 
-/// What a GitSync may touch.
+/// The objects that a GitSync may touch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reach {
-    /// Everything: it lives in the agent's own namespace, or in one that was allowed.
+    /// All objects: the GitSync is in the agent's namespace or in a trusted one.
     Cluster,
-    /// Its own namespace, and no cluster-scoped kind.
+    /// Objects of its own namespace, and no cluster-scoped ones.
     OwnNamespace,
-    /// These namespaces, which are all that the agent sees, and cluster-scoped kinds.
+    /// Objects in these namespaces, which are all that the agent sees, and cluster-scoped ones.
     Namespaces(Arc<[String]>),
 }
 
@@ -53,7 +53,7 @@ impl Reach {
         }
     }
 
-    /// What is said of an object that it does not cover, and what to do.
+    /// Returns the message about an object that is out of reach, and the remedy.
     fn refusal(&self, own_namespace: &str, key: &Key) -> (String, &'static str) {
         if let (Self::Namespaces(all), Some(namespace)) = (self, key.namespace.as_deref()) {
             return (
@@ -68,7 +68,7 @@ impl Reach {
     }
 }
 
-/// Where and as whose the objects are placed.
+/// The parameters of a placement.
 #[derive(Clone, Debug)]
 pub struct Placing<'a> {
     /// Namespace of the GitSync.
@@ -77,25 +77,26 @@ pub struct Placing<'a> {
     pub target_namespace: &'a str,
     /// Value of the label.
     pub label: &'a Arc<str>,
-    /// What it may touch.
+    /// The objects that the GitSync may touch.
     pub reach: Reach,
-    /// What is left to others of them.
+    /// The fields that are left to others.
     pub ignore: &'a IgnoreRules,
 }
 
-/// Why a commit cannot be applied.
+/// The reason why a commit cannot be applied.
 #[derive(Clone, Debug)]
 pub struct Unplaced {
-    /// Every reason.
+    /// All problems.
     pub problems: Vec<Problem>,
-    /// All of them are kinds that the cluster does not serve, and may serve at any time: somebody else may define them.
+    /// All problems are kinds that the cluster does not serve. Another client may define them at any time.
     pub lacks_kinds_only: bool,
 }
 
-/// The placed objects, or every reason why the commit cannot be applied.
+/// Places the objects.
 ///
 /// # Errors
-/// Anything of it cannot be applied.
+///
+/// All reasons why the commit cannot be applied.
 pub fn place(objects: &[Arc<Object>], served: &Served, placing: &Placing<'_>) -> Result<Vec<Arc<Desired>>, Unplaced> {
     let defined = defined_by(objects);
     let mut problems = Vec::new();
@@ -148,7 +149,7 @@ fn problem(object: &Object, what: String, hint: &str) -> Problem {
     Problem { place: object.place.clone(), what, hint: Some(hint.to_owned()) }
 }
 
-/// The kinds that CustomResourceDefinitions among the documents define.
+/// Returns the kinds that CustomResourceDefinitions among the documents define.
 fn defined_by(objects: &[Arc<Object>]) -> HashMap<(Arc<str>, Arc<str>), Arc<Kind>> {
     let mut kinds = HashMap::new();
     for object in objects.iter().filter(|o| o.key.is("apiextensions.k8s.io", "CustomResourceDefinition")) {

@@ -1,10 +1,10 @@
-//! What to do for a commit: which objects to apply, in which order, which to delete, and which to leave for a reason.
+//! The plan for a commit: the objects to apply in order, the objects to delete, and the objects that are left alone,
+//! with the reason.
 //!
-//! Invariant: an object that is already as the commit says costs nothing.
+//! Invariant: an object that already matches the commit causes no request.
 //!
-//! Deliberately absent: reading and writing. What is known of the cluster comes in; what is to be done goes out. What is
-//! deleted is decided in `prune`. The one thing that changes here is the registry, in which the objects of the plan are
-//! reserved in the same step in which it is checked that no other GitSync has them.
+//! Not here: reads and writes. The observed state is the input, the plan is the output. `prune` decides on deletions.
+//! Only the registry changes here: one step checks that no other GitSync claims an object, and reserves it.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -26,33 +26,33 @@ use mainstay_git::Commit;
 use mainstay_manifest::sops::KeyId;
 use mainstay_object::{Digest, Key, Stage, stage};
 
-/// What is known of a live object that is not kept yet.
+/// The observed state of a live object that is not managed yet.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Live {
     /// UID.
     pub uid: String,
     /// Resource version.
     pub resource_version: String,
-    /// Label that says whose it is.
+    /// The ownership label.
     pub label: Option<String>,
     /// `metadata.managedFields`, for an object that is not ours yet.
     pub managed_fields: Value,
-    /// Break glass.
+    /// Whether it is paused.
     pub paused: bool,
-    /// It is being deleted.
+    /// Whether it is being deleted.
     pub terminating: bool,
-    /// A controller owns it.
+    /// Whether a controller owns it.
     pub controlled: bool,
-    /// Who may keep it besides.
+    /// Signs of other tools that may keep it.
     pub signs: Signs,
 }
 
 impl Live {
-    /// What the metadata of an object say at `now` to the GitSync whose objects carry `label`.
+    /// Reads the metadata of an object at `now`, for the GitSync with this `label`.
     pub fn of(meta: &ObjectMeta, label: &str, now: Timestamp) -> Self {
         let own = meta.labels.as_ref().and_then(|labels| labels.get(SYNC_LABEL)).cloned();
         let managed_fields = match &meta.managed_fields {
-            // A copied label makes no object ours.
+            // A copied label does not make an object ours.
             Some(entries) if own.as_deref() != Some(label) || !entries.iter().any(is_ours) => {
                 serde_json::to_value(entries).unwrap_or_default()
             }
@@ -70,7 +70,7 @@ impl Live {
         }
     }
 
-    /// Whether it carries the label of the GitSync that wants it.
+    /// Whether the object carries the label of the GitSync that wants it.
     pub(super) fn is_ours(&self, desired: &Desired) -> bool {
         self.label.is_some() && self.label.as_deref() == desired.label()
     }
@@ -80,21 +80,21 @@ fn is_ours(entry: &ManagedFieldsEntry) -> bool {
     entry.manager.as_deref() == Some(MANAGER) && entry.operation.as_deref() == Some("Apply")
 }
 
-/// What is there before a commit is applied.
+/// The cluster's state before a commit is applied.
 #[derive(Clone, Debug, Default)]
 pub struct Observed {
-    /// What is managed so far, as far as the GitSync may touch it.
+    /// The inventory, without objects that the GitSync may not touch.
     pub inventory: Inventory,
     /// Objects that the drift loop already keeps for this GitSync.
     pub kept: HashSet<Key>,
-    /// Objects whose last apply failed and whose next try is not due.
+    /// Objects whose last apply failed and whose retry is not due.
     pub waiting: HashSet<Key>,
-    /// What is there of the objects that are neither unchanged nor in one of the two, as far as somebody had to look: an object
-    /// of which nothing is known is applied as new, and one that is there refuses that.
+    /// The live objects that are neither unchanged nor in the two sets above, as far as a read was necessary. An object
+    /// that is not known to exist is applied as new; if it exists, the server refuses that.
     pub live: HashMap<Key, Live>,
-    /// Objects that left and were still being deleted when they were last looked at.
+    /// Removed objects that were still being deleted in the last round.
     pub terminating: HashSet<Key>,
-    /// What other GitOps tools keep of it, and who does.
+    /// The objects that other GitOps tools keep, with the keeper.
     pub contested: HashMap<Key, Keeper>,
 }
 
@@ -102,107 +102,106 @@ pub struct Observed {
 #[derive(Clone)]
 pub(super) struct DesiredState {
     pub(super) commit: Commit,
-    /// What is read; `None` when the directory is gone and its deletion was allowed.
+    /// The contents; `None` if the directory is gone and its deletion was allowed.
     pub(super) tree: Option<Contents>,
-    /// Whether submodules are fetched, and which of them are below `baseDir`.
+    /// Whether submodules are fetched, and the submodules below `baseDir`.
     pub(super) submodules: (bool, Option<String>),
-    /// Whether files in Git LFS are fetched.
+    /// Whether Git LFS files are fetched.
     pub(super) lfs: bool,
     pub(super) generation: Option<i64>,
-    /// What the cluster is, if a chart asks for that.
+    /// The capabilities of the cluster, if a chart asks for them.
     pub(super) capabilities: Option<Digest>,
     /// The values of variables, if any are substituted.
     pub(super) values: Option<Digest>,
-    /// The keys that decrypt it, if there are any.
+    /// The decryption keys, if there are any.
     pub(super) keys: Option<KeyId>,
     pub(super) objects: Vec<Arc<Desired>>,
 }
 
-/// What the plan is made from.
+/// The input of a plan.
 #[derive(Clone, Copy, Debug)]
 pub struct Facts<'a> {
     /// The commit.
     pub commit: &'a str,
-    /// What the GitSync follows, as one text.
+    /// The remote and reference that the GitSync follows, as one text.
     pub branch: &'a str,
-    /// What the commit wants.
+    /// The desired objects of the commit.
     pub desired: &'a [Arc<Desired>],
-    /// What is there.
+    /// The cluster's state.
     pub observed: &'a Observed,
-    /// Whether objects that left are deleted.
+    /// Whether removed objects are deleted.
     pub prune: bool,
-    /// Whether somebody allowed to delete whatever leaves with this commit.
+    /// Whether a user allowed all deletions of this commit.
     pub allows_prune: bool,
-    /// Whose fields become ours in an object that is adopted.
+    /// The field managers whose fields become ours when an object is adopted.
     pub former: &'a Appliers,
-    /// Whose fields become ours in an object that an earlier version adopted.
+    /// The field managers whose fields become ours in an object that an earlier version adopted.
     pub left: &'a Appliers,
-    /// Whether those of known appliers do as well, where nobody keeps the object.
+    /// Whether fields of known appliers become ours, too, if no tool keeps the object.
     pub takes_over_known: bool,
 }
 
-/// An object that is not applied, and why.
+/// An object that is not applied, with the reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refused {
     /// The object.
     pub key: Key,
-    /// What keeps it from being applied.
+    /// The reason.
     pub why: Why,
 }
 
-/// Why an object is not applied.
+/// The reason why an object is not applied.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Why {
     /// Another GitSync manages it.
     Claimed(String),
-    /// Another GitSync of the same branch has yet to give it up.
+    /// Another GitSync of the same branch has yet to hand it over.
     AwaitsHandover(String),
     /// It is being deleted.
     Terminating,
     /// A controller owns it.
     Controlled,
-    /// Another GitOps tool keeps it. What an apply would remove, as paths for people.
+    /// Another GitOps tool keeps it. The paths are fields that an apply would remove, for messages.
     Contested(Keeper, Vec<String>),
 }
 
-/// What to do.
+/// The plan for a commit.
 #[derive(Clone, Debug, Default)]
 pub struct Plan {
-    /// Objects to apply, stage by stage.
+    /// Objects to apply, by stage.
     pub stages: BTreeMap<Stage, Vec<Step>>,
-    /// Objects that are as the commit says.
+    /// Objects that match the commit.
     pub unchanged: Vec<Arc<Desired>>,
-    /// Objects that are not ours yet and under break glass.
+    /// Paused objects that are not ours yet.
     pub paused: Vec<Arc<Desired>>,
     /// Objects that cannot be applied now.
     pub refused: Vec<Refused>,
-    /// What becomes of the objects that left.
+    /// The removed objects.
     pub leaving: Leaving,
-    /// Something of it is taken from a GitSync that is confined, which has to plan anew.
+    /// The plan takes an object from a confined GitSync, which must plan again.
     pub outranks: bool,
 }
 
 impl Plan {
-    /// Whether anything is deleted after an apply: not where something of the same commit `failed` or was refused, and
-    /// not by an inventory that was `rebuilt` from labels.
+    /// Whether objects are deleted after the applies. No object is deleted if an apply of the same commit `failed` or
+    /// was refused, or if the inventory was `rebuilt` from labels.
     pub fn may_prune(&self, failed: bool, rebuilt: bool) -> bool {
         !failed && self.refused.is_empty() && !rebuilt
     }
 }
 
-/// Whether an object has to be applied for a commit: it is new, changed, or not known to be as it was applied.
+/// Whether the object matches its last apply, so that no apply is necessary.
 pub fn is_unchanged(desired: &Desired, entry: Option<&Entry>) -> bool {
     entry.is_some_and(|entry| entry.is_for(desired))
 }
 
-/// The plan for a commit. From now on its objects count as those of the GitSync whose view of the registry this is, before
-/// another one can plan to apply them.
+/// Plans a commit. Its objects are reserved for the GitSync of this view before another GitSync can plan to apply them.
 pub fn plan(registry: &mut View<'_>, facts: &Facts<'_>) -> Plan {
     let Facts { commit, branch, desired, observed, .. } = *facts;
     let mut plan = Plan::default();
     plan_applies(registry, facts, &mut plan);
     let desired = desired.iter().map(|d| &d.key).collect::<HashSet<_>>();
-    // Nobody is waited for where nothing left.
+    // Without removed objects, no GitSync is waited for.
     let leaves = observed.inventory.0.keys().any(|key| !desired.contains(key));
     let pending = leaves.then(|| registry.sibling_pending(branch, commit)).flatten();
     let prune = Prune::of(facts.prune, pending, facts.allows_prune);
@@ -214,14 +213,14 @@ pub fn plan(registry: &mut View<'_>, facts: &Facts<'_>) -> Plan {
     plan
 }
 
-/// The plan for objects of a commit that were to be new and are there: what `facts` say is observed of them decides.
+/// Plans objects of a commit that were planned as new but exist, by their observed state.
 pub(super) fn plan_found(registry: &mut View<'_>, facts: &Facts<'_>) -> Plan {
     let mut plan = Plan::default();
     plan_applies(registry, facts, &mut plan);
     plan
 }
 
-/// What is applied of the desired objects, and what keeps the others from that.
+/// Plans the applies of the desired objects, and the refusals.
 fn plan_applies(registry: &mut View<'_>, facts: &Facts<'_>, plan: &mut Plan) {
     let mut sorted = facts.desired.iter().map(|d| (stage(&d.key), d)).collect::<Vec<(Stage, _)>>();
     sorted.sort_by(|(a, x), (b, y)| a.cmp(b).then_with(|| x.key.cmp(&y.key)));
@@ -229,7 +228,7 @@ fn plan_applies(registry: &mut View<'_>, facts: &Facts<'_>, plan: &mut Plan) {
     for (stage, desired) in sorted {
         let key = &desired.key;
         let live = facts.observed.live.get(key);
-        // What was taken from us is not as we left it.
+        // An object that was taken from us does not match our last apply.
         let is_outranked = registry.is_outranked(key);
         if !is_outranked && is_unchanged(desired, facts.observed.inventory.0.get(key)) && live.is_none() {
             plan.unchanged.push(Arc::clone(desired));
@@ -263,7 +262,7 @@ fn plan_applies(registry: &mut View<'_>, facts: &Facts<'_>, plan: &mut Plan) {
     registry.regain(&regained);
 }
 
-/// What keeps an object from being applied.
+/// Returns the reason why an object is not applied.
 fn refused(registry: &View<'_>, facts: &Facts<'_>, desired: &Desired, live: Option<&Live>) -> Option<Why> {
     let label = live.and_then(|live| live.label.as_deref());
     match registry.claim(&desired.key, label, facts.branch, facts.commit) {
@@ -275,7 +274,7 @@ fn refused(registry: &View<'_>, facts: &Facts<'_>, desired: &Desired, live: Opti
     }
 }
 
-/// Why an object that is not ours yet is left to whoever keeps it.
+/// Returns the reason why an object that is not ours yet is left to its keeper.
 fn contested(facts: &Facts<'_>, desired: &Desired, live: Option<&Live>) -> Option<Why> {
     let live = live.filter(|live| !is_managed(facts, desired, live))?;
     let keeper = facts.observed.contested.get(&desired.key)?;
@@ -287,7 +286,7 @@ fn is_managed(facts: &Facts<'_>, desired: &Desired, live: &Live) -> bool {
     live.is_ours(desired) && facts.observed.inventory.0.contains_key(&desired.key)
 }
 
-/// Whose fields become ours with an apply.
+/// Returns the field managers whose fields become ours with an apply.
 fn appliers(facts: &Facts<'_>, desired: &Desired, live: Option<&Live>, expect: &Expect) -> Appliers {
     let is_left = facts.takes_over_known && live.is_some() && !facts.observed.contested.contains_key(&desired.key);
     let some = match expect {

@@ -1,9 +1,9 @@
-//! What a GitSync with `spec.prevent` wants prevented.
+//! The objects that a GitSync with `spec.prevent` protects.
 //!
-//! Invariant: a GitSync that may not touch everything prevents nothing outside of the namespaces that it may touch: its own, or
-//! those in which its ServiceAccount has applied something.
+//! Invariant: a confined GitSync protects only namespaces that it may touch: its own, or those in which its
+//! ServiceAccount has applied objects.
 //!
-//! Deliberately absent: how that is done ([`prevention`](mainstay_engine::prevention)).
+//! Not here: the protection itself ([`prevention`](mainstay_engine::prevention)).
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use mainstay_engine::managed::inventory::Inventory;
 use mainstay_engine::prevention::{Limit, Protection, Wanted};
 use mainstay_object::Owner;
 
-/// What is wanted by a GitSync whose objects carry `label`; `None` if that is not known.
+/// Returns the protection for a GitSync whose objects carry `label`; `None` if it is unknown.
 pub(super) fn wanted(
     sync: &GitSync,
     label: &str,
@@ -25,7 +25,7 @@ pub(super) fn wanted(
     now: Timestamp,
 ) -> Option<Wanted> {
     let (spec, namespace) = (&sync.spec, sync.metadata.namespace.as_deref().unwrap_or_default());
-    // A policy acts in the cluster that it is in.
+    // A policy applies only to its own cluster.
     if !spec.prevent || spec.kube_config.is_some() || spec.suspended(now).is_some() {
         return Some(Wanted::Nothing);
     }
@@ -34,7 +34,7 @@ pub(super) fn wanted(
         _ if rights.is_trusted(namespace) => Limit::None,
         None => Limit::Namespaces(BTreeSet::from([namespace.to_owned()])),
         Some(_) => {
-            // Of what it only intends to apply, nobody knows whether it may.
+            // For objects that were never applied, the rights are unknown.
             let applied = inventory?.0.iter().filter(|(_, entry)| entry.uid.is_some());
             let namespaces: BTreeSet<String> =
                 applied.filter_map(|(key, _)| key.namespace.as_deref().map(str::to_owned)).collect();

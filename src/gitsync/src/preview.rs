@@ -1,10 +1,9 @@
-//! What a sync would do, without doing it: the attempt of the agent up to its plan, and then each step as a dry run.
+//! Previews a sync: runs the attempt of the agent up to its plan, then performs each step as a dry run.
 //!
-//! Invariant: nothing is written: no object, no status, no Event, no inventory. What changes anything asks for a dry run.
-//! Invariant: everything is read and tried by the rights of whoever asks, never by those of a ServiceAccount.
+//! Invariant: nothing is written: no object, no status, no Event, no inventory. Every write is a dry run.
+//! Invariant: all requests use the rights of the user, never those of a ServiceAccount.
 //!
-//! Deliberately absent: GitSyncs that this one waits for, and what the flags of an agent let it touch: those are the agent's to
-//! know.
+//! Not here: dependencies of the GitSync, and the limits that flags of the agent set. Only the agent knows these.
 
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
@@ -49,7 +48,7 @@ use mainstay_manifest::render::{Helm, Kustomize, Words};
 use mainstay_object::failure::chain;
 use mainstay_object::{Key, Owner};
 
-/// Objects that are read or tried at once.
+/// Maximum number of objects that are read or tried concurrently.
 const AT_ONCE: usize = 16;
 
 /// A preview of one GitSync.
@@ -60,15 +59,15 @@ pub struct Preview {
     label: Arc<str>,
     resolved: ResolvedSync,
     state: SyncState,
-    /// Of what is applied now nothing may be shown.
+    /// Live objects that must not be shown.
     applied: Confidential,
 }
 
-/// Which of the objects that are applied now have values of Secrets in them, also where the revision has none.
+/// Live objects with values of Secrets, even if the revision has none in them.
 #[derive(Clone, Debug, Default)]
 struct Confidential {
     keys: HashSet<Key>,
-    /// That is not known, and any of them may.
+    /// These objects are unknown, so every object counts.
     is_any: bool,
 }
 
@@ -77,11 +76,11 @@ struct Confidential {
 pub struct Revision {
     /// Its id.
     pub commit: String,
-    /// The reference at which it was found, in short, or its id.
+    /// Short name of the reference, or the commit id.
     pub reference: String,
-    /// What of it the agent would object to.
+    /// Problems for which the agent would refuse the commit.
     pub notes: Vec<String>,
-    /// What allows what it deletes: its id, if it has one in the repository.
+    /// The commit id that allows its deletions, if the revision is committed.
     allowed: String,
     objects: Vec<Arc<Desired>>,
     request: SyncRequest,
@@ -89,23 +88,23 @@ pub struct Revision {
 }
 
 impl Revision {
-    /// The same as it is in a work tree: what it will be called is only known once it is committed.
+    /// Returns the revision as one of a work tree. Its commit id is known only after the commit.
     #[must_use]
     pub fn of_work_tree(self) -> Self {
         Self { allowed: "$(git rev-parse HEAD) # once it is committed".to_owned(), ..self }
     }
 }
 
-/// What a revision would change.
+/// The changes of a revision.
 #[derive(Clone, Debug, Default)]
 pub struct Changes {
-    /// All objects: those of the revision in the order in which they would be applied, then those that left.
+    /// All objects: those of the revision in apply order, then removed objects.
     pub objects: Vec<Previewed>,
-    /// What is worth saying about all of them.
+    /// Remarks about all of them.
     pub notes: Vec<String>,
 }
 
-/// Why there is no preview, with what to do.
+/// The reason why there is no preview, with the remedy.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct NoPreview(String);
@@ -129,10 +128,11 @@ impl From<mainstay_git::Error> for NoPreview {
 }
 
 impl Preview {
-    /// Of a GitSync. The values of its variables are read now.
+    /// Creates the preview of a GitSync and reads the values of its variables.
     ///
     /// # Errors
-    /// A field of it, or a source of values, is wrong.
+    ///
+    /// A field, or a source of values, is invalid.
     pub async fn of(
         cluster: Cluster,
         source: Source,
@@ -153,11 +153,11 @@ impl Preview {
             None => Decryption::default(),
         };
         let liveness = Liveness::default();
-        // Nobody follows up on what is not written.
+        // Dry runs are not followed up.
         let writer = Writer::for_dry_runs(cluster, liveness.component("dry runs"));
-        // Where the agent is is not known here; who syncs it is mostly beside it.
+        // The agent's namespace is unknown here. A GitSync that manages the agent is mostly in the same namespace.
         writer.set_installation(Installation::in_namespace(&namespace));
-        // What the flags of the agent confine is not known here.
+        // The limits that the agent's flags set are unknown here.
         let rights = Rights { trusted: vec![namespace.clone()], ..Rights::default() };
         let context = Context::new(
             writer,
@@ -190,22 +190,24 @@ impl Preview {
         Ok(Self { context, owner, label, sync, resolved, state, applied: Confidential::default() })
     }
 
-    /// What renders kustomizations and charts on this machine, with the programs on `path`, in `scratch`.
+    /// Returns the renderers of kustomizations and charts on this machine, with programs on `path` and files in
+    /// `scratch`.
     pub fn renderers(path: Option<&std::ffi::OsStr>, scratch: &Path) -> (Kustomize, Helm) {
         let kustomize = Kustomize::new(path, scratch.to_owned()).showing(Words::Full);
         let helm = Helm::beside(&kustomize, path);
         (kustomize, helm)
     }
 
-    /// The reference that the GitSync follows.
+    /// Returns the reference that the GitSync follows.
     pub fn followed(&self) -> &Reference {
         &self.resolved.reference
     }
 
-    /// How the repository of the GitSync is opened, with the Secrets that it names, and what keeps the agent from using it.
+    /// Returns the remote of the GitSync's repository with its Secrets, and the reason why the agent would not use it.
     ///
     /// # Errors
-    /// It cannot be opened so.
+    ///
+    /// The repository cannot be opened.
     pub async fn remote(&self, repository: &GitRepository) -> Result<(Remote, Option<String>), NoPreview> {
         let (cluster, namespace) = (&self.context.home, self.owner.resource().namespace());
         let known = RepositoryData::read(cluster, namespace, &repository.spec).await;
@@ -222,10 +224,11 @@ impl Preview {
         Attempt { context, owner, sync, label, state }
     }
 
-    /// Reads what a reference of a repository names, as the agent would read it.
+    /// Reads the commit of a reference as the agent would read it.
     ///
     /// # Errors
-    /// It cannot be read, or something in it is wrong: all problems at once.
+    ///
+    /// The commit cannot be read, or it has problems. All problems are named.
     pub async fn read(&mut self, remote: &Remote, reference: &Reference) -> Result<Revision, NoPreview> {
         let resolved = self.resolved.clone();
         let attempt = &mut self.attempt();
@@ -250,8 +253,8 @@ impl Preview {
         })
     }
 
-    /// Learns which objects have values of Secrets now, from the commit that is applied, if the repository has it; what that
-    /// means for what is shown. Those values may be others than the Secrets have by now.
+    /// Reads the applied commit, if the repository has it, to find live objects with values of Secrets. Returns a
+    /// remark about hidden objects. The Secrets may have changed since.
     pub async fn look_at_applied(&mut self, remote: &Remote, revision: &Revision) -> Option<String> {
         let applied = self.sync.status.as_ref().and_then(|status| status.applied_commit.clone());
         if applied.as_ref() == Some(&revision.commit) {
@@ -274,19 +277,19 @@ impl Preview {
         None
     }
 
-    /// What one revision changes of another one. No object of the cluster is read.
+    /// Returns the changes between two revisions, without reading objects of the cluster.
     pub fn between(before: &Revision, after: &Revision) -> Changes {
         let of = |revision: &Revision| revision.objects.clone();
         let (before, after) = (of(before), of(after));
         Changes { objects: between(before.iter().map(|d| &**d), after.iter().map(|d| &**d)), notes: Vec::new() }
     }
 
-    /// Texts of this preview without values of Secrets that variables have.
+    /// Returns the values of Secrets that variables have, so that they can be hidden.
     pub fn secret_values(&self) -> Vec<String> {
         self.state.values.as_ref().map(|values| values.secrets()).unwrap_or_default()
     }
 
-    /// What keeps the agent from applying a new commit now: the GitSync itself says so.
+    /// Returns the reasons why the agent does not apply a new commit now, as far as the GitSync shows them.
     pub fn held_back(&self) -> Vec<String> {
         let now = Timestamp::now();
         let until = |until: Option<Timestamp>| until.map(|until| format!(" until {until}")).unwrap_or_default();
@@ -296,10 +299,11 @@ impl Preview {
         suspended.into_iter().chain(frozen).collect()
     }
 
-    /// What a revision would change in the cluster.
+    /// Returns the changes of a revision to the cluster.
     ///
     /// # Errors
-    /// The cluster cannot be asked at all, or the inventory cannot be read. What is refused for one object is said of that.
+    ///
+    /// The cluster does not answer, or the inventory cannot be read. A refusal of one object is shown with that object.
     pub async fn against_cluster(&mut self, revision: &Revision) -> Result<Changes, NoPreview> {
         let mut notes = Vec::new();
         let acting = self.attempt().acting()?;
@@ -323,7 +327,7 @@ impl Preview {
         let plan = self.plan(revision, observed);
         let mut objects = Vec::with_capacity(revision.objects.len());
         let is_seen = |desired: &&Arc<Desired>| !unseen.contains_key(&desired.key);
-        // What is as it was applied, by the inventory, and is not there, would be created again.
+        // Unchanged objects that were deleted in the cluster would be created again.
         let gone = plan.unchanged.iter().filter(is_seen);
         let gone =
             gone.map(|one| Step { desired: Arc::clone(one), expect: Expect::Absent, appliers: Appliers::default() });
@@ -357,7 +361,7 @@ impl Preview {
         Ok(Changes { objects, notes })
     }
 
-    /// The plan of the agent for what was seen.
+    /// Plans the revision as the agent would.
     fn plan(&mut self, revision: &Revision, mut observed: Observed) -> Plan {
         let attempt = self.attempt();
         let mut inventory = attempt.inventory().map_or_else(Inventory::default, |one| Inventory::clone(&one));
@@ -377,7 +381,7 @@ impl Preview {
         self.context.registry.with(&self.owner, |view| plan::plan(view, &facts))
     }
 
-    /// What becomes of each step, in their order.
+    /// Performs each step as a dry run, in order.
     async fn dry_runs(&self, acting: &Writer, steps: Vec<Step>, seen: &HashMap<Key, Value>) -> Vec<Previewed> {
         let runs = steps.into_iter().map(async |step| {
             let desired = &step.desired;
@@ -388,7 +392,7 @@ impl Preview {
         stream::iter(runs).buffered(AT_ONCE).collect().await
     }
 
-    /// What becomes of the objects that left.
+    /// Returns the previews of removed objects.
     async fn left(&self, acting: &Writer, plan: &Plan, revision: &Revision) -> Result<Vec<Previewed>, NoPreview> {
         let Some(inventory) = self.context.writer.store().inventory(&self.owner) else { return Ok(Vec::new()) };
         let version = |key: &Key| inventory.0.get(key).map(|entry| &*entry.version).unwrap_or_default();
@@ -412,7 +416,7 @@ impl Preview {
         Ok(all)
     }
 
-    /// What becomes of an object that left and that no guard holds; `None` if it is not there any more.
+    /// Returns the fate of a removed object that no guard holds; `None` if it does not exist any more.
     async fn pruned(
         &self,
         acting: &Writer,
@@ -425,7 +429,7 @@ impl Preview {
         let meta = acting.cluster().get_metadata(&kind, key.namespace.as_deref(), &key.name).await?;
         let Some(meta) = meta else { return Ok(None) };
         let permission = if revision.request.allows_prune() { Permission::Allowed } else { Permission::Unasked };
-        // What binds rights to the agent is known only by its label here.
+        // Objects that grant rights to the agent are recognized only by their label here.
         Ok(Some(match acting.may_delete(key, installation::Live::Metadata(&meta), &self.label, entry, permission) {
             Deletion::Allowed => Fate::Pruned,
             Deletion::UnderWay(_) => Fate::LeftAlone("it is being deleted already".to_owned()),
@@ -434,7 +438,7 @@ impl Preview {
         }))
     }
 
-    /// Whether the objects of another GitSync are in the same cluster, as far as that is written in it.
+    /// Whether the objects of another GitSync are in the same cluster, by its spec and status.
     fn is_beside(&self, other: &GitSync) -> bool {
         match &self.context.place {
             None => other.spec.kube_config.is_none(),
@@ -442,7 +446,8 @@ impl Preview {
         }
     }
 
-    /// Learns what the other GitSyncs manage whose labels are on what was seen; what cannot be known of them.
+    /// Reads the managed objects of other GitSyncs whose labels were seen. Returns a remark about those that cannot be
+    /// read.
     async fn know_others(&self, cluster: &Cluster, seen: impl Iterator<Item = &Value>) -> Option<String> {
         let now = Timestamp::now();
         let mut labels: HashSet<String> =
@@ -486,7 +491,7 @@ impl Preview {
     }
 }
 
-/// What there is of the objects now, and of which nobody may know, and why.
+/// Reads the live objects. Returns also the objects that cannot be read, with the error.
 async fn look(cluster: &Cluster, objects: &[Arc<Desired>]) -> (HashMap<Key, Value>, HashMap<Key, String>) {
     let looks = objects.iter().map(async |desired| {
         let found = cluster.get(&desired.kind, desired.key.namespace.as_deref(), &desired.key.name).await;
@@ -498,7 +503,7 @@ async fn look(cluster: &Cluster, objects: &[Arc<Desired>]) -> (HashMap<Key, Valu
         match found {
             Ok(Some(live)) => drop(seen.insert(desired.key.clone(), live)),
             Ok(None) => {}
-            // A kind that this very commit defines.
+            // A kind that this commit defines.
             Err(error) if error.is_not_found() => {}
             Err(error) => drop(unseen.insert(desired.key.clone(), error.about(&desired.object).cause_text())),
         }
@@ -520,7 +525,7 @@ fn refused_as(why: &Why) -> Fate {
     }
 }
 
-/// What becomes of an object by what the dry run of its step said.
+/// Returns the fate of an object by the dry run of its step.
 fn fate(step: &Step, live: Option<&Value>, outcome: DryRun) -> Fate {
     let desired = &step.desired;
     match outcome {

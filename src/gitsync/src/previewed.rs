@@ -1,9 +1,9 @@
-//! What a commit would do to each object, as a value: from what was found of it and what the server answered to a dry run.
+//! The effect of a commit on each object, from its live state and the answer to a dry run.
 //!
-//! Invariant: two states of an object are equal here exactly if an apply changes nothing that anybody wrote: what the server
-//! keeps for itself, and a status with a subresource of its own, do not count.
+//! Invariant: two states of an object are equal here exactly if an apply changes no field that a client wrote. Fields
+//! of the server, and the status of kinds with a status subresource, are ignored.
 //!
-//! Deliberately absent: how it is shown, and what of it must not be.
+//! Not here: the output, and hidden values.
 
 use serde_json::{Map, Value};
 
@@ -11,7 +11,7 @@ use mainstay_cluster::Kind;
 use mainstay_engine::managed::Desired;
 use mainstay_object::{Key, Place};
 
-/// Fields of the metadata that the server keeps for itself.
+/// Metadata fields that the server maintains.
 const BOOKKEEPING: [&str; 6] =
     ["managedFields", "resourceVersion", "generation", "uid", "creationTimestamp", "selfLink"];
 
@@ -22,56 +22,56 @@ pub struct Previewed {
     pub key: Key,
     /// Its `apiVersion`.
     pub api_version: String,
-    /// Where the repository has it; `None` if it has not.
+    /// Its place in the repository; `None` if it was removed.
     pub place: Option<Place>,
-    /// Whether nothing of its content may be shown.
+    /// Whether its content must be hidden.
     pub is_confidential: bool,
-    /// What becomes of it.
+    /// The effect on it.
     pub fate: Fate,
 }
 
-/// What becomes of an object.
+/// The effect of a commit on an object.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Fate {
-    /// It is as the commit wants it.
+    /// The live object matches the commit.
     Unchanged,
-    /// It is not there, and is created.
+    /// It does not exist and is created.
     Created {
-        /// What is applied.
+        /// The applied object.
         after: Value,
-        /// Something worth saying of it.
+        /// A remark.
         note: Option<String>,
     },
     /// It is changed.
     Changed {
-        /// As it is.
+        /// The live state.
         before: Value,
-        /// As it becomes.
+        /// The new state.
         after: Value,
-        /// Something worth saying of it.
+        /// A remark.
         note: Option<String>,
     },
-    /// It cannot be changed so; it is deleted and created again, because this reason.
+    /// The change is not possible in place, so the object is deleted and created again.
     Replaced {
-        /// As it is.
+        /// The live state.
         before: Value,
-        /// What is applied.
+        /// The applied object.
         after: Value,
-        /// Why that is allowed.
+        /// The reason why this is allowed.
         note: String,
     },
-    /// It left the repository and is deleted.
+    /// It was removed from the repository and is deleted.
     Pruned,
-    /// It waits for something before it becomes as the commit wants it.
+    /// Its change waits for this condition.
     Waits(String),
-    /// It is not touched, for a reason; that is no failure.
+    /// It is left alone for this reason, which is no failure.
     LeftAlone(String),
-    /// It is not applied, because that is refused, or cannot be found out.
+    /// The apply is refused, or its result cannot be determined.
     Failed(String),
 }
 
 impl Fate {
-    /// Its word.
+    /// Returns the word for the output.
     pub fn word(&self) -> &'static str {
         match self {
             Self::Unchanged => "unchanged",
@@ -85,7 +85,7 @@ impl Fate {
         }
     }
 
-    /// What is said of it beside what changes.
+    /// Returns the remark, besides the changes.
     pub fn note(&self) -> Option<&str> {
         match self {
             Self::Unchanged | Self::Pruned => None,
@@ -94,7 +94,7 @@ impl Fate {
         }
     }
 
-    /// What it is before and after, where both or one of them are known.
+    /// Returns the states before and after, as far as they are known.
     pub fn states(&self) -> (Option<&Value>, Option<&Value>) {
         match self {
             Self::Created { after, .. } => (None, Some(after)),
@@ -103,14 +103,14 @@ impl Fate {
         }
     }
 
-    /// Whether it is a difference.
+    /// Whether the cluster differs from the commit.
     pub fn is_difference(&self) -> bool {
         !matches!(self, Self::Unchanged | Self::LeftAlone(_) | Self::Failed(_))
     }
 }
 
 impl Previewed {
-    /// Of an object that a commit wants.
+    /// Creates the preview of an object in the commit.
     pub(super) fn of(desired: &Desired, fate: Fate) -> Self {
         Self {
             key: desired.key.clone(),
@@ -121,14 +121,14 @@ impl Previewed {
         }
     }
 
-    /// Of an object that left the repository.
+    /// Creates the preview of a removed object.
     pub(super) fn left(key: &Key, version: &str, fate: Fate) -> Self {
         let api_version = if key.group.is_empty() { version.to_owned() } else { format!("{}/{version}", key.group) };
         Self { key: key.clone(), api_version, place: None, is_confidential: key.is("", "Secret"), fate }
     }
 }
 
-/// An object without what does not count.
+/// Removes the fields that a comparison ignores.
 pub(super) fn comparable(kind: &Kind, mut object: Value) -> Value {
     let Some(root) = object.as_object_mut() else { return object };
     if kind.has_status {
@@ -147,13 +147,13 @@ pub(super) fn comparable(kind: &Kind, mut object: Value) -> Value {
     object
 }
 
-/// What becomes of an object that is there, by what a dry run answered.
+/// Compares the live object with the answer to a dry run.
 pub(super) fn changed(kind: &Kind, before: Value, after: Value, note: Option<String>) -> Fate {
     let (before, after) = (comparable(kind, before), comparable(kind, after));
     if before == after { Fate::Unchanged } else { Fate::Changed { before, after, note } }
 }
 
-/// What is different in two commits, object by object: those that the one before had alone, and all of the one after.
+/// Compares two commits. Returns the objects of the commit after, and those that only the commit before has.
 pub(super) fn between<'d>(
     before: impl Iterator<Item = &'d Desired>,
     after: impl Iterator<Item = &'d Desired>,

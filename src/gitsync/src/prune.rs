@@ -1,10 +1,10 @@
-//! What may be deleted for a commit as a whole. Each object is judged again as it is found right before its deletion
+//! Decides which objects may be deleted for a commit. Each object is checked again right before its deletion
 //! ([`may_delete`]).
 //!
-//! Invariant: nothing is deleted that the inventory does not list, that another GitSync desires, or that a guard holds.
-//! Invariant: a guard is lifted by `mainstay.dev/allow-prune` with the full id of the commit, and by nothing else.
+//! Invariant: an object is deleted only if the inventory lists it, no other GitSync wants it, and no guard holds it.
+//! Invariant: only `mainstay.dev/allow-prune` with the full commit id lifts a guard.
 //!
-//! Deliberately absent: the deletions.
+//! Not here: the deletions.
 
 use std::collections::HashSet;
 
@@ -15,30 +15,30 @@ use mainstay_engine::managed::inventory::Inventory;
 use mainstay_git::Commit;
 use mainstay_object::{Key, Owner, prune_order};
 
-/// Share of the inventory that one commit may delete unasked, from [`MANY`] objects on.
+/// A commit may delete 1/`SHARE` of the inventory without permission. The guard starts at [`MANY`] deletions.
 const SHARE: usize = 2;
 const MANY: usize = 10;
-/// How many objects the message about a guard names.
+/// Maximum number of objects in the message about a guard.
 const NAMED: usize = 5;
-/// Characters of an annotation that are shown.
+/// Maximum number of shown characters of an annotation.
 const SHOWN: usize = 80;
 
-/// What may be deleted.
+/// The deletions that are possible.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Prune {
-    /// Nothing: `prune: false`.
+    /// None: `prune: false`.
     Off,
-    /// Nothing yet: another GitSync has not said what it wants.
+    /// None yet: another GitSync has not planned.
     Deferred(Pending),
-    /// What the guards allow.
+    /// Those that the guards allow.
     Guarded,
-    /// Everything that left: the commit was named in `mainstay.dev/allow-prune`.
+    /// All removed objects: `mainstay.dev/allow-prune` names the commit.
     Allowed,
 }
 
 impl Prune {
-    /// What a GitSync may delete: as its spec says (`is_on`), while another one may still take something over (`pending`),
-    /// and with the annotation for this commit (`is_allowed`).
+    /// Returns the possible deletions: `is_on` is `spec.prune`, `pending` another GitSync that may still take objects
+    /// over, and `is_allowed` the annotation for this commit.
     pub fn of(is_on: bool, pending: Option<Pending>, is_allowed: bool) -> Self {
         if !is_on {
             Self::Off
@@ -52,12 +52,12 @@ impl Prune {
     }
 }
 
-/// What becomes of the objects that left.
+/// The removed objects of a commit.
 #[derive(Clone, Debug, Default)]
 pub struct Leaving {
     /// Objects to delete, in order.
     pub prune: Vec<Key>,
-    /// Objects that another GitSync desires: they only leave the inventory.
+    /// Objects that another GitSync wants. They are removed from the inventory only.
     pub handed_over: Vec<Key>,
     /// Objects that are kept, with the reason.
     pub held: Vec<(Key, Held)>,
@@ -65,28 +65,28 @@ pub struct Leaving {
     pub guard: Option<Guard>,
 }
 
-/// Why an object that left is kept.
+/// The reason why a removed object is kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Held {
-    /// The GitSync deletes nothing.
+    /// The GitSync does not prune.
     Off,
     /// Another GitSync may want it.
     Awaits(Pending),
-    /// A guard holds everything.
+    /// A guard holds all objects.
     Guard,
-    /// It takes other things with it.
+    /// Its deletion deletes other objects.
     Much(&'static str),
     /// This GitSync reads its repository with it.
     Read(String),
 }
 
 impl Held {
-    /// Whether it is kept until somebody releases it, although its GitSync deletes what leaves.
+    /// Whether a user must release the object, although its GitSync prunes.
     pub(super) fn needs_release(&self) -> bool {
         matches!(self, Self::Much(_) | Self::Read(_))
     }
 
-    /// What the status says of it, with how to release it.
+    /// Returns the text for the status, with the command to release the object.
     pub fn text(&self, sync: &Owner, commit: &str) -> String {
         let to_delete = || format!("to delete it: {}", allow_prune(sync, commit));
         match self {
@@ -99,7 +99,7 @@ impl Held {
     }
 }
 
-/// What the status says of an object that is kept as it was found, with how to release it.
+/// Returns the text for the status of an object that is kept because of its live state, with the command to release it.
 pub(super) fn kept(why: Kept, key: &Key, sync: &Owner, commit: &str) -> String {
     let namespace = key.namespace.as_ref().map(|namespace| format!(" -n {namespace}")).unwrap_or_default();
     let kind = if key.group.is_empty() { key.kind.to_string() } else { format!("{}.{}", key.kind, key.group) };
@@ -116,12 +116,12 @@ pub(super) fn kept(why: Kept, key: &Key, sync: &Owner, commit: &str) -> String {
     format!("{why}; to delete it: {release}")
 }
 
-/// The objects that left and are kept.
+/// Removed objects that are kept.
 #[derive(Debug, Default)]
 pub(super) struct HeldBack {
-    /// Each, with the reason.
+    /// Objects with the reason.
     pub(super) all: Vec<String>,
-    /// Those that somebody has to release, each with the reason.
+    /// Objects that a user must release, with the reason.
     pub(super) safeguarded: Vec<(String, String)>,
 }
 
@@ -134,13 +134,13 @@ impl HeldBack {
     }
 }
 
-/// The command that allows whatever a commit deletes.
+/// Returns the command that allows all deletions of a commit.
 pub(super) fn allow_prune(sync: &Owner, commit: &str) -> String {
     let (namespace, name) = (sync.resource().namespace(), sync.resource().name());
     format!("kubectl annotate --overwrite gitsync {name} -n {namespace} {ALLOW_PRUNE}={commit}")
 }
 
-/// What is wrong with the value of [`ALLOW_PRUNE`], if it is no full commit id.
+/// Returns the error in the value of [`ALLOW_PRUNE`], if it is not a full commit id.
 pub(super) fn refused_permission(value: &str, sync: &Owner, commit: &str) -> Option<String> {
     let shown = value.chars().take(SHOWN).collect::<String>();
     let command = allow_prune(sync, commit);
@@ -152,22 +152,22 @@ pub(super) fn refused_permission(value: &str, sync: &Owner, commit: &str) -> Opt
     })
 }
 
-/// Why objects that left are not deleted.
+/// A reason to hold all deletions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Guard {
-    /// Nothing would be left.
+    /// No object would remain.
     Everything,
-    /// More than half would go.
+    /// At least `MANY` objects, and more than half of the inventory, would be deleted.
     TooMany,
 }
 
 impl Leaving {
-    /// All objects that left.
+    /// Returns all removed objects.
     pub fn keys(&self) -> impl Iterator<Item = &Key> {
         self.prune.iter().chain(self.held.iter().map(|(key, _)| key)).chain(&self.handed_over)
     }
 
-    /// What the status says of the guard.
+    /// Returns the text of the status about the guard.
     pub fn guard_text(&self, sync: &Owner, commit: &str) -> Option<String> {
         let names = self.held.iter().take(NAMED).map(|(key, _)| key.to_string()).collect::<Vec<_>>().join(", ");
         let count = self.held.len();
@@ -181,9 +181,9 @@ impl Leaving {
     }
 }
 
-/// Decides for every object of the inventory of the GitSync `own` that is not `desired` any more whether it is deleted,
-/// handed over or held. What is being deleted already is only looked at, and counts for no guard. `read_by` names a GitSync
-/// that reads its repository with an object, and does not go with these.
+/// Decides for each object in the inventory of the GitSync `own` that is not `desired`: it is deleted, handed over or
+/// held. Objects that are already being deleted are only watched, and count for no guard. `read_by` names a GitSync
+/// outside of the given set that reads its repository with an object.
 pub(super) fn decide(
     own: &Key,
     desired: &HashSet<&Key>,
@@ -207,7 +207,7 @@ pub(super) fn decide(
     if leaving.is_empty() {
         return plan;
     }
-    // What goes to tenants leaves as well: by wanting it nobody makes less of what is deleted.
+    // Objects that tenants take over count as well, so that a tenant's claim cannot lift a guard.
     let left = leaving.len() + to_tenants;
     let guard = if desired.is_empty() {
         Some(Guard::Everything)
@@ -240,15 +240,14 @@ pub(super) fn decide(
     plan
 }
 
-/// What takes other things with it when it is deleted for the GitSync `own`, which no repository can bring back. Another
-/// GitSync may do so too: only what is found in the cluster tells ([`may_delete`]).
+/// Returns why the deletion of an object for the GitSync `own` would delete data that no repository can restore. The
+/// effect of deleting another GitSync depends on its live state ([`may_delete`]).
 pub(crate) fn holds_much(own: &Key, key: &Key) -> Option<&'static str> {
     if key == own { Some("deleting the GitSync itself ends its work") } else { takes_much(key) }
 }
 
-/// Whether the GitSync `own`, which is being deleted itself, waits until an object of its is gone. What goes only after
-/// `own` is not waited for: the Namespace that holds it and the definition of its kind. Nor is any GitSync, for it may
-/// wait for `own` in turn.
+/// Whether the deleted GitSync `own` waits for the deletion of one of its objects. It does not wait for its own
+/// Namespace and definition, which are deleted after it. It waits for no GitSync, which may wait for `own` in turn.
 pub fn awaits(own: &Key, key: &Key) -> bool {
     let holds_own = key.is("", "Namespace") && own.namespace.as_deref() == Some(&*key.name);
     let defines_own = key.is("apiextensions.k8s.io", "CustomResourceDefinition") && &*key.name == GIT_SYNC_DEFINITION;

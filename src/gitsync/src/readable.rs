@@ -1,6 +1,7 @@
-//! Follows whether a GitSync can read its repository with what it manages itself: whoever repairs that is not reverted.
+//! Tracks whether a GitSync that manages its own repository access can read its repository. Repairs by hand of these
+//! objects are not reverted.
 //!
-//! Deliberately absent: which objects these are, and what is said about them (`unread`).
+//! Not here: the set of these objects, and the messages about them (`unread`).
 
 use jiff::Timestamp;
 
@@ -12,8 +13,8 @@ use mainstay_engine::managed::verdict;
 use mainstay_object::Key;
 
 impl Task {
-    /// The repository could not be read. From now on whoever repairs what is managed here and is to blame is not reverted;
-    /// the message says so.
+    /// Handles a refusal to read the repository. From now on, repairs of the responsible managed objects are not
+    /// reverted, and the message says so.
     pub(super) async fn cannot_read(&mut self, sync: &GitSync, reads_by: &[Key], mut refused: Refused) -> Refused {
         if !unread::is_of_reading(refused.reason) {
             return refused;
@@ -26,7 +27,7 @@ impl Task {
         for key in &listed {
             are_as_wanted &= self.context.writer.is_in_sync(&self.owner, key).await;
         }
-        // Else it may be a change by hand that is to blame, and that is reverted.
+        // Otherwise a change by hand may be the cause, and that is reverted.
         if are_as_wanted {
             unread.extend(listed.into_iter().map(|key| (key, Timestamp::now())));
         }
@@ -35,12 +36,12 @@ impl Task {
         refused
     }
 
-    /// A GitSync that manages itself is suspended. Where its own repository says so it reads no commit that ends that: from now on
-    /// whoever resumes it by hand is not reverted.
+    /// Handles the suspension of a GitSync that manages itself. If its repository suspends it, no commit can resume it.
+    /// From now on, a resume by hand is not reverted.
     pub(super) fn let_itself_resume(&mut self, sync: &GitSync) {
         let (own, inventory) = (self.owner.key(), self.attempt(sync).inventory().unwrap_or_default());
         let applied = self.context.writer.desired(&own).map(|desired| desired.object.value());
-        // What the last agent applied may not be known.
+        // The objects that the last agent applied may be unknown.
         let by_commit = applied.is_none_or(|document| verdict::is_suspended(&document, Timestamp::now()));
         let mut unread = self.state.unread.clone().unwrap_or_default();
         if by_commit && inventory.0.contains_key(&own) && !unread.contains_key(&own) {
@@ -49,7 +50,8 @@ impl Task {
         }
     }
 
-    /// The repository was read. What it could not be read with, and is as wanted now, is kept like any other object.
+    /// Handles a successful read of the repository. The objects that prevented it and match the commit now are reverted
+    /// like any other object.
     pub(super) async fn can_read(&mut self, sync: &GitSync) {
         let mut unread = self.state.unread.clone().unwrap_or_default();
         if unread.is_empty() {

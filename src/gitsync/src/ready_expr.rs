@@ -1,6 +1,6 @@
-//! `spec.dependsOn[].readyExpr`: an expression about two GitSyncs says whether one is ready for the other.
+//! `spec.dependsOn[].readyExpr`: an expression about two GitSyncs that decides whether one is ready for the other.
 //!
-//! Deliberately absent: when it is asked (`dependencies`).
+//! Not here: the time of the evaluation (`dependencies`).
 
 use serde_json::Value;
 
@@ -9,15 +9,15 @@ use mainstay_api::git_sync::GitSyncSpec;
 use mainstay_object::expression::{Expression, ExpressionError};
 use mainstay_object::failure::caught_now;
 
-/// All expressions of a GitSync together have at most so many bytes.
+/// Maximum total size of the expressions of a GitSync, in bytes.
 const ALL_BYTES: usize = 64 * 1024;
 
-/// Reads such an expression.
+/// Parses an expression.
 pub(super) fn parse(source: &str) -> Result<Expression, ExpressionError> {
     Expression::parse(source, Some(&["self", "dep"]))
 }
 
-/// What is wrong with the expressions of a GitSync, apart from those for the health of objects.
+/// Returns the errors in the expressions of a GitSync, without those of health expressions.
 pub(super) fn wrong(spec: &GitSyncSpec) -> Option<String> {
     let ready = || spec.depends_on.iter().enumerate().filter_map(|(at, one)| Some((at, one.ready_expr.as_deref()?)));
     let of_health = spec.health_check_exprs.iter().map(|expr| {
@@ -35,7 +35,7 @@ pub(super) fn wrong(spec: &GitSyncSpec) -> Option<String> {
     })
 }
 
-/// Why a GitSync is not ready for its dependant; `None` if it is.
+/// Returns why a GitSync is not ready for its dependant; `None` if it is.
 pub(super) fn unready(expression: &Expression, dependant: &GitSync, dependency: &GitSync) -> Option<String> {
     let answer = caught_now(|| {
         let json = |sync: &GitSync| serde_json::to_value(sync).unwrap_or(Value::Null);

@@ -1,7 +1,7 @@
-//! The task of one GitSync: waits until something may have changed, makes an attempt, and reports it.
+//! The task of one GitSync: waits for a possible change, makes an attempt, and reports it.
 //!
-//! Invariant: every attempt ends in a status, on success and on failure alike, written as soon as `urgency` says.
-//! Invariant: waiting costs nothing: no request is made because time passed, but for the ref lookup at the remote.
+//! Invariant: every attempt ends in a status, on success and on failure, written as soon as `urgency` allows.
+//! Invariant: an idle task makes no request except the ref lookup at the remote.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -28,16 +28,16 @@ use mainstay_api::git_sync::GitSyncStatus;
 use mainstay_api::{GitRepository, GitRepositoryStatus, GitSync};
 use mainstay_cluster::secrets::{Followed, RepositorySecrets, ValueSources};
 use mainstay_engine::managed::{History, Policy};
-use mainstay_git::{Consumer, ConsumerKind, Followed as FollowedRemote, LookupDue, Reference, RemoteUrl};
+use mainstay_git::{Consumer, ConsumerKind, Followed as FollowedRemote, LookupDue, Reference, Remote, RemoteUrl};
 use mainstay_object::Owner;
 use mainstay_object::failure::{Class, caught};
 
-/// Conflicts in a row that are nobody's concern.
+/// Number of consecutive conflicts that are not reported.
 const CONFLICTS: u32 = 5;
-/// Failed attempts after which a message says what is awaited.
+/// Number of failed attempts after which a message names the missing condition.
 const AWAITED: u32 = 3;
 
-/// Keeps the cluster on one GitSync until it is gone or `stop` is cancelled.
+/// Reconciles one GitSync until it is gone or `stop` is cancelled.
 pub async fn run(context: Arc<Context>, namespace: String, name: String, mut input: Input, stop: CancellationToken) {
     let owner = Owner::git_sync(&namespace, &name);
     context.dependencies.enter(&owner);
@@ -76,7 +76,7 @@ pub async fn run(context: Arc<Context>, namespace: String, name: String, mut inp
     };
     context.enter_at(&at.registry, &task.owner, &namespace, &name);
     if !Arc::ptr_eq(&at.registry, &context.registry) {
-        // The others of this cluster need not wait for it.
+        // Other GitSyncs of this cluster need not wait for it.
         context.registry.remove(&task.owner);
     }
     if stop.run_until_cancelled(context.registry.completed()).await.is_none() {
@@ -94,7 +94,7 @@ pub async fn run(context: Arc<Context>, namespace: String, name: String, mut inp
     let mut last: Option<Arc<GitSync>> = None;
     loop {
         let Some(sync) = input.borrow_and_update().clone() else {
-            // It went while nobody could tell when.
+            // The GitSync was deleted while no watch showed it.
             if let (Some(sync), false) = (last, matches!(task.place, Place::Nowhere))
                 && stop.run_until_cancelled(Box::pin(task.attempt(&sync).farewell(false))).await.is_none()
             {
@@ -104,7 +104,7 @@ pub async fn run(context: Arc<Context>, namespace: String, name: String, mut inp
         };
         last = Some(Arc::clone(&sync));
         context.dependencies.read(&task.owner, &sync, depends_on(&sync));
-        // Whatever woke us, what came at the same time counts too.
+        // Events of other GitSyncs that came at the same time as the wake-up count, too.
         if registry.has_changed().unwrap_or(false) {
             registry.mark_unchanged();
             task.others_changed();
@@ -117,14 +117,14 @@ pub async fn run(context: Arc<Context>, namespace: String, name: String, mut inp
             at = Arc::clone(&task.context);
             (registry, drifted) = (at.registry.listen(), at.writer.notifier(&task.owner));
             outranked = at.registry.listen_outranked();
-            // The attempt may have gone on while the others there said what it waits for.
+            // Others may have changed their rows in the new cluster during the attempt.
             outranked.mark_changed();
         }
         let due = task.due();
         tokio::select! {
             () = stop.cancelled() => return,
             changed = input.changed() => if changed.is_err() { return },
-            // `reconcile` sees whether it was this one's.
+            // `reconcile` checks whether its own GitRepository changed.
             _ = repositories.changed() => {}
             _ = registry.changed(), if task.awaits_others() => registry.mark_changed(),
             _ = outranked.changed() => registry.mark_changed(),
@@ -134,7 +134,7 @@ pub async fn run(context: Arc<Context>, namespace: String, name: String, mut inp
             () = drifted.notified() => task.objects_changed(),
             () = dependencies.notified() => task.dependencies_changed(),
             () = room.notified() => task.next_look = Instant::now(),
-            // The status says so.
+            // The status shows the state of the prevention.
             () = prevention.notified() => {}
             () = Followed::any_changed(task.secrets.iter_mut().chain(task.kubeconfig.iter_mut())) => task.next_look = Instant::now(),
             () = Followed::any_changed(task.values.iter_mut().chain(task.decryption.iter_mut())) => task.next_look = Instant::now(),
@@ -153,60 +153,60 @@ pub async fn run(context: Arc<Context>, namespace: String, name: String, mut inp
 pub(super) struct Task {
     /// The agent's own cluster.
     pub(super) home: Arc<Context>,
-    /// The cluster that the objects are in.
+    /// The cluster of the objects.
     pub(super) context: Arc<Context>,
     pub(super) place: Place,
-    /// The Secret that leads to it.
+    /// The Secret with the kubeconfig of that cluster.
     pub(super) kubeconfig: Box<FollowedKubeconfig>,
     pub(super) owner: Owner,
     pub(super) consumer: Consumer,
     pub(super) label: Arc<str>,
     pub(super) state: SyncState,
-    /// The Secrets that the repository names.
+    /// The Secrets of the repository.
     pub(super) secrets: RepositorySecrets,
-    /// What variables are substituted by comes from these.
+    /// The sources of variables.
     pub(super) values: ValueSources,
-    /// The Secret with the keys that decrypt.
+    /// The Secret with the decryption keys.
     pub(super) decryption: DecryptionSecret,
-    /// How the last attempt ended.
+    /// The outcome of the last attempt.
     pub(super) outcome: Option<Outcome>,
     pub(super) failures_in_a_row: u32,
-    /// Rounds in a row after which deletions were still under way.
+    /// Number of consecutive rounds that ended with pending deletions.
     pub(super) rounds: u32,
-    /// The status as it is written.
+    /// The written status.
     pub(super) status: Option<GitSyncStatus>,
-    /// When it may be written again.
+    /// The budget of status writes.
     pub(super) writes: WriteBudget,
-    /// Until when a status that says that objects are not healthy yet is held back, from the first time that it said so.
+    /// End of the delay of a status that shows unhealthy objects, counted from the first such status.
     pub(super) grace: Option<Instant>,
-    /// Before this time the inventory is not saved with a status.
+    /// Earliest time of the next inventory save that is not part of an attempt.
     pub(super) next_save: Option<Instant>,
-    /// When the inventory is saved, which the last status was written without.
+    /// Time of an inventory save that was postponed.
     pub(super) owed_save: Option<Instant>,
-    /// Writes of it in a row that failed.
+    /// Number of consecutive failed status writes.
     pub(super) failed_writes: u32,
-    /// What metrics say of it.
+    /// The facts for metrics.
     pub(super) facts: SyncFacts,
-    /// What of the GitSync the last attempt was made for.
+    /// The parts of the GitSync at the last attempt.
     last_seen: Option<Seen>,
-    /// The GitSync as it was read then.
+    /// The GitSync as resolved then.
     resolved: Option<Result<ResolvedSync, Refused>>,
-    /// When the last attempt began.
+    /// Start of the last attempt.
     pub(super) last_try: Option<Timestamp>,
-    /// A request that is being acted on.
+    /// The sync request that is being handled.
     pub(super) request: Option<String>,
     pub(super) next_look: Instant,
-    /// When the remote is to be looked up because of a push, or of a commit that another one has found.
+    /// Time of a lookup because of a push, or because another consumer found a commit.
     pub(super) pushed: Option<LookupDue>,
-    /// The time since which the remote has not been looked up although it changed: what it answered before does not count.
+    /// Time of a change of the remote that was not looked up yet. Earlier answers of the remote do not count.
     expired: Option<Instant>,
-    /// The server has asked to be left alone until then.
+    /// The server's `Retry-After`: no lookup before this time.
     pub(super) not_before: Option<Instant>,
-    /// When a changed status is to be written.
+    /// Time of the next status update.
     pub(super) settling: Option<Instant>,
 }
 
-/// The parts of a GitSync whose change makes another attempt worth while.
+/// The parts of a GitSync whose change causes an attempt.
 #[derive(Clone, Debug, PartialEq)]
 struct Seen {
     uid: Option<String>,
@@ -214,20 +214,20 @@ struct Seen {
     annotations: Option<BTreeMap<String, String>>,
     deleting: bool,
     repository: Option<GitRepository>,
-    /// Why the repository is not known.
+    /// The reason why the repository is unknown.
     unread: Option<String>,
 }
 
-/// What a task does after a reconcile.
+/// The next step of a task after a reconcile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Next {
-    /// It waits for the next one.
+    /// Wait for the next reconcile.
     Wait,
-    /// It ends: the GitSync is gone.
+    /// End: the GitSync is gone.
     Over,
 }
 
-/// Where the objects are of a GitSync that the agent comes to know.
+/// Returns the cluster of a GitSync's objects when its task starts.
 fn first_place(home: &Arc<Context>, input: &Input) -> (Place, Arc<Context>) {
     let sync = input.borrow().clone();
     match sync
@@ -239,7 +239,7 @@ fn first_place(home: &Arc<Context>, input: &Input) -> (Place, Arc<Context>) {
 }
 
 impl Task {
-    /// What was known of a cluster says nothing about another one.
+    /// Forgets the state of a cluster, because it does not apply to another one.
     pub(super) fn forget_cluster(&mut self) {
         let room = Arc::clone(&self.state.room);
         self.state = SyncState { rerun: self.state.rerun.take(), room, ..SyncState::default() };
@@ -250,7 +250,7 @@ impl Task {
         Attempt { context: &self.context, owner: &self.owner, sync, label: &self.label, state: &mut self.state }
     }
 
-    /// The GitSync as it was read, if it can be.
+    /// Returns the resolved GitSync, if it is valid.
     pub(super) fn resolved(&self) -> Option<&ResolvedSync> {
         self.resolved.as_ref()?.as_ref().ok()
     }
@@ -261,7 +261,7 @@ impl Task {
         repository.and_then(|one| one.status.as_ref()).is_some_and(|status| !status.pinned_host_keys.is_empty())
     }
 
-    /// Whether anybody on the way to the repository can put another one in its place, and no signature would show it.
+    /// Whether an attacker on the network path can replace the repository without an invalid signature.
     pub(super) fn is_unprotected(&self) -> bool {
         let repository = self.last_seen.as_ref().and_then(|seen| seen.repository.as_ref());
         repository.is_some_and(|one| {
@@ -269,13 +269,13 @@ impl Task {
         })
     }
 
-    /// A reconcile. One that panics is an attempt that failed.
+    /// Reconciles. A panic counts as a failed attempt.
     async fn reconcile_or_fail(&mut self, sync: &GitSync) -> Next {
         let (context, began, at) = (Arc::clone(&self.context), Instant::now(), Timestamp::now());
         context.count_reconcile();
         let reconciled = caught(context.liveness.track(self.reconcile(sync))).await;
         let Err(panicked) = reconciled else { return reconciled.unwrap_or(Next::Wait) };
-        // What was made of the commit may be what it panicked about.
+        // The panic may be caused by the cached state of the commit.
         (self.state.desired, self.state.settled, self.settling) = (None, None, None);
         let message = panicked.to_string();
         let refused = Refused { class: Class::Bug, reason: Reason::InternalError, message, retry_after: None };
@@ -287,7 +287,7 @@ impl Task {
         Next::Wait
     }
 
-    /// One attempt, where there is a reason for it, and its report.
+    /// Makes one attempt if there is a reason, and reports it.
     async fn reconcile(&mut self, sync: &GitSync) -> Next {
         let namespace = sync.metadata.namespace.as_deref().unwrap_or_default();
         let repository = self.context.repositories.get(namespace, &sync.spec.git_repository);
@@ -316,7 +316,7 @@ impl Task {
                 self.resolved = Some(ResolvedSync::of(sync));
             }
             let began = Timestamp::now();
-            let (is_requested, is_due) = (self.note_request(sync), self.is_due(began));
+            let (is_requested, is_due) = (self.note_request(sync), self.is_due(sync, began));
             let is_forced = changed || is_requested || is_due;
             let attempted = self.try_once(sync, repository.as_deref(), is_forced).await;
             self.after(sync, attempted, began);
@@ -328,11 +328,11 @@ impl Task {
         Next::Wait
     }
 
-    /// What applies to its objects from now on, and by whose rights they are read and written.
+    /// Sets the drift policy of the objects, and the ServiceAccount that reads and writes them.
     pub(super) fn settle_policy(&mut self, sync: &GitSync) -> Result<(), Refused> {
         let acts_as = self.context.account(sync)?;
         let confined = self.context.is_confined(self.owner.resource().namespace());
-        // The rights of those credentials are as those of an account: what it may touch, that cluster says.
+        // The credentials of a remote cluster count like a ServiceAccount: that cluster authorizes each request.
         let by_account = acts_as.is_some() || self.context.is_elsewhere();
         self.context.registry.update(&self.owner, |row| row.by_account = by_account);
         let status = sync.status.clone().unwrap_or_default();
@@ -347,7 +347,7 @@ impl Task {
             drifted: status.drifted,
         };
         if self.context.writer.set_policy(&self.owner, policy, history) {
-            // What failed with other rights may not fail with these.
+            // Objects that failed with other rights may succeed with these.
             self.state.failed.retry_all(Instant::now());
         }
         if let Some(rules) = self.resolved().map(|resolved| Arc::clone(&resolved.health_rules)) {
@@ -360,7 +360,7 @@ impl Task {
         Ok(())
     }
 
-    /// What is prevented from now on.
+    /// Updates the prevention of changes by hand.
     fn want_prevention(&mut self, sync: &GitSync) {
         let inventory = self.attempt(sync).inventory();
         let wanted = prevented::wanted(sync, &self.label, &self.context.rights, inventory.as_deref(), Timestamp::now());
@@ -369,7 +369,7 @@ impl Task {
         }
     }
 
-    /// Makes an attempt. `None`: nothing was to do.
+    /// Makes an attempt. Returns `None` if there was no work.
     async fn try_once(
         &mut self,
         sync: &GitSync,
@@ -383,11 +383,11 @@ impl Task {
         let suspended = sync.spec.suspended(Timestamp::now());
         let confined = self.context.is_confined(self.owner.resource().namespace());
         self.settle_policy(sync)?;
-        // What it reads by is in its own cluster.
+        // The objects with which it reads its repository are in its own cluster.
         let is_elsewhere = self.context.is_elsewhere();
         let reads_by = if is_elsewhere { Vec::new() } else { unread::reads_by(&self.owner, sync, repository) };
         if self.state.unread.is_none() {
-            // Before anything is kept, and reverted.
+            // Set before any object is reverted.
             self.set_unread(unread::recalled(&status.unread, &reads_by));
         }
         let url = repository.map(|repository| RemoteUrl::parse(&repository.spec.url)).transpose();
@@ -404,7 +404,7 @@ impl Task {
         });
         self.attempt(sync).settle_finalizer().await?;
         self.attempt(sync).load_inventory().await?;
-        // What is suspended goes on with the mirror that it has.
+        // A suspended GitSync keeps its present mirror.
         let remote = self.remote(sync, repository).await;
         if let Ok((remote, _)) = &remote {
             self.context.source.set_remote(&self.consumer, Some(remote));
@@ -412,9 +412,17 @@ impl Task {
                 self.context.source.expire(remote, at);
             }
         }
+        // A recent lookup by another consumer of the remote is enough, unless a new one is requested.
+        let max_age =
+            if is_forced { Duration::ZERO } else { sync.spec.interval.0.max(Duration::from_secs(1)).mul_f64(0.8) };
         if let Some(until) = suspended {
             self.context.registry.update(&self.owner, |row| row.suspended = true);
             self.let_itself_resume(sync);
+            if let Ok((remote, Ok(()))) = &remote
+                && (!confined || confine(sync).is_ok())
+            {
+                self.look_while_suspended(remote, max_age).await;
+            }
             return Ok(Some(Outcome::Suspended { until }));
         }
         self.context.registry.update(&self.owner, |row| row.suspended = false);
@@ -426,9 +434,6 @@ impl Task {
         let resolved = resolved.and_then(|resolved| trusted.map(|()| resolved));
         let resolved =
             resolved.and_then(|resolved| if confined { confine(sync).map(|()| resolved) } else { Ok(resolved) });
-        // A lookup that another consumer of the remote made lately will do, unless something asks for a new one.
-        let max_age =
-            if is_forced { Duration::ZERO } else { sync.spec.interval.0.max(Duration::from_secs(1)).mul_f64(0.8) };
         let (values, keys) = (self.values(sync).await, self.keys(sync).await);
         let resolved = resolved.and_then(|resolved| values.and(keys).map(|()| resolved));
         let mut attempt = self.attempt(sync);
@@ -450,16 +455,24 @@ impl Task {
         }
     }
 
+    /// Looks up the commit that waits for the end of the suspension. The status of the GitRepository shows it, or the
+    /// error. The first attempt does not, so that a slow remote does not delay the report of the suspension.
+    async fn look_while_suspended(&self, remote: &Remote, max_age: Duration) {
+        if let (Some(Outcome::Suspended { .. }), Some(resolved)) = (&self.outcome, self.resolved()) {
+            drop(self.context.source.lookup(remote, &resolved.reference, max_age).await);
+        }
+    }
+
     pub(super) fn refuse(&mut self, refused: &Refused, interval: Duration) {
         self.back_off(refused, interval);
         if refused.class == Class::Conflict && self.failures_in_a_row < CONFLICTS {
-            // Someone else wrote first: that says nothing yet.
+            // A conflicting write is not a result yet.
             return;
         }
         let outcome = refused.outcome();
         if refused.class == Class::NotReady && self.failures_in_a_row <= AWAITED {
-            // Objects that are created together arrive one after the other: the status says what is awaited, no message
-            // is sent.
+            // Objects that are created together arrive one after the other. The status names the missing one, without a
+            // message.
             if self.failures_in_a_row == AWAITED {
                 self.outcome = None;
                 self.emit_failures(&outcome);
@@ -471,19 +484,19 @@ impl Task {
     }
 }
 
-/// What a push has to name to concern a GitSync.
+/// Returns the remote and reference that a push must name to concern a GitSync.
 fn followed(sync: &GitSync, url: Option<&RemoteUrl>) -> Option<FollowedRemote> {
     let (url, reference) = (url?.clone(), Reference::parse(&sync.spec.followed_reference()).ok()?);
     Some(FollowedRemote { repository: sync.spec.git_repository.clone(), url, reference })
 }
 
-/// A GitRepository as far as it matters here.
+/// Removes the fields of a GitRepository that are irrelevant here.
 fn without_bookkeeping(mut repository: GitRepository) -> GitRepository {
     repository.metadata = k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta {
         uid: repository.metadata.uid,
         ..Default::default()
     };
-    // What was looked up is no other repository, also where there was no status before.
+    // The result of a lookup does not change the repository, even if there was no status before.
     let pinned_host_keys = repository.status.map(|status| status.pinned_host_keys).unwrap_or_default();
     let has_pins = !pinned_host_keys.is_empty();
     repository.status = has_pins.then(|| GitRepositoryStatus { pinned_host_keys, ..Default::default() });

@@ -1,13 +1,12 @@
-//! What all GitSyncs of this agent manage and want, so that two of them never fight over an object, and an object that
-//! moves from one to the other is handed over instead of deleted.
+//! The managed and desired objects of all GitSyncs of this agent. It prevents conflicts between GitSyncs, and hands
+//! moved objects over instead of deleting them.
 //!
-//! Invariant: what another one has to say about an object is found by the object (`rows`): it costs nothing that there are others.
-//! Invariant: a GitSync reserves the objects that it is about to apply in the same step in which it checks that nobody
-//! else has them.
-//! Invariant: a GitSync that is confined to a namespace has no claim on anything outside of it, and none against one that is
-//! not confined: it neither delays nor outranks that one. What it wants of what that one gives up is handed to it.
-//! Invariant: one that acts as a ServiceAccount is as one that is confined to its namespace, but that what it has applied
-//! elsewhere, by the label that is on it, is not taken from it by other tenants.
+//! Invariant: claims are found by object (`rows`), so the cost does not depend on the number of GitSyncs.
+//! Invariant: one step checks that no other GitSync claims an object, and reserves it.
+//! Invariant: a GitSync that is confined to a namespace claims no objects outside of it. It neither delays nor outranks
+//! an unconfined GitSync; it takes over objects that this one gives up.
+//! Invariant: a GitSync with a ServiceAccount counts as confined to its namespace. Objects elsewhere that carry its
+//! label and that it applied are still protected from other tenants.
 
 use std::cell::Cell;
 use std::collections::HashSet;
@@ -25,24 +24,24 @@ use mainstay_object::{Key, Owner};
 mod row;
 mod rows;
 
-/// The kinds that repositories are read with.
+/// The kinds that a repository is read with.
 const READ_WITH: [(&str, &str); 2] = [("serverless.kyma-project.io", "GitRepository"), ("", "Secret")];
 
-/// Who wants an object besides the GitSync that manages it.
+/// The kind of GitSync that wants an object, besides the one that manages it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Elsewhere {
-    /// Nobody does.
+    /// None.
     Nobody,
-    /// Another GitSync does, or may.
+    /// Another GitSync wants it, or may want it.
     Peer,
-    /// A GitSync does that is confined, as the one that manages it is not.
+    /// A confined GitSync wants it, and the managing one is unconfined.
     Tenant,
 }
 
-/// A GitSync that has to say what it wants before anything is deleted.
+/// A GitSync that must plan before objects are deleted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pending {
-    /// Its name.
+    /// Its namespace and name.
     name: String,
     why: &'static str,
 }
@@ -53,23 +52,24 @@ impl fmt::Display for Pending {
     }
 }
 
-/// Whether another GitSync has a claim on an object. Of several claims the first one counts.
+/// The claim of another GitSync on an object. The first of several claims counts.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Claim {
-    /// This one has it in its inventory and does not give it up.
+    /// This GitSync lists the object in its inventory and does not give it up.
     Held(String),
-    /// This one follows the same branch and has not said yet whether it gives it up.
+    /// This GitSync follows the same branch and has not planned this commit yet, or its inventory is unknown and the
+    /// object has its label.
     Undecided(String),
-    /// None has.
+    /// There is no claim.
     Free,
 }
 
-/// What a GitSync follows, as one text: what follows the same is planned together.
+/// Returns the remote and reference of a GitSync as one text. GitSyncs with equal texts are planned together.
 pub(super) fn branch(url: &RemoteUrl, reference: &str) -> String {
     format!("{url} {reference}")
 }
 
-/// All of them.
+/// The rows of all GitSyncs.
 #[derive(Debug, Default)]
 pub struct Registry {
     rows: Mutex<Rows>,
@@ -78,7 +78,7 @@ pub struct Registry {
     complete: watch::Sender<bool>,
 }
 
-/// The rows, while nobody else changes them.
+/// Exclusive access to the rows, for one GitSync.
 pub struct View<'a> {
     rows: &'a mut Rows,
     own: &'a Owner,
@@ -86,7 +86,7 @@ pub struct View<'a> {
 }
 
 impl Registry {
-    /// Looks at the rows and changes the own one, as one step.
+    /// Reads the rows and changes the own one, in one step.
     pub fn with<T>(&self, own: &Owner, look: impl FnOnce(&mut View<'_>) -> T) -> T {
         let mut rows = self.rows.lock();
         let before = rows.owners.get(own).map(Indexed::of);
@@ -95,7 +95,7 @@ impl Registry {
         answer
     }
 
-    /// Changes the own row and, if that made a difference, wakes the GitSyncs that wait for others.
+    /// Changes the own row, and wakes waiting GitSyncs if the row is different.
     pub fn update(&self, own: &Owner, change: impl FnOnce(&mut Row)) {
         let changed = self.with(own, |view| {
             let row = view.own();
@@ -108,7 +108,7 @@ impl Registry {
         }
     }
 
-    /// A GitSync is there; its objects carry this label, and it may be confined to one namespace.
+    /// Registers a GitSync with the label of its objects. It may be confined to one namespace.
     pub fn enter(&self, own: &Owner, label: Arc<str>, confined_to: Option<Arc<str>>) {
         self.update(own, |row| {
             row.label = label;
@@ -116,40 +116,41 @@ impl Registry {
         });
     }
 
-    /// Every GitSync of the cluster has a row by now.
+    /// Every GitSync of the cluster has a row.
     pub fn set_complete(&self) {
         self.complete.send_replace(true);
     }
 
-    /// Waits until every GitSync of the cluster has a row: before that nobody can know what another one wants.
+    /// Waits until every GitSync of the cluster has a row. Before that, the desired objects of the others are unknown.
     pub async fn completed(&self) {
-        // The sender lives as long as the registry does.
+        // The sender lives as long as the registry.
         let _ = self.complete.subscribe().wait_for(|complete| *complete).await;
     }
 
-    /// Wakes the GitSyncs that wait for others: something came that they may have waited for.
+    /// Wakes the GitSyncs that wait for others, because one of the awaited objects may have been applied.
     pub fn notify(&self) {
         self.changed.send_modify(|count| *count += 1);
     }
 
-    /// Wakes all GitSyncs: something was taken from one that need not wait for anything.
+    /// Wakes all GitSyncs, because an object was taken from one that may not be waiting.
     pub(crate) fn notify_outranked(&self) {
         self.notify();
         self.outranked.send_modify(|count| *count += 1);
     }
 
-    /// Hears of every change. With each commit every GitSync of the repository makes one: whoever waits for none of the others
-    /// listens to [`Registry::listen_outranked`] only, or a commit would wake all of them as often as there are GitSyncs.
+    /// Subscribes to every change. Every commit changes the row of each GitSync of its repository. A GitSync that does
+    /// not wait for others uses [`Registry::listen_outranked`], otherwise a commit would wake all of them for each
+    /// change.
     pub fn listen(&self) -> watch::Receiver<u64> {
         self.changed.subscribe()
     }
 
-    /// Hears of what is taken from GitSyncs.
+    /// Subscribes to objects that are taken from GitSyncs.
     pub(crate) fn listen_outranked(&self) -> watch::Receiver<u64> {
         self.outranked.subscribe()
     }
 
-    /// The GitSync is gone.
+    /// Removes a GitSync.
     pub fn remove(&self, own: &Owner) {
         self.rows.lock().remove(own);
         self.notify();
@@ -157,17 +158,17 @@ impl Registry {
 }
 
 impl View<'_> {
-    /// The own row.
+    /// Returns the own row.
     pub fn own(&mut self) -> &mut Row {
         self.rows.owners.entry(self.own.clone()).or_default()
     }
 
-    /// The GitSync whose view this is, as an object.
+    /// Returns the key of the own GitSync.
     pub(super) fn key(&self) -> Key {
         self.own.key()
     }
 
-    /// These objects count as ours from now on, also where a GitSync manages them that we outrank. Whether one does.
+    /// Reserves objects for the own GitSync, even if a GitSync that it outranks manages them. Returns whether one does.
     pub(super) fn reserve(&mut self, keys: impl Iterator<Item = Key>) -> bool {
         let keys = keys.collect::<Vec<_>>();
         if keys.is_empty() {
@@ -197,12 +198,12 @@ impl View<'_> {
         outranks
     }
 
-    /// Whether a GitSync that outranks us took an object that we manage.
+    /// Whether a GitSync that outranks the own one took an object that the own one manages.
     pub(super) fn is_outranked(&self, key: &Key) -> bool {
         self.own_row().is_some_and(|row| row.outranked.contains(key))
     }
 
-    /// What outranked us is planned for; this was given up by now.
+    /// Marks lost objects as planned; `keys` were given up by the GitSync that took them.
     pub(super) fn regain(&mut self, keys: &[Key]) {
         let row = self.own();
         row.has_lost = false;
@@ -215,18 +216,18 @@ impl View<'_> {
         self.rows.owners.get(self.own)
     }
 
-    /// The others whose rows name an object.
+    /// Returns the other GitSyncs whose rows name an object.
     fn others(&self, key: &Key) -> impl Iterator<Item = (&Owner, &Row)> {
         self.rows_of(self.rows.naming(key))
     }
 
-    /// Those of them that count for us.
+    /// Returns those of them that are peers of the own GitSync.
     fn peers(&self, key: &Key) -> impl Iterator<Item = (&Owner, &Row)> {
         let own = self.own_row();
         self.others(key).filter(move |(_, row)| row.is_peer_of(own))
     }
 
-    /// All others that count for us, whatever they name.
+    /// Returns all peers of the own GitSync.
     fn all_peers(&self) -> impl Iterator<Item = (&Owner, &Row)> {
         let own = self.own_row();
         self.rows_of(self.rows.owners.keys()).filter(move |(_, row)| row.is_peer_of(own))
@@ -237,7 +238,8 @@ impl View<'_> {
         rows.inspect(|_| self.looked_at.update(|count| count + 1))
     }
 
-    /// Whether another GitSync has a claim on an object that carries `label` now and that we want at `commit`.
+    /// Returns the claim of another GitSync on an object that carries `label` and that the own GitSync wants at
+    /// `commit`.
     pub fn claim(&self, key: &Key, label: Option<&str>, branch: &str, commit: &str) -> Claim {
         let claim = |owner: &Owner, row: &Row| {
             let Some(managed) = &row.managed else {
@@ -253,12 +255,12 @@ impl View<'_> {
                 return Claim::Undecided(owner.to_string());
             }
             match &row.desired {
-                // It gives it up, and keeps it in its inventory until we have taken it.
+                // The other GitSync gives it up, and keeps it in its inventory until we have applied it.
                 Some(desired) if !desired.contains(key) => Claim::Free,
                 _ => Claim::Held(owner.to_string()),
             }
         };
-        // One of which it is not known what it manages names no object: its label does.
+        // A GitSync whose inventory is unknown names no objects. It is found by its label.
         let own = self.own_row();
         let unread = self.rows_of(label.into_iter().flat_map(|label| self.rows.labelled(label)));
         let unread = unread.filter(|(_, row)| row.managed.is_none() && row.is_peer_of(own));
@@ -288,19 +290,19 @@ impl View<'_> {
         }
     }
 
-    /// The GitSync that is to take an object over and cannot read the commit with it.
+    /// Returns the GitSync that should take an object over and cannot read its commit.
     pub(super) fn taker_that_cannot_read(&self, key: &Key) -> Option<String> {
         let mut takers = self.peers(key).filter(|(_, row)| row.covers(key) && row.can_read_of_its_commit(key));
         takers.next().map(|(owner, _)| owner.to_string())
     }
 
-    /// Whether another GitSync that counts for us has not said at all yet what it wants.
+    /// Whether a peer has not made an attempt yet.
     pub(crate) fn others_untried(&self) -> bool {
         self.all_peers().any(|(_, row)| !row.tried)
     }
 
-    /// The GitSync, ours or one that counts for us, that reads its repository with an object. Those that are `going` do so no
-    /// longer, unless they are kept because their objects would go with them.
+    /// Returns the own GitSync or a peer that reads its repository with an object. GitSyncs among `going` are ignored,
+    /// unless they are kept because their objects would be deleted with them.
     pub(crate) fn reader_of(&self, key: &Key, going: &HashSet<Key>) -> Option<String> {
         if !READ_WITH.iter().any(|(group, kind)| key.is(group, kind)) {
             return None;
@@ -316,15 +318,15 @@ impl View<'_> {
         readers.map(|(owner, _)| owner.to_string()).min()
     }
 
-    /// Whether another GitSync has applied an object and says so in its inventory.
+    /// Whether the inventory of another GitSync lists an object as applied.
     pub(crate) fn taken_elsewhere(&self, key: &Key) -> bool {
         self.others(key).any(|(_, row)| row.taken.as_ref().is_some_and(|taken| taken.contains(key)))
     }
 
-    /// The GitSync of the same branch that has yet to plan this commit, or any other one that has not said at all yet what
-    /// it wants. One that cannot read the commit is not waited for: what it has, and what could be read of the commit,
-    /// stays its own. Nor is one that is confined, unless we are, to the same namespace: whoever may create it could
-    /// otherwise hold everyone's pruning.
+    /// Returns a peer that follows the same branch and has yet to plan this commit, or that has not made an attempt
+    /// yet. A GitSync that cannot read the commit is not waited for, and keeps its objects and the readable ones of the
+    /// commit. Confined GitSyncs are not waited for, unless the own one is confined to the same namespace: a tenant
+    /// could otherwise block pruning for all.
     pub(crate) fn sibling_pending(&self, branch: &str, commit: &str) -> Option<Pending> {
         let why = |row: &Row| {
             let is_behind = row.branch.as_deref() == Some(branch) && row.planned.as_deref() != Some(commit);

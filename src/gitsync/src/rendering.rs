@@ -1,7 +1,7 @@
-//! The kustomizations and charts of a commit become objects, and stay what they are for as long as what they read stays as
-//! it was; then what is encrypted is decrypted in all objects, and variables are substituted.
+//! Builds the kustomizations and renders the charts of a commit. Results are kept while their inputs do not change.
+//! Then encrypted values are decrypted in all objects, and variables are substituted.
 //!
-//! Invariant: a commit that changes nothing of what a kustomization or a chart reads builds nothing, wherever that lies.
+//! Invariant: a commit that changes no input of a kustomization or chart causes no build, wherever the input is.
 
 use super::attempt::Attempt;
 use super::charts;
@@ -17,13 +17,13 @@ use mainstay_manifest::render::{Built, ChartOptions};
 use mainstay_manifest::{Decoded, Form, Limits};
 use mainstay_object::Digest;
 
-/// Whether a file lies in a directory itself.
+/// Whether a directory contains a file directly.
 fn is_in(directory: &BaseDir, file: &str) -> bool {
     file.rsplit_once('/').map_or("", |(parent, _)| parent) == directory.path()
 }
 
 impl Attempt<'_> {
-    /// Builds the kustomizations that were found while a commit was decoded. Their objects and problems join the others.
+    /// Builds the kustomizations found by decoding. Adds their objects and problems to `decoded`.
     pub(super) async fn build_kustomizations(
         &mut self,
         snapshot: &Snapshot,
@@ -33,7 +33,7 @@ impl Attempt<'_> {
     ) -> Result<(), Refused> {
         let decrypts = limits.decryption.keys().is_some();
         if std::mem::replace(&mut self.state.decoded_as, (limits.form, decrypts)) != (limits.form, decrypts) {
-            // They are in the other form, or encrypted where nothing is decrypted any more.
+            // The cached results are in the other form, or encrypted although nothing is decrypted any more.
             (self.state.kustomizations, self.state.charts) = Default::default();
         }
         let mut before = std::mem::take(&mut self.state.kustomizations);
@@ -71,7 +71,7 @@ impl Attempt<'_> {
             let verified = self.verified(snapshot, &rendered.closure.files, which, was).await?;
             let verified = verified.unwrap_or_else(|problems| {
                 decoded.problems.extend(problems);
-                // With other keys it is verified again, and not built.
+                // With other keys, it is verified again but not rebuilt.
                 Verified::default()
             });
             decoded.sealed.extend(verified.sealed.iter().cloned());
@@ -82,7 +82,7 @@ impl Attempt<'_> {
         Ok(())
     }
 
-    /// Changes what was read and rendered as the GitSync says, unless the kustomization in its directory did that.
+    /// Applies the changes of the GitSync to all objects, unless the kustomization of its directory already did.
     pub(super) async fn overlay(
         &mut self,
         snapshot: &Snapshot,
@@ -144,7 +144,7 @@ impl Attempt<'_> {
         Ok(())
     }
 
-    /// Renders the charts that were found while a commit was decoded. Their objects and problems join the others.
+    /// Renders the charts found by decoding. Adds their objects and problems to `decoded`.
     pub(super) async fn render_charts(
         &mut self,
         snapshot: &Snapshot,
@@ -198,12 +198,12 @@ impl Attempt<'_> {
         Ok(())
     }
 
-    /// How objects are decoded: as they stand in the repository, where variables are to be substituted.
+    /// Returns the form in which objects are decoded. With variables, the text of the repository is kept.
     pub(super) fn form(&self) -> Form {
         if self.state.values.is_some() { Form::WithExpressions } else { Form::Final }
     }
 
-    /// Substitutes the variables in what was decoded, if that is asked for; whether it is.
+    /// Substitutes variables, if the GitSync asks for that. Returns whether it does.
     pub(super) async fn substitute(
         &mut self,
         snapshot: &Snapshot,
@@ -214,7 +214,7 @@ impl Attempt<'_> {
             self.state.with_expressions = Vec::new();
             return Ok(false);
         };
-        // What is wrong already would be told twice.
+        // Objects with problems would be reported twice.
         if decoded.problems.is_empty() {
             let (objects, limits) = (std::mem::take(&mut decoded.objects), limits.clone());
             let substituted = snapshot.blocking(move |_| substitution::with_values(objects, &values, &limits)).await?;
@@ -224,7 +224,7 @@ impl Attempt<'_> {
         Ok(true)
     }
 
-    /// A digest of what the cluster is, if a chart that was rendered last asks for that.
+    /// Returns a digest of the cluster's capabilities, if a rendered chart asks for them.
     pub(super) async fn asked_capabilities(&self) -> Result<Option<Digest>, Refused> {
         if !self.state.charts.ask_the_cluster() {
             return Ok(None);
@@ -233,7 +233,8 @@ impl Attempt<'_> {
         Ok(Some(charts::capabilities(&capabilities).digest()))
     }
 
-    /// The files outside of `baseDir` that the kustomizations and charts read which were built last, as a commit has them.
+    /// Returns the entries of a commit for the files outside of `baseDir` that the cached kustomizations and charts
+    /// read.
     pub(super) async fn read_outside(&self, snapshot: &Snapshot) -> Result<Vec<Entry>, mainstay_git::Error> {
         let outside: Vec<String> = self.state.kustomizations.outside.keys().cloned().collect();
         if outside.is_empty() {

@@ -1,9 +1,9 @@
-//! Reports an attempt: what a GitSync's status says of it, when that is written, and the messages about what failed.
+//! Reports an attempt: decides when the status is written, and emits messages about failures.
 //!
-//! Invariant: a request by annotation is answered at once, everything else as `urgency` allows.
-//! Invariant: a status that the server refuses is written less and less often.
+//! Invariant: a sync request by annotation is answered at once, other changes as `urgency` allows.
+//! Invariant: refused status writes back off.
 //!
-//! Deliberately absent: what a status says; that is `status`'s.
+//! Not here: the content of a status (`status`).
 
 use std::time::{Duration, Instant};
 
@@ -25,16 +25,16 @@ use mainstay_cluster::Part;
 use mainstay_engine::notification::Message;
 use mainstay_engine::prevention;
 
-/// How long a status waits for objects to become healthy before it says that they are not: what is healthy in a moment
-/// needs one write, not two.
+/// Delay of a status that shows unhealthy objects. Objects that become healthy in this time cause one write instead of
+/// two.
 const HEALTH_GRACE: Duration = Duration::from_millis(50);
-/// The same for an agent that has just started and has applied nothing: it has not seen its objects yet.
+/// Delay of the first status of a new agent that has applied nothing, because it has not seen its objects yet.
 const FIRST_LOOK: Duration = Duration::from_millis(700);
-/// Most that it waits so for the first lists of kinds: with hundreds of GitSyncs they take seconds.
+/// Maximum delay for the first lists of kinds, which take seconds with hundreds of GitSyncs.
 const FIRST_LISTS: Duration = Duration::from_secs(30);
-/// Least time between two saves of the inventory for what changes between commits. It is as large as there are objects.
+/// Minimum time between two inventory saves outside of attempts. An inventory grows with the number of objects.
 const SAVE_EVERY: Duration = Duration::from_secs(5);
-/// How often a contended object's cooling is looked at.
+/// Interval of status updates while an object is contended.
 const COOLING: Duration = Duration::from_secs(15);
 
 impl Task {
@@ -76,7 +76,7 @@ impl Task {
         }
     }
 
-    /// Writes the status if it changed, as soon as it may be.
+    /// Writes the status if it changed, as soon as that is allowed.
     pub(super) async fn report(&mut self, sync: &GitSync) {
         self.save_ends(sync).await;
         let now = Instant::now();
@@ -128,7 +128,7 @@ impl Task {
         };
         let mut new = status::after(&old, &facts, Timestamp::now());
         if matches!(self.place, Place::Nowhere) {
-            // Nothing is known of the objects: what was is not made up anew.
+            // The state of the objects is unknown, so their last state is kept.
             new = GitSyncStatus {
                 observed_generation: new.observed_generation,
                 last_handled_request: new.last_handled_request,
@@ -143,7 +143,7 @@ impl Task {
         let waits = summary.waits_for_health();
         self.settling = Self::wake_for(sync, outcome, &new, waits);
         let urgency = urgency(&old, &new);
-        // A request is answered at once, unless its answer was refused before.
+        // A request is answered at once, unless writing the answer failed before.
         let is_asked = self.request.is_some() && self.failed_writes == 0;
         let Some(due) = self.writes.due(urgency, now) else {
             self.status = Some(old);
@@ -159,7 +159,7 @@ impl Task {
         self.write_status(sync, &old, new).await;
     }
 
-    /// Until when the status is held back because objects may be healthy in a moment.
+    /// Returns the end of the status delay for objects that may become healthy soon.
     fn grace_of(
         &mut self,
         outcome: &Outcome,
@@ -178,13 +178,13 @@ impl Task {
             true => FIRST_LOOK,
             false => HEALTH_GRACE,
         };
-        // What is seen ends the wait for it.
+        // The delay only becomes shorter once objects are seen.
         let until = self.grace.map_or(now + grace, |until| until.min(now + grace));
         self.grace = Some(until);
         until
     }
 
-    /// Writes down at once what has come to its end: whoever collects it may do so at once too.
+    /// Saves the inventory at once after Jobs and Pods completed, because other clients may delete them at once.
     async fn save_ends(&mut self, sync: &GitSync) {
         let is_urgent = self.context.writer.store().take_urgent(&self.owner);
         if is_urgent && let Err(refused) = self.attempt(sync).save_inventory().await {
@@ -193,7 +193,8 @@ impl Task {
         }
     }
 
-    /// Since when not all objects are healthy: the timeout of a commit that was healthy once begins anew then.
+    /// Returns the time since which not all objects are healthy. For a commit that was healthy before, the health
+    /// timeout starts then.
     fn unhealthy_since(&mut self) -> Option<Timestamp> {
         let summary = self.context.writer.summary(&self.owner);
         let is_healthy = summary.healthy >= summary.objects;
@@ -202,7 +203,7 @@ impl Task {
         self.state.unhealthy_since
     }
 
-    /// A new agent that found nothing to do says so.
+    /// Returns the outcome of a new agent that found no work.
     fn settled_outcome(&self, sync: &GitSync) -> Option<Outcome> {
         let applied = self.state.applied.is_some();
         applied.then(|| Outcome::Applied {
@@ -216,7 +217,7 @@ impl Task {
         })
     }
 
-    /// When the status has to be looked at again although nothing happened.
+    /// Returns the time of the next status update without an event.
     fn wake_for(sync: &GitSync, outcome: &Outcome, status: &GitSyncStatus, waits: bool) -> Option<Instant> {
         let contended = status.conditions.iter().any(|c| c.type_ == "Contended" && c.status == "True");
         let cooling = contended.then(|| Instant::now() + COOLING);
@@ -260,7 +261,7 @@ impl Task {
         }
     }
 
-    /// Saves the inventory if what was last applied to an object has changed: one that was created again has another UID.
+    /// Saves the inventory if applied objects changed. A recreated object has another UID.
     async fn save_changes(&mut self, sync: &GitSync, now: Instant) {
         self.owed_save = None;
         if !self.context.writer.store().is_unsaved(&self.owner) {

@@ -1,6 +1,6 @@
-//! The request to run what has come to its end again: `mainstay.dev/rerun: [namespace/]name token` on the GitSync.
+//! Handles requests to run completed Jobs and Pods again: `mainstay.dev/rerun: [namespace/]name token` on the GitSync.
 //!
-//! Invariant: a value is acted on once; the status says which one was last.
+//! Invariant: a value is handled once; the status records the last one.
 
 use std::time::{Duration, Instant};
 
@@ -12,12 +12,12 @@ use mainstay_engine::apply::Rerun;
 use mainstay_engine::notification::Message;
 use mainstay_object::failure::chain;
 
-/// How long until it is tried again.
+/// Wait until a retry.
 const AGAIN: Duration = Duration::from_secs(1);
-/// Characters of an annotation that are shown.
+/// Maximum number of shown characters of an annotation.
 const SHOWN: usize = 80;
 
-/// Namespace (if it names one) and name in a request.
+/// Parses the optional namespace and the name in a request.
 fn parse(value: &str) -> Option<(Option<&str>, &str)> {
     let mut words = value.split_whitespace();
     let (Some(object), Some(_token), None) = (words.next(), words.next(), words.next()) else { return None };
@@ -27,7 +27,7 @@ fn parse(value: &str) -> Option<(Option<&str>, &str)> {
 }
 
 impl Task {
-    /// Acts on the request, if there is a new one and objects are kept.
+    /// Handles a new request, if a commit is enforced.
     pub(super) async fn run_again(&mut self, sync: &GitSync) {
         let Some(value) = sync.metadata.annotations.as_ref().and_then(|annotations| annotations.get(RERUN)) else {
             return;
@@ -59,7 +59,7 @@ impl Task {
         self.state.rerun = Some(value.clone());
     }
 
-    /// Whether a commit is kept applied, so that what may run again is known.
+    /// Whether a commit is enforced, so that its Jobs and Pods are known.
     fn is_keeping(&self) -> bool {
         match &self.outcome {
             Some(Outcome::Suspended { .. }) => false,
@@ -67,7 +67,7 @@ impl Task {
         }
     }
 
-    /// What is wrong with the request; `Err` when it has to be tried again.
+    /// Returns the error of the request; `Err` if it must be retried.
     async fn run_all_again(&mut self, namespace: &str, name: &str) -> Result<Option<String>, ()> {
         let (writer, owner) = (self.context.writer.clone(), self.owner.clone());
         let keys = writer.that_end(&owner, namespace, name);

@@ -1,6 +1,6 @@
-//! A GitSync as it is written becomes a [`ResolvedSync`]: read once, in types that cannot be wrong.
+//! Resolves a GitSync into a [`ResolvedSync`], whose types allow only valid values.
 //!
-//! Deliberately absent: what the repository holds; its documents are placed in the cluster by `placement`.
+//! Not here: the content of the repository, whose documents `placement` places in the cluster.
 
 use std::sync::Arc;
 
@@ -24,54 +24,55 @@ use mainstay_manifest::render::Overlay;
 use mainstay_manifest::sops::KeyId;
 use mainstay_object::{Digest, Owner};
 
-/// Longest name of a field manager, in bytes.
+/// Maximum length of the name of a field manager, in bytes.
 const LONGEST_MANAGER: usize = 128;
 
-/// What a GitSync asks for.
+/// A valid GitSync.
 #[derive(Clone, Debug)]
 pub(super) struct ResolvedSync {
-    /// What it follows.
+    /// The followed reference.
     pub(super) reference: Reference,
-    /// Whose documents are applied.
+    /// The directory whose documents are applied.
     pub(super) directory: Directory,
-    /// When new commits are applied, and when the remote is asked besides the interval.
+    /// The windows for new commits, and the schedule of additional lookups.
     pub(super) windows: Windows,
-    /// Whether objects that left are deleted.
+    /// Whether removed objects are deleted.
     pub(super) prune: bool,
-    /// Kinds whose objects may be deleted and created anew.
+    /// Kinds whose objects may be deleted and created again.
     pub(super) replaced_kinds: ReplacedKinds,
-    /// How to tell whether objects are healthy.
+    /// The rules for the health of objects.
     pub(super) health_rules: Arc<HealthRules>,
-    /// The field managers that give way at adoption; by default known ones, where nobody keeps the object any more.
+    /// Field managers whose fields are taken over at adoption. By default known ones, if no tool keeps the object any
+    /// more.
     take_over: Option<Arc<[String]>>,
     /// When the GitSync was created.
     created: Option<Timestamp>,
     /// `metadata.generation`.
     generation: Option<i64>,
-    /// The commit with which everything that left may be deleted.
+    /// The commit for which all removed objects may be deleted.
     pub(super) allow_prune: Option<String>,
-    /// The commit that is applied although a window holds it back.
+    /// The commit that is applied in spite of a window.
     override_window: Option<String>,
 }
 
-/// A directory of the repository, and where its documents go.
+/// A directory of the repository, and the place of its documents.
 #[derive(Clone, Debug)]
 pub(super) struct Directory {
     /// Its path.
     pub(super) base_dir: BaseDir,
     /// Namespace for documents that name none.
     pub(super) target_namespace: String,
-    /// How it is rendered, if it is said to be a chart.
+    /// The chart settings, if the spec calls it a chart.
     pub(super) helm: Option<Helm>,
-    /// What is changed of what it is rendered to.
+    /// The changes to its rendered objects.
     pub(super) overlay: Option<Overlay>,
     /// Labels and annotations of all objects.
     pub(super) common_metadata: Option<CommonMetadata>,
-    /// What is left to others of its objects.
+    /// The fields that are left to others.
     pub(super) ignore: IgnoreRules,
 }
 
-/// What a sync is asked for: equal requests have nothing new to do.
+/// The inputs of a sync. Equal requests have equal results.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct SyncRequest {
     pub(super) commit: Commit,
@@ -79,26 +80,27 @@ pub(super) struct SyncRequest {
     pub(super) allow_prune: Option<String>,
     /// Whether submodules are fetched.
     pub(super) submodules: bool,
-    /// Whether files in Git LFS are fetched.
+    /// Whether Git LFS files are fetched.
     pub(super) lfs: bool,
-    /// What the cluster is, if a chart asks for that.
+    /// The capabilities of the cluster, if a chart asks for them.
     pub(super) capabilities: Option<Digest>,
     /// The values of variables, if any are substituted.
     pub(super) values: Option<Digest>,
-    /// The keys that decrypt it, if there are any.
+    /// The decryption keys, if there are any.
     pub(super) keys: Option<KeyId>,
 }
 
 impl ResolvedSync {
-    /// Reads a GitSync.
+    /// Resolves a GitSync.
     ///
     /// # Errors
-    /// The first field that cannot be read, and what is allowed in it.
+    ///
+    /// The first invalid field, and its allowed values.
     pub(super) fn of(sync: &GitSync) -> Result<Self, Refused> {
         let spec = &sync.spec;
         let invalid = |why| Refused::invalid(Reason::SpecInvalid, why);
         let annotation = |name: &str| sync.metadata.annotations.as_ref()?.get(name).cloned();
-        // Before any of them is read: their length is bounded.
+        // Checked before parsing, because it limits the length of expressions.
         if let Some(why) = ready_expr::wrong(spec) {
             return Err(invalid(why));
         }
@@ -117,23 +119,23 @@ impl ResolvedSync {
         })
     }
 
-    /// Whether those that are known give way, where nobody keeps the object any more.
+    /// Whether known field managers give way if no tool keeps the object.
     pub(super) fn takes_over_known(&self) -> bool {
         self.take_over.is_none()
     }
 
-    /// Whose fields become ours in an object that is adopted, besides those that are known.
+    /// Returns the field managers whose fields become ours at adoption, in addition to known ones.
     pub(super) fn former(&self) -> Appliers {
         Appliers::former(self.take_over.clone().unwrap_or_default())
     }
 
-    /// Whose fields become ours in an object that an earlier version adopted, besides those that are known. What `kubectl` wrote
-    /// after this GitSync was created is an addition.
+    /// Returns the field managers whose fields become ours in an object that an earlier version adopted, in addition to
+    /// known ones. Fields that `kubectl` wrote after this GitSync was created count as additions.
     pub(super) fn left(&self) -> Appliers {
         Appliers::left(self.take_over.clone().unwrap_or_default(), self.created)
     }
 
-    /// What is asked for with this commit of the remote.
+    /// Returns the request for a commit of the remote.
     pub(super) fn request(&self, commit: Commit, remote: &Remote) -> SyncRequest {
         let (generation, allow_prune) = (self.generation, self.allow_prune.clone());
         SyncRequest {
@@ -148,13 +150,13 @@ impl ResolvedSync {
         }
     }
 
-    /// Whether somebody asked to apply this commit although a window holds it back.
+    /// Whether a user asked to apply this commit in spite of a window.
     pub(super) fn overrides_window(&self, commit: Commit) -> bool {
         self.override_window.as_ref().is_some_and(|named| *named == commit.to_string())
     }
 }
 
-/// The field managers that a GitSync names.
+/// Checks the field managers in the spec.
 fn take_over(named: Option<&[String]>) -> Result<Option<Arc<[String]>>, String> {
     let is_name =
         |name: &String| !name.trim().is_empty() && name.len() <= LONGEST_MANAGER && !name.starts_with(MANAGER);
@@ -167,17 +169,18 @@ fn take_over(named: Option<&[String]>) -> Result<Option<Arc<[String]>>, String> 
     }
 }
 
-/// The GitSyncs on which one depends.
+/// Returns the dependencies of a GitSync.
 pub(super) fn depends_on(sync: &GitSync) -> Vec<Owner> {
     let own = sync.metadata.namespace.as_deref().unwrap_or_default();
     let named = sync.spec.depends_on.iter();
     named.map(|other| Owner::git_sync(other.namespace.as_deref().unwrap_or(own), &other.name)).collect()
 }
 
-/// Refuses a dependency of a GitSync that may see nothing but its own namespace.
+/// Refuses dependencies on other namespaces for a confined GitSync.
 ///
 /// # Errors
-/// The first field that names another one.
+///
+/// The first such field.
 pub(super) fn confine(sync: &GitSync) -> Result<(), Refused> {
     let own = sync.metadata.namespace.as_deref();
     let is_foreign = |other: &Dependency| other.namespace.is_some() && other.namespace.as_deref() != own;
@@ -187,7 +190,7 @@ pub(super) fn confine(sync: &GitSync) -> Result<(), Refused> {
 }
 
 impl Directory {
-    /// Reads it from a GitSync.
+    /// Resolves the directory of a GitSync.
     pub(super) fn of(sync: &GitSync) -> Result<Self, Refused> {
         let base_dir = BaseDir::parse(&sync.spec.base_dir)?;
         let target = sync.spec.target_namespace.as_deref().or(sync.metadata.namespace.as_deref());
@@ -203,7 +206,7 @@ impl Directory {
 }
 
 impl SyncRequest {
-    /// Whether somebody allowed to delete whatever leaves with this commit.
+    /// Whether a user allowed all deletions of this commit.
     pub(super) fn allows_prune(&self) -> bool {
         self.allow_prune.as_deref() == Some(&self.commit.to_string())
     }

@@ -1,10 +1,10 @@
-//! By whose rights a GitSync reads and writes its objects: those of a ServiceAccount of its namespace, or the agent's own.
+//! The rights of a GitSync: those of a ServiceAccount in its namespace, or the agent's own.
 //!
-//! Invariant: a GitSync that names no ServiceAccount is confined to its own namespace, unless that is trusted.
-//! Invariant: one whose ServiceAccount is not known for certain acts by nobody's rights.
+//! Invariant: a GitSync without a ServiceAccount is confined to its own namespace, unless that is trusted.
+//! Invariant: if the ServiceAccount of a GitSync is uncertain, no object is read or written.
 //!
-//! Deliberately absent: what a ServiceAccount may do. That is the API server's to say, request by request; what the agent keeps
-//! for itself (inventories, statuses, Events, watches) it does by its own rights.
+//! Not here: the rights of a ServiceAccount, because the API server authorizes each request. The agent's own data
+//! (inventories, statuses, Events, watches) uses the agent's own rights.
 
 use std::sync::Arc;
 
@@ -14,36 +14,37 @@ use mainstay_api::GitSync;
 use mainstay_api::conditions::Reason;
 use mainstay_cluster::ServiceAccount;
 
-/// Whose GitSyncs have whose rights.
+/// The rules for the rights of GitSyncs, by namespace.
 #[derive(Clone, Debug, Default)]
 pub struct Rights {
-    /// Namespaces whose GitSyncs may touch everything: the agent's own, and those that were allowed.
+    /// Namespaces whose GitSyncs may touch all objects: the agent's own, and trusted ones.
     pub trusted: Vec<String>,
-    /// Name of the ServiceAccount of GitSyncs of other namespaces that name none.
+    /// Name of the ServiceAccount for GitSyncs of other namespaces that name none.
     pub default_service_account: Option<String>,
-    /// Every GitSync acts as a ServiceAccount: the agent has no right of its own to apply anything.
+    /// Whether every GitSync must impersonate a ServiceAccount, because the agent has no rights to apply objects.
     pub requires_account: bool,
-    /// Namespaces that the agent sees objects in; `None`: in all.
+    /// Namespaces whose objects the agent sees; `None` for all.
     pub namespaces: Option<Arc<[String]>>,
 }
 
 impl Rights {
-    /// Whether GitSyncs of this namespace may touch everything with the agent's rights.
+    /// Whether GitSyncs of this namespace may touch all objects with the agent's rights.
     pub(super) fn is_trusted(&self, namespace: &str) -> bool {
         self.trusted.iter().any(|trusted| trusted == namespace)
     }
 
-    /// The name of the ServiceAccount that a GitSync acts as.
+    /// Returns the name of the ServiceAccount that a GitSync impersonates.
     fn account_name<'a>(&'a self, sync: &'a GitSync) -> Option<&'a str> {
         let own = sync.spec.service_account_name.as_deref();
         let namespace = sync.metadata.namespace.as_deref().unwrap_or_default();
         own.or_else(|| self.default_service_account.as_deref().filter(|_| !self.is_trusted(namespace)))
     }
 
-    /// The ServiceAccount that a GitSync acts as; `None`: it acts with the agent's rights.
+    /// Returns the ServiceAccount that a GitSync impersonates; `None` if it uses the agent's rights.
     ///
     /// # Errors
-    /// No ServiceAccount can have the name, or one is required.
+    ///
+    /// The name is invalid, or a ServiceAccount is required.
     pub(super) fn account(&self, sync: &GitSync) -> Result<Option<ServiceAccount>, Refused> {
         let Some(name) = self.account_name(sync) else {
             return if self.requires_account { Err(lacks_account(sync)) } else { Ok(None) };
@@ -57,7 +58,8 @@ impl Rights {
         account.map(Some).ok_or_else(wrong)
     }
 
-    /// What a GitSync may touch as far as the agent says; of one that acts as a ServiceAccount the API server says the rest.
+    /// Returns the objects that a GitSync may touch by the agent's rules. With a ServiceAccount, the API server decides
+    /// on the rest.
     pub(super) fn reach(&self, sync: &GitSync) -> Reach {
         let namespace = sync.metadata.namespace.as_deref().unwrap_or_default();
         if self.account_name(sync).is_none() && !self.is_trusted(namespace) {
@@ -67,7 +69,7 @@ impl Rights {
     }
 }
 
-/// Refuses a GitSync that names no ServiceAccount where one is required.
+/// Refuses a GitSync without the required ServiceAccount.
 fn lacks_account(sync: &GitSync) -> Refused {
     let namespace = sync.metadata.namespace.as_deref().unwrap_or_default();
     let message = format!(

@@ -1,7 +1,7 @@
-//! When the task of a GitSync makes its next attempt, and when its status is looked at again.
+//! The time of a GitSync's next attempt and next status update.
 //!
-//! Invariant: after a failure of an object or of an attempt the next attempt does not come before its backoff has passed,
-//! unless something changed that may have put it right; an object that is due and was not tried waits for the next one.
+//! Invariant: after a failure of an object or an attempt, the next attempt waits for its backoff, unless a change may
+//! have corrected the cause. A due object that was not tried waits for the next attempt.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -18,45 +18,45 @@ use mainstay_git::LookupDue;
 use mainstay_object::Key;
 use mainstay_object::failure::{Backoff, Class, jitter};
 
-/// How long changes of objects are gathered before the status is looked at.
+/// Time for which object changes are collected before the status is updated.
 const GATHER: Duration = Duration::from_millis(20);
-/// How long until deletions that are under way are looked at again.
+/// Interval of rounds while deletions are pending.
 const DELETING: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(60));
-/// How long after a time of the calendar it is looked at, so that it is past by every clock.
+/// Delay after a time of the calendar, so that it is past by every clock.
 const PAST_IT: Duration = Duration::from_millis(10);
-/// Failed attempts in a row after which what passes by itself is not waited for any more.
+/// Number of failed attempts after which a temporary failure counts as permanent.
 const REMARKABLE: u32 = 3;
 const FAR: Duration = Duration::from_secs(86_400);
 
 impl Task {
-    /// When the task has to be woken.
+    /// Returns the time of the next wake-up.
     pub(super) fn due(&self) -> Instant {
         let retry = self.state.failed.due();
         let first = [Some(self.next_look), retry, self.settling, self.push_due()].into_iter().flatten().min();
         first.unwrap_or_else(|| Instant::now() + FAR).min(Instant::now() + FAR)
     }
 
-    /// A push, or a commit that another one has found, is to be looked up.
+    /// Adds a lookup because of a push, or because another consumer found a commit.
     pub(super) fn add_push(&mut self, due: Option<LookupDue>) {
         self.pushed = due.map(|due| due.and(self.pushed)).or(self.pushed);
     }
 
-    /// When the remote is looked up because of that: as soon as its server wants to be asked.
+    /// Returns the time of that lookup, not before the server's `Retry-After`.
     pub(super) fn push_due(&self) -> Option<Instant> {
         self.pushed.map(|due| due.at).max(self.not_before.filter(|_| self.pushed.is_some()))
     }
 
-    /// Whether anything waits for what other GitSyncs do.
+    /// Whether the GitSync waits for others.
     pub(super) fn awaits_others(&self) -> bool {
         self.state.awaits_others || self.state.failed.awaits_others()
     }
 
-    /// Another GitSync changed what it manages or wants, or a Namespace or definition came.
+    /// Handles a change of another GitSync's row, or a new Namespace or definition.
     pub(super) fn others_changed(&mut self) {
         let now = Instant::now();
         let has_lost = self.context.registry.with(&self.owner, |view| view.own().has_lost);
         if has_lost {
-            // Some of what was carried out in full is another one's by now.
+            // Another GitSync has taken some of the applied objects.
             self.state.settled = None;
         }
         if self.state.failed.retry_awaiting(now) || self.state.awaits_others || has_lost {
@@ -64,7 +64,7 @@ impl Task {
         }
     }
 
-    /// What this GitSync depends on may be ready now, or another one waits until this one has seen a commit.
+    /// Handles a change of a dependency, or a dependant that waits for a lookup.
     pub(super) fn dependencies_changed(&mut self) {
         let waits = match &self.outcome {
             Some(Outcome::Waiting { .. }) => true,
@@ -76,7 +76,8 @@ impl Task {
         }
     }
 
-    /// What was left for a break glass is applied when that ends, and what was to be gone first may be there now; everything else only changes the status.
+    /// Handles changes of live objects. The end of a pause, or of a deletion before a recreation, causes an attempt.
+    /// Other changes only update the status.
     pub(super) fn objects_changed(&mut self) {
         if self.state.paused.iter().any(|key| !self.context.writer.is_paused(key)) {
             self.next_look = Instant::now();
@@ -85,20 +86,19 @@ impl Task {
         if self.state.failed.awaiting_deletion().any(is_created) {
             self.next_look = Instant::now();
         }
-        // Gathers what changes together into one status.
+        // Collects changes for one status update.
         let soon = Instant::now() + GATHER;
         self.settling = Some(self.settling.map_or(soon, |at| at.min(soon)));
     }
 
-    /// The host keys that hold for all repositories are others: what failed may be possible now, and what is pinned may be wrong.
+    /// Handles new host keys for all repositories: a failed lookup may succeed now, and a pinned key may be wrong.
     pub(super) fn host_keys_changed(&mut self) {
         if self.failures_in_a_row > 0 || self.is_pinned() {
             self.next_look = Instant::now();
         }
     }
 
-    /// Notes the request for a sync that the annotation makes; whether there is one that is not answered yet. Something may
-    /// have been put right, so what failed is tried again.
+    /// Notes a sync request by annotation, and retries failed objects. Returns whether a request is unanswered.
     pub(super) fn note_request(&mut self, sync: &GitSync) -> bool {
         let asked = sync.metadata.annotations.as_ref().and_then(|annotations| annotations.get(REQUESTED_AT));
         let status = self.status.as_ref().or(sync.status.as_ref());
@@ -114,7 +114,7 @@ impl Task {
         }
         self.state.failed.retry_all(Instant::now());
         if holds {
-            // A user may have deleted or released a held object: no event tells that.
+            // A user may have deleted or released a held object, which causes no event.
             self.state.settled = None;
         }
         let is_invalid = matches!(&self.outcome, Some(Outcome::Refused { reason: Reason::ManifestInvalid, .. }));
@@ -124,7 +124,8 @@ impl Task {
         true
     }
 
-    /// How long until deletions that are under way are looked at again: not later than one of them takes too long.
+    /// Returns the wait until the next round while deletions are pending. It ends when the timeout of one of them
+    /// passes.
     pub(super) fn deletion_wait(&mut self, sync: &GitSync) -> Duration {
         self.rounds += 1;
         let objects = self.state.terminating.as_ref();
@@ -132,9 +133,9 @@ impl Task {
         DELETING.delay(self.rounds).min(stuck.map_or(FAR, |left| left + PAST_IT))
     }
 
-    /// What follows from an attempt that `began` then: what the status says of it, and when the next one is made.
+    /// Updates the state after an attempt that `began` then: the outcome, and the time of the next attempt.
     pub(super) fn after(&mut self, sync: &GitSync, attempted: Result<Option<Outcome>, Refused>, began: Timestamp) {
-        // A failure that passes says nothing of the remote: its consumer is still waited for.
+        // A temporary failure says nothing about the remote, so its consumer stays unresolved.
         let passes = |refused: &Refused| matches!(refused.class, Class::Unavailable | Class::Conflict);
         if !attempted.as_ref().is_err_and(passes) && self.secrets.are_settled() {
             self.context.source.resolved(&self.consumer);
@@ -148,13 +149,13 @@ impl Task {
             }
             Ok(outcome) => {
                 self.failures_in_a_row = 0;
-                // A commit that waits may be one that cannot be read until it is its turn.
+                // A waiting commit may be unreadable until its turn.
                 if !matches!(outcome, Some(Outcome::Waiting { .. })) {
                     self.context.registry.update(&self.owner, |row| row.cannot_read = None);
                 }
                 self.next_look = Instant::now() + jitter(interval, fastrand::f64());
                 if let Some(outcome) = outcome {
-                    // What was given up still has our label, or there is another round to come.
+                    // A handed over object still has our label, or another round follows.
                     if outcome.goes_on() || self.state.still_labelled {
                         self.next_look = (Instant::now() + self.deletion_wait(sync)).min(self.next_look);
                     } else {
@@ -163,7 +164,7 @@ impl Task {
                     self.emit_failures(&outcome);
                     self.outcome = Some(outcome);
                 } else if !matches!(self.outcome, Some(Outcome::Applied { .. })) {
-                    // Nothing is to do, and what kept us from seeing that is over.
+                    // There was no work, and the earlier obstacle is gone.
                     self.outcome = None;
                 }
                 if self.has_succeeded() {
@@ -174,7 +175,7 @@ impl Task {
         self.look_at_next_time(sync, began);
     }
 
-    /// Whether everything is as the commit wants it, as far as that depends on this agent.
+    /// Whether the cluster matches the commit, as far as this agent can achieve it.
     fn has_succeeded(&self) -> bool {
         match &self.outcome {
             Some(Outcome::Applied { failures, guard, .. }) => failures.is_empty() && guard.is_none(),
@@ -184,7 +185,7 @@ impl Task {
         }
     }
 
-    /// The other GitSyncs do not wait for this one while nothing but a person can help it.
+    /// Marks the GitSync as unreadable, so that others do not wait for it, if only a user can correct the failure.
     fn publish_unreadable(&self, class: Class) {
         let passes = matches!(class, Class::Unavailable | Class::Conflict | Class::NotReady | Class::Bug);
         if passes && self.failures_in_a_row < REMARKABLE {
@@ -195,12 +196,12 @@ impl Task {
         self.context.registry.update(&self.owner, |row| row.cannot_read = Some(cannot_read));
     }
 
-    /// Objects that were due when the last attempt began, `then`, and that it did not come to wait for the next one.
+    /// Postpones objects that were due at the start of the last attempt (`then`) and were not tried.
     pub(super) fn postpone_untried(&mut self, then: Instant) {
         self.state.failed.postpone(then, self.next_look);
     }
 
-    /// After an attempt that was refused.
+    /// Backs off after a refused attempt.
     pub(super) fn back_off(&mut self, refused: &Refused, interval: Duration) {
         self.failures_in_a_row += 1;
         let backoff = refused
@@ -208,7 +209,7 @@ impl Task {
             .backoff()
             .map(|backoff| backoff.delay(self.failures_in_a_row))
             .map_or(interval, |wait| wait.min(interval.max(Duration::from_secs(1))));
-        // Whoever waits for memory is woken when there is some.
+        // Free memory wakes an attempt that waits for it, so its polls use the interval.
         let waits_for_memory = self.state.no_memory.is_some() && refused.reason == Reason::MemoryExhausted;
         let backoff = if waits_for_memory && self.failures_in_a_row > REMARKABLE { interval } else { backoff };
         let wait = jitter(backoff, fastrand::f64()).max(refused.retry_after.unwrap_or_default());
@@ -216,7 +217,7 @@ impl Task {
         self.not_before = refused.retry_after.map(|wait| Instant::now() + wait);
     }
 
-    /// Not later than something changes by itself: a window, a scheduled sync, the end of a suspension.
+    /// Limits the wait to the next change by time: a window, a scheduled sync, or the end of a suspension.
     pub(super) fn look_at_next_time(&mut self, sync: &GitSync, began: Timestamp) {
         let next = match sync.spec.suspended(began) {
             Some(until) => until,
@@ -228,14 +229,14 @@ impl Task {
         }
     }
 
-    /// Whether the remote has to be asked `now` although it was asked not long ago: since the last attempt a scheduled time
-    /// has come, a window has opened, or a suspension has ended.
-    pub(super) fn is_due(&mut self, now: Timestamp) -> bool {
+    /// Whether the remote must be looked up at `now` in spite of a recent lookup: since the last attempt a scheduled
+    /// time passed, a window opened, or a suspension ended.
+    pub(super) fn is_due(&mut self, sync: &GitSync, now: Timestamp) -> bool {
         let Some(last) = self.last_try.replace(now) else { return false };
         let Some(resolved) = self.resolved() else { return false };
         match self.outcome {
             Some(Outcome::Frozen { .. }) if resolved.windows.is_open(now) => true,
-            Some(Outcome::Suspended { .. }) => true,
+            Some(Outcome::Suspended { .. }) => sync.spec.suspended(now).is_none(),
             _ => resolved.windows.is_due(last, now),
         }
     }

@@ -1,8 +1,8 @@
-//! What a GitSync's status says after an attempt.
+//! The status of a GitSync after an attempt.
 //!
-//! Invariant: equal facts give equal statuses, so nothing is written when nothing changed.
+//! Invariant: equal facts give equal statuses, so an unchanged status is not written.
 //!
-//! Deliberately absent: what its conditions say (`conditions`), writing it, and how often (`report`).
+//! Not here: conditions (`conditions`), the writes, and their rate (`report`).
 
 use std::time::Duration;
 
@@ -17,10 +17,10 @@ use mainstay_api::git_sync::{Failure, Frozen, GitSyncStatus, Pause, Unread};
 use mainstay_engine::managed::SHOWN;
 use mainstay_object::failure::Class;
 
-/// How long a repository may keep silent before Ready says so.
+/// Time without an answer of the repository after which Ready shows it.
 const SILENCE: Duration = Duration::from_secs(3600);
 
-/// The status after an attempt.
+/// Returns the status after an attempt.
 pub fn after(old: &GitSyncStatus, facts: &Facts<'_>, now: Timestamp) -> GitSyncStatus {
     let summary = facts.summary;
     let mut failures = Vec::new();
@@ -112,7 +112,7 @@ fn frozen(outcome: &Outcome) -> Option<Frozen> {
     Some(Frozen { commit: commit.clone(), by: freeze.by.clone(), until: freeze.until.map(Time) })
 }
 
-/// Since when the repository has not answered.
+/// Returns the time since which the repository has not answered.
 fn unreachable_since(old: &GitSyncStatus, outcome: &Outcome, now: Timestamp) -> Option<Time> {
     let is_silent =
         matches!(outcome, Outcome::Refused { class: Class::Unavailable, reason: Reason::SourceUnavailable, .. });
@@ -127,7 +127,7 @@ fn count(number: usize) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 
-/// A merge patch that makes `old` say what `new` says: fields that went away are set to null.
+/// Returns a merge patch from `old` to `new`. Removed fields become null.
 pub fn patch(old: &GitSyncStatus, new: &GitSyncStatus) -> Value {
     let value = |status: &GitSyncStatus| serde_json::to_value(status).unwrap_or_default();
     let (old, mut new) = (value(old), value(new));
@@ -276,7 +276,7 @@ mod tests {
         assert!(patch["status"].as_object().unwrap().contains_key("held"));
     }
 
-    /// Status and reason of Ready, and its message, after the repository kept silent from second 2 on.
+    /// Returns status, reason and message of Ready after the repository stopped answering at second 2.
     fn silent(now: i64, summary: &Summary) -> (String, String) {
         let facts = |outcome| Facts {
             generation: Some(1),

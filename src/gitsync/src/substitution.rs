@@ -1,13 +1,13 @@
-//! Variables in the decoded objects of a commit become their values: each object in the form in which kustomize prints it, then
-//! read again like any other document.
+//! Substitutes variables in the decoded objects of a commit. Each object is printed as kustomize prints it,
+//! substituted, and decoded again like any other document.
 //!
-//! Invariant: an object without a `$` is not touched, and costs a look at its bytes.
-//! Invariant: a message names the object, the field and the beginning of the expression, never a value, nothing that a
-//! value of a Secret was put into, and nothing that was encrypted.
-//! Invariant: a value of a Secret, or one that was encrypted, becomes a value of the field in which it is named: no key, no name, no other field. What is
-//! shown of objects is therefore never one.
+//! Invariant: an object without a `$` does not change, and costs one scan of its bytes.
+//! Invariant: a message names the object, the field and the beginning of the expression. It contains no value, no text
+//! with a value of a Secret, and no encrypted text.
+//! Invariant: a value of a Secret, or a decrypted value, becomes only the value of the field that names it: never a
+//! key, a name or another field. Shown parts of objects therefore contain none.
 //!
-//! Deliberately absent: where values come from (`values`), and the syntax (`render`).
+//! Not here: the sources of values (`values`), and the syntax (`render`).
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use mainstay_object::{Object, Retyped, Step, path_text};
 
 const DEFINE: &str = "define it in spec.substitute or in what spec.substituteFrom names, give it a default (`${name:=default}`), \
     or write `$${` for a plain `${`";
-/// Fields of one object that are remembered to have become something else than strings, and characters of each.
+/// Maximum number of remembered fields per object that are no strings any more, and of characters of each.
 const MAX_RETYPED: usize = 20;
 const SHOWN: usize = 100;
 const WITHHELD: &str = "the result cannot be applied (the error is withheld: it may quote a Secret)";
@@ -32,14 +32,14 @@ const FROM_SECRET: &str = "put that value into a ConfigMap or spec.substitute: k
 /// The objects of a commit with their values.
 #[derive(Debug, Default)]
 pub(super) struct Substituted {
-    /// All of them, in their order.
+    /// All objects in order.
     pub(super) objects: Vec<Arc<Object>>,
     pub(super) problems: Vec<Problem>,
-    /// Those with expressions as they were, to be substituted again.
+    /// Objects with expressions as before, for the next substitution.
     pub(super) with_expressions: Vec<Arc<Object>>,
 }
 
-/// Puts values into objects.
+/// Substitutes variables in objects.
 pub(super) fn with_values(objects: Vec<Arc<Object>>, values: &Values, limits: &Limits) -> Substituted {
     let mut all = Substituted::default();
     let until = (limits.clock)().saturating_add(limits.time);
@@ -61,7 +61,7 @@ pub(super) fn with_values(objects: Vec<Arc<Object>>, values: &Values, limits: &L
             Ok(substituted) => all.objects.extend(substituted),
             Err(problems) => all.problems.extend(problems),
         }
-        // What was decrypted is not what was read.
+        // A decrypted object differs from the read one.
         if !object.is_from_secret() {
             all.with_expressions.push(object);
         }
@@ -69,7 +69,7 @@ pub(super) fn with_values(objects: Vec<Arc<Object>>, values: &Values, limits: &L
     all
 }
 
-/// An object with its values; `None` if it is left out.
+/// Substitutes variables in one object; `None` if the object is omitted.
 fn one(object: &Object, values: &Values, limits: &Limits) -> Result<Option<Arc<Object>>, Vec<Problem>> {
     let problem =
         |what: String, hint: Option<&str>| Problem::new(object.place.clone(), format!("{}: {what}", object.key), hint);
@@ -105,7 +105,7 @@ fn one(object: &Object, values: &Values, limits: &Limits) -> Result<Option<Arc<O
     }
 }
 
-/// The strings with variables that have become something else than strings.
+/// Returns the strings with variables that became another type.
 fn retyped(before: &Value, after: &Map<String, Value>) -> Vec<Retyped> {
     let Value::Object(before) = before else { return Vec::new() };
     let mut found = Vec::new();
@@ -127,7 +127,7 @@ fn at<'v>(map: &'v Map<String, Value>, path: &[Step]) -> Option<&'v Value> {
     })
 }
 
-/// What a value is; `None` for a string.
+/// Returns the name of a value's type; `None` for a string.
 fn name_of_type(value: &Value) -> Option<&'static str> {
     match value {
         Value::String(_) => None,
@@ -143,7 +143,7 @@ fn after(what: &str) -> String {
     format!("after substitution {what}")
 }
 
-/// Whether Flux's label or annotation leaves its variables alone.
+/// Whether Flux's label or annotation disables substitution.
 fn is_disabled(map: &Map<String, Value>) -> bool {
     let in_metadata = |field: &str| map.get("metadata")?.get(field)?.get(FLUX_SUBSTITUTE)?.as_str();
     ["labels", "annotations"].iter().any(|field| in_metadata(field) == Some("disabled"))
@@ -152,7 +152,7 @@ fn is_disabled(map: &Map<String, Value>) -> bool {
 type Faults = Vec<(String, Option<&'static str>)>;
 type Used = std::collections::BTreeSet<String>;
 
-/// The text of an object with its values, and the variables in it; `None` if nothing changes.
+/// Returns the substituted text of an object, and its variables; `None` if nothing changes.
 fn text_with_values(map: &Map<String, Value>, values: &Values) -> Result<Option<(String, Used)>, Faults> {
     let text = normal_form(map);
     let get = |name: &str| values.get(name);
@@ -179,7 +179,7 @@ fn reported(path: Option<&[Step]>, fault: &ExpressionFault) -> (String, Option<&
     (format!("{at}{}: {}", fault.expression, fault.what), Some(DEFINE))
 }
 
-/// Every string and key of a map that may hold an expression, with its path.
+/// Visits every string and key of a map that may contain an expression, with its path.
 fn strings(map: &Map<String, Value>, path: &mut Vec<Step>, see: &mut dyn FnMut(&[Step], &str)) {
     for (key, value) in map {
         path.push(Step::Key(key.clone()));
@@ -206,10 +206,10 @@ fn strings_of(value: &Value, path: &mut Vec<Step>, see: &mut dyn FnMut(&[Step], 
     }
 }
 
-/// Checks that values of Secrets stay where they are named.
+/// Checks that values of Secrets stay in the fields that name them.
 struct Confined<'v> {
     values: &'v Values,
-    /// Any text that is not shown may have been encrypted.
+    /// Whether every hidden text may have been encrypted.
     is_decrypted: bool,
     path: Vec<Step>,
 }
@@ -219,7 +219,7 @@ impl Confined<'_> {
     fn is_from_secret(&self, text: &str) -> bool {
         let get = |name: &str| self.values.get(name);
         let used = substitute(text, &get, Undefined::Empty).map(|substituted| substituted.used);
-        // What is no expression by itself is one of a text that goes on elsewhere.
+        // A text that is no valid expression may be part of one that spans several texts.
         used.map_or(text.contains('$'), |used| used.iter().any(|name| self.values.is_secret(name)))
     }
 
@@ -259,7 +259,7 @@ impl Confined<'_> {
         }
     }
 
-    /// What a key becomes; `None` if values of a Secret are in it.
+    /// Returns the substituted key; `None` if it contains a value of a Secret.
     fn key(&self, key: &str) -> Option<String> {
         if !key.contains('$') {
             return Some(key.to_owned());
@@ -269,7 +269,7 @@ impl Confined<'_> {
         substituted.used.iter().all(|name| !self.values.is_secret(name)).then_some(substituted.text)
     }
 
-    /// Whether what is at this path is shown: all of the metadata but labels and annotations, and of these our own.
+    /// Whether the field at this path is shown: metadata without labels and annotations, except our own annotations.
     fn is_shown(&self) -> bool {
         let step = |at: usize| match self.path.get(at) {
             Some(Step::Key(key)) => &**key,
@@ -300,7 +300,7 @@ mod tests {
     use mainstay_manifest::render::Origins;
     use mainstay_manifest::{Form, decode_rendered};
 
-    /// What becomes of a document, with values of the spec and of a Secret.
+    /// Substitutes a document with values of the spec and of a Secret.
     fn check(document: &str) -> String {
         let spec = json!({
             "gitRepository": "r", "substitute": {"V": "x", "N": "1", "MAP": "{k: v}", "QUOTE": "\"", "EMPTY": ""},
@@ -368,7 +368,7 @@ mod tests {
         let problem = refused.problems[0].to_string();
         let hint = "sha: ${SHA:0:6} became a number: write ${quote}${SHA:0:6}${quote}, and set `quote: '\"'` in spec.substitute";
         assert!(problem.starts_with("a.yaml: X a: after substitution ") && problem.contains(hint), "{problem}");
-        // Of other fields only the server knows what they must be.
+        // For other fields, only the server knows the type.
         let read = found("", "data: {sha: \"${SHA:0:6}\", text: \"x${SHA}\"}");
         let object = &read.objects[0];
         let said = object.quoting_hint(".data.sha: expected string, got 8.3e+202").unwrap();

@@ -1,28 +1,28 @@
-//! What was done for a commit, in numbers, over all of its rounds.
+//! The numbers of changed objects for a commit, over all rounds.
 //!
-//! Deliberately absent: who counts.
+//! Not here: counting.
 
-/// What the rounds for a commit did so far.
+/// The numbers so far.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Tally {
     pub(super) created: usize,
     pub(super) changed: usize,
     pub(super) unchanged: usize,
-    /// Objects whose deletion the server has accepted.
+    /// Deletions that the server has accepted.
     pub(super) pruned: usize,
-    /// Whether a Namespace or CustomResourceDefinition was created or changed in this round.
+    /// Whether this round created or changed a Namespace or CustomResourceDefinition.
     pub(super) has_definitions: bool,
 }
 
 impl Tally {
-    /// The tally with which the next round begins, where so many objects are as the commit wants them: those that were
-    /// created or changed in an earlier round are among them.
+    /// Returns the tally at the start of the next round. `unchanged` objects that an earlier round created or changed
+    /// are subtracted.
     pub(super) fn next_round(self, unchanged: usize) -> Self {
         let unchanged = unchanged.saturating_sub(self.created + self.changed);
         Self { unchanged, has_definitions: false, ..self }
     }
 
-    /// How many objects were written.
+    /// Returns the number of writes.
     pub(super) fn affected(&self) -> usize {
         self.created + self.changed + self.pruned
     }

@@ -1,8 +1,8 @@
-//! The objects that left, or are replaced, and are still being deleted: what the status says of them, and when that is worth an Event.
+//! Removed or replaced objects that are still being deleted: their text in the status, and the time of an Event.
 //!
-//! Invariant: an object that takes longer than the timeout is reported once.
+//! Invariant: an object that exceeds the timeout is reported once.
 //!
-//! Deliberately absent: the deletions, and the clock.
+//! Not here: the deletions, and the clock.
 
 use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
@@ -16,14 +16,14 @@ use mainstay_engine::managed::{Listed, SHOWN};
 use mainstay_engine::notification::waits_for;
 use mainstay_object::Key;
 
-/// How many of them a condition's message names.
+/// Maximum number of objects in the message of a condition.
 const NAMED: usize = 3;
 
-/// Objects that are still being deleted, as they were found last.
+/// Objects that are still being deleted, as last seen.
 #[derive(Debug, Default)]
 pub(super) struct TerminatingObjects(BTreeMap<Key, (Terminating, Reported)>);
 
-/// Whether it was reported that an object takes longer than the timeout.
+/// Whether the exceeded timeout of an object was reported.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Reported {
     #[default]
@@ -32,7 +32,7 @@ enum Reported {
 }
 
 impl TerminatingObjects {
-    /// A round found these, and no others.
+    /// Replaces the set with the objects of a round.
     pub(super) fn replace(&mut self, found: Vec<(Key, Terminating)>) {
         let keys = found.iter().map(|(key, _)| key.clone()).collect::<HashSet<_>>();
         self.retain(|key| keys.contains(key));
@@ -41,15 +41,15 @@ impl TerminatingObjects {
         }
     }
 
-    /// One more was found, or is still there. Whether it is new.
+    /// Adds or updates an object. Returns whether it is new.
     pub(super) fn insert(&mut self, key: Key, now: Terminating) -> bool {
-        // Another object of the same name has another time.
+        // Another object of the same name has another deletion time.
         let before = self.0.get(&key).filter(|(then, _)| then.since == now.since);
         let reported = before.map_or(Reported::No, |(_, reported)| *reported);
         self.0.insert(key, (now, reported)).is_none()
     }
 
-    /// The others are gone.
+    /// Drops the objects that are gone.
     pub(super) fn retain(&mut self, is_there: impl Fn(&Key) -> bool) {
         self.0.retain(|key, _| is_there(key));
     }
@@ -58,7 +58,7 @@ impl TerminatingObjects {
         self.0.keys().cloned().collect()
     }
 
-    /// What a status shows of them.
+    /// Returns the list for the status.
     pub(super) fn listed(&self) -> Listed<git_sync::Terminating> {
         let shown = self.0.iter().take(SHOWN).map(|(key, (terminating, _))| git_sync::Terminating {
             object: key.to_string(),
@@ -68,7 +68,7 @@ impl TerminatingObjects {
         Listed { count: self.0.len(), first: shown.collect() }
     }
 
-    /// Those that take longer than `timeout` by `now` and were not reported yet.
+    /// Returns the objects that exceed `timeout` at `now` and were not reported yet, and marks them.
     pub(super) fn take_stuck(&mut self, timeout: Duration, now: Timestamp) -> Vec<(Key, Terminating)> {
         let unreported = self.0.iter_mut().filter(|(_, (_, reported))| *reported == Reported::No);
         let stuck = unreported.filter(|(_, (terminating, _))| left(terminating, timeout, now).is_zero());
@@ -79,21 +79,21 @@ impl TerminatingObjects {
         stuck.map(report).collect()
     }
 
-    /// How long until the next one takes longer than `timeout`.
+    /// Returns the time until the next object exceeds `timeout`.
     pub(super) fn next_stuck(&self, timeout: Duration, now: Timestamp) -> Option<Duration> {
         let unreported = self.0.values().filter(|(_, reported)| *reported == Reported::No);
         unreported.map(|(terminating, _)| left(terminating, timeout, now)).min()
     }
 }
 
-/// How long an object may still take.
+/// Returns the remaining time of an object.
 fn left(terminating: &Terminating, timeout: Duration, now: Timestamp) -> Duration {
     let passed = now.duration_since(terminating.since);
-    // A grace period has not passed yet.
+    // The deletion time may be in the future because of a grace period.
     if passed.is_negative() { timeout + passed.unsigned_abs() } else { timeout.saturating_sub(passed.unsigned_abs()) }
 }
 
-/// What a message says of objects that are still being deleted.
+/// Returns the text of a message about objects that are still being deleted.
 pub(super) fn named(objects: &Listed<git_sync::Terminating>) -> Option<String> {
     let name = |one: &git_sync::Terminating| format!("{} ({})", one.object, waits_for(&one.finalizers));
     let names = objects.first.iter().take(NAMED).map(name).collect::<Vec<_>>().join(", ");

@@ -1,13 +1,12 @@
-//! What a GitSync reads by: itself, its GitRepository, and the Secrets that this names. Where it manages one of them itself,
-//! a mistake in the repository keeps it from reading the correction, and whoever repairs the live object must not be
-//! reverted.
+//! The objects with which a GitSync reads its repository: itself, its GitRepository, and the Secrets of that. If the
+//! GitSync manages one of them, a mistake in the repository prevents it from reading the correction. Repairs by hand of
+//! the live object must then not be reverted.
 //!
-//! Invariant: what the repository could not be read with is not reverted before the repository was read while the object was
-//! as the repository wants it. That reading succeeds is not enough: after a repair by hand the newest commit that is read
-//! may be the very one with the mistake.
-//! Invariant: a change by hand while the repository can be read is reverted, also one that keeps it from being read.
+//! Invariant: such objects are reverted again only after the repository was read while the live object matched it. A
+//! successful read is not enough: after a repair by hand, the newest commit may be the one with the mistake.
+//! Invariant: while the repository can be read, changes by hand are reverted, including those that prevent reading it.
 //!
-//! Deliberately absent: looking at the objects, and what is done about drift (`managed`).
+//! Not here: reading the objects, and the reaction to drift (`managed`).
 
 use std::collections::BTreeMap;
 
@@ -18,11 +17,11 @@ use mainstay_api::git_sync::Unread;
 use mainstay_api::{GitRepository, GitSync};
 use mainstay_object::{Key, Owner};
 
-/// The objects with which a repository could not be read, and since when.
+/// The objects with which a repository could not be read, with the time.
 pub(super) type UnreadObjects = BTreeMap<Key, Timestamp>;
 
-/// Whether a GitSync that was refused for this reason could not read, perhaps for what it reads by. Manifests that are
-/// wrong are no such reason: they are read.
+/// Whether this reason means that the GitSync could not read its repository, possibly because of these objects. Invalid
+/// manifests are not such a reason, because they were read.
 pub(super) fn is_of_reading(reason: Reason) -> bool {
     matches!(
         reason,
@@ -36,7 +35,7 @@ pub(super) fn is_of_reading(reason: Reason) -> bool {
     )
 }
 
-/// What a GitSync reads by.
+/// Returns the objects with which a GitSync reads its repository.
 pub(super) fn reads_by(owner: &Owner, sync: &GitSync, repository: Option<&GitRepository>) -> Vec<Key> {
     let namespace = Some(owner.resource().namespace());
     let named = Key::new("serverless.kyma-project.io", "GitRepository", namespace, sync.spec.git_repository.as_str());
@@ -51,13 +50,13 @@ pub(super) fn reads_by(owner: &Owner, sync: &GitSync, repository: Option<&GitRep
     [owner.key(), named].into_iter().chain(secrets).collect()
 }
 
-/// What an earlier agent could not read with, as the status names it.
+/// Restores the objects with which an earlier agent could not read, from the status.
 pub(super) fn recalled(said: &[Unread], reads_by: &[Key]) -> UnreadObjects {
     let since = |key: &Key| said.iter().find(|unread| unread.object == key.to_string()).map(|unread| unread.since.0);
     reads_by.iter().filter_map(|key| Some((key.clone(), since(key)?))).collect()
 }
 
-/// What is added to the message that the repository cannot be read.
+/// Returns the addition to the message that the repository cannot be read.
 pub(super) fn advice(unread: &UnreadObjects) -> Option<String> {
     let names = unread.keys().map(ToString::to_string).collect::<Vec<_>>().join(" and ");
     let it = if unread.len() == 1 { "it is" } else { "they are" };

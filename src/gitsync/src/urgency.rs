@@ -1,10 +1,10 @@
-//! How soon a changed status is written: at once, or when its counters are due.
+//! Decides how soon a changed status is written: at once, or when its counters are due.
 //!
-//! Invariant: whatever changes, a status is written at most [`BURST`] times at once, and then at most once per
-//! [`REFILL`]: an object that becomes healthy and unhealthy all the time costs no more.
+//! Invariant: a status is written at most [`BURST`] times at once, then at most once per [`REFILL`]. An object with
+//! alternating health costs no more.
 //! Invariant: changes of counters alone wait until [`COUNTERS_EVERY`] has passed since the last write.
 //!
-//! Deliberately absent: what a status says (`status`), and writing it (`report`).
+//! Not here: the content of a status (`status`), and the write (`report`).
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -12,25 +12,25 @@ use std::time::{Duration, Instant};
 use mainstay_api::conditions::Reason;
 use mainstay_api::git_sync::GitSyncStatus;
 
-/// Least time between the last write and one for counters alone.
+/// Minimum time between the last write and a write for counters alone.
 pub(super) const COUNTERS_EVERY: Duration = Duration::from_secs(5);
-/// Writes that may follow each other at once.
+/// Number of writes that are allowed at once.
 const BURST: u32 = 5;
-/// Time after which one more may.
+/// Time after which one more write is allowed.
 const REFILL: Duration = Duration::from_secs(1);
 
-/// How soon a status is to be written.
+/// The urgency of a status write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Urgency {
-    /// It is written already.
+    /// No write is necessary.
     Nothing,
     /// Only counters and texts changed.
     Counters,
-    /// Somebody waits for what it says: a commit, readiness, a failure, a first revert.
+    /// Users wait for the change: a commit, readiness, a failure, a first revert.
     Now,
 }
 
-/// How soon `new` is to be written over `old`.
+/// Returns how soon `new` must be written over `old`.
 pub(super) fn urgency(old: &GitSyncStatus, new: &GitSyncStatus) -> Urgency {
     if old == new {
         Urgency::Nothing
@@ -47,14 +47,14 @@ fn has_first_revert(old: &GitSyncStatus, new: &GitSyncStatus) -> bool {
     new.last_reverts.iter().any(|revert| !known.contains(&*revert.object))
 }
 
-/// The status without what changes with every step of a rollout and every revert. A field that is added to the status is
-/// urgent unless it is taken out here.
+/// Removes the fields that change with every step of a rollout and every revert. A new field of the status is urgent
+/// unless it is removed here.
 fn without_counters(status: &GitSyncStatus) -> GitSyncStatus {
     let mut status = status.clone();
     (status.objects, status.healthy, status.failed, status.reverted) = (0, 0, 0, 0);
     status.last_reverts.clear();
     status.drifted_objects = 0;
-    // Which objects differ is waited for; in what, and until when, is read later.
+    // The set of differing objects is urgent; their fields and retry times are not.
     for drifted in &mut status.drifted {
         let is_absent = drifted.is_absent();
         drifted.fields.retain(|_| is_absent);
@@ -71,18 +71,18 @@ fn without_counters(status: &GitSyncStatus) -> GitSyncStatus {
     status
 }
 
-/// How many writes of a status are allowed, and when: a token bucket.
+/// The budget of status writes: a token bucket.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct WriteBudget {
-    /// When the bucket would be full; in the past, it is.
+    /// Time at which the bucket is full; in the past, it is full now.
     full_at: Option<Instant>,
     last: Option<Instant>,
-    /// After a write that failed: not before.
+    /// After a failed write: no write before this time.
     not_before: Option<Instant>,
 }
 
 impl WriteBudget {
-    /// When a write of this urgency is allowed, not before `now`; `None` if there is nothing to write.
+    /// Returns the time of the next allowed write with this urgency, at least `now`; `None` if no write is necessary.
     pub(super) fn due(&self, urgency: Urgency, now: Instant) -> Option<Instant> {
         let allowed = match urgency {
             Urgency::Nothing => return None,
@@ -92,19 +92,19 @@ impl WriteBudget {
         Some(allowed.into_iter().chain(self.not_before).fold(now, Instant::max))
     }
 
-    /// A write succeeded.
+    /// Notes a successful write.
     pub(super) fn written(&mut self, now: Instant) {
         self.full_at = Some(self.full_at.map_or(now, |full| full.max(now)) + REFILL);
         self.last = Some(now);
         self.not_before = None;
     }
 
-    /// A write failed; the next one is not made before this time.
+    /// Notes a failed write; the next one is not made before this time.
     pub(super) fn refused(&mut self, not_before: Instant) {
         self.not_before = Some(not_before);
     }
 
-    /// Whether nothing was written yet.
+    /// Whether no status was written yet.
     pub(super) fn is_untouched(&self) -> bool {
         self.last.is_none() && self.not_before.is_none()
     }

@@ -1,8 +1,8 @@
-//! `spec.substitute` and what `spec.substituteFrom` names become the values of variables.
+//! The values of variables, from `spec.substitute` and the sources in `spec.substituteFrom`.
 //!
-//! Invariant: no value is shown, not even in `Debug`; a digest of all of them says whether they are the same.
+//! Invariant: no value is shown, not even in `Debug`. A digest of all values shows whether they are equal.
 //!
-//! Deliberately absent: reading the sources (`observe`), and what the values are put into (`substitution`).
+//! Not here: reading the sources (`observe`), and the substitution (`substitution`).
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -17,9 +17,9 @@ use mainstay_manifest::render::Undefined;
 use mainstay_object::failure::Class;
 use mainstay_object::{Digest, printable};
 
-/// Keys that one message names.
+/// Maximum number of keys in one message.
 const SHOWN: usize = 10;
-/// What a name has to be, as the end of a sentence.
+/// The rule for names, as the end of a sentence.
 const NO_NAME: &str =
     "is no name of a variable, which has letters (a-z, A-Z), digits and `_`, and begins with no digit";
 
@@ -44,10 +44,11 @@ impl fmt::Debug for Values {
 }
 
 impl Values {
-    /// The values that a spec defines, with what is known of each of its sources; `None` if it says nothing of variables.
+    /// Returns the values of a spec with the contents of its sources; `None` if it defines no variables.
     ///
     /// # Errors
-    /// Everything that is wrong with it and with the sources.
+    ///
+    /// All errors in the spec and its sources.
     pub(super) fn of(spec: &GitSyncSpec, sources: &[Known]) -> Result<Option<Self>, Refused> {
         let is_always = spec.substitute_strategy == SubstituteStrategy::Always;
         if spec.substitute.is_empty() && spec.substitute_from.is_empty() && !is_always {
@@ -84,17 +85,17 @@ impl Values {
         Ok(Some(Self { by_name, is_always, undefined, digest }))
     }
 
-    /// Whether anything is substituted.
+    /// Whether variables are substituted.
     pub(super) fn are_substituted(&self) -> bool {
         self.is_always || !self.by_name.is_empty()
     }
 
-    /// The value of a variable.
+    /// Returns the value of a variable.
     pub(super) fn get(&self, name: &str) -> Option<&str> {
         self.by_name.get(name).map(|variable| &*variable.text)
     }
 
-    /// The values that are from Secrets.
+    /// Returns the values from Secrets.
     pub(super) fn secrets(&self) -> Vec<String> {
         let secret = self.by_name.values().filter(|variable| variable.is_secret);
         secret.map(|variable| variable.text.clone()).collect()
@@ -114,7 +115,7 @@ fn named(source: &SubstituteSource) -> String {
     format!("{kind} {}", printable(&source.name))
 }
 
-/// Its values; or what is wrong with it, as the end of a sentence that begins with its name.
+/// Returns the values of a source, or its error as the end of a sentence that begins with its name.
 fn of_source(source: &SubstituteSource, known: &Known) -> Result<BTreeMap<String, Variable>, (Class, String)> {
     let Some(data) = known.data() else {
         return match known {
@@ -149,12 +150,12 @@ fn of_source(source: &SubstituteSource, known: &Known) -> Result<BTreeMap<String
     Ok(values)
 }
 
-/// Flux does so, too: a value cannot begin a new line of a manifest.
+/// Removes line breaks, like Flux: a value cannot start a new line of a manifest.
 fn without_newlines(text: &str) -> String {
     text.replace(['\n', '\r'], "")
 }
 
-/// The names that are none, and why; `None` if all are.
+/// Returns the error about invalid names; `None` if all are valid.
 fn wrong_names<'n>(names: impl Iterator<Item = &'n String>) -> Option<String> {
     let is_name = |name: &str| {
         name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')

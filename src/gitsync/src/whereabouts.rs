@@ -1,6 +1,6 @@
-//! Where the objects of a GitSync are, as far as that is known, and what the Secret holds that leads there.
+//! The cluster of a GitSync's objects, as far as it is known, and the watched Secret with its kubeconfig.
 //!
-//! Deliberately absent: going there (`place`), and connecting (`clusters`).
+//! Not here: moving to it (`place`), and the connection (`clusters`).
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -14,34 +14,35 @@ use mainstay_api::git_sync::GitSyncStatus;
 use mainstay_cluster::secrets::{Contents, Followed, Known, Purpose, Secrets};
 use mainstay_cluster::{Kubeconfig, PlainHttp};
 
-/// Keys of a Secret with a kubeconfig, in the order of preference.
+/// Keys of a Secret with a kubeconfig, by preference.
 const KEYS: [&str; 2] = ["value", "value.yaml"];
-/// Where the objects are.
+/// The cluster of the objects.
 pub(super) enum Place {
-    /// In the cluster of the GitSync.
+    /// The cluster of the GitSync.
     Home,
-    /// It is not known yet in which.
+    /// Not known yet.
     Nowhere,
-    /// In this one.
+    /// This remote cluster.
     Elsewhere(Arc<Engine<Context>>),
 }
 
-/// What a kubeconfig says, or what is wrong with it, as the end of a sentence that begins with the name of the Secret.
+/// A parsed kubeconfig, or its error as the end of a sentence that begins with the name of the Secret.
 type Parsed = Result<Arc<Kubeconfig>, String>;
 
-/// The followed Secret with a kubeconfig; of none by default.
+/// The watched Secret with a kubeconfig; none by default.
 #[derive(Default)]
 pub(super) struct FollowedKubeconfig {
     followed: Option<Followed>,
-    /// What it held when it was parsed last, and under which key.
+    /// The last parsed contents, with the key.
     parsed: Option<(Arc<Contents>, Option<String>, Parsed)>,
 }
 
 impl FollowedKubeconfig {
-    /// From now on the Secret that a GitSync names is followed, and no other; what its kubeconfig says. `None`: it names none.
+    /// Watches only the Secret that a GitSync names, and returns its kubeconfig; `None` if it names none.
     ///
     /// # Errors
-    /// It does not exist, cannot be read, or holds no kubeconfig that may be used.
+    ///
+    /// The Secret does not exist, cannot be read, or has no usable kubeconfig.
     pub(super) async fn of(
         &mut self,
         secrets: &Secrets,
@@ -69,13 +70,13 @@ impl FollowedKubeconfig {
         parsed.clone().map(|parsed| Some((of, parsed))).map_err(|why| wrong(&secret.name, &why))
     }
 
-    /// It, to wait for changes.
+    /// Returns the watched Secret, to wait for changes.
     pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Followed> {
         self.followed.iter_mut()
     }
 }
 
-/// The kubeconfig under a key, or under the one that is meant without one.
+/// Parses the kubeconfig under a key, or under the first default key.
 pub(super) fn parsed(contents: &Contents, key: Option<&str>, plain: PlainHttp) -> Result<Kubeconfig, String> {
     let found = match key {
         Some(key) => contents.data.get(key).map(|value| (key, value)),
@@ -92,12 +93,13 @@ pub(super) fn wrong(name: &str, why: &str) -> Refused {
     Refused::invalid(Reason::SpecInvalid, format!("Secret {name} (spec.kubeConfig) {why}"))
 }
 
-/// Whether local servers may be spoken to without TLS.
+/// Whether local servers may be used without TLS.
 pub(super) fn plain_http(allows_local: bool) -> PlainHttp {
     if allows_local { PlainHttp::Allowed } else { PlainHttp::Refused }
 }
 
-/// A GitSync as the cluster with this id knows it (`None`: its own): what its status says of another one does not count.
+/// Returns a GitSync as the cluster with this id knows it; `None` means its own cluster. A status of another cluster is
+/// ignored.
 pub(super) fn as_known_in<'s>(sync: &'s GitSync, id: Option<&str>) -> Cow<'s, GitSync> {
     let is_of_it = sync.status.as_ref().is_none_or(|status| status.cluster.as_deref() == id);
     if is_of_it {
@@ -121,14 +123,14 @@ pub(super) fn as_known_in<'s>(sync: &'s GitSync, id: Option<&str>) -> Cow<'s, Gi
     Cow::Owned(sync)
 }
 
-/// Whether there may be objects of a GitSync, by its status.
+/// Whether a GitSync may have objects, by its status.
 pub(super) fn has_objects(sync: &GitSync) -> bool {
     sync.status.as_ref().is_some_and(|status| {
         status.applied_commit.is_some() || status.attempted_commit.is_some() || status.objects > 0
     })
 }
 
-/// The context of a GitSync as long as nothing is known of its cluster but which one it was.
+/// Returns the context of a GitSync while only the id of its last cluster is known.
 pub(super) fn nowhere(home: &Context, sync: &GitSync) -> Arc<Context> {
     let id = sync.status.as_ref().and_then(|status| status.cluster.as_deref());
     let registry = id.map_or_else(Arc::default, |id| home.clusters.registry(id));

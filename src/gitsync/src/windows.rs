@@ -1,10 +1,11 @@
-//! Windows: when a new commit may be applied.
+//! The windows in which new commits may be applied.
 //!
-//! A window is active from each time of its schedule on for its duration. While a `Deny` window is active, or there are
-//! `Allow` windows and none of them is, new commits are held back. What was applied stays enforced.
+//! A window is active for its duration after each time of its schedule. New commits are held while a `Deny` window is
+//! active, or if there are `Allow` windows and none is active. The applied commit stays enforced.
 //!
-//! Invariant: a window that cannot be read opens nothing.
-//! Deliberately absent: the clock; who asks says what time it is.
+//! Invariant: an invalid window allows nothing.
+//!
+//! Not here: the clock. The caller passes the time.
 
 use std::time::Duration;
 
@@ -22,17 +23,17 @@ use mainstay_object::cron::Cron;
 const IN_PART: [Reason; 5] =
     [Reason::ApplyFailed, Reason::Immutable, Reason::OwnershipConflict, Reason::PruneFailed, Reason::PruneHeld];
 
-/// Most windows of a GitSync.
+/// Maximum number of windows of a GitSync.
 const MOST: usize = 50;
-/// Longest duration of a window.
+/// Maximum duration of a window.
 const LONGEST: Duration = Duration::from_secs(366 * 86_400);
-/// Beginnings and ends that are looked at, in all windows together, to find out until when commits are held back. Beyond
-/// that no end is known: whoever may write a GitSync must not be able to keep the agent busy.
+/// Maximum number of starts and ends, over all windows, that are checked to find the end of a hold. Beyond that the end
+/// is unknown. The limit protects the agent from expensive specs.
 const LOOKED_AT: usize = 400;
-/// So many are looked at, however many windows there are.
+/// Minimum number of checked starts and ends, for any number of windows.
 const LOOKED_AT_LEAST: usize = 8;
 
-/// The windows and times of a GitSync, read and checked.
+/// The validated windows and schedule of a GitSync.
 #[derive(Clone, Debug)]
 pub struct Windows {
     windows: Vec<Active>,
@@ -44,24 +45,25 @@ struct Active {
     kind: WindowKind,
     cron: Cron,
     duration: SignedDuration,
-    /// How it is called in messages.
+    /// The name in messages.
     name: String,
 }
 
-/// New commits are held back.
+/// A hold of new commits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Freeze {
-    /// What holds them back.
+    /// The window that holds them.
     pub by: String,
-    /// When that ends, if it is known.
+    /// The end, if it is known.
     pub until: Option<Timestamp>,
 }
 
 impl Windows {
-    /// Reads the windows and the schedule of a spec.
+    /// Parses the windows and the schedule of a spec.
     ///
     /// # Errors
-    /// The field, what is wrong with it, and what is allowed.
+    ///
+    /// The invalid field, its error, and the allowed values.
     pub fn parse(spec: &GitSyncSpec) -> Result<Self, String> {
         if spec.windows.len() > MOST {
             return Err(format!("spec.windows has {} windows; at most {MOST} are allowed", spec.windows.len()));
@@ -82,7 +84,7 @@ impl Windows {
         self.holder(now).is_none()
     }
 
-    /// What holds new commits back at `now`; `None` while they may be applied.
+    /// Returns the hold of new commits at `now`; `None` while they may be applied.
     pub fn freeze(&self, now: Timestamp) -> Option<Freeze> {
         let by = self.holder(now)?;
         let mut at = now;
@@ -96,7 +98,7 @@ impl Windows {
         Some(Freeze { by, until: None })
     }
 
-    /// When it has to be looked again: the next scheduled sync, or the next window that begins or ends.
+    /// Returns the time of the next check: a scheduled sync, or the start or end of a window.
     pub fn next(&self, now: Timestamp) -> Option<Timestamp> {
         let scheduled = self.schedule.as_ref().and_then(|schedule| schedule.next(now));
         [scheduled, self.boundary(now)].into_iter().flatten().min()
@@ -124,13 +126,13 @@ impl Windows {
         }
     }
 
-    /// The next time after `now` at which a window begins or ends.
+    /// Returns the next start or end of a window after `now`.
     fn boundary(&self, now: Timestamp) -> Option<Timestamp> {
         self.windows.iter().flat_map(|window| [window.end(now), window.cron.next(now)]).flatten().min()
     }
 }
 
-/// Whether an earlier agent began to apply a commit, as the status says that it wrote.
+/// Whether an earlier agent began to apply a commit, by its status.
 pub(crate) fn was_begun(status: Option<&GitSyncStatus>, commit: &str) -> bool {
     let Some(status) = status else { return false };
     if status.applied_commit.as_deref() == Some(commit) {
@@ -139,12 +141,12 @@ pub(crate) fn was_begun(status: Option<&GitSyncStatus>, commit: &str) -> bool {
     is_in_part(&status.conditions) && status.frozen.is_none() && status.attempted_commit.as_deref() == Some(commit)
 }
 
-/// Whether Ready says that a commit is applied in part.
+/// Whether Ready shows that a commit is applied in part.
 pub(super) fn is_in_part(all: &[Condition]) -> bool {
     conditions::status(all, Type::Ready).is_some_and(|ready| IN_PART.iter().any(|part| part.as_str() == ready.reason))
 }
 
-/// The field manager that set the annotation on a GitSync.
+/// Returns the field manager that set the annotation on a GitSync.
 pub(crate) fn who_overrides(meta: &ObjectMeta) -> String {
     let path = format!("/f:metadata/f:annotations/f:{}", OVERRIDE_WINDOW.replace('/', "~1"));
     let mut entries = meta.managed_fields.iter().flatten();
@@ -152,10 +154,10 @@ pub(crate) fn who_overrides(meta: &ObjectMeta) -> String {
     entry.and_then(|entry| entry.manager.clone()).unwrap_or_else(|| UNKNOWN.to_owned())
 }
 
-/// Longest name of a user that is recorded.
+/// Maximum length of a recorded user name.
 const LONGEST_USER: usize = 256;
 
-/// The user who asked to apply this commit, by the annotation's own account.
+/// Returns the user who asked to apply this commit, as the annotation claims.
 pub fn claimed_user(meta: &ObjectMeta, commit: &str) -> Option<String> {
     let claimed = meta.annotations.as_ref()?.get(OVERRIDE_WINDOW_BY)?;
     let user = claimed.strip_prefix(commit)?.strip_prefix(' ')?;
@@ -180,7 +182,7 @@ impl Active {
         Ok(Self { kind: window.kind, cron, duration, name })
     }
 
-    /// When the window that is active at `now` ends; `None` when it is not active.
+    /// Returns the end of the window that is active at `now`; `None` if it is inactive.
     fn end(&self, now: Timestamp) -> Option<Timestamp> {
         let end = self.cron.previous(now)?.checked_add(self.duration).ok()?;
         (end > now).then_some(end)
@@ -212,7 +214,7 @@ mod tests {
         text.parse().unwrap()
     }
 
-    /// Since when, at the earliest, commits may be applied again; `open` if they may be now.
+    /// Returns the earliest time, from `now` on, at which commits may be applied; `open` if they may be now.
     fn until(windows: &Windows, now: &str) -> String {
         match windows.freeze(at(now)) {
             None => "open".to_owned(),
@@ -277,7 +279,7 @@ mod tests {
         assert_eq!(until(&night, "2026-10-25T12:00:00Z"), "2026-10-25T21:00:00Z", "winter time");
         assert_eq!(until(&night, "2027-03-27T12:00:00Z"), "2027-03-27T21:00:00Z", "winter time");
         assert_eq!(until(&night, "2027-03-28T12:00:00Z"), "2027-03-28T20:00:00Z", "summer time");
-        // A duration is elapsed time: six hours from 22:00 on end at 05:00 in that night.
+        // A duration is elapsed time: six hours from 22:00 end at 05:00 in that night.
         assert_eq!(until(&night, "2027-03-28T02:59:59Z"), "open");
         assert_eq!(until(&night, "2027-03-28T03:00:00Z"), "2027-03-28T20:00:00Z");
     }

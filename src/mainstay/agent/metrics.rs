@@ -88,7 +88,7 @@ pub struct SyncGauges {
     pub sync: String,
     /// Managed objects.
     pub objects: u64,
-    /// The numbers of healthy, progressing, failed and missing ones among them.
+    /// Numbers of healthy, progressing, failed and missing objects among these.
     pub health: [u64; 4],
     /// Objects that drifted from the repository and were not reverted.
     pub drifted: u64,

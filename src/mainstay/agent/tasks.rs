@@ -1,10 +1,10 @@
-//! Runs a task for every object of a kind. A watch feeds it, and it ends with its object.
+//! Runs a task for every object of a kind. A watch feeds the task, and it ends with its object.
 //!
 //! Invariant: if an object is deleted and created again, the old task ends before the new one starts.
 //! Invariant: an object without memory has no task. If an object with a task grows beyond its memory, the task keeps
 //! the last state. Both cases are reported, and retried when there is memory.
 //!
-//! Not here: the work of the tasks. That is a [`Work`].
+//! Not here: the work of the tasks, which is a [`Work`].
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;

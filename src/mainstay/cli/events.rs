@@ -89,6 +89,11 @@ pub(super) async fn run(arguments: &Arguments) -> Result<Exit, Error> {
         );
     }
     found.sort_by(|a, b| (a.last, &a.name).cmp(&(b.last, &b.name)));
+    let mut repeatable = Repeatable::default();
+    for event in &found {
+        repeatable.add(event);
+    }
+    found.retain(|event| !repeatable.has(event));
     let items: Vec<Value> = found.iter().map(SeenEvent::facts).collect();
     arguments.output.print(&json!({ "items": items }), || text(&found, arguments.output, Timestamp::now()))?;
     Ok(Exit::Fine)
@@ -137,6 +142,26 @@ impl Wanted {
     }
 }
 
+/// Events about managed objects, as an Event about their GitSync repeats them.
+#[derive(Debug, Default)]
+struct Repeatable(HashSet<(String, String)>);
+
+impl Repeatable {
+    fn add(&mut self, event: &SeenEvent) {
+        if !event.is_about_a_git_sync() {
+            if self.0.len() >= MOST {
+                self.0.clear();
+            }
+            self.0.insert((event.reason.clone(), format!("{}: {}", event.object, event.message)));
+        }
+    }
+
+    /// Returns whether an Event about a GitSync repeats an added one.
+    fn has(&self, event: &SeenEvent) -> bool {
+        event.is_about_a_git_sync() && self.0.contains(&(event.reason.clone(), event.message.clone()))
+    }
+}
+
 /// Returns whether an object has the requested kind and name.
 fn is_named(asked: &Key, object: &Key) -> bool {
     (&asked.group, &asked.kind, &asked.name) == (&object.group, &object.kind, &object.name)
@@ -175,7 +200,7 @@ impl Subjects {
 
     /// Reads the managed objects again, if an Event about a GitSync indicates that they may have changed.
     async fn after(self, cluster: &Cluster, event: &SeenEvent) -> Result<Self, Error> {
-        if !event.object.is("mainstay.dev", "GitSync") || self.read_at.elapsed() < REFRESH {
+        if !event.is_about_a_git_sync() || self.read_at.elapsed() < REFRESH {
             return Ok(self);
         }
         match Self::read(cluster, Arc::clone(&self.kind), self.selection.clone()).await {
@@ -197,7 +222,7 @@ async fn watch(
     let mut within = subjects.namespaces();
     let within = if within.len() == 1 { within.remove(0) } else { Selection::default() };
     let mut stream = cluster.watch(kind, within);
-    let (mut shown, mut listed) = (Shown::default(), BTreeMap::new());
+    let (mut shown, mut listed, mut repeatable) = (Shown::default(), BTreeMap::new(), Repeatable::default());
     // Events printed before a lost connection are not repeated.
     let mut printed: Option<Timestamp> = None;
     loop {
@@ -229,10 +254,11 @@ async fn watch(
         for event in next {
             subjects = subjects.after(cluster, &event).await?;
             printed = printed.max(event.last);
-            if subjects.keys.contains(&event.object)
-                && wanted.takes(&event)
-                && let ControlFlow::Break(()) = arguments.output.print_next(&event.facts(), || event.line())?
-            {
+            if !subjects.keys.contains(&event.object) || !wanted.takes(&event) || repeatable.has(&event) {
+                continue;
+            }
+            repeatable.add(&event);
+            if let ControlFlow::Break(()) = arguments.output.print_next(&event.facts(), || event.line())? {
                 return Ok(Exit::Fine);
             }
         }
@@ -251,4 +277,30 @@ fn text(events: &[SeenEvent], output: OutputArgument, now: Timestamp) -> String 
         table.row(vec![age + &times, event.severity.clone(), event.reason.clone(), object, event.message.clone()]);
     }
     table.render(table::width().filter(|_| output.output != Format::Wide))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_event_about_a_git_sync_that_repeats_one_about_an_object_is_left_out() {
+        let event = |kind: &str, name: &str, reason: &str, note: &str| {
+            let regarding =
+                json!({"apiVersion": "mainstay.dev/v1alpha1", "kind": kind, "namespace": "a", "name": name});
+            SeenEvent::read(&json!({"regarding": regarding, "reason": reason, "note": note}))
+        };
+        let object = event("Receiver", "web", "Reverted", "reverted spec.events");
+        let copy = format!("{}: reverted spec.events", object.object);
+        let mut repeatable = Repeatable::default();
+        repeatable.add(&object);
+        assert!(repeatable.has(&event("GitSync", "shop", "Reverted", &copy)));
+        for other in [
+            event("GitSync", "shop", "Failed", &copy),
+            event("GitSync", "shop", "Reverted", "reverted 15 objects"),
+            object,
+        ] {
+            assert!(!repeatable.has(&other), "{other:?}");
+        }
+    }
 }

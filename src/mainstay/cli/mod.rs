@@ -59,6 +59,7 @@ mod syncs;
 mod table;
 mod trace;
 mod tree;
+mod ui;
 mod uninstall;
 mod version;
 mod work_tree;
@@ -134,6 +135,8 @@ enum Command {
     Diff(diff::Arguments),
     /// Show the objects that GitSyncs manage and their children, each with its health
     Tree(tree::Arguments),
+    /// Open a web page of this machine: all GitSyncs and Functions, what is wrong, and who changed what
+    Ui(ui::Arguments),
     /// Show the origin and the state of an object, and the next action of the agent on it
     Trace(object_name::ObjectArguments),
     /// Explain the reason of a condition: its meaning and remedy; without a name, list all reasons
@@ -273,6 +276,7 @@ async fn perform(command: Command) -> Result<Exit, Error> {
         Command::Status(arguments) => status::run(&arguments).await,
         Command::Diff(arguments) => diff::run(&arguments).await,
         Command::Tree(arguments) => tree::run(&arguments).await,
+        Command::Ui(arguments) => ui::run(&arguments).await,
         Command::Trace(arguments) => trace::run(&arguments).await,
         Command::Explain(arguments) => explain::run(&arguments),
         Command::IgnoreFor(arguments) => ignore_for::run(&arguments).await,

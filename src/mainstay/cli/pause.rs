@@ -9,12 +9,12 @@ use serde_json::{Value, json};
 use super::{
     Error, Exit,
     connection::{Connection, WideConnection},
-    length::{at_least_a_second, end},
+    length::at_least_a_second,
     object_name::{self, ObjectArguments},
     output::OutputArgument,
     suspend::{self, Choice, Chosen},
 };
-use mainstay_api::{Span, names};
+use mainstay_api::{Span, names, requests};
 use mainstay_cluster::{Cluster, Kind, Part};
 use mainstay_object::Key;
 
@@ -29,10 +29,10 @@ pub(super) struct PauseArguments {
 }
 
 pub(super) async fn pause(arguments: &PauseArguments) -> Result<Exit, Error> {
-    let until = arguments.length.map(|Span(length)| end(jiff::Timestamp::now(), length));
+    let until = arguments.length.map(|Span(length)| requests::end_of(jiff::Timestamp::now(), length));
     let (kind, name) = arguments.target.kind_and_name()?;
     let found = FoundObject::locate(kind, name, &arguments.target.connection).await?;
-    let live = found.annotate(Some(names::DISABLED), until.as_deref()).await?;
+    let live = found.annotate(&requests::pause(until.as_deref())).await?;
     let is_managed = !live["metadata"]["labels"][names::SYNC_LABEL].is_null();
     let facts = json!({
         "object": object_name::facts(&found.key()), "paused": true, "until": until, "managed": is_managed,
@@ -66,7 +66,7 @@ pub(super) async fn resume(arguments: &ResumeArguments) -> Result<Exit, Error> {
         chosen => return suspend::resume(&arguments.connection, chosen, arguments.output).await,
     };
     let found = FoundObject::locate(kind, name, &arguments.connection.connection).await?;
-    found.annotate(None, None).await?;
+    found.annotate(&requests::end_pause()).await?;
     let facts = json!({ "object": object_name::facts(&found.key()), "paused": false });
     arguments.output.print(&facts, || format!("{} follows its repository again\n", found.key()))?;
     Ok(Exit::Fine)
@@ -99,10 +99,9 @@ impl FoundObject {
         format!("{} {}{namespace}", self.kind.resource, self.name)
     }
 
-    /// Sets or, with `None`, removes the two annotations. Returns the live object.
-    async fn annotate(&self, reconcile: Option<&str>, until: Option<&str>) -> Result<Value, Error> {
-        let patch = json!({ "metadata": { "annotations": { names::RECONCILE: reconcile, names::UNTIL: until } } });
-        let answer = self.cluster.patch_merge(&self.kind, Some(&self.namespace), &self.name, Part::Main, &patch).await;
+    /// Patches the two annotations. Returns the live object.
+    async fn annotate(&self, patch: &Value) -> Result<Value, Error> {
+        let answer = self.cluster.patch_merge(&self.kind, Some(&self.namespace), &self.name, Part::Main, patch).await;
         match answer {
             Err(error) if error.is_not_found() => Err(Error::Missing { what: self.key().to_string() }),
             answer => Ok(answer?),

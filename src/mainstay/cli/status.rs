@@ -210,7 +210,9 @@ fn waiting<'a>(sync: &GitSync, repository: Option<&'a GitRepository>) -> Option<
     // The status only has the branch of HEAD.
     let (branch, commit) = revision.rsplit_once("@sha1:")?;
     let applied = sync.status.as_ref().and_then(|status| status.applied_commit.as_deref());
-    (branch == sync.spec.followed_reference() && applied != Some(commit)).then_some(commit)
+    let followed = sync.spec.followed_reference();
+    let is_followed = followed == "HEAD" || followed.strip_prefix("refs/heads/").unwrap_or(&followed) == branch;
+    (is_followed && applied != Some(commit)).then_some(commit)
 }
 
 fn deleting(object: &Terminating, now: jiff::Timestamp) -> String {
@@ -416,6 +418,10 @@ GitSync apps/shop
             repository.status = Some(GitRepositoryStatus { revision: Some(revision.clone()), ..Default::default() });
             let text = shown(&suspended, &repository);
             assert_eq!(text.contains("waiting     commit 222222222222, "), is_told, "{revision}: {text}");
+        }
+        for (reference, is_told) in [("HEAD", true), ("refs/heads/next", true), ("refs/heads/main", false)] {
+            suspended.spec.reference = reference.to_owned();
+            assert_eq!(shown(&suspended, &repository).contains("  waiting "), is_told, "{reference}");
         }
         assert!(!shown(&sync(json!({})), &repository).contains("waiting"));
     }

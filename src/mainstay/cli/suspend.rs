@@ -12,12 +12,12 @@ use super::{
     Error, Exit, completion,
     connection::{WideConnection, own_kind},
     get::resource::{GIT_SYNCS, Resource},
-    length::{at_least_a_second, end},
+    length::at_least_a_second,
     object_name,
     output::{OutputArgument, print},
     syncs,
 };
-use mainstay_api::{GitSync, Span, names};
+use mainstay_api::{GitSync, Span, requests};
 use mainstay_cluster::{Cluster, Kind, Part};
 
 /// Arguments of `suspend`.
@@ -85,9 +85,9 @@ pub(super) fn git_sync_name(text: &str) -> Result<String, String> {
 }
 
 pub(super) async fn run(arguments: &Arguments) -> Result<Exit, Error> {
-    let until = arguments.length.map(|Span(length)| end(jiff::Timestamp::now(), length));
-    let spec = json!({ "suspend": until.is_none(), "suspendUntil": until });
-    let changed = change(&arguments.connection, arguments.chosen.chosen()?, &json!({ "spec": spec })).await?;
+    let until = arguments.length.map(|Span(length)| requests::end_of(jiff::Timestamp::now(), length));
+    let patch = requests::suspend(until.as_deref());
+    let changed = change(&arguments.connection, arguments.chosen.chosen()?, &patch).await?;
     let end = until.as_ref().map_or_else(|| "`mainstay resume`".to_owned(), Clone::clone);
     report(arguments.output, &changed, &json!({ "suspended": true, "until": until }), |sync| {
         format!("{} is suspended until {end}\n", syncs::name(sync))
@@ -100,10 +100,7 @@ pub(super) async fn resume(
     chosen: Chosen<'_>,
     output: OutputArgument,
 ) -> Result<Exit, Error> {
-    let annotations = json!({ names::RECONCILE: null, names::UNTIL: null });
-    let patch =
-        json!({ "metadata": { "annotations": annotations }, "spec": { "suspend": false, "suspendUntil": null } });
-    let changed = change(connection, chosen, &patch).await?;
+    let changed = change(connection, chosen, &requests::resume()).await?;
     report(output, &changed, &json!({ "suspended": false, "until": null }), |sync| {
         format!("{} follows its repository again\n", syncs::name(sync))
     })

@@ -29,7 +29,7 @@ use super::{
     suspend::git_sync_name,
     syncs,
 };
-use mainstay_api::{GitSync, Span, conditions, names};
+use mainstay_api::{GitSync, Span, conditions, names, requests};
 use mainstay_cluster::reflector::{Delta, Name, Shown, name_of};
 use mainstay_cluster::{Cluster, Kind, Part, Selection, WatchEvent};
 use mainstay_object::counted;
@@ -204,12 +204,12 @@ impl Request {
         let name = before.metadata.name.as_deref().unwrap_or_default();
         let namespace = before.metadata.namespace.as_deref();
         let token = jiff::Timestamp::now().to_string();
-        let mut annotations = json!({ names::REQUESTED_AT: token });
+        let mut patch = requests::sync(&token);
         if let Some((commit, by)) = overridden {
+            let annotations = &mut patch["metadata"]["annotations"];
             annotations[names::OVERRIDE_WINDOW] = json!(commit);
             annotations[names::OVERRIDE_WINDOW_BY] = by;
         }
-        let patch = json!({ "metadata": { "annotations": annotations } });
         cluster.patch_merge(kind, namespace, name, Part::Main, &patch).await?;
         let events = cluster.watch(kind, Selection::named(namespace, name));
         progress.say(&format!("{}: waiting for an agent", syncs::name(before)));

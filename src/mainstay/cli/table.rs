@@ -1,5 +1,6 @@
 //! Tables for people: columns as wide as their longest cell, within the width of the terminal.
 //!
+//! Invariant: names and short cells are not cut. A table that does not fit without that is wider than the terminal.
 //! Invariant: without a terminal no cell is cut, because a program may read the output.
 
 use std::io;
@@ -14,8 +15,8 @@ const WIDTH: usize = 80;
 const GAP: usize = 3;
 /// Maximum width of a column other than the last if cells have to be cut.
 const WIDEST: usize = 40;
-/// Minimum width of a column.
-const NARROWEST: usize = 4;
+/// Width up to which a column is not cut: that of a short commit id.
+const UNCUT: usize = 12;
 
 /// Returns the terminal width of standard output; `None` without a terminal.
 pub(super) fn width() -> Option<usize> {
@@ -62,21 +63,17 @@ impl Table {
             && sum(&widths) > width + GAP
             && let Some((last, others)) = widths.split_last_mut()
         {
-            for other in &mut *others {
+            let names = usize::from(titles.first().is_some_and(|title| title == "NAMESPACE")) + 1;
+            for other in others.iter_mut().skip(names) {
                 *other = (*other).min(WIDEST);
             }
-            // The last column has the remaining width. If that is too little, the widest other columns shrink; names
-            // shrink last.
+            // The last column has the remaining width. If that is too little, the widest other columns shrink.
             let least = (*last).min(WIDEST / 2);
-            let names = usize::from(titles.first().is_some_and(|title| title == "NAMESPACE")) + 1;
-            for kept in [names, 0] {
-                while sum(others) + least > width {
-                    let given = others.iter_mut().skip(kept);
-                    let Some(widest) = given.max().filter(|widest| **widest > NARROWEST) else { break };
-                    *widest -= 1;
-                }
+            while sum(others) + least > width {
+                let Some(widest) = others.iter_mut().skip(names).max().filter(|widest| **widest > UNCUT) else { break };
+                *widest -= 1;
             }
-            *last = (*last).min(width.saturating_sub(sum(others)).max(NARROWEST));
+            *last = (*last).min(width.saturating_sub(sum(others)).max(least));
         }
         let line = |row: &Vec<String>| {
             let mut line = String::new();
@@ -142,7 +139,7 @@ mod tests {
         table.row(vec!["shop".into(), "True".into(), "all is well\nand more".into()]);
         assert_eq!(render(&table, Some(30)), "NAME   READY   MESSAGE\nshop   True    all is well…\n");
         table.row(vec!["a-name-of-many-characters".into(), "False".into(), "x".repeat(200)]);
-        for width in [30, 60, 120] {
+        for width in [60, 120] {
             let text = render(&table, Some(width));
             assert!(text.lines().all(|line| line.chars().count() <= width), "{text}");
             assert_eq!(text.lines().count(), 3);
@@ -153,10 +150,10 @@ mod tests {
     #[test]
     fn cuts_nothing_that_fits_and_no_width_is_too_small() {
         let mut table = Table::new(&["NAME", "READY", "MESSAGE"]);
-        table.row(vec!["n".repeat(60), String::new(), "m".repeat(10)]);
+        table.row(vec!["n".repeat(40), String::new(), "m".repeat(30)]);
         let whole = render(&table, None);
         assert_eq!(render(&table, Some(81)), whole);
-        assert!(whole.lines().nth(1).unwrap().ends_with(&format!("n{}mmmmmmmmmm", " ".repeat(11))), "{whole}");
+        assert!(whole.lines().nth(1).unwrap().ends_with(&format!("n{}{}", " ".repeat(11), "m".repeat(30))), "{whole}");
         assert!(render(&table, Some(80)).contains('…'));
         for width in 0..40 {
             assert_eq!(render(&table, Some(width)).lines().count(), 2);
@@ -164,13 +161,18 @@ mod tests {
     }
 
     #[test]
-    fn names_are_cut_last() {
-        let mut table = Table::new(&["NAMESPACE", "NAME", "REASON", "MESSAGE"]);
-        let (namespace, name) = ("n".repeat(16), "m".repeat(20));
-        table.row(vec![namespace.clone(), name.clone(), "r".repeat(30), "x".repeat(100)]);
-        let text = render(&table, Some(70));
-        assert!(text.contains(&namespace) && text.contains(&name) && text.contains("r…"), "{text}");
-        assert!(!render(&table, Some(40)).contains(&name));
+    fn names_and_short_cells_are_not_cut() {
+        let mut table = Table::new(&["NAMESPACE", "NAME", "REASON", "SUSPENDED", "MESSAGE"]);
+        let (namespace, name) = ("n".repeat(16), "m".repeat(63));
+        table.row(vec![namespace.clone(), name.clone(), "r".repeat(30), "False".into(), "x".repeat(100)]);
+        for width in [0, 40, 60, 80] {
+            let text = render(&table, Some(width));
+            assert!(
+                [&*namespace, &name, "False", "SUSPENDED", "REASON"].iter().all(|cell| text.contains(cell)),
+                "{text}"
+            );
+            assert!(text.contains(&format!("{}…", "r".repeat(11))) && text.contains(&format!("{}…", "x".repeat(19))));
+        }
     }
 
     #[test]

@@ -10,6 +10,7 @@ mod render;
 use serde_json::json;
 
 use self::objects::Forest;
+pub(super) use self::objects::{Node, State};
 use clap_complete::engine::ArgValueCompleter;
 
 use super::{
@@ -20,6 +21,7 @@ use super::{
     syncs,
 };
 use mainstay_api::GitSync;
+use mainstay_cluster::Cluster;
 
 /// Arguments of `tree`.
 #[derive(clap::Args, Debug)]
@@ -50,4 +52,11 @@ pub(super) async fn run(arguments: &Arguments) -> Result<Exit, Error> {
     let facts = json!({ "items": items, "notes": notes });
     arguments.output.print(&facts, || render::text(&trees, &notes))?;
     Ok(if trees.iter().all(objects::Node::is_healthy) { Exit::Fine } else { Exit::Differs })
+}
+
+/// Returns the tree of one GitSync, and notes about what is missing in it.
+pub(super) async fn of(cluster: &Cluster, sync: &GitSync) -> Result<(Node, Vec<String>), Error> {
+    let mut forest = Forest::new(cluster, true);
+    let root = forest.tree(sync).await?;
+    Ok((root, forest.notes()))
 }

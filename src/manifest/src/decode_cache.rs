@@ -20,7 +20,7 @@ struct Files {
     used: usize,
 }
 
-/// Of so few files the unused ones are dropped at once.
+/// If the cache has at most this many files, unused ones are dropped at once.
 const FEW: usize = 64;
 
 /// How a file was read. Encrypted files are cached per set of keys.

@@ -37,7 +37,7 @@ const WEEKDAY: Field = Field { name: "day of the week", first: 0, last: 7, names
 /// A cron expression in a time zone.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Cron {
-    /// One schedule, or two. Either counts.
+    /// One schedule, or two if either counts.
     schedules: Vec<cron::Schedule>,
     zone: TimeZone,
 }

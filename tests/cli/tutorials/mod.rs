@@ -34,7 +34,7 @@ const LOOKS: &[&str] = &[
 /// First words of the output of a refused command.
 const REFUSALS: &[&str] = &["Error from server", "error: "];
 
-/// The origin of a tutorial's cluster.
+/// The cluster that a tutorial uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Cluster {
     /// The README starts and stops it.

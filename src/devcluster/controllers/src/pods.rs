@@ -1,6 +1,6 @@
 //! Simulated pods: a scheduler that places them, and a kubelet that writes their status without containers.
 //!
-//! By default a pod is placed on the one node, runs and is ready; one that does not restart succeeds. The annotation
+//! A pod is placed by default on the one node, runs and is ready; one that does not restart succeeds. The annotation
 //! `devcluster.dev/outcome` of the pod simulates another outcome: `pending` (never placed), `never-ready`,
 //! `image-pull-backoff`, `crash-loop` or `exit:<code>`. [`faults`] detects pods that would fail on any node. A pod that
 //! requests more than the node has is never placed. [`SimulatedOutcome`] sets how containers end.

@@ -1,35 +1,35 @@
-//! The store of managed objects: what every object must be, for whom, what was last applied to it, and what is going on
-//! with it.
+//! The store of managed objects: their owner, desired state, last applied state and phase.
 //!
-//! - [`Desired`]: what an object must be, and by what it is known to be its owner's
-//! - `store`: the store itself; `objects` counts what is in it for its owners as it changes; `account`: what an owner asks
-//!   for, and its reverts so far
-//! - `events`: what is seen of an object, and what follows from it; [`verdict`]: whether it must be reverted; `writes`: what
-//!   begins, is answered and fails
-//! - `object`: one managed object; `apply_state`: what was last applied to it; `phase`: what is done about it; `pending`:
-//!   whether it is being written, and what waits to be acted on
-//! - [`projection`], [`fields`], `ownership`, `reserved`, `collision`, `unions`, `stale_defaults`: which fields
-//!   are ours, what they hold, and what is in their way
-//! - `adoption`: what former appliers own becomes ours; `aliases`: fields that the server keeps in step with others
-//! - [`IgnoreRules`]: which fields are left to others; `ignored`: those of one object; `additions`: what people's tools added
-//! - `deletion`: whether an object that left may be deleted; [`installation`]: the Mainstay that runs here is not, unasked; [`replacement`]: whether one that cannot be changed may be
-//!   deleted and created anew; `autoscaled`, `watched_kinds`: what else bears on all objects
+//! - [`Desired`]: the desired state of an object, and the marks that identify its owner
+//! - `store`: the store itself; `objects`: counts per owner; `account`: policy and past reverts of an owner
+//! - `events`: watch events and their consequences; [`verdict`]: whether an object must be reverted; `writes`: the
+//!   start, success and failure of a write
+//! - `object`: one managed object; `apply_state`: its last apply; `phase`: its phase; `pending`: writes in progress and
+//!   work that waits
+//! - [`projection`], [`fields`], `ownership`, `reserved`, `collision`, `unions`, `stale_defaults`: the fields that
+//!   Mainstay owns, their values, and conflicts about them
+//! - `adoption`: takes over fields of former appliers; `aliases`: fields that the server keeps in step with others
+//! - [`IgnoreRules`]: fields left to others; `ignored`: those of one object; `additions`: additions by users' tools
+//! - `deletion`: whether a removed object may be deleted; [`installation`]: protects the running Mainstay from deletion
+//! - [`replacement`]: whether an immutable object may be deleted and created again
+//! - `autoscaled`, `watched_kinds`: state that concerns all objects
 //! - [`health_rules`]: the expressions of a GitSync for the health of kinds
-//! - `applied_configuration`: what stands in a live object of what was last applied to it
-//! - [`revert_backoff`]: how long a revert waits because somebody keeps changing the object
-//! - `audit`: which object is audited when
-//! - `remaining`: how an object differs that is not reverted at once; `drifted`: which do, and what ends that; `lost_fields`:
-//!   what was taken from us in a live object
-//! - `summary`: what an owner's status says of its objects
-//! - [`inventory`]: the store of one GitSync, written down; `written` changes it together with the objects; [`places`]: where
-//!   in the repository they are, beside it; `inventory_maps`: which ConfigMaps hold one
+//! - `applied_configuration`: the part of the last applied configuration that a live object still has
+//! - [`revert_backoff`]: how long a revert waits when an object is changed repeatedly
+//! - `audit`: the schedule of audits
+//! - `remaining`: drift that is not reverted at once; `drifted`: the objects that have it, and the event that ends it
+//! - `lost_fields`: fields that a live object has lost
+//! - `summary`: the objects in the status of an owner
+//! - [`inventory`]: the written form of the store of one GitSync; `written`: changes it together with the objects
+//! - [`places`]: the places of objects in the repository; `inventory_maps`: the ConfigMaps that hold an inventory
 //!
-//! Invariant: an object is in the store from the moment its first apply begins until it is forgotten; what is not in it
-//! is ignored everywhere.
-//! Invariant: no more is remembered of a live object than its identity, two digests' worth of bytes and its health, and of
-//! one whose drift remains the first fields in which it differs.
+//! Invariant: an object is in the store from the start of its first apply until it is forgotten. All code ignores
+//! objects that are not in the store.
+//! Invariant: the store keeps only the identity, bytes of two digests' size and the health of a live object. For
+//! an object whose drift
+//! remains, it also keeps the first fields that differ.
 //!
-//! Deliberately absent: requests, clocks and tasks. All of it are values and decisions over values.
+//! Not here: requests, clocks and tasks. The module holds values and decisions over values.
 
 pub(crate) mod account;
 pub(crate) mod additions;

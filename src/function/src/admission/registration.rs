@@ -42,7 +42,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(3600);
 const GROUP: &str = "admissionregistration.k8s.io/v1";
 const DEFINITIONS: &str = "apiextensions.k8s.io/v1";
 
-/// The names that the certificates are issued for.
+/// The names and addresses that the certificates are issued for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Registration {
     /// Namespace of the Secret.

@@ -426,7 +426,7 @@ fn backoff(first: Duration, attempt: i64, retry: bool) -> Duration {
     Backoff::new(first, MAX_RETRY_DELAY).delay(u32::try_from(attempt).unwrap_or(u32::MAX))
 }
 
-/// The consequence of the previous attempt for the next one.
+/// The meaning of the previous attempt for the next one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum After {
     /// The previous image is missing, so dependencies are installed again.

@@ -1,4 +1,4 @@
-//! Tests for the woken consumers, and the time at which they are woken.
+//! Tests of the consumers that are woken, and when.
 
 use super::*;
 use crate::consumers::ConsumerKind;

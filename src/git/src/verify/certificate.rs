@@ -18,7 +18,7 @@ use pgp::types::{KeyDetails, KeyVersion, PublicParams, Tag, VerifyingKey};
 use super::fault::SignatureFault;
 use super::validity::earlier;
 
-/// Minimum bytes of a 2048 bit RSA key. Most of them are its modulus.
+/// Minimum bytes of a 2048 bit RSA key. The modulus takes most of them.
 const RSA_BYTES: usize = 256;
 /// First line of an armored certificate.
 const BEGIN: &str = "-----BEGIN PGP PUBLIC KEY BLOCK-----";

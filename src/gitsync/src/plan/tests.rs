@@ -1,4 +1,4 @@
-//! Plans among random claims of other GitSyncs: what a confined one can change in the plan of another.
+//! Plans with random claims of other GitSyncs: the influence of a confined GitSync on the plan of another one.
 
 use serde_json::json;
 
@@ -13,10 +13,10 @@ const LABEL: &str = "platform.own";
 const COMMITS: [&str; 2] = ["c1", "c2"];
 const BRANCHES: [&str; 2] = ["main", "release"];
 const NAMESPACES: [Option<&str>; 4] = [None, Some("a"), Some("b"), Some("c")];
-/// Random cases of each property.
+/// Number of random cases of each property.
 const CASES: u64 = 1000;
 
-/// What there may be: a few ConfigMaps in each namespace, and ClusterRoles.
+/// All possible objects: a few ConfigMaps in each namespace, and ClusterRoles.
 fn objects() -> Vec<Arc<Desired>> {
     let object = |namespace: Option<&str>, number: usize| {
         let (version, kind, plural, scope) = match namespace {
@@ -38,7 +38,7 @@ fn objects() -> Vec<Arc<Desired>> {
     NAMESPACES.iter().flat_map(|namespace| (0..5).map(|number| object(*namespace, number))).collect()
 }
 
-/// A case: a plan of GitSync `own`, and all others.
+/// A case: the plan of GitSync `own`, and all other GitSyncs.
 struct Case {
     own: Owner,
     rows: Vec<(Owner, Row)>,
@@ -121,7 +121,7 @@ impl Chance {
         observed
     }
 
-    /// GitSync `own`, others that may touch everything, and tenants of two namespaces.
+    /// Returns GitSync `own`, unconfined GitSyncs, and tenants of two namespaces.
     fn case(&mut self, own_confined_to: Option<&str>) -> Case {
         let own = Owner::git_sync("platform", "own");
         let mut own_row = self.row(LABEL, own_confined_to);
@@ -138,7 +138,7 @@ impl Chance {
         }
         let labels = rows.iter().map(|(_, row)| row.label.to_string()).chain([String::new()]).collect::<Vec<_>>();
         let mut observed = self.observed(&labels);
-        // What an inventory lists out of reach is taken out before.
+        // Entries of the inventory that are out of reach are removed before.
         let in_reach = |key: &Key| own_confined_to.is_none() || key.namespace.as_deref() == own_confined_to;
         observed.inventory.0.retain(|key, _| in_reach(key));
         let desired = self.some().into_iter().filter(|one| in_reach(&one.key)).collect();
@@ -147,7 +147,7 @@ impl Chance {
 }
 
 impl Case {
-    /// The plan, among those of the others that are `there`.
+    /// Returns the plan with those other GitSyncs that are `there`.
     fn plan(&self, there: impl Fn(&Row) -> bool) -> Plan {
         let registry = Registry::default();
         for (owner, row) in self.rows.iter().filter(|(owner, row)| *owner == self.own || there(row)) {
@@ -175,7 +175,7 @@ impl Case {
     }
 }
 
-/// What a plan applies, as one text.
+/// Returns the applies of a plan as one text.
 fn applies(plan: &Plan) -> String {
     let steps = plan.stages.values().flatten().map(|step| format!("apply {}: {:?}", step.desired.key, step.expect));
     let unchanged = plan.unchanged.iter().map(|one| format!("unchanged {}", one.key));
@@ -252,7 +252,7 @@ fn objects_that_an_account_labelled_elsewhere_are_its_own_for_tenants_and_not_fo
         assert_eq!(claim == Claim::Free, is_free, "{by_account} {label:?} {own_confined_to:?}: {claim:?}");
     };
     check(true, Some("b.tenant"), Some("a"), false);
-    // A claim by an inventory alone is none: whoever can write ConfigMaps can write one.
+    // A claim needs more than an inventory: every user who can write ConfigMaps can forge one.
     check(true, None, Some("a"), true);
     check(true, Some("a.other"), Some("a"), true);
     check(false, Some("b.tenant"), Some("a"), true);

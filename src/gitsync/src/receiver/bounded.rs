@@ -1,4 +1,4 @@
-//! A list in a payload, of which only the beginning is kept.
+//! A list in a payload. Only its beginning is kept.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -8,7 +8,7 @@ use serde::de::{Deserialize, Deserializer, IgnoredAny, SeqAccess, Visitor};
 /// Maximum number of items that are kept.
 pub(super) const MOST: usize = 500;
 
-/// The first items of a list, and whether there were more.
+/// The first items of a list, and whether it had more.
 #[derive(Debug)]
 pub(super) struct Bounded<T> {
     pub(super) items: Vec<T>,

@@ -1,6 +1,6 @@
-//! What all Receivers of an agent share: those that are served, by path.
+//! The context of all Receivers of an agent, with the served ones by path.
 //!
-//! Invariant: a path is looked up by its digest, so how long that takes says nothing of how much of a path was right.
+//! Invariant: a path is looked up by its digest, so that the duration does not reveal how much of a path was right.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -24,37 +24,37 @@ const EMIT_EVERY: Duration = Duration::from_secs(5);
 
 type Emit = dyn Fn(&Owner, &Message) + Send + Sync;
 
-/// What all Receivers of an agent share.
+/// The context of all Receivers of an agent.
 pub struct Context {
-    /// The cluster, for statuses.
+    /// The client for statuses.
     pub(super) cluster: Cluster,
-    /// Their Secrets.
+    /// The Secrets of Receivers.
     pub(super) secrets: Arc<Secrets>,
-    /// Whom they wake.
+    /// Wakes consumers.
     pub(super) pushes: Arc<Pushes>,
-    /// Where deliveries come in; `None` if nowhere.
+    /// The address of the listener; `None` without a listener.
     pub(super) served_at: Option<BaseUrl>,
-    /// Whether reconciles end.
+    /// Progress of the reconciles.
     pub(super) liveness: Component,
     emit: Box<Emit>,
     served: Mutex<HashMap<[u8; 32], Arc<Served>>>,
     starting: Mutex<Starting>,
 }
 
-/// How far a term has begun.
+/// The progress of a term's start.
 #[derive(Default)]
 struct Starting {
     is_listed: bool,
-    /// Receivers that have not been set yet.
+    /// Receivers that were not set yet.
     waiting: HashSet<Owner>,
 }
 
-/// The address under which others reach the listener.
+/// The address under which clients reach the listener.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BaseUrl {
-    /// It is not known.
+    /// Unknown.
     Unknown,
-    /// `https://host`, without a slash at its end.
+    /// `https://host`, without a trailing slash.
     Known(String),
 }
 
@@ -71,7 +71,7 @@ impl BaseUrl {
 impl FromStr for BaseUrl {
     type Err = String;
 
-    /// Reads `https://host/path` or `http://host/path`.
+    /// Parses `https://host/path` or `http://host/path`.
     fn from_str(text: &str) -> Result<Self, String> {
         const FORM: &str = "an address has the form https://host or https://host/path, without user, `?` and `#`";
         let url = reqwest::Url::parse(text).map_err(|_| FORM.to_owned())?;
@@ -83,16 +83,16 @@ impl FromStr for BaseUrl {
     }
 }
 
-/// A Receiver that is served.
+/// A served Receiver.
 pub(super) struct Served {
     pub(super) owner: Owner,
     pub(super) receiver: Resolved,
-    /// When a refused delivery was reported last.
+    /// Time of the last report of a refused delivery.
     reported: Mutex<Option<Instant>>,
 }
 
 impl Context {
-    /// A context in which nothing is served yet. `emit` must not block.
+    /// Creates an empty context. `emit` must not block.
     pub fn new(
         cluster: Cluster,
         secrets: Arc<Secrets>,
@@ -105,17 +105,17 @@ impl Context {
         Self { cluster, secrets, pushes, served_at, liveness, emit: Box::new(emit), served, starting }
     }
 
-    /// The register of the Secrets that Receivers name.
+    /// Returns the Secrets that Receivers name.
     pub fn secrets(&self) -> &Secrets {
         &self.secrets
     }
 
-    /// The Receiver at a path.
+    /// Returns the Receiver at a path.
     pub(super) fn find(&self, path: &str) -> Option<Arc<Served>> {
         self.served.lock().get(&digest(path)).cloned()
     }
 
-    /// Serves a Receiver, or (`None`) does not serve it any more, under no other path than its present one.
+    /// Serves a Receiver under its present path only; `None` stops serving it.
     pub(super) fn set(&self, owner: &Owner, receiver: Option<Resolved>) {
         let mut served = self.served.lock();
         let old = served.extract_if(|_, served| served.owner == *owner).next();
@@ -126,7 +126,7 @@ impl Context {
         served.insert(path, Arc::new(Served { owner, receiver, reported }));
     }
 
-    /// A Receiver is there, and a task will set it.
+    /// Registers a Receiver that its task will set.
     pub fn register(&self, owner: &Owner) {
         let mut starting = self.starting.lock();
         if !starting.is_listed {
@@ -134,23 +134,23 @@ impl Context {
         }
     }
 
-    /// All Receivers that exist at the start are registered.
+    /// Marks all Receivers that exist at the start as registered.
     pub fn all_registered(&self) {
         self.starting.lock().is_listed = true;
     }
 
-    /// A Receiver has been set, or is gone.
+    /// Marks a Receiver as set or gone.
     pub(super) fn resolved(&self, owner: &Owner) {
         self.starting.lock().waiting.remove(owner);
     }
 
-    /// Whether there may be paths that are not known yet.
+    /// Whether some paths may still be unknown.
     pub(super) fn is_starting(&self) -> bool {
         let starting = self.starting.lock();
         !starting.is_listed || !starting.waiting.is_empty()
     }
 
-    /// Reports that a delivery was refused, unless that was reported just now.
+    /// Emits a message about a refused delivery, unless one was emitted recently.
     pub(super) fn report_refused(&self, served: &Served, why: String, now: Instant) {
         let mut reported = served.reported.lock();
         if reported.is_some_and(|at| now.saturating_duration_since(at) < EMIT_EVERY) {

@@ -1,6 +1,7 @@
-//! What a delivery to a Receiver is: whom it means, or why it is refused or passed over.
+//! Classifies a delivery to a Receiver: a push with its consumers, or the reason why it is refused or ignored.
 //!
-//! Invariant: nothing of a body is read before the delivery is authentic, but that a signed field is taken out of a form.
+//! Invariant: a body is parsed only after the delivery is authentic. The one exception extracts a signed field from a
+//! form.
 
 use http::HeaderMap;
 
@@ -10,33 +11,33 @@ use super::resolve::Resolved;
 use super::signature::{self, Refusal};
 use mainstay_api::ReceiverType;
 
-/// What a delivery is.
+/// The class of a delivery.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Delivery {
-    /// Consumers are to be woken.
+    /// Consumers must be woken.
     Push(Meant),
-    /// The host tries whether somebody answers.
+    /// The host tests the connection.
     Ping,
-    /// An event that does not count.
+    /// An event that is ignored.
     PassedOver,
-    /// It is not authentic.
+    /// The delivery is not authentic.
     Refused(Refusal),
-    /// It cannot be read.
+    /// The body cannot be parsed.
     Malformed(Malformed),
 }
 
-/// Judges a delivery.
+/// Classifies a delivery.
 pub(super) fn judge(receiver: &Resolved, headers: &HeaderMap, body: &[u8]) -> Delivery {
     let is_form = signature::is_form(headers);
     if is_form && receiver.kind == ReceiverType::Gitea {
-        // Gitea and Forgejo sign the field of the form, so it is taken out of it first.
+        // Gitea and Forgejo sign the field of the form, so it is extracted first.
         return payload::of_form(body)
             .map_or_else(Delivery::Malformed, |body| judge_signed(receiver, headers, &body, false));
     }
     judge_signed(receiver, headers, body, is_form && receiver.kind == ReceiverType::Github)
 }
 
-/// Judges a delivery by what the host signs; `is_form` if that is still to be taken out of a form.
+/// Classifies a delivery by the bytes that the host signs; `is_form` if the payload is still in a form.
 fn judge_signed(receiver: &Resolved, headers: &HeaderMap, body: &[u8], is_form: bool) -> Delivery {
     if let Err(refusal) = signature::check(receiver.kind, &receiver.token, headers, body) {
         return Delivery::Refused(refusal);
@@ -45,7 +46,7 @@ fn judge_signed(receiver: &Resolved, headers: &HeaderMap, body: &[u8], is_form: 
     if event.is_some_and(|event| is_ping(receiver.kind, event)) {
         return Delivery::Ping;
     }
-    // An event that does not count need not have a body that can be read.
+    // The body of an ignored event need not be valid.
     if event.is_some_and(|event| !counts(receiver, event)) {
         return Delivery::PassedOver;
     }
@@ -69,7 +70,7 @@ fn is_ping(kind: ReceiverType, event: &str) -> bool {
     }
 }
 
-/// The events that report a push, in lower case; none for hosts that name no events.
+/// Returns the events that report a push, in lower case; none for hosts that name no events.
 const fn pushes(kind: ReceiverType) -> &'static [&'static str] {
     match kind {
         ReceiverType::Github | ReceiverType::Gitea => &["push"],
@@ -88,12 +89,12 @@ fn counts(receiver: &Resolved, event: &str) -> bool {
     receiver.events.contains(&event)
 }
 
-/// Whether the event counts that the body names.
+/// Whether the event in the body counts.
 fn body_counts(receiver: &Resolved, push: &Push) -> bool {
     let Some(event) = &push.event else { return true };
     match receiver.kind {
         ReceiverType::AzureDevops => counts(receiver, event),
-        // A hook of the whole system sends everything under one name.
+        // A system hook sends all events under one name.
         ReceiverType::Gitlab if receiver.events.is_empty() => {
             matches!(event.as_str(), "push" | "tag_push" | "repository_update")
         }
@@ -118,7 +119,7 @@ mod tests {
         }
     }
 
-    /// What a GitLab hook of an event is, whose token is right.
+    /// Returns the class of a GitLab delivery with this event and the right token.
     fn gitlab(events: &[&str], event: &'static str, body: &str) -> &'static str {
         let headers = [("X-Gitlab-Token", "token"), ("X-Gitlab-Event", event)];
         kind(&receiver(ReceiverType::Gitlab, events), &headers, body)

@@ -1,34 +1,34 @@
-//! Which consumers a delivery means: those of the remotes that it names, as far as their reference may have moved.
+//! Selects the consumers of a delivery: those of the named remotes whose reference may have moved.
 //!
-//! Two addresses are of one repository if host, port and path are equal without regard to scheme, user, `.git`, case and
-//! the usual ports: hosts that send webhooks take the names of repositories without regard to case, too.
+//! Two addresses name one repository if host, port and path are equal. Scheme, user, `.git`, case and default ports are
+//! ignored, because Git hosts with webhooks ignore the case of repository names.
 //!
-//! Invariant: a delivery means consumers in the namespace of its Receiver only.
+//! Invariant: a delivery selects only consumers in the namespace of its Receiver.
 
 use std::collections::BTreeSet;
 
 use super::payload::{Moved, Push};
 use mainstay_git::{Consumer, Followed, RemoteUrl};
 
-/// The hosts of Azure DevOps, each with its older name.
+/// The hosts of Azure DevOps, and the suffix of older host names.
 const AZURE: [&str; 2] = ["dev.azure.com", "ssh.dev.azure.com"];
 const OLD_AZURE: &str = ".visualstudio.com";
 
-/// Hosts that lead through firewalls, for SSH at port 443, and whose they are.
+/// Host names for SSH at port 443 through firewalls, each with the usual host name.
 const SECOND_SSH_HOSTS: [(&str, &str); 3] =
     [("ssh.github.com", "github.com"), ("altssh.gitlab.com", "gitlab.com"), ("altssh.bitbucket.org", "bitbucket.org")];
 
-/// Where a repository is, whatever address leads there.
+/// The place of a repository, independent of the form of its address.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Place {
-    /// Empty for a repository in this file system.
+    /// Empty for a repository in the local file system.
     host: String,
     port: Option<u16>,
-    /// In lower case, without slashes at its ends and without `.git`.
+    /// In lower case, without leading and trailing slashes and `.git`.
     path: String,
 }
 
-/// What a delivery means.
+/// The consumers that a delivery selects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Meant {
     /// The namespace of the Receiver.
@@ -42,14 +42,14 @@ pub(super) struct Meant {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Remotes {
     places: BTreeSet<Place>,
-    /// `project/name` of hosts that write no address.
+    /// `project/name`, from hosts that send no address.
     paths: BTreeSet<String>,
     moved: Moved,
     default_branch: Option<String>,
 }
 
 impl Meant {
-    /// What a delivery means; without a [`Push`] any remote may have changed.
+    /// Creates the selection of a delivery. Without a [`Push`], any remote may have changed.
     pub(super) fn new(namespace: &str, allowed: Option<&[String]>, push: Option<Push>) -> Self {
         let remotes = push.map(|push| {
             let (mut places, mut paths) = (BTreeSet::new(), BTreeSet::new());
@@ -64,18 +64,18 @@ impl Meant {
         Self { namespace: namespace.to_owned(), allowed: allowed.map(<[_]>::to_vec), remotes }
     }
 
-    /// Whether the delivery names no repository, where hosts of its type do.
+    /// Whether the delivery names no repository, although hosts of its type do.
     pub(super) fn names_no_repository(&self) -> bool {
         self.remotes.as_ref().is_some_and(|remotes| remotes.places.is_empty() && remotes.paths.is_empty())
     }
 
-    /// Whether a consumer is meant.
+    /// Whether a consumer is selected.
     pub(super) fn includes(&self, consumer: &Consumer, followed: &Followed) -> bool {
         self.reaches(consumer, followed)
             && self.remotes.as_ref().is_none_or(|all| all.have_moved(followed) && all.name(followed))
     }
 
-    /// Whether a consumer would be meant if it did not follow a commit by its id, which no push moves.
+    /// Whether only its fixed commit id excludes a consumer, because no push moves that.
     pub(super) fn passes_over_fixed(&self, consumer: &Consumer, followed: &Followed) -> bool {
         followed.reference.is_commit_id()
             && self.reaches(consumer, followed)
@@ -106,7 +106,7 @@ impl Remotes {
     }
 }
 
-/// `project/name` of a path of Bitbucket Data Center, which over HTTP has `scm` before it, and the context path before that.
+/// Returns `project/name` of a path of Bitbucket Data Center. Over HTTP, `scm` and the context path precede it.
 fn data_center(path: &str) -> String {
     let mut parts = path.rsplitn(4, '/');
     match (parts.next(), parts.next(), parts.next()) {
@@ -115,7 +115,7 @@ fn data_center(path: &str) -> String {
     }
 }
 
-/// `project/name`, where that is no address.
+/// Returns `project/name` if the text is not an address.
 fn project(named: &str) -> Option<String> {
     (named.contains('/') && !named.contains(':')).then(|| named.to_ascii_lowercase())
 }
@@ -133,13 +133,13 @@ impl Place {
     }
 }
 
-/// The host that is meant by one that it has for SSH through port 443.
+/// Returns the usual host of a host name for SSH at port 443.
 fn second_ssh_host(host: &str) -> Option<&'static str> {
     SECOND_SSH_HOSTS.iter().find_map(|(second, first)| (*second == host).then_some(*first))
 }
 
-/// A repository of Azure DevOps: `org/project/_git/name`, `v3/org/project/name` over SSH, and the organisation as the host
-/// in older addresses. A repository with the name of its project may leave that out.
+/// Parses a repository of Azure DevOps: `org/project/_git/name`; `v3/org/project/name` over SSH; in older addresses,
+/// the organisation is the host. A repository with the name of its project may omit the project.
 fn azure(host: &str, path: &str) -> Option<Place> {
     let organisation = host.strip_suffix(OLD_AZURE).filter(|name| *name != "vs-ssh");
     if !AZURE.contains(&host) && !host.ends_with(OLD_AZURE) {
@@ -174,7 +174,7 @@ mod tests {
         Consumer::new(ConsumerKind::GitSync, namespace, "web")
     }
 
-    /// Whether a delivery that names `named` means a consumer of `url`.
+    /// Checks whether a delivery that names `named` selects a consumer of `url`.
     #[track_caller]
     fn check(named: &str, url: &str, expected: bool) {
         let meant = Meant::new("shop", None, Some(push(&[named], Moved::Any)));

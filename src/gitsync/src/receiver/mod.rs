@@ -1,14 +1,14 @@
-//! Receivers: a Git host reports a push over HTTP, and the remotes that it names are looked up at once.
+//! Receivers: a Git host reports a push over HTTP, and the named remotes are looked up at once.
 //!
-//! [`Deliveries`] receives, [`judge`](delivery::judge) decides whether a delivery is authentic, counts, and whom it means;
-//! [`Pushes`](mainstay_git::Pushes) wakes those. [`run`] is the task of one Receiver.
+//! [`Deliveries`] receives a delivery. [`judge`](delivery::judge) checks whether it is authentic, whether it counts,
+//! and selects consumers. [`Pushes`](mainstay_git::Pushes) wakes them. [`run`] is the task of one Receiver.
 //!
-//! Invariant: a delivery is authentic before anything of its body is read, and never leads to more than lookups of remotes
-//! that GitSyncs and Functions in the Receiver's namespace follow anyway. What a payload names is compared, never opened.
-//! Invariant: of a token, nothing reaches a log, an Event, a status, an answer or a metric; the path that is made of it is
-//! in the Receiver's status only.
+//! Invariant: a delivery is authenticated before its body is parsed. It causes only lookups of remotes that GitSyncs
+//! and Functions in the Receiver's namespace follow anyway. Names in a payload are compared, never opened.
+//! Invariant: no part of a token reaches a log, an Event, a status, an answer or a metric. Only the status of the
+//! Receiver shows the path that is derived from it.
 //!
-//! Deliberately absent: TLS, which belongs to the ingress; commits in payloads: the remote says what is there.
+//! Not here: TLS, which the ingress terminates; commits in payloads, because the remote is authoritative.
 
 mod bounded;
 mod context;

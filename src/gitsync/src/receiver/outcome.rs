@@ -1,6 +1,6 @@
-//! What came of a delivery: the status and text of the answer, and the label in metrics.
+//! The result of a delivery: status and text of the answer, and the label for metrics.
 //!
-//! Invariant: an answer quotes nothing of the request, and a path of nobody has one answer.
+//! Invariant: an answer quotes no part of the request, and all unknown paths have the same answer.
 
 use std::collections::BTreeSet;
 
@@ -8,52 +8,52 @@ use super::payload::Malformed;
 use super::signature::Refusal;
 use mainstay_git::{Consumer, ConsumerKind};
 
-/// Names in one answer.
+/// Maximum number of names in one answer.
 const SHOWN: usize = 20;
 
-/// What came of a delivery.
+/// The result of a delivery.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
     /// These consumers look their remote up.
     Woken(Vec<Consumer>),
-    /// Nobody follows what it names.
+    /// No consumer follows the named repository.
     NobodyWoken {
-        /// How many follow the repository at a commit id.
+        /// Number of consumers that follow the repository at a commit id.
         fixed: usize,
     },
-    /// It names no repository.
+    /// The body names no repository.
     NoRepository,
-    /// The host tries whether somebody answers.
+    /// The host tests the connection.
     Ping,
-    /// Its event does not count.
+    /// The event is ignored.
     PassedOver,
-    /// It is not authentic.
+    /// The delivery is not authentic.
     Refused(Refusal),
-    /// It cannot be read.
+    /// The body cannot be parsed.
     Malformed(Malformed),
-    /// It is too large.
+    /// The body is too large.
     TooLarge,
-    /// It does not come.
+    /// The body does not arrive in time.
     TooSlow,
-    /// The client went away.
+    /// The client closed the connection.
     Broken,
-    /// It is not a POST.
+    /// The method is not POST.
     WrongMethod,
-    /// Nobody receives there.
+    /// No Receiver has this path.
     NotFound,
     /// The Receiver is suspended.
     Suspended,
-    /// Too many bodies are held.
+    /// Too many bodies are in memory.
     NoRoom,
-    /// Another agent leads.
+    /// Another agent is the leader.
     NotLeading,
 }
 
 impl Outcome {
-    /// The status of the answer.
+    /// Returns the HTTP status of the answer.
     pub(super) fn status(&self) -> u16 {
         match self {
-            // An event that does not count is no fault of the host, which would give up sending after some of them.
+            // An ignored event is no error: hosts disable a webhook after several errors.
             Self::Woken(_) | Self::NobodyWoken { .. } | Self::NoRepository | Self::Ping | Self::PassedOver => 200,
             Self::Refused(_) | Self::Malformed(_) | Self::Broken => 400,
             Self::NotFound => 404,
@@ -64,7 +64,7 @@ impl Outcome {
         }
     }
 
-    /// The label in metrics.
+    /// Returns the label for metrics.
     pub(super) fn label(&self) -> &'static str {
         match self {
             Self::Woken(_) => "woken",
@@ -83,7 +83,7 @@ impl Outcome {
         }
     }
 
-    /// The text of the answer.
+    /// Returns the text of the answer.
     pub(super) fn text(&self) -> String {
         match self {
             Self::Woken(woken) => {

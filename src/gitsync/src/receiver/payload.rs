@@ -1,9 +1,10 @@
-//! The body of a delivery becomes a [`Push`]: which repositories it names, and which of their references have moved. One
-//! function for each host.
+//! Parses the body of a delivery into a [`Push`]: the named repositories, and their moved references. There is one
+//! function per host.
 //!
-//! Invariant: reading a body of N bytes takes a small multiple of N bytes: what is not needed is skipped, and of lists only
-//! the beginning is kept.
-//! Deliberately not here: whether the body is authentic, and what the addresses mean.
+//! Invariant: parsing N bytes takes a small multiple of N bytes of memory. Unused fields are skipped, and only the
+//! beginning of a list is kept.
+//!
+//! Not here: authentication, and the meaning of addresses.
 
 use bounded_json::{Bounds, Unreadable};
 use serde::Deserialize;
@@ -12,19 +13,19 @@ use serde::de::DeserializeOwned;
 use super::bounded::Bounded;
 use mainstay_api::ReceiverType;
 
-/// Maximum size of a body.
+/// Maximum size of a body, in bytes.
 pub const MAX_BODY: usize = 3 << 20;
-/// Payloads of hosts have a value for every twenty bytes.
+/// Payloads of hosts have about one value per twenty bytes.
 const BOUNDS: Bounds = Bounds::new(MAX_BODY, MAX_BODY / 2);
 
-/// What a delivery says.
+/// The content of a delivery.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Push {
-    /// Addresses of the repository, as the host writes them; and as `project/name` where it writes none.
+    /// Addresses of the repository as the host writes them, or `project/name` if it writes none.
     pub(super) named: Vec<String>,
-    /// What moved.
+    /// The moved references.
     pub(super) moved: Moved,
-    /// Full name of the default branch, if the host says it.
+    /// Full name of the default branch, if the host sends it.
     pub(super) default_branch: Option<String>,
     /// The event, if the body names it.
     pub(super) event: Option<String>,
@@ -33,17 +34,17 @@ pub(super) struct Push {
 /// The references that have moved.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) enum Moved {
-    /// Any of them.
+    /// Possibly all.
     #[default]
     Any,
     /// These full names.
     Named(Vec<String>),
 }
 
-/// Why a body cannot be read. The text quotes nothing of the body.
+/// The reason why a body cannot be parsed. The text quotes no part of the body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Malformed {
-    /// It is not JSON, or not of the form that the host documents.
+    /// The body is not JSON, or does not have the documented form.
     #[error("the body is not a payload of this type of host: line {line}, column {column}")]
     Json {
         /// Line.
@@ -51,10 +52,10 @@ pub(super) enum Malformed {
         /// Column.
         column: usize,
     },
-    /// It has more values, or is nested deeper, than what a host sends.
+    /// The body has more values, or deeper nesting, than a host sends.
     #[error("the body has more values, or is nested deeper, than the payload of any host")]
     TooMuch,
-    /// A form without the field `payload`.
+    /// The form has no field `payload`.
     #[error("the form has no field `payload`; let the host send JSON")]
     Form,
 }
@@ -68,7 +69,7 @@ impl From<Unreadable> for Malformed {
     }
 }
 
-/// Reads a body. `None` for a type of host that names no repositories: all of them may have changed.
+/// Parses a body. `None` for types of hosts that name no repositories: any repository may have changed.
 pub(super) fn read(kind: ReceiverType, body: &[u8]) -> Result<Option<Push>, Malformed> {
     match kind {
         ReceiverType::Github | ReceiverType::Gitea => github(body).map(Some),
@@ -80,7 +81,7 @@ pub(super) fn read(kind: ReceiverType, body: &[u8]) -> Result<Option<Push>, Malf
     }
 }
 
-/// The body in the field `payload` of a form.
+/// Returns the body in the field `payload` of a form.
 pub(super) fn of_form(form: &[u8]) -> Result<Vec<u8>, Malformed> {
     let field = form_urlencoded::parse(form).find_map(|(key, value)| (key == "payload").then_some(value));
     field.map(|text| text.into_owned().into_bytes()).ok_or(Malformed::Form)
@@ -90,7 +91,7 @@ fn json<T: DeserializeOwned>(body: &[u8]) -> Result<T, Malformed> {
     Ok(BOUNDS.read(body)?)
 }
 
-/// GitHub, Gitea and Forgejo.
+/// Parses payloads of GitHub, Gitea and Forgejo.
 fn github(body: &[u8]) -> Result<Push, Malformed> {
     #[derive(Deserialize)]
     struct Body {
@@ -107,7 +108,7 @@ fn github(body: &[u8]) -> Result<Push, Malformed> {
         default_branch: Option<String>,
     }
     let Body { r#ref, ref_type, repository } = json(body)?;
-    // The events `create` and `delete` name a branch or a tag, the event `push` a full reference.
+    // The events `create` and `delete` name a branch or a tag; the event `push` names a full reference.
     let moved = match (r#ref, ref_type.as_deref()) {
         (Some(name), _) if name.starts_with("refs/") => Moved::Named(vec![name]),
         (Some(name), Some("branch")) => Moved::Named(vec![branch(&name)]),
@@ -120,7 +121,7 @@ fn github(body: &[u8]) -> Result<Push, Malformed> {
     Ok(Push { named: named.into_iter().flatten().collect(), moved, default_branch, event: None })
 }
 
-/// GitLab: hooks of projects, groups and the whole system.
+/// Parses payloads of GitLab: hooks of projects and groups, and system hooks.
 fn gitlab(body: &[u8]) -> Result<Push, Malformed> {
     #[derive(Deserialize)]
     struct Body {
@@ -161,7 +162,7 @@ fn gitlab(body: &[u8]) -> Result<Push, Malformed> {
     Ok(push)
 }
 
-/// Bitbucket: Cloud (`repo:push`) and Data Center (`repo:refs_changed`).
+/// Parses payloads of Bitbucket Cloud (`repo:push`) and Data Center (`repo:refs_changed`).
 fn bitbucket(body: &[u8]) -> Result<Push, Malformed> {
     #[derive(Deserialize)]
     struct Body {
@@ -230,14 +231,14 @@ fn bitbucket(body: &[u8]) -> Result<Push, Malformed> {
         let links = html.into_iter().chain(clone.unwrap_or_default().items);
         push.named.extend(links.filter_map(|link| link.href));
     }
-    // Data Center writes no address unless it is told to.
+    // Data Center sends no address by default.
     if let (true, Some(slug), Some(key)) = (push.named.is_empty(), slug, project.and_then(|project| project.key)) {
         push.named.push(format!("{key}/{slug}"));
     }
     Ok(push)
 }
 
-/// Azure DevOps: service hooks of the event `git.push`.
+/// Parses payloads of Azure DevOps: service hooks of the event `git.push`.
 fn azure_devops(body: &[u8]) -> Result<Push, Malformed> {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
@@ -276,8 +277,8 @@ fn azure_devops(body: &[u8]) -> Result<Push, Malformed> {
     Ok(push)
 }
 
-/// Whoever signs may say `{"repository": "https://…", "ref": "refs/heads/main"}`; every other body says that something has
-/// changed.
+/// Parses a body of the type `generic-hmac`. A signed client may send `{"repository": "https://…", "ref":
+/// "refs/heads/main"}`; for every other body, any repository may have changed.
 fn generic(body: &[u8]) -> Option<Push> {
     #[derive(Deserialize)]
     struct Body {
@@ -293,7 +294,7 @@ fn generic(body: &[u8]) -> Option<Push> {
     Some(Push { named: vec![repository], moved, ..Push::default() })
 }
 
-/// What moved. It is unknown of a list that is too long, that is empty, or that has an item without a name.
+/// Returns the moved references. They are unknown if the list is too long or empty, or if an item has no name.
 fn named<T>(items: Bounded<T>, name: impl Fn(T) -> Option<String>) -> Moved {
     let is_cut = items.is_cut;
     let names: Option<Vec<String>> = items.items.into_iter().map(name).collect();

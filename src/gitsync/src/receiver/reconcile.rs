@@ -1,7 +1,7 @@
-//! The task of one Receiver: follows its Secret, serves it or does not, and says so in its status.
+//! The task of one Receiver: watches its Secret, serves the Receiver, and writes its status.
 //!
-//! Invariant: a changed or deleted token acts before the status says so.
-//! Invariant: a status is written only when it changes, and one that the server refuses less and less often.
+//! Invariant: a changed or deleted token takes effect before the status shows it.
+//! Invariant: a status is written only when it changes; refused writes back off.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

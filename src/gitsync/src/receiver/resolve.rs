@@ -1,6 +1,6 @@
-//! A Receiver and its Secret become what deliveries are judged by, or the reason why none is accepted.
+//! Resolves a Receiver and its Secret into the parameters of its deliveries, or into the reason why none is accepted.
 //!
-//! Invariant: no text has anything of the token.
+//! Invariant: no text contains a part of the token.
 
 use super::signature;
 use mainstay_api::conditions::Reason;
@@ -8,9 +8,9 @@ use mainstay_api::{Receiver, ReceiverType};
 use mainstay_cluster::secrets::Known;
 use mainstay_object::Secret;
 
-/// Key of the Secret.
+/// Key in the Secret.
 const KEY: &str = "token";
-/// Minimum length of a token: whoever sees the path in the status can try tokens until one has that path.
+/// Minimum length of a token in bytes. The status shows the path, so its readers can guess short tokens offline.
 const MIN_TOKEN: usize = 16;
 
 /// A Receiver that can be served.
@@ -20,19 +20,19 @@ pub(super) struct Resolved {
     pub(super) namespace: String,
     /// Its name.
     pub(super) name: String,
-    /// Who sends.
+    /// The type of the host.
     pub(super) kind: ReceiverType,
     /// The token.
     pub(super) token: Secret<Vec<u8>>,
-    /// The events that count, in lower case; empty for those that report a push.
+    /// The events that count, in lower case; if empty, those that report a push.
     pub(super) events: Vec<String>,
     /// The GitRepositories that may be looked up; `None` means all.
     pub(super) repositories: Option<Vec<String>>,
-    /// Refuse deliveries.
+    /// Whether deliveries are refused.
     pub(super) is_suspended: bool,
 }
 
-/// Why a Receiver is not served.
+/// The reason why a Receiver is not served.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Problem {
     /// The condition's reason.
@@ -44,13 +44,13 @@ pub(super) struct Problem {
 }
 
 impl Resolved {
-    /// Where it is served.
+    /// Returns the path of the Receiver.
     pub(super) fn path(&self) -> String {
         signature::path(&self.token, &self.namespace, &self.name)
     }
 }
 
-/// Reads the spec and the Secret.
+/// Resolves the spec and the Secret.
 pub(super) fn resolve(receiver: &Receiver, secret: &Known) -> Result<Resolved, Problem> {
     let spec = &receiver.spec;
     let Some(kind) = ReceiverType::parse(&spec.kind) else {
@@ -65,7 +65,7 @@ pub(super) fn resolve(receiver: &Receiver, secret: &Known) -> Result<Resolved, P
     }
     let token = secret.data().and_then(|data| data.get(KEY));
     let token = token.ok_or_else(|| missing(format!("Secret {named} has no key {KEY}")))?;
-    // `kubectl create secret --from-file` keeps the line break at the end of a file; no host sends it.
+    // `kubectl create secret --from-file` keeps a trailing line break, which no host sends.
     let end = token.0.iter().rposition(|byte| !matches!(byte, b'\n' | b'\r')).map_or(0, |last| last + 1);
     let token = &token.0[..end];
     let invalid = |message| Problem { reason: Reason::TokenInvalid, message, is_stalled: false };

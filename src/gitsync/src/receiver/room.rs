@@ -1,9 +1,9 @@
-//! How many bodies of deliveries are held at the same time, of how many bytes, and for whom.
+//! Limits the bodies of deliveries in memory, by number and bytes, in total and per namespace and Receiver.
 //!
-//! Invariant: a namespace never holds more than is still free, and a Receiver at most [`OF_ONE`]: whoever knows paths of one
-//! namespace takes half of the room at most, and leaves the other half to all others.
-//! Invariant: nobody waits for room: there is some, or there is none.
-//! Invariant: what holding a body costs beside its bytes does not depend on the pieces in which it comes.
+//! Invariant: a namespace never holds more than is still free, and a Receiver at most [`OF_ONE`]. Clients that know
+//! paths of one namespace can take at most half of the room.
+//! Invariant: a request for room never waits.
+//! Invariant: the overhead of a body does not depend on the pieces in which it arrives.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,19 +12,19 @@ use parking_lot::Mutex;
 
 use mainstay_object::Owner;
 
-/// Of all Receivers.
+/// Limit of all Receivers.
 const OF_ALL: Amount = Amount { bodies: 64, bytes: 24 << 20 };
-/// Of one Receiver.
+/// Limit of one Receiver.
 const OF_ONE: Amount = Amount { bodies: 16, bytes: 6 << 20 };
 
-/// Bodies, and bytes of them.
+/// A number of bodies, and their bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Amount {
     bodies: usize,
     bytes: usize,
 }
 
-/// What is held.
+/// The used room.
 #[derive(Debug, Default)]
 struct Used {
     all: Amount,
@@ -36,7 +36,7 @@ struct Used {
 #[derive(Debug, Default)]
 pub(super) struct Room(Mutex<Used>);
 
-/// The room that one body has, until this is dropped.
+/// The room of one body, until this is dropped.
 #[derive(Debug)]
 pub(super) struct Held {
     room: Arc<Room>,
@@ -59,7 +59,7 @@ impl Amount {
 }
 
 impl Used {
-    /// Takes more for a Receiver, unless that is too much.
+    /// Takes room for a Receiver. Returns false if a limit would be exceeded.
     fn take(&mut self, owner: &Owner, more: Amount) -> bool {
         let namespace = owner.resource().namespace();
         let free = OF_ALL.minus(self.all);
@@ -74,7 +74,7 @@ impl Used {
         is_room
     }
 
-    /// Gives back what was taken.
+    /// Returns room.
     fn give_back(&mut self, owner: &Owner, amount: Amount) {
         let namespace = owner.resource().namespace();
         self.all = self.all.minus(amount);
@@ -90,7 +90,7 @@ impl Used {
 }
 
 impl Room {
-    /// Room for one more body for a Receiver, of no bytes yet.
+    /// Returns room for one more body of a Receiver, with zero bytes so far.
     pub(super) fn enter(self: &Arc<Self>, owner: &Owner) -> Option<Held> {
         let amount = Amount { bodies: 1, bytes: 0 };
         let is_room = self.0.lock().take(owner, amount);
@@ -109,7 +109,7 @@ impl Held {
         is_room
     }
 
-    /// The bytes that there is room for.
+    /// Returns the reserved bytes.
     pub(super) fn bytes(&self) -> usize {
         self.amount.bytes
     }
@@ -127,7 +127,7 @@ mod tests {
 
     const LARGE: usize = 3 << 20;
 
-    /// As many bodies of a size for a Receiver as there is room for.
+    /// Takes room for as many bodies of a size as a Receiver may have.
     fn fill(room: &Arc<Room>, namespace: &str, name: &str, bytes: usize) -> Vec<Held> {
         let owner = Owner::receiver(namespace, name);
         let one = || room.enter(&owner).and_then(|mut held| held.grow(bytes).then_some(held));

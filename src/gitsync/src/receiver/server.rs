@@ -1,9 +1,9 @@
 //! Receives deliveries over HTTP.
 //!
-//! Invariant: the answer to a path of nobody is the same whatever the path; nothing but the path is looked at before.
-//! Invariant: a body is read only for a path that is known, to at most [`MAX_BODY`] bytes and [`BODY_WITHIN`], and only if
-//! there is [`Room`] for it; who finds none is told so at once.
-//! Invariant: a delivery leads to lookups of remotes and nothing else, so a repeated one is harmless.
+//! Invariant: all unknown paths have the same answer, and only the path is checked before.
+//! Invariant: a body is read only for a known path, up to [`MAX_BODY`] bytes and [`BODY_WITHIN`], and only if there is
+//! [`Room`]. Without room, the client gets an answer at once.
+//! Invariant: a delivery causes only lookups of remotes, so a repeated one is harmless.
 //! Invariant: only the leader receives; another agent answers 503.
 
 use std::collections::BTreeMap;
@@ -29,40 +29,41 @@ use mainstay_api::ReceiverType;
 use mainstay_cluster::body::{self, BodyFault};
 use mainstay_cluster::listener::{self, Limits};
 
-/// Until a body is there.
+/// Maximum time until a body is complete.
 const BODY_WITHIN: Duration = Duration::from_secs(10);
 
-/// How much of a body is read that nobody needs, and for how long; and the same if there is no room, or the path is nobody's.
+/// Maximum bytes and duration of reading an unused body. The second limit applies without room and for unknown paths.
 const DRAINED: (usize, Duration) = (8 << 20, Duration::from_secs(1));
 const DRAINED_OF_NOBODY: (usize, Duration) = (256 << 10, Duration::from_millis(100));
 
-/// Where deliveries come in, for as long as the process runs; whether they are acted on changes with the Lease.
+/// The receiver of deliveries, which lives as long as the process. It processes deliveries only while the agent holds
+/// the Lease.
 #[derive(Debug, Default)]
 pub struct Deliveries {
-    /// The Receivers of this term.
+    /// The Receivers of the current term.
     leading: Mutex<Option<Arc<Context>>>,
     counts: Mutex<BTreeMap<(Option<ReceiverType>, &'static str), u64>>,
     room: Arc<Room>,
 }
 
-/// How often something came of a delivery.
+/// A number of deliveries with the same result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Count {
     /// `spec.type` of the Receiver; `unknown` if there is none.
     pub kind: &'static str,
-    /// What came of it.
+    /// The result.
     pub outcome: &'static str,
-    /// How often.
+    /// The number.
     pub count: u64,
 }
 
 impl Deliveries {
-    /// From now on deliveries are for these Receivers; `None` when a term has ended.
+    /// Sets the Receivers of a term; `None` at its end.
     pub fn set(&self, context: Option<Arc<Context>>) {
         *self.leading.lock() = context;
     }
 
-    /// What came of the deliveries since the start.
+    /// Returns the numbers of deliveries since the start, by result.
     pub fn counts(&self) -> Vec<Count> {
         let kind = |kind: Option<ReceiverType>| kind.map_or("unknown", ReceiverType::as_str);
         let counts = self.counts.lock();
@@ -79,7 +80,7 @@ impl Deliveries {
         let context = self.leading.lock().clone();
         let (head, mut body) = request.into_parts();
         let served = context.as_ref().filter(|_| head.uri.query().is_none()).map(|c| (c, c.find(head.uri.path())));
-        // What a client of a known path keeps busy is counted until the answer.
+        // Room for a known path is held until the answer is sent.
         let mut held = None;
         let (kind, outcome) = match (&context, served) {
             (None, _) => (None, Outcome::NotLeading),
@@ -134,7 +135,7 @@ async fn receive(context: &Context, served: &Served, head: &Parts, body: &mut In
     }
 }
 
-/// A body, for all bytes of which there is room.
+/// Reads a body after reserving room for all its bytes.
 async fn read<B: Body<Data = Bytes> + Unpin>(held: &mut Held, body: &mut B) -> Result<Vec<u8>, Outcome> {
     let read = body::read(body, MAX_BODY, |length| held.grow(length.saturating_sub(held.bytes()))).await;
     read.map_err(|fault| match fault {
@@ -144,7 +145,7 @@ async fn read<B: Body<Data = Bytes> + Unpin>(held: &mut Held, body: &mut B) -> R
     })
 }
 
-/// Reads the rest of a body and drops it: a client that is still sending when the connection ends misses the answer.
+/// Reads and drops the rest of a body. A client that still sends when the connection closes misses the answer.
 async fn drain(body: &mut Incoming, (most, within): (usize, Duration)) {
     let read = async {
         let mut bytes = 0;
@@ -183,7 +184,7 @@ mod tests {
     use super::*;
     use mainstay_object::Owner;
 
-    /// Reads a body that comes in pieces; its bytes, and those that there was room for.
+    /// Reads a body that arrives in pieces. Returns its bytes, and the reserved bytes.
     async fn read_in_pieces(room: &Arc<Room>, length: usize, piece: usize) -> Result<(Vec<u8>, usize), Outcome> {
         let pieces = (0..length / piece).map(|_| Ok::<_, Infallible>(Frame::data(Bytes::from(vec![b'x'; piece]))));
         let mut held = room.enter(&Owner::receiver("shop", "web")).ok_or(Outcome::NoRoom)?;

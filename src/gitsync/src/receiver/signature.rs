@@ -1,9 +1,10 @@
-//! Whether a delivery comes from somebody who knows the token of the Receiver.
+//! Checks that the sender of a delivery knows the token of the Receiver.
 //!
-//! Invariant: every comparison takes the same time wherever two values differ: it is one of HMACs.
-//! Invariant: a check reads headers and the bytes of the body, never what the body says.
-//! Invariant: what is published of a token, the path, is no signature of anything.
-//! Deliberately not here: the path, which is checked first.
+//! Invariant: a comparison takes constant time, because it compares HMACs.
+//! Invariant: a check reads headers and the raw body, and never parses the body.
+//! Invariant: the published path of a Receiver is not a signature of any text.
+//!
+//! Not here: the path, which is checked first.
 
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use http::{HeaderMap, header};
@@ -12,26 +13,26 @@ use ring::hmac;
 use mainstay_api::ReceiverType;
 use mainstay_object::Secret;
 
-/// Maximum length of a signature in hexadecimal digits: that of SHA-512.
+/// Maximum length of a signature in hexadecimal digits: SHA-512.
 const MAX_DIGITS: usize = 128;
-/// What the key is made of, together with the token, that paths are made with.
+/// Derives the key of paths from the token.
 const PATH_KEY: &[u8] = b"mainstay receiver path v1";
 
-/// Why a delivery is not authentic.
+/// The reason why a delivery is not authentic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Refusal {
     /// The header is missing.
     #[error("the header {0} is missing: set the Receiver's token as the secret of the webhook")]
     Missing(&'static str),
-    /// The header cannot be read.
+    /// The header cannot be parsed.
     #[error("the header {0} has not the form that hosts of this type send")]
     Form(&'static str),
-    /// It was made with another token.
+    /// The header was made with another token.
     #[error("the header {0} was made with another token than that of the Receiver")]
     Wrong(&'static str),
 }
 
-/// What a header holds.
+/// The form of a header.
 #[derive(Clone, Copy)]
 enum Proof {
     /// `algorithm=digits`.
@@ -40,7 +41,7 @@ enum Proof {
     Sha256,
     /// `sha1=digits`.
     Sha1,
-    /// The digits of an HMAC by SHA-256.
+    /// The digits of an HMAC-SHA-256.
     Digits,
     /// The token itself.
     Token,
@@ -48,7 +49,7 @@ enum Proof {
     Login,
 }
 
-/// The headers of a host, the best first; the first that a delivery has decides.
+/// Returns the headers of a host by preference. The first one in the delivery decides.
 const fn proofs(kind: ReceiverType) -> &'static [(&'static str, Proof)] {
     match kind {
         ReceiverType::Github => &[("X-Hub-Signature-256", Proof::Sha256), ("X-Hub-Signature", Proof::Sha1)],
@@ -65,7 +66,7 @@ const fn proofs(kind: ReceiverType) -> &'static [(&'static str, Proof)] {
     }
 }
 
-/// Checks a delivery. Of the type `generic` the path is all there is to know.
+/// Checks a delivery. For the type `generic`, the path is the only secret.
 pub(super) fn check(
     kind: ReceiverType,
     token: &Secret<Vec<u8>>,
@@ -76,7 +77,7 @@ pub(super) fn check(
     let Some((first, _)) = proofs.first() else { return Ok(()) };
     let sent = proofs.iter().find_map(|(name, proof)| Some((*name, *proof, headers.get(*name)?)));
     let (name, proof, value) = sent.ok_or(Refusal::Missing(first))?;
-    // A header that is there twice leaves open which one a proxy has looked at.
+    // If a header occurs twice, a proxy may have checked the other one.
     if headers.get_all(name).iter().count() != 1 {
         return Err(Refusal::Form(name));
     }
@@ -115,13 +116,13 @@ fn algorithm_of(name: &str) -> Option<hmac::Algorithm> {
     }
 }
 
-/// Whether somebody gave the token. Compared are HMACs of both under the token, so that not even its length shows.
+/// Compares a given text with the token. The HMACs of both are compared, so that not even the length leaks.
 fn is_equal(token: &[u8], given: &[u8]) -> bool {
     let key = hmac::Key::new(hmac::HMAC_SHA256, token);
     hmac::verify(&key, given, hmac::sign(&key, token).as_ref()).is_ok()
 }
 
-/// The password of `Basic …`, or the token of `Bearer …`.
+/// Returns the password of `Basic …`, or the token of `Bearer …`.
 fn password(authorization: &str) -> Option<Vec<u8>> {
     let (scheme, value) = authorization.split_once(' ')?;
     let value = value.trim();
@@ -133,9 +134,9 @@ fn password(authorization: &str) -> Option<Vec<u8>> {
     Some(login[colon + 1..].to_vec())
 }
 
-/// The path of a Receiver: nobody can tell it without the token, and it changes with it.
+/// Returns the path of a Receiver. It cannot be guessed without the token, and changes with it.
 pub(super) fn path(token: &Secret<Vec<u8>>, namespace: &str, name: &str) -> String {
-    // With the token itself as the key, the path would be the signature of the text that it is made of.
+    // If the token itself were the key, the path would be a valid signature of its input.
     let key = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, token.expose()), PATH_KEY);
     let key = hmac::Key::new(hmac::HMAC_SHA256, key.as_ref());
     // Neither a namespace nor a name contains a `/`.
@@ -143,7 +144,7 @@ pub(super) fn path(token: &Secret<Vec<u8>>, namespace: &str, name: &str) -> Stri
     format!("/hook/{}", hex::encode(tag))
 }
 
-/// The header in which the host names the event, if it does.
+/// Returns the event in the headers, if the host names it there.
 pub(super) fn event(kind: ReceiverType, headers: &HeaderMap) -> Option<&str> {
     let names: &[&str] = match kind {
         ReceiverType::Github => &["X-GitHub-Event"],

@@ -1,6 +1,6 @@
-//! The rows of all GitSyncs, found by the objects that they name and by their labels.
+//! The rows of all GitSyncs, indexed by named objects and by label.
 //!
-//! Invariant: a GitSync is found by each object that its row names, whatever for, and by no other one.
+//! Invariant: a GitSync is found by exactly the objects that its row names.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::row::Row;
 use mainstay_object::{Key, Owner};
 
-/// All rows.
+/// All rows, with the indexes.
 #[derive(Debug, Default)]
 pub(crate) struct Rows {
     pub(super) owners: HashMap<Owner, Row>,
@@ -16,11 +16,11 @@ pub(crate) struct Rows {
     labelled: HashMap<Arc<str>, Vec<Owner>>,
 }
 
-/// What a row is found by.
+/// The indexed parts of a row.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Indexed {
     label: Arc<str>,
-    /// What it manages, has applied, wants, and can read of its commit.
+    /// Managed, applied and desired objects, and the readable ones of its commit.
     sets: [Option<Arc<HashSet<Key>>>; 4],
     reads_by: Arc<[Key]>,
 }
@@ -36,12 +36,12 @@ impl Indexed {
         self.sets.iter().flatten().any(|set| set.contains(key)) || self.reads_by.contains(key)
     }
 
-    /// Every object that it names; some may come twice.
+    /// Returns every named object; some occur twice.
     fn keys(&self) -> impl Iterator<Item = &Key> {
         self.sets.iter().flatten().flat_map(|set| set.iter()).chain(self.reads_by.iter())
     }
 
-    /// Whether it is the same, as far as that is seen without a look into it.
+    /// Whether two rows share their sets. Equal but separate sets count as different.
     fn is_same(&self, other: &Self) -> bool {
         let is_same = |(own, other): (&Option<Arc<_>>, &Option<Arc<_>>)| match (own, other) {
             (Some(own), Some(other)) => Arc::ptr_eq(own, other),
@@ -54,17 +54,17 @@ impl Indexed {
 }
 
 impl Rows {
-    /// The GitSyncs whose rows name an object.
+    /// Returns the GitSyncs whose rows name an object.
     pub(super) fn naming(&self, key: &Key) -> impl Iterator<Item = &Owner> {
         self.naming.get(key).into_iter().flatten()
     }
 
-    /// The GitSyncs with a label.
+    /// Returns the GitSyncs with a label.
     pub(super) fn labelled(&self, label: &str) -> impl Iterator<Item = &Owner> {
         self.labelled.get(label).into_iter().flatten()
     }
 
-    /// The row of a GitSync was this `before`; now it is found by what it is.
+    /// Updates the indexes after a change of a row; `before` is its earlier state.
     pub(super) fn index(&mut self, owner: &Owner, before: Option<Indexed>) {
         let now = self.owners.get(owner).map(Indexed::of);
         if let (Some(before), Some(now)) = (&before, &now)
@@ -91,7 +91,7 @@ impl Rows {
         }
     }
 
-    /// A GitSync is gone.
+    /// Removes a GitSync.
     pub(super) fn remove(&mut self, owner: &Owner) {
         let before = self.owners.remove(owner);
         self.index(owner, before.as_ref().map(Indexed::of));

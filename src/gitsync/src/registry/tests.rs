@@ -142,7 +142,7 @@ fn a_sibling_that_cannot_read_a_commit_is_waited_for_by_name_as_long_as_its_inve
     assert!(pending("c3").unwrap().to_string().ends_with("cannot read it, nor its own inventory"));
 }
 
-/// How many rows are looked at for an object of one of so many GitSyncs.
+/// Returns the number of rows that are read for an object of one of `number` GitSyncs.
 fn looked_at(number: usize) -> usize {
     let registry = Registry::default();
     for number in 0..number {

@@ -1,4 +1,4 @@
-//! Keeps the status of each GitRepository as its last lookup says.
+//! Keeps the status of each GitRepository in line with its last lookup.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -23,24 +23,24 @@ use mainstay_git::{
 };
 use mainstay_object::failure::chain;
 
-/// How a repository is looked up that nobody follows: how long it waits for somebody who does, and the time between two lookups
-/// after one that has succeeded and one that has not.
+/// Lookups of a repository without a consumer: the initial wait for one, and the interval after a success and after a
+/// failure.
 const ALONE: Pace = Pace { grace: secs(3), succeeded: secs(600), failed: secs(60) };
-/// The same of one that is followed, by somebody who may be suspended.
+/// Lookups of a repository with a consumer, which may be suspended.
 const FOLLOWED: Pace = Pace { grace: secs(60), succeeded: secs(7200), failed: secs(7200) };
-/// Wait after a status could not be written, and before a write is seen.
+/// Wait after a failed status write, and until a write is seen.
 const REFUSED: Duration = secs(60);
 const UNSEEN: Duration = secs(1);
-/// Longest wait.
+/// Maximum wait.
 const FAR: Duration = secs(7200);
-/// Changes that come within this time are looked at together.
+/// Changes within this time are handled together.
 const TOGETHER: Duration = Duration::from_millis(50);
 
 const fn secs(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
 }
 
-/// When a repository is looked up for its status alone.
+/// The times of lookups only for the status.
 #[derive(Clone, Copy, Debug)]
 struct Pace {
     grace: Duration,
@@ -48,16 +48,16 @@ struct Pace {
     failed: Duration,
 }
 
-/// What the status is made of.
+/// The context of all GitRepositories.
 #[derive(Clone, Debug)]
 pub struct Context {
     /// The remotes.
     pub source: Source,
     /// The GitRepositories.
     pub repositories: Arc<Repositories>,
-    /// The Secrets that they name.
+    /// The Secrets of the repositories.
     pub secrets: Arc<Secrets>,
-    /// Where the status is written.
+    /// The client for statuses.
     pub cluster: Cluster,
     /// The kind of GitRepositories.
     pub kind: Arc<Kind>,
@@ -66,7 +66,7 @@ pub struct Context {
 type Input = watch::Receiver<Arc<GitRepository>>;
 type Output = watch::Sender<Arc<GitRepository>>;
 
-/// Keeps them until `stop`.
+/// Keeps the statuses until `stop`.
 pub async fn keep(context: Context, stop: CancellationToken) {
     let mut known = context.source.consumers_known();
     let mut changes = context.repositories.listen();
@@ -95,7 +95,7 @@ pub async fn keep(context: Context, stop: CancellationToken) {
             });
             present.insert(name, output);
         }
-        // The tasks of those that are gone end with their senders.
+        // Tasks of deleted repositories end when their senders are dropped.
         outputs = present;
         tokio::select! {
             () = stop.cancelled() => return,
@@ -109,7 +109,7 @@ fn name_of(repository: &GitRepository) -> Option<(String, String)> {
     Some((repository.metadata.namespace.clone()?, repository.metadata.name.clone()?))
 }
 
-/// Whether another lookup, or another status, may follow from it.
+/// Whether the change may lead to another lookup or another status.
 fn is_other(old: &GitRepository, new: &GitRepository) -> bool {
     let pins =
         |one: &GitRepository| one.status.as_ref().map_or_else(Vec::new, |status| status.pinned_host_keys.clone());
@@ -122,19 +122,19 @@ type Lookups = watch::Receiver<Option<Arc<LastLookup>>>;
 struct Task {
     context: Context,
     consumer: Consumer,
-    /// Wakes it when somebody with another login has found a commit.
+    /// Wakes the task when a consumer with other credentials has found a commit.
     pushed: PushReceiver,
     /// The lookup that is due because of that.
     due: Option<LookupDue>,
     secrets: RepositorySecrets,
     remote: Option<Remote>,
-    /// Since when it has this remote.
+    /// Time since which it has this remote.
     since: Instant,
-    /// When it was looked up for the status alone.
+    /// Time of the last lookup only for the status.
     asked: Option<Instant>,
-    /// Its last lookup: a remote that nobody follows any more is forgotten with its own.
+    /// Its last lookup. The source forgets lookups of remotes without a consumer.
     last: Option<Arc<LastLookup>>,
-    /// The resourceVersion that was written over.
+    /// The resourceVersion that was overwritten.
     written_over: Option<String>,
     failing: bool,
 }
@@ -166,7 +166,7 @@ impl Task {
             };
             let looked_up = async {
                 match &mut lookups {
-                    // Whoever has forgotten the remote has it anew.
+                    // A source that forgot the remote returns a new receiver.
                     Some(lookups) => drop(lookups.changed().await),
                     None => std::future::pending().await,
                 }
@@ -186,7 +186,7 @@ impl Task {
         }
     }
 
-    /// Says what is known, and looks up what nobody does. When that is to be done again.
+    /// Reports the known state, and looks the remote up if no consumer does. Returns the time of the next turn.
     async fn turn(&mut self, repository: &GitRepository) -> (Option<Lookups>, Instant) {
         let Some((namespace, _)) = name_of(repository) else { return (None, Instant::now() + FAR) };
         let secrets = Arc::clone(&self.context.secrets);
@@ -215,7 +215,7 @@ impl Task {
             if let Some(due) = self.due.take() {
                 source.expire(&remote, due.after);
             }
-            // What it comes to is seen as that of every lookup.
+            // Its result arrives like that of every lookup.
             drop(source.default_branch(&remote).await);
             lookups = source.last_lookup(&remote);
         }
@@ -236,13 +236,13 @@ impl Task {
         (Some(lookups), due)
     }
 
-    /// When the remote is to be looked up for the status alone, unless somebody else does before.
+    /// Returns the time of the next lookup only for the status.
     fn next_lookup(&mut self, remote: &Remote) -> Instant {
         let last = self.last.as_deref();
         let is_consumed = self.context.source.is_consumed(remote);
         let pace = if is_consumed { FOLLOWED } else { ALONE };
         let commit = last.and_then(|last| last.head(remote).ok()).map(|head| head.commit);
-        // Whoever follows it looks it up because of that.
+        // Consumers of the remote look it up themselves after a push.
         self.due = self.due.filter(|due| !is_consumed && !due.is_known(commit));
         let regular = self.regular_lookup(pace, remote, last);
         self.due.map_or(regular, |due| regular.min(due.at))
@@ -255,7 +255,7 @@ impl Task {
         self.asked.map_or(last.began, |asked| asked.max(last.began)) + pause
     }
 
-    /// Commits of the default branch that others find are its concern.
+    /// Subscribes to commits of the default branch that consumers find.
     fn follow_head(&self, repository: &GitRepository, remote: &Remote) {
         let url = remote.url.clone();
         let name = repository.metadata.name.clone().unwrap_or_default();
@@ -263,7 +263,7 @@ impl Task {
         self.context.source.pushes().set(&self.consumer, Some(head));
     }
 
-    /// It is no longer about the remote of before.
+    /// Forgets the previous remote if it is different.
     fn leave(&mut self, remote: Option<&Remote>) {
         if self.remote.as_ref() != remote {
             let old = std::mem::replace(&mut self.remote, remote.cloned());
@@ -275,10 +275,10 @@ impl Task {
         }
     }
 
-    /// Writes the status, if it says something else. When that is to be tried again, if it is.
+    /// Writes the status if it changed. Returns the wait until a retry, if one is needed.
     async fn report(&mut self, repository: &GitRepository, found: Finding<'_>, at: Instant) -> Option<Duration> {
         let (namespace, name) = name_of(repository)?;
-        // The last one that the watch has shown; another spec has a turn of its own.
+        // The watch has the newest object. If its spec differs, another turn follows.
         let live = self.context.repositories.get(&namespace, &name);
         let live = live.filter(|live| !is_other(repository, live))?;
         let (old, now) = (live.status.clone().unwrap_or_default(), Timestamp::now());
@@ -300,7 +300,7 @@ impl Task {
                 (self.written_over, self.failing) = (live.metadata.resource_version.clone(), false);
                 None
             }
-            // The watch shows what has happened.
+            // The watch shows the change.
             Err(error) if error.is_not_found() => None,
             Err(error) if error.is_conflict() => Some(UNSEEN),
             Err(error) => {

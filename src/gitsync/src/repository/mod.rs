@@ -1,9 +1,10 @@
-//! What the status of a GitRepository says: whether it can be read, and how.
+//! The status of GitRepositories: whether a repository can be read, and how.
 //!
-//! It says what lookups of GitSyncs and Functions come to. One that nobody follows is looked up for this alone, now and then.
+//! It shows the lookups of GitSyncs and Functions. A repository without a consumer is looked up now and then for its
+//! status alone.
 //!
-//! Invariant: a remote that somebody follows is never asked for the status alone.
-//! Invariant: a status is written only when it changes in meaning.
+//! Invariant: a remote with a consumer is never looked up for the status alone.
+//! Invariant: a status is written only when its meaning changes.
 
 #[expect(clippy::disallowed_methods, reason = "lookups have a deadline, and unused repositories an interval")]
 mod follow;

@@ -1,6 +1,6 @@
-//! The status of a GitRepository after a lookup, or after it could not be looked up.
+//! The status of a GitRepository after a lookup, or after a failure before one.
 //!
-//! Invariant: the same finding gives the same status, so that nothing is written.
+//! Invariant: equal findings give equal statuses, which are not written again.
 //! Invariant: a message has at most 1 KiB, because the agent keeps GitRepositories in memory.
 
 use jiff::Timestamp;
@@ -12,19 +12,19 @@ use mainstay_api::git_repository::{GitRepositorySpec, GitRepositoryStatus};
 use mainstay_object::failure::Class;
 use mainstay_object::printable_lines;
 
-/// Maximum bytes of a message.
+/// Maximum size of a message, in bytes.
 const MESSAGE: usize = 1 << 10;
 
-/// What is known of a repository.
+/// The result for a repository.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Finding<'a> {
-    /// A lookup has succeeded.
+    /// The lookup succeeded.
     Resolved(Head<'a>),
-    /// It has not, or could not be made.
+    /// The lookup failed, or was not possible.
     Refused(&'a Refused),
 }
 
-/// What HEAD is.
+/// The HEAD of the remote.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Head<'a> {
     /// Short name of the branch, or HEAD.
@@ -34,7 +34,7 @@ pub(super) struct Head<'a> {
     pub(super) host_key: Option<&'a str>,
 }
 
-/// What is about to be said, and when it was found.
+/// A finding with its time.
 pub(super) struct Judged<'a> {
     pub(super) spec: &'a GitRepositorySpec,
     pub(super) generation: Option<i64>,
@@ -42,13 +42,13 @@ pub(super) struct Judged<'a> {
     pub(super) at: Timestamp,
 }
 
-/// The status with what was found; the old one if that says the same.
+/// Returns the status with the finding, or the old one if that says the same.
 pub(super) fn after(old: &GitRepositoryStatus, judged: &Judged<'_>, now: Timestamp) -> GitRepositoryStatus {
     let mut new = old.clone();
     new.observed_generation = judged.generation;
     let mut set = |kind: Type, status: &str, reason: Reason, message: &str| {
         let message = printable_lines(conditions::cut(message, MESSAGE)).into_owned();
-        // A server that is away says so in many words.
+        // Messages about an unavailable server vary, so the first one is kept.
         let before = conditions::status(&new.conditions, kind);
         let is_same = before.is_some_and(|old| old.status == status && old.reason == reason.as_str());
         let kept = before.filter(|_| is_same && reason == Reason::SourceUnavailable).map(|old| old.message.clone());
@@ -85,7 +85,7 @@ pub(super) fn after(old: &GitRepositoryStatus, judged: &Judged<'_>, now: Timesta
     new
 }
 
-/// How the repository is read.
+/// Returns how the repository is read.
 fn how(spec: &GitRepositorySpec) -> String {
     let how = match &spec.auth {
         Some(auth) => format!("read with Secret {}", auth.secret_name),

@@ -125,6 +125,7 @@ fn text(started: &Started, kubeconfig: &Path) -> String {
         None => {}
     }
     tries.push("mainstay status                                   # reverted edits and their authors".into());
+    tries.push("mainstay ui                                       # the same in a browser".into());
     text + &next(&tries)
 }
 

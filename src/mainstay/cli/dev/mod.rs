@@ -145,7 +145,7 @@ fn exposure(arguments: Exposure, port: u16) -> mainstay_exposure::Settings {
     settings
 }
 
-/// The alternative.
+/// A command that runs instead of the cluster.
 #[derive(clap::Subcommand, Debug)]
 enum Subcommand {
     /// Print a token of the gateway's own issuer in an embedded cluster

@@ -59,6 +59,10 @@ impl SeenEvent {
         }
     }
 
+    pub(super) fn is_about_a_git_sync(&self) -> bool {
+        self.object.is("mainstay.dev", "GitSync")
+    }
+
     /// Returns the Event for JSON and YAML.
     pub(super) fn facts(&self) -> Value {
         json!({

@@ -64,7 +64,7 @@ pub(super) struct Arguments {
     connection: Connection,
 }
 
-/// The consequence of a failure.
+/// The reaction to a failure.
 #[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 enum OnError {
     /// Keep the applied objects

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-/// Where pods run, and with what. Each flag has a value of the same meaning in `--values`.
+/// Settings of pods. Each flag has a value of the same meaning in `--values`.
 #[derive(clap::Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Pods")]
 pub(super) struct Pods {

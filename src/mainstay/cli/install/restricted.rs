@@ -1,8 +1,8 @@
 //! The permissions of an agent that applies objects only by impersonation (`--profile restricted`).
 //!
 //! There are two ServiceAccounts. The agent's, `mainstay`, reads the chosen kinds, keeps its records in its own
-//! namespace, and may impersonate only the other one. That one may apply the chosen kinds in the chosen namespaces.
-//! Their roles have no wildcard, `escalate`, `bind`, subresource of pods, or tokens.
+//! namespace, and may impersonate only the other one. The other one may apply the chosen kinds in the chosen
+//! namespaces. Their roles have no wildcard, `escalate`, `bind`, subresource of pods, or tokens.
 //!
 //! Invariant: only the agent reads Secrets of its namespace. It reads Secrets of other namespaces only if they are
 //! among the chosen kinds, and then only in the chosen namespaces.

@@ -37,18 +37,18 @@ const DEEPEST: usize = 8;
 
 /// An object of a tree.
 #[derive(Clone, Debug)]
-pub(super) struct Node {
+pub(in crate::cli) struct Node {
     /// The object.
-    pub(super) key: Key,
+    pub(in crate::cli) key: Key,
     /// The state of the object.
-    pub(super) state: State,
+    pub(in crate::cli) state: State,
     /// The objects that it owns.
-    pub(super) children: Vec<Node>,
+    pub(in crate::cli) children: Vec<Node>,
 }
 
 /// The state of an object.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum State {
+pub(in crate::cli) enum State {
     /// The object exists.
     There(Health),
     /// The object is being deleted.
@@ -74,7 +74,7 @@ impl Node {
 pub(super) struct Forest<'a> {
     cluster: &'a Cluster,
     with_children: bool,
-    /// Children by the UID of their parent.
+    /// Children by the UID of the parent.
     children: HashMap<String, Vec<(Key, Value)>>,
     looked_in: BTreeSet<String>,
     notes: BTreeSet<String>,

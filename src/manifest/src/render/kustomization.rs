@@ -112,8 +112,8 @@ fn has_unclear_tag(line: &str) -> bool {
     line.starts_with("%TAG") || line.split(is_between).any(is_unclear)
 }
 
-/// Returns a name as the tool compares it: in lower case, with the long s and the Kelvin sign as the ASCII letters of
-/// which they are case variants.
+/// Returns a name as the tool compares it: in lower case, with the long s and the Kelvin sign as the ASCII letters that
+/// they are case variants for.
 fn folded(name: &str) -> String {
     let letter = |c: char| match c {
         '\u{17f}' => 's',

@@ -65,12 +65,18 @@ pub(super) fn refusal<'f>(file: &str, root: &str, words: &str, files: impl Itera
     }
     for (before, after, what, hint) in KNOWN {
         let Some((_, rest)) = words.split_once(before) else { continue };
-        let name = rest.split_once(after).map_or("", |(name, _)| name);
+        let name = if after.is_empty() { "" } else { name(rest, after) };
         let name: String = printable(name).chars().take(LONGEST).collect();
         return Problem::new(Place::file(file), what.replace("{}", &name), Some(hint));
     }
     let hint = "`kubectl kustomize` in a checkout says why: its words may quote Secrets and are not shown here";
     Problem::new(Place::file(file), UNKNOWN, Some(hint))
+}
+
+/// Returns the name at the beginning of a message. It ends before `after`, or before whitespace if `after` is missing.
+fn name<'w>(rest: &'w str, after: &str) -> &'w str {
+    let word = || rest.split(|c: char| c.is_whitespace() || c == '"').next().unwrap_or_default();
+    rest.split_once(after).map_or_else(word, |(name, _)| name)
 }
 
 /// Returns line and file of `MalformedYAMLError: yaml: line 3: … in File: web.yaml`.
@@ -113,6 +119,13 @@ mod tests {
             "a/kustomization.yaml: two of the documents that it names are ConfigMap.v1.[noGrp]/a.[noNs] (keep one of the \
              two, or make the other one a patch)"
         );
+        // The quotation mark is missing if the last of several nested errors has the id.
+        for end in ["", "\"", "\n"] {
+            let last = said(&format!(
+                "recursed merging from path '../b': already registered id: Deployment.v1.apps/web.[noNs]{end}"
+            ));
+            assert!(last.contains("that it names are Deployment.v1.apps/web.[noNs] (keep"), "{last}");
+        }
         let quoted = "missing metadata.name in object {{v1 Secret} hush}";
         assert!(said(quoted).contains("has no name") && !said(quoted).contains("hush"));
         let unknown = "error in remove for path: '/data/hush': hush";

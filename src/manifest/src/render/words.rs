@@ -17,7 +17,7 @@ impl Words {
     /// Adds a tool's message to a problem. `root` is the directory of the copied inputs.
     pub(super) fn add(self, problem: Problem, said: &str, root: &str) -> Problem {
         let said = said.replace(&format!("{}/", root.trim_end_matches('/')), "");
-        let said = error_of_log_line(&said).unwrap_or(said);
+        let said = error_of_log_lines(&said).unwrap_or(said);
         let lines: Vec<_> =
             said.lines().map(without_log_prefix).filter(|line| !line.is_empty()).map(printable).collect();
         if self == Self::Reduced || lines.is_empty() {
@@ -29,9 +29,15 @@ impl Words {
     }
 }
 
-/// Extracts the error from kubectl's log line `"command failed" err="…"` or `"command failed" err=<…>`.
-fn error_of_log_line(said: &str) -> Option<String> {
-    let error = without_log_prefix(said).strip_prefix(r#""command failed" err="#)?.trim();
+/// Extracts the error from kubectl's log line `"command failed" err="…"` or `"command failed" err=<…>`. The warnings
+/// before it did not stop the tool.
+fn error_of_log_lines(said: &str) -> Option<String> {
+    let (before, error) = said.split_once(r#""command failed" err="#)?;
+    let prefix = before.rsplit('\n').next().unwrap_or_default();
+    if !without_log_prefix(&format!("{prefix}.")).trim_start().starts_with('.') {
+        return None;
+    }
+    let error = error.trim();
     match error.strip_prefix('<').and_then(|error| error.strip_suffix('>')) {
         Some(lines) => Some(lines.to_owned()),
         None => serde_json::from_str(error).ok(),
@@ -68,6 +74,16 @@ mod tests {
     }
 
     #[test]
+    fn warnings_before_the_error_are_left_out() {
+        let warnings = "# Warning: 'vars' is deprecated. Run 'kustomize edit fix'.\nW1127 04:00:00.1 1 a.go:1] old\n";
+        for prefix in ["", "E1127 04:00:00.123456   12345 run.go:72] "] {
+            let said = format!("{warnings}{prefix}\"command failed\" err=\"no \\\"a\\\"\"\n");
+            assert_eq!(error_of_log_lines(&said).as_deref(), Some("no \"a\""), "{said}");
+        }
+        assert_eq!(error_of_log_lines("Error: in a \"command failed\" err=\"b\""), None);
+    }
+
+    #[test]
     fn the_prefix_of_a_log_line_is_left_out() {
         for (line, expected) in [
             ("W1127 04:00:00.123456   12345 warn.go:17] `patchesJson6902` is old", "`patchesJson6902` is old"),
@@ -81,7 +97,7 @@ mod tests {
         for (error, expected) in
             [("\"no \\\"a\\\"\"", Some("no \"a\"")), ("<\n\tno a\n >\n", Some("\n\tno a\n ")), ("no", None)]
         {
-            assert_eq!(error_of_log_line(&format!("{prefix}{error}")).as_deref(), expected);
+            assert_eq!(error_of_log_lines(&format!("{prefix}{error}")).as_deref(), expected);
         }
     }
 }

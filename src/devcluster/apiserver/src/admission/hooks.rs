@@ -49,9 +49,9 @@ pub(crate) fn any(server: &Server) -> bool {
 pub(crate) struct Criteria<'a> {
     /// The object with `objectSelector`, `namespaceSelector` and `matchPolicy`.
     pub(crate) selectors: &'a Value,
-    /// Rules. At least one must match.
+    /// Rules; at least one must match.
     pub(crate) rules: &'a Value,
-    /// Rules. None may match.
+    /// Rules; none may match.
     pub(crate) excluded: &'a Value,
 }
 

@@ -1,4 +1,4 @@
-//! The allowed and refused values of each level, field by field.
+//! Tests of the fields that each level allows and refuses.
 
 use serde_json::{Value, json};
 

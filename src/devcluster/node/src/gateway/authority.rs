@@ -52,8 +52,8 @@ impl Authority {
         &self.pem
     }
 
-    /// Returns the certificate of a host; `None` if the name is invalid. The one of `localhost` includes the loopback
-    /// addresses.
+    /// Returns the certificate of a host; `None` if the name is invalid. The certificate of `localhost` includes the
+    /// loopback addresses.
     pub(super) fn leaf(&self, host: &str) -> Option<Arc<CertifiedKey>> {
         if let Some(known) = self.leaves.lock().get(host) {
             return Some(Arc::clone(known));

@@ -8,7 +8,7 @@
 
 use crate::runtimes::Language;
 
-/// The directory below the workspace in which the script for an inline source leaves the bytecode.
+/// Directory below the workspace in which the script for an inline source leaves the bytecode.
 pub(crate) const DIR: &str = "bytecode";
 
 /// The modules that are imported: those of the runtime server, and those that Functions and common packages import.

@@ -30,7 +30,7 @@ pub(in crate::registry) fn token(body: &[u8]) {
 }
 
 /// Parses a response: its status, header lines, an empty line, and its body. Its redirect target must use HTTPS and
-/// contain no login. Of its texts, only a code may appear in an error.
+/// contain no login. An error may contain only a code from its texts.
 pub(in crate::registry) fn answer(bytes: &[u8]) {
     let (Some(client), Ok(runtime)) = (&*CLIENT, &*RUNTIME) else { return };
     let Some(given) = response(bytes) else { return };

@@ -170,7 +170,7 @@ fn a_body_of_nothing_but_the_smallest_values_is_refused() {
 }
 
 proptest! {
-    /// Whatever is sent: it is read or refused, and what is refused is not quoted.
+    /// Any body is parsed or refused, and an error quotes no part of it.
     #[test]
     fn any_body_is_read_or_refused(
         kind in proptest::sample::select(&ReceiverType::ALL[..]), body in proptest::collection::vec(any::<u8>(), 0..256),
@@ -179,7 +179,7 @@ proptest! {
         let _ = of_form(&body);
     }
 
-    /// A true payload with some of its bytes replaced, and cut.
+    /// A valid payload with some bytes replaced, and truncated.
     #[test]
     fn a_damaged_payload_is_read_or_refused(
         kind in proptest::sample::select(&ReceiverType::ALL[..]), end in 0..GITHUB.len(),

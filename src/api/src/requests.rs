@@ -1,0 +1,63 @@
+//! Merge patches by which users ask the agent for something. The command line and the web page write the same.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::names;
+
+/// Asks for a sync of a GitSync. `token` is a new value for each request.
+pub fn sync(token: &str) -> Value {
+    json!({ "metadata": { "annotations": { names::REQUESTED_AT: token } } })
+}
+
+/// Suspends a GitSync, until a time or until it is resumed.
+pub fn suspend(until: Option<&str>) -> Value {
+    json!({ "spec": { "suspend": until.is_none(), "suspendUntil": until } })
+}
+
+/// Ends the suspension and the pause of a GitSync.
+pub fn resume() -> Value {
+    let annotations = json!({ names::RECONCILE: null, names::UNTIL: null });
+    json!({ "metadata": { "annotations": annotations }, "spec": { "suspend": false, "suspendUntil": null } })
+}
+
+/// Pauses an object, until a time or until it is resumed.
+pub fn pause(until: Option<&str>) -> Value {
+    json!({ "metadata": { "annotations": { names::RECONCILE: names::DISABLED, names::UNTIL: until } } })
+}
+
+/// Ends the pause of an object.
+pub fn end_pause() -> Value {
+    json!({ "metadata": { "annotations": { names::RECONCILE: null, names::UNTIL: null } } })
+}
+
+/// Allows the deletions of a commit that the prune guards hold.
+pub fn allow_prune(commit: &str) -> Value {
+    json!({ "metadata": { "annotations": { names::ALLOW_PRUNE: commit } } })
+}
+
+/// Returns the end of a length of time, rounded up to whole seconds.
+pub fn end_of(now: Timestamp, length: Duration) -> String {
+    let end = now.saturating_add(length).and_then(|end| end.saturating_add(Duration::from_nanos(999_999_999)));
+    end.unwrap_or(Timestamp::MAX).strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_length_ends_in_whole_seconds_and_not_sooner() {
+        let at = |millis| Timestamp::from_millisecond(millis).unwrap();
+        assert_eq!(end_of(at(0), Duration::from_secs(60)), "1970-01-01T00:01:00Z");
+        assert_eq!(end_of(at(900), Duration::from_secs(1)), "1970-01-01T00:00:02Z");
+    }
+
+    #[test]
+    fn a_suspension_with_an_end_does_not_stay() {
+        assert_eq!(suspend(None), json!({"spec": {"suspend": true, "suspendUntil": null}}));
+        assert_eq!(suspend(Some("2030-01-01T00:00:00Z"))["spec"]["suspend"], false);
+    }
+}

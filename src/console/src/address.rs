@@ -1,0 +1,76 @@
+//! Addresses of pages. Names are encoded, so that they cannot leave their segment.
+
+use form_urlencoded::Serializer;
+use mainstay_object::Key;
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+
+/// Returns the path of a page from its segments.
+pub(crate) fn path(segments: &[&str]) -> String {
+    segments
+        .iter()
+        .flat_map(|segment| ["/"].into_iter().chain(utf8_percent_encode(segment, NON_ALPHANUMERIC)))
+        .collect()
+}
+
+/// Returns a path with a query. Empty values are left out.
+pub(crate) fn with_query(path: &str, pairs: &[(&str, &str)]) -> String {
+    let mut query = Serializer::new(String::new());
+    query.extend_pairs(pairs.iter().filter(|(_, value)| !value.is_empty()));
+    let query = query.finish();
+    if query.is_empty() { path.to_owned() } else { format!("{path}?{query}") }
+}
+
+/// Returns the path of an object's page.
+pub(crate) fn of_object(key: &Key) -> String {
+    let namespace = key.namespace.as_deref().unwrap_or_default();
+    if key.is("mainstay.dev", "GitSync") {
+        return of_git_sync(namespace, &key.name);
+    }
+    if key.is("serverless.kyma-project.io", "Function") {
+        return path(&["function", namespace, &key.name]);
+    }
+    with_query("/object", &[("group", &key.group), ("kind", &key.kind), ("namespace", namespace), ("name", &key.name)])
+}
+
+/// Returns the path of a GitSync's page.
+pub(crate) fn of_git_sync(namespace: &str, name: &str) -> String {
+    path(&["gitsync", namespace, name])
+}
+
+/// Parses an object as a status names it, `Deployment.apps shop/web` or `Namespace shop`.
+pub(crate) fn key_of(text: &str) -> Option<Key> {
+    let (kind, name) = text.split_once(' ')?;
+    let (kind, group) = kind.split_once('.').unwrap_or((kind, ""));
+    let (namespace, name) = name.split_once('/').map_or((None, name), |(namespace, name)| (Some(namespace), name));
+    let is_name = |text: &str| !text.is_empty() && !text.contains([' ', '/']);
+    (is_name(kind) && is_name(name)).then(|| Key::new(group, kind, namespace, name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_stay_within_their_segment_and_their_value() {
+        assert_eq!(of_git_sync("a/../b", "x?y#z"), "/gitsync/a%2F%2E%2E%2Fb/x%3Fy%23z");
+        let key = Key::new("apps", "Deployment", Some("a&name=b"), "\"><script>");
+        assert_eq!(
+            of_object(&key),
+            "/object?group=apps&kind=Deployment&namespace=a%26name%3Db&name=%22%3E%3Cscript%3E"
+        );
+    }
+
+    #[test]
+    fn keys_are_read_as_they_are_written() {
+        for key in [
+            Key::new("apps", "Deployment", Some("shop"), "web"),
+            Key::new("", "Namespace", None, "shop"),
+            Key::new("rbac.authorization.k8s.io", "ClusterRole", None, "system:x"),
+        ] {
+            assert_eq!(key_of(&key.to_string()), Some(key));
+        }
+        for text in ["", "Deployment", "Deployment ", "a b c", "Deployment.apps a/b/c"] {
+            assert_eq!(key_of(text), None, "{text}");
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! Hand edits of managed objects, as the statuses of GitSyncs name them.
+//!
+//! Not here: values of Secrets. The status has none.
+
+use jiff::Timestamp;
+use serde_json::Value;
+
+use crate::field::{text_at, time_at};
+use crate::text::{SHORT, lasted, plain};
+
+/// Maximum number of edits of a GitSync.
+const MOST: usize = 40;
+
+/// The end of a hand edit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    /// It was reverted after these milliseconds.
+    Reverted(i64),
+    /// It remains, for this reason.
+    Remains(String),
+}
+
+/// A field of an edit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Field {
+    pub(crate) path: String,
+    /// The value of the repository and the one of the edit, if they are known.
+    pub(crate) values: Option<(String, String)>,
+}
+
+/// A hand edit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Edit {
+    pub(crate) when: Option<Timestamp>,
+    pub(crate) object: String,
+    pub(crate) who: String,
+    pub(crate) fields: Vec<Field>,
+    pub(crate) end: End,
+}
+
+impl Edit {
+    /// Returns how the edit ended, in words.
+    pub(crate) fn end_text(&self) -> String {
+        match &self.end {
+            End::Reverted(millis) => format!("reverted after {}", lasted(*millis)),
+            End::Remains(reason) => format!("remains: {reason}"),
+        }
+    }
+}
+
+/// Returns the edits that the status of a GitSync names.
+pub(crate) fn of_status(live: &Value) -> Vec<Edit> {
+    let list = |pointer: &str| live.pointer(pointer).and_then(Value::as_array).into_iter().flatten().take(MOST);
+    let reverted = list("/status/lastReverts").map(|one| {
+        let millis = one.pointer("/latencyMs").and_then(Value::as_i64).unwrap_or_default();
+        edit(one, "/when", End::Reverted(millis))
+    });
+    let remaining =
+        list("/status/drifted").map(|one| edit(one, "/since", End::Remains(text_at(one, "/reason", SHORT))));
+    remaining.chain(reverted).collect()
+}
+
+fn edit(one: &Value, time: &str, end: End) -> Edit {
+    let list = |pointer: &str| one.pointer(pointer).and_then(Value::as_array).into_iter().flatten().take(MOST);
+    let changes: Vec<Field> = list("/changes")
+        .map(|change| Field {
+            path: text_at(change, "/field", SHORT),
+            values: Some((text_at(change, "/restored", SHORT), text_at(change, "/found", SHORT))),
+        })
+        .collect();
+    let named = list("/fields").filter_map(Value::as_str).map(|path| plain(path, SHORT));
+    let others = named.filter(|path| changes.iter().all(|change| change.path != *path));
+    let others: Vec<Field> = others.map(|path| Field { path, values: None }).collect();
+    Edit {
+        when: time_at(one, time),
+        object: text_at(one, "/object", SHORT),
+        who: text_at(one, "/who", SHORT),
+        fields: changes.into_iter().chain(others).collect(),
+        end,
+    }
+}

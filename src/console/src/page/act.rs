@@ -1,0 +1,66 @@
+//! The page that asks before an action, and the one that says what came of it.
+
+use maud::{Markup, html};
+
+use super::parts::Right;
+use crate::action::Asked;
+use crate::address;
+use crate::text::{SHORT, plain};
+use mainstay_object::Key;
+
+/// Returns an object without its group.
+fn name(key: &Key) -> String {
+    let namespace = key.namespace.as_ref().map(|namespace| format!("{namespace}/")).unwrap_or_default();
+    plain(&format!("{} {namespace}{}", key.kind, key.name), SHORT)
+}
+
+/// Contents of the page.
+pub(crate) struct Confirmation<'c> {
+    pub(crate) asked: &'c Asked,
+    pub(crate) right: &'c Right,
+    pub(crate) csrf: &'c str,
+    /// Objects that are deleted, and how many more there are.
+    pub(crate) held: &'c [String],
+    pub(crate) more: i64,
+    /// The problem of the input.
+    pub(crate) problem: &'c str,
+}
+
+/// Returns the page.
+pub(crate) fn confirmation(page: &Confirmation<'_>) -> Markup {
+    let Confirmation { asked, right, csrf, held, more, problem } = page;
+    html! {
+        h1 { (asked.action.label()) ": " (name(&asked.key)) }
+        p { (asked.action.effect()) }
+        @if !held.is_empty() {
+            p { "Commit " code { (asked.commit) } " deletes:" }
+            ul { @for one in *held { li { (one) } } @if *more > 0 { li { "and " (more) " more" } } }
+        }
+        @if !problem.is_empty() { p.note role="alert" { (problem) } }
+        form.confirm method="post" action="/act" {
+            @for (name, value) in asked.pairs() { input type="hidden" name=(name) value=(value); }
+            input type="hidden" name="csrf" value=(csrf);
+            input type="hidden" name="commit" value=(asked.commit);
+            @if asked.action.has_length() {
+                label { "For how long, such as 30m or 2h; empty until it is resumed" input type="text" name="for" value=(asked.length) maxlength="20"; }
+            }
+            @match right {
+                Ok(()) => button type="submit" { (asked.action.label()) },
+                Err(why) => { button type="submit" disabled { (asked.action.label()) } p.note { (why) } },
+            }
+            a href=(address::of_object(&asked.key)) { "Cancel" }
+        }
+    }
+}
+
+/// Returns the page about the result.
+pub(crate) fn outcome(asked: &Asked, result: &Result<(), String>) -> Markup {
+    html! {
+        h1 { (asked.action.label()) ": " (name(&asked.key)) }
+        @match result {
+            Ok(()) => p role="status" { "Done. " (asked.action.effect()) },
+            Err(why) => p.note role="alert" { "Nothing was changed: " (why) },
+        }
+        p { a href=(address::of_object(&asked.key)) { "Back to the object" } }
+    }
+}

@@ -1,0 +1,48 @@
+//! The time line of hand edits over all GitSyncs.
+
+use jiff::Timestamp;
+use maud::{Markup, html};
+
+use super::parts;
+use crate::address;
+use crate::drift::OwnedEdit;
+use crate::edits::End;
+
+/// Maximum number of edits on the page. The CSV file has all of them.
+const MOST: usize = 500;
+
+/// Returns the page.
+pub(crate) fn drift(edits: &[OwnedEdit<'_>], who: &str, notes: &[String], now: Timestamp) -> Markup {
+    html! {
+        h1 { "Drift" }
+        p { "Hand edits of managed objects, newest first: the last 10 reverts of each GitSync, and the edits that remain." }
+        @for note in notes { p.note { (note) } }
+        form.filter method="get" action="/drift" role="search" {
+            label { "Person or field manager" input type="search" name="who" value=(who); }
+            button type="submit" { "Filter" }
+            a href=(address::with_query("/drift.csv", &[("who", who)])) download="drift.csv" { "Download as CSV" }
+        }
+        p.quiet role="status" { (edits.len()) @if edits.len() == 1 { " edit" } @else { " edits" } }
+        ol.timeline {
+            @for (row, edit) in edits.iter().take(MOST) {
+                li {
+                    p {
+                        @let remains = matches!(edit.end, End::Remains(_));
+                        span.state.(if remains { "warn" } else { "good" }) {
+                            span aria-hidden="true" { (if remains { "▲" } else { "✔" }) } " " (edit.end_text())
+                        }
+                        " " (parts::age(edit.when, now)) " ago by " strong { (edit.who) }
+                    }
+                    p {
+                        (parts::named_object(&edit.object)) " of "
+                        a href=(address::of_git_sync(&row.namespace, &row.name)) { (row.namespace) "/" (row.name) }
+                    }
+                    @for field in &edit.fields {
+                        (parts::change(field))
+                    }
+                }
+            }
+        }
+        @if edits.len() > MOST { p.note { "Only the first " (MOST) " are shown. The CSV file has all of them." } }
+    }
+}

@@ -1,0 +1,114 @@
+//! The fleet: all objects of Mainstay that the user may see, the failed ones first.
+
+use jiff::Timestamp;
+use maud::{Markup, html};
+
+use super::parts;
+use crate::address;
+use crate::filter::{Filter, Listing};
+use crate::row::{FleetKind, Row, State};
+use crate::text::with_short_ids;
+
+/// Contents of the page.
+pub(crate) struct Fleet<'f> {
+    pub(crate) listing: &'f Listing,
+    pub(crate) filter: &'f Filter,
+    /// Kinds that cannot be shown, with the reason.
+    pub(crate) notes: &'f [String],
+    pub(crate) now: Timestamp,
+}
+
+fn link(filter: &Filter, state: Option<State>, page: usize) -> String {
+    let pairs = filter.pairs(state, page);
+    let pairs: Vec<(&str, &str)> = pairs.iter().map(|(name, value)| (*name, value.as_str())).collect();
+    address::with_query("/", &pairs)
+}
+
+/// Returns the page.
+pub(crate) fn fleet(fleet: &Fleet<'_>) -> Markup {
+    let Fleet { listing, filter, notes, now } = fleet;
+    html! {
+        h1 { "Fleet" }
+        @for note in *notes { p.note { (note) } }
+        nav.chips aria-label="States" {
+            @let all: usize = listing.counts.values().sum();
+            a.chip aria-current=[filter.state.is_none().then_some("true")] href=(link(filter, None, 1)) { "All " b { (all) } }
+            @for state in State::ALL {
+                @let count = listing.counts.get(&state).copied().unwrap_or(0);
+                a.chip aria-current=[(filter.state == Some(state)).then_some("true")] href=(link(filter, Some(state), 1)) {
+                    (parts::state(state)) " " b { (count) }
+                }
+            }
+        }
+        (form(listing, filter))
+        p.quiet role="status" { (listing.found) @if listing.found == 1 { " object" } @else { " objects" } }
+        @if !listing.rows.is_empty() {
+            table.cards {
+                thead { tr {
+                    th scope="col" { "State" } th scope="col" { "Kind" } th scope="col" { "Name" } th scope="col" { "Objects" }
+                    th scope="col" { "Version" } th scope="col" { "Message" } th scope="col" { "Since" }
+                } }
+                tbody { @for row in &listing.rows { (line(row, *now)) } }
+            }
+        }
+        (pages(listing, filter))
+    }
+}
+
+fn line(row: &Row, now: Timestamp) -> Markup {
+    let key = row.kind.key(&row.namespace, &row.name);
+    html! {
+        tr {
+            td data-label="State" { (parts::state(row.state)) }
+            td data-label="Kind" { (row.kind.name()) }
+            th scope="row" data-label="Name" { a href=(address::of_object(&key)) { (row.namespace) "/" wbr; (row.name) } }
+            td data-label="Objects" { @if let Some((objects, healthy)) = row.objects { (healthy) " of " (objects) " healthy" } }
+            td data-label="Version" { @if !row.version.is_empty() { code title=(row.version) { (with_short_ids(&row.version)) } } }
+            td data-label="Message" { span.text.clamp { (with_short_ids(&row.message)) } }
+            td data-label="Since" { (parts::age(row.since, now)) }
+        }
+    }
+}
+
+fn form(listing: &Listing, filter: &Filter) -> Markup {
+    html! {
+        form.filter method="get" action="/" role="search" {
+            label { "Search" input type="search" name="q" value=(filter.search); }
+            label { "Namespace"
+                select name="namespace" {
+                    option value="" { "All" }
+                    @for namespace in listing.namespaces.iter().take(2000) {
+                        option value=(namespace) selected[*namespace == filter.namespace] { (namespace) }
+                    }
+                }
+            }
+            label { "Kind"
+                select name="kind" {
+                    option value="" { "All" }
+                    @for kind in FleetKind::ALL { option value=(kind.name()) selected[filter.kind == Some(kind)] { (kind.name()) } }
+                }
+            }
+            label { "State"
+                select name="state" {
+                    option value="" { "All" }
+                    @for state in State::ALL { option value=(state.word()) selected[filter.state == Some(state)] { (state.word()) } }
+                }
+            }
+            label { "Label" input type="text" name="label" placeholder="team=web" value=(filter.label); }
+            button type="submit" { "Filter" }
+            @if *filter != (Filter { page: filter.page, ..Filter::default() }) { a href="/" { "Clear" } }
+        }
+    }
+}
+
+fn pages(listing: &Listing, filter: &Filter) -> Markup {
+    html! {
+        @if listing.pages > 1 {
+            nav.pages aria-label="Pages of the list" {
+                @if listing.page > 1 { a rel="prev" href=(link(filter, filter.state, listing.page - 1)) { "Previous" } }
+                span { "Page " (listing.page) " of " (listing.pages) }
+                @if listing.page < listing.pages { a rel="next" href=(link(filter, filter.state, listing.page + 1)) { "Next" } }
+            }
+        }
+    }
+}

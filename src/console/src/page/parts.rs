@@ -1,0 +1,147 @@
+//! Parts of several pages.
+
+use jiff::Timestamp;
+use maud::{Markup, html};
+
+use crate::action::{Action, Asked};
+use crate::address;
+use crate::edits::Field;
+use crate::row::{ConditionRow, State, remedy};
+use crate::shown::EventRow;
+use crate::text::ago;
+use crate::tree::Mark;
+use mainstay_api::git_sync::WHOLE_OBJECT;
+use mainstay_object::Key;
+
+/// Returns a state, as a symbol and a word.
+pub(super) fn state(state: State) -> Markup {
+    let (class, symbol) = match state {
+        State::Failed => ("bad", "✖"),
+        State::Attention => ("warn", "▲"),
+        State::Progressing => ("wait", "◌"),
+        State::Suspended => ("off", "◼"),
+        State::Ready => ("good", "✔"),
+    };
+    html! { span.state.(class) { span aria-hidden="true" { (symbol) } " " (state.word()) } }
+}
+
+/// Returns a health, as a symbol with its word for screen readers.
+pub(super) fn mark(mark: Mark) -> Markup {
+    let (class, symbol, word) = match mark {
+        Mark::Failed => ("bad", "✖", "failed"),
+        Mark::Waiting => ("wait", "◌", "waiting"),
+        Mark::Healthy => ("good", "✔", "healthy"),
+    };
+    html! { span.state.(class) { span aria-hidden="true" { (symbol) } span.unseen { (word) } } }
+}
+
+/// Returns a time as its age, with the whole time as title.
+pub(super) fn age(time: Option<Timestamp>, now: Timestamp) -> Markup {
+    html! {
+        @if let Some(time) = time {
+            time datetime=(time) title=(time) { (ago(now.duration_since(time).as_secs())) }
+        }
+    }
+}
+
+/// Returns a link to the page of an object that a status names, or its text.
+pub(super) fn named_object(text: &str) -> Markup {
+    html! {
+        @match address::key_of(text) {
+            Some(key) => a href=(address::of_object(&key)) { (text) },
+            None => (text),
+        }
+    }
+}
+
+/// Returns what a user can do about a reason. Text between backticks is code.
+pub(super) fn advice(reason: &str) -> Markup {
+    html! {
+        @let text = remedy(reason);
+        @if !text.is_empty() {
+            p.advice {
+                @for (at, part) in text.split('`').enumerate() { @if at % 2 == 0 { (part) } @else { code { (part) } } }
+            }
+        }
+    }
+}
+
+/// Returns a field of an edit with its two values.
+pub(super) fn change(field: &Field) -> Markup {
+    html! {
+        p.change {
+            @if field.path == WHOLE_OBJECT { "the object was deleted" } @else { code { (field.path) } }
+            @if let Some((repository, found)) = &field.values { ": " del { (repository) } " → " ins { (found) } }
+        }
+    }
+}
+
+/// Returns the table of conditions, `Ready` first. Advice stands with the first condition of its reason.
+pub(super) fn conditions(all: &[ConditionRow], now: Timestamp) -> Markup {
+    let mut all: Vec<&ConditionRow> = all.iter().collect();
+    all.sort_by_key(|one| one.kind != "Ready");
+    let is_first = |at: usize| all[..at].iter().all(|one| one.reason != all[at].reason);
+    html! {
+        @if all.is_empty() { p.quiet { "There are no conditions yet." } }
+        @else {
+            table.cards {
+                thead { tr { th scope="col" { "Condition" } th scope="col" { "Status" } th scope="col" { "Reason and message" } th scope="col" { "Since" } } }
+                tbody {
+                    @for (at, one) in all.iter().enumerate() {
+                        tr {
+                            th scope="row" data-label="Condition" { (one.kind) }
+                            td data-label="Status" { (one.status) }
+                            td data-label="Reason" {
+                                strong { (one.reason) } " " span.text { (one.message) }
+                                @if is_first(at) { (advice(&one.reason)) }
+                            }
+                            td data-label="Since" { (age(one.since, now)) }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Returns the table of Events.
+pub(super) fn events(all: &Result<Vec<EventRow>, String>, now: Timestamp) -> Markup {
+    html! {
+        @match all {
+            Err(why) => p.note { (why) },
+            Ok(all) if all.is_empty() => p.quiet { "There are no Events of the last hour." },
+            Ok(all) => table.cards {
+                thead { tr { th scope="col" { "Last" } th scope="col" { "Type" } th scope="col" { "Reason" } th scope="col" { "Message" } } }
+                tbody {
+                    @for one in all.iter().take(100) {
+                        tr {
+                            td data-label="Last" { (age(one.last, now)) @if one.count > 1 { " (" (one.count) "×)" } }
+                            td data-label="Type" { (one.severity) }
+                            td data-label="Reason" { (one.reason) }
+                            td data-label="Message" { span.text { (one.message) } }
+                        }
+                    }
+                }
+            },
+        }
+    }
+}
+
+/// The rights of the user to change an object: allowed, or why not.
+pub(crate) type Right = Result<(), String>;
+
+/// Returns the buttons of actions. A button without right is greyed out with the reason.
+pub(super) fn actions(actions: &[Action], key: &Key, right: &Right) -> Markup {
+    html! {
+        div.actions {
+            @for action in actions {
+                @let asked = Asked { action: *action, key: key.clone(), length: String::new(), commit: String::new() };
+                @match right {
+                    Ok(()) => a.button href=(address::with_query("/act", &asked.pairs())) { (action.label()) },
+                    Err(_) => span.button.off aria-disabled="true" { (action.label()) },
+                }
+            }
+            @if let Err(why) = right { p.note { (why) } }
+        }
+    }
+}

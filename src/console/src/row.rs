@@ -1,0 +1,247 @@
+//! An object of Mainstay becomes a row of the fleet: its state, and the reason for it.
+//!
+//! Objects are read as JSON, so that an unexpected field of one object hides no other object.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use serde_json::Value;
+
+use crate::edits::{self, Edit};
+use crate::field::{text_at, time_at};
+use crate::text::{MESSAGE, SHORT, plain};
+use mainstay_api::{conditions, events, function_conditions};
+use mainstay_object::Key;
+
+/// The kinds of the fleet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum FleetKind {
+    GitSync,
+    GitRepository,
+    Function,
+    Receiver,
+}
+
+impl FleetKind {
+    /// All of them, in the order of the page.
+    pub(crate) const ALL: [Self; 4] = [Self::GitSync, Self::GitRepository, Self::Function, Self::Receiver];
+
+    /// Returns the kind.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::GitSync => "GitSync",
+            Self::GitRepository => "GitRepository",
+            Self::Function => "Function",
+            Self::Receiver => "Receiver",
+        }
+    }
+
+    /// Returns the group and the version.
+    pub(crate) const fn api_version(self) -> &'static str {
+        match self {
+            Self::GitSync | Self::Receiver => "mainstay.dev/v1alpha1",
+            Self::GitRepository | Self::Function => "serverless.kyma-project.io/v1alpha1",
+        }
+    }
+
+    /// Returns the key of an object of this kind.
+    pub(crate) fn key(self, namespace: &str, name: &str) -> Key {
+        Key::new(mainstay_object::split_api_version(self.api_version()).0, self.name(), Some(namespace), name)
+    }
+}
+
+/// The state of an object, the worst first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum State {
+    Failed,
+    Attention,
+    Progressing,
+    Suspended,
+    Ready,
+}
+
+impl State {
+    /// All of them, in the order of the page.
+    pub(crate) const ALL: [Self; 5] = [Self::Failed, Self::Attention, Self::Progressing, Self::Suspended, Self::Ready];
+
+    /// Returns the word of the page and of its filter.
+    pub(crate) const fn word(self) -> &'static str {
+        match self {
+            Self::Failed => "Failed",
+            Self::Attention => "Attention",
+            Self::Progressing => "Progressing",
+            Self::Suspended => "Suspended",
+            Self::Ready => "Ready",
+        }
+    }
+}
+
+/// A condition of an object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ConditionRow {
+    pub(crate) kind: String,
+    pub(crate) status: String,
+    pub(crate) reason: String,
+    pub(crate) message: String,
+    pub(crate) since: Option<Timestamp>,
+}
+
+/// An object of the fleet.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Row {
+    pub(crate) kind: FleetKind,
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+    pub(crate) labels: BTreeMap<String, String>,
+    pub(crate) state: State,
+    /// The condition that decides about the state.
+    pub(crate) message: String,
+    pub(crate) since: Option<Timestamp>,
+    /// Commit or image.
+    pub(crate) version: String,
+    /// Number of objects and of healthy ones, of a GitSync.
+    pub(crate) objects: Option<(i64, i64)>,
+    /// The hand edits that its status names.
+    pub(crate) edits: Vec<Edit>,
+    /// Changes with each change of the object.
+    pub(crate) resource_version: String,
+}
+
+/// Returns the conditions of an object.
+pub(crate) fn conditions_of(live: &Value) -> Vec<ConditionRow> {
+    let all = live.pointer("/status/conditions").and_then(Value::as_array).into_iter().flatten().take(50);
+    let condition = |one: &Value| ConditionRow {
+        kind: text_at(one, "/type", SHORT),
+        status: text_at(one, "/status", SHORT),
+        reason: text_at(one, "/reason", SHORT),
+        message: text_at(one, "/message", MESSAGE),
+        since: time_at(one, "/lastTransitionTime"),
+    };
+    all.map(condition).collect()
+}
+
+/// Returns what a user can do about a reason; empty if there is nothing to do.
+pub(crate) fn remedy(reason: &str) -> &'static str {
+    let all = conditions::Reason::ALL.iter().map(|one| (one.name(), one.remedy()));
+    let functions = function_conditions::Reason::ALL.iter().map(|one| (one.name(), one.remedy()));
+    let events = events::Reason::ALL.iter().map(|one| (one.name(), one.remedy()));
+    all.chain(functions).chain(events).find(|(name, _)| *name == reason).map_or("", |(_, remedy)| remedy)
+}
+
+/// Returns the row of an object.
+pub(crate) fn row(kind: FleetKind, live: &Value) -> Row {
+    let conditions = conditions_of(live);
+    let count = |pointer: &str| live.pointer(pointer).and_then(Value::as_i64);
+    let (state, decisive) = state(kind, live, &conditions);
+    let labels = live.pointer("/metadata/labels").and_then(Value::as_object).into_iter().flatten().take(100);
+    let version = match kind {
+        FleetKind::GitSync => text_at(live, "/status/appliedCommit", SHORT),
+        FleetKind::GitRepository => text_at(live, "/status/revision", SHORT),
+        FleetKind::Function => text_at(live, "/status/commit", SHORT),
+        FleetKind::Receiver => String::new(),
+    };
+    Row {
+        kind,
+        namespace: text_at(live, "/metadata/namespace", SHORT),
+        name: text_at(live, "/metadata/name", SHORT),
+        labels: labels
+            .map(|(label, value)| (plain(label, SHORT), plain(value.as_str().unwrap_or_default(), SHORT)))
+            .collect(),
+        state,
+        message: decisive.map(|one| format!("{}: {}", one.reason, one.message)).unwrap_or_default(),
+        since: decisive.and_then(|one| one.since).or_else(|| time_at(live, "/metadata/creationTimestamp")),
+        version,
+        objects: (kind == FleetKind::GitSync)
+            .then(|| (count("/status/objects").unwrap_or(0), count("/status/healthy").unwrap_or(0))),
+        edits: if kind == FleetKind::GitSync { edits::of_status(live) } else { Vec::new() },
+        resource_version: text_at(live, "/metadata/resourceVersion", SHORT),
+    }
+}
+
+/// Returns the state, and the condition that decides about it.
+fn state<'c>(kind: FleetKind, live: &Value, all: &'c [ConditionRow]) -> (State, Option<&'c ConditionRow>) {
+    let is = |kind: &str, status: &str| all.iter().find(|one| one.kind == kind && one.status == status);
+    let ready = if kind == FleetKind::Function { "Running" } else { "Ready" };
+    let any = all.iter().find(|one| one.kind == ready);
+    if live.pointer("/metadata/deletionTimestamp").is_some() {
+        return (State::Progressing, any);
+    }
+    if kind == FleetKind::Function {
+        let failed = ["ConfigurationReady", "BuildReady", "Running"].iter().find_map(|kind| is(kind, "False"));
+        let waits = ["ConfigurationReady", "BuildReady", "Running"].iter().find_map(|kind| is(kind, "Unknown"));
+        return match (failed, waits, is("Running", "True")) {
+            (Some(failed), ..) => (State::Failed, Some(failed)),
+            (None, Some(waits), _) => (State::Progressing, Some(waits)),
+            (None, None, Some(running)) => (State::Ready, Some(running)),
+            _ => (State::Progressing, any),
+        };
+    }
+    if let Some(suspended) = is("Suspended", "True") {
+        return (State::Suspended, Some(suspended));
+    }
+    if let Some(failed) = is("Stalled", "True").or(is("Ready", "False")).or(is("Healthy", "False")) {
+        return (State::Failed, Some(failed));
+    }
+    if let Some(drifted) = ["Contended", "Drifted", "Frozen"].iter().find_map(|kind| is(kind, "True")) {
+        return (State::Attention, Some(drifted));
+    }
+    let counted = |pointer: &str| live.pointer(pointer).and_then(Value::as_i64).unwrap_or(0) > 0;
+    if counted("/status/heldObjects") || counted("/status/pausedObjects") || counted("/status/failed") {
+        return (State::Attention, any);
+    }
+    match is("Ready", "True") {
+        Some(ready) => (State::Ready, Some(ready)),
+        None => (State::Progressing, is("Reconciling", "True").or(any)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn state_of(kind: FleetKind, conditions: &[(&str, &str)], status: Value) -> State {
+        let mut status = status;
+        let all = conditions
+            .iter()
+            .map(|(kind, value)| json!({"type": kind, "status": value, "reason": "R", "message": "m"}));
+        status["conditions"] = all.collect();
+        row(kind, &json!({"metadata": {"name": "a", "namespace": "b"}, "status": status})).state
+    }
+
+    #[test]
+    fn the_worst_condition_decides_about_the_state() {
+        let sync = |conditions: &[(&str, &str)]| state_of(FleetKind::GitSync, conditions, json!({}));
+        assert_eq!(sync(&[]), State::Progressing);
+        assert_eq!(sync(&[("Ready", "True")]), State::Ready);
+        assert_eq!(sync(&[("Ready", "Unknown")]), State::Progressing);
+        assert_eq!(sync(&[("Ready", "False"), ("Drifted", "True")]), State::Failed);
+        assert_eq!(sync(&[("Ready", "True"), ("Healthy", "False")]), State::Failed);
+        assert_eq!(sync(&[("Ready", "True"), ("Drifted", "True")]), State::Attention);
+        assert_eq!(sync(&[("Ready", "False"), ("Suspended", "True")]), State::Suspended);
+        assert_eq!(state_of(FleetKind::GitSync, &[("Ready", "True")], json!({"heldObjects": 2})), State::Attention);
+    }
+
+    #[test]
+    fn a_function_fails_with_any_of_its_conditions() {
+        let function = |conditions: &[(&str, &str)]| state_of(FleetKind::Function, conditions, json!({}));
+        assert_eq!(function(&[]), State::Progressing);
+        assert_eq!(function(&[("Running", "True"), ("BuildReady", "False")]), State::Failed);
+        assert_eq!(function(&[("Running", "True"), ("BuildReady", "Unknown")]), State::Progressing);
+        assert_eq!(
+            function(&[("Running", "True"), ("BuildReady", "True"), ("ConfigurationReady", "True")]),
+            State::Ready
+        );
+    }
+
+    #[test]
+    fn objects_of_any_form_are_read() {
+        for live in [json!(null), json!([]), json!({"metadata": 3, "status": {"conditions": [null, 1, {"type": []}]}})]
+        {
+            for kind in FleetKind::ALL {
+                row(kind, &live);
+            }
+        }
+    }
+}

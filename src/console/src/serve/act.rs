@@ -1,0 +1,87 @@
+//! Asks before an action, and performs it with the rights of the user.
+
+use axum::Extension;
+use axum::extract::Request;
+use axum::response::Response;
+use http::{StatusCode, Uri};
+use jiff::Timestamp;
+use serde_json::Value;
+
+use super::answer;
+use super::pages::query;
+use super::read::{self, Found};
+use super::session::{Its, Session};
+use super::watched::said;
+use crate::action::{Action, Asked};
+use crate::field::text_at;
+use crate::filter::Query;
+use crate::page::{self, Confirmation, Page};
+use crate::session::TokenDigest;
+use crate::text::{SHORT, plain};
+use mainstay_cluster::{Part, body};
+
+/// Maximum size of a form, in bytes.
+const FORM: usize = 16 << 10;
+
+pub(super) async fn confirm(Extension(session): Its, uri: Uri) -> Response {
+    match Asked::of(&query(&uri)) {
+        Err(why) => answer::message(StatusCode::BAD_REQUEST, "Wrong address", why),
+        Ok(asked) => ask(&session, asked, StatusCode::OK, "").await,
+    }
+}
+
+/// Returns the page that asks.
+async fn ask(session: &Session, mut asked: Asked, status: StatusCode, problem: &str) -> Response {
+    let right = read::may_patch(&session.cluster, &asked.key).await;
+    let (mut held, mut more) = (Vec::new(), 0);
+    if asked.action == Action::AllowPrune
+        && let Found::There(live) = read::object(&session.cluster, &asked.key).await
+    {
+        let all = live.pointer("/status/held").and_then(Value::as_array).into_iter().flatten();
+        held = all.filter_map(Value::as_str).map(|one| plain(one, SHORT)).collect();
+        let count = live.pointer("/status/heldObjects").and_then(Value::as_i64).unwrap_or(0);
+        more = count.saturating_sub(i64::try_from(held.len()).unwrap_or(i64::MAX));
+        asked.commit = text_at(&live, "/status/attemptedCommit", SHORT);
+    }
+    let body = page::confirmation(&Confirmation {
+        asked: &asked,
+        right: &right,
+        csrf: &session.csrf,
+        held: &held,
+        more,
+        problem,
+    });
+    answer::page(status, page::render(Page { title: asked.action.label(), user: &session.user, live: None, body }))
+}
+
+pub(super) async fn perform(Extension(session): Its, request: Request) -> Response {
+    let Ok(bytes) = body::read(&mut request.into_body(), FORM, |_| true).await else {
+        return answer::message(StatusCode::BAD_REQUEST, "Wrong form", "The form is too large, or did not arrive.");
+    };
+    let form = Query::parse(&bytes);
+    // Digests are compared, so that the time says nothing about the token.
+    if TokenDigest::of(form.get("csrf")) != TokenDigest::of(&session.csrf) {
+        let text = "The form is not of this session. Open the page of the object again.";
+        return answer::message(StatusCode::FORBIDDEN, "Refused", text);
+    }
+    let asked = match Asked::of(&form) {
+        Ok(asked) => asked,
+        Err(why) => return answer::message(StatusCode::BAD_REQUEST, "Wrong form", why),
+    };
+    let patch = match asked.patch(Timestamp::now()) {
+        Ok(patch) => patch,
+        Err(why) => return ask(&session, asked, StatusCode::UNPROCESSABLE_ENTITY, &why).await,
+    };
+    let result = write(&session, &asked, &patch).await;
+    let status = if result.is_ok() { StatusCode::OK } else { StatusCode::CONFLICT };
+    let body = page::outcome(&asked, &result);
+    answer::page(status, page::render(Page { title: asked.action.label(), user: &session.user, live: None, body }))
+}
+
+async fn write(session: &Session, asked: &Asked, patch: &Value) -> Result<(), String> {
+    let key = &asked.key;
+    let kind = session.cluster.preferred_kind(&key.group, &key.kind).await.map_err(|error| said(&error))?;
+    let kind = kind.ok_or_else(|| format!("the kind {} is not installed in this cluster", key.kind))?;
+    let written = session.cluster.patch_merge(&kind, key.namespace.as_deref(), &key.name, Part::Main, patch).await;
+    written.map(drop).map_err(|error| said(&error))
+}

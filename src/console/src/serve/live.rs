@@ -1,0 +1,93 @@
+//! The stream that says when a page is to be read again.
+//!
+//! Not here: what has changed. The browser reads the page again, with the same checks as at first.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Extension;
+use axum::body::Body;
+use axum::response::Response;
+use bytes::Bytes;
+use futures::stream;
+use http::{StatusCode, Uri};
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use super::answer;
+use super::pages::query;
+use super::session::Its;
+use super::watched::Watched;
+use crate::row::FleetKind;
+
+/// Changes within this time become one message.
+const PAUSE: Duration = Duration::from_millis(200);
+/// A message without content shows that the connection lives.
+const HEARTBEAT: Duration = Duration::from_secs(15);
+
+/// The object that a page is about; `None` for the fleet.
+type About = Option<(FleetKind, String, String)>;
+
+struct Stream {
+    watched: Arc<Watched>,
+    /// The end of the session.
+    stop: CancellationToken,
+    about: About,
+    changes: watch::Receiver<u64>,
+    /// The version that the browser knows.
+    known: String,
+    is_open: bool,
+}
+
+impl Stream {
+    /// Returns the version of what the page is about.
+    fn version(&mut self) -> String {
+        let count = *self.changes.borrow_and_update();
+        match &self.about {
+            None => count.to_string(),
+            Some((kind, namespace, name)) => {
+                self.watched.row(*kind, namespace, name).map(|row| row.resource_version.clone()).unwrap_or_default()
+            }
+        }
+    }
+
+    /// Waits for the next message; `None` at the end of the session.
+    async fn next(&mut self) -> Option<Bytes> {
+        if !self.is_open {
+            self.is_open = true;
+            return Some(Bytes::from_static(b"retry: 2000\nevent: open\ndata:\n\n"));
+        }
+        loop {
+            tokio::select! {
+                () = self.stop.cancelled() => return None,
+                changed = self.changes.changed() => changed.ok()?,
+                () = tokio::time::sleep(HEARTBEAT) => return Some(Bytes::from_static(b":\n\n")),
+            }
+            tokio::time::sleep(PAUSE).await;
+            let version = self.version();
+            if version != self.known {
+                self.known = version;
+                return Some(Bytes::from_static(b"event: change\ndata:\n\n"));
+            }
+        }
+    }
+}
+
+pub(super) async fn events(Extension(session): Its, uri: Uri) -> Response {
+    session.watched.settled().await;
+    let query = query(&uri);
+    let kind = FleetKind::ALL.into_iter().find(|kind| kind.name() == query.get("kind"));
+    let about = kind.map(|kind| (kind, query.get("namespace").to_owned(), query.get("name").to_owned()));
+    let changes = session.watched.changes();
+    // A stream does not keep its session.
+    let (watched, stop) = (Arc::clone(&session.watched), session.stop.clone());
+    drop(session);
+    let mut stream = Stream { watched, stop, about, changes, known: String::new(), is_open: false };
+    stream.known = stream.version();
+    let messages = stream::unfold(stream, |mut stream| async move {
+        let message = stream.next().await?;
+        Some((Ok::<_, Infallible>(message), stream))
+    });
+    answer::of_type(StatusCode::OK, "text/event-stream", Body::from_stream(messages))
+}

@@ -1,0 +1,149 @@
+//! Reads what a page shows, and renders it.
+
+use axum::Extension;
+use axum::extract::Path;
+use axum::response::Response;
+use http::{HeaderValue, StatusCode, Uri, header};
+use jiff::Timestamp;
+use maud::Markup;
+use serde_json::Value;
+
+use super::read::{self, Found};
+use super::session::{Its, Session};
+use super::{answer, log};
+use crate::address;
+use crate::csv::csv;
+use crate::drift::{newest_first, table};
+use crate::filter::{Filter, Query, listing};
+use crate::page::{self, Fleet, FunctionPage, GitSyncPage, ObjectPage, Page};
+use crate::row::{FleetKind, row};
+use crate::text::{SHORT, plain};
+use crate::tree::Tree;
+use mainstay_object::Key;
+
+pub(super) fn query(uri: &Uri) -> Query {
+    Query::parse(uri.query().unwrap_or_default().as_bytes())
+}
+
+fn respond(session: &Session, title: &str, live: Option<String>, body: Markup) -> Response {
+    answer::page(StatusCode::OK, page::render(Page { title, user: &session.user, live, body }))
+}
+
+/// Returns a page that says why an object is not shown.
+fn not_shown(session: &Session, key: &Key, found: Found) -> Result<Value, Response> {
+    let (status, why) = match found {
+        Found::There(live) => return Ok(live),
+        Found::Missing(why) => (StatusCode::NOT_FOUND, why),
+        Found::Forbidden(why) => (StatusCode::FORBIDDEN, why),
+        Found::Failed(why) => (StatusCode::BAD_GATEWAY, why),
+    };
+    let title = plain(&key.to_string(), SHORT);
+    let body = maud::html! { h1 { (title) } p.note { (why) } p { a href="/" { "Back to the fleet" } } };
+    Err(answer::page(status, page::render(Page { title: &title, user: &session.user, live: None, body })))
+}
+
+pub(super) async fn fleet(Extension(session): Its, uri: Uri) -> Response {
+    session.watched.settled().await;
+    let filter = Filter::of(&query(&uri));
+    let listing = listing(session.watched.rows(), &filter);
+    let notes = session.watched.notes();
+    let body = page::fleet(&Fleet { listing: &listing, filter: &filter, notes: &notes, now: Timestamp::now() });
+    respond(&session, "Fleet", Some("/events".to_owned()), body)
+}
+
+pub(super) async fn drift(Extension(session): Its, uri: Uri) -> Response {
+    session.watched.settled().await;
+    let (rows, query) = (session.watched.rows(), query(&uri));
+    let edits = newest_first(rows.iter().map(AsRef::as_ref), query.get("who"));
+    let notes: Vec<String> = session.watched.notes().into_iter().filter(|note| note.contains("GitSync")).collect();
+    let body = page::drift(&edits, query.get("who"), &notes, Timestamp::now());
+    respond(&session, "Drift", Some("/events".to_owned()), body)
+}
+
+pub(super) async fn drift_csv(Extension(session): Its, uri: Uri) -> Response {
+    session.watched.settled().await;
+    let rows = session.watched.rows();
+    let edits = newest_first(rows.iter().map(AsRef::as_ref), query(&uri).get("who"));
+    let mut response = answer::of_type(StatusCode::OK, "text/csv; charset=utf-8", csv(&table(&edits)));
+    let attachment = HeaderValue::from_static("attachment; filename=\"drift.csv\"");
+    response.headers_mut().insert(header::CONTENT_DISPOSITION, attachment);
+    response
+}
+
+/// Returns the address of the stream about one object.
+fn stream(kind: FleetKind, namespace: &str, name: &str) -> String {
+    address::with_query("/events", &[("kind", kind.name()), ("namespace", namespace), ("name", name)])
+}
+
+pub(super) async fn git_sync(Extension(session): Its, Path((namespace, name)): Path<(String, String)>) -> Response {
+    let kind = FleetKind::GitSync;
+    let key = kind.key(&namespace, &name);
+    let live = match not_shown(&session, &key, read::object(&session.cluster, &key).await) {
+        Ok(live) => live,
+        Err(response) => return response,
+    };
+    let tree = async {
+        match serde_json::from_value(live.clone()) {
+            Ok(sync) => (session.tree)(session.cluster.clone(), sync).await.map_err(|why| plain(&why, SHORT)),
+            Err(error) => Err(plain(&format!("The GitSync cannot be read: {error}"), SHORT)),
+        }
+    };
+    let (tree, events, right): (Result<Tree, String>, _, _) =
+        futures::join!(tree, read::events_of(&session.cluster, &key), read::may_patch(&session.cluster, &key));
+    let row = row(kind, &live);
+    let body = page::git_sync(&GitSyncPage {
+        key: &key,
+        live: &live,
+        state: row.state,
+        edits: &row.edits,
+        tree: &tree,
+        events: &events,
+        right: &right,
+        now: Timestamp::now(),
+    });
+    respond(&session, &format!("GitSync {}", row.name), Some(stream(kind, &namespace, &name)), body)
+}
+
+pub(super) async fn function(
+    Extension(session): Its,
+    Path((namespace, name)): Path<(String, String)>,
+    uri: Uri,
+) -> Response {
+    let kind = FleetKind::Function;
+    let key = kind.key(&namespace, &name);
+    let live = match not_shown(&session, &key, read::object(&session.cluster, &key).await) {
+        Ok(live) => live,
+        Err(response) => return response,
+    };
+    let (pods, events) = futures::join!(log::pods(&session.cluster, &key), read::events_of(&session.cluster, &key));
+    let query = query(&uri);
+    let log = match &pods {
+        Ok(pods) => log::log(&session.cluster, &key, pods, query.get("pod"), query.get("container")).await,
+        Err(_) => None,
+    };
+    let row = row(kind, &live);
+    let body = page::function(&FunctionPage {
+        key: &key,
+        live: &live,
+        state: row.state,
+        pods: &pods,
+        log: &log,
+        events: &events,
+        now: Timestamp::now(),
+    });
+    respond(&session, &format!("Function {}", row.name), Some(stream(kind, &namespace, &name)), body)
+}
+
+pub(super) async fn object(Extension(session): Its, uri: Uri) -> Response {
+    let query = query(&uri);
+    let key = Key::new(query.get("group"), query.get("kind"), Some(query.get("namespace")), query.get("name"));
+    let live = match not_shown(&session, &key, read::object(&session.cluster, &key).await) {
+        Ok(live) => live,
+        Err(response) => return response,
+    };
+    let (events, right) =
+        futures::join!(read::events_of(&session.cluster, &key), read::may_patch(&session.cluster, &key));
+    let body =
+        page::object(&ObjectPage { key: &key, live: &live, events: &events, right: &right, now: Timestamp::now() });
+    respond(&session, &plain(&key.to_string(), SHORT), None, body)
+}

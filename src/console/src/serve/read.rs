@@ -1,0 +1,75 @@
+//! Reads objects, Events and rights with the connection of a session.
+
+use futures::{StreamExt as _, TryStreamExt as _};
+use serde_json::{Value, json};
+
+use super::watched::said;
+use crate::page::Right;
+use crate::shown::{EventRow, events};
+use mainstay_cluster::{Cluster, Error, FieldSelector, Kind, Persistence, Scope, Selection};
+use mainstay_object::Key;
+
+/// Maximum number of Events of an object that are read.
+const EVENTS: usize = 500;
+
+/// An object that was found, or why it was not.
+pub(super) enum Found {
+    There(Value),
+    Missing(String),
+    Forbidden(String),
+    Failed(String),
+}
+
+/// Returns why an object was not read.
+fn failed(error: &Error) -> Found {
+    if error.is_forbidden() { Found::Forbidden(said(error)) } else { Found::Failed(said(error)) }
+}
+
+/// Reads an object in the version that the server prefers.
+pub(super) async fn object(cluster: &Cluster, key: &Key) -> Found {
+    let kind = match cluster.preferred_kind(&key.group, &key.kind).await {
+        Ok(Some(kind)) => kind,
+        Ok(None) => return Found::Missing(format!("The kind {} is not installed in this cluster.", key.kind)),
+        Err(error) => return failed(&error),
+    };
+    match cluster.get(&kind, key.namespace.as_deref(), &key.name).await {
+        Ok(Some(live)) => Found::There(live),
+        Ok(None) => Found::Missing("It does not exist, or not any more.".to_owned()),
+        Err(error) => failed(&error),
+    }
+}
+
+/// Reads the Events of an object.
+pub(super) async fn events_of(cluster: &Cluster, key: &Key) -> Result<Vec<EventRow>, String> {
+    let kind = std::sync::Arc::new(Kind::fixed("v1", "Event", "events", Scope::Namespaced));
+    let fields = FieldSelector::equals("involvedObject.name", &key.name)
+        .and(&FieldSelector::equals("involvedObject.kind", &key.kind));
+    // Events of cluster-wide objects are in the namespace `default`.
+    let namespace = key.namespace.as_deref().unwrap_or("default");
+    let found = cluster.list(&kind, Selection::by_fields(fields).within(namespace)).take(EVENTS);
+    let all: Vec<Value> = found.try_collect().await.map_err(|error| said(&error))?;
+    Ok(events(&all))
+}
+
+/// Asks whether the user may patch an object.
+pub(super) async fn may_patch(cluster: &Cluster, key: &Key) -> Right {
+    let kind = match cluster.preferred_kind(&key.group, &key.kind).await {
+        Ok(Some(kind)) => kind,
+        Ok(None) => return Err(format!("The kind {} is not installed in this cluster.", key.kind)),
+        Err(error) => return Err(said(&error)),
+    };
+    let attributes = json!({
+        "verb": "patch", "group": &*kind.group, "resource": &*kind.plural,
+        "namespace": key.namespace.as_deref().unwrap_or_default(), "name": &*key.name,
+    });
+    let reviews =
+        Kind::fixed("authorization.k8s.io/v1", "SelfSubjectAccessReview", "selfsubjectaccessreviews", Scope::Cluster);
+    let review = json!({
+        "apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview", "spec": {"resourceAttributes": attributes},
+    });
+    match cluster.create(&reviews, None, "self", &review, Persistence::Kept).await {
+        Ok(answer) if answer.pointer("/status/allowed") == Some(&Value::Bool(true)) => Ok(()),
+        Ok(_) => Err(format!("You may not change this object: that needs the verb `patch` on {}.", kind.resource)),
+        Err(error) => Err(said(&error)),
+    }
+}

@@ -1,0 +1,157 @@
+//! Watches the fleet of a session with the rights of its user, so that a page costs no request to the API server.
+//!
+//! Invariant: the rows of a session are read by its connection only.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use crate::row::{FleetKind, Row, row};
+use crate::text::{MESSAGE, plain};
+use mainstay_cluster::reflector::{Change, Name};
+use mainstay_cluster::{Cluster, Error, Selection};
+
+/// Wait before a kind that is not installed is looked for again.
+const AGAIN: Duration = Duration::from_secs(10);
+/// A page waits at most this long for the first lists.
+const PATIENCE: Duration = Duration::from_secs(8);
+
+/// Whether the rows of a kind are all that the user may see.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Phase {
+    Loading,
+    Complete,
+    NotInstalled,
+    /// Only the objects of this namespace.
+    Within(String),
+    Refused(String),
+}
+
+struct OfKind {
+    phase: Phase,
+    rows: HashMap<Name, Arc<Row>>,
+}
+
+/// The fleet of a session.
+pub(super) struct Watched {
+    kinds: Mutex<BTreeMap<FleetKind, OfKind>>,
+    /// Counts the changes.
+    changes: watch::Sender<u64>,
+}
+
+impl Watched {
+    /// Begins to watch, until `stop`.
+    pub(super) fn begin(cluster: &Cluster, namespace: &str, stop: &CancellationToken) -> Arc<Self> {
+        let empty = || OfKind { phase: Phase::Loading, rows: HashMap::new() };
+        let kinds = FleetKind::ALL.into_iter().map(|kind| (kind, empty())).collect();
+        let watched = Arc::new(Self { kinds: Mutex::new(kinds), changes: watch::Sender::new(0) });
+        for kind in FleetKind::ALL {
+            let (cluster, namespace, watched) = (cluster.clone(), namespace.to_owned(), Arc::clone(&watched));
+            let followed = async move { watched.follow(kind, &cluster, &namespace).await };
+            tokio::spawn(stop.clone().run_until_cancelled_owned(followed));
+        }
+        watched
+    }
+
+    async fn follow(&self, kind: FleetKind, cluster: &Cluster, namespace: &str) {
+        let served = loop {
+            match cluster.kind(kind.api_version(), kind.name()).await {
+                Ok(Some(served)) => break served,
+                Ok(None) => self.enter(kind, Phase::NotInstalled),
+                Err(error) => self.enter(kind, Phase::Refused(said(&error))),
+            }
+            tokio::time::sleep(AGAIN).await;
+        };
+        let read = move |live: &serde_json::Value| Ok(Some(Arc::new(row(kind, live))));
+        let mut whole = Phase::Complete;
+        let mut reflector = cluster.reflect(&served, Selection::default(), read);
+        loop {
+            match reflector.next().await {
+                Change::Changed { name, .. } => {
+                    if let Some(row) = reflector.cache().get(&name.0, &name.1) {
+                        self.change(|kinds| kinds.get_mut(&kind)?.rows.insert(name, Arc::clone(row)));
+                    }
+                }
+                Change::Gone { name, .. } => self.change(|kinds| kinds.get_mut(&kind)?.rows.remove(&name)),
+                Change::Complete { .. } | Change::Resumed => self.enter(kind, whole.clone()),
+                Change::Failed(error) if error.is_forbidden() && whole == Phase::Complete && !namespace.is_empty() => {
+                    whole = Phase::Within(namespace.to_owned());
+                    reflector = cluster.reflect(&served, Selection::default().within(namespace), read);
+                }
+                Change::Failed(error) => self.enter(kind, Phase::Refused(said(&error))),
+                Change::Unreadable { .. } => {}
+            }
+        }
+    }
+
+    fn change(&self, change: impl FnOnce(&mut BTreeMap<FleetKind, OfKind>) -> Option<Arc<Row>>) {
+        change(&mut self.kinds.lock());
+        self.changes.send_modify(|count| *count += 1);
+    }
+
+    fn enter(&self, kind: FleetKind, phase: Phase) {
+        let mut kinds = self.kinds.lock();
+        if let Some(of_kind) = kinds.get_mut(&kind).filter(|of_kind| of_kind.phase != phase) {
+            of_kind.phase = phase;
+            drop(kinds);
+            self.changes.send_modify(|count| *count += 1);
+        }
+    }
+
+    /// Waits until each kind has been listed once, or cannot be.
+    pub(super) async fn settled(&self) {
+        let mut changes = self.changes.subscribe();
+        let is_loading = || self.kinds.lock().values().any(|kind| kind.phase == Phase::Loading);
+        let wait = async {
+            while is_loading() {
+                if changes.changed().await.is_err() {
+                    return;
+                }
+            }
+        };
+        let _ = tokio::time::timeout(PATIENCE, wait).await;
+    }
+
+    /// Returns all rows.
+    pub(super) fn rows(&self) -> Vec<Arc<Row>> {
+        self.kinds.lock().values().flat_map(|kind| kind.rows.values().cloned()).collect()
+    }
+
+    /// Returns the row of an object.
+    pub(super) fn row(&self, kind: FleetKind, namespace: &str, name: &str) -> Option<Arc<Row>> {
+        self.kinds.lock().get(&kind)?.rows.get(&(namespace.to_owned(), name.to_owned())).cloned()
+    }
+
+    /// Returns which kinds are missing on the page, and why.
+    pub(super) fn notes(&self) -> Vec<String> {
+        let kinds = self.kinds.lock();
+        let note = |(kind, of_kind): (&FleetKind, &OfKind)| {
+            let kind = kind.name();
+            Some(match &of_kind.phase {
+                Phase::Complete => return None,
+                Phase::Loading => format!("The list of {kind} objects is still being read."),
+                Phase::NotInstalled => format!("The kind {kind} is not installed in this cluster."),
+                Phase::Within(namespace) => format!(
+                    "{kind} objects are shown for the namespace {namespace} only: you may not list them in all \
+                     namespaces. `mainstay ui -n NAMESPACE` selects another one."
+                ),
+                Phase::Refused(why) => format!("{kind} objects cannot be read: {why}"),
+            })
+        };
+        kinds.iter().filter_map(note).collect()
+    }
+
+    /// Returns a receiver that sees each change.
+    pub(super) fn changes(&self) -> watch::Receiver<u64> {
+        self.changes.subscribe()
+    }
+}
+
+/// Returns the message of a failure with its cause.
+pub(super) fn said(error: &Error) -> String {
+    plain(&format!("{error}: {}", error.cause_text()), MESSAGE)
+}

@@ -1,0 +1,129 @@
+//! A live object as a page shows it: its YAML without secret values, its health and its Events.
+//!
+//! Invariant: of a Secret only the names of its keys are shown.
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use crate::field::{text_at, time_at};
+
+use crate::text::{MESSAGE, SHORT, plain};
+use mainstay_object::Key;
+
+/// Maximum size of a YAML document, in bytes.
+const YAML: usize = 256 << 10;
+/// The annotation in which `kubectl apply` keeps a copy of the object.
+const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+
+/// Returns the YAML of an object, without `managedFields`, without the copy that kubectl keeps, and without secret values.
+pub(crate) fn yaml(key: &Key, live: &Value) -> String {
+    let mut shown = live.clone();
+    if let Some(metadata) = shown.get_mut("metadata").and_then(Value::as_object_mut) {
+        metadata.remove("managedFields");
+        if let Some(annotations) = metadata.get_mut("annotations").and_then(Value::as_object_mut) {
+            annotations.remove(LAST_APPLIED);
+            if key.is("", "Secret") {
+                hide(annotations);
+            }
+        }
+    }
+    if key.is("", "Secret") {
+        for field in ["data", "stringData"] {
+            if let Some(values) = shown.get_mut(field).and_then(Value::as_object_mut) {
+                hide(values);
+            }
+        }
+    }
+    let text = serde_yaml::to_string(&shown).unwrap_or_else(|_| "The object cannot be written as YAML.".to_owned());
+    plain(&text, YAML)
+}
+
+fn hide(values: &mut serde_json::Map<String, Value>) {
+    for value in values.values_mut() {
+        *value = json!("(hidden)");
+    }
+}
+
+/// An Event of an object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct EventRow {
+    pub(crate) last: Option<Timestamp>,
+    pub(crate) severity: String,
+    pub(crate) reason: String,
+    pub(crate) message: String,
+    pub(crate) count: i64,
+}
+
+/// Returns Events of core `v1`, newest first.
+pub(crate) fn events(all: &[Value]) -> Vec<EventRow> {
+    let row = |event: &Value| EventRow {
+        last: ["/series/lastObservedTime", "/lastTimestamp", "/eventTime", "/metadata/creationTimestamp"]
+            .iter()
+            .filter_map(|pointer| time_at(event, pointer))
+            .max(),
+        severity: text_at(event, "/type", SHORT),
+        reason: text_at(event, "/reason", SHORT),
+        message: text_at(event, "/message", MESSAGE),
+        count: ["/series/count", "/count"]
+            .iter()
+            .filter_map(|pointer| event.pointer(pointer).and_then(Value::as_i64))
+            .max()
+            .unwrap_or(1),
+    };
+    let mut rows: Vec<EventRow> = all.iter().map(row).collect();
+    rows.sort_by_key(|row| std::cmp::Reverse(row.last));
+    rows
+}
+
+/// A variable of a Function.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Variable {
+    pub(crate) name: String,
+    /// Its value, or where it comes from.
+    pub(crate) value: String,
+}
+
+/// Returns the variables of a Function. The value of a Secret is named by its place.
+pub(crate) fn variables(function: &Value) -> Vec<Variable> {
+    let all = function.pointer("/spec/env").and_then(Value::as_array).into_iter().flatten().take(500);
+    let variable = |one: &Value| {
+        let from = |source: &str, what: &str| {
+            let at = |field: &str| text_at(one, &format!("/valueFrom/{source}/{field}"), SHORT);
+            (!at("key").is_empty()).then(|| format!("key {} of {what} {}", at("key"), at("name")))
+        };
+        let value = from("secretKeyRef", "Secret")
+            .or_else(|| from("configMapKeyRef", "ConfigMap"))
+            .unwrap_or_else(|| text_at(one, "/value", SHORT));
+        Variable { name: text_at(one, "/name", SHORT), value }
+    };
+    all.map(variable).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_of_secrets_are_hidden_wherever_the_object_has_them() {
+        let secret = json!({
+            "kind": "Secret", "metadata": {"name": "a", "managedFields": [1], "annotations": {LAST_APPLIED: "hunter2", "x": "hunter2"}},
+            "data": {"password": "aHVudGVyMg==", "nested": {"a": "hunter2"}}, "stringData": {"b": "hunter2"},
+        });
+        let shown = yaml(&Key::new("", "Secret", Some("n"), "a"), &secret);
+        assert!(shown.contains("password: (hidden)"), "{shown}");
+        for text in ["hunter2", "aHVudGVyMg", "managedFields", "last-applied"] {
+            assert!(!shown.contains(text), "{text}: {shown}");
+        }
+    }
+
+    #[test]
+    fn a_variable_of_a_secret_is_named_by_its_place() {
+        let function = json!({"spec": {"env": [
+            {"name": "A", "value": "1"},
+            {"name": "B", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}},
+            null,
+        ]}});
+        let values: Vec<String> = variables(&function).into_iter().map(|one| one.value).collect();
+        assert_eq!(values, ["1", "key k of Secret s", ""]);
+    }
+}

@@ -1,0 +1,88 @@
+//! `mainstay ui`: the web page, on a port of this machine.
+//!
+//! Invariant: the link is printed before anything else is, and opens one session.
+//!
+//! Not here: the pages, and their security (`mainstay_console`).
+
+use std::{
+    net::{Ipv4Addr, SocketAddr},
+    process::Stdio,
+    sync::Arc,
+};
+
+use serde_json::json;
+
+use super::{
+    Error, Exit,
+    connection::Connection,
+    output::{self, OutputArgument},
+    stop,
+    tree::{self, Node, State},
+};
+use loopback::{Listener, Reach};
+use mainstay_api::GitSync;
+use mainstay_cluster::Cluster;
+use mainstay_console::{Console, Mark, Settings, Tree};
+use mainstay_object::{Health, failure::chain};
+
+/// Arguments of `ui`.
+#[derive(clap::Args, Debug)]
+pub(super) struct Arguments {
+    /// Port of this machine; by default a free one
+    #[arg(long, value_name = "PORT", default_value_t = 0, hide_default_value = true)]
+    port: u16,
+    /// Print the link only, without opening a browser
+    #[arg(long)]
+    no_open: bool,
+    #[command(flatten)]
+    output: OutputArgument,
+    #[command(flatten)]
+    connection: Connection,
+}
+
+pub(super) async fn run(arguments: &Arguments) -> Result<Exit, Error> {
+    let cluster = arguments.connection.connect().await?;
+    let namespace = arguments.connection.namespace(&cluster);
+    let stop = stop::on_signal()?;
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, arguments.port));
+    let listen = |cause| Error::Listen { address, cause };
+    let listener = Listener::bind(address, Reach::SameUser).map_err(listen)?;
+    let tree = Arc::new(|cluster: Cluster, sync: GitSync| -> futures::future::BoxFuture<'static, _> {
+        Box::pin(async move { read_tree(&cluster, &sync).await })
+    });
+    let console = Console::new(Settings { cluster, namespace, tree }, listener, stop).map_err(listen)?;
+    let link = console.link().map_err(listen)?;
+    let text = || format!("Open {link}\nThe link works once, for a browser of this machine. Ctrl-C ends the page.\n");
+    let _ = arguments.output.print_next(&json!({ "url": link }), text)?;
+    if !arguments.no_open && !open(&link) {
+        output::note("no browser could be started; open the link yourself\n");
+    }
+    console.serve().await;
+    Ok(Exit::Fine)
+}
+
+/// Starts the user's browser. Returns whether that worked.
+fn open(link: &str) -> bool {
+    let program = if cfg!(target_os = "macos") { "open" } else { "xdg-open" };
+    let mut command = std::process::Command::new(program);
+    command.arg(link).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    command.spawn().is_ok()
+}
+
+/// Reads the tree of a GitSync, as `mainstay tree` does.
+async fn read_tree(cluster: &Cluster, sync: &GitSync) -> Result<Tree, String> {
+    let (root, notes) = tree::of(cluster, sync).await.map_err(|error| chain(&error))?;
+    Ok(Tree { objects: root.children.into_iter().map(node).collect(), notes })
+}
+
+fn node(node: Node) -> mainstay_console::Node {
+    let (mark, state) = match node.state {
+        State::There(Health::Healthy) => (Mark::Healthy, String::new()),
+        State::There(Health::Progressing(why)) | State::Unknown(why) => (Mark::Waiting, why),
+        State::There(Health::Failed(why)) => (Mark::Failed, why),
+        State::Terminating => (Mark::Waiting, "is being deleted".to_owned()),
+        State::Absent => (Mark::Failed, "does not exist".to_owned()),
+        State::Ended => (Mark::Healthy, "ended, and is gone".to_owned()),
+    };
+    mainstay_console::Node { key: node.key, mark, state, children: node.children.into_iter().map(self::node).collect() }
+}
