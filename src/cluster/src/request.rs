@@ -5,7 +5,6 @@
 //! Invariant: at most 64 KiB of a refused answer's body are read, and only a redacted [`Refusal`] is kept.
 //! Deliberately absent: retries, and parsing of bodies other than refusals.
 
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -150,18 +149,18 @@ impl Cluster {
                 Err(call.failed(Cause::TimedOut(self.0.deadline)))
             })
         };
-        self.in_turn(answer).await
+        // On the heap, so that the many tasks that hold a request at some point are small.
+        self.in_turn(Box::pin(answer)).await
     }
 
     /// Runs a request once it has a place among those in flight. A slow request gives its place up, so that a slow webhook
     /// of one kind does not hold up the others.
-    async fn in_turn<T>(&self, request: impl Future<Output = T>) -> T {
+    async fn in_turn<T>(&self, mut request: impl Future<Output = T> + Unpin) -> T {
         // The semaphore is never closed.
         let place = match self.2 {
             Turn::Waits => self.0.in_flight.acquire().await.ok(),
             Turn::AtOnce => None,
         };
-        let mut request = pin!(request);
         if place.is_some()
             && let Ok(answer) = tokio::time::timeout(SLOW, &mut request).await
         {

@@ -347,8 +347,8 @@ impl InventoryOwner<'_> {
 /// An inventory as found.
 #[derive(Debug)]
 pub(super) enum Found {
-    /// It exists.
-    Whole(Inventory),
+    /// It exists. The map has the digest of each ConfigMap that it was read from, by position.
+    Whole(Inventory, BTreeMap<usize, Digest>),
     /// It does not exist.
     Missing,
     /// It cannot be read.

@@ -176,7 +176,7 @@ impl Inventory {
 #[derive(Debug, Default)]
 pub struct Parts {
     /// By position: how many there are, and the entries.
-    parts: BTreeMap<usize, (usize, Vec<(Key, Entry)>)>,
+    entries: BTreeMap<usize, (usize, Vec<(Key, Entry)>)>,
     /// Digests of the contents by position.
     digests: BTreeMap<usize, Digest>,
     /// Memory that all of them take, about, in bytes.
@@ -186,7 +186,7 @@ pub struct Parts {
 impl Parts {
     /// Whether nothing was added.
     pub fn is_empty(&self) -> bool {
-        self.parts.is_empty()
+        self.entries.is_empty()
     }
 
     /// Adds the content of one ConfigMap.
@@ -197,7 +197,7 @@ impl Parts {
         let (index, of, entries) = decode_part(content)?;
         self.memory += entries.iter().map(|(key, _)| memory(key)).sum::<usize>();
         self.digests.insert(index, Digest::of(content));
-        let is_new = self.parts.insert(index, (of, entries)).is_none();
+        let is_new = self.entries.insert(index, (of, entries)).is_none();
         if is_new && self.memory <= MEMORY { Ok(()) } else { Err(Unreadable) }
     }
 
@@ -206,12 +206,12 @@ impl Parts {
     /// # Errors
     /// A part is missing, or is of another writing.
     pub fn join(mut self) -> Result<(Inventory, BTreeMap<usize, Digest>), Unreadable> {
-        let total = self.parts.get(&0).map(|(of, _)| *of).ok_or(Unreadable)?;
+        let total = self.entries.get(&0).map(|(of, _)| *of).ok_or(Unreadable)?;
         // What lies beyond was left behind when the inventory had more of them.
         // One that counts otherwise is of another writing, which did not come to its end.
         let mut inventory = Inventory::default();
         for index in 0..total {
-            let (_, entries) = self.parts.remove(&index).filter(|(of, _)| *of == total).ok_or(Unreadable)?;
+            let (_, entries) = self.entries.remove(&index).filter(|(of, _)| *of == total).ok_or(Unreadable)?;
             inventory.0.extend(entries);
         }
         let _left_behind = self.digests.split_off(&total);
