@@ -27,6 +27,7 @@ use super::error::{Attempt, Cause, Error, Target};
 use super::request::{DEADLINE, transport};
 use super::resolver::Resolver;
 use super::service_account::ServiceAccount;
+use super::turns::{Turn, Turns};
 use super::watch::Unstreamed;
 
 /// A request fails after this time without data.
@@ -34,9 +35,6 @@ const READ_TIMEOUT: Duration = Duration::from_secs(60);
 pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Pages of lists that are read at the same time. While it is read, a page takes three times its size.
 const PAGES: usize = 4;
-/// Maximum number of requests in flight, without watches and urgent requests. Each takes a connection, which costs the agent
-/// about 70 KiB with TLS. Thousands of GitSyncs that follow one commit would otherwise open thousands.
-pub(super) const IN_FLIGHT: usize = 64;
 /// TCP keepalive of watches: a dead peer is detected after 15 s + 3 × 5 s.
 const KEEPALIVE: (Duration, Duration, u32) = (Duration::from_secs(15), Duration::from_secs(5), 3);
 
@@ -44,15 +42,6 @@ const KEEPALIVE: (Duration, Duration, u32) = (Duration::from_secs(15), Duration:
 /// of a ServiceAccount. They take turns, or (`2`) do not.
 #[derive(Clone)]
 pub struct Cluster(pub(super) Arc<Inner>, pub(super) Option<ServiceAccount>, pub(super) Turn);
-
-/// Whether a request waits for a free place among those in flight.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Turn {
-    /// It waits.
-    Waits,
-    /// It is sent at once: its caller bounds the number.
-    AtOnce,
-}
 
 /// Those of one cluster. Clones share connections.
 #[derive(Clone)]
@@ -71,8 +60,7 @@ pub(super) struct Inner {
     pub(super) unstreamed: Unstreamed,
     /// For pages of lists that are read.
     pub(super) pages: Semaphore,
-    /// For requests in flight.
-    pub(super) in_flight: Semaphore,
+    pub(super) turns: Turns,
     pub(super) limits: AnswerLimits,
     /// Deadline of a request, from sending it to the last byte of its answer.
     pub(super) deadline: Duration,
@@ -121,7 +109,7 @@ impl Cluster {
             discovery: Discovery::default(),
             unstreamed: Unstreamed::default(),
             pages: Semaphore::new(pages),
-            in_flight: Semaphore::new(IN_FLIGHT),
+            turns: Turns::default(),
             limits,
             deadline,
             scope: OnceLock::new(),

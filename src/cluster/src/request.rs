@@ -1,7 +1,5 @@
 //! Sends requests: each is addressed, counted, sent with a deadline, and answered by bytes or an [`Error`].
 //!
-//! Invariant: at most [`IN_FLIGHT`](super::connect::IN_FLIGHT) requests are in flight, besides slow and urgent ones. The
-//! others wait in order.
 //! Invariant: at most 64 KiB of a refused answer's body are read, and only a redacted [`Refusal`] is kept.
 //! Deliberately absent: retries, and parsing of bodies other than refusals.
 
@@ -15,7 +13,7 @@ use kube::client::Body;
 
 use mainstay_object::Key;
 
-use super::connect::{Cluster, Turn};
+use super::connect::Cluster;
 use super::count::Verb;
 use super::error::{Attempt, Cause, Error, Target};
 use super::kind::Kind;
@@ -23,8 +21,6 @@ use super::refusal::{Denial, Refusal};
 
 /// Deadline of a request unless the origin of the cluster has another one. API servers cut requests at 60 s.
 pub(super) const DEADLINE: Duration = Duration::from_secs(65);
-/// Time after which a request in flight is slow.
-const SLOW: Duration = Duration::from_secs(1);
 /// Maximum size of a refusal.
 const MAX_REFUSAL_BYTES: usize = 64 << 10;
 
@@ -150,24 +146,7 @@ impl Cluster {
             })
         };
         // On the heap, so that the many tasks that hold a request at some point are small.
-        self.in_turn(Box::pin(answer)).await
-    }
-
-    /// Runs a request once it has a place among those in flight. A slow request gives its place up, so that a slow webhook
-    /// of one kind does not hold up the others.
-    async fn in_turn<T>(&self, mut request: impl Future<Output = T> + Unpin) -> T {
-        // The semaphore is never closed.
-        let place = match self.2 {
-            Turn::Waits => self.0.in_flight.acquire().await.ok(),
-            Turn::AtOnce => None,
-        };
-        if place.is_some()
-            && let Ok(answer) = tokio::time::timeout(SLOW, &mut request).await
-        {
-            return answer;
-        }
-        drop(place);
-        request.await
+        self.0.turns.run(self.2, Box::pin(answer)).await
     }
 
     /// Sends a request and returns its answer once the headers have arrived; refusals become errors.

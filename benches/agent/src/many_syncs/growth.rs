@@ -1,7 +1,9 @@
 //! How the cost grows with the number of GitSyncs. Each number is measured in a world of its own.
 
 use super::{
-    Error, Place, Product, progress,
+    Error, Product,
+    place::Place,
+    progress,
     situations::{self, Timed},
     table::{Row, Target},
     world::World,

@@ -6,23 +6,15 @@
 mod bare;
 mod growth;
 mod load;
+mod place;
 mod rendering;
 mod situations;
 mod world;
 
-use std::path::PathBuf;
-
+pub(super) use self::place::Place;
 use super::{
     Error, Product, counters, git_server, memory_limit, observer, process, progress, ready_syncs, stand, table,
 };
-
-/// Where, and with how much memory, the agent is measured.
-pub(super) struct Place {
-    /// Kubeconfig of another cluster; `None` for an embedded one.
-    pub kubeconfig: Option<PathBuf>,
-    /// Memory of the agent; `None` for its default.
-    pub memory: Option<String>,
-}
 
 /// Measures all situations with this many GitSyncs. With several numbers, measures how the cost grows between them.
 pub(super) async fn measure(

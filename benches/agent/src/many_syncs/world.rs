@@ -15,11 +15,12 @@ use kube::{
 use serde_json::json;
 
 use super::{
-    Error, Place,
+    Error,
     git_server::HttpServer,
     load::Load,
     memory_limit::MemoryLimit,
     observer::{Observer, Seen},
+    place::Place,
     process::Process,
     ready_syncs,
     stand::{DEADLINE, NAMESPACE, Stand},
