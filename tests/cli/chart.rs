@@ -124,6 +124,12 @@ const CHOICES: &[Choice] = &[
         ],
         "resources: {mainstay: {limits: {memory: 320Mi}}, guard: {limits: {cpu: null}}, renderer: {requests: {nvidia.com/gpu: '1'}}}",
     ),
+    (&["--expect-gitsyncs=4000"], "expect: {gitSyncs: 4000}"),
+    (
+        &["--expect-gitsyncs=10", "--expect-objects=60001", "--resources=mainstay.limits.cpu=2"],
+        "{expect: {gitSyncs: 10, objects: 60001}, resources: {mainstay: {limits: {cpu: '2'}}}}",
+    ),
+    (&["--expect-objects=100"], "expect: {objects: 100}"),
     (
         &[
             "--components=sync,functions,eventing",
@@ -668,7 +674,9 @@ fn with_choices(text: &str) -> String {
             continue;
         }
         is_resources = line == "          resources:";
-        lines.push(if is_resources {
+        lines.push(if is_resources && container == "mainstay" {
+            "          resources: {{- include \"mainstay.agentResources\" . | nindent 12 }}".to_owned()
+        } else if is_resources {
             format!(
                 "          resources: {{{{- default (dict) .Values.resources.{container} | toYaml | nindent 12 }}}}"
             )

@@ -58,12 +58,15 @@ pub struct Arguments {
         conflicts_with_all = ["objects", "kubeconfig", "functions"], value_parser = clap::value_parser!(u32).range(2..=5_000),
     )]
     remotes: Option<u32>,
-    /// Measure this many GitSyncs of one repository, with four objects each, instead of one with many, 2 to 5000 (1000 when no number is given), and a kustomization
+    /// Measure this many GitSyncs of one repository, with four objects each, instead of one with many, 2 to 20000 (1000 when no number is given), and a kustomization; with several numbers, how the cost grows from each to the next
     #[arg(
-        long, value_name = "N", num_args = 0..=1, default_missing_value = "1000",
-        conflicts_with_all = ["objects", "kubeconfig", "functions", "remotes"], value_parser = clap::value_parser!(u32).range(2..=5_000),
+        long, value_name = "N", num_args = 0..=1, default_missing_value = "1000", value_delimiter = ',',
+        conflicts_with_all = ["objects", "functions", "remotes"], value_parser = clap::value_parser!(u32).range(2..=20_000),
     )]
-    syncs: Option<u32>,
+    syncs: Vec<u32>,
+    /// Memory of the agent, for --syncs; the agent's default when not given
+    #[arg(long, value_name = "SIZE", requires = "syncs")]
+    memory: Option<String>,
     /// Measure single Functions on the nodes of the cluster of --kubeconfig, where Mainstay is installed with a registry; prints a time line of each
     #[arg(long, requires = "kubeconfig", conflicts_with_all = ["objects", "functions", "remotes", "syncs", "only"])]
     node: bool,
@@ -103,9 +106,11 @@ pub async fn run(product: &Product, arguments: &Arguments) -> Result<Report, Err
     } else if let Some(count) = arguments.remotes {
         let load = format!("{count} repositories on loopback, each followed by a GitSync");
         (remotes::measure(product, count, arguments.idle, arguments.large).await?, load)
-    } else if let Some(count) = arguments.syncs {
-        let load = format!("{count} GitSyncs of one repository");
-        (many_syncs::measure(product, count, arguments.idle).await?, load)
+    } else if !arguments.syncs.is_empty() {
+        let counts: Vec<_> = arguments.syncs.iter().map(u32::to_string).collect();
+        let load = format!("{} GitSyncs of one repository", counts.join(", "));
+        let place = many_syncs::Place { kubeconfig: arguments.kubeconfig.clone(), memory: arguments.memory.clone() };
+        (many_syncs::measure(product, &place, &arguments.syncs, arguments.idle).await?, load)
     } else {
         let load = format!("{} ConfigMaps of 1 KiB in one GitSync", arguments.objects);
         let kubeconfig = arguments.kubeconfig.as_deref();

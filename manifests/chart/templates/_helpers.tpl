@@ -38,6 +38,20 @@
 {{- end }}
 {{- end }}
 
+{{- /* Resources of the agent: its memory follows from the expected load. */}}
+{{- define "mainstay.agentResources" }}
+{{- $resources := deepCopy (default (dict) .Values.resources.mainstay) }}
+{{- $syncs := int64 .Values.expect.gitSyncs }}
+{{- $objects := int64 .Values.expect.objects }}
+{{- if add $syncs $objects }}
+{{- $counted := add (mul 24 $syncs) (mul 2 (ternary (mul 4 $syncs) $objects (eq $objects 0))) }}
+{{- $mib := max 160 (div (add (mul 5 $counted) 1343) 1344) }}
+{{- $memory := dict "limits" (dict "memory" (printf "%dMi" $mib)) "requests" (dict "memory" (printf "%dMi" (div (mul $mib 2) 5))) }}
+{{- $resources = mergeOverwrite $resources $memory }}
+{{- end }}
+{{- toYaml $resources }}
+{{- end }}
+
 {{- /* When nodes pull the image of a container. */}}
 {{- define "mainstay.imagePullPolicy" }}
 {{- with .Values.imagePullPolicy }}

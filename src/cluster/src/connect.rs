@@ -26,6 +26,7 @@ use super::error::{Attempt, Cause, Error, Target};
 use super::request::{DEADLINE, transport};
 use super::resolver::Resolver;
 use super::service_account::ServiceAccount;
+use super::turns::{Turn, Turns};
 use super::watch::Unstreamed;
 
 /// A request fails after this time without data.
@@ -36,10 +37,10 @@ const PAGES: usize = 4;
 /// TCP keepalive of watches: a dead peer is detected after 15 s + 3 × 5 s.
 const KEEPALIVE: (Duration, Duration, u32) = (Duration::from_secs(15), Duration::from_secs(5), 3);
 
-/// A connection to a cluster. Clones share it. Requests use the agent's own permissions or impersonate a
-/// ServiceAccount (`1`).
+/// A connection to a cluster. Clones share it. Requests use the agent's own permissions or impersonate a ServiceAccount
+/// (`1`). They take turns, unless they are urgent (`2`).
 #[derive(Clone)]
-pub struct Cluster(pub(super) Arc<Inner>, pub(super) Option<ServiceAccount>);
+pub struct Cluster(pub(super) Arc<Inner>, pub(super) Option<ServiceAccount>, pub(super) Turn);
 
 /// The clients of one cluster. Clones share connections.
 #[derive(Clone)]
@@ -58,6 +59,7 @@ pub(super) struct Inner {
     pub(super) unstreamed: Unstreamed,
     /// Limits the pages that are read concurrently.
     pub(super) pages: Semaphore,
+    pub(super) turns: Turns,
     pub(super) limits: AnswerLimits,
     /// Deadline of a request, from sending it to the last byte of its answer.
     pub(super) deadline: Duration,
@@ -106,19 +108,27 @@ impl Cluster {
             discovery: Discovery::default(),
             unstreamed: Unstreamed::default(),
             pages: Semaphore::new(pages),
+            turns: Turns::default(),
             limits,
             deadline,
             scope: OnceLock::new(),
             absent: AbsentNamespaces::default(),
         };
-        Self(Arc::new(inner), None)
+        Self(Arc::new(inner), None, Turn::Waits)
     }
 
     /// Returns the same connection that impersonates this ServiceAccount; `None` stands for the agent's own
     /// permissions.
     #[must_use]
     pub fn acting_as(&self, account: Option<ServiceAccount>) -> Self {
-        Self(Arc::clone(&self.0), account)
+        Self(Arc::clone(&self.0), account, self.2)
+    }
+
+    /// Returns the same connection for urgent requests. They do not wait while many others are in flight. The caller bounds
+    /// their number.
+    #[must_use]
+    pub fn urgent(&self) -> Self {
+        Self(Arc::clone(&self.0), self.1.clone(), Turn::AtOnce)
     }
 
     /// The impersonated ServiceAccount; `None` stands for the agent's own permissions.

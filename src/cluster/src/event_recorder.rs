@@ -85,7 +85,7 @@ impl EventRecorder {
         let ((urgent, first), (routine, then)) = (mpsc::channel(QUEUE), mpsc::channel(QUEUE));
         let dropped = Arc::new(AtomicU64::new(0));
         let writer = EventWriter {
-            cluster,
+            cluster: cluster.urgent(),
             events: Kind::fixed("v1", "Event", "events", Scope::Namespaced),
             queues: Queues { urgent: first, routine: then },
             aggregator: Aggregator::new(Reporter { controller: controller.to_owned(), instance: instance.to_owned() }),

@@ -164,7 +164,7 @@ impl Elector {
     pub fn new(cluster: Cluster, namespace: &str, name: &str, identity: &str, timing: Timing) -> (Self, Leadership) {
         let (leading, leadership) = watch::channel(None);
         let elector = Self {
-            cluster,
+            cluster: cluster.urgent(),
             kind: Kind::fixed("coordination.k8s.io/v1", "Lease", "leases", Scope::Namespaced),
             namespace: namespace.to_owned(),
             name: name.to_owned(),

@@ -67,6 +67,7 @@ mod selection;
 mod served;
 mod served_certificate;
 mod service_account;
+mod turns;
 mod watch;
 mod watch_decoder;
 mod whoami;

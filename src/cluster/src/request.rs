@@ -139,11 +139,15 @@ impl Cluster {
             self.0.limits.check(&answer).map_err(|cause| call.failed(cause))?;
             Ok(answer)
         };
-        let Ok(answer) = tokio::time::timeout(self.0.deadline, answer).await else {
-            self.set_in_trouble(true);
-            return Err(call.failed(Cause::TimedOut(self.0.deadline)));
+        let answer = async {
+            let timed = tokio::time::timeout(self.0.deadline, answer).await;
+            timed.unwrap_or_else(|_| {
+                self.set_in_trouble(true);
+                Err(call.failed(Cause::TimedOut(self.0.deadline)))
+            })
         };
-        answer
+        // On the heap, so that the many tasks that hold a request at some point are small.
+        self.0.turns.run(self.2, Box::pin(answer)).await
     }
 
     /// Sends a request and returns its answer once the headers have arrived. Refusals become errors.

@@ -51,11 +51,14 @@ impl ConsumerKind {
 /// Maximum number of submodule remotes per remote.
 const SUBMODULES: usize = 256;
 
+/// The consumers of a remote, by namespace. Thousands of one namespace count as one where tenants are compared.
+type ByNamespace = HashMap<String, HashSet<(ConsumerKind, String)>>;
+
 /// All consumers.
 #[derive(Debug, Default)]
 pub(super) struct Consumers {
     reads: HashMap<Consumer, Identity>,
-    remotes: HashMap<Identity, HashSet<Consumer>>,
+    remotes: HashMap<Identity, ByNamespace>,
     /// The remotes of submodules by the remote of the outermost repository, most recently used last.
     submodules: HashMap<Identity, Vec<Identity>>,
     /// Consumers whose remote is not known yet.
@@ -107,15 +110,21 @@ impl Consumers {
         match remote {
             Some(remote) => {
                 self.reads.insert(consumer.clone(), remote);
-                self.remotes.entry(remote).or_default().insert(consumer.clone());
+                let of_remote = self.remotes.entry(remote).or_default();
+                let of_namespace = of_remote.entry(consumer.namespace.clone()).or_default();
+                of_namespace.insert((consumer.kind, consumer.name.clone()));
             }
             None => {
                 self.reads.remove(consumer);
             }
         }
-        let consumers = self.remotes.get_mut(&old?)?;
-        consumers.remove(consumer);
-        if !consumers.is_empty() {
+        let namespaces = self.remotes.get_mut(&old?)?;
+        let of_namespace = namespaces.get_mut(&consumer.namespace)?;
+        of_namespace.remove(&(consumer.kind, consumer.name.clone()));
+        if of_namespace.is_empty() {
+            namespaces.remove(&consumer.namespace);
+        }
+        if !namespaces.is_empty() {
             return None;
         }
         self.remotes.remove(&old?);
@@ -154,9 +163,9 @@ impl Consumers {
         self.remotes.contains_key(remote) || self.submodules.values().any(|known| known.contains(remote))
     }
 
-    /// Returns the namespaces of all consumers of a remote.
+    /// Returns the namespaces with consumers of a remote, each once.
     pub(super) fn namespaces(&self, remote: &Identity) -> impl Iterator<Item = &str> {
-        self.remotes.get(remote).into_iter().flatten().map(|consumer| &*consumer.namespace)
+        self.remotes.get(remote).into_iter().flat_map(|namespaces| namespaces.keys()).map(String::as_str)
     }
 }
 
@@ -166,6 +175,28 @@ mod tests {
 
     fn consumer(kind: ConsumerKind) -> Consumer {
         Consumer::new(kind, "shop", "web")
+    }
+
+    #[test]
+    fn a_namespace_is_named_once_until_its_last_consumer_leaves() {
+        let mut consumers = Consumers::default();
+        let of = |namespace: &str, number: usize| Consumer::new(ConsumerKind::GitSync, namespace, &number.to_string());
+        let namespaces = |consumers: &Consumers| {
+            let mut all: Vec<_> = consumers.namespaces(&[1; 32]).map(str::to_owned).collect();
+            all.sort();
+            all.join(" ")
+        };
+        for number in 0..3 {
+            consumers.set(&of("shop", number), Some([1; 32]));
+        }
+        consumers.set(&of("mail", 0), Some([1; 32]));
+        assert_eq!(namespaces(&consumers), "mail shop");
+        assert_eq!(consumers.set(&of("mail", 0), Some([2; 32])), None);
+        assert_eq!(namespaces(&consumers), "shop");
+        for (number, last) in [(0, None), (1, None), (2, Some([1; 32]))] {
+            assert_eq!(consumers.set(&of("shop", number), None), last, "{number}");
+        }
+        assert_eq!(namespaces(&consumers), "");
     }
 
     #[test]

@@ -132,7 +132,7 @@ impl Attempt<'_> {
             return Ok(End::Done);
         }
         if self.inventory().is_none()
-            && let Found::Whole(inventory) = self.read_inventory().await?
+            && let Found::Whole(inventory, _) = self.read_inventory().await?
         {
             self.context.writer.store().set_inventory(self.owner, inventory);
         }

@@ -71,9 +71,8 @@ impl Attempt<'_> {
         // The semaphore is never closed.
         let _permit = self.context.loading.acquire().await;
         let inventory = match self.read_inventory().await? {
-            Found::Whole(inventory) => {
-                self.state.written =
-                    inventory.encode().into_iter().map(|s| (s.index, Digest::of(&s.content))).collect();
+            Found::Whole(inventory, written) => {
+                self.state.written = written;
                 inventory
             }
             Found::Foreign(home) => return Err(self.foreign(&home)),
@@ -348,8 +347,8 @@ impl InventoryOwner<'_> {
 /// An inventory as found.
 #[derive(Debug)]
 pub(super) enum Found {
-    /// It exists.
-    Whole(Inventory),
+    /// It exists. The map has the digest of each ConfigMap that it was read from, by position.
+    Whole(Inventory, BTreeMap<usize, Digest>),
     /// It does not exist.
     Missing,
     /// It cannot be read.
@@ -361,7 +360,11 @@ pub(super) enum Found {
 impl Found {
     /// Joins the parts.
     fn of(parts: Parts) -> Self {
-        if parts.is_empty() { Self::Missing } else { parts.join().map_or(Self::Damaged, Self::Whole) }
+        if parts.is_empty() {
+            Self::Missing
+        } else {
+            parts.join().map_or(Self::Damaged, |(inventory, written)| Self::Whole(inventory, written))
+        }
     }
 }
 

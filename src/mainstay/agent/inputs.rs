@@ -42,6 +42,9 @@ const NEW: usize = 4;
 const OBJECT: usize = 1280;
 /// Minimum memory of a GitSync, in bytes. Its status takes most of it.
 const WITH_STATUS: usize = 4608;
+/// Counted memory of a GitSync without its objects, in bytes.
+#[cfg(test)]
+pub(super) const COUNTED: usize = kept::counted(EACH, COPIES, WITH_STATUS);
 
 struct Syncs {
     context: Arc<Context>,

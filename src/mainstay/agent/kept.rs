@@ -68,7 +68,7 @@ pub(super) fn memory(value: &Value) -> usize {
 }
 
 /// Returns the counted memory: `each`, and `copies` of an object of this size.
-pub(super) fn counted(each: usize, copies: usize, bytes: usize) -> usize {
+pub(super) const fn counted(each: usize, copies: usize, bytes: usize) -> usize {
     (each + copies.saturating_mul(bytes)).next_multiple_of(STEP)
 }
 

@@ -18,6 +18,7 @@ mod installation;
 mod kept;
 mod leader_label;
 mod listening;
+pub(crate) mod memory;
 pub mod metrics;
 mod notify;
 mod operator_settings;

@@ -5,6 +5,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use serde_json::{Value, json};
+
 use super::Error;
 use crate::commit;
 
@@ -57,26 +59,49 @@ impl Load {
         commit::everything(&self.directory, "change one").map_err(Error::Commit)
     }
 
+    /// Commits a change of all four objects of each GitSync.
+    pub(super) fn change_all(&mut self) -> Result<(), Error> {
+        for number in 0..self.len() {
+            self.revisions[number] += 1;
+            self.write(number)?;
+        }
+        commit::everything(&self.directory, "change all").map_err(Error::Commit)
+    }
+
     /// Commits a file that no GitSync reads. Returns the commit ID.
     pub(super) fn unrelated(&mut self) -> Result<String, Error> {
         fs::write(self.directory.join("README.md"), "Nothing but words.\n").map_err(Error::Load)?;
         commit::everything(&self.directory, "no manifests").map_err(Error::Commit)?;
+        self.commit()
+    }
+
+    /// Returns the ID of the newest commit.
+    pub(super) fn commit(&self) -> Result<String, Error> {
         commit::head(&self.directory).map_err(Error::Commit)
     }
 
     fn write(&self, number: usize) -> Result<(), Error> {
-        let (name, revision) = (Self::name(number), self.revision(number));
-        let metadata = format!("metadata:\n  name: {name}\n");
-        let text = format!(
-            "apiVersion: v1\nkind: ConfigMap\n{metadata}data:\n  revision: \"{revision}\"\n---\n\
-             apiVersion: v1\nkind: ServiceAccount\n{metadata}---\n\
-             apiVersion: v1\nkind: Secret\n{metadata}stringData:\n  word: \"{number}\"\n---\n\
-             apiVersion: v1\nkind: Service\n{metadata}spec:\n  selector:\n    app: {name}\n  ports:\n    - port: 80\n"
-        );
+        let objects = objects(&Self::name(number), &self.revision(number));
+        // JSON is YAML, too.
+        let text = objects.map(|object| format!("---\n{object:#}\n")).concat();
         let directory = self.directory.join(&Self::base_dir(number)[1..]);
         fs::create_dir_all(&directory).map_err(Error::Load)?;
         fs::write(directory.join("objects.yaml"), text).map_err(Error::Load)
     }
+}
+
+/// Returns the objects of a GitSync. All of them change with the revision.
+pub(super) fn objects(name: &str, revision: &str) -> [Value; OBJECTS] {
+    let metadata = || json!({ "name": name, "annotations": { "revision": revision } });
+    [
+        json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata(), "data": { "revision": revision } }),
+        json!({ "apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata() }),
+        json!({ "apiVersion": "v1", "kind": "Secret", "metadata": metadata(), "stringData": { "word": name } }),
+        json!({
+            "apiVersion": "v1", "kind": "Service", "metadata": metadata(),
+            "spec": { "selector": { "app": name }, "ports": [{ "port": 80 }] },
+        }),
+    ]
 }
 
 #[cfg(test)]
@@ -91,10 +116,10 @@ mod tests {
             fs::read_to_string(folder.path().join(&Load::base_dir(number)[1..]).join("objects.yaml")).unwrap()
         };
         let before = [read(0), read(1), read(2)];
-        assert_eq!(before[1].matches("kind:").count(), OBJECTS);
+        assert_eq!(before[1].matches("\"kind\":").count(), OBJECTS);
         load.change(1).unwrap();
         assert_eq!((read(0), read(2)), (before[0].clone(), before[2].clone()));
-        assert!(read(1).contains("revision: \"1\""));
+        assert!(read(1).contains("\"revision\": \"1\""));
         assert_eq!((load.len(), load.revision(1), load.revision(2)), (3, "1".into(), "0".into()));
     }
 }

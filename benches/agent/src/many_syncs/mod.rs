@@ -1,19 +1,30 @@
-//! The cost of many GitSyncs of one repository with a few objects each, and of rendering a kustomization.
+//! The cost of many GitSyncs of one repository with a few objects each, beside a bare client, and of rendering a
+//! kustomization.
 //!
 //! Not here: charts. Their rendering has the same overhead beyond the tool.
 
+mod bare;
+mod growth;
 mod load;
+mod place;
 mod rendering;
 mod situations;
 mod world;
 
+pub(super) use self::place::Place;
 use super::{
     Error, Product, counters, git_server, memory_limit, observer, process, progress, ready_syncs, stand, table,
 };
 
-/// Measures all situations with this many GitSyncs.
-pub(super) async fn measure(product: &Product, syncs: u32, idle_seconds: u64) -> Result<Vec<table::Row>, Error> {
-    let mut world = world::World::start(product, syncs as usize).await?;
+/// Measures all situations with this many GitSyncs. With several numbers, measures how the cost grows between them.
+pub(super) async fn measure(
+    product: &Product,
+    place: &Place,
+    counts: &[u32],
+    idle_seconds: u64,
+) -> Result<Vec<table::Row>, Error> {
+    let &[count] = counts else { return growth::all(product, place, counts).await };
+    let mut world = world::World::start(product, place, count as usize).await?;
     let mut rows = situations::all(&mut world, idle_seconds).await?;
     rows.extend(rendering::all(&mut world).await?);
     Ok(rows)

@@ -19,7 +19,7 @@ use super::{
     progress,
     stand::DEADLINE,
     table::{Row, Target, duration},
-    world::{RENDERER_MEMORY, World},
+    world::{RENDERER_MEMORY, SETTLED, World},
 };
 use crate::commit;
 
@@ -65,7 +65,7 @@ async fn first(world: &mut World) -> Result<Row, Error> {
     let mut syncs = world.observe_syncs().await?;
     let start = Instant::now();
     world.follow(KUSTOMIZED, REPOSITORY, &format!("/{KUSTOMIZED}")).await?;
-    let wanted = [(KUSTOMIZED.to_owned(), "True".to_owned())].into();
+    let wanted = [(KUSTOMIZED.to_owned(), SETTLED.to_owned())].into();
     let wall = until_last(start, &syncs.all(wanted, DEADLINE).await?);
     let renders = world.stand.metric(RENDERS).await? - before;
     let situation = format!("a kustomization of {OBJECTS} objects, until it is Ready");

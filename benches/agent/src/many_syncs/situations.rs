@@ -5,61 +5,152 @@ use std::time::{Duration, Instant};
 use kube::api::DeleteParams;
 
 use super::{
-    Error,
+    Error, bare,
     counters::Requests,
     load::{Load, OBJECTS},
     observer::until_last,
     progress,
     stand::DEADLINE,
     table::{Row, Target, duration},
-    world::World,
+    world::{SETTLED, World},
 };
+
+/// Number of commits that are pushed in a row.
+const COMMITS: usize = 40;
+/// Promised time until 1 000 GitSyncs are created and Ready, and until a commit that changes all of them is applied.
+const PROMISED: Duration = Duration::from_secs(20);
+const PROMISED_UPGRADE: Duration = Duration::from_secs(16);
+/// Promised ratio to a bare client that applies the same objects.
+const TIMES_BARE: u32 = 2;
 
 /// Promised time until all GitSyncs adopt a commit that one has found.
 const FOUND: Duration = Duration::from_secs(2);
-/// Promised time until all are created and Ready.
-const PROMISED: Duration = Duration::from_secs(20);
 
 /// Measures all situations.
 pub(super) async fn all(world: &mut World, idle_seconds: u64) -> Result<Vec<Row>, Error> {
     progress("GitSyncs created");
-    let mut rows = vec![created(world).await?];
+    let mut rows = vec![created(world).await?.row];
+    progress("commit that changes all objects");
+    rows.push(upgraded(world).await?.row);
     progress("idle");
     rows.push(idle(world, idle_seconds).await?);
     progress("restart");
-    rows.push(restart(world).await?);
+    rows.push(restart(world).await?.row);
     progress("commit to one GitSync");
     rows.push(commit(world).await?);
     progress("commit that concerns no GitSync");
     rows.push(unrelated(world).await?);
+    progress("commits in a row");
+    rows.push(in_a_row(world).await?);
     Ok(rows)
 }
 
-async fn created(world: &mut World) -> Result<Row, Error> {
+/// A row and the time that it is about.
+pub(super) struct Timed {
+    pub row: Row,
+    pub took: Duration,
+}
+
+/// Creates all GitSyncs. Those that do not fit into the agent's memory are counted.
+pub(super) async fn created(world: &mut World) -> Result<Timed, Error> {
     let count = world.load.len();
+    let bare = bare::apply_all(&world.stand.client, count, "0").await?;
+    world.stand.until_silent().await?;
     let (mark, asked) = (world.stand.mark().await?, world.git.counts());
     let mut syncs = world.observe_syncs().await?;
     let start = Instant::now();
     world.follow_all().await?;
-    let wanted = (0..count).map(|number| (Load::name(number), "True".to_owned())).collect();
-    let wall = until_last(start, &syncs.all(wanted, DEADLINE).await?);
+    let wanted = (0..count).map(|number| (Load::name(number), SETTLED.to_owned())).collect();
+    let took = until_last(start, &syncs.all(wanted, DEADLINE).await?);
+    world.stand.until_silent().await?;
+    let ready = world.ready_names().await?.len();
     let asked = world.git.counts().since(asked);
-    let situation = format!("{count} GitSyncs of {OBJECTS} objects created, until all are Ready; {asked}");
-    let objects = (count * OBJECTS) as u64;
-    let inventories = 2 * count as u64;
-    world
-        .stand
-        .row(mark, situation, duration(wall), |requests| {
-            vec![
-                Target::new("≤ 20 s", wall <= PROMISED),
-                Target::new("1 fetch", asked.fetches == 1),
-                Target::new(
-                    "one apply per object, two per inventory",
-                    requests.of("apply", "") == objects + inventories,
-                ),
-            ]
-        })
-        .await
+    let fitted = if ready == count { "all are Ready".into() } else { format!("{ready} are Ready, the others refused") };
+    let situation = format!(
+        "{count} GitSyncs of {OBJECTS} objects created, until {fitted}; a bare client applies the objects in {}; {asked}",
+        duration(bare)
+    );
+    let applies = (ready * (OBJECTS + 2)) as u64;
+    let targets = |requests: &Requests| {
+        let own = [
+            in_time(took, PROMISED, count),
+            Target::new("1 fetch", asked.fetches == 1),
+            Target::new("one apply per object, two per inventory", requests.of("apply", "") == applies),
+            Target::new("no LIST", requests.of("list", "") == 0),
+        ];
+        times_bare(world, took, bare).into_iter().chain(own).collect()
+    };
+    Ok(Timed { row: world.stand.row(mark, situation, duration(took), targets).await?, took })
+}
+
+/// Commits a change of all objects.
+pub(super) async fn upgraded(world: &mut World) -> Result<Timed, Error> {
+    let count = world.load.len();
+    let ready = world.ready_names().await?;
+    world.load.change_all()?;
+    let bare = bare::apply_all(&world.stand.client, count, &world.load.revision(0)).await?;
+    world.stand.until_silent().await?;
+    world.observer.forget();
+    let (mark, asked) = (world.stand.mark().await?, world.git.counts());
+    let (start, _) = world.request(&Load::name(0)).await?;
+    let wanted = ready.iter().map(|name| (name.clone(), world.load.revision(0))).collect();
+    let took = until_last(start, &world.observer.all(wanted, DEADLINE).await?);
+    let asked = world.git.counts().since(asked);
+    let situation = format!(
+        "commit that changes all objects of {} GitSyncs, until they are applied; a bare client applies them in {}; {asked}",
+        ready.len(),
+        duration(bare)
+    );
+    let objects = (ready.len() * OBJECTS) as u64;
+    let targets = |requests: &Requests| {
+        let own = [
+            in_time(took, PROMISED_UPGRADE, count),
+            Target::new("1 fetch", asked.fetches == 1),
+            Target::new("at most 6 requests each", requests.without_events().0.total() <= objects / 4 * 6 + 2),
+        ];
+        times_bare(world, took, bare).into_iter().chain(own).collect()
+    };
+    Ok(Timed { row: world.stand.row(mark, situation, duration(took), targets).await?, took })
+}
+
+/// The promised time is for 1 000 GitSyncs, and in proportion for more.
+fn in_time(took: Duration, promised: Duration, count: usize) -> Target {
+    let promised = promised.mul_f64((count as f64 / 1000.0).max(1.0));
+    Target::new(format!("≤ {}", duration(promised)), took <= promised)
+}
+
+/// Compares with the bare client on another cluster. The embedded server answers so fast that the agent's own work, which
+/// the bare client does not do, takes most of the time.
+fn times_bare(world: &World, took: Duration, bare: Duration) -> Vec<Target> {
+    let target = || Target::new(format!("≤ {TIMES_BARE} × the bare client"), took <= bare * TIMES_BARE);
+    if world.stand.server.is_none() { vec![target()] } else { Vec::new() }
+}
+
+/// Pushes commits without a pause, each of one GitSync, and announces each.
+async fn in_a_row(world: &mut World) -> Result<Row, Error> {
+    world.stand.until_silent().await?;
+    let count = world.load.len();
+    let (mark, asked) = (world.stand.mark().await?, world.git.counts());
+    let start = Instant::now();
+    for number in 0..COMMITS {
+        let number = number % count;
+        world.load.change(number)?;
+        world.request(&Load::name(number)).await?;
+    }
+    world.all_at(&world.load.commit()?).await?;
+    let took = start.elapsed();
+    let asked = world.git.counts().since(asked);
+    let situation = format!(
+        "{COMMITS} commits in a row, each to one of {count} GitSyncs, from the first until each names the last; {asked}"
+    );
+    let targets = |requests: &Requests| {
+        let applies = requests.of("apply", "");
+        vec![
+            Target::new(format!("≤ {COMMITS} fetches"), asked.fetches <= COMMITS as u64),
+            Target::new("one apply per change, one per inventory", applies <= 2 * COMMITS as u64),
+        ]
+    };
+    world.stand.row(mark, situation, duration(took), targets).await
 }
 
 async fn idle(world: &mut World, seconds: u64) -> Result<Row, Error> {
@@ -119,17 +210,19 @@ async fn unrelated(world: &mut World) -> Result<Row, Error> {
 }
 
 /// Kills the agent, deletes an object and starts the agent. It is operational when the object is restored.
-async fn restart(world: &mut World) -> Result<Row, Error> {
-    let number = world.load.len() - 1;
-    let name = Load::name(number);
+pub(super) async fn restart(world: &mut World) -> Result<Timed, Error> {
+    let name = world.ready_names().await?.pop().unwrap_or_else(|| Load::name(0));
     world.stand.kill_agent().await?;
     world.config_maps().delete(&name, &DeleteParams::default()).await.map_err(Error::Ask)?;
     world.observer.forget();
     let mark = world.stand.mark().await?;
     let start = Instant::now();
     world.stand.start_agent().await?;
-    let wall = world.reach(name, world.load.revision(number)).await?.saturating_duration_since(start);
-    let situation = "restart after `kill -9`, until an object that was deleted meanwhile is back";
+    let took = world.reach(name, world.load.revision(0)).await?.saturating_duration_since(start);
+    let situation = format!(
+        "restart after `kill -9` with {} GitSyncs, until an object that was deleted meanwhile is back",
+        world.load.len()
+    );
     let targets = |requests: &Requests| vec![Target::new("1 apply, 1 of the inventory", requests.of("apply", "") <= 2)];
-    world.stand.row(mark, situation, duration(wall), targets).await
+    Ok(Timed { row: world.stand.row(mark, situation, duration(took), targets).await?, took })
 }

@@ -20,6 +20,7 @@ use super::{
     load::Load,
     memory_limit::MemoryLimit,
     observer::{Observer, Seen},
+    place::Place,
     process::Process,
     ready_syncs,
     stand::{DEADLINE, NAMESPACE, Stand},
@@ -52,8 +53,11 @@ pub(super) struct World {
 
 impl World {
     /// Starts everything.
-    pub(super) async fn start(product: &Product, syncs: usize) -> Result<Self, Error> {
-        let mut stand = Stand::start(product, None, MEMORY).await?;
+    pub(super) async fn start(product: &Product, place: &Place, syncs: usize) -> Result<Self, Error> {
+        let mut stand = Stand::start(product, place.kubeconfig.as_deref(), MEMORY).await?;
+        if let Some(memory) = &place.memory {
+            stand.set("MAINSTAY_MEMORY", memory);
+        }
         let root = stand.directory().join("repositories");
         std::fs::create_dir_all(&root).map_err(Error::Directory)?;
         let load = Load::new(&root.join(REPOSITORY), syncs)?;
@@ -101,9 +105,21 @@ impl World {
         self.stand.apply::<GitSync>(name, &sync).await
     }
 
-    /// Observes when GitSyncs become Ready.
+    /// Observes when GitSyncs become Ready, or are refused for lack of memory.
     pub(super) async fn observe_syncs(&self) -> Result<Observer, Error> {
-        Observer::start(self.syncs(), ready_syncs::readiness).await
+        Observer::start(self.syncs(), settled).await
+    }
+
+    /// Returns the names of the Ready GitSyncs of the load, in their order.
+    pub(super) async fn ready_names(&self) -> Result<Vec<String>, Error> {
+        let all = self.syncs().list(&ListParams::default()).await.map_err(Error::Ask)?;
+        let ours = all.into_iter().filter(|sync| sync.name_any().starts_with(REPOSITORY));
+        let mut ready: Vec<_> = ours
+            .filter_map(|sync| ready_syncs::readiness(sync).filter(|seen| seen.state == "True"))
+            .map(|seen| seen.name)
+            .collect();
+        ready.sort();
+        Ok(ready)
     }
 
     /// Requests a sync. Returns the time and the request's token.
@@ -157,6 +173,16 @@ impl World {
     fn syncs(&self) -> Api<GitSync> {
         Api::namespaced(self.stand.client.clone(), NAMESPACE)
     }
+}
+
+/// State of a GitSync that is Ready or was refused for lack of memory.
+pub(super) const SETTLED: &str = "settled";
+
+fn settled(sync: GitSync) -> Option<Seen> {
+    let ready = sync.status?.conditions.into_iter().find(|condition| condition.kind == "Ready")?;
+    let is_settled = ready.status == "True" || ready.reason == "MemoryExhausted";
+    let state = if is_settled { SETTLED } else { "" }.to_owned();
+    Some(Seen { name: sync.metadata.name?, state })
 }
 
 /// Reads the `data.revision` of a managed ConfigMap.

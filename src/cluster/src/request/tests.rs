@@ -1,6 +1,6 @@
 //! Requests on the wire for each verb, and the results of their answers.
 
-use futures::StreamExt;
+use futures::{FutureExt, StreamExt};
 use serde_json::json;
 
 use super::super::apply::{Apply, Part, Persistence};
@@ -8,6 +8,7 @@ use super::super::delete::{Guard, Propagation, Removal};
 use super::super::fake;
 use super::super::kind::tests::kind;
 use super::super::selection::Selection;
+use super::super::turns::IN_FLIGHT;
 use super::*;
 use mainstay_object::failure::Class;
 
@@ -180,6 +181,42 @@ async fn gives_up_a_server_that_does_not_answer() {
     let error = cluster.get(&config_maps(), Some("a"), "b").await.expect_err("no answer");
     assert_eq!(error.class(), Class::Unavailable);
     assert!(error.is_outcome_unknown());
+}
+
+#[tokio::test(start_paused = true)]
+async fn requests_in_flight_are_bounded_and_slow_ones_give_way() {
+    let (cluster, mut server) = fake::cluster();
+    let kind = config_maps();
+    let read = |cluster: Cluster| {
+        let kind = Arc::clone(&kind);
+        tokio::spawn(async move { cluster.get(&kind, Some("a"), "b").await.is_ok() })
+    };
+    let mut reads: Vec<_> = (0..2 * IN_FLIGHT).map(|_| read(cluster.clone())).collect();
+    let mut asked = Vec::new();
+    while asked.len() < IN_FLIGHT {
+        asked.push(server.next().await);
+    }
+    assert!(server.next().now_or_never().is_none(), "the others wait");
+    reads.push(read(cluster.urgent()));
+    asked.push(server.next().await);
+    for one in asked.drain(..IN_FLIGHT / 2) {
+        one.json(200, &json!({})).await;
+    }
+    while asked.len() < IN_FLIGHT + 1 {
+        asked.push(server.next().await);
+    }
+    assert!(server.next().now_or_never().is_none(), "a place is free for each answer");
+    let slow = tokio::time::Instant::now();
+    while asked.len() < 3 * IN_FLIGHT / 2 + 1 {
+        asked.push(server.next().await);
+    }
+    assert_eq!(slow.elapsed().as_secs(), 1, "slow requests give their places up");
+    for one in asked {
+        one.json(200, &json!({})).await;
+    }
+    for read in reads {
+        assert!(read.await.unwrap());
+    }
 }
 
 #[tokio::test]

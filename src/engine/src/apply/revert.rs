@@ -65,7 +65,7 @@ impl Writer {
     async fn revert_now(&self, key: &Key, generation: u32) -> Option<ServerLoad> {
         let _lock = self.lock_object(key).await;
         let Begun { owner, desired, seen, reports } = self.store().begin_revert(key, generation)?;
-        let Some(acting) = self.acting_for(&owner) else {
+        let Some(acting) = self.urgent().acting_for(&owner) else {
             self.finish(key);
             return None;
         };

@@ -151,6 +151,11 @@ impl Writer {
         Some(Self(Arc::clone(&self.0), self.1.acting_as(account)))
     }
 
+    /// Returns this writer for reverts: they do not wait for the requests of commits. Their own number is limited.
+    pub(super) fn urgent(&self) -> Self {
+        Self(Arc::clone(&self.0), self.1.urgent())
+    }
+
     /// Locks the store. The caller must not hold the lock across an `await`.
     pub fn store(&self) -> MutexGuard<'_, Store> {
         self.0.store.lock()

@@ -168,7 +168,7 @@ impl Inventory {
     pub fn decode<'a>(contents: impl IntoIterator<Item = &'a [u8]>) -> Result<Self, Unreadable> {
         let mut parts = Parts::default();
         contents.into_iter().try_for_each(|content| parts.add(content))?;
-        parts.join()
+        parts.join().map(|(inventory, _)| inventory)
     }
 }
 
@@ -176,7 +176,9 @@ impl Inventory {
 #[derive(Debug, Default)]
 pub struct Parts {
     /// By position: how many there are, and the entries.
-    parts: BTreeMap<usize, (usize, Vec<(Key, Entry)>)>,
+    entries: BTreeMap<usize, (usize, Vec<(Key, Entry)>)>,
+    /// Digests of the contents by position.
+    digests: BTreeMap<usize, Digest>,
     /// Memory that all of them take, about, in bytes.
     memory: usize,
 }
@@ -184,7 +186,7 @@ pub struct Parts {
 impl Parts {
     /// Whether nothing was added.
     pub fn is_empty(&self) -> bool {
-        self.parts.is_empty()
+        self.entries.is_empty()
     }
 
     /// Adds the content of one ConfigMap.
@@ -194,24 +196,26 @@ impl Parts {
     pub fn add(&mut self, content: &[u8]) -> Result<(), Unreadable> {
         let (index, of, entries) = decode_part(content)?;
         self.memory += entries.iter().map(|(key, _)| memory(key)).sum::<usize>();
-        let is_new = self.parts.insert(index, (of, entries)).is_none();
+        self.digests.insert(index, Digest::of(content));
+        let is_new = self.entries.insert(index, (of, entries)).is_none();
         if is_new && self.memory <= MEMORY { Ok(()) } else { Err(Unreadable) }
     }
 
-    /// The whole inventory.
+    /// The whole inventory, and the digest of each content that belongs to it.
     ///
     /// # Errors
     /// A part is missing, or is of another writing.
-    pub fn join(mut self) -> Result<Inventory, Unreadable> {
-        let total = self.parts.get(&0).map(|(of, _)| *of).ok_or(Unreadable)?;
+    pub fn join(mut self) -> Result<(Inventory, BTreeMap<usize, Digest>), Unreadable> {
+        let total = self.entries.get(&0).map(|(of, _)| *of).ok_or(Unreadable)?;
         // What lies beyond was left behind when the inventory had more of them.
         // One that counts otherwise is of another writing, which did not come to its end.
         let mut inventory = Inventory::default();
         for index in 0..total {
-            let (_, entries) = self.parts.remove(&index).filter(|(of, _)| *of == total).ok_or(Unreadable)?;
+            let (_, entries) = self.entries.remove(&index).filter(|(of, _)| *of == total).ok_or(Unreadable)?;
             inventory.0.extend(entries);
         }
-        Ok(inventory)
+        let _left_behind = self.digests.split_off(&total);
+        Ok((inventory, self.digests))
     }
 }
 

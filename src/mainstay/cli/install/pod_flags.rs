@@ -13,6 +13,12 @@ pub(super) struct Pods {
     /// mainstay, renderer, guard, registry, sweep, collect and eventing
     #[arg(long, value_name = "CONTAINER.KIND.RESOURCE=AMOUNT", value_parser = pair, value_delimiter = ',')]
     pub(super) resources: Vec<(String, String)>,
+    /// Expected number of GitSyncs. Memory of the agent is set for that many, instead of 160Mi
+    #[arg(long, value_name = "NUMBER")]
+    pub(super) expect_gitsyncs: Option<u64>,
+    /// Expected number of objects of all GitSyncs together, of 1 KiB each [default: 4 for each expected GitSync]
+    #[arg(long, value_name = "NUMBER")]
+    pub(super) expect_objects: Option<u64>,
     /// Label of the nodes that all pods of the installation run on; may be repeated
     #[arg(long, value_name = "KEY=VALUE", value_parser = pair, value_delimiter = ',')]
     pub(super) node_selector: Vec<(String, String)>,

@@ -2,7 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::values::Values;
+use super::values::{Expect, Values};
+use crate::agent::memory;
 
 /// The agent's Deployment. Some settings apply only to it.
 const AGENT: &str = "mainstay";
@@ -41,10 +42,23 @@ pub(super) fn choose(deployment: &mut Value, values: &Values) {
         for container in pod.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten() {
             let resources = container["name"].as_str().and_then(|name| values.resources.get(name));
             container["resources"] = resources.cloned().unwrap_or_else(|| json!({}));
+            if is_agent && container["name"] == AGENT {
+                set_expected_memory(&mut container["resources"], values.expect);
+            }
             if !values.image_pull_policy.is_empty() {
                 container["imagePullPolicy"] = json!(values.image_pull_policy);
             }
         }
+    }
+}
+
+/// Sets the memory of the agent for its expected load.
+fn set_expected_memory(resources: &mut Value, Expect { git_syncs, objects }: Expect) {
+    if git_syncs + objects > 0 {
+        let mib = memory::needed(git_syncs, objects);
+        resources["limits"]["memory"] = json!(format!("{mib}Mi"));
+        // The kernel also counts what the agent does not keep; the rest is for peaks.
+        resources["requests"]["memory"] = json!(format!("{}Mi", mib * 2 / 5));
     }
 }
 

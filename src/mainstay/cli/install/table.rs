@@ -84,6 +84,12 @@ pub(super) const ROWS: &[Row] = &[
         Ok(a.pods.replicas.map(|count| json!(count)))
     }),
     row("resources", "--resources", BySchema, "the named container, `resources`", |a| resources(&a.pods.resources)),
+    row("expect.gitSyncs", "--expect-gitsyncs", BySchema, "the agent's container, memory in `resources`", |a| {
+        Ok(a.pods.expect_gitsyncs.map(|count| json!(count)))
+    }),
+    row("expect.objects", "--expect-objects", BySchema, "the agent's container, memory in `resources`", |a| {
+        Ok(a.pods.expect_objects.map(|count| json!(count)))
+    }),
     row("nodeSelector", "--node-selector", BySchema, "all pods, `nodeSelector`", |a| pairs(&a.pods.node_selector)),
     row("tolerations", "--toleration", BySchema, "all pods, `tolerations`", |a| {
         Ok((!a.pods.toleration.is_empty()).then(|| json!(a.pods.toleration)))

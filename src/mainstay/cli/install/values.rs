@@ -46,6 +46,7 @@ pub(super) struct Values {
     pub(super) v1alpha2: bool,
     pub(super) replicas: u32,
     pub(super) resources: BTreeMap<String, Value>,
+    pub(super) expect: Expect,
     pub(super) node_selector: BTreeMap<String, String>,
     pub(super) tolerations: Vec<Value>,
     pub(super) priority_class_name: String,
@@ -56,6 +57,14 @@ pub(super) struct Values {
     pub(super) allow_networks: Vec<String>,
     pub(super) extra_args: Vec<String>,
     pub(super) extra_env: BTreeMap<String, Value>,
+}
+
+/// Expected load of the agent; 0 is unknown.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Expect {
+    pub(super) git_syncs: u64,
+    pub(super) objects: u64,
 }
 
 /// The followed repository.
