@@ -124,8 +124,8 @@ impl Cluster {
         Self(Arc::clone(&self.0), account, self.2)
     }
 
-    /// Returns the same connection for urgent requests. They do not wait while many others are in flight. The caller bounds
-    /// their number.
+    /// Returns the same connection for urgent requests. They do not wait while many others are in flight. The caller
+    /// limits their number.
     #[must_use]
     pub fn urgent(&self) -> Self {
         Self(Arc::clone(&self.0), self.1.clone(), Turn::AtOnce)

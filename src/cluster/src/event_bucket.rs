@@ -1,5 +1,5 @@
-//! A token bucket. `governor` 0.10 does not fit: an Event needs a token of two buckets at once, and `governor` can
-//! neither test for a token without taking it nor tell a full bucket, which can be dropped.
+//! A token bucket. An Event needs a token of two buckets at once. `governor` 0.10 does not fit: it cannot test for a
+//! token without taking it, and does not tell full buckets, which can be dropped.
 
 use tokio::time::Instant;
 

@@ -1,13 +1,13 @@
-//! Turns of requests: a bounded number is in flight, the others wait in order.
+//! Turns of requests: a bounded number is in flight, and the others wait in order.
 //!
-//! Invariant: at most [`IN_FLIGHT`] requests are in flight, besides slow and urgent ones.
+//! Invariant: at most [`IN_FLIGHT`] requests are in flight, in addition to slow and urgent ones.
 
 use std::time::Duration;
 
 use tokio::sync::Semaphore;
 
-/// Maximum number of requests in flight, without watches and urgent requests. Each takes a connection, which costs the agent
-/// about 70 KiB with TLS. Thousands of GitSyncs that follow one commit would otherwise open thousands.
+/// Maximum number of requests in flight, without watches and urgent requests. Each takes a connection, which costs the
+/// agent about 70 KiB with TLS. Thousands of GitSyncs that follow one commit would otherwise open thousands.
 pub(super) const IN_FLIGHT: usize = 64;
 /// Time after which a request in flight is slow.
 const SLOW: Duration = Duration::from_secs(1);
@@ -15,9 +15,9 @@ const SLOW: Duration = Duration::from_secs(1);
 /// Whether a request waits for its turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Turn {
-    /// It waits.
+    /// The request waits.
     Waits,
-    /// It is sent at once: its caller bounds the number.
+    /// The request is sent at once. Its caller limits the number.
     AtOnce,
 }
 
@@ -32,8 +32,8 @@ impl Default for Turns {
 }
 
 impl Turns {
-    /// Runs a request once it has a place. A slow request gives its place up, so that a slow webhook of one kind does not
-    /// hold up the others.
+    /// Runs a request once it has a place. A request that becomes slow gives its place up, so that a slow webhook of
+    /// one kind does not block the others.
     pub(super) async fn run<T>(&self, turn: Turn, mut request: impl Future<Output = T> + Unpin) -> T {
         let place = match turn {
             // The semaphore is never closed.

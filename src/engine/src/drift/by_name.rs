@@ -1,4 +1,4 @@
-//! Watches one object by name. It lost our label, so the watch of its kind does not show it, and it is not reverted
+//! Watches one object by name. It lost our label, so the watch of its kind does not show it. It is not reverted,
 //! because it is paused, being deleted, or only reported.
 
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! The limit of concurrent reverts, which adapts to the server.
 //!
-//! The limit is halved when the server is overloaded (429, 5xx) or answers half as fast as usual, and grows by one
-//! with each round of normal answers. Reverts pause for the time of a `Retry-After`.
+//! The limit is halved when the server is overloaded (429, 5xx) or answers half as fast as usual. It grows by one with
+//! each round of normal answers. Reverts pause for the time of a `Retry-After`.
 //!
 //! Latency is divided by the number of reverts in flight, because they slow each other down.
 //!
