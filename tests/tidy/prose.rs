@@ -31,7 +31,7 @@ const TEST_OPENINGS: [&str; 18] = [
     "everybody",
 ];
 /// Comments that break the rules, by crate. A number only falls.
-const KNOWN: &[(&str, usize)] = &[("src/engine", 569)];
+const KNOWN: &[(&str, usize)] = &[("src/engine", 320)];
 
 /// A name in code, which counts as a noun.
 static CODE: LazyLock<Regex> = LazyLock::new(|| Regex::new("`[^`]*`").unwrap());

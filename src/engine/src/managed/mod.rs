@@ -10,7 +10,8 @@
 //!   Mainstay owns, their values, and conflicts about them
 //! - `adoption`: takes over fields of former appliers; `aliases`: fields that the server keeps in step with others
 //! - [`IgnoreRules`]: fields left to others; `ignored`: those of one object; `additions`: additions by users' tools
-//! - `deletion`: whether a removed object may be deleted; [`installation`]: protects the running Mainstay from deletion
+//! - `deletion`: whether a removed object may be deleted; [`installation`]: protects the running Mainstay from an
+//!   unrequested deletion
 //! - [`replacement`]: whether an immutable object may be deleted and created again
 //! - `autoscaled`, `watched_kinds`: state that concerns all objects
 //! - [`health_rules`]: the expressions of a GitSync for the health of kinds
@@ -25,8 +26,7 @@
 //!
 //! Invariant: an object is in the store from the start of its first apply until it is forgotten. All code ignores
 //! objects that are not in the store.
-//! Invariant: the store keeps only the identity, bytes of two digests' size and the health of a live object. For
-//! an object whose drift
+//! Invariant: the store keeps only the identity, two digests and the health of a live object. For an object whose drift
 //! remains, it also keeps the first fields that differ.
 //!
 //! Not here: requests, clocks and tasks. The module holds values and decisions over values.
