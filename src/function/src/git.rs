@@ -224,7 +224,7 @@ fn missing(name: &str, known: Option<&Known>) -> Result<(), SourceError> {
     }
 }
 
-fn verification(spec: &GitRepositorySpec, known: Option<&Known>) -> Result<Option<Verification>, SourceError> {
+fn verification(spec: &GitRepositorySpec, known: Option<&Known>) -> Result<Option<Arc<Verification>>, SourceError> {
     let Some(verify) = &spec.verify else { return Ok(None) };
     missing(&verify.secret_ref.name, known)?;
     Verification::new(Some(verify), known.and_then(Known::data)).map_err(unusable)

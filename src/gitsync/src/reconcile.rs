@@ -302,7 +302,6 @@ impl Task {
         (self.state.reading, self.state.readable) = (None, HashSet::new());
         self.settle_place(sync).await?;
         let sync = &as_known_in(sync, self.cluster_id(sync)).into_owned();
-        let status = sync.status.clone().unwrap_or_default();
         let suspended = sync.spec.suspended(Timestamp::now());
         let confined = self.context.is_confined(self.owner.resource().namespace());
         self.settle_policy(sync)?;

@@ -18,7 +18,7 @@ use super::{
 };
 use mainstay_api::{
     GitRepository, GitSync, GitSyncStatus, conditions,
-    git_sync::{Terminating, UNKNOWN, WHOLE_OBJECT},
+    git_sync::{Pause, Terminating, UNKNOWN, WHOLE_OBJECT},
 };
 use mainstay_cluster::{Cluster, Kind};
 use mainstay_engine::notification::waits_for;
