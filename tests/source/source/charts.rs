@@ -338,3 +338,18 @@ async fn paths_out_of_the_chart_are_refused_before_the_tool_runs() {
     let refused = said(&renderer, &Options::default()).await;
     assert!(refused.starts_with("app/templates/link.yaml: it is a symbolic link in a chart"), "{refused}");
 }
+
+#[tokio::test]
+async fn a_chart_is_rendered_twice_only_if_its_results_can_differ() {
+    let mut origin = charts();
+    let renderer = Renderer::new(&origin, &path());
+    let file = "app/Chart.yaml";
+    for (template, runs) in [("{{ .Values.key | quote }}", 1), ("{{ derivePassword 1 \"long\" \"a\" \"b\" \"c\" }}", 2)] {
+        chart(&mut origin, &map(template), "key: hush\n");
+        let rendered = renderer.render(file, &Options::default(), &cluster(), None).await;
+        let (outputs, _) = rendered.outputs.unwrap().unwrap();
+        assert_eq!(1 + usize::from(outputs.second.is_some()), runs, "{template}");
+    }
+    let rendered = renderer.render("charts/operator/Chart.yaml", &Options::default(), &cluster(), None).await;
+    assert!(rendered.outputs.unwrap().unwrap().0.second.is_none());
+}

@@ -1,7 +1,8 @@
-//! Renders the charts of a commit, one at a time, each twice.
+//! Renders the charts of a commit, one at a time.
 //!
-//! Invariant: both runs must print the same. The second one runs at another time in another time zone, which exposes
-//! charts that depend on time or randomness (see [`chart_objects`](super::chart_objects)).
+//! Invariant: a chart whose templates call a function that is not fixed by its arguments is rendered twice, and both
+//! runs must print the same. The second one runs at another time in another time zone, which exposes charts that depend
+//! on time or randomness (see [`chart_objects`](super::chart_objects)).
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -83,12 +84,18 @@ pub struct ChartKey {
 pub struct RenderedChart {
     /// Its inputs. Their problems are in `outputs`.
     pub files: ChartFiles,
-    /// The outputs of both runs with their key, or problems; `None` if unchanged.
+    /// The outputs with their key, or problems; `None` if unchanged.
     pub outputs: Option<Result<(Outputs, ChartKey), Vec<Problem>>>,
 }
 
-/// The outputs of two runs.
-pub type Outputs = [Vec<u8>; 2];
+/// The outputs of a chart's runs.
+#[derive(Debug)]
+pub struct Outputs {
+    /// The output of the first run.
+    pub first: Vec<u8>,
+    /// The output of the second run; `None` if the outputs cannot differ.
+    pub second: Option<Vec<u8>>,
+}
 
 impl Capabilities {
     /// Returns a digest of all capabilities.
@@ -151,7 +158,7 @@ impl Helm {
                     Ok(root) => {
                         let (root, words) = (root.path(), self.words);
                         let job = Job { tool, root, file, files: &files, options, capabilities, words };
-                        match job.twice(asked).await {
+                        match job.outputs(asked).await {
                             Ok(outputs) => Ok(outputs),
                             Err(NotRendered::Refused(problem)) => Err(vec![problem]),
                             Err(NotRendered::Away(error)) => return Err(Error::Renderer(error)),
@@ -222,16 +229,19 @@ enum NotRendered {
 }
 
 impl Job<'_> {
-    async fn twice(&self, asked: Asked) -> Result<Outputs, NotRendered> {
+    async fn outputs(&self, asked: Asked) -> Result<Outputs, NotRendered> {
         let zone = self.root.join(ZONE);
         let begun = Instant::now();
         let first = self.once(None).await?;
+        if !asked.varies() {
+            return Ok(Outputs { first, second: None });
+        }
         if asked.time {
             tokio::time::sleep(A_MOMENT.saturating_sub(begun.elapsed())).await;
         }
         // A chart that parses local times would differ in another time zone, so it keeps the zone.
         let second = self.once((asked.time && !asked.zone).then_some(&*zone)).await?;
-        Ok([first, second])
+        Ok(Outputs { first, second: Some(second) })
     }
 
     async fn once(&self, zone: Option<&Path>) -> Result<Vec<u8>, NotRendered> {

@@ -19,6 +19,7 @@
 //! Not here: decoding the documents (`manifest`), the origin of values, and SOPS.
 
 mod added;
+mod calls;
 mod chart;
 pub mod chart_objects;
 mod closure;
