@@ -96,7 +96,7 @@ impl Load {
         self.revisions[number].to_string()
     }
 
-    /// Commits a change of one GitSync's ConfigMap.
+    /// Commits a change of all objects of one GitSync.
     pub(super) fn change(&mut self, number: usize) -> Result<(), Error> {
         self.revisions[number] += 1;
         self.write(number)?;

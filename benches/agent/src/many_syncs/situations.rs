@@ -152,7 +152,7 @@ async fn in_a_row(world: &mut World) -> Result<Row, Error> {
         let applies = requests.of("apply", "");
         vec![
             Target::new(format!("≤ {COMMITS} fetches"), asked.fetches <= COMMITS as u64),
-            Target::new("one apply per change, one per inventory", applies <= 2 * COMMITS as u64),
+            Target::new("one apply per object, one per inventory", applies <= (COMMITS * (OBJECTS + 1)) as u64),
         ]
     };
     world.stand.row(mark, situation, duration(took), targets).await
@@ -182,7 +182,10 @@ async fn commit(world: &mut World) -> Result<Row, Error> {
         .stand
         .row(mark, situation, duration(wall), |requests| {
             let applies = requests.of("apply", "");
-            vec![Target::new("1 fetch", asked.fetches == 1), Target::new("1 apply, 1 of the inventory", applies <= 2)]
+            vec![
+                Target::new("1 fetch", asked.fetches == 1),
+                Target::new("one apply per object, one of the inventory", applies <= OBJECTS as u64 + 1),
+            ]
         })
         .await
 }

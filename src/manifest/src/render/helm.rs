@@ -17,6 +17,7 @@ use super::chart::{ChartFiles, ChartOptions, chart_files, within};
 use super::copies::{NotCopied, copy, write};
 use super::error::Error;
 use super::helm_refusal::{Told, refusal};
+use super::kept::Kept;
 use super::kustomize::Kustomize;
 use super::program::{Program, Purpose, Run};
 use super::templates::Asked;
@@ -59,6 +60,7 @@ pub struct Helm {
     scratch: PathBuf,
     turns: Arc<Turns>,
     words: Words,
+    kept: Option<Arc<Kept>>,
 }
 
 /// Facts about the cluster for templates.
@@ -124,7 +126,13 @@ impl Helm {
             Some(renderer) => Some(Tool::Beside(renderer.clone(), Purpose::Helm)),
             None => path.and_then(|path| Program::find(path, Purpose::Helm)).map(Tool::Here),
         };
-        Self { tool, scratch: kustomize.scratch.clone(), turns: Arc::clone(&kustomize.turns), words: kustomize.words }
+        Self {
+            tool,
+            scratch: kustomize.scratch.clone(),
+            turns: Arc::clone(&kustomize.turns),
+            words: kustomize.words,
+            kept: kustomize.kept.clone(),
+        }
     }
 
     /// Renders the chart of a `Chart.yaml` for a namespace, unless its key is `known`.
@@ -151,6 +159,11 @@ impl Helm {
             _ if is_known => None,
             None => Some(Err(vec![Problem::new(Place::file(file), NO_TOOL, Some(NO_TOOL_HINT))])),
             Some(tool) => {
+                if let Some((first, capabilities)) = self.kept(snapshot, chart, cluster).await? {
+                    let outputs = Outputs { first, second: None };
+                    let outputs = Some(Ok((outputs, ChartKey { chart, capabilities })));
+                    return Ok(RenderedChart { files, outputs });
+                }
                 let turn = self.turns.next(namespace).await;
                 let (root, asked) = self.copy(snapshot, file, &files, options).await?;
                 let outputs = match root {
@@ -167,10 +180,33 @@ impl Helm {
                 };
                 drop(turn);
                 let capabilities = asked.capabilities.then_some(cluster);
+                if let Ok(outputs) = &outputs {
+                    self.keep(snapshot, ChartKey { chart, capabilities }, outputs).await?;
+                }
                 Some(outputs.map(|outputs| (outputs, ChartKey { chart, capabilities })))
             }
         };
         Ok(RenderedChart { files, outputs })
+    }
+
+    /// Returns the kept output of a chart for a cluster, with the capabilities that it has read.
+    async fn kept(
+        &self,
+        snapshot: &Snapshot,
+        chart: Digest,
+        cluster: Digest,
+    ) -> Result<Option<(Vec<u8>, Option<Digest>)>, mainstay_git::Error> {
+        let Some(kept) = self.kept.clone() else { return Ok(None) };
+        let suits = move |capabilities: Option<Digest>| capabilities.is_none_or(|then| then == cluster);
+        snapshot.blocking(move |_| kept.get(&inputs(chart), suits)).await
+    }
+
+    /// Keeps an output, if both runs agree.
+    async fn keep(&self, snapshot: &Snapshot, key: ChartKey, outputs: &Outputs) -> Result<(), mainstay_git::Error> {
+        let agrees = outputs.second.as_ref().is_none_or(|second| *second == outputs.first);
+        let Some(kept) = self.kept.clone().filter(|_| agrees) else { return Ok(()) };
+        let output = outputs.first.clone();
+        snapshot.blocking(move |_| kept.put(&inputs(key.chart), key.capabilities, &output)).await
     }
 
     /// Copies the chart and the values into a directory under fixed names. Returns what its templates read.
@@ -202,6 +238,11 @@ impl Helm {
         let asked = *asked.lock();
         Ok((root, asked))
     }
+}
+
+/// Returns the name of a chart's inputs among the kept outputs.
+fn inputs(chart: Digest) -> String {
+    format!("chart {chart}")
 }
 
 /// Returns the file of the GitSync's inline values. It follows the values files.
