@@ -42,7 +42,7 @@ pub struct Kustomize {
     pub(super) scratch: PathBuf,
     pub(super) turns: Arc<Turns>,
     pub(super) words: Words,
-    /// Where outputs are kept, if they are.
+    /// The kept outputs, unless nothing is kept.
     pub(super) kept: Option<Arc<Kept>>,
 }
 
