@@ -39,7 +39,6 @@ async fn lookup_and_chance() {
         "uuidv4",
         "now | unixEpoch",
         "shuffle \"abcdefghijklmnopqrstuvwxyz\"",
-        "keys (dict \"a\" 1 \"b\" 2 \"c\" 3 \"d\" 4 \"e\" 5 \"f\" 6 \"g\" 7 \"h\" 8 \"i\" 9 \"j\" 10 \"k\" 11 \"l\" 12) | join \"-\"",
         "tpl (printf \"{{ %s 8 }}\" \"randAlphaNum\") .",
         "genPrivateKey \"ecdsa\" | b64enc",
         "genCA \"hush-hush\" 1 | toJson | b64enc",
