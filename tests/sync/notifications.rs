@@ -13,7 +13,7 @@ use tokio::sync::Notify;
 
 use mainstay_testkit::{
     canary::nothing_is_shown,
-    logs,
+    isolated_async, logs,
     webhooks::client,
     world::{NAMESPACE, World, condition_of, config_map, free_address},
 };
@@ -130,7 +130,7 @@ async fn hand_edits_and_failures_reach_a_provider_and_no_secret_is_shown() {
     assert_eq!(applied["metadata"]["revision"], format!("sha1:{}", world.remote.head()));
     assert_eq!(applied["involvedObject"]["kind"], "GitSync");
 
-    world.edit("v1", "configmaps", "a", json!({"data": {"value": "changed"}}));
+    world.edit("v1", "configmaps", "a", json!({"data": {"key": "changed"}}));
     let reverted = service.received("Reverted").await;
     assert_eq!(reverted["metadata"]["object"], format!("ConfigMap {NAMESPACE}/a"));
     assert!(reverted["message"].as_str().unwrap().contains("\"changed\" → \"1\""), "{reverted}");
@@ -140,6 +140,7 @@ async fn hand_edits_and_failures_reach_a_provider_and_no_secret_is_shown() {
     world.until("the revert of the Secret arrives", |_| seen.requests.lock().iter().any(of_secret)).await;
 
     world.remote.file("objects/a.yaml", "kind: [").commit("broken");
+    world.look();
     let failed = service.received("Failed").await;
     assert_eq!(failed["severity"], "error");
     let requests = service.seen.requests.lock().clone();
@@ -200,7 +201,7 @@ async fn providers_and_alerts_that_cannot_work_say_why_and_follow_a_correction()
     world.ready("demo").await;
     world.set_secret("late", json!({"headers": "X-A: b"}));
     is(&mut world, "providers", "chat", "True Sending").await;
-    world.edit("v1", "configmaps", "a", json!({"data": {"value": "changed"}}));
+    world.edit("v1", "configmaps", "a", json!({"data": {"key": "changed"}}));
     service.received("Reverted").await;
     world.edit(OURS, "providers", "chat", json!({"spec": {"suspend": true}}));
     is(&mut world, "providers", "chat", "False Suspended").await;
@@ -213,7 +214,7 @@ async fn alertmanager(directory: &std::path::Path) -> (tokio::process::Child, St
     use tokio::io::{AsyncBufReadExt as _, BufReader};
     let config = directory.join("config.yml");
     std::fs::write(&config, "route: {receiver: none}\nreceivers: [{name: none}]\n").unwrap();
-    let mut process = tokio::process::Command::new("prometheus-alertmanager")
+    let mut process = isolated_async("prometheus-alertmanager")
         .arg(format!("--config.file={}", config.display()))
         .arg(format!("--storage.path={}", directory.join("data").display()))
         .args(["--web.listen-address=127.0.0.1:0", "--cluster.listen-address="])
@@ -248,6 +249,7 @@ async fn an_alertmanager_fires_an_alert_for_a_commit_that_fails() {
     world.start();
     world.ready("demo").await;
     world.remote.file("objects/a.yaml", "kind: [").commit("broken");
+    world.look();
     let fired = async {
         loop {
             let all: Value =

@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::alert::{Alerts, Known};
 use super::context::{AGAIN, Context, MOST, Object, kind, read};
-use super::provider::Provider;
+use super::provider::{self, Provider};
 use super::status;
 use crate::agent::functions::is_defined;
 use crate::agent::kept::Name;
@@ -102,6 +102,8 @@ impl Following {
     /// Starts the task of a Provider. The task of an older one with this name ends with its feed.
     fn begin(&mut self, name: Name, object: Object<ProviderSpec>, live: &Value, stop: &CancellationToken) {
         let fits = self.running.keys().filter(|other| other.0 == name.0 && **other != name).count() < MOST;
+        // Opened here, because the messages before the first list are offered right after it.
+        let _ = provider::open(&self.context, &name, &object.spec, fits);
         let (feed, input) = watch::channel(object);
         self.known.provider_changed(&name);
         self.running.insert(name.clone(), feed);

@@ -59,8 +59,7 @@ impl Provider {
     pub(super) async fn run(mut self, mut input: watch::Receiver<Object<ProviderSpec>>) {
         loop {
             let object = input.borrow_and_update().clone();
-            // Opened before the Secrets are known, so that no message is missed meanwhile.
-            let line = self.line(&object.spec);
+            let line = open(&self.context, &self.name, &object.spec, self.fits);
             let resolved = self.resolve(&object.spec, line).await;
             let state = match &resolved {
                 Ok(ready) => State::ready(format!("sends to {}", ready.target.host())),
@@ -75,19 +74,6 @@ impl Provider {
                 return;
             }
         }
-    }
-
-    /// Opens or closes the queue.
-    fn line(&self, spec: &ProviderSpec) -> Option<Arc<Line>> {
-        let kind = ProviderType::parse(&spec.kind).filter(|_| self.fits && !spec.suspend);
-        let outbox = self.context.notifier.outbox();
-        let Some(kind) = kind else {
-            outbox.close(&self.name);
-            return None;
-        };
-        let line = outbox.open(&self.name, kind);
-        line.set(spec.messages_per_minute);
-        Some(line)
     }
 
     async fn resolve(&mut self, spec: &ProviderSpec, line: Option<Arc<Line>>) -> Result<Ready, State> {
@@ -213,6 +199,19 @@ impl Provider {
             self.again = Some(Instant::now() + AGAIN);
         }
     }
+}
+
+/// Opens or closes the queue of a Provider. It takes messages before the Secrets are known.
+pub(super) fn open(context: &Context, name: &Name, spec: &ProviderSpec, fits: bool) -> Option<Arc<Line>> {
+    let kind = ProviderType::parse(&spec.kind).filter(|_| fits && !spec.suspend);
+    let outbox = context.notifier.outbox();
+    let Some(kind) = kind else {
+        outbox.close(name);
+        return None;
+    };
+    let line = outbox.open(name, kind);
+    line.set(spec.messages_per_minute);
+    Some(line)
 }
 
 fn data(known: Option<&Known>) -> Option<&SecretData> {

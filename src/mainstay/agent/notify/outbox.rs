@@ -173,3 +173,78 @@ impl Table {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use mainstay_engine::notification::Message;
+
+    fn name(name: &str) -> Name {
+        ("shop".to_owned(), name.to_owned())
+    }
+
+    fn selection(source: serde_json::Value) -> (String, Selection) {
+        let spec = serde_json::json!({"providerRef": {"name": "chat"}, "eventSources": [source]});
+        let selection = Selection::new(&serde_json::from_value(spec).unwrap(), "shop", "all", false).unwrap();
+        ("chat".to_owned(), selection)
+    }
+
+    fn fail(outbox: &Outbox, sync: &str, problem: &str) {
+        let owner = Owner::git_sync("shop", sync);
+        let message = Message::Failed { subject: owner.clone(), commit: None, problems: vec![problem.to_owned()] };
+        outbox.offer(&Announcement { owner: &owner, object: None, message: &message }, None);
+    }
+
+    fn sent(line: &Line) -> Option<String> {
+        let Next::Send(notice) = line.next() else { return None };
+        line.settle(&Outcome::Delivered);
+        Some(notice.message)
+    }
+
+    #[test]
+    fn a_message_before_the_first_list_is_offered_after_it() {
+        let outbox = Outbox::default();
+        outbox.clear();
+        fail(&outbox, "demo", "early");
+        let line = outbox.open(&name("chat"), ProviderType::Generic);
+        outbox.set_alert(&name("all"), Some(selection(serde_json::json!({"kind": "GitSync", "name": "*"}))));
+        assert_eq!(sent(&line), None);
+        outbox.complete();
+        assert_eq!(sent(&line).as_deref(), Some("failed: early"));
+        fail(&outbox, "demo", "late");
+        assert_eq!(sent(&line).as_deref(), Some("failed: late"));
+        outbox.set_alert(&name("all"), None);
+        fail(&outbox, "demo", "unselected");
+        assert_eq!(sent(&line), None);
+    }
+
+    #[test]
+    fn labels_of_a_resource_select_its_messages_until_it_is_gone() {
+        let outbox = Outbox::default();
+        let line = outbox.open(&name("chat"), ProviderType::Generic);
+        let source = serde_json::json!({"kind": "GitSync", "name": "*", "matchLabels": {"team": "a"}});
+        outbox.set_alert(&name("all"), Some(selection(source)));
+        let owner = Owner::git_sync("shop", "demo");
+        fail(&outbox, "demo", "without labels");
+        let labels = Labels::from([("team".to_owned(), "a".to_owned())]);
+        outbox.set_labels(&owner, Some(&labels));
+        fail(&outbox, "demo", "with labels");
+        fail(&outbox, "other", "of another");
+        outbox.set_labels(&owner, None);
+        fail(&outbox, "demo", "gone");
+        assert_eq!(sent(&line).as_deref(), Some("failed: with labels"));
+        assert_eq!(sent(&line), None);
+    }
+
+    #[test]
+    fn a_changed_setting_sends_the_message_in_flight_again_at_once() {
+        let outbox = Outbox::default();
+        let line = outbox.open(&name("chat"), ProviderType::Generic);
+        outbox.set_alert(&name("all"), Some(selection(serde_json::json!({"kind": "GitSync", "name": "*"}))));
+        fail(&outbox, "demo", "once");
+        assert!(matches!(line.next(), Next::Send(_)));
+        line.set(Some(5));
+        assert_eq!(sent(&line).as_deref(), Some("failed: once"));
+        assert_eq!(sent(&line), None);
+    }
+}
