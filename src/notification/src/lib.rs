@@ -1,6 +1,6 @@
 //! Messages for chats, incident services and Git hosts.
 //!
-//! A [`Notice`] is a message of the agent with what a receiver must know. An [`Selection`] is a valid Alert: it selects
+//! A [`Notice`] is a message of the agent with what a receiver must know. A [`Selection`] is a valid Alert: it selects
 //! notices. A [`Queue`] belongs to one Provider: it sums up storms, drops repetitions and tries again. A [`Target`] is a
 //! valid Provider: it turns a notice into a [`Request`], and an answer into an [`Outcome`].
 //!

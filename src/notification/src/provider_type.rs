@@ -116,8 +116,7 @@ impl ProviderType {
     pub(crate) const fn channel(self) -> Option<&'static str> {
         match self {
             P::Telegram => Some("the id of the chat"),
-            P::Matrix => Some("the id of the room"),
-            P::Webex => Some("the id of the room"),
+            P::Matrix | P::Webex => Some("the id of the room"),
             P::PagerDuty => Some("the routing key"),
             _ => None,
         }
@@ -125,10 +124,8 @@ impl ProviderType {
 
     /// Returns whether the key `token` of the Secret is required.
     pub(crate) const fn needs_token(self) -> bool {
-        use P::{Bitbucket, GenericHmac, Gitea, Github, GithubDispatch, Gitlab, Matrix, Opsgenie, Telegram, Webex};
-        matches!(
-            self,
-            GenericHmac | Telegram | Matrix | Webex | Opsgenie | Github | GithubDispatch | Gitlab | Gitea | Bitbucket
-        ) || matches!(self, P::AzureDevops)
+        let is_named =
+            matches!(self, P::GenericHmac | P::Telegram | P::Matrix | P::Webex | P::Opsgenie | P::GithubDispatch);
+        is_named || self.is_commit_status()
     }
 }

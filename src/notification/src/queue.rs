@@ -31,12 +31,12 @@ const REASONS: usize = 8;
 /// The budget of a Provider that names none.
 const PER_MINUTE: u32 = 20;
 
-/// What to do next.
+/// The next step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Next {
     /// Send this notice, then call [`Queue::settle`].
     Send(Box<Notice>),
-    /// Nothing is due before this time.
+    /// No notice is due before this time.
     Wait(Duration),
     /// No notice waits.
     Idle,
@@ -78,7 +78,7 @@ impl Default for Queue {
     fn default() -> Self {
         Self {
             per_minute: PER_MINUTE as usize,
-            waiting: Default::default(),
+            waiting: std::array::from_fn(|_| VecDeque::new()),
             bytes: 0,
             in_flight: None,
             sent: VecDeque::new(),
@@ -281,7 +281,7 @@ impl Queue {
         let priority = if more.first.severity == Severity::Error { Priority::Failure } else { Priority::State };
         let (commit, details, object) = (None, BTreeMap::new(), None);
         let reason = "MoreMessages".to_owned();
-        let notice = Notice { reason, message, commit, details, object, priority, ..more.first };
+        let notice = Notice { object, priority, reason, message, commit, details, ..more.first };
         self.bytes += notice.bytes();
         self.waiting[at(priority)].push_back(Item { notice, offered: now });
         self.shed(now);

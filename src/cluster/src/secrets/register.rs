@@ -186,12 +186,11 @@ impl Register {
 /// Returns the kinds whose references may exclude this use.
 const fn referrers_that_exclude(used_for: Purpose) -> &'static [Referrer] {
     match used_for {
-        Purpose::Code => &Referrer::ALL,
+        // The repository of a Function excludes a Provider, too.
+        Purpose::Code | Purpose::Provider => &Referrer::ALL,
         Purpose::FunctionRepository | Purpose::Repository | Purpose::Values | Purpose::Proxy => {
             &[Referrer::GitRepository, Referrer::GitSync, Referrer::Receiver, Referrer::Provider]
         }
-        // A Function's own repository excludes it, too.
-        Purpose::Provider => &Referrer::ALL,
         Purpose::Receiver => &[Referrer::GitSync, Referrer::Provider],
         Purpose::Decryption | Purpose::BuilderImage | Purpose::PackageRegistry | Purpose::ImageRegistry => {
             &[Referrer::GitSync]

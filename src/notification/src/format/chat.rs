@@ -9,8 +9,8 @@ use crate::request::{REPORTER, Request};
 /// Returns a text with title, message and fields as lines.
 fn plain(notice: &Notice) -> String {
     let mark = if notice.severity == Severity::Error { "❗ " } else { "" };
-    let fields: String = notice.ordered().iter().map(|(name, value)| format!("\n{name}: {value}")).collect();
-    format!("{mark}{}\n{}{fields}", notice.subject(), notice.message)
+    let fields: Vec<_> = notice.ordered().iter().map(|(name, value)| format!("\n{name}: {value}")).collect();
+    format!("{mark}{}\n{}{}", notice.subject(), notice.message, fields.concat())
 }
 
 /// Masks the characters that begin links, mentions and entities in Slack's markup.
