@@ -10,6 +10,7 @@ mod keys;
 mod prose;
 mod real_tests;
 mod security;
+mod supply_chain;
 
 use std::{
     collections::BTreeSet,
