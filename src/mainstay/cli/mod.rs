@@ -45,6 +45,7 @@ mod output;
 mod overlays;
 mod pause;
 mod preview;
+mod private_directory;
 mod progress;
 mod registry;
 mod renderer;
