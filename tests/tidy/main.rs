@@ -10,6 +10,7 @@ mod keys;
 mod prose;
 mod real_tests;
 mod security;
+mod supply_chain;
 
 use std::{
     collections::BTreeSet,
@@ -258,6 +259,16 @@ fn the_local_directory_is_named_in_one_file() {
         |path: &PathBuf| [r#"".mainstay""#, r#"".mainstay/"#].iter().any(|word| production(path).contains(word));
     let found: Vec<_> = PRODUCT.into_iter().flat_map(sources).filter(names).collect();
     assert_eq!(found, [PathBuf::from("src/mainstay/cli/local_directory.rs")]);
+}
+
+/// Other users of the machine could read a temporary directory with the permissions of the umask.
+#[test]
+fn temporary_directories_of_commands_are_made_in_one_place() {
+    let makes = |path: &PathBuf| {
+        production(path).lines().any(|line| line.contains("tempdir(") || line.contains("TempDir::new"))
+    };
+    let found: Vec<_> = sources("src/mainstay").into_iter().filter(makes).collect();
+    assert_eq!(found, [PathBuf::from("src/mainstay/cli/private_directory.rs")]);
 }
 
 /// Code that serves untrusted requests.

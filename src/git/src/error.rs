@@ -187,7 +187,9 @@ pub enum Fault {
         instead: &'static str,
     },
     /// A local path is used outside `mainstay dev`.
-    #[error("local paths are read by `mainstay dev` only; give the address of a Git server")]
+    #[error(
+        "local paths are read by `mainstay dev` only, for a local repository or with --run-code; give the address of a Git server"
+    )]
     LocalForbidden,
     /// The Secret of the repository does not exist.
     #[error("the Secret that `auth.secretName` names does not exist in the repository's namespace")]

@@ -143,7 +143,7 @@ impl Settings {
 fn confined(settings: &Settings) -> mainstay_git::Settings {
     let mut source = settings.source.clone();
     let trusted = std::iter::once(&settings.namespace).chain(&settings.allow_namespaces);
-    source.egress.unconfined = Some(trusted.cloned().collect());
+    source.egress.unconfined.get_or_insert_with(|| trusted.cloned().collect());
     source
 }
 

@@ -46,6 +46,7 @@ mod output;
 mod overlays;
 mod pause;
 mod preview;
+mod private_directory;
 mod progress;
 mod registry;
 mod renderer;

@@ -11,6 +11,7 @@ use devcluster::{FrontOptions, Gateway, NodeOptions, Options, RegistryOptions, S
 use serde_json::Value;
 
 use super::{Error, issue, kubeconfig};
+use crate::cli::private_directory;
 use mainstay_api::build::TERMINATION_LOG_ENV;
 use mainstay_function::admission::{Version, convert};
 use mainstay_function::runtimes::{SOCKET_ENV, libraries};
@@ -79,11 +80,11 @@ pub(super) async fn start(arguments: EmbeddedOptions<'_>) -> Result<Embedded, Er
     let (path, held) = if let Some(path) = directory {
         (path.to_owned(), None)
     } else {
-        let held = tempfile::tempdir().map_err(|cause| Error::Write { path: env::temp_dir(), cause })?;
+        let held = private_directory::create().map_err(|cause| Error::Write { path: env::temp_dir(), cause })?;
         (held.path().to_owned(), Some(held))
     };
     // The paths of sockets must be short.
-    let sockets = tempfile::tempdir().map_err(|cause| Error::Write { path: env::temp_dir(), cause })?;
+    let sockets = private_directory::create().map_err(|cause| Error::Write { path: env::temp_dir(), cause })?;
     let options = options(&path, sockets.path(), pods).map_err(|cause| Error::Write { path, cause })?;
     let server = devcluster::Cluster::new(Options { rbac, knative, converter: Some(converted), ..options });
     if knative {

@@ -84,6 +84,7 @@ impl Events {
         self,
         cluster: Cluster,
         server: devcluster::Cluster,
+        written_endpoints: Vec<String>,
         stop: CancellationToken,
     ) -> Result<(), Error> {
         let resolve = move |namespace: &str, name: &str, port: u16| {
@@ -97,7 +98,7 @@ impl Events {
             // A single user owns all namespaces.
             publishers: mainstay_eventing::PublisherAuth::Anyone,
             grants: vec![mainstay_eventing::Grant::ALL],
-            written_endpoints: vec!["*".to_owned()],
+            written_endpoints,
             instance: "mainstay-dev".to_owned(),
         };
         Ok(mainstay_eventing::run(settings, cluster, stop).await?)

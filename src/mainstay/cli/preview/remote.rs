@@ -7,7 +7,7 @@ use tempfile::TempDir;
 
 use crate::cli::connection::{DEFAULT_NAMESPACE, own_kind};
 use crate::cli::work_tree::WorkTree;
-use crate::cli::{Error, syncs};
+use crate::cli::{Error, private_directory, syncs};
 use mainstay_api::{GitRepository, GitSync, names};
 use mainstay_cluster::{Cluster, Kind, Scope};
 use mainstay_git::{Credentials, Reference, Remote, RemoteUrl, SharedHostKeys, Source};
@@ -22,7 +22,8 @@ pub(super) struct Git {
 impl Git {
     /// Creates a source with the agent's host keys, if they can be read.
     pub(super) async fn new(cluster: &Cluster) -> Result<Self, Error> {
-        let room = tempfile::tempdir().map_err(|cause| Error::ReadFile { path: std::env::temp_dir(), cause })?;
+        let room =
+            private_directory::create().map_err(|cause| Error::ReadFile { path: std::env::temp_dir(), cause })?;
         let mut settings = mainstay_git::Settings::new(room.path().join("mirrors"));
         settings.allow_local = true;
         let source = Source::new(settings);
