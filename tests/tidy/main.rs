@@ -6,6 +6,7 @@
 mod addresses;
 mod book;
 mod circles;
+mod functions;
 mod keys;
 mod prose;
 mod real_tests;

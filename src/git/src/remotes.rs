@@ -212,7 +212,7 @@ impl Source {
     }
 
     /// Returns a receiver for the host keys to pin.
-    pub fn host_keys_to_pin(&self) -> mpsc::UnboundedReceiver<PinRequest> {
+    pub fn host_keys_to_pin(&self) -> mpsc::Receiver<PinRequest> {
         self.inner.ssh.pins().subscribe()
     }
 

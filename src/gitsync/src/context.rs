@@ -294,5 +294,5 @@ impl SyncFacts {
 
 /// The kind of GitSyncs.
 pub(super) fn git_syncs() -> Kind {
-    Kind::custom("mainstay.dev", "v1alpha1", "GitSync", "gitsyncs", true, true)
+    Kind::custom("mainstay.dev", "v1alpha1", "GitSync", "gitsyncs", true)
 }

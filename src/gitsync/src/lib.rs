@@ -100,6 +100,8 @@ pub mod repository;
 mod rerun;
 mod resolve;
 mod rights;
+#[expect(clippy::disallowed_methods, reason = "it waits for the first of all signals")]
+mod run;
 #[expect(clippy::disallowed_methods, reason = "the next attempt has a time")]
 mod schedule;
 pub mod status;
@@ -119,5 +121,5 @@ pub use listing::{Listed, Listing, listing, listing_in};
 pub use placement::label;
 pub use preview::{Changes, NoPreview, Preview, Revision};
 pub use previewed::{Fate, Previewed};
-pub use reconcile::run;
 pub use rights::Rights;
+pub use run::run;

@@ -13,8 +13,8 @@ use super::attempt::Attempt;
 use super::conditions;
 use super::inventory::Awaited;
 use super::outcome::{Outcome, Refused};
-use super::plan::{self, DesiredState, Expect, Live, Plan, Step, Why};
-use super::prune::{self, Held, HeldBack, Kept, Permission};
+use super::plan::{self, Applies, DesiredState, Expect, Live, Plan, Step, Why};
+use super::prune::{self, HeldBack, Kept, Permission};
 use super::resolve::{ResolvedSync, SyncRequest};
 use super::tally::Tally;
 use mainstay_api::conditions::Reason;
@@ -23,6 +23,7 @@ use mainstay_engine::apply::{Applied, Change, Pruned, Writer};
 use mainstay_engine::managed::inventory::{Inventory, uid_text};
 use mainstay_engine::managed::{Appliers, Desired};
 use mainstay_engine::notification::{Message, WhyPruned, waits_for};
+use mainstay_git::Commit;
 use mainstay_object::Key;
 use mainstay_object::failure::Class;
 
@@ -69,12 +70,8 @@ impl Attempt<'_> {
         let awaited = self.hand_over(&acting, handed_over).await;
         self.context.writer.end_idle_watches();
         self.save_inventory().await?;
-        let awaits_peers = awaited == Awaited::Peers
-            || plan.refused.iter().any(|r| matches!(r.why, Why::AwaitsHandover(_)))
-            || plan.leaving.held.iter().any(|(_, why)| matches!(why, Held::Awaits(_)));
-        // Other GitSyncs may stop reading their repositories with a held object.
-        let awaits_readers = plan.leaving.held.iter().any(|(_, why)| matches!(why, Held::Read(_)));
-        self.state.awaits_others = awaits_peers || awaits_readers || awaited == Awaited::Tenants;
+        let awaits_peers = awaited == Awaited::Peers || plan.awaits_peers();
+        self.state.awaits_others = awaits_peers || plan.awaits_readers() || awaited == Awaited::Tenants;
         let complete = self.state.failed.is_empty() && plan.leaving.guard.is_none() && left.is_complete;
         if complete && !awaits_peers {
             self.complete(desired, &tally, began);
@@ -86,15 +83,18 @@ impl Attempt<'_> {
             "the inventory was missing or damaged and was rebuilt from labels; nothing is pruned in this round"
                 .to_owned()
         });
-        let since = match &self.state.since {
-            Some((of, since)) if *of == request.commit => *since,
-            _ => Timestamp::now(),
-        };
-        self.state.since = Some((request.commit, since));
+        let since = self.since(request.commit);
         let guard = plan.leaving.guard_text(self.owner, &request.commit.to_string());
         let failures = self.state.failed.shown();
         let HeldBack { all: held, safeguarded } = left.held;
         Ok(Outcome::Applied { failures, held, safeguarded, guard, pruning: left.pruning, note, since })
+    }
+
+    /// Returns the time since which the commit is carried out.
+    fn since(&mut self, commit: Commit) -> Timestamp {
+        let known = self.state.since.filter(|(of, _)| *of == commit);
+        let (_, since) = *self.state.since.insert(known.unwrap_or_else(|| (commit, Timestamp::now())));
+        since
     }
 
     /// Applies the stages of a plan in order. Objects that were planned as new but exist are read and planned again.
@@ -223,7 +223,7 @@ impl Attempt<'_> {
 
     /// Deletes removed objects, if the plan allows it now.
     async fn let_leave(&mut self, acting: &Writer, plan: &Plan, request: &SyncRequest, tally: &mut Tally) -> Left {
-        let may_prune = plan.may_prune(self.state.failed.has_apply(), self.state.rebuilt);
+        let may_prune = plan.may_prune(Applies { failed: self.state.failed.has_apply(), rebuilt: self.state.rebuilt });
         let commit = request.commit.to_string();
         let mut held = HeldBack::default();
         for (key, why) in &plan.leaving.held {

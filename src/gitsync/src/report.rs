@@ -100,10 +100,7 @@ impl Task {
         let applied = applied.map(|(commit, id)| (commit.to_string(), tree(id)));
         let terminating = self.state.terminating.as_ref().map(TerminatingObjects::listed);
         let summary = self.context.writer.summary(&self.owner);
-        let prevention = match sync.spec.kube_config {
-            Some(_) => Some(prevention::State::Elsewhere),
-            None => self.home.prevention.state(&self.owner),
-        };
+        let prevention = self.prevention_of(sync);
         let facts = status::Facts {
             generation: sync.metadata.generation,
             attempted: attempted.as_deref(),
@@ -128,13 +125,7 @@ impl Task {
         };
         let mut new = status::after(&old, &facts, Timestamp::now());
         if matches!(self.place, Place::Nowhere) {
-            // The state of the objects is unknown, so their last state is kept.
-            new = GitSyncStatus {
-                observed_generation: new.observed_generation,
-                last_handled_request: new.last_handled_request,
-                conditions: new.conditions,
-                ..old.clone()
-            };
+            new = without_place(new, &old);
         }
         let ready = mainstay_api::conditions::status(&new.conditions, Type::Ready);
         self.facts.is_ready = ready.is_some_and(|ready| ready.status == "True");
@@ -157,6 +148,13 @@ impl Task {
             return;
         }
         self.write_status(sync, &old, new).await;
+    }
+
+    fn prevention_of(&self, sync: &GitSync) -> Option<prevention::State> {
+        match sync.spec.kube_config {
+            Some(_) => Some(prevention::State::Elsewhere),
+            None => self.home.prevention.state(&self.owner),
+        }
     }
 
     /// Returns the end of the status delay for objects that may become healthy soon.
@@ -288,5 +286,15 @@ impl Task {
         self.facts.failed = self.state.failed.len();
         self.facts.is_suspended = matches!(self.outcome, Some(Outcome::Suspended { .. }));
         self.context.set_facts(&self.owner, Some(self.facts));
+    }
+}
+
+/// Returns the status of a GitSync whose cluster is unknown. The last known state of its objects is kept.
+fn without_place(new: GitSyncStatus, old: &GitSyncStatus) -> GitSyncStatus {
+    GitSyncStatus {
+        observed_generation: new.observed_generation,
+        last_handled_request: new.last_handled_request,
+        conditions: new.conditions,
+        ..old.clone()
     }
 }

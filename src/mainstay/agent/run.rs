@@ -174,15 +174,7 @@ pub async fn run(settings: Settings, cluster: Cluster, emitter: Emitter, stop: C
     let (shown, liveness) = (Shown::default(), Liveness::default());
     let (ready, readiness) = watch::channel(Err("starting".to_owned()));
     let deliveries = Arc::new(Deliveries::default());
-    if let Some(receive) = &settings.receive {
-        let failed = |cause| Error::Receive { address: receive.address().unwrap_or(UNSPECIFIED), cause };
-        let listener = receive.listener.listen().map_err(failed)?;
-        let (deliveries, limits, end) = (Arc::clone(&deliveries), settings.limits, stop.clone());
-        tasks.spawn(async move {
-            deliveries.serve(listener, limits, end).await;
-            Ok(())
-        });
-    }
+    receive(&settings, &deliveries, &mut tasks, &stop)?;
     let admission = admit(&settings, &cluster, &mut tasks, &stop)?;
     serve(
         &settings,
@@ -210,6 +202,25 @@ pub async fn run(settings: Settings, cluster: Cluster, emitter: Emitter, stop: C
         if !stop.is_cancelled() {
             stop.cancel();
         }
+    }
+    Ok(())
+}
+
+/// Serves deliveries of webhooks, whether this agent leads or not.
+fn receive(
+    settings: &Settings,
+    deliveries: &Arc<Deliveries>,
+    tasks: &mut JoinSet<Result<(), Error>>,
+    stop: &CancellationToken,
+) -> Result<(), Error> {
+    if let Some(receive) = &settings.receive {
+        let failed = |cause| Error::Receive { address: receive.address().unwrap_or(UNSPECIFIED), cause };
+        let listener = receive.listener.listen().map_err(failed)?;
+        let (deliveries, limits, end) = (Arc::clone(deliveries), settings.limits, stop.clone());
+        tasks.spawn(async move {
+            deliveries.serve(listener, limits, end).await;
+            Ok(())
+        });
     }
     Ok(())
 }
