@@ -6,6 +6,7 @@ const { performance } = require('perf_hooks');
 
 const body = require('./body');
 const event = require('./event');
+const methods = require('./methods');
 const { CONTENT_TYPE } = require('./metrics');
 const reply = require('./reply');
 
@@ -28,6 +29,7 @@ class Calls {
     this.open = new Set(); // responses in progress, oldest first
     this.draining = false;
     this.drained = null;
+    this.probes = 0; // answered ones
     const calls = this;
     this.onClose = function onClose() {
       calls.close(this);
@@ -55,11 +57,18 @@ class Calls {
       reply.allow(request, response);
     } else if ((method === 'GET' || method === 'HEAD') && /^\/(healthz|metrics)(\?|$)/.test(url)) {
       if (url.startsWith('/h') && this.draining) reply.plain(response, 503, 'text/html; charset=utf-8', 'Shutting down');
-      else if (url.startsWith('/h')) reply.plain(response, 200, 'text/html; charset=utf-8', 'OK');
+      else if (url.startsWith('/h')) this.probed(response);
       else reply.plain(response, 200, CONTENT_TYPE, this.metrics.text());
     } else {
       this.receive(request, response, expectsContinue);
     }
+  }
+
+  /** Answers a probe. The second answer makes the pod ready, so Express is loaded after it. */
+  probed(response) {
+    reply.plain(response, 200, 'text/html; charset=utf-8', 'OK');
+    this.probes += 1;
+    if (this.probes === 2) setImmediate(methods.load);
   }
 
   receive(request, response, expectsContinue) {
@@ -88,6 +97,12 @@ class Calls {
   }
 
   invoke(request, response, bytes) {
+    try {
+      methods.load();
+    } catch (error) {
+      this.settleFailed(response, error);
+      return;
+    }
     let input;
     try {
       input = event.make(request, response, bytes, this.settings);
