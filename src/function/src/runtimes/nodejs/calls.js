@@ -64,11 +64,15 @@ class Calls {
     }
   }
 
-  /** Answers a probe. The second answer makes the pod ready, so Express is loaded after it. */
+  /** Answers a probe. The second answer makes the pod ready, so what only calls need is prepared after it. */
   probed(response) {
     reply.plain(response, 200, 'text/html; charset=utf-8', 'OK');
     this.probes += 1;
-    if (this.probes === 2) setImmediate(methods.load);
+    if (this.probes !== 2) return;
+    setImmediate(() => {
+      this.watchdog.start();
+      methods.load();
+    });
   }
 
   receive(request, response, expectsContinue) {
