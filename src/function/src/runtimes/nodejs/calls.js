@@ -70,13 +70,21 @@ class Calls {
     this.probes += 1;
     if (this.probes !== 2) return;
     setImmediate(() => {
-      this.watchdog.start();
       methods.load();
+      this.watchdog.start();
     });
   }
 
   receive(request, response, expectsContinue) {
     response.allowAllOrigins();
+    // The call's time begins afterwards, and so does the watchdog's.
+    try {
+      methods.load();
+    } catch (error) {
+      this.log(`Express cannot be loaded: ${error instanceof Error ? error.stack : String(error)}`);
+      reply.fail(response, error);
+      return;
+    }
     const slot = this.watchdog.enter(request.socket);
     response.call = new Call(performance.now() + this.settings.timeoutMillis, slot);
     if (!body.hasBody(request)) {
@@ -101,12 +109,6 @@ class Calls {
   }
 
   invoke(request, response, bytes) {
-    try {
-      methods.load();
-    } catch (error) {
-      this.settleFailed(response, error);
-      return;
-    }
     let input;
     try {
       input = event.make(request, response, bytes, this.settings);

@@ -161,8 +161,6 @@ class Calls:
         return True
 
     def _work(self):
-        if not self.prepare():
-            return
         try:
             while self._run(self._queue.get()):
                 pass

@@ -297,7 +297,8 @@ class Loop:
             page = error_page("405 Method Not Allowed", "Method not allowed.")
             allow = ("Allow", "DELETE,GET,OPTIONS,PATCH,POST,PUT")
             self._send(conn, message.simple(405, page, head=head, keep_alive=head.keep_alive, extra=(allow,)), now)
-        else:
+        elif self._calls.prepare():
+            now = time.monotonic()  # the call's time begins when it can run
             self._calls.submit(Call(conn, head, body, now + self._settings.timeout))
 
     def _refuse(self, conn, error, now):
