@@ -128,6 +128,8 @@ pub(super) enum Error {
     Eventing(#[from] mainstay_eventing::Error),
     #[error("could not deliver again")]
     Replay(#[from] mainstay_eventing::ReplayError),
+    #[error("could not use the dead letters on NATS")]
+    Letters(#[from] mainstay_eventing::LettersError),
     #[error("the agent stopped")]
     Agent(#[from] crate::agent::Error),
     #[cfg(feature = "dev")]
