@@ -82,7 +82,7 @@ impl Origin {
         Ok(self.config().await?.default_namespace)
     }
 
-    async fn config(&self) -> Result<Config, Error> {
+    pub(super) async fn config(&self) -> Result<Config, Error> {
         let mut config = match place(self, &Environment::read(), Path::exists) {
             Place::Pod => in_cluster(&ProxySettings::from_environment())?,
             Place::Files(paths) => {
