@@ -69,7 +69,7 @@ impl Puller {
             match current.next().await {
                 Some(Ok(message)) => {
                     self.has_failed = false;
-                    if let Some(held) = self.held(message) {
+                    if let Some(held) = held(message) {
                         return held;
                     }
                 }
@@ -98,26 +98,27 @@ impl Puller {
         };
         stream::once(begun).try_flatten().boxed()
     }
+}
 
-    fn held(&self, message: Message) -> Option<(u64, u32, Held)> {
-        let (number, attempts, published) = {
-            let info = message.info().ok()?;
-            let published = Timestamp::from_nanosecond(info.published.unix_timestamp_nanos()).unwrap_or_default();
-            (info.stream_sequence, u32::try_from(info.delivered - 1).unwrap_or_default(), published)
-        };
-        let (message, acker) = message.split();
-        let acker = Arc::new(acker);
-        let beating = Arc::clone(&acker);
-        let beat = tokio::spawn(async move {
-            loop {
-                tokio::time::sleep(BEAT).await;
-                // Without it, the server only delivers again.
-                let _ = beating.ack_with(AckKind::Progress).await;
-            }
-        });
-        let event = message::event(message.headers.as_ref(), message.payload);
-        Some((number, attempts, Held { acker, event, published, _beat: AbortOnDropHandle::new(beat) }))
-    }
+/// Returns a message at hand, with its sequence and the number of earlier deliveries.
+fn held(message: Message) -> Option<(u64, u32, Held)> {
+    let (number, attempts, published) = {
+        let info = message.info().ok()?;
+        let published = Timestamp::from_nanosecond(info.published.unix_timestamp_nanos()).unwrap_or_default();
+        (info.stream_sequence, u32::try_from(info.delivered - 1).unwrap_or_default(), published)
+    };
+    let (message, acker) = message.split();
+    let acker = Arc::new(acker);
+    let beating = Arc::clone(&acker);
+    let beat = tokio::spawn(async move {
+        loop {
+            tokio::time::sleep(BEAT).await;
+            // Without it, the server only delivers again.
+            let _ = beating.ack_with(AckKind::Progress).await;
+        }
+    });
+    let event = message::event(message.headers.as_ref(), message.payload);
+    Some((number, attempts, Held { acker, event, published, _beat: AbortOnDropHandle::new(beat) }))
 }
 
 async fn create(store: &JetStream, of: &SubscriberId) -> Result<PullConsumer, Unmade> {
