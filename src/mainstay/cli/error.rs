@@ -130,6 +130,8 @@ pub(super) enum Error {
     Console(#[from] mainstay_console::CertificateError),
     #[error("could not deliver again")]
     Replay(#[from] mainstay_eventing::ReplayError),
+    #[error("could not use the dead letters on NATS")]
+    Letters(#[from] mainstay_eventing::LettersError),
     #[error("the agent stopped")]
     Agent(#[from] crate::agent::Error),
     #[cfg(feature = "dev")]
