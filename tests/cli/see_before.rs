@@ -227,6 +227,12 @@ async fn a_revision_is_fetched_as_the_agent_fetches_it_and_a_dry_run_of_a_sync_l
     writes.are_none();
     assert_eq!(world.data("a"), "1");
 
+    let (code, out) = mainstay(&world, &["diff", "demo", "--revision", "main~1"]).await;
+    assert!(code == 0 && out.contains("1 unchanged"), "{out}");
+    let (code, out) = mainstay(&world, &["diff", "demo", "--revision", "HEAD", "--against", "HEAD^"]).await;
+    assert!(code == 1 && out.contains("-  key: '1'"), "{out}");
+    let (code, out) = mainstay(&world, &["diff", "demo", "--revision", "HEAD~9"]).await;
+    assert!(code == 2 && out.contains("the history does not go back that far"), "{out}");
     let (code, out) = mainstay(&world, &["diff", "demo", "--revision", "nowhere"]).await;
     assert!(code == 2 && out.contains("nowhere"), "{out}");
     // Reasons that block the agent are shown.
@@ -446,6 +452,9 @@ async fn two_revisions_are_compared_without_the_objects_of_the_cluster() {
     );
     let same = ["diff", "demo", "--revision", "main", "--against", "main", "--repository", &clone.text()];
     assert_eq!(mainstay(&world, &same).await.0, 0);
+    let before = ["diff", "demo", "--revision", "proposed", "--against", "proposed~1", "--repository", &clone.text()];
+    let (code, last) = mainstay(&world, &before).await;
+    assert_eq!((code, below(&last)), (1, below(&saved)));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -12,6 +12,7 @@ use super::error::Error;
 use super::kustomization::fields;
 use super::origins::{Asking, Origins, asking};
 use super::overlay::Overlay;
+use super::patches::Patches;
 use super::program::{Program, Purpose, Run};
 use super::refusal::refusal;
 use super::renderer::{self, Renderer};
@@ -115,7 +116,7 @@ impl Kustomize {
             Some(added) => Digest::of(format!("{} {added}", closure.digest()).as_bytes()),
             None => closure.digest(),
         };
-        let origins = Origins::new(&shown, &file, &closure, keeps);
+        let mut origins = Origins::new(&shown, &file, &closure, keeps);
         let problem = |what: &str, hint: &str| vec![Problem::new(Place::file(&*shown), what, Some(hint))];
         let documents = match &self.tool {
             _ if !closure.problems.is_empty() => Some(Err(std::mem::take(&mut closure.problems))),
@@ -124,6 +125,15 @@ impl Kustomize {
             Some(tool) => {
                 let turn = self.turns.next(namespace).await;
                 let root = copy(snapshot, &closure.files, &added, &self.scratch, |_, _| {}).await?;
+                let (read, inputs) = (file.clone(), added.clone());
+                let (back, patches) = snapshot
+                    .blocking(move |snapshot| {
+                        let patches = Patches::read(&mut WithAdded { tree: snapshot, added: &inputs }, &closure, &read);
+                        (closure, patches)
+                    })
+                    .await?;
+                closure = back;
+                let patches = patches?;
                 let built = match &root {
                     Err(not_copied) => Err(vec![not_copied.problem(&shown)]),
                     Ok(root) => match run(tool, root.path(), parent(&file)).await {
@@ -131,7 +141,8 @@ impl Kustomize {
                         Run::Failed(words) => Err({
                             let files = closure.files.keys().map(String::as_str);
                             let root = root.path().to_string_lossy();
-                            vec![self.words.add(refusal(&shown, &root, &words, files), &words, &root)]
+                            let problem = refusal(&shown, &root, &words, files, &patches);
+                            vec![self.words.add(problem, &words, &root)]
                         }),
                         Run::Ended(why) => Err(problem(&why, "split it")),
                         Run::Missing => Err(problem(NO_TOOL, NO_TOOL_HINT)),
@@ -139,6 +150,7 @@ impl Kustomize {
                     },
                 };
                 drop(turn);
+                origins = origins.patched_by(patches);
                 Some(built)
             }
         };
