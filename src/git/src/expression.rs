@@ -34,7 +34,7 @@ impl Expression {
         let mut steps = Vec::new();
         while let Some(sign) = rest.chars().next() {
             let digits = rest[1..].find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len() - 1);
-            let number = &rest[1..1 + digits];
+            let number = &rest[1..=digits];
             let number = if number.is_empty() { Some(1) } else { number.parse().ok() };
             let step = match (sign, number) {
                 ('~', Some(number)) if number <= FARTHEST => Step::Generations(number),

@@ -12,6 +12,7 @@ use tokio::time::sleep_until;
 use tokio_util::sync::CancellationToken;
 
 use super::attempt::{Attempt, SyncState};
+use super::contest_watch::{self, ContestWatch};
 use super::context::{Context, Input, SyncFacts};
 use super::decryption::DecryptionSecret;
 use super::outcome::{Outcome, Refused};
@@ -20,8 +21,10 @@ use super::prevented;
 use super::prune::deletes_objects;
 use super::registry;
 use super::resolve::{Directory, ResolvedSync, confine, depends_on};
+use super::running::Running;
+use super::step::Step;
 use super::unread;
-use super::urgency::WriteBudget;
+use super::urgency::{Urgency, WriteBudget};
 use super::whereabouts::{FollowedKubeconfig, Place, as_known_in, nowhere};
 use mainstay_api::conditions::Reason;
 use mainstay_api::git_sync::GitSyncStatus;
@@ -73,6 +76,7 @@ pub async fn run(context: Arc<Context>, namespace: String, name: String, mut inp
         expired: None,
         not_before: None,
         settling: None,
+        contest: None,
     };
     context.enter_at(&at.registry, &task.owner, &namespace, &name);
     if !Arc::ptr_eq(&at.registry, &context.registry) {
@@ -134,6 +138,7 @@ pub async fn run(context: Arc<Context>, namespace: String, name: String, mut inp
             () = drifted.notified() => task.objects_changed(),
             () = dependencies.notified() => task.dependencies_changed(),
             () = room.notified() => task.next_look = Instant::now(),
+            () = contest_watch::released(&mut task.contest) => task.state.failed.retry_contested(Instant::now()),
             // The status shows the state of the prevention.
             () = prevention.notified() => {}
             () = Followed::any_changed(task.secrets.iter_mut().chain(task.kubeconfig.iter_mut())) => task.next_look = Instant::now(),
@@ -204,6 +209,8 @@ pub(super) struct Task {
     pub(super) not_before: Option<Instant>,
     /// Time of the next status update.
     pub(super) settling: Option<Instant>,
+    /// The watches of other tools' objects that keep objects of this GitSync.
+    contest: Option<Box<ContestWatch>>,
 }
 
 /// The parts of a GitSync whose change causes an attempt.
@@ -241,8 +248,8 @@ fn first_place(home: &Arc<Context>, input: &Input) -> (Place, Arc<Context>) {
 impl Task {
     /// Forgets the state of a cluster, because it does not apply to another one.
     pub(super) fn forget_cluster(&mut self) {
-        let room = Arc::clone(&self.state.room);
-        self.state = SyncState { rerun: self.state.rerun.take(), room, ..SyncState::default() };
+        let (room, progress) = (Arc::clone(&self.state.room), self.state.progress.clone());
+        self.state = SyncState { rerun: self.state.rerun.take(), room, progress, ..SyncState::default() };
         (self.outcome, self.next_save, self.owed_save) = (None, None, None);
     }
 
@@ -318,8 +325,12 @@ impl Task {
             let began = Timestamp::now();
             let (is_requested, is_due) = (self.note_request(sync), self.is_due(sync, began));
             let is_forced = changed || is_requested || is_due;
-            let attempted = self.try_once(sync, repository.as_deref(), is_forced).await;
+            self.state.progress.begin(Step::LookUp);
+            let running = Running::new(&self.home, sync, self.status.as_ref(), self.state.progress.clone());
+            let running = Box::new(running.not_before(self.writes.due(Urgency::Counters, now)));
+            let attempted = running.beside(self.try_once(sync, repository.as_deref(), is_forced)).await;
             self.after(sync, attempted, began);
+            self.watch_contested().await;
             self.run_again(sync).await;
             self.want_prevention(sync);
             self.postpone_untried(now);
@@ -358,6 +369,13 @@ impl Task {
             self.state.failed.retry_all(Instant::now());
         }
         Ok(())
+    }
+
+    /// Watches the objects of other tools that keep contested objects, and no others.
+    async fn watch_contested(&mut self) {
+        let before = self.contest.take();
+        let contested = self.state.failed.contested();
+        self.contest = ContestWatch::of(self.context.writer.cluster(), contested, before).await;
     }
 
     /// Updates the prevention of changes by hand.

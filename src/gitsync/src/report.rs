@@ -93,7 +93,9 @@ impl Task {
     }
 
     async fn report_outcome(&mut self, sync: &GitSync, outcome: &Outcome, now: Instant) {
-        let old = self.status.clone().or_else(|| sync.status.clone()).unwrap_or_default();
+        let base = self.status.clone().or_else(|| sync.status.clone()).unwrap_or_default();
+        // The written status may show the attempt as running.
+        let old = self.state.progress.shown().unwrap_or_else(|| base.clone());
         let (seen, applied) = (self.state.seen, self.state.applied);
         let attempted = seen.map(|(commit, _)| commit.to_string());
         let tree = |tree: Option<Contents>| tree.map_or_else(String::new, |tree| tree.to_string());
@@ -126,14 +128,14 @@ impl Task {
             prevention: prevention.as_ref(),
             cluster: self.cluster_id(sync),
         };
-        let mut new = status::after(&old, &facts, Timestamp::now());
+        let mut new = status::after(&base, &facts, Timestamp::now());
         if matches!(self.place, Place::Nowhere) {
             // The state of the objects is unknown, so their last state is kept.
             new = GitSyncStatus {
                 observed_generation: new.observed_generation,
                 last_handled_request: new.last_handled_request,
                 conditions: new.conditions,
-                ..old.clone()
+                ..base.clone()
             };
         }
         let ready = mainstay_api::conditions::status(&new.conditions, Type::Ready);
@@ -147,6 +149,7 @@ impl Task {
         let is_asked = self.request.is_some() && self.failed_writes == 0;
         let Some(due) = self.writes.due(urgency, now) else {
             self.status = Some(old);
+            self.state.progress.forget_shown();
             self.grace = None;
             return;
         };
@@ -240,6 +243,7 @@ impl Task {
         match self.home.home.patch_merge(&git_syncs(), namespace, name, Part::Status, &patch).await {
             Ok(_) => {
                 self.status = Some(new);
+                self.state.progress.forget_shown();
                 self.grace = None;
                 self.writes.written(Instant::now());
                 self.failed_writes = 0;
