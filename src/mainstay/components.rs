@@ -17,11 +17,13 @@ pub enum Component {
     Eventing,
     /// `APIRules`.
     Exposure,
+    /// The web page for all users of the cluster, in a process of its own.
+    Console,
 }
 
 impl Component {
     /// All components.
-    pub const ALL: [Self; 4] = [Self::Sync, Self::Functions, Self::Eventing, Self::Exposure];
+    pub const ALL: [Self; 5] = [Self::Sync, Self::Functions, Self::Eventing, Self::Exposure, Self::Console];
 
     /// Returns the name, as in flags and in the label.
     pub const fn name(self) -> &'static str {
@@ -30,6 +32,7 @@ impl Component {
             Self::Functions => "functions",
             Self::Eventing => "eventing",
             Self::Exposure => "exposure",
+            Self::Console => "console",
         }
     }
 }

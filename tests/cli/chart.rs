@@ -99,6 +99,17 @@ const CHOICES: &[Choice] = &[
         &["--components=sync,exposure,eventing", "--image-pull-secret=harbor"],
         "{components: [sync, exposure, eventing], imagePullSecret: harbor}",
     ),
+    (&["--components=sync,console"], "components: [sync, console]"),
+    (
+        &[
+            "--components=sync,console",
+            "--console-url=https://console.example.com,https://a:8443",
+            "--console-sign-in=proxy",
+            "--resources=console.limits.memory=200Mi",
+        ],
+        "{components: [sync, console], console: {urls: ['https://console.example.com', 'https://a:8443'], signIn: proxy}, \
+         resources: {console: {limits: {memory: 200Mi}}}}",
+    ),
     (&["--components=sync,exposure,eventing", "--no-crds"], "{components: [sync, exposure, eventing], crds: false}"),
     (&["--egress-policy"], "egressPolicy: true"),
     (
@@ -365,7 +376,7 @@ fn the_default_resources_are_those_of_the_manifests() {
     let text = fs::read_to_string(Path::new(CHART).join("values.yaml")).unwrap();
     let defaults: Value = serde_yaml::from_str(&text).unwrap();
     let mut found = BTreeMap::new();
-    for file in ["deployment.yaml", "registry/registry.yaml", "eventing/deployment.yaml"] {
+    for file in ["deployment.yaml", "registry/registry.yaml", "eventing/deployment.yaml", "console/deployment.yaml"] {
         let text = fs::read_to_string(Path::new(CHART).parent().unwrap().join(file)).unwrap();
         for document in serde_yaml::Deserializer::from_str(&text) {
             let document = Value::deserialize(document).unwrap();
@@ -523,12 +534,16 @@ const METADATA_OF_REGISTRY: (&str, &str) = (
     "      labels:\n        app.kubernetes.io/name: serverless-docker-registry\n    spec:\n",
     "{{- include \"mainstay.podMetadata\" (list . \"serverless-docker-registry\" (dict)) }}\n    spec:\n",
 );
+const METADATA_OF_CONSOLE: (&str, &str) = (
+    "      labels:\n        app.kubernetes.io/name: mainstay-console\n    spec:\n",
+    "{{- include \"mainstay.podMetadata\" (list . \"mainstay-console\" (dict)) }}\n    spec:\n",
+);
 const METADATA_OF_EVENTING: (&str, &str) = (
     "      labels:\n        app.kubernetes.io/name: mainstay-eventing\n    spec:\n",
     "{{- include \"mainstay.podMetadata\" (list . \"mainstay-eventing\" (dict)) }}\n    spec:\n",
 );
 
-const TEMPLATES: [Template; 16] = [
+const TEMPLATES: [Template; 17] = [
     template("rbac.yaml", "rbac.yaml"),
     template("network-policy.yaml", "network-policy.yaml"),
     template("disruption-budget.yaml", "disruption-budget.yaml"),
@@ -577,6 +592,18 @@ const TEMPLATES: [Template; 16] = [
         ..template("eventing/deployment.yaml", "eventing-deployment.yaml")
     },
     Template { condition: EVENTING, ..template("eventing/network-policy.yaml", "eventing-network-policy.yaml") },
+    Template {
+        condition: Some("has \"console\" .Values.components"),
+        replacements: &[
+            METADATA_OF_CONSOLE,
+            (
+                "            - --log-format=json\n          env:\n",
+                "            - --log-format=json\n{{- range .Values.console.urls }}\n            - --url={{ . }}\n{{- end }}\n{{- if ne \
+                 .Values.console.signIn \"form\" }}\n            - --sign-in={{ .Values.console.signIn }}\n{{- end }}\n          env:\n",
+            ),
+        ],
+        ..template("console/deployment.yaml", "console.yaml")
+    },
     Template { condition: Some(".Values.v1alpha2"), ..template("v1alpha2/rbac.yaml", "v1alpha2.yaml") },
     Template {
         replacements: &[

@@ -128,6 +128,7 @@ fn every_command_has_help() {
         "tree",
         "trace",
         "ui",
+        "console",
         "eventing",
         "events",
         "completion",

@@ -5,6 +5,7 @@ mod chart;
 mod check;
 mod cli;
 mod cluster_flags;
+mod console;
 mod convert;
 mod dev;
 mod dev_choices;

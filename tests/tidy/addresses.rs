@@ -56,7 +56,7 @@ const PERMITTED: &[(&str, &str, &str)] = &[
         "https://dev.azure.com/{organisation}/_usersSettings/keys",
         "a link that is printed",
     ),
-    ("src/console/src/guard.rs", "http://{host}", "one of the names of this server"),
+    ("src/console/src/web_origin.rs", "{}://{}", "the origin that the operator names"),
     ("src/console/src/serve/console.rs", "http://127.0.0.1:{}{}{token}", "a loopback address of this process"),
     ("src/mainstay/cli/dev/eventing.rs", "http://{}/publish", "a loopback address of this process"),
     ("src/mainstay/cli/dev/eventing.rs", "{applications}.{NAMESPACE}.svc.cluster.local", "two constants"),

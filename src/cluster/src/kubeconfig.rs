@@ -247,7 +247,8 @@ fn decoded(map: &Map<String, Value>, place: &str, field: &str) -> Result<Option<
     decoded.map(Some).map_err(|_| format!("{place}.{field}: is not base64; `base64 -w0 FILE` makes it"))
 }
 
-fn certificates(pem: &[u8]) -> Option<Vec<CertificateDer<'static>>> {
+/// Returns the certificates of a PEM file, if there is one.
+pub(super) fn certificates(pem: &[u8]) -> Option<Vec<CertificateDer<'static>>> {
     let found = CertificateDer::pem_slice_iter(pem).collect::<Result<Vec<_>, _>>().ok()?;
     (!found.is_empty()).then_some(found)
 }

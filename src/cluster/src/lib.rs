@@ -26,6 +26,7 @@
 
 mod absent;
 mod answer_limits;
+mod api_server;
 mod apply;
 pub mod body;
 mod capabilities;
@@ -72,6 +73,7 @@ mod watch;
 mod watch_decoder;
 mod whoami;
 
+pub use api_server::ApiServer;
 pub use apply::{Apply, Part, Persistence};
 pub use capabilities::Capabilities;
 pub use connect::{Cluster, ProxySettings};

@@ -93,7 +93,7 @@ impl Origin {
         extensions.into_iter().find(|extension| extension.name == name).map(|extension| extension.extension)
     }
 
-    async fn config(&self) -> Result<Config, Error> {
+    pub(super) async fn config(&self) -> Result<Config, Error> {
         let mut config = match place(self, &Environment::read(), Path::exists) {
             Place::Pod => in_cluster(&ProxySettings::from_environment())?,
             Place::Files(paths) => {

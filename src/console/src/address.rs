@@ -37,6 +37,12 @@ pub(crate) fn of_git_sync(namespace: &str, name: &str) -> String {
     path(&["gitsync", namespace, name])
 }
 
+/// Returns an address of this server that a form names, or `/` instead of one that leads elsewhere.
+pub(crate) fn within(address: &str) -> &str {
+    let is_path = address.starts_with('/') && !address.starts_with("//") && address.len() <= 4 << 10;
+    if is_path && address.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'\\') { address } else { "/" }
+}
+
 /// Parses an object as a status names it, `Deployment.apps shop/web` or `Namespace shop`.
 pub(crate) fn key_of(text: &str) -> Option<Key> {
     let (kind, name) = text.split_once(' ')?;
@@ -58,6 +64,17 @@ mod tests {
             of_object(&key),
             "/object?group=apps&kind=Deployment&namespace=a%26name%3Db&name=%22%3E%3Cscript%3E"
         );
+    }
+
+    #[test]
+    fn an_address_of_another_server_becomes_the_first_page() {
+        for address in ["/", "/gitsync/a/b", "/?q=a%20b&state=Failed"] {
+            assert_eq!(within(address), address);
+        }
+        for address in ["", "//evil.example", "/\\evil.example", "https://evil.example", "a", "/a\r\nb", "/a b", "/ä"]
+        {
+            assert_eq!(within(address), "/", "{address:?}");
+        }
     }
 
     #[test]

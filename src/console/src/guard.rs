@@ -1,15 +1,42 @@
 //! Decides whether a request comes from a page of this server, or from a user who opens it.
 //!
-//! Names and ports of the host are compared exactly: a name that a foreign site resolves to this machine is refused. A page of
-//! another port of this machine has the cookies of this one, so `Origin` and `Sec-Fetch-Site` are compared, too.
+//! Hosts are compared exactly: a name that a foreign site resolves to this server is refused. A page of another port of
+//! this machine has the cookies of this one, so `Origin` and `Sec-Fetch-Site` are compared, too.
 //!
 //! Not here: sessions, and the check that the client is a process of the same user (`loopback`).
 
 use http::header::{HOST, ORIGIN};
-use http::{HeaderMap, Method};
+use http::{HeaderMap, HeaderValue, Method};
+
+use crate::web_origin::WebOrigin;
 
 /// Prefix of the link that opens a session. Any site may lead there.
 pub(crate) const OPEN: &str = "/open/";
+
+/// The addresses of this server, and the pages that other sites may lead to.
+#[derive(Clone, Debug)]
+pub(crate) struct Gate {
+    pub(crate) origins: Vec<WebOrigin>,
+    pub(crate) links: Links,
+}
+
+/// The links of other sites that are followed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Links {
+    /// Only the link that opens a session.
+    Session,
+    /// Links to any page. Their answer has no content, and opens the page again from this server.
+    Pages,
+}
+
+/// The permitted requests.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Permitted<'g> {
+    /// A page of this origin, its user, or the link that opens a session.
+    Own(&'g WebOrigin),
+    /// A link of another site leads to a page.
+    Link,
+}
 
 /// Why a request is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,36 +54,46 @@ impl Refusal {
     pub(crate) fn message(self) -> &'static str {
         match self {
             Self::Host => {
-                "The host of this request is not a name of this server. Open the address that `mainstay ui` printed."
+                "The host of this request is not a name of this server. Open the address that `mainstay ui` printed, or \
+                 one of the flag --url of `mainstay console`."
             }
             Self::Origin => {
-                "A page of another site sent this request, so it was refused. Open the address that `mainstay ui` printed."
+                "A page of another site sent this request, so it was refused. Open the address of this server yourself."
             }
             Self::Method => "This method is not supported. Pages are read by GET and changed by POST.",
         }
     }
 }
 
-/// Judges the head of a request to this port.
+/// Judges the head of a request.
 ///
 /// # Errors
 /// The reason for the refusal.
-pub(crate) fn judge(method: &Method, path: &str, headers: &HeaderMap, port: u16) -> Result<(), Refusal> {
-    let hosts = [format!("127.0.0.1:{port}"), format!("localhost:{port}"), format!("[::1]:{port}")];
+pub(crate) fn judge<'g>(
+    method: &Method,
+    path: &str,
+    headers: &HeaderMap,
+    gate: &'g Gate,
+) -> Result<Permitted<'g>, Refusal> {
     let mut named = headers.get_all(HOST).iter();
-    let host = named.next().and_then(|host| host.to_str().ok()).filter(|host| hosts.iter().any(|ours| ours == host));
-    let (Some(host), None) = (host, named.next()) else { return Err(Refusal::Host) };
-    let site = headers.get("sec-fetch-site").map(http::HeaderValue::as_bytes);
-    let is_own = matches!(site, None | Some(b"same-origin" | b"none"));
-    let own_origin = format!("http://{host}");
+    let host = named.next().and_then(|host| host.to_str().ok());
+    let ours = host.and_then(|host| gate.origins.iter().find(|ours| ours.has_host(host)));
+    let (Some(ours), None) = (ours, named.next()) else { return Err(Refusal::Host) };
+    let fetch = |name: &str| headers.get(name).map(HeaderValue::as_bytes);
+    let is_own = matches!(fetch("sec-fetch-site"), None | Some(b"same-origin" | b"none"));
     let mut origins = headers.get_all(ORIGIN).iter();
     let origin = origins.next();
-    if origins.next().is_some() || origin.is_some_and(|origin| origin.as_bytes() != own_origin.as_bytes()) {
+    if origins.next().is_some() || origin.is_some_and(|origin| origin.as_bytes() != ours.text().as_bytes()) {
         return Err(Refusal::Origin);
     }
+    let is_navigation = fetch("sec-fetch-mode") == Some(b"navigate") && fetch("sec-fetch-dest") == Some(b"document");
     match *method {
-        Method::GET | Method::HEAD if is_own || path.starts_with(OPEN) => Ok(()),
-        Method::POST if is_own && origin.is_some() => Ok(()),
+        Method::GET | Method::HEAD if is_own => Ok(Permitted::Own(ours)),
+        Method::GET | Method::HEAD if gate.links == Links::Session && path.starts_with(OPEN) => {
+            Ok(Permitted::Own(ours))
+        }
+        Method::GET if gate.links == Links::Pages && is_navigation => Ok(Permitted::Link),
+        Method::POST if is_own && origin.is_some() => Ok(Permitted::Own(ours)),
         Method::GET | Method::HEAD | Method::POST => Err(Refusal::Origin),
         _ => Err(Refusal::Method),
     }
@@ -68,39 +105,72 @@ mod tests {
 
     use super::*;
 
-    fn check(method: Method, path: &str, headers: &[(&'static str, &str)], expected: Result<(), Refusal>) {
+    fn gate(origins: &[&str], links: Links) -> Gate {
+        Gate { origins: origins.iter().map(|origin| origin.parse().unwrap()).collect(), links }
+    }
+
+    fn judged(gate: &Gate, method: Method, path: &str, headers: &[(&'static str, &str)]) -> Result<bool, Refusal> {
         let all = headers.iter().map(|(name, value)| (HeaderName::from_static(name), value.parse().unwrap())).collect();
-        assert_eq!(judge(&method, path, &all, 80), expected, "{method} {path} {headers:?}");
+        judge(&method, path, &all, gate).map(|permitted| permitted != Permitted::Link)
+    }
+
+    fn check(method: Method, path: &str, headers: &[(&'static str, &str)], expected: Result<(), Refusal>) {
+        let ours = ["127.0.0.1", "localhost", "[::1]"].map(|name| format!("http://{name}:81"));
+        let gate = gate(&ours.each_ref().map(String::as_str), Links::Session);
+        let found = judged(&gate, method.clone(), path, headers);
+        assert_eq!(found, expected.map(|()| true), "{method} {path} {headers:?}");
     }
 
     #[test]
     fn only_names_of_this_server_are_answered() {
-        for host in ["127.0.0.1:80", "localhost:80", "[::1]:80"] {
+        for host in ["127.0.0.1:81", "localhost:81", "[::1]:81"] {
             check(Method::GET, "/", &[("host", host)], Ok(()));
         }
-        for host in ["127.0.0.1", "127.0.0.1:81", "evil.example:80", "shop", "localhost:80.evil.example", ""] {
+        for host in ["127.0.0.1", "127.0.0.1:82", "evil.example:81", "shop", "localhost:81.evil.example", ""] {
             check(Method::GET, "/", &[("host", host)], Err(Refusal::Host));
         }
         check(Method::GET, "/", &[], Err(Refusal::Host));
+        check(Method::GET, "/", &[("host", "localhost:81"), ("host", "localhost:81")], Err(Refusal::Host));
     }
 
     #[test]
     fn pages_of_other_sites_and_ports_read_nothing_and_change_nothing() {
-        let host = ("host", "localhost:80");
+        let host = ("host", "localhost:81");
         for site in ["cross-site", "same-site"] {
             check(Method::GET, "/", &[host, ("sec-fetch-site", site)], Err(Refusal::Origin));
             check(Method::GET, "/open/x", &[host, ("sec-fetch-site", site)], Ok(()));
-            let own = ("origin", "http://localhost:80");
+            let own = ("origin", "http://localhost:81");
             check(Method::POST, "/act", &[host, own, ("sec-fetch-site", site)], Err(Refusal::Origin));
         }
         for origin in
-            ["http://localhost:81", "http://127.0.0.1:80", "https://localhost:80", "null", "http://evil.example"]
+            ["http://localhost:82", "http://127.0.0.1:81", "https://localhost:81", "null", "http://evil.example"]
         {
             check(Method::POST, "/act", &[host, ("origin", origin)], Err(Refusal::Origin));
             check(Method::GET, "/", &[host, ("origin", origin)], Err(Refusal::Origin));
         }
         check(Method::POST, "/act", &[host], Err(Refusal::Origin));
-        check(Method::POST, "/act", &[host, ("origin", "http://localhost:80")], Ok(()));
-        check(Method::DELETE, "/act", &[host, ("origin", "http://localhost:80")], Err(Refusal::Method));
+        check(Method::POST, "/act", &[host, ("origin", "http://localhost:81")], Ok(()));
+        check(Method::DELETE, "/act", &[host, ("origin", "http://localhost:81")], Err(Refusal::Method));
+    }
+
+    #[test]
+    fn a_link_of_another_site_opens_a_page_only_as_a_document() {
+        let gate = gate(&["https://console.example.com"], Links::Pages);
+        let host = ("host", "console.example.com");
+        let cross = ("sec-fetch-site", "cross-site");
+        let (navigate, document) = (("sec-fetch-mode", "navigate"), ("sec-fetch-dest", "document"));
+        assert_eq!(judged(&gate, Method::GET, "/", &[host, cross, navigate, document]), Ok(false));
+        for headers in [
+            &[host, cross][..],
+            &[host, cross, navigate, ("sec-fetch-dest", "iframe")],
+            &[host, cross, ("sec-fetch-mode", "no-cors"), ("sec-fetch-dest", "script")],
+            &[host, cross, navigate, document, ("origin", "https://evil.example")],
+        ] {
+            assert_eq!(judged(&gate, Method::GET, "/", headers), Err(Refusal::Origin), "{headers:?}");
+        }
+        let form = [host, cross, navigate, document, ("origin", "https://console.example.com")];
+        assert_eq!(judged(&gate, Method::POST, "/sign-in", &form), Err(Refusal::Origin));
+        let plain = [host, ("origin", "http://console.example.com")];
+        assert_eq!(judged(&gate, Method::POST, "/sign-in", &plain), Err(Refusal::Origin));
     }
 }

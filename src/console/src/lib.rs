@@ -15,6 +15,7 @@
 
 mod action;
 mod address;
+mod bearer;
 mod csv;
 mod drift;
 mod edits;
@@ -29,6 +30,8 @@ mod session;
 mod shown;
 mod text;
 mod tree;
+mod web_origin;
 
-pub use serve::{Console, Settings};
+pub use serve::{Certificate, CertificateError, Console, Settings, Users};
 pub use tree::{Mark, Node, Tree, TreeReader};
+pub use web_origin::WebOrigin;

@@ -10,6 +10,7 @@ use std::collections::{HashMap, HashSet};
 
 use futures::StreamExt as _;
 use futures::stream::{BoxStream, SelectAll};
+use parking_lot::Mutex;
 use serde_json::Value;
 
 use super::contested::{Keeper, listed_by_application, listed_by_kustomization};
@@ -24,7 +25,8 @@ const MOST: usize = 10;
 /// The watches of the keepers of a GitSync's objects.
 pub(super) struct ContestWatch {
     kept: HashMap<Keeper, HashSet<Key>>,
-    events: SelectAll<BoxStream<'static, (Keeper, WatchEvent)>>,
+    /// Never locked: only `Mutex` makes a stream `Sync`, which the task of a GitSync has to be.
+    events: Mutex<SelectAll<BoxStream<'static, (Keeper, WatchEvent)>>>,
     holds: HashMap<Keeper, (Shown<Name>, Hold)>,
 }
 
@@ -47,12 +49,12 @@ impl ContestWatch {
         if let Some(before) = before.filter(|before| before.kept == kept) {
             return Some(before);
         }
-        let mut watch = Self { kept, events: SelectAll::new(), holds: HashMap::new() };
+        let mut watch = Self { kept, events: Mutex::default(), holds: HashMap::new() };
         for (keeper, keys) in &watch.kept {
             // If its kind cannot be read, the object is looked at again after the backoff.
             let Ok(Some(events)) = events(cluster, keeper).await else { continue };
             let of = keeper.clone();
-            watch.events.push(events.map(move |event| (of.clone(), event)).boxed());
+            watch.events.get_mut().push(events.map(move |event| (of.clone(), event)).boxed());
             watch.holds.insert(keeper.clone(), (Shown::default(), Hold::of(keeper, keys)));
         }
         Some(Box::new(watch))
@@ -60,7 +62,7 @@ impl ContestWatch {
 
     /// Waits until a keeper may have let go of an object.
     async fn next(&mut self) {
-        while let Some((keeper, event)) = self.events.next().await {
+        while let Some((keeper, event)) = self.events.get_mut().next().await {
             let Some((shown, hold)) = self.holds.get_mut(&keeper) else { continue };
             let delta = shown.take(event, name_of);
             if delta.is_some_and(|delta| hold.loosens(delta)) {

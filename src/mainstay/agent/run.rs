@@ -44,6 +44,8 @@ use mainstay_object::failure::{Backoff, chain};
 
 /// Directory for building kustomizations and rendering charts, below that of the mirrors.
 const RENDERED: &str = "render";
+/// Directory for the outputs of renders, beside the mirrors.
+const KEPT_RENDERS: &str = "kept-renders";
 
 /// The agent's settings.
 #[derive(Clone, Debug)]
@@ -604,7 +606,8 @@ fn renderers(settings: &Settings) -> (Kustomize, Helm) {
         Some(shared) => Kustomize::in_renderer(shared),
         None => Kustomize::new(path.as_deref(), settings.source.directory.join(RENDERED)),
     };
-    let kustomize = kustomize.showing(settings.words);
+    let kept = settings.source.directory.join(KEPT_RENDERS);
+    let kustomize = kustomize.showing(settings.words).keeping(kept, path.as_deref());
     let helm = Helm::beside(&kustomize, path.as_deref());
     (kustomize, helm)
 }

@@ -47,8 +47,8 @@ pub(super) struct Arguments {
     /// by default none. Tenants are all namespaces but the agent's own and those of --allow-namespace
     #[arg(long = "allow-network", value_name = "CIDR")]
     allow_networks: Vec<mainstay_object::egress::Network>,
-    /// Parts to run, separated by commas: sync, functions, eventing, exposure. By default all of them, each as soon as
-    /// its definitions exist. `eventing` is a process of its own, `mainstay eventing run`
+    /// Parts to run, separated by commas: sync, functions, eventing, exposure, console. By default all of them, each
+    /// as soon as its definitions exist. `eventing` and `console` are processes of their own
     #[arg(long, value_name = "NAMES", value_enum, value_delimiter = ',')]
     components: Vec<Component>,
     /// Rights of the agent. With `restricted`, each GitSync must name a ServiceAccount, because the agent itself may

@@ -130,6 +130,8 @@ pub(super) enum Error {
     NotConfirmed,
     #[error("events are not delivered any more")]
     Eventing(#[from] mainstay_eventing::Error),
+    #[error("the console has no certificate")]
+    Console(#[from] mainstay_console::CertificateError),
     #[error("could not deliver again")]
     Replay(#[from] mainstay_eventing::ReplayError),
     #[error("the agent stopped")]

@@ -12,6 +12,7 @@ mod build;
 mod check;
 mod completion;
 mod connection;
+mod console;
 mod convert;
 mod crd;
 mod deploy_key;
@@ -139,6 +140,8 @@ enum Command {
     Tree(tree::Arguments),
     /// Open a web page of this machine: all GitSyncs and Functions, what is wrong, and who changed what
     Ui(ui::Arguments),
+    /// Serve the web page to all users of a cluster, each with the rights of their own token
+    Console(console::Arguments),
     /// Show the origin and the state of an object, and the next action of the agent on it
     Trace(object_name::ObjectArguments),
     /// Explain the reason of a condition: its meaning and remedy; without a name, list all reasons
@@ -279,6 +282,7 @@ async fn perform(command: Command) -> Result<Exit, Error> {
         Command::Diff(arguments) => diff::run(&arguments).await,
         Command::Tree(arguments) => tree::run(&arguments).await,
         Command::Ui(arguments) => ui::run(&arguments).await,
+        Command::Console(arguments) => console::run(&arguments).await,
         Command::Trace(arguments) => trace::run(&arguments).await,
         Command::Explain(arguments) => explain::run(&arguments),
         Command::IgnoreFor(arguments) => ignore_for::run(&arguments).await,

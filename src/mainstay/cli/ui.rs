@@ -22,7 +22,7 @@ use super::{
 use loopback::{Listener, Reach};
 use mainstay_api::GitSync;
 use mainstay_cluster::Cluster;
-use mainstay_console::{Console, Mark, Settings, Tree};
+use mainstay_console::{Console, Mark, Settings, Tree, TreeReader, Users};
 use mainstay_object::{Health, failure::chain};
 
 /// Arguments of `ui`.
@@ -47,17 +47,15 @@ pub(super) async fn run(arguments: &Arguments) -> Result<Exit, Error> {
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, arguments.port));
     let listen = |cause| Error::Listen { address, cause };
     let listener = Listener::bind(address, Reach::SameUser).map_err(listen)?;
-    let tree = Arc::new(|cluster: Cluster, sync: GitSync| -> futures::future::BoxFuture<'static, _> {
-        Box::pin(async move { read_tree(&cluster, &sync).await })
-    });
-    let console = Console::new(Settings { cluster, namespace, tree }, listener, stop).map_err(listen)?;
+    let settings = Settings { users: Users::Own(cluster), namespace, tree: tree_reader() };
+    let console = Console::new(settings, listener, stop).map_err(listen)?;
     let link = console.link().map_err(listen)?;
     let text = || format!("Open {link}\nThe link works once, for a browser of this machine. Ctrl-C ends the page.\n");
     let _ = arguments.output.print_next(&json!({ "url": link }), text)?;
     if !arguments.no_open && !open(&link) {
         output::note("no browser could be started; open the link yourself\n");
     }
-    console.serve().await;
+    console.serve(None).await;
     Ok(Exit::Fine)
 }
 
@@ -67,6 +65,13 @@ fn open(link: &str) -> bool {
     let mut command = std::process::Command::new(program);
     command.arg(link).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     command.spawn().is_ok()
+}
+
+/// Returns the reader of trees for a console.
+pub(super) fn tree_reader() -> TreeReader {
+    Arc::new(|cluster: Cluster, sync: GitSync| -> futures::future::BoxFuture<'static, _> {
+        Box::pin(async move { read_tree(&cluster, &sync).await })
+    })
 }
 
 /// Reads the tree of a GitSync, as `mainstay tree` does.

@@ -15,6 +15,8 @@ pub(crate) struct Fleet<'f> {
     pub(crate) filter: &'f Filter,
     /// Kinds that cannot be shown, with the reason.
     pub(crate) notes: &'f [String],
+    /// The token of the form that selects a namespace, for a user who may not list those of all.
+    pub(crate) within: Option<&'f String>,
     pub(crate) now: Timestamp,
 }
 
@@ -26,10 +28,17 @@ fn link(filter: &Filter, state: Option<State>, page: usize) -> String {
 
 /// Returns the page.
 pub(crate) fn fleet(fleet: &Fleet<'_>) -> Markup {
-    let Fleet { listing, filter, notes, now } = fleet;
+    let Fleet { listing, filter, notes, within, now } = fleet;
     html! {
         h1 { "Fleet" }
         @for note in *notes { p.note { (note) } }
+        @if let Some(csrf) = within {
+            form.filter method="post" action="/namespace" {
+                input type="hidden" name="csrf" value=(csrf);
+                label { "Show the objects of the namespace" input type="text" name="in" required maxlength="63"; }
+                button type="submit" { "Show" }
+            }
+        }
         nav.chips aria-label="States" {
             @let all: usize = listing.counts.values().sum();
             a.chip aria-current=[filter.state.is_none().then_some("true")] href=(link(filter, None, 1)) { "All " b { (all) } }

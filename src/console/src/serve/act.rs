@@ -14,14 +14,9 @@ use super::session::{Its, Session};
 use super::watched::said;
 use crate::action::{Action, Asked};
 use crate::field::text_at;
-use crate::filter::Query;
 use crate::page::{self, Confirmation, Page};
-use crate::session::TokenDigest;
 use crate::text::{SHORT, plain};
-use mainstay_cluster::{Part, body};
-
-/// Maximum size of a form, in bytes.
-const FORM: usize = 16 << 10;
+use mainstay_cluster::Part;
 
 pub(super) async fn confirm(Extension(session): Its, uri: Uri) -> Response {
     match Asked::of(&query(&uri)) {
@@ -51,19 +46,17 @@ async fn ask(session: &Session, mut asked: Asked, status: StatusCode, problem: &
         more,
         problem,
     });
-    answer::page(status, page::render(Page { title: asked.action.label(), user: &session.user, live: None, body }))
+    answer::page(
+        status,
+        page::render(Page { title: asked.action.label(), visitor: Some(session.visitor()), live: None, body }),
+    )
 }
 
-pub(super) async fn perform(Extension(session): Its, request: Request) -> Response {
-    let Ok(bytes) = body::read(&mut request.into_body(), FORM, |_| true).await else {
-        return answer::message(StatusCode::BAD_REQUEST, "Wrong form", "The form is too large, or did not arrive.");
+pub(super) async fn perform(Extension(session): Its, mut request: Request) -> Response {
+    let form = match session.form(&mut request).await {
+        Ok(form) => form,
+        Err(response) => return response,
     };
-    let form = Query::parse(&bytes);
-    // Digests are compared, so that the time says nothing about the token.
-    if TokenDigest::of(form.get("csrf")) != TokenDigest::of(&session.csrf) {
-        let text = "The form is not of this session. Open the page of the object again.";
-        return answer::message(StatusCode::FORBIDDEN, "Refused", text);
-    }
     let asked = match Asked::of(&form) {
         Ok(asked) => asked,
         Err(why) => return answer::message(StatusCode::BAD_REQUEST, "Wrong form", why),
@@ -75,7 +68,10 @@ pub(super) async fn perform(Extension(session): Its, request: Request) -> Respon
     let result = write(&session, &asked, &patch).await;
     let status = if result.is_ok() { StatusCode::OK } else { StatusCode::CONFLICT };
     let body = page::outcome(&asked, &result);
-    answer::page(status, page::render(Page { title: asked.action.label(), user: &session.user, live: None, body }))
+    answer::page(
+        status,
+        page::render(Page { title: asked.action.label(), visitor: Some(session.visitor()), live: None, body }),
+    )
 }
 
 async fn write(session: &Session, asked: &Asked, patch: &Value) -> Result<(), String> {

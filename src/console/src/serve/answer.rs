@@ -45,6 +45,6 @@ pub(super) fn message(status: StatusCode, title: &str, text: &str) -> Response {
 }
 
 /// Leads to another page of this server.
-pub(super) fn see_other(path: &'static str) -> Response {
+pub(super) fn see_other(path: &str) -> Response {
     (StatusCode::SEE_OTHER, [(header::LOCATION, path)]).into_response()
 }

@@ -7,27 +7,35 @@ use axum::Router;
 use axum::body::Body;
 use axum::extract::Request;
 use axum::response::Response;
-use axum::routing::get;
-use http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::routing::{get, post};
+use http::StatusCode;
 use jiff::Timestamp;
 use parking_lot::Mutex;
+use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
 
-use super::session::{Session, token};
-use super::{act, answer, assets, live, pages};
-use crate::guard;
-use crate::session::{Sessions, TokenDigest, cookie};
+use super::certificate::Certificate;
+use super::session::token;
+use super::shared::{Entry, Nobody, Shared};
+use super::{act, answer, assets, live, own, pages};
+use crate::guard::{self, Gate, Links, Permitted};
+use crate::page;
+use crate::session::TokenDigest;
 use crate::tree::TreeReader;
+use crate::web_origin::WebOrigin;
 use loopback::Listener;
-use mainstay_cluster::Cluster;
 use mainstay_cluster::listener::{self, Limits};
+use mainstay_cluster::{ApiServer, Cluster};
 
-/// Limits of a browser, whose streams stay open.
-fn limits() -> Limits {
+/// The path of probes. It needs no session, and says nothing about the cluster.
+const HEALTH: &str = "/healthz";
+
+/// Limits of browsers, whose streams stay open.
+fn limits(connections: usize) -> Limits {
     use std::time::Duration;
     Limits {
-        connections: 64,
+        connections,
         head: Duration::from_secs(10),
         whole: Duration::from_secs(24 * 3600),
         kept: Some(Duration::from_secs(60)),
@@ -36,33 +44,62 @@ fn limits() -> Limits {
     }
 }
 
+/// The users of a console.
+pub enum Users {
+    /// The user of the command, by a link that opens one session.
+    Own(Cluster),
+    /// Users who sign in with a token of the cluster, at these addresses.
+    Tokens(ApiServer, Vec<WebOrigin>),
+    /// Users of a proxy at these addresses, which sends their token with each request.
+    Proxy(ApiServer, Vec<WebOrigin>),
+}
+
 /// Settings of a console.
 pub struct Settings {
-    /// Connects a new session, with the rights of its user.
-    pub cluster: Cluster,
-    /// The namespace to show if the user may not list the objects of all namespaces.
+    /// Who may use it.
+    pub users: Users,
+    /// The namespace to show if a user may not list the objects of all namespaces.
     pub namespace: String,
     /// Reads the tree of a GitSync.
     pub tree: TreeReader,
 }
 
-/// A web server for one user.
+/// A web server.
 pub struct Console {
-    settings: Settings,
+    shared: Shared,
     listener: Listener,
     port: u16,
-    sessions: Mutex<Sessions<Arc<Session>>>,
     stop: CancellationToken,
 }
 
 impl Console {
-    /// Makes a server for a listener of this machine, which ends with `stop`.
+    /// Makes a server for a listener, which ends with `stop`.
     ///
     /// # Errors
-    /// If the listener has no address.
+    /// If the listener has no address, or if the system gives no random numbers.
     pub fn new(settings: Settings, listener: Listener, stop: CancellationToken) -> io::Result<Self> {
         let port = listener.local_addr()?.port();
-        Ok(Self { settings, listener, port, sessions: Mutex::default(), stop })
+        let Settings { users, namespace, tree } = settings;
+        let names = ["127.0.0.1", "localhost", "[::1]"];
+        let (entry, origins, links) = match users {
+            Users::Own(cluster) => {
+                let origins = names.map(|name| WebOrigin::of_this_machine(name, port)).into();
+                (Entry::link(cluster), origins, Links::Session)
+            }
+            Users::Tokens(server, origins) => (Entry::form(server), origins, Links::Pages),
+            Users::Proxy(server, origins) => (Entry::proxy(server, &token()?), origins, Links::Pages),
+        };
+        let shared = Shared {
+            entry,
+            gate: Gate { origins, links },
+            namespace,
+            tree,
+            port,
+            sessions: Mutex::default(),
+            stop: stop.clone(),
+            router: router(),
+        };
+        Ok(Self { shared, listener, port, stop })
     }
 
     /// Returns a link that opens one session.
@@ -71,28 +108,36 @@ impl Console {
     /// If the system gives no random numbers.
     pub fn link(&self) -> io::Result<String> {
         let token = token()?;
-        self.sessions.lock().add_link(TokenDigest::of(&token));
+        self.shared.sessions.lock().add_link(TokenDigest::of(&token));
         Ok(format!("http://127.0.0.1:{}{}{token}", self.port, guard::OPEN))
     }
 
-    /// Answers requests until the end.
-    pub async fn serve(self) {
-        let Self { settings, listener, port, sessions, stop } = self;
-        let shared = Arc::new(Shared { settings, port, sessions, stop: stop.clone(), router: router() });
+    /// Answers requests until the end, encrypted if there is a certificate.
+    pub async fn serve(self, certificate: Option<Certificate>) {
+        let Self { shared, listener, stop, .. } = self;
+        let limits = limits(if shared.gate.links == Links::Session { 64 } else { 1024 });
+        let shared = Arc::new(shared);
+        let removing = stop.clone().run_until_cancelled_owned(remove_ended(Arc::clone(&shared)));
         let answer = move |request: http::Request<hyper::body::Incoming>| {
             let shared = Arc::clone(&shared);
             async move { answer::secured(shared.answer(request.map(Body::new)).await) }
         };
-        listener::serve(listener, limits(), answer, stop).await;
+        let Some(certificate) = certificate else {
+            tokio::join!(removing, listener::serve(listener, limits, answer, stop));
+            return;
+        };
+        let tls = TlsAcceptor::from(certificate.config());
+        let following = stop.clone().run_until_cancelled_owned(certificate.follow());
+        tokio::join!(removing, following, listener::serve_tls(listener, tls, limits, answer, stop));
     }
 }
 
-struct Shared {
-    settings: Settings,
-    port: u16,
-    sessions: Mutex<Sessions<Arc<Session>>>,
-    stop: CancellationToken,
-    router: Router,
+/// Removes ended sessions, whose watches would go on otherwise.
+async fn remove_ended(shared: Arc<Shared>) {
+    loop {
+        tokio::time::sleep(std::time::Duration::from_secs(30)).await;
+        shared.sessions.lock().remove_ended(Timestamp::now());
+    }
 }
 
 fn router() -> Router {
@@ -105,72 +150,73 @@ fn router() -> Router {
         .route("/drift.csv", get(pages::drift_csv))
         .route("/events", get(live::events))
         .route("/act", get(act::confirm).post(act::perform))
+        .route("/namespace", post(own::select_namespace))
         .fallback(async || answer::message(StatusCode::NOT_FOUND, "Not found", "There is no such page."))
 }
 
 impl Shared {
     async fn answer(&self, mut request: Request) -> Response {
-        if let Err(refusal) = guard::judge(request.method(), request.uri().path(), request.headers(), self.port) {
-            return answer::message(StatusCode::FORBIDDEN, "Refused", refusal.message());
-        }
         let path = request.uri().path().to_owned();
+        if path == HEALTH {
+            return answer::of_type(StatusCode::OK, "text/plain; charset=utf-8", "ok\n");
+        }
+        let origin = match guard::judge(request.method(), &path, request.headers(), &self.gate) {
+            Ok(Permitted::Own(origin)) => origin,
+            Ok(Permitted::Link) => return answer::page(StatusCode::OK, page::opened_again()),
+            Err(refusal) => return answer::message(StatusCode::FORBIDDEN, "Refused", refusal.message()),
+        };
         if let Some(asset) = assets::asset(&path) {
             return asset;
         }
-        if let Some(token) = path.strip_prefix(guard::OPEN) {
-            return self.open(token, request.headers()).await;
+        if let Some(answer) = self.enter(&path, &mut request, origin).await {
+            return answer;
         }
-        let Some(session) = self.session(request.headers()) else {
-            return answer::message(
+        let (headers, uri) = (request.headers().clone(), request.uri().clone());
+        let session = match self.session(&headers, origin).await {
+            Ok(session) => session,
+            Err(nobody) => return self.nobody(&nobody, &uri),
+        };
+        request.extensions_mut().insert(Arc::clone(&session));
+        let Ok(response) = self.router.clone().oneshot(request).await;
+        if !session.cluster.is_in_trouble() {
+            return response;
+        }
+        // The token may have expired during the request.
+        drop(session);
+        self.session(&headers, origin).await.err().map_or(response, |nobody| self.nobody(&nobody, &uri))
+    }
+
+    /// Returns the page for a request without a session.
+    fn nobody(&self, nobody: &Nobody, uri: &http::Uri) -> Response {
+        let (status, title, text) = match (nobody, &self.entry) {
+            (Nobody::NoSession, Entry::Form(_)) => {
+                return answer::page(StatusCode::UNAUTHORIZED, page::sign_in(uri.path_and_query().map_or("/", |to| to.as_str()), ""));
+            }
+            (Nobody::NoSession, Entry::Link(_)) => (
                 StatusCode::UNAUTHORIZED,
                 "No session",
-                "This browser has no session, or it has ended. Run `mainstay ui` again and open the link that it prints.",
-            );
+                "This browser has no session, or it has ended. Run `mainstay ui` again and open the link that it prints."
+                    .to_owned(),
+            ),
+            (Nobody::NoSession, Entry::Proxy { .. }) => (
+                StatusCode::UNAUTHORIZED,
+                "No token",
+                "The request has no header `Authorization: Bearer TOKEN`, which the proxy in front of this server must \
+                 send. Open the address of the proxy, and check that it passes the token."
+                    .to_owned(),
+            ),
+            (Nobody::Refused, _) => (
+                StatusCode::UNAUTHORIZED,
+                "Token refused",
+                "The API server does not accept this token: it has expired, or is not of this cluster.".to_owned(),
+            ),
+            (Nobody::TooMany, _) => (
+                StatusCode::SERVICE_UNAVAILABLE,
+                "Too many sessions",
+                "This server has as many sessions as it may have. Try again later.".to_owned(),
+            ),
+            (Nobody::Failed(why), _) => (StatusCode::BAD_GATEWAY, "No session", why.clone()),
         };
-        request.extensions_mut().insert(session);
-        let Ok(response) = self.router.clone().oneshot(request).await;
-        response
-    }
-
-    /// The cookie of this port: other ports of this machine have the same cookies.
-    fn cookie_name(&self) -> String {
-        format!("mainstay_ui_{}", self.port)
-    }
-
-    fn session(&self, headers: &HeaderMap) -> Option<Arc<Session>> {
-        let name = self.cookie_name();
-        let mut all = headers.get_all(header::COOKIE).iter().filter_map(|header| header.to_str().ok());
-        let token = all.find_map(|header| cookie(header, &name))?;
-        self.sessions.lock().of(TokenDigest::of(token), Timestamp::now())
-    }
-
-    /// Turns a link into a session, and leads to a page without the token.
-    async fn open(&self, link: &str, headers: &HeaderMap) -> Response {
-        if !self.sessions.lock().take_link(TokenDigest::of(link)) {
-            if self.session(headers).is_some() {
-                return answer::see_other("/");
-            }
-            return answer::message(
-                StatusCode::FORBIDDEN,
-                "The link was used",
-                "This link opens one session, and it was used or is wrong. Run `mainstay ui` again for a new one.",
-            );
-        }
-        let (Ok(token), Ok(csrf)) = (token(), token()) else {
-            return answer::message(
-                StatusCode::INTERNAL_SERVER_ERROR,
-                "No session",
-                "The system gives no random numbers.",
-            );
-        };
-        let Settings { cluster, namespace, tree } = &self.settings;
-        let session = Arc::new(Session::begin(cluster, namespace, tree, csrf, &self.stop).await);
-        self.sessions.lock().open(TokenDigest::of(&token), session, Timestamp::now());
-        let mut response = answer::see_other("/");
-        let cookie = format!("{}={token}; Path=/; HttpOnly; SameSite=Strict", self.cookie_name());
-        if let Ok(cookie) = HeaderValue::from_str(&cookie) {
-            response.headers_mut().insert(header::SET_COOKIE, cookie);
-        }
-        response
+        answer::message(status, title, &text)
     }
 }

@@ -75,13 +75,14 @@ impl Stream {
 }
 
 pub(super) async fn events(Extension(session): Its, uri: Uri) -> Response {
-    session.watched.settled().await;
+    let watched = session.watched();
+    watched.settled().await;
     let query = query(&uri);
     let kind = FleetKind::ALL.into_iter().find(|kind| kind.name() == query.get("kind"));
     let about = kind.map(|kind| (kind, query.get("namespace").to_owned(), query.get("name").to_owned()));
-    let changes = session.watched.changes();
+    let changes = watched.changes();
     // A stream does not keep its session.
-    let (watched, stop) = (Arc::clone(&session.watched), session.stop.clone());
+    let stop = session.stop.clone();
     drop(session);
     let mut stream = Stream { watched, stop, about, changes, known: String::new(), is_open: false };
     stream.known = stream.version();

@@ -3,12 +3,17 @@
 mod act;
 mod answer;
 mod assets;
+mod certificate;
 mod console;
+mod entry;
 mod live;
 mod log;
+mod own;
 mod pages;
 mod read;
 mod session;
+mod shared;
 mod watched;
 
-pub use console::{Console, Settings};
+pub use certificate::{Certificate, CertificateError};
+pub use console::{Console, Settings, Users};

@@ -26,7 +26,7 @@ pub(super) fn query(uri: &Uri) -> Query {
 }
 
 fn respond(session: &Session, title: &str, live: Option<String>, body: Markup) -> Response {
-    answer::page(StatusCode::OK, page::render(Page { title, user: &session.user, live, body }))
+    answer::page(StatusCode::OK, page::render(Page { title, visitor: Some(session.visitor()), live, body }))
 }
 
 /// Returns a page that says why an object is not shown.
@@ -39,30 +39,39 @@ fn not_shown(session: &Session, key: &Key, found: Found) -> Result<Value, Respon
     };
     let title = plain(&key.to_string(), SHORT);
     let body = maud::html! { h1 { (title) } p.note { (why) } p { a href="/" { "Back to the fleet" } } };
-    Err(answer::page(status, page::render(Page { title: &title, user: &session.user, live: None, body })))
+    Err(answer::page(status, page::render(Page { title: &title, visitor: Some(session.visitor()), live: None, body })))
 }
 
 pub(super) async fn fleet(Extension(session): Its, uri: Uri) -> Response {
-    session.watched.settled().await;
+    let watched = session.watched();
+    watched.settled().await;
     let filter = Filter::of(&query(&uri));
-    let listing = listing(session.watched.rows(), &filter);
-    let notes = session.watched.notes();
-    let body = page::fleet(&Fleet { listing: &listing, filter: &filter, notes: &notes, now: Timestamp::now() });
+    let listing = listing(watched.rows(), &filter);
+    let notes = watched.notes();
+    let body = page::fleet(&Fleet {
+        listing: &listing,
+        filter: &filter,
+        notes: &notes,
+        within: watched.is_limited().then_some(&session.csrf),
+        now: Timestamp::now(),
+    });
     respond(&session, "Fleet", Some("/events".to_owned()), body)
 }
 
 pub(super) async fn drift(Extension(session): Its, uri: Uri) -> Response {
-    session.watched.settled().await;
-    let (rows, query) = (session.watched.rows(), query(&uri));
+    let watched = session.watched();
+    watched.settled().await;
+    let (rows, query) = (watched.rows(), query(&uri));
     let edits = newest_first(rows.iter().map(AsRef::as_ref), query.get("who"));
-    let notes: Vec<String> = session.watched.notes().into_iter().filter(|note| note.contains("GitSync")).collect();
+    let notes: Vec<String> = watched.notes().into_iter().filter(|note| note.contains("GitSync")).collect();
     let body = page::drift(&edits, query.get("who"), &notes, Timestamp::now());
     respond(&session, "Drift", Some("/events".to_owned()), body)
 }
 
 pub(super) async fn drift_csv(Extension(session): Its, uri: Uri) -> Response {
-    session.watched.settled().await;
-    let rows = session.watched.rows();
+    let watched = session.watched();
+    watched.settled().await;
+    let rows = watched.rows();
     let edits = newest_first(rows.iter().map(AsRef::as_ref), query(&uri).get("who"));
     let mut response = answer::of_type(StatusCode::OK, "text/csv; charset=utf-8", csv(&table(&edits)));
     let attachment = HeaderValue::from_static("attachment; filename=\"drift.csv\"");

@@ -1,16 +1,22 @@
-//! Sessions of users who have opened the link.
+//! Sessions of users.
 
 use std::io;
 use std::sync::Arc;
 
 use axum::Extension;
+use jiff::{SignedDuration, Timestamp};
+use parking_lot::Mutex;
 use ring::rand::{SecureRandom as _, SystemRandom};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::watched::Watched;
+use crate::page::Visitor;
 use crate::text::{SHORT, plain};
 use crate::tree::TreeReader;
 use mainstay_cluster::Cluster;
+
+/// The API server is asked after this time whether it still accepts the token of a session.
+const CHECKED_EVERY: SignedDuration = SignedDuration::from_secs(15);
 
 /// The session of a handler.
 pub(super) type Its = Extension<Arc<Session>>;
@@ -18,10 +24,13 @@ pub(super) type Its = Extension<Arc<Session>>;
 /// A session: its connection, its user and its fleet.
 pub(super) struct Session {
     pub(super) cluster: Cluster,
-    pub(super) user: String,
+    user: String,
     /// The token of its forms.
     pub(super) csrf: String,
-    pub(super) watched: Arc<Watched>,
+    has_sign_out: bool,
+    /// The fleet, whose watches end when it is replaced.
+    watched: Mutex<(Arc<Watched>, DropGuard)>,
+    checked: Mutex<Timestamp>,
     pub(super) tree: TreeReader,
     pub(super) stop: CancellationToken,
     _end: DropGuard,
@@ -29,26 +38,65 @@ pub(super) struct Session {
 
 impl Session {
     /// Begins a session. Its watches end with it, or with `stop`.
-    pub(super) async fn begin(
+    pub(super) fn begin(
         cluster: &Cluster,
+        user: &str,
         namespace: &str,
         tree: &TreeReader,
         csrf: String,
         stop: &CancellationToken,
     ) -> Self {
-        // A server that does not say it, or refuses it, does not keep the page from opening.
-        let user = cluster.user_name().await.ok().flatten().unwrap_or_else(|| "unknown user".to_owned());
         let stop = stop.child_token();
         Self {
             cluster: cluster.clone(),
-            user: plain(&user, SHORT),
+            user: plain(user, SHORT),
             csrf,
-            watched: Watched::begin(cluster, namespace, &stop),
+            has_sign_out: false,
+            watched: Mutex::new(watch(cluster, namespace, &stop)),
+            checked: Mutex::new(Timestamp::now()),
             tree: Arc::clone(tree),
             _end: stop.clone().drop_guard(),
             stop,
         }
     }
+
+    pub(super) fn with_sign_out(self, has_sign_out: bool) -> Self {
+        Self { has_sign_out, ..self }
+    }
+
+    /// Returns the fleet.
+    pub(super) fn watched(&self) -> Arc<Watched> {
+        Arc::clone(&self.watched.lock().0)
+    }
+
+    /// Watches this namespace instead where the user may not list all.
+    pub(super) fn watch_within(&self, namespace: &str) {
+        *self.watched.lock() = watch(&self.cluster, namespace, &self.stop);
+    }
+
+    /// Returns the user of pages.
+    pub(super) fn visitor(&self) -> Visitor<'_> {
+        Visitor { user: &self.user, csrf: &self.csrf, has_sign_out: self.has_sign_out }
+    }
+
+    /// Returns whether the API server no longer accepts the token. It is asked from time to time, and after a request
+    /// that it has not answered.
+    pub(super) async fn is_refused(&self, now: Timestamp) -> bool {
+        let is_due = {
+            let mut checked = self.checked.lock();
+            let is_due = now.duration_since(*checked) >= CHECKED_EVERY || self.cluster.is_in_trouble();
+            if is_due {
+                *checked = now;
+            }
+            is_due
+        };
+        is_due && self.cluster.user_name().await.is_err_and(|error| error.code() == Some(401))
+    }
+}
+
+fn watch(cluster: &Cluster, namespace: &str, stop: &CancellationToken) -> (Arc<Watched>, DropGuard) {
+    let stop = stop.child_token();
+    (Watched::begin(cluster, namespace, &stop), stop.drop_guard())
 }
 
 /// Returns a new token.

@@ -137,12 +137,18 @@ impl Watched {
                 Phase::NotInstalled => format!("The kind {kind} is not installed in this cluster."),
                 Phase::Within(namespace) => format!(
                     "{kind} objects are shown for the namespace {namespace} only: you may not list them in all \
-                     namespaces. `mainstay ui -n NAMESPACE` selects another one."
+                     namespaces."
                 ),
                 Phase::Refused(why) => format!("{kind} objects cannot be read: {why}"),
             })
         };
         kinds.iter().filter_map(note).collect()
+    }
+
+    /// Returns whether a kind is shown for one namespace only, or not at all.
+    pub(super) fn is_limited(&self) -> bool {
+        let is_limited = |kind: &OfKind| matches!(kind.phase, Phase::Within(_) | Phase::Refused(_));
+        self.kinds.lock().values().any(is_limited)
     }
 
     /// Returns a receiver that sees each change.

@@ -47,6 +47,13 @@ pub(in crate::cli) struct Arguments {
     /// status of Receivers
     #[arg(long, value_name = "URL")]
     pub(super) receiver_url: Option<BaseUrl>,
+    /// URL at which users open the console, such as https://console.example.com; may be repeated [default:
+    /// http://localhost:8080, for `kubectl port-forward`]
+    #[arg(long, value_name = "URL", value_delimiter = ',')]
+    pub(super) console_url: Vec<String>,
+    /// Origin of the tokens of the console's users: `form`, or `proxy` for one that sends them [default: form]
+    #[arg(long, value_name = "form|proxy")]
+    pub(super) console_sign_in: Option<String>,
     /// Base images of Functions, by runtime and digest, as JSON:
     /// `{"nodejs22": "docker.io/library/node@sha256:…"}`
     #[arg(long, value_name = "JSON")]

@@ -12,8 +12,8 @@ const ACCOUNT: &str = "mainstay-applies";
 /// How much is installed.
 #[derive(clap::Args, Clone, Debug, Default)]
 pub(super) struct Choice {
-    /// Parts to install, separated by commas: sync, functions, eventing, exposure. Other parts get no definition,
-    /// webhook, right or task. By default sync and functions; the agent then also serves parts that you add yourself
+    /// Parts to install, separated by commas: sync, functions, eventing, exposure, console. Other parts get no
+    /// definition, webhook, right or task. By default sync and functions; the agent then also serves parts that you add yourself
     #[arg(long, value_name = "NAMES", value_enum, value_delimiter = ',')]
     pub(super) components: Vec<Component>,
     /// Rights of the agent. `full`: it may apply everything. `restricted`: it impersonates one ServiceAccount to apply,

@@ -16,6 +16,7 @@ const EVENTING: [&str; 5] = [
 ];
 const EXPOSURE: [&str; 2] =
     [include_str!("../../../../manifests/exposure/crd.yaml"), include_str!("../../../../manifests/exposure/rbac.yaml")];
+const CONSOLE: [&str; 1] = [include_str!("../../../../manifests/console/deployment.yaml")];
 const DEFINITION: &str = "CustomResourceDefinition";
 /// Kyma's namespace for eventing.
 const NAMESPACE_OF_EVENTING: &str = "kyma-system";
@@ -23,7 +24,12 @@ const NAMESPACE_OF_EVENTING: &str = "kyma-system";
 /// Returns the objects of chosen components with separate manifests.
 pub(super) fn chosen(installation: &Installation) -> Result<Vec<Value>, Error> {
     let mut objects = Vec::new();
-    for (component, texts) in [(Component::Exposure, &EXPOSURE[..]), (Component::Eventing, &EVENTING[..])] {
+    let parts = [
+        (Component::Exposure, &EXPOSURE[..]),
+        (Component::Eventing, &EVENTING[..]),
+        (Component::Console, &CONSOLE[..]),
+    ];
+    for (component, texts) in parts {
         // By default, users add them separately.
         if installation.chosen.as_ref().is_none_or(|chosen| !chosen.has(component)) {
             continue;
@@ -37,7 +43,18 @@ pub(super) fn chosen(installation: &Installation) -> Result<Vec<Value>, Error> {
         !is_home && (object["kind"] != DEFINITION || installation.with_definitions)
     };
     objects.retain(is_wanted);
+    for arguments in objects.iter_mut().filter(|object| is_console(object)).filter_map(arguments_of) {
+        arguments.extend(installation.values.console.arguments().map(Value::from));
+    }
     Ok(objects)
+}
+
+fn is_console(object: &Value) -> bool {
+    object["kind"] == "Deployment" && object["metadata"]["name"] == "mainstay-console"
+}
+
+fn arguments_of(deployment: &mut Value) -> Option<&mut Vec<Value>> {
+    deployment.pointer_mut("/spec/template/spec/containers/0/args")?.as_array_mut()
 }
 
 /// Removes the parts of components that are left out; returns false if no part remains.
@@ -89,6 +106,9 @@ fn left_out(installation: &Installation) -> Result<Option<String>, Error> {
         names.extend(rights_of(*component, installation)?);
     }
     let left: Vec<&str> = left.into_iter().map(Component::name).collect();
+    if names.is_empty() {
+        return Ok(Some(format!("left out: {}. A cluster that has them keeps their objects", left.join(", "))));
+    }
     Ok(Some(format!(
         "left out: {}. A cluster that has them keeps their definitions, objects, registry and images, and workloads \
          keep running without an agent that reconciles them. To remove their rights and webhooks:\n  kubectl delete \
@@ -106,6 +126,7 @@ fn rights_of(component: Component, installation: &Installation) -> Result<Vec<St
         Component::Functions => vec![RBAC, WEBHOOKS],
         Component::Eventing => EVENTING.to_vec(),
         Component::Exposure => EXPOSURE.to_vec(),
+        Component::Console => CONSOLE.to_vec(),
     };
     let mut names = Vec::new();
     for text in texts {

@@ -78,6 +78,10 @@ pub(super) const ROWS: &[Row] = &[
     row("receiverURL", "--receiver-url", Elsewhere, "agent, variable `MAINSTAY_RECEIVER_URL`", |a| {
         Ok(a.receiver_url.as_ref().and_then(|url| url.known().map(|url| json!(url))))
     }),
+    row("console.urls", "--console-url", BySchema, "console, argument `--url`", |a| list(&a.console_url)),
+    row("console.signIn", "--console-sign-in", BySchema, "console, argument `--sign-in`", |a| {
+        text(a.console_sign_in.as_deref())
+    }),
     row("crds", "--no-crds", Elsewhere, "the CustomResourceDefinitions", |a| Ok(a.no_crds.then_some(json!(false)))),
     row("v1alpha2", "--v1alpha2", Elsewhere, "the definition of Functions", |a| Ok(a.v1alpha2.then_some(json!(true)))),
     row("replicas", "--replicas", BySchema, "agent, `spec.replicas`", |a| {

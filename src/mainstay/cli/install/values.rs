@@ -42,6 +42,7 @@ pub(super) struct Values {
     pub(super) base_ca: String,
     #[serde(rename = "receiverURL")]
     pub(super) receiver_url: String,
+    pub(super) console: Console,
     pub(super) crds: bool,
     pub(super) v1alpha2: bool,
     pub(super) replicas: u32,
@@ -65,6 +66,22 @@ pub(super) struct Values {
 pub(super) struct Expect {
     pub(super) git_syncs: u64,
     pub(super) objects: u64,
+}
+
+/// The console.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Console {
+    urls: Vec<String>,
+    sign_in: String,
+}
+
+impl Console {
+    /// Returns the arguments of `mainstay console`. The default is left out.
+    pub(super) fn arguments(&self) -> impl Iterator<Item = String> {
+        let urls = self.urls.iter().map(|url| format!("--url={url}"));
+        urls.chain((self.sign_in != "form").then(|| format!("--sign-in={}", self.sign_in)))
+    }
 }
 
 /// The followed repository.

@@ -1,0 +1,41 @@
+//! The page that asks for a token, and the one that opens a page again.
+
+use maud::{DOCTYPE, html};
+
+use super::frame::{Page, render};
+
+/// Returns the page that asks for a token, and leads to `next` afterwards.
+pub(crate) fn sign_in(next: &str, problem: &str) -> String {
+    let body = html! {
+        h1 { "Sign in" }
+        p { "Sign in with a token of this cluster. You see and change what its rights permit. The token stays in the memory \
+             of this server until you sign out, or until it expires." }
+        p { "A ServiceAccount gets one by " code { "kubectl create token NAME --namespace NAMESPACE --duration 8h" } }
+        @if !problem.is_empty() { p.note role="alert" { (problem) } }
+        form.confirm method="post" action="/sign-in" {
+            input type="hidden" name="next" value=(next);
+            label { "Token" input type="password" name="token" required autocomplete="off" spellcheck="false" autofocus; }
+            button type="submit" { "Sign in" }
+        }
+    };
+    render(Page { title: "Sign in", visitor: None, live: None, body })
+}
+
+/// Returns a page without content that opens its own address again. A browser sends no cookie with a request that comes
+/// from another site, but with this one.
+pub(crate) fn opened_again() -> String {
+    let document = html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                title { "Mainstay" }
+                link rel="stylesheet" href="/style.css";
+                script src="/open.js" defer {}
+            }
+            body { main { p { a #again href="" { "Open this page of Mainstay" } } } }
+        }
+    };
+    document.into_string()
+}

@@ -1,0 +1,206 @@
+//! Opens, finds and ends sessions: by a link, by a form with a token, or by the token that a proxy sends.
+//!
+//! Invariant: the API server has accepted the token of a session before the session answers a request.
+//! Invariant: no token is logged, shown or written.
+
+use std::sync::Arc;
+
+use axum::extract::Request;
+use axum::response::Response;
+use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+use jiff::Timestamp;
+use ring::hmac;
+
+use super::answer;
+use super::own::form;
+use super::session::{Session, token};
+use super::shared::{Entry, Nobody, Shared};
+use super::watched::said;
+use crate::guard;
+use crate::page;
+use crate::session::{TokenDigest, cookie};
+use crate::web_origin::WebOrigin;
+use crate::{address, bearer};
+use mainstay_cluster::{ApiServer, Cluster};
+use mainstay_object::{Secret, printable};
+
+/// The paths of the form, and of the button that ends a session.
+const SIGN_IN: &str = "/sign-in";
+const SIGN_OUT: &str = "/sign-out";
+
+impl Shared {
+    /// Answers requests that open or end a session.
+    pub(super) async fn enter(&self, path: &str, request: &mut Request, origin: &WebOrigin) -> Option<Response> {
+        match &self.entry {
+            Entry::Link(cluster) => {
+                let link = path.strip_prefix(guard::OPEN)?;
+                Some(self.open(cluster, link, request.headers(), origin).await)
+            }
+            Entry::Form(server) if path == SIGN_IN => Some(self.sign_in(server, request, origin).await),
+            Entry::Form(_) if path == SIGN_OUT && request.method() == Method::POST => {
+                Some(self.sign_out(request, origin).await)
+            }
+            Entry::Form(_) | Entry::Proxy { .. } => None,
+        }
+    }
+
+    /// Returns the session of a request.
+    pub(super) async fn session(&self, headers: &HeaderMap, origin: &WebOrigin) -> Result<Arc<Session>, Nobody> {
+        let now = Timestamp::now();
+        let digest = match &self.entry {
+            Entry::Proxy { .. } => bearer::of_headers(headers).map(TokenDigest::of),
+            Entry::Link(_) | Entry::Form(_) => self.cookie(headers, origin),
+        };
+        let digest = digest.ok_or(Nobody::NoSession)?;
+        let found = self.sessions.lock().of(digest, now);
+        let session = match (found, &self.entry) {
+            (Some(session), _) => session,
+            (None, Entry::Proxy { server, key }) => {
+                let text = bearer::of_headers(headers).ok_or(Nobody::NoSession)?;
+                let csrf = |user: &str| hex::encode(hmac::sign(key, user.as_bytes()));
+                self.begin(server, text, digest, csrf).await?
+            }
+            (None, _) => return Err(Nobody::NoSession),
+        };
+        if matches!(self.entry, Entry::Link(_)) || !session.is_refused(now).await {
+            return Ok(session);
+        }
+        self.sessions.lock().end(digest);
+        session.stop.cancel();
+        Err(if matches!(self.entry, Entry::Form(_)) { Nobody::NoSession } else { Nobody::Refused })
+    }
+
+    /// Begins a session with a token, after the API server has accepted it.
+    async fn begin(
+        &self,
+        server: &ApiServer,
+        text: &str,
+        digest: TokenDigest,
+        csrf: impl FnOnce(&str) -> String,
+    ) -> Result<Arc<Session>, Nobody> {
+        let expiry = bearer::expiry(text);
+        if expiry.is_some_and(|expiry| expiry <= Timestamp::now()) {
+            return Err(Nobody::Refused);
+        }
+        let cluster = server.as_user(&Secret::new(text.to_owned())).map_err(|error| Nobody::Failed(said(&error)))?;
+        let user = match cluster.user_name().await {
+            Ok(Some(user)) => user,
+            Err(error) if error.code() == Some(401) => return Err(Nobody::Refused),
+            // A server that does not say who it is has accepted the token nevertheless.
+            Err(error) if error.code().is_none() => return Err(Nobody::Failed(said(&error))),
+            Ok(None) | Err(_) => "unknown user".to_owned(),
+        };
+        let session = Session::begin(&cluster, &user, &self.namespace, &self.tree, csrf(&user), &self.stop);
+        let session = Arc::new(session.with_sign_out(matches!(self.entry, Entry::Form(_))));
+        // Users whom the server does not name are not the same user.
+        let owner = if user == "unknown user" {
+            hex::encode(ring::digest::digest(&ring::digest::SHA256, text.as_bytes()))
+        } else {
+            user.clone()
+        };
+        let opened = self.sessions.lock().open(digest, &owner, session, expiry, Timestamp::now());
+        tracing::info!(user = &*printable(&user), "a session was opened");
+        opened.ok_or(Nobody::TooMany)
+    }
+
+    /// Turns a link into a session, and leads to a page without the token.
+    async fn open(&self, cluster: &Cluster, link: &str, headers: &HeaderMap, origin: &WebOrigin) -> Response {
+        if !self.sessions.lock().take_link(TokenDigest::of(link)) {
+            let now = Timestamp::now();
+            if self.cookie(headers, origin).is_some_and(|digest| self.sessions.lock().of(digest, now).is_some()) {
+                return answer::see_other("/");
+            }
+            return answer::message(
+                StatusCode::FORBIDDEN,
+                "The link was used",
+                "This link opens one session, and it was used or is wrong. Run `mainstay ui` again for a new one.",
+            );
+        }
+        let (Ok(token), Ok(csrf)) = (token(), token()) else { return no_random_numbers() };
+        // A server that does not say it, or refuses it, does not keep the page from opening.
+        let user = cluster.user_name().await.ok().flatten().unwrap_or_else(|| "unknown user".to_owned());
+        let session = Session::begin(cluster, &user, &self.namespace, &self.tree, csrf, &self.stop);
+        self.sessions.lock().open(TokenDigest::of(&token), &user, Arc::new(session), None, Timestamp::now());
+        self.with_cookie(answer::see_other("/"), &token, origin)
+    }
+
+    /// Answers the form with a token. Each success begins a new session with a new cookie.
+    async fn sign_in(&self, server: &ApiServer, request: &mut Request, origin: &WebOrigin) -> Response {
+        if request.method() != Method::POST {
+            return answer::page(StatusCode::OK, page::sign_in("/", ""));
+        }
+        let form = match form(request).await {
+            Ok(form) => form,
+            Err(response) => return response,
+        };
+        let next = address::within(form.get("next"));
+        let refused = |status, why: &str| answer::page(status, page::sign_in(next, why));
+        let Some(text) = bearer::token(form.get("token")) else {
+            return refused(
+                StatusCode::UNPROCESSABLE_ENTITY,
+                "This is no token: paste it in one line, without quotes around it.",
+            );
+        };
+        let (Ok(secret), Ok(csrf)) = (token(), token()) else { return no_random_numbers() };
+        match self.begin(server, text, TokenDigest::of(&secret), |_| csrf).await {
+            Ok(_) => {
+                // The session of the browser before is no longer reachable, so it ends.
+                if let Some(before) = self.cookie(request.headers(), origin) {
+                    self.sessions.lock().end(before);
+                }
+                self.with_cookie(answer::see_other(next), &secret, origin)
+            }
+            Err(Nobody::Failed(why)) => refused(StatusCode::BAD_GATEWAY, &why),
+            Err(Nobody::TooMany) => refused(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "This server has as many sessions as it may have. Try again later.",
+            ),
+            Err(Nobody::Refused | Nobody::NoSession) => refused(
+                StatusCode::UNAUTHORIZED,
+                "The API server does not accept this token: it has expired, or is not of this cluster.",
+            ),
+        }
+    }
+
+    async fn sign_out(&self, request: &mut Request, origin: &WebOrigin) -> Response {
+        let digest = self.cookie(request.headers(), origin);
+        let Some((digest, session)) =
+            digest.and_then(|digest| Some((digest, self.sessions.lock().of(digest, Timestamp::now())?)))
+        else {
+            return answer::see_other("/");
+        };
+        if let Err(response) = session.form(request).await {
+            return response;
+        }
+        self.sessions.lock().end(digest);
+        session.stop.cancel();
+        self.with_cookie(answer::see_other("/"), "", origin)
+    }
+
+    /// The cookie of an origin. Ports of a machine share their cookies, so a name has the port; a browser takes a cookie
+    /// with the prefix `__Host-` from this host only, and only encrypted.
+    fn cookie_name(&self, origin: &WebOrigin) -> String {
+        if origin.is_secure() { "__Host-mainstay".to_owned() } else { format!("mainstay_ui_{}", self.port) }
+    }
+
+    fn cookie(&self, headers: &HeaderMap, origin: &WebOrigin) -> Option<TokenDigest> {
+        let name = self.cookie_name(origin);
+        let mut all = headers.get_all(header::COOKIE).iter().filter_map(|header| header.to_str().ok());
+        all.find_map(|header| cookie(header, &name)).map(TokenDigest::of)
+    }
+
+    /// Sets the cookie; an empty one is removed.
+    fn with_cookie(&self, mut response: Response, token: &str, origin: &WebOrigin) -> Response {
+        let secure = if origin.is_secure() { "; Secure" } else { "" };
+        let end = if token.is_empty() { "; Max-Age=0" } else { "" };
+        let cookie = format!("{}={token}; Path=/; HttpOnly; SameSite=Strict{secure}{end}", self.cookie_name(origin));
+        if let Ok(cookie) = HeaderValue::from_str(&cookie) {
+            response.headers_mut().insert(header::SET_COOKIE, cookie);
+        }
+        response
+    }
+}
+
+fn no_random_numbers() -> Response {
+    answer::message(StatusCode::INTERNAL_SERVER_ERROR, "No session", "The system gives no random numbers.")
+}

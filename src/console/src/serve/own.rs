@@ -1,0 +1,52 @@
+//! Forms of the server's own pages, and the ones that change a session.
+
+use axum::Extension;
+use axum::extract::Request;
+use axum::response::Response;
+use http::StatusCode;
+
+use super::answer;
+use super::session::{Its, Session};
+use crate::filter::Query;
+use crate::session::TokenDigest;
+use mainstay_cluster::body;
+
+/// Maximum size of a form, in bytes.
+const FORM: usize = 64 << 10;
+
+/// Reads a form.
+///
+/// # Errors
+/// The answer that says why it was not read.
+pub(super) async fn form(request: &mut Request) -> Result<Query, Response> {
+    let read = body::read(request.body_mut(), FORM, |_| true).await;
+    let wrong = |_| answer::message(StatusCode::BAD_REQUEST, "Wrong form", "The form is too large, or did not arrive.");
+    read.map(|bytes| Query::parse(&bytes)).map_err(wrong)
+}
+
+impl Session {
+    /// Reads a form that a page of this session has sent.
+    ///
+    /// # Errors
+    /// The answer that refuses it.
+    pub(super) async fn form(&self, request: &mut Request) -> Result<Query, Response> {
+        let form = form(request).await?;
+        // Digests are compared, so that the time says nothing about the token.
+        if TokenDigest::of(form.get("csrf")) == TokenDigest::of(&self.csrf) {
+            return Ok(form);
+        }
+        let text = "The form is not of this session. Open the page again.";
+        Err(answer::message(StatusCode::FORBIDDEN, "Refused", text))
+    }
+}
+
+/// Shows the objects of another namespace to a user who may not list those of all.
+pub(super) async fn select_namespace(Extension(session): Its, mut request: Request) -> Response {
+    match session.form(&mut request).await {
+        Err(response) => response,
+        Ok(form) => {
+            session.watch_within(form.get("in"));
+            answer::see_other("/")
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! The state that all requests share.
+
+use std::sync::Arc;
+
+use axum::Router;
+use parking_lot::Mutex;
+use ring::hmac;
+use tokio_util::sync::CancellationToken;
+
+use super::session::Session;
+use crate::guard::Gate;
+use crate::session::Sessions;
+use crate::tree::TreeReader;
+use mainstay_cluster::{ApiServer, Cluster};
+
+/// How users come in.
+pub(super) enum Entry {
+    Link(Cluster),
+    Form(ApiServer),
+    Proxy {
+        server: ApiServer,
+        /// Makes the token of forms from the user. A proxy may send another token of the same user later.
+        key: hmac::Key,
+    },
+}
+
+/// Why a request has no session.
+pub(super) enum Nobody {
+    NoSession,
+    Refused,
+    TooMany,
+    Failed(String),
+}
+
+impl Entry {
+    pub(super) fn link(cluster: Cluster) -> Self {
+        Self::Link(cluster)
+    }
+
+    pub(super) fn form(server: ApiServer) -> Self {
+        Self::Form(server)
+    }
+
+    pub(super) fn proxy(server: ApiServer, key: &str) -> Self {
+        Self::Proxy { server, key: hmac::Key::new(hmac::HMAC_SHA256, key.as_bytes()) }
+    }
+}
+
+/// State of all requests. It has no answer of a cluster.
+pub(super) struct Shared {
+    pub(super) entry: Entry,
+    pub(super) gate: Gate,
+    pub(super) namespace: String,
+    pub(super) tree: TreeReader,
+    pub(super) port: u16,
+    pub(super) sessions: Mutex<Sessions<Arc<Session>>>,
+    pub(super) stop: CancellationToken,
+    pub(super) router: Router,
+}

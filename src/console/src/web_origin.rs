@@ -1,0 +1,97 @@
+//! The addresses at which browsers reach this server: scheme, host and port, compared exactly.
+
+use std::str::FromStr;
+
+use http::Uri;
+
+/// An origin of this server, such as `https://console.example.com`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WebOrigin {
+    is_secure: bool,
+    /// Host and port as browsers send them: without the default port.
+    authority: String,
+}
+
+impl WebOrigin {
+    /// Returns the origin of a port of this machine, by a name of it.
+    pub(crate) fn of_this_machine(name: &str, port: u16) -> Self {
+        let authority = if port == 80 { name.to_owned() } else { format!("{name}:{port}") };
+        Self { is_secure: false, authority }
+    }
+
+    /// Returns whether a browser sends this host.
+    pub(crate) fn has_host(&self, host: &str) -> bool {
+        self.authority == host
+    }
+
+    /// Returns the value of the header `Origin` of its pages.
+    pub(crate) fn text(&self) -> String {
+        format!("{}://{}", if self.is_secure { "https" } else { "http" }, self.authority)
+    }
+
+    /// Returns whether pages are encrypted, so that cookies can be `Secure`.
+    pub(crate) fn is_secure(&self) -> bool {
+        self.is_secure
+    }
+}
+
+impl FromStr for WebOrigin {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let uri: Uri = text.parse().map_err(|_| "it is no URL; write https://HOST".to_owned())?;
+        let is_secure = match uri.scheme_str() {
+            Some("https") => true,
+            Some("http") => false,
+            _ => return Err("write https://HOST".to_owned()),
+        };
+        let host = uri.host().unwrap_or_default().to_ascii_lowercase();
+        let is_bare = uri.authority().is_some_and(|authority| !authority.as_str().contains('@'));
+        if host.is_empty() || !is_bare || uri.path() != "/" || uri.query().is_some() {
+            return Err("it has more than a host and a port; write https://HOST".to_owned());
+        }
+        if !is_secure && !loopback::web::is_this_machine(&host) {
+            return Err("browsers would send tokens unencrypted; write https://HOST".to_owned());
+        }
+        let port = uri.port_u16().filter(|port| *port != if is_secure { 443 } else { 80 });
+        let authority = port.map_or_else(|| host.clone(), |port| format!("{host}:{port}"));
+        Ok(Self { is_secure, authority })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_origin_is_written_as_browsers_send_it() {
+        for (text, expected) in [
+            ("https://Console.example.com", "https://console.example.com"),
+            ("https://console.example.com:443/", "https://console.example.com"),
+            ("https://console.example.com:8443", "https://console.example.com:8443"),
+            ("http://localhost:8080", "http://localhost:8080"),
+            ("http://127.0.0.1:80", "http://127.0.0.1"),
+            ("http://[::1]:8080", "http://[::1]:8080"),
+        ] {
+            assert_eq!(text.parse::<WebOrigin>().unwrap().text(), expected, "{text}");
+        }
+        assert_eq!(WebOrigin::of_this_machine("localhost", 80).text(), "http://localhost");
+    }
+
+    #[test]
+    fn an_origin_of_another_machine_is_encrypted_and_has_no_path() {
+        for text in [
+            "http://console.example.com",
+            "https://a/b",
+            "https://a?b",
+            "https://me@a",
+            "a",
+            "",
+            "ftp://a",
+            "https://",
+            "http://localhost.evil.example",
+        ] {
+            assert!(text.parse::<WebOrigin>().is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! `mainstay console`: the web page, for all users of a cluster.
+//!
+//! Invariant: requests to the API server have the token of a user. The process has no credentials of its own.
+//!
+//! Not here: the pages, sessions, and their security (`mainstay_console`).
+
+use std::{net::SocketAddr, path::PathBuf};
+
+use http::Uri;
+
+use super::{Error, Exit, connection::ClusterArguments, logs, output, stop, ui};
+use loopback::{Listener, Reach};
+use mainstay_cluster::ApiServer;
+use mainstay_console::{Certificate, Console, Settings, Users, WebOrigin};
+
+/// Arguments of `console`.
+#[derive(clap::Args, Debug)]
+pub(super) struct Arguments {
+    /// Address at which browsers or the proxy connect
+    #[arg(long, value_name = "ADDR", default_value = "0.0.0.0:8080")]
+    listen: SocketAddr,
+    /// URL that users open, such as https://console.example.com; may be repeated. Requests for another host are refused
+    #[arg(long = "url", value_name = "URL", default_value = "http://localhost:8080")]
+    urls: Vec<WebOrigin>,
+    /// Directory with tls.crt and tls.key, which are read again when they change; without it, a proxy terminates TLS
+    #[arg(long, value_name = "DIR")]
+    tls: Option<PathBuf>,
+    /// Origin of a user's token
+    #[arg(long, value_name = "HOW", value_enum, default_value_t)]
+    sign_in: SignIn,
+    /// URL of the API server; by default that of the kubeconfig, whose credentials are not used
+    #[arg(long, value_name = "URL", conflicts_with_all = ["kubeconfig", "context", "cluster"])]
+    server: Option<Uri>,
+    /// CA bundle of the API server; by default that of the machine
+    #[arg(long, value_name = "FILE", requires = "server")]
+    certificate_authority: Option<PathBuf>,
+    /// Namespace to show to users who may not list objects in all namespaces, until they select another one
+    #[arg(short, long, value_name = "NS", default_value = "default")]
+    namespace: String,
+    /// Format of log lines
+    #[arg(long, value_name = "FORMAT", value_enum, default_value = "text")]
+    log_format: logs::Format,
+    #[command(flatten)]
+    cluster: ClusterArguments,
+}
+
+/// The origin of a user's token.
+#[derive(clap::ValueEnum, Clone, Copy, Debug, Default)]
+enum SignIn {
+    /// The user pastes it into a form
+    #[default]
+    Form,
+    /// A proxy in front sends it with each request, as `Authorization: Bearer`
+    Proxy,
+}
+
+pub(super) async fn run(arguments: &Arguments) -> Result<Exit, Error> {
+    logs::start(arguments.log_format, "info");
+    let stop = stop::on_signal()?;
+    let server = server(arguments).await?;
+    let certificate = arguments.tls.as_deref().map(Certificate::read).transpose()?;
+    let address = arguments.listen;
+    let listen = |cause| Error::Listen { address, cause };
+    // Each request needs a token of the cluster.
+    let listener = Listener::bind(address, Reach::Anyone).map_err(listen)?;
+    let bound = listener.local_addr().map_err(listen)?;
+    let users = match arguments.sign_in {
+        SignIn::Form => Users::Tokens(server, arguments.urls.clone()),
+        SignIn::Proxy => Users::Proxy(server, arguments.urls.clone()),
+    };
+    let settings = Settings { users, namespace: arguments.namespace.clone(), tree: ui::tree_reader() };
+    let console = Console::new(settings, listener, stop).map_err(listen)?;
+    tracing::info!(address = %bound, "the console accepts connections");
+    if arguments.log_format == logs::Format::Text {
+        output::print(&format!("Listening at {bound}\n"))?;
+    }
+    console.serve(certificate).await;
+    Ok(Exit::Fine)
+}
+
+async fn server(arguments: &Arguments) -> Result<ApiServer, Error> {
+    let Some(url) = &arguments.server else { return Ok(ApiServer::from_origin(&arguments.cluster.origin()).await?) };
+    let read = |path: &PathBuf| std::fs::read(path).map_err(|cause| Error::ReadFile { path: path.clone(), cause });
+    let authorities = arguments.certificate_authority.as_ref().map(read).transpose()?;
+    Ok(ApiServer::at(url, authorities.as_deref())?)
+}

@@ -1,0 +1,179 @@
+//! `mainstay console`: users of a cluster sign in with their tokens, and each has the rights of the own one.
+
+mod users;
+
+use mainstay_testkit::world::NAMESPACE;
+use reqwest::Method;
+
+use self::users::{URL, Users};
+
+/// The verbs of a user who reads, and of one who also writes.
+const READS: &[&str] = &["get", "list", "watch"];
+const WRITES: &[&str] = &["get", "list", "watch", "patch"];
+const FORM: &[&str] = &["--url", URL];
+
+fn action(name: &str) -> String {
+    format!("action=suspend&group=mainstay.dev&kind=GitSync&namespace={NAMESPACE}&name={name}")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_user_sees_and_changes_with_the_rights_of_the_own_token() {
+    let users = Users::new().await;
+    users.namespace("elsewhere");
+    users.sync(NAMESPACE, "demo");
+    users.sync("elsewhere", "veiled");
+    let console = users.console(FORM).await;
+    let reader = console.sign_in(&users.account("elsewhere", "reader", READS)).await;
+    let writer = console.sign_in(&users.account(NAMESPACE, "writer", WRITES)).await;
+    let page = console.get("/", &writer).await.text;
+    assert!(page.contains("demo") && !page.contains("veiled") && page.contains(":writer"), "{page}");
+    let page = console.get("/", &reader).await;
+    assert!(!page.text.contains("demo") && page.text.contains(":reader"), "{}", page.text);
+    let csrf = page.field("csrf");
+    let selected = console.post("/namespace", &reader, &[("csrf", &csrf), ("in", "elsewhere")]).await;
+    assert_eq!(selected.code, 303);
+    let page = console.get("/", &reader).await.text;
+    assert!(page.contains("veiled") && !page.contains("demo"), "{page}");
+    assert_eq!(console.get(&format!("/gitsync/{NAMESPACE}/demo"), &reader).await.code, 403);
+    assert_eq!(console.get("/gitsync/elsewhere/veiled", &writer).await.code, 403);
+
+    // A form of one user is not taken from the other, and the reader's own changes nothing.
+    let question = console.get(&format!("/act?{}", action("demo")), &writer).await;
+    let csrf = question.field("csrf");
+    let post = async |cookie: &str, csrf: &str| {
+        let [action, group, kind] = [("action", "suspend"), ("group", "mainstay.dev"), ("kind", "GitSync")];
+        let fields = [action, group, kind, ("namespace", NAMESPACE), ("name", "demo"), ("csrf", csrf)];
+        console.post("/act", cookie, &fields).await
+    };
+    assert_eq!(post(&reader, &csrf).await.code, 403);
+    let own = console.get(&format!("/act?{}", action("demo")), &reader).await.field("csrf");
+    assert_eq!(post(&reader, &own).await.code, 409);
+    assert!(users.spec("demo")["suspend"] != true);
+    assert_eq!(post(&writer, &csrf).await.code, 200);
+    assert_eq!(users.spec("demo")["suspend"], true);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_session_begins_with_a_token_that_the_api_server_accepts() {
+    let users = Users::new().await;
+    users.sync(NAMESPACE, "demo");
+    let token = users.account(NAMESPACE, "reader", READS);
+    let console = users.console(FORM).await;
+    for path in ["/", "/drift", "/events", "/object?kind=Secret&name=a", "/act?action=sync"] {
+        let answer = console.get(path, "__Host-mainstay=0123").await;
+        assert!(
+            answer.code == 401 && answer.text.contains("name=\"token\"") && !answer.text.contains("demo"),
+            "{path}"
+        );
+    }
+    let forged = format!("{}x", token.rsplit_once('.').unwrap().0);
+    for (wrong, code) in [("", 422), ("two words", 422), (&forged, 401), ("opaque", 401)] {
+        let answer = console.post("/sign-in", "", &[("token", wrong)]).await;
+        assert_eq!((answer.code, answer.headers.get("set-cookie")), (code, None), "{wrong}");
+        assert!(wrong.is_empty() || !answer.text.contains(wrong), "{}", answer.text);
+    }
+    // A page of another site, or of another port, sends no form.
+    for (name, value) in [
+        ("origin", "https://evil.example"),
+        ("origin", "http://console.example.com"),
+        ("origin", "null"),
+        ("sec-fetch-site", "cross-site"),
+    ] {
+        let request =
+            console.request(Method::POST, "/sign-in").header("content-type", "application/x-www-form-urlencoded");
+        let refused = console.send(request.header(name, value).body(format!("token={token}"))).await;
+        assert_eq!((refused.code, refused.headers.get("set-cookie")), (403, None), "{name}: {value}");
+    }
+    let other = console.client.get(format!("http://{}/", console.address));
+    assert_eq!(console.send(other).await.code, 403, "the address of the pod is no name of the console");
+
+    let leading_away = [("token", token.as_str()), ("next", "//evil.example/")];
+    let signed_in = console.post("/sign-in", "", &leading_away).await;
+    assert_eq!((signed_in.code, signed_in.headers["location"].to_str().unwrap()), (303, "/"));
+    let cookie = signed_in.headers["set-cookie"].to_str().unwrap();
+    for part in ["__Host-mainstay=", "; Path=/", "; HttpOnly", "; SameSite=Strict", "; Secure"] {
+        assert!(cookie.contains(part), "{cookie}");
+    }
+    assert!(!cookie.contains(&token));
+    assert_eq!(console.get("/", &signed_in.cookie()).await.code, 200);
+
+    // A cookie that somebody else has set does not become a session.
+    let planted = "__Host-mainstay=00112233";
+    let again = console.post("/sign-in", planted, &[("token", &token)]).await;
+    assert!(again.code == 303 && again.cookie() != planted && again.cookie() != signed_in.cookie());
+    assert_eq!(console.get("/", planted).await.code, 401);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_session_ends_with_its_token_and_by_its_button() {
+    let users = Users::new().await;
+    let console = users.console(FORM).await;
+    let token = users.account(NAMESPACE, "reader", READS);
+    let (first, second) = (console.sign_in(&token).await, console.sign_in(&token).await);
+    let csrf = console.get("/", &first).await.field("csrf");
+    assert_eq!(console.post("/sign-out", &first, &[("csrf", "0")]).await.code, 403);
+    assert_eq!(console.get("/", &first).await.code, 200);
+    let out = console.post("/sign-out", &first, &[("csrf", &csrf)]).await;
+    assert!(out.code == 303 && out.headers["set-cookie"].to_str().unwrap().contains("Max-Age=0"));
+    assert_eq!(console.get("/", &first).await.code, 401);
+    assert_eq!(console.get("/", &second).await.code, 200);
+
+    let mut stream = console.request(Method::GET, "/events").header("cookie", &second).send().await.unwrap();
+    assert!(stream.chunk().await.unwrap().is_some());
+    users.world.delete("v1", "serviceaccounts", "reader");
+    // The page that meets the refusal is the one that asks for another token.
+    let page = console.get(&format!("/gitsync/{NAMESPACE}/demo"), &second).await;
+    assert!(page.code == 401 && page.text.contains("name=\"token\""), "{}", page.text);
+    assert_eq!(console.get("/", &second).await.code, 401);
+    while stream.chunk().await.unwrap().is_some() {}
+    assert_eq!(console.post("/sign-in", "", &[("token", &token)]).await.code, 401);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_proxy_sends_the_token_of_the_user_with_each_request() {
+    let users = Users::new().await;
+    users.namespace("elsewhere");
+    users.sync(NAMESPACE, "demo");
+    let console = users.console(&["--url", URL, "--sign-in=proxy"]).await;
+    let (reader, writer) = (users.account("elsewhere", "reader", READS), users.account(NAMESPACE, "writer", WRITES));
+    let get = async |path: &str, token: &str| {
+        console.send(console.request(Method::GET, path).header("authorization", format!("Bearer {token}"))).await
+    };
+    for path in ["/", "/events", "/act"] {
+        assert_eq!(console.get(path, "").await.code, 401, "{path}");
+        assert_eq!(get(path, "opaque").await.code, 401, "{path}");
+    }
+    // The form of the other way in does not exist.
+    assert_eq!(console.post("/sign-in", "", &[("token", &writer)]).await.code, 401);
+    let page = get("/", &writer).await;
+    assert!(page.text.contains("demo") && !page.text.contains("Sign out"), "{}", page.text);
+    assert!(page.headers.get("set-cookie").is_none());
+    assert!(!get("/", &reader).await.text.contains("demo"));
+    // The proxy has another token of the same user meanwhile.
+    let question = get(&format!("/act?{}", action("demo")), &writer).await;
+    let post = async |token: &str, csrf: &str| {
+        let form = format!("{}&csrf={csrf}", action("demo"));
+        let request = console.request(Method::POST, "/act").header("authorization", format!("Bearer {token}"));
+        console.send(request.header("origin", URL).body(form)).await
+    };
+    assert_eq!(post(&reader, &question.field("csrf")).await.code, 403);
+    assert_eq!(post(&users.token(NAMESPACE, "writer"), &question.field("csrf")).await.code, 200);
+    assert_eq!(users.spec("demo")["suspend"], true);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_link_of_another_site_shows_nothing_before_it_is_opened_by_the_console() {
+    let users = Users::new().await;
+    users.sync(NAMESPACE, "demo");
+    let console = users.console(FORM).await;
+    let cookie = console.sign_in(&users.account(NAMESPACE, "reader", READS)).await;
+    let link = |dest: &str| {
+        let request =
+            console.request(Method::GET, "/").header("cookie", &cookie).header("sec-fetch-site", "cross-site");
+        request.header("sec-fetch-mode", "navigate").header("sec-fetch-dest", dest.to_owned())
+    };
+    let page = console.send(link("document")).await;
+    assert!(page.code == 200 && page.text.contains("/open.js") && !page.text.contains("demo"), "{}", page.text);
+    assert_eq!(console.send(link("iframe")).await.code, 403);
+    assert_eq!(console.get("/healthz", "").await.text, "ok\n");
+}

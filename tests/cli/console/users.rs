@@ -1,0 +1,146 @@
+//! A cluster with users, and a running console.
+
+use devcluster::{Action, Call, Cluster, Options};
+use mainstay_testkit::{
+    program::{Program, Running},
+    world::{NAMESPACE, World},
+};
+use reqwest::{Client, Method, RequestBuilder, Response, header::HeaderMap, redirect::Policy};
+use serde_json::{Value, json};
+
+/// The origin of the tests, whose pages are encrypted by a proxy.
+pub(super) const URL: &str = "https://console.example.com";
+const RBAC: &str = "rbac.authorization.k8s.io/v1";
+
+/// A cluster that authorises requests.
+pub(super) struct Users {
+    pub(super) world: World,
+    pub(super) program: Program,
+}
+
+impl Users {
+    pub(super) async fn new() -> Self {
+        let world = World::of(Cluster::new(Options { rbac: true, ..Options::default() }));
+        let program = Program::of(&world).await;
+        Self { world, program }
+    }
+
+    /// Makes a namespace.
+    pub(super) fn namespace(&self, name: &str) {
+        let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
+        self.world.create("v1", "namespaces", "", namespace);
+    }
+
+    /// Makes a ServiceAccount, which may do this with objects of Mainstay in its namespace. Returns its token.
+    pub(super) fn account(&self, namespace: &str, name: &str, verbs: &[&str]) -> String {
+        let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name}});
+        self.world.create("v1", "serviceaccounts", namespace, account);
+        let groups = ["mainstay.dev", "serverless.kyma-project.io", "", "apps"];
+        let rules = json!([{"apiGroups": groups, "resources": ["*"], "verbs": verbs}]);
+        let role = json!({"apiVersion": RBAC, "kind": "Role", "metadata": {"name": name}, "rules": rules});
+        self.world.create(RBAC, "roles", namespace, role);
+        let binding = json!({
+            "apiVersion": RBAC, "kind": "RoleBinding", "metadata": {"name": name},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name},
+            "subjects": [{"kind": "ServiceAccount", "namespace": namespace, "name": name}],
+        });
+        self.world.create(RBAC, "rolebindings", namespace, binding);
+        self.token(namespace, name)
+    }
+
+    /// Returns a new token of a ServiceAccount.
+    pub(super) fn token(&self, namespace: &str, name: &str) -> String {
+        let wanted = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}});
+        let call = Call::new("v1", "serviceaccounts", namespace, name, Action::Create(wanted)).on("token");
+        self.world.write_as("test", call)["status"]["token"].as_str().unwrap().to_owned()
+    }
+
+    /// Makes a GitSync in a namespace.
+    pub(super) fn sync(&self, namespace: &str, name: &str) {
+        let sync = json!({
+            "apiVersion": "mainstay.dev/v1alpha1", "kind": "GitSync", "metadata": {"name": name},
+            "spec": {"gitRepository": "repo"},
+        });
+        self.world.create("mainstay.dev/v1alpha1", "gitsyncs", namespace, sync);
+    }
+
+    /// Returns a field of a GitSync of the namespace.
+    pub(super) fn spec(&self, name: &str) -> Value {
+        self.world.get("mainstay.dev/v1alpha1", "gitsyncs", name).unwrap()["spec"].clone()
+    }
+
+    /// Starts the console.
+    pub(super) async fn console(&self, arguments: &[&str]) -> Console {
+        let port = ["console", "--listen=127.0.0.1:0", "--namespace", NAMESPACE];
+        let mut command = self.program.start(&[&port[..], arguments].concat());
+        let line = command.line("Listening at ").await;
+        let address = line.trim().rsplit(' ').next().unwrap().to_owned();
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let client = Client::builder().no_proxy().redirect(Policy::none()).build().unwrap();
+        Console { client, address, _command: command }
+    }
+}
+
+/// A running console.
+pub(super) struct Console {
+    pub(super) client: Client,
+    pub(super) address: String,
+    _command: Running,
+}
+
+/// An answer, read.
+#[derive(Debug)]
+pub(super) struct Answer {
+    pub(super) code: u16,
+    pub(super) headers: HeaderMap,
+    pub(super) text: String,
+}
+
+impl Answer {
+    async fn read(response: Response) -> Self {
+        let (code, headers) = (response.status().as_u16(), response.headers().clone());
+        Self { code, headers, text: response.text().await.unwrap() }
+    }
+
+    /// Returns the value of a hidden field.
+    pub(super) fn field(&self, name: &str) -> String {
+        let (_, rest) = self.text.split_once(&format!("name=\"{name}\" value=\"")).unwrap();
+        rest.split('"').next().unwrap().to_owned()
+    }
+
+    /// Returns the cookie that it sets.
+    pub(super) fn cookie(&self) -> String {
+        self.headers["set-cookie"].to_str().unwrap().split(';').next().unwrap().to_owned()
+    }
+}
+
+impl Console {
+    /// Returns a request as the proxy of [`URL`] forwards it.
+    pub(super) fn request(&self, method: Method, path: &str) -> RequestBuilder {
+        let host = URL.strip_prefix("https://").unwrap();
+        self.client.request(method, format!("http://{}{path}", self.address)).header("host", host)
+    }
+
+    pub(super) async fn send(&self, request: RequestBuilder) -> Answer {
+        Answer::read(request.send().await.unwrap()).await
+    }
+
+    /// Reads a page with a cookie.
+    pub(super) async fn get(&self, path: &str, cookie: &str) -> Answer {
+        self.send(self.request(Method::GET, path).header("cookie", cookie)).await
+    }
+
+    /// Sends a form of a page of this server.
+    pub(super) async fn post(&self, path: &str, cookie: &str, fields: &[(&str, &str)]) -> Answer {
+        let form = reqwest::Url::parse_with_params(URL, fields).unwrap().query().unwrap_or_default().to_owned();
+        let request = self.request(Method::POST, path).header("cookie", cookie).header("origin", URL);
+        self.send(request.header("content-type", "application/x-www-form-urlencoded").body(form)).await
+    }
+
+    /// Signs in. Returns the cookie.
+    pub(super) async fn sign_in(&self, token: &str) -> String {
+        let answer = self.post("/sign-in", "", &[("token", token), ("next", "/")]).await;
+        assert_eq!((answer.code, answer.headers["location"].to_str().unwrap()), (303, "/"), "{}", answer.text);
+        answer.cookie()
+    }
+}
