@@ -15,7 +15,7 @@ use super::outcome::Refused;
 use super::placement::{Reach, label};
 use super::registry::{Elsewhere, Registry};
 use super::rights::Rights;
-use super::running::ShowTurns;
+use super::urgency::ShowTurns;
 use mainstay_api::GitSync;
 use mainstay_cluster::liveness::Component;
 use mainstay_cluster::secrets::Secrets;

@@ -12,12 +12,12 @@ use std::time::{Duration, Instant};
 
 use futures::future::{Either, select};
 use jiff::Timestamp;
-use parking_lot::Mutex;
 use tokio::time::sleep_until;
 
 use super::context::{Context, git_syncs};
 use super::status;
 use super::step::Progress;
+use super::urgency::BETWEEN;
 use mainstay_api::GitSync;
 use mainstay_api::git_sync::GitSyncStatus;
 use mainstay_cluster::Part;
@@ -26,24 +26,6 @@ use mainstay_cluster::Part;
 const QUICK: Duration = Duration::from_secs(2);
 /// Minimum time between two writes for an attempt.
 const EVERY: Duration = Duration::from_secs(5);
-/// Minimum time between two writes for all attempts.
-const BETWEEN: Duration = Duration::from_millis(250);
-
-/// The time of the last write, shared by all GitSyncs of an agent.
-#[derive(Clone, Debug, Default)]
-pub(super) struct ShowTurns(Arc<Mutex<Option<Instant>>>);
-
-impl ShowTurns {
-    /// Takes the turn, if it is free.
-    fn take(&self, now: Instant) -> bool {
-        let mut last = self.0.lock();
-        let is_free = last.is_none_or(|last| now.duration_since(last) >= BETWEEN);
-        if is_free {
-            *last = Some(now);
-        }
-        is_free
-    }
-}
 
 /// A running attempt.
 pub(super) struct Running {
@@ -107,17 +89,5 @@ impl Running {
             // The report of the attempt is written in any case.
             tracing::debug!(why = mainstay_object::failure::chain(&error), "a running attempt is not shown");
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn all_attempts_together_take_turns() {
-        let (turns, start) = (ShowTurns::default(), Instant::now());
-        let taken = (0..1000).filter(|tick| turns.take(start + Duration::from_millis(*tick))).count();
-        assert_eq!(taken, 4);
     }
 }

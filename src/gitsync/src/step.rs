@@ -46,7 +46,7 @@ impl Step {
 
     /// Whether the step is worth a status: it changes the cluster, or leads to another commit than the applied one. A
     /// restarted agent and an idle one show nothing.
-    fn is_news(self, status: &GitSyncStatus) -> bool {
+    fn is_shown(self, status: &GitSyncStatus) -> bool {
         match self {
             Self::LookUp => conditions::status(&status.conditions, Type::Ready).is_none(),
             Self::Fetch(commit) | Self::Render(commit) => status.applied_commit != Some(commit.to_string()),
@@ -55,7 +55,7 @@ impl Step {
     }
 }
 
-/// The step, shared by the attempt and by whoever shows it.
+/// The step, shared by the attempt and the task that shows it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Progress(Arc<Mutex<Shared>>);
 
@@ -82,7 +82,7 @@ impl Progress {
     pub(super) fn show(&self, old: &GitSyncStatus, since: Timestamp, now: Timestamp) -> Option<GitSyncStatus> {
         let mut shared = self.0.lock();
         let before = shared.shown.as_deref().unwrap_or(old);
-        let new = shared.step.is_news(old).then(|| running(before, shared.step, since, now))?;
+        let new = shared.step.is_shown(old).then(|| running(before, shared.step, since, now))?;
         if *before == new {
             return None;
         }

@@ -43,19 +43,18 @@ impl DevRun {
 }
 
 #[cfg(test)]
-#[cfg(feature = "dev")]
 mod tests {
-    use super::*;
-
+    #[cfg(feature = "dev")]
     #[tokio::test]
     async fn the_kubeconfig_names_the_repository_and_the_log() {
+        use super::*;
+
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("kubeconfig");
-        let plain = devcluster::Cluster::new(devcluster::Options::default())
-            .kubeconfig(([127, 0, 0, 1], 1).into(), Some("context: {"));
-        let plain = plain.as_str();
+        let plain = devcluster::Cluster::new(devcluster::Options::default());
+        let plain = plain.kubeconfig(([127, 0, 0, 1], 1).into(), Some("context: {"));
         let run = DevRun { repository: Some("/r: \"x\"".into()), log: Some("/l".into()) };
-        std::fs::write(&path, run.add(plain)).unwrap();
+        std::fs::write(&path, run.add(&plain)).unwrap();
         assert_eq!(DevRun::of(&Origin::of_file(&path)), run);
         std::fs::write(&path, plain).unwrap();
         assert_eq!(DevRun::of(&Origin::of_file(&path)), DevRun::default());
