@@ -123,7 +123,7 @@ async fn a_suspended_git_sync_stays_ready_until_it_is_resumed() {
     for (line, expected) in [
         ("suspend deploy/web", "deploy/web is no GitSync"),
         ("suspend ks demo", "the counterpart of ks is a GitSync: gitsync/demo"),
-        ("resume kustomization/demo", "the counterpart of kustomization is a GitSync: gitsync/NAME"),
+        ("resume kustomizations.example.org/demo", "is a GitSync: gitsync/NAME"),
         ("sync ks/demo", "the counterpart of ks is a GitSync: gitsync/demo"),
         ("reconcile ks demo", "mainstay sync"),
         ("suspend nobody", "GitSync default/nobody does not exist"),

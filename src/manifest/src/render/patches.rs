@@ -94,7 +94,7 @@ impl Patches {
             let Ok(fields) = fields(&tree.read(entry)?) else { continue };
             let is_set = |field: &&str| fields.get(*field).is_some_and(|value| value.as_str() != Some(""));
             let renaming = ["namePrefix", "nameSuffix", "configMapGenerator", "secretGenerator"];
-            patches.renames |= renaming.iter().any(|field| is_set(&field));
+            patches.renames |= renaming.iter().any(|field| is_set(field));
             for named in named(&fields) {
                 let written = match named.written {
                     Written::Inline(text) if path != root => Some((path.clone(), text.as_bytes().to_vec())),
@@ -197,7 +197,7 @@ impl Patch {
             targets,
             paths: operations.iter().filter_map(|operation| text(operation, "path")).collect(),
             is_json: !operations.is_empty(),
-            has_unknown_operation: operations.iter().any(|operation| is_unknown(operation)),
+            has_unknown_operation: operations.iter().any(is_unknown),
         })
     }
 }
