@@ -69,7 +69,7 @@ async fn an_object_that_another_tool_lists_is_left_to_it_until_it_lets_go() {
             assert!(said.contains(part), "{name}: {part}: {said}");
         }
     }
-    // Nothing asks for a sync: watches show that they let go. The next attempt without them is two minutes away.
+    // No sync is requested: watches show that they let go. The next attempt without them is two minutes away.
     for (name, ..) in &cases {
         without_finalizers(&world, name, "theirs");
     }
