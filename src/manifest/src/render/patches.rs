@@ -94,7 +94,7 @@ impl Patches {
             let Ok(fields) = fields(&tree.read(entry)?) else { continue };
             let is_set = |field: &&str| fields.get(*field).is_some_and(|value| value.as_str() != Some(""));
             let renaming = ["namePrefix", "nameSuffix", "configMapGenerator", "secretGenerator"];
-            patches.renames |= renaming.iter().any(|field| is_set(field));
+            patches.renames |= renaming.iter().any(is_set);
             for named in named(&fields) {
                 let written = match named.written {
                     Written::Inline(text) if path != root => Some((path.clone(), text.as_bytes().to_vec())),
