@@ -69,7 +69,7 @@ impl ContestWatch {
                 return;
             }
         }
-        std::future::pending().await
+        std::future::pending::<()>().await;
     }
 }
 
