@@ -53,6 +53,7 @@ const ACTING: &[&str] = &[
     "src/engine/src/drift/by_name.rs",
     "src/gitsync/src/abroad.rs",
     "src/gitsync/src/account.rs",
+    "src/gitsync/src/contest_watch.rs",
     "src/gitsync/src/decryption.rs",
     "src/gitsync/src/former_owners.rs",
     "src/gitsync/src/inventory.rs",

@@ -62,7 +62,7 @@ reasons! {
     pub enum Reason {
         Applied: "Everything of the commit is applied.", "";
         NoManifests: "The commit is applied and has no manifest below `baseDir`.", "Check `spec.baseDir` and `.mainstayignore`: `mainstay manifests DIR` lists each file with the reason.";
-        Progressing: "The commit is applied, and some objects are not healthy yet.", "Wait. `mainstay tree NAME` shows the health of each object.";
+        Progressing: "An attempt is running: Reconciling names its step. Or the commit is applied, and some objects are not healthy yet.", "Wait. `mainstay tree NAME` shows the health of each object.";
         Healthy: "All objects are healthy.", "";
         HealthTimeout: "Some objects are not healthy within `spec.timeout`.", "Look at the object in the message: `mainstay tree NAME`, then `kubectl describe`. Raise `spec.timeout` if the object needs longer.";
         ObjectFailed: "An object reports a failure.", "Look at the object in the message with `kubectl describe`, and correct its manifest.";

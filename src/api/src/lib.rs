@@ -17,6 +17,7 @@ pub mod function_conditions;
 pub mod function_v1alpha2;
 pub mod git_repository;
 pub mod git_sync;
+mod ids;
 pub mod ignore;
 pub mod kube_config;
 pub mod metadata;
@@ -38,6 +39,7 @@ pub use events::EventReason;
 pub use function::{Function, FunctionSpec, FunctionStatus};
 pub use git_repository::{GitRepository, GitRepositorySpec, GitRepositoryStatus};
 pub use git_sync::{DriftPolicy, GitSync, GitSyncSpec, GitSyncStatus};
+pub use ids::{SHORT_ID, short_id};
 pub use provider::{Provider, ProviderSpec, ProviderStatus};
 pub use receiver::{Receiver, ReceiverSpec, ReceiverStatus, ReceiverType};
 

@@ -29,6 +29,7 @@ mod consumers;
 mod egress;
 mod entry;
 mod error;
+mod expression;
 mod fair_queue;
 mod found_commit;
 #[cfg(any(test, feature = "fuzz"))]
@@ -116,6 +117,7 @@ pub use connection::Connection;
 pub use consumers::{Consumer, ConsumerKind};
 pub use entry::{Entry, EntryKind, Found};
 pub use error::{Error, Fault, Sent};
+pub use expression::Expression;
 pub use github_app::GithubApp;
 pub use id::{BlobId, Commit, TreeId};
 pub use key_pair::{KeyPair, PRIVATE_FIELD, PUBLIC_FIELD, PublicHalf, SEED_BYTES, holds_key, key_pair, public_half};

@@ -40,7 +40,7 @@ pub(super) struct Object<S> {
 
 /// Returns a kind by its name and its plural.
 pub(super) fn kind(kind: &str, plural: &str) -> Arc<Kind> {
-    Arc::new(Kind::custom("mainstay.dev", "v1alpha1", kind, plural, true, true))
+    Arc::new(Kind::custom("mainstay.dev", "v1alpha1", kind, plural, true))
 }
 
 /// Reads an object of a watch.
