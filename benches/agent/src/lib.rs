@@ -67,6 +67,9 @@ pub struct Arguments {
     /// Memory of the agent, for --syncs; the agent's default when not given
     #[arg(long, value_name = "SIZE", requires = "syncs")]
     memory: Option<String>,
+    /// Let each GitSync of --syncs render one Helm chart with values of its own, instead of plain manifests
+    #[arg(long, requires = "syncs")]
+    charts: bool,
     /// Measure single Functions on the nodes of the cluster of --kubeconfig, where Mainstay is installed with a registry; prints a time line of each
     #[arg(long, requires = "kubeconfig", conflicts_with_all = ["objects", "functions", "remotes", "syncs", "only"])]
     node: bool,
@@ -108,8 +111,10 @@ pub async fn run(product: &Product, arguments: &Arguments) -> Result<Report, Err
         (remotes::measure(product, count, arguments.idle, arguments.large).await?, load)
     } else if !arguments.syncs.is_empty() {
         let counts: Vec<_> = arguments.syncs.iter().map(u32::to_string).collect();
-        let load = format!("{} GitSyncs of one repository", counts.join(", "));
-        let place = many_syncs::Place { kubeconfig: arguments.kubeconfig.clone(), memory: arguments.memory.clone() };
+        let form = if arguments.charts { many_syncs::Form::Charts } else { many_syncs::Form::Manifests };
+        let load = format!("{} GitSyncs of one repository{}", counts.join(", "), form.described());
+        let (kubeconfig, memory) = (arguments.kubeconfig.clone(), arguments.memory.clone());
+        let place = many_syncs::Place { kubeconfig, memory, form };
         (many_syncs::measure(product, &place, &arguments.syncs, arguments.idle).await?, load)
     } else {
         let load = format!("{} ConfigMaps of 1 KiB in one GitSync", arguments.objects);

@@ -338,3 +338,46 @@ async fn paths_out_of_the_chart_are_refused_before_the_tool_runs() {
     let refused = said(&renderer, &Options::default()).await;
     assert!(refused.starts_with("app/templates/link.yaml: it is a symbolic link in a chart"), "{refused}");
 }
+
+#[tokio::test]
+async fn a_chart_is_rendered_twice_only_if_its_results_can_differ() {
+    let mut origin = charts();
+    let renderer = Renderer::new(&origin, &path());
+    let file = "app/Chart.yaml";
+    for (template, runs) in [("{{ .Values.key | quote }}", 1), ("{{ derivePassword 1 \"long\" \"a\" \"b\" \"c\" }}", 2)]
+    {
+        chart(&mut origin, &map(template), "key: hush\n");
+        let rendered = renderer.render(file, &Options::default(), &cluster(), None).await;
+        let (outputs, _) = rendered.outputs.unwrap().unwrap();
+        assert_eq!(1 + usize::from(outputs.second.is_some()), runs, "{template}");
+    }
+    let rendered = renderer.render("charts/operator/Chart.yaml", &Options::default(), &cluster(), None).await;
+    assert!(rendered.outputs.unwrap().unwrap().0.second.is_none());
+}
+
+#[tokio::test]
+async fn an_output_is_kept_for_the_same_inputs_and_capabilities() {
+    let origin = charts();
+    let kept = tempfile::tempdir().unwrap();
+    let started = || {
+        let mut renderer = Renderer::new(&origin, &path());
+        let kustomize = Kustomize::new(None, renderer.mirrors.path().join("render"));
+        let kustomize = kustomize.keeping(kept.path().join("outputs"), Some(&path()));
+        renderer.helm = Helm::beside(&kustomize, Some(&path()));
+        (renderer, kustomize)
+    };
+    let file = "charts/shop/Chart.yaml";
+    let (first, counting) = started();
+    let before = made(file, first.render(file, &Options::default(), &cluster(), None).await, Hooks::Omit);
+    assert_eq!(counting.renders(), 1);
+    let (second, counting) = started();
+    let after = made(file, second.render(file, &Options::default(), &cluster(), None).await, Hooks::Omit);
+    assert_eq!((counting.renders(), &after), (0, &before));
+    // This chart reads the cluster's capabilities.
+    let newer = Capabilities { kube_version: "v1.33.0".to_owned(), ..cluster() };
+    second.render(file, &Options::default(), &newer, None).await.outputs.unwrap().unwrap();
+    assert_eq!(counting.renders(), 1);
+    let other = Options { release_name: Some("other".to_owned()), ..Options::default() };
+    let named = made(file, second.render(file, &other, &newer, None).await, Hooks::Omit);
+    assert!(counting.renders() == 2 && named != before);
+}

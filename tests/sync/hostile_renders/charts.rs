@@ -38,6 +38,8 @@ async fn lookup_and_chance() {
         "randAlphaNum 8",
         "uuidv4",
         "now | unixEpoch",
+        "shuffle \"abcdefghijklmnopqrstuvwxyz\"",
+        "tpl (printf \"{{ %s 8 }}\" \"randAlphaNum\") .",
         "genPrivateKey \"ecdsa\" | b64enc",
         "genCA \"hush-hush\" 1 | toJson | b64enc",
     ] {

@@ -1,4 +1,5 @@
-//! The load: a Git repository with a directory per GitSync, each with four objects of four kinds.
+//! The load: a Git repository with four objects of four kinds for each GitSync, in a directory of its own, or as one
+//! chart with a values file for each.
 
 use std::{
     fs,
@@ -13,18 +14,49 @@ use crate::commit;
 /// Objects per GitSync.
 pub(super) const OBJECTS: usize = 4;
 
+/// Directory of the chart.
+const CHART: &str = "chart";
+
+/// The form of the objects in the repository.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// Each GitSync has a directory of manifests.
+    Manifests,
+    /// All GitSyncs render one chart, each with its own values.
+    Charts,
+}
+
+impl Form {
+    /// Returns what the title of the table adds for this form.
+    pub(crate) fn described(self) -> &'static str {
+        match self {
+            Self::Manifests => "",
+            Self::Charts => ", each renders a chart with values of its own",
+        }
+    }
+}
+
 /// A repository in a temporary directory, and the committed revision of each GitSync's ConfigMap.
 pub(super) struct Load {
     directory: PathBuf,
+    form: Form,
     revisions: Vec<u32>,
 }
 
 impl Load {
-    /// Creates the repository with one commit of this many directories.
-    pub(super) fn new(directory: &Path, syncs: usize) -> Result<Self, Error> {
-        let load = Self { directory: directory.to_owned(), revisions: vec![0; syncs] };
+    /// Creates the repository with one commit of the objects of this many GitSyncs.
+    pub(super) fn new(directory: &Path, syncs: usize, form: Form) -> Result<Self, Error> {
+        let load = Self { directory: directory.to_owned(), form, revisions: vec![0; syncs] };
         fs::create_dir_all(directory).map_err(Error::Load)?;
         commit::init(directory).map_err(Error::Commit)?;
+        if form == Form::Charts {
+            let release = objects("{{ .Release.Name }}", "{{ .Values.revision }}");
+            load.file(&format!("{CHART}/Chart.yaml"), "apiVersion: v2\nname: many\nversion: 0.1.0\n")?;
+            for object in release {
+                let kind = object["kind"].as_str().unwrap_or_default().to_lowercase();
+                load.file(&format!("{CHART}/templates/{kind}.yaml"), &format!("{object:#}\n"))?;
+            }
+        }
         for number in 0..syncs {
             load.write(number)?;
         }
@@ -42,9 +74,21 @@ impl Load {
         format!("many-{number:05}")
     }
 
-    /// Returns the directory of a GitSync in the repository.
-    pub(super) fn base_dir(number: usize) -> String {
-        format!("/apps/{}", Self::name(number))
+    /// Returns the form of the objects.
+    pub(super) fn form(&self) -> Form {
+        self.form
+    }
+
+    /// Returns the spec of a GitSync of this repository.
+    pub(super) fn spec(&self, number: usize, repository: &str) -> Value {
+        let (base_dir, render) = match self.form {
+            Form::Manifests => (format!("/apps/{}", Self::name(number)), json!({})),
+            Form::Charts => {
+                let values = format!("/values/{}.yaml", Self::name(number));
+                (format!("/{CHART}"), json!({ "helm": { "valuesFiles": [values] } }))
+            }
+        };
+        json!({ "gitRepository": repository, "reference": "main", "baseDir": base_dir, "render": render })
     }
 
     /// Returns the committed `data.revision` of its ConfigMap.
@@ -52,7 +96,7 @@ impl Load {
         self.revisions[number].to_string()
     }
 
-    /// Commits a change of one GitSync's ConfigMap.
+    /// Commits a change of all objects of one GitSync.
     pub(super) fn change(&mut self, number: usize) -> Result<(), Error> {
         self.revisions[number] += 1;
         self.write(number)?;
@@ -81,12 +125,20 @@ impl Load {
     }
 
     fn write(&self, number: usize) -> Result<(), Error> {
-        let objects = objects(&Self::name(number), &self.revision(number));
-        // JSON is YAML, too.
-        let text = objects.map(|object| format!("---\n{object:#}\n")).concat();
-        let directory = self.directory.join(&Self::base_dir(number)[1..]);
-        fs::create_dir_all(&directory).map_err(Error::Load)?;
-        fs::write(directory.join("objects.yaml"), text).map_err(Error::Load)
+        let (name, revision) = (Self::name(number), self.revision(number));
+        match self.form {
+            Form::Manifests => {
+                // JSON is YAML, too.
+                let text = objects(&name, &revision).map(|object| format!("---\n{object:#}\n")).concat();
+                self.file(&format!("apps/{name}/objects.yaml"), &text)
+            }
+            Form::Charts => self.file(&format!("values/{name}.yaml"), &format!("revision: {revision}\n")),
+        }
+    }
+
+    fn file(&self, path: &str, text: &str) -> Result<(), Error> {
+        let path = self.directory.join(path);
+        path.parent().map_or(Ok(()), fs::create_dir_all).and_then(|()| fs::write(&path, text)).map_err(Error::Load)
     }
 }
 
@@ -111,9 +163,9 @@ mod tests {
     #[test]
     fn changes_one_object_of_one_directory() {
         let folder = tempfile::tempdir().unwrap();
-        let mut load = Load::new(folder.path(), 3).unwrap();
+        let mut load = Load::new(folder.path(), 3, Form::Manifests).unwrap();
         let read = |number: usize| {
-            fs::read_to_string(folder.path().join(&Load::base_dir(number)[1..]).join("objects.yaml")).unwrap()
+            fs::read_to_string(folder.path().join("apps").join(Load::name(number)).join("objects.yaml")).unwrap()
         };
         let before = [read(0), read(1), read(2)];
         assert_eq!(before[1].matches("\"kind\":").count(), OBJECTS);

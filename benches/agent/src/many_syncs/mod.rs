@@ -1,7 +1,5 @@
 //! The cost of many GitSyncs of one repository with a few objects each, beside a bare client, and of rendering a
-//! kustomization.
-//!
-//! Not here: charts. Their rendering has the same overhead beyond the tool.
+//! kustomization. The GitSyncs read plain manifests, or each renders a Helm chart.
 
 mod bare;
 mod growth;
@@ -11,7 +9,7 @@ mod rendering;
 mod situations;
 mod world;
 
-pub(super) use self::place::Place;
+pub(super) use self::{load::Form, place::Place};
 use super::{
     Error, Product, counters, git_server, memory_limit, observer, process, progress, ready_syncs, stand, table,
 };
@@ -26,6 +24,8 @@ pub(super) async fn measure(
     let &[count] = counts else { return growth::all(product, place, counts).await };
     let mut world = world::World::start(product, place, count as usize).await?;
     let mut rows = situations::all(&mut world, idle_seconds).await?;
-    rows.extend(rendering::all(&mut world).await?);
+    if place.form == Form::Manifests {
+        rows.extend(rendering::all(&mut world).await?);
+    }
     Ok(rows)
 }

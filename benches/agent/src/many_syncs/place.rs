@@ -1,11 +1,15 @@
-//! Where, and with how much memory, the agent is measured.
+//! Where, with how much memory, and with which load the agent is measured.
 
 use std::path::PathBuf;
 
-/// Where, and with how much memory, the agent is measured.
+use super::load::Form;
+
+/// Where, with how much memory, and with which load the agent is measured.
 pub(crate) struct Place {
     /// Kubeconfig of another cluster; `None` for an embedded one.
     pub kubeconfig: Option<PathBuf>,
     /// Memory of the agent; `None` for its default.
     pub memory: Option<String>,
+    /// The form of the objects in the repository.
+    pub form: Form,
 }

@@ -12,7 +12,7 @@ use kube::{
     Api, ResourceExt as _,
     api::{ListParams, Patch, PatchParams},
 };
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{
     Error,
@@ -60,7 +60,7 @@ impl World {
         }
         let root = stand.directory().join("repositories");
         std::fs::create_dir_all(&root).map_err(Error::Directory)?;
-        let load = Load::new(&root.join(REPOSITORY), syncs)?;
+        let load = Load::new(&root.join(REPOSITORY), syncs, place.form)?;
         let git = HttpServer::start(&root).await?;
         let observer = Observer::start(Api::namespaced(stand.client.clone(), NAMESPACE), seen).await?;
         let shared = stand.directory().join("renderer");
@@ -83,7 +83,7 @@ impl World {
         let url = self.repository(REPOSITORY).1;
         self.follow_repository(REPOSITORY, &url).await?;
         let created = stream::iter(0..self.load.len())
-            .map(|number| async move { self.follow(&Load::name(number), REPOSITORY, &Load::base_dir(number)).await });
+            .map(|number| async move { self.create(&Load::name(number), self.load.spec(number, REPOSITORY)).await });
         created.buffer_unordered(IN_FLIGHT).try_for_each(|()| std::future::ready(Ok(()))).await
     }
 
@@ -98,9 +98,13 @@ impl World {
 
     /// Creates a GitSync.
     pub(super) async fn follow(&self, name: &str, repository: &str, base_dir: &str) -> Result<(), Error> {
+        let spec = json!({ "gitRepository": repository, "reference": "main", "baseDir": base_dir });
+        self.create(name, spec).await
+    }
+
+    async fn create(&self, name: &str, spec: Value) -> Result<(), Error> {
         let sync = json!({
-            "apiVersion": "mainstay.dev/v1alpha1", "kind": "GitSync", "metadata": { "name": name },
-            "spec": { "gitRepository": repository, "reference": "main", "baseDir": base_dir },
+            "apiVersion": "mainstay.dev/v1alpha1", "kind": "GitSync", "metadata": { "name": name }, "spec": spec,
         });
         self.stand.apply::<GitSync>(name, &sync).await
     }

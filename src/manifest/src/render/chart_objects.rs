@@ -23,7 +23,7 @@ const SOURCE: &str = "# Source: ";
 /// Maximum number of objects named in one problem.
 const SHOWN: usize = 3;
 
-/// Returns the objects of a chart from the outputs of two runs.
+/// Returns the objects of a chart from the outputs of its runs.
 ///
 /// # Errors
 /// All problems that prevent the chart from being applied.
@@ -34,9 +34,9 @@ pub fn chart_objects(
     hooks: Hooks,
     limits: &Limits,
 ) -> Result<Vec<Arc<Object>>, Vec<Problem>> {
-    let first = decode(file, files, &outputs[0], limits)?;
-    if outputs[0] != outputs[1] {
-        let second = decode(file, files, &outputs[1], limits)?;
+    let first = decode(file, files, &outputs.first, limits)?;
+    if let Some(second) = outputs.second.as_deref().filter(|second| *second != outputs.first) {
+        let second = decode(file, files, second, limits)?;
         differences(file, &first, &second).map_or(Ok(()), |problem| Err(vec![problem]))?;
     }
     let (mut objects, mut problems) = (Vec::with_capacity(first.len()), Vec::new());
@@ -164,7 +164,7 @@ mod tests {
     }
 
     fn said(first: &str, second: &str, hooks: Hooks) -> String {
-        let outputs = [first.as_bytes().to_vec(), second.as_bytes().to_vec()];
+        let outputs = Outputs { first: first.as_bytes().to_vec(), second: Some(second.as_bytes().to_vec()) };
         let limits = Limits::new(|| std::time::Duration::ZERO);
         let lines: Vec<String> = match chart_objects("app/Chart.yaml", &files(), &outputs, hooks, &limits) {
             Ok(objects) => objects.iter().map(|object| format!("{} @ {}", object.key, object.place)).collect(),

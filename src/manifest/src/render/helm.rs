@@ -1,7 +1,8 @@
-//! Renders the charts of a commit, one at a time, each twice.
+//! Renders the charts of a commit, one at a time.
 //!
-//! Invariant: both runs must print the same. The second one runs at another time in another time zone, which exposes
-//! charts that depend on time or randomness (see [`chart_objects`](super::chart_objects)).
+//! Invariant: a chart whose templates call a function that is not fixed by its arguments is rendered twice, and both
+//! runs must print the same. The second one runs at another time in another time zone, which exposes charts that depend
+//! on time or randomness (see [`chart_objects`](super::chart_objects)).
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -16,6 +17,7 @@ use super::chart::{ChartFiles, ChartOptions, chart_files, within};
 use super::copies::{NotCopied, copy, write};
 use super::error::Error;
 use super::helm_refusal::{Told, refusal};
+use super::kept::Kept;
 use super::kustomize::Kustomize;
 use super::program::{Program, Purpose, Run};
 use super::templates::Asked;
@@ -58,6 +60,7 @@ pub struct Helm {
     scratch: PathBuf,
     turns: Arc<Turns>,
     words: Words,
+    kept: Option<Arc<Kept>>,
 }
 
 /// Facts about the cluster for templates.
@@ -83,12 +86,18 @@ pub struct ChartKey {
 pub struct RenderedChart {
     /// Its inputs. Their problems are in `outputs`.
     pub files: ChartFiles,
-    /// The outputs of both runs with their key, or problems; `None` if unchanged.
+    /// The outputs with their key, or problems; `None` if unchanged.
     pub outputs: Option<Result<(Outputs, ChartKey), Vec<Problem>>>,
 }
 
-/// The outputs of two runs.
-pub type Outputs = [Vec<u8>; 2];
+/// The outputs of a chart's runs.
+#[derive(Debug)]
+pub struct Outputs {
+    /// The output of the first run.
+    pub first: Vec<u8>,
+    /// The output of the second run; `None` if the outputs cannot differ.
+    pub second: Option<Vec<u8>>,
+}
 
 impl Capabilities {
     /// Returns a digest of all capabilities.
@@ -117,7 +126,13 @@ impl Helm {
             Some(renderer) => Some(Tool::Beside(renderer.clone(), Purpose::Helm)),
             None => path.and_then(|path| Program::find(path, Purpose::Helm)).map(Tool::Here),
         };
-        Self { tool, scratch: kustomize.scratch.clone(), turns: Arc::clone(&kustomize.turns), words: kustomize.words }
+        Self {
+            tool,
+            scratch: kustomize.scratch.clone(),
+            turns: Arc::clone(&kustomize.turns),
+            words: kustomize.words,
+            kept: kustomize.kept.clone(),
+        }
     }
 
     /// Renders the chart of a `Chart.yaml` for a namespace, unless its key is `known`.
@@ -144,6 +159,11 @@ impl Helm {
             _ if is_known => None,
             None => Some(Err(vec![Problem::new(Place::file(file), NO_TOOL, Some(NO_TOOL_HINT))])),
             Some(tool) => {
+                if let Some((first, capabilities)) = self.kept(snapshot, chart, cluster).await? {
+                    let outputs = Outputs { first, second: None };
+                    let outputs = Some(Ok((outputs, ChartKey { chart, capabilities })));
+                    return Ok(RenderedChart { files, outputs });
+                }
                 let turn = self.turns.next(namespace).await;
                 let (root, asked) = self.copy(snapshot, file, &files, options).await?;
                 let outputs = match root {
@@ -151,7 +171,7 @@ impl Helm {
                     Ok(root) => {
                         let (root, words) = (root.path(), self.words);
                         let job = Job { tool, root, file, files: &files, options, capabilities, words };
-                        match job.twice(asked).await {
+                        match job.outputs(asked).await {
                             Ok(outputs) => Ok(outputs),
                             Err(NotRendered::Refused(problem)) => Err(vec![problem]),
                             Err(NotRendered::Away(error)) => return Err(Error::Renderer(error)),
@@ -160,10 +180,33 @@ impl Helm {
                 };
                 drop(turn);
                 let capabilities = asked.capabilities.then_some(cluster);
+                if let Ok(outputs) = &outputs {
+                    self.keep(snapshot, ChartKey { chart, capabilities }, outputs).await?;
+                }
                 Some(outputs.map(|outputs| (outputs, ChartKey { chart, capabilities })))
             }
         };
         Ok(RenderedChart { files, outputs })
+    }
+
+    /// Returns the kept output of a chart for a cluster, with the capabilities that it has read.
+    async fn kept(
+        &self,
+        snapshot: &Snapshot,
+        chart: Digest,
+        cluster: Digest,
+    ) -> Result<Option<(Vec<u8>, Option<Digest>)>, mainstay_git::Error> {
+        let Some(kept) = self.kept.clone() else { return Ok(None) };
+        let suits = move |capabilities: Option<Digest>| capabilities.is_none_or(|then| then == cluster);
+        snapshot.blocking(move |_| kept.get(&inputs(chart), suits)).await
+    }
+
+    /// Keeps an output, if both runs agree.
+    async fn keep(&self, snapshot: &Snapshot, key: ChartKey, outputs: &Outputs) -> Result<(), mainstay_git::Error> {
+        let agrees = outputs.second.as_ref().is_none_or(|second| *second == outputs.first);
+        let Some(kept) = self.kept.clone().filter(|_| agrees) else { return Ok(()) };
+        let output = outputs.first.clone();
+        snapshot.blocking(move |_| kept.put(&inputs(key.chart), key.capabilities, &output)).await
     }
 
     /// Copies the chart and the values into a directory under fixed names. Returns what its templates read.
@@ -197,6 +240,11 @@ impl Helm {
     }
 }
 
+/// Returns the name of a chart's inputs among the kept outputs.
+fn inputs(chart: Digest) -> String {
+    format!("chart {chart}")
+}
+
 /// Returns the file of the GitSync's inline values. It follows the values files.
 fn inline_values(files: &ChartFiles) -> String {
     format!("{VALUES}/{}.yaml", files.values.len())
@@ -222,16 +270,19 @@ enum NotRendered {
 }
 
 impl Job<'_> {
-    async fn twice(&self, asked: Asked) -> Result<Outputs, NotRendered> {
+    async fn outputs(&self, asked: Asked) -> Result<Outputs, NotRendered> {
         let zone = self.root.join(ZONE);
         let begun = Instant::now();
         let first = self.once(None).await?;
+        if !asked.varies() {
+            return Ok(Outputs { first, second: None });
+        }
         if asked.time {
             tokio::time::sleep(A_MOMENT.saturating_sub(begun.elapsed())).await;
         }
         // A chart that parses local times would differ in another time zone, so it keeps the zone.
         let second = self.once((asked.time && !asked.zone).then_some(&*zone)).await?;
-        Ok([first, second])
+        Ok(Outputs { first, second: Some(second) })
     }
 
     async fn once(&self, zone: Option<&Path>) -> Result<Vec<u8>, NotRendered> {

@@ -9,6 +9,7 @@ use super::added::{Added, WithAdded};
 use super::closure::{Closure, closure, components, join, parent};
 use super::copies::copy;
 use super::error::Error;
+use super::kept::Kept;
 use super::kustomization::fields;
 use super::origins::{Asking, Origins, asking};
 use super::overlay::Overlay;
@@ -41,6 +42,8 @@ pub struct Kustomize {
     pub(super) scratch: PathBuf,
     pub(super) turns: Arc<Turns>,
     pub(super) words: Words,
+    /// The kept outputs, unless nothing is kept.
+    pub(super) kept: Option<Arc<Kept>>,
 }
 
 /// The input of a build.
@@ -83,13 +86,19 @@ impl Kustomize {
     fn with(tool: Option<Tool>, renderer: Option<Renderer>, scratch: PathBuf) -> Self {
         // Removes the remains of a killed agent.
         _ = std::fs::remove_dir_all(&scratch);
-        Self { tool, renderer, scratch, turns: Arc::default(), words: Words::Reduced }
+        Self { tool, renderer, scratch, turns: Arc::default(), words: Words::Reduced, kept: None }
     }
 
     /// Sets how much of the tools' own messages problems show, also for charts.
     #[must_use]
     pub fn showing(self, words: Words) -> Self {
         Self { words, ..self }
+    }
+
+    /// Keeps outputs below a directory, also those of charts. `path` holds the tools, also those of the renderer.
+    #[must_use]
+    pub fn keeping(self, directory: PathBuf, path: Option<&std::ffi::OsStr>) -> Self {
+        Self { kept: Some(Arc::new(Kept::new(directory, path))), ..self }
     }
 
     /// Returns how many kustomizations were built and charts rendered so far, including refused ones.
@@ -122,12 +131,22 @@ impl Kustomize {
             _ if known == Some(key) => None,
             None => Some(Err(problem(NO_TOOL, NO_TOOL_HINT))),
             Some(tool) => {
+                let inputs = format!("kustomization {file} {key}");
+                if let Some(documents) = self.kept(snapshot, &inputs).await? {
+                    return Ok(Rendered { closure, key, documents: Some(Ok(documents)), origins });
+                }
                 let turn = self.turns.next(namespace).await;
                 let root = copy(snapshot, &closure.files, &added, &self.scratch, |_, _| {}).await?;
                 let built = match &root {
                     Err(not_copied) => Err(vec![not_copied.problem(&shown)]),
                     Ok(root) => match run(tool, root.path(), parent(&file)).await {
-                        Run::Built(documents) => Ok(documents),
+                        Run::Built(documents) => {
+                            if let Some(kept) = self.kept.clone() {
+                                let documents = documents.clone();
+                                snapshot.blocking(move |_| kept.put(&inputs, None, &documents)).await?;
+                            }
+                            Ok(documents)
+                        }
                         Run::Failed(words) => Err({
                             let files = closure.files.keys().map(String::as_str);
                             let root = root.path().to_string_lossy();
@@ -143,6 +162,16 @@ impl Kustomize {
             }
         };
         Ok(Rendered { closure, key, documents, origins })
+    }
+}
+
+impl Kustomize {
+    /// Returns the kept documents for these inputs.
+    async fn kept(&self, snapshot: &Snapshot, inputs: &str) -> Result<Option<Vec<u8>>, mainstay_git::Error> {
+        let Some(kept) = self.kept.clone() else { return Ok(None) };
+        let inputs = inputs.to_owned();
+        let found = snapshot.blocking(move |_| kept.get(&inputs, |_| true)).await?;
+        Ok(found.map(|(documents, _)| documents))
     }
 }
 

@@ -14,11 +14,14 @@
 //! Invariant: of the tool's messages, only names and text of the files are shown, because the messages quote values.
 //! Invariant: a chart with unstable output is refused.
 //!
+//! Outputs are kept on disk for the same inputs ([`kept`]).
+//!
 //! [`substitute()`] replaces the expressions in a text, and [`normal_form()`] writes an object as a text for that.
 //!
 //! Not here: decoding the documents (`manifest`), the origin of values, and SOPS.
 
 mod added;
+mod calls;
 mod chart;
 pub mod chart_objects;
 mod closure;
@@ -28,6 +31,8 @@ mod error;
 #[expect(clippy::disallowed_methods, reason = "it runs the tool, and waits")]
 mod helm;
 mod helm_refusal;
+#[expect(clippy::disallowed_methods, reason = "it reads and writes files")]
+mod kept;
 mod kustomization;
 #[expect(clippy::disallowed_methods, reason = "it removes what was left behind")]
 mod kustomize;

@@ -100,6 +100,12 @@ impl Program {
         })
     }
 
+    /// Returns its path, size in bytes and last change, which differ after an upgrade.
+    pub(super) fn identity(&self) -> (PathBuf, Option<(u64, std::time::SystemTime)>) {
+        let metadata = std::fs::metadata(&self.path).ok();
+        (self.path.clone(), metadata.and_then(|found| Some((found.len(), found.modified().ok()?))))
+    }
+
     /// Runs the program in `root`, which contains only its inputs and is removed afterwards. The arguments follow its
     /// own ones. Its environment consists of these variables and its limits.
     pub(super) async fn run(
