@@ -84,7 +84,7 @@ const EMBEDDED: [&str; 4] =
     ["src/devcluster/src", "src/devcluster/apiserver/src", "src/devcluster/controllers/src", "src/devcluster/node/src"];
 
 /// The crates of the product.
-const PRODUCT: [&str; 13] = [
+const PRODUCT: [&str; 14] = [
     "src/bounded-json/src",
     "src/api/src",
     "src/object/src",
@@ -93,6 +93,7 @@ const PRODUCT: [&str; 13] = [
     "src/manifest/src",
     "src/engine/src",
     "src/gitsync/src",
+    "src/notification/src",
     "src/function/src",
     "src/exposure/src",
     "src/eventing/src",

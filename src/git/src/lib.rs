@@ -58,6 +58,8 @@ mod lookup_due;
 mod mirror;
 mod missing_directory;
 mod objects;
+#[expect(clippy::disallowed_methods, reason = "it sends requests, with deadlines")]
+mod outbound;
 mod path_flaw;
 mod pem;
 mod percent;
@@ -124,6 +126,7 @@ pub use last_lookup::LastLookup;
 pub use lookup_due::LookupDue;
 pub use mainstay_object::Secret;
 pub use missing_directory::MissingDirectory;
+pub use outbound::{Answer, Outbound};
 pub use path_flaw::PathFlaw;
 pub use permits::thread_time;
 pub use pinning::{FirstUse, PinRequest, SupersededPins};

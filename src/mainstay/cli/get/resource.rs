@@ -21,10 +21,12 @@ const GIT_REPOSITORIES: Resource =
     Resource { group: SERVERLESS, kind: "GitRepository", names: &["gitrepositories", "gitrepository", "gitrepos"] };
 
 /// All resources, in the order of printing.
-const ALL: [Resource; 5] = [
+const ALL: [Resource; 7] = [
     GIT_REPOSITORIES,
     GIT_SYNCS,
     Resource { group: "mainstay.dev", kind: "Receiver", names: &["receivers", "receiver"] },
+    Resource { group: "mainstay.dev", kind: "Provider", names: &["providers", "provider"] },
+    Resource { group: "mainstay.dev", kind: "Alert", names: &["alerts", "alert"] },
     Resource { group: SERVERLESS, kind: "Function", names: &["functions", "function"] },
     Resource { group: "gateway.kyma-project.io", kind: "APIRule", names: &["apirules", "apirule"] },
 ];
@@ -134,7 +136,7 @@ mod tests {
             ("gitsync/shop", "GitSync", Some("shop")),
             ("gitrepositories,functions", "GitRepository Function", None),
             ("functions.serverless.kyma-project.io/a", "Function", Some("a")),
-            ("all", "GitRepository GitSync Receiver Function APIRule", None),
+            ("all", "GitRepository GitSync Receiver Provider Alert Function APIRule", None),
         ] {
             assert_eq!(kinds(text), Ok((expected.to_owned(), name.map(str::to_owned))), "{text}");
         }
