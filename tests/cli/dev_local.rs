@@ -1,11 +1,16 @@
-//! Local attackers of `mainstay dev`: another user of the machine, a web page, and a checkout with links.
+//! Local attackers of `mainstay dev`: another user of the machine, a web page, a checkout with links, and the author of a
+//! remote repository.
 //!
 //! The other user is a process with the ID of `nobody`, which only root can start. Without root the tables in
 //! `loopback` cover the kernel's answers, and these tests check that the same user has access.
 
 use std::{fs, os::unix::fs::symlink, path::Path};
 
-use mainstay_testkit::dev::{Dev, copy, git, wait_until};
+use mainstay_testkit::{
+    dev::{Dev, copy, git, wait_until},
+    git_server::GitServer,
+    remote::{NAME, Remote},
+};
 
 const EXAMPLE: &str = "examples/functions";
 
@@ -172,4 +177,57 @@ fn a_checkout_with_links_in_its_directory_changes_and_removes_no_file_elsewhere(
             "{link}: {said}"
         );
     }
+}
+
+/// Manifests of a stranger: repositories of this machine and of its network, and a Service that leads to this machine.
+fn manifests_of_a_stranger(private: &Path) -> String {
+    let repository = |name: &str, url: &str| {
+        format!(
+            "apiVersion: serverless.kyma-project.io/v1alpha1\nkind: GitRepository\nmetadata: {{name: {name}}}\nspec: {{url: '{url}'}}\n\
+             ---\napiVersion: mainstay.dev/v1alpha1\nkind: GitSync\nmetadata: {{name: {name}}}\n\
+             spec: {{gitRepository: {name}, reference: main}}\n---\n"
+        )
+    };
+    let local = repository("local", &format!("file://{}", private.display()));
+    let inside = repository("inside", "http://127.0.0.2:9/private.git");
+    let exposed = r#"{"apiVersion": "v1", "kind": "Service", "metadata": {"name": "written"}, "spec": {"ports": [{"port": 80}]}}
+---
+{"apiVersion": "v1", "kind": "Endpoints", "metadata": {"name": "written"},
+ "subsets": [{"addresses": [{"ip": "127.0.0.1"}], "ports": [{"port": 9}]}]}
+---
+{"apiVersion": "gateway.kyma-project.io/v1beta1", "kind": "APIRule", "metadata": {"name": "written"}, "spec": {
+ "gateway": "kyma-gateway.kyma-system.svc.cluster.local", "host": "written", "service": {"name": "written", "port": 80},
+ "rules": [{"path": "/.*", "methods": ["GET"], "accessStrategies": [{"handler": "noop"}]}]}}
+"#;
+    format!("{local}{inside}{exposed}")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn objects_of_a_remote_repository_read_no_local_path_and_reach_no_internal_address() {
+    let home = tempfile::tempdir().unwrap();
+    let private = home.path().join("private");
+    fs::create_dir(&private).unwrap();
+    let stolen = "{apiVersion: v1, kind: ConfigMap, metadata: {name: stolen}}";
+    fs::write(private.join("map.yaml"), stolen).unwrap();
+    git(&private, &["init", "-q", "-b", "main"]);
+    git(&private, &["add", "."]);
+    git(&private, &["commit", "-q", "-m", "private"]);
+    let mut remote = Remote::new();
+    remote.file("all.yaml", manifests_of_a_stranger(&private)).commit("one");
+    let server = GitServer::start(remote.root()).await;
+    let work = home.path().join("work");
+    fs::create_dir(&work).unwrap();
+    let dev = Dev::start(&work, &[&server.url(NAME)]);
+    let said = |kind: &str, name: &str| {
+        let found = dev.try_kubectl(&["get", kind, name, "-o", "jsonpath={.status}"]);
+        found.unwrap_or_default()
+    };
+    for (kind, name, refusal) in [
+        ("gitsync", "local", "local paths are read by `mainstay dev` only"),
+        ("gitsync", "inside", "or of a private network"),
+        ("apirules.v1beta1.gateway.kyma-project.io", "written", "it has no selector"),
+    ] {
+        wait_until(&format!("{kind} {name}: {refusal}"), || said(kind, name).contains(refusal));
+    }
+    assert!(dev.try_kubectl(&["get", "configmap", "stolen"]).unwrap_err().contains("not found"));
 }

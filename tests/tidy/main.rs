@@ -11,6 +11,7 @@ mod keys;
 mod prose;
 mod real_tests;
 mod security;
+mod supply_chain;
 
 use std::{
     collections::BTreeSet,
@@ -52,6 +53,7 @@ const ACTING: &[&str] = &[
     "src/engine/src/drift/by_name.rs",
     "src/gitsync/src/abroad.rs",
     "src/gitsync/src/account.rs",
+    "src/gitsync/src/contest_watch.rs",
     "src/gitsync/src/decryption.rs",
     "src/gitsync/src/former_owners.rs",
     "src/gitsync/src/inventory.rs",
@@ -68,6 +70,9 @@ const ACTING: &[&str] = &[
     "src/function/src/pod_secrets.rs",
     "src/function/src/report.rs",
     "src/exposure/src/watch.rs",
+    "src/eventing/src/jetstream/letters.rs",
+    "src/eventing/src/jetstream/publish.rs",
+    "src/eventing/src/jetstream/streams.rs",
     "src/eventing/src/journal/room.rs",
     "src/eventing/src/resolver.rs",
     "src/eventing/src/run.rs",
@@ -84,7 +89,7 @@ const EMBEDDED: [&str; 4] =
     ["src/devcluster/src", "src/devcluster/apiserver/src", "src/devcluster/controllers/src", "src/devcluster/node/src"];
 
 /// The crates of the product.
-const PRODUCT: [&str; 13] = [
+const PRODUCT: [&str; 14] = [
     "src/bounded-json/src",
     "src/api/src",
     "src/object/src",
@@ -93,6 +98,7 @@ const PRODUCT: [&str; 13] = [
     "src/manifest/src",
     "src/engine/src",
     "src/gitsync/src",
+    "src/notification/src",
     "src/function/src",
     "src/exposure/src",
     "src/eventing/src",
@@ -258,6 +264,16 @@ fn the_local_directory_is_named_in_one_file() {
         |path: &PathBuf| [r#"".mainstay""#, r#"".mainstay/"#].iter().any(|word| production(path).contains(word));
     let found: Vec<_> = PRODUCT.into_iter().flat_map(sources).filter(names).collect();
     assert_eq!(found, [PathBuf::from("src/mainstay/cli/local_directory.rs")]);
+}
+
+/// Other users of the machine could read a temporary directory with the permissions of the umask.
+#[test]
+fn temporary_directories_of_commands_are_made_in_one_place() {
+    let makes = |path: &PathBuf| {
+        production(path).lines().any(|line| line.contains("tempdir(") || line.contains("TempDir::new"))
+    };
+    let found: Vec<_> = sources("src/mainstay").into_iter().filter(makes).collect();
+    assert_eq!(found, [PathBuf::from("src/mainstay/cli/private_directory.rs")]);
 }
 
 /// Code that serves untrusted requests.

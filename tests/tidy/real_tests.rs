@@ -38,9 +38,8 @@ fn array(script: &str, name: &str) -> Vec<String> {
 }
 
 fn filters(script: &str) -> Filters {
-    // The script always adds the onboarding.
     let mut found =
-        Filters { binaries: array(script, "binaries"), chosen: vec!["onboarding::".to_owned()], ..Filters::default() };
+        Filters { binaries: array(script, "binaries"), chosen: array(script, "installs"), ..Filters::default() };
     let mut words = array(script, "agent_tests").into_iter();
     while let Some(word) = words.next() {
         match word.as_str() {
@@ -114,8 +113,7 @@ fn tests_of_a_merge_run_exist_and_run_on_the_real_server() {
 
 #[test]
 fn wrong_lines_of_the_list_are_found() {
-    let script =
-        "\nbinaries=(a b)\nagent_tests=(\n  one:: two::   # a comment\n  # --skip all\n  --skip one::slow\n)\nrest=(x)";
+    let script = "\nbinaries=(a b)\ninstalls=(onboarding::)\nagent_tests=(\n  one:: two::   # a comment\n  # --skip all\n  --skip one::slow\n)\nrest=(x)";
     let filters = filters(script);
     assert_eq!(filters.binaries, ["a", "b"]);
     assert_eq!(

@@ -187,7 +187,9 @@ pub enum Fault {
         instead: &'static str,
     },
     /// A local path is used outside `mainstay dev`.
-    #[error("local paths are read by `mainstay dev` only; give the address of a Git server")]
+    #[error(
+        "local paths are read by `mainstay dev` only, for a local repository or with --run-code; give the address of a Git server"
+    )]
     LocalForbidden,
     /// The Secret of the repository does not exist.
     #[error("the Secret that `auth.secretName` names does not exist in the repository's namespace")]
@@ -324,6 +326,9 @@ pub enum Fault {
         /// The branch that the remote's HEAD names.
         default_branch: Option<String>,
     },
+    /// The history does not go back as far as an expression.
+    #[error("the history does not go back that far, or the commit has fewer parents")]
+    MissingAncestor,
     /// No tag is a version in the range.
     #[error("no tag is a version in this range; {}", versions_hint(*tags, highest.as_deref()))]
     MissingVersion {
@@ -549,6 +554,7 @@ impl Fault {
             | Self::TooLarge { .. }
             | Self::MissingReference { .. }
             | Self::MissingAbbreviated { .. }
+            | Self::MissingAncestor
             | Self::MissingVersion { .. }
             | Self::AmbiguousCommit { .. }
             | Self::HistoryTooLarge { .. }

@@ -19,6 +19,7 @@ use super::plan::{self, DesiredState};
 use super::prune;
 use super::registry::{self, CannotRead};
 use super::resolve::{ResolvedSync, SyncRequest};
+use super::step::Progress;
 use super::tally::Tally;
 use super::terminating::TerminatingObjects;
 use super::unread::UnreadObjects;
@@ -102,6 +103,8 @@ pub(super) struct SyncState {
     pub(super) readable: HashSet<Key>,
     /// The commit that did not fit into memory.
     pub(super) no_memory: Option<NoMemory>,
+    /// The step of the running attempt.
+    pub(super) progress: Progress,
     /// Notified when there may be memory for that commit.
     pub(super) room: Room,
     /// The last commit that was applied in spite of a window.

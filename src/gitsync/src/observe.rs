@@ -29,6 +29,7 @@ use super::plan::{self, DesiredState, Live, Observed};
 use super::prune;
 use super::reconcile::Task;
 use super::resolve::{Directory, ResolvedSync, SyncRequest};
+use super::step::Step;
 use super::terminating::TerminatingObjects;
 use super::values::Values;
 use mainstay_api::conditions::Reason;
@@ -188,6 +189,7 @@ impl Attempt<'_> {
         if let Some(refused) = self.is_without_memory(found.commit, request) {
             return Err(refused);
         }
+        self.state.progress.begin(Step::Fetch(found.commit));
         // Dropped after the read, because an open mirror takes memory.
         let snapshot = self.source().fetch(remote, found).await?;
         self.emit_rewritten(remote, &snapshot, found).await;
@@ -214,6 +216,7 @@ impl Attempt<'_> {
         let objects = if tree.is_none() {
             Vec::new()
         } else {
+            self.state.progress.begin(Step::Render(found.commit));
             self.decode(remote, (snapshot, found.commit), &resolved.directory, of).await?
         };
         // The files that kustomizations and charts read are known only now.
@@ -426,7 +429,7 @@ impl Attempt<'_> {
                 tracing::warn!(
                     sync = self.owner.resource().as_str(),
                     why = refused.message,
-                    "the inventory cannot be read"
+                    "the commit that was applied last cannot be read"
                 );
             }
         }

@@ -16,6 +16,7 @@ use super::outcome::{Outcome, Refused};
 use super::plan::{self, Applies, DesiredState, Expect, Live, Plan, Step, Why};
 use super::prune::{self, HeldBack, Kept, Permission};
 use super::resolve::{ResolvedSync, SyncRequest};
+use super::step::Step as progress;
 use super::tally::Tally;
 use mainstay_api::conditions::Reason;
 use mainstay_cluster::Regarding;
@@ -55,6 +56,8 @@ impl Attempt<'_> {
         let earlier = self.state.tally.take().filter(|(commit, _)| *commit == desired.commit);
         let mut tally = earlier.map(|(_, tally)| tally).unwrap_or_default().next_round(plan.unchanged.len());
         self.state.paused.clear();
+        let steps = plan.stages.values().map(Vec::len).sum();
+        self.state.progress.begin(progress::Apply(desired.commit, 0, steps));
         let left = self.apply_stages(resolved, facts, plan, &mut tally).await?;
         self.take_over_left(resolved, left, &mut tally).await?;
         if tally.has_definitions {
@@ -144,6 +147,7 @@ impl Attempt<'_> {
         let (writer, owner) = (self.context.writer.clone(), self.owner.clone());
         let (mut puts, mut found) = (pin!(writer.put_stage(&owner, steps)), Vec::new());
         while let Some((desired, applied)) = puts.next().await {
+            self.state.progress.advance();
             if matches!(&applied, Applied::Done(put) if put.change == Change::Anothers) {
                 found.push(desired);
                 continue;
@@ -248,6 +252,7 @@ impl Attempt<'_> {
         }
         let waiting = self.state.failed.waiting(Instant::now());
         let due = plan.leaving.prune.iter().filter(|key| !waiting.contains(*key)).cloned().collect::<Vec<_>>();
+        self.state.progress.begin(progress::Delete(request.commit, due.len()));
         let (pruning, wanted) = self.prune(acting, &due, request, &mut held, tally).await;
         // A pending deletion does not delay the commit, because its finalizers may never be removed.
         Left { held, pruning, wanted, is_complete: true }

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 
 use super::attempt::{Attempt, SyncState};
+use super::contest_watch::ContestWatch;
 use super::context::{Context, Input, SyncFacts};
 use super::decryption::DecryptionSecret;
 use super::outcome::{Outcome, Refused};
@@ -18,8 +19,10 @@ use super::prevented;
 use super::prune::deletes_objects;
 use super::registry;
 use super::resolve::{Directory, ResolvedSync, confine};
+use super::running::Running;
+use super::step::Step;
 use super::unread;
-use super::urgency::WriteBudget;
+use super::urgency::{Urgency, WriteBudget};
 use super::whereabouts::{FollowedKubeconfig, Place, as_known_in, nowhere};
 use mainstay_api::conditions::Reason;
 use mainstay_api::git_sync::GitSyncStatus;
@@ -90,6 +93,8 @@ pub(super) struct Task {
     pub(super) not_before: Option<Instant>,
     /// Time of the next status update.
     pub(super) settling: Option<Instant>,
+    /// The watches of other tools' objects that keep objects of this GitSync.
+    pub(super) contest: Option<Box<ContestWatch>>,
 }
 
 /// The parts of a GitSync whose change causes an attempt.
@@ -159,13 +164,14 @@ impl Task {
             expired: None,
             not_before: None,
             settling: None,
+            contest: None,
         }
     }
 
     /// Forgets the state of a cluster, because it does not apply to another one.
     pub(super) fn forget_cluster(&mut self) {
-        let room = Arc::clone(&self.state.room);
-        self.state = SyncState { rerun: self.state.rerun.take(), room, ..SyncState::default() };
+        let (room, progress) = (Arc::clone(&self.state.room), self.state.progress.clone());
+        self.state = SyncState { rerun: self.state.rerun.take(), room, progress, ..SyncState::default() };
         (self.outcome, self.next_save, self.owed_save) = (None, None, None);
     }
 
@@ -241,8 +247,12 @@ impl Task {
             let began = Timestamp::now();
             let (is_requested, is_due) = (self.note_request(sync), self.is_due(sync, began));
             let is_forced = changed || is_requested || is_due;
-            let attempted = self.try_once(sync, repository.as_deref(), is_forced).await;
+            self.state.progress.begin(Step::LookUp);
+            let running = Running::new(&self.home, sync, self.status.as_ref(), self.state.progress.clone());
+            let running = Box::new(running.not_before(self.writes.due(Urgency::Counters, now)));
+            let attempted = running.beside(Box::pin(self.try_once(sync, repository.as_deref(), is_forced))).await;
             self.after(sync, attempted, began);
+            self.watch_contested().await;
             self.run_again(sync).await;
             self.want_prevention(sync);
             self.postpone_untried(now);
@@ -281,6 +291,13 @@ impl Task {
             self.state.failed.retry_all(Instant::now());
         }
         Ok(())
+    }
+
+    /// Watches the objects of other tools that keep contested objects, and no others.
+    async fn watch_contested(&mut self) {
+        let before = self.contest.take();
+        let contested = self.state.failed.contested();
+        self.contest = ContestWatch::of(self.context.writer.cluster(), contested, before).await;
     }
 
     /// Updates the prevention of changes by hand.

@@ -93,7 +93,9 @@ impl Task {
     }
 
     async fn report_outcome(&mut self, sync: &GitSync, outcome: &Outcome, now: Instant) {
-        let old = self.status.clone().or_else(|| sync.status.clone()).unwrap_or_default();
+        let base = self.status.clone().or_else(|| sync.status.clone()).unwrap_or_default();
+        // The written status may show the attempt as running.
+        let old = self.state.progress.shown().unwrap_or_else(|| base.clone());
         let (seen, applied) = (self.state.seen, self.state.applied);
         let attempted = seen.map(|(commit, _)| commit.to_string());
         let tree = |tree: Option<Contents>| tree.map_or_else(String::new, |tree| tree.to_string());
@@ -123,9 +125,9 @@ impl Task {
             prevention: prevention.as_ref(),
             cluster: self.cluster_id(sync),
         };
-        let mut new = status::after(&old, &facts, Timestamp::now());
+        let mut new = status::after(&base, &facts, Timestamp::now());
         if matches!(self.place, Place::Nowhere) {
-            new = without_place(new, &old);
+            new = without_place(new, &base);
         }
         let ready = mainstay_api::conditions::status(&new.conditions, Type::Ready);
         self.facts.is_ready = ready.is_some_and(|ready| ready.status == "True");
@@ -138,6 +140,7 @@ impl Task {
         let is_asked = self.request.is_some() && self.failed_writes == 0;
         let Some(due) = self.writes.due(urgency, now) else {
             self.status = Some(old);
+            self.state.progress.forget_shown();
             self.grace = None;
             return;
         };
@@ -238,6 +241,7 @@ impl Task {
         match self.home.home.patch_merge(&git_syncs(), namespace, name, Part::Status, &patch).await {
             Ok(_) => {
                 self.status = Some(new);
+                self.state.progress.forget_shown();
                 self.grace = None;
                 self.writes.written(Instant::now());
                 self.failed_writes = 0;

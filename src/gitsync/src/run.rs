@@ -9,6 +9,7 @@ use tokio::sync::{Notify, watch};
 use tokio::time::sleep_until;
 use tokio_util::sync::CancellationToken;
 
+use super::contest_watch;
 use super::context::{Context, Input};
 use super::no_memory::Room;
 use super::reconcile::{Next, Task};
@@ -135,6 +136,7 @@ impl Signals {
             () = self.drifted.notified() => task.objects_changed(),
             () = self.dependencies.notified() => task.dependencies_changed(),
             () = self.room.notified() => task.next_look = Instant::now(),
+            () = contest_watch::released(&mut task.contest) => task.state.failed.retry_contested(Instant::now()),
             // The status shows the state of the prevention.
             () = self.prevention.notified() => {}
             () = Followed::any_changed(task.secrets.iter_mut().chain(task.kubeconfig.iter_mut())) => task.next_look = Instant::now(),

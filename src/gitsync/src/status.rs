@@ -14,6 +14,7 @@ use super::conditions::{Conditions, Kept};
 pub use super::outcome::{Facts, Outcome};
 use mainstay_api::conditions::Reason;
 use mainstay_api::git_sync::{Failure, Frozen, GitSyncStatus, Pause, Unread};
+use mainstay_api::short_id;
 use mainstay_engine::managed::{PauseEnd, SHOWN, Summary};
 use mainstay_object::Key;
 use mainstay_object::failure::Class;
@@ -33,6 +34,7 @@ pub fn after(old: &GitSyncStatus, facts: &Facts<'_>, now: Timestamp) -> GitSyncS
         Some(listed) => (listed.first.clone(), count(listed.count)),
         None => (old.terminating.clone(), old.terminating_objects),
     };
+    let applied_commit = facts.applied.map(|(commit, _)| commit.to_owned()).or_else(|| old.applied_commit.clone());
     let mut status = GitSyncStatus {
         observed_generation: facts.generation,
         attempted_commit: facts.attempted.map(str::to_owned).or_else(|| old.attempted_commit.clone()),
@@ -40,7 +42,8 @@ pub fn after(old: &GitSyncStatus, facts: &Facts<'_>, now: Timestamp) -> GitSyncS
             Some(_) => facts.reference.map(str::to_owned),
             None => old.attempted_reference.clone(),
         },
-        applied_commit: facts.applied.map(|(commit, _)| commit.to_owned()).or_else(|| old.applied_commit.clone()),
+        short_commit: applied_commit.as_deref().map(short_id),
+        applied_commit,
         applied_tree_id: facts.applied.map(|(_, tree)| tree.to_owned()).or_else(|| old.applied_tree_id.clone()),
         last_handled_request: facts.request.map(str::to_owned).or_else(|| old.last_handled_request.clone()),
         last_handled_rerun: facts.rerun.map(str::to_owned).or_else(|| old.last_handled_rerun.clone()),

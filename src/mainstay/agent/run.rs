@@ -19,8 +19,8 @@ use super::notify::Notifier;
 use super::serverless::Serverless;
 use super::shown::{Shown, gauges};
 use super::{
-    api_rules, bootstrap, functions, health, host_keys, inputs, installation, leader_label, operator_settings, pins,
-    receivers, repositories, ssh_keys,
+    api_rules, bootstrap, functions, health, host_keys, inputs, installation, leader_label, notifications,
+    operator_settings, pins, receivers, repositories, ssh_keys,
 };
 use crate::{Component, Components};
 use loopback::{Listener, Reach};
@@ -143,7 +143,7 @@ impl Settings {
 fn confined(settings: &Settings) -> mainstay_git::Settings {
     let mut source = settings.source.clone();
     let trusted = std::iter::once(&settings.namespace).chain(&settings.allow_namespaces);
-    source.egress.unconfined = Some(trusted.cloned().collect());
+    source.egress.unconfined.get_or_insert_with(|| trusted.cloned().collect());
     source
 }
 
@@ -369,9 +369,10 @@ async fn lead(
     let Some(installed) = stop.run_until_cancelled(looking).await else { return Ok(()) };
     writer.set_installation(installed);
     let drift = Drift::new(writer.clone());
-    let trusted = std::iter::once(&settings.namespace).chain(&settings.allow_namespaces).cloned().collect();
+    let trusted: BTreeSet<String> =
+        std::iter::once(&settings.namespace).chain(&settings.allow_namespaces).cloned().collect();
     let rights = Rights {
-        trusted,
+        trusted: trusted.iter().cloned().collect(),
         default_service_account: settings.default_service_account.clone(),
         requires_account: settings.profile == Profile::Restricted,
         namespaces: settings.scope(),
@@ -479,6 +480,16 @@ async fn lead(
     } else {
         functions::are_absent(&functions);
     }
+    let notifications = Arc::new(notifications::Context {
+        cluster: cluster.clone(),
+        secrets: Arc::clone(&secrets),
+        source: context.source.clone(),
+        notifier: notifier.clone(),
+        trusted,
+    });
+    let component = liveness.component("the watch of Providers and Alerts");
+    let following = notifications::follow(notifications, stop.clone());
+    tasks.spawn(async move { component.track_loop(following).await.map_err(Error::Task) });
     let emit = notify(notifier);
     let hooks = Arc::new(receiver::Context::new(
         cluster.clone(),

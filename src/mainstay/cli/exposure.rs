@@ -17,7 +17,8 @@ pub(super) struct Exposure {
     #[arg(long = "allow-issuer", value_name = "URL", env = "MAINSTAY_ALLOW_ISSUERS", value_delimiter = ',')]
     issuers: Vec<IssuerOrigin>,
     /// Namespace, or *, whose APIRules may expose Services with endpoints that somebody wrote: Services without a selector, or
-    /// with EndpointSlices of another author; may be repeated; by default none
+    /// with EndpointSlices of another author; may be repeated; by default none, but all with `mainstay dev` unless it
+    /// follows a remote repository without --run-code
     #[arg(
         long = "allow-written-endpoints",
         value_name = "NS",

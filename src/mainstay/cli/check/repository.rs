@@ -8,7 +8,7 @@ use futures::TryStreamExt as _;
 use k8s_openapi::ByteString;
 use serde_json::Value;
 
-use crate::cli::{Error, identity::data_of, ids, syncs};
+use crate::cli::{Error, identity::data_of, ids, private_directory, syncs};
 use mainstay_api::git_repository::{AuthType, GitRepositorySpec, RepositoryAuth, Verify};
 use mainstay_api::{Function, GitRepository, GitSync, names};
 use mainstay_cluster::secrets::{Known, Purpose};
@@ -145,7 +145,8 @@ struct Attempt<'a> {
 impl Attempt<'_> {
     /// Looks up these references in a repository, and verifies their signatures if required.
     async fn try_all(&self, repository: &GitRepository, references: &[Reference]) -> Result<Vec<Finding>, Error> {
-        let room = tempfile::tempdir().map_err(|cause| Error::ReadFile { path: std::env::temp_dir(), cause })?;
+        let room =
+            private_directory::create().map_err(|cause| Error::ReadFile { path: std::env::temp_dir(), cause })?;
         let source = self.source(room.path()).await?;
         let mut remote = match self.remote(repository).await? {
             Ok(remote) => remote,

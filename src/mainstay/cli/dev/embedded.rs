@@ -11,6 +11,8 @@ use devcluster::{FrontOptions, Gateway, NodeOptions, Options, RegistryOptions, S
 use serde_json::Value;
 
 use super::{Error, issue, kubeconfig};
+use crate::cli::dev_run::DevRun;
+use crate::cli::private_directory;
 use mainstay_api::build::TERMINATION_LOG_ENV;
 use mainstay_function::admission::{Version, convert};
 use mainstay_function::runtimes::{SOCKET_ENV, libraries};
@@ -63,6 +65,8 @@ pub(super) struct EmbeddedOptions<'a> {
     pub(super) issuers: &'a [String],
     pub(super) token: &'a str,
     pub(super) kubeconfig: &'a Path,
+    /// The facts for other commands.
+    pub(super) run: &'a DevRun,
     pub(super) pods: PodMode,
     /// Whether RBAC is enforced.
     pub(super) rbac: bool,
@@ -74,16 +78,16 @@ pub(super) struct EmbeddedOptions<'a> {
 
 /// Starts a new, empty cluster.
 pub(super) async fn start(arguments: EmbeddedOptions<'_>) -> Result<Embedded, Error> {
-    let EmbeddedOptions { listen, gateway, secure, issuers, token, kubeconfig, pods, rbac, knative, directory } =
+    let EmbeddedOptions { listen, gateway, secure, issuers, token, kubeconfig, run, pods, rbac, knative, directory } =
         arguments;
     let (path, held) = if let Some(path) = directory {
         (path.to_owned(), None)
     } else {
-        let held = tempfile::tempdir().map_err(|cause| Error::Write { path: env::temp_dir(), cause })?;
+        let held = private_directory::create().map_err(|cause| Error::Write { path: env::temp_dir(), cause })?;
         (held.path().to_owned(), Some(held))
     };
     // The paths of sockets must be short.
-    let sockets = tempfile::tempdir().map_err(|cause| Error::Write { path: env::temp_dir(), cause })?;
+    let sockets = private_directory::create().map_err(|cause| Error::Write { path: env::temp_dir(), cause })?;
     let options = options(&path, sockets.path(), pods).map_err(|cause| Error::Write { path, cause })?;
     let server = devcluster::Cluster::new(Options { rbac, knative, converter: Some(converted), ..options });
     if knative {
@@ -100,7 +104,7 @@ pub(super) async fn start(arguments: EmbeddedOptions<'_>) -> Result<Embedded, Er
     let serving = serving.map_err(|cause| Error::Serve { listen, cause })?;
     let mut gateway = gateway_at(&server, gateway, issuers, kubeconfig).await?;
     let (secure, certificate) = secure_at(&mut gateway, secure).await?;
-    let text = serving.kubeconfig(Some(token));
+    let text = run.add(&serving.kubeconfig(Some(token)));
     let authority = kubeconfig.with_file_name(AUTHORITY);
     let kubeconfig = kubeconfig::write(kubeconfig, &text).map_err(Error::Kubeconfig)?;
     // The same rules as for the kubeconfig apply.

@@ -84,6 +84,7 @@ impl Events {
         self,
         cluster: Cluster,
         server: devcluster::Cluster,
+        written_endpoints: Vec<String>,
         stop: CancellationToken,
     ) -> Result<(), Error> {
         let resolve = move |namespace: &str, name: &str, port: u16| {
@@ -92,12 +93,13 @@ impl Events {
         let settings = mainstay_eventing::Settings {
             data: self.data,
             budget: BUDGET,
+            nats: None,
             listener: self.listener,
             resolve: Some(Arc::new(resolve)),
             // A single user owns all namespaces.
             publishers: mainstay_eventing::PublisherAuth::Anyone,
             grants: vec![mainstay_eventing::Grant::ALL],
-            written_endpoints: vec!["*".to_owned()],
+            written_endpoints,
             instance: "mainstay-dev".to_owned(),
         };
         Ok(mainstay_eventing::run(settings, cluster, stop).await?)

@@ -22,6 +22,7 @@ mod repository;
 mod room;
 pub(super) mod snapshot;
 mod token;
+mod trust;
 mod work_tree;
 
 use std::{
@@ -34,6 +35,7 @@ use tokio::task::JoinSet;
 
 use super::{
     Error as CommandError, Exit,
+    dev_run::DevRun,
     exposure::Exposure,
     lease_identity,
     local_directory::{self, LocalDirectory},
@@ -60,6 +62,7 @@ use mainstay_object::names::DomainName;
 pub(super) use registry::secret as registry_secret;
 use repository::FollowedRepository;
 use room::Room;
+use trust::Trust;
 
 /// Directory name of the demonstration repository.
 const DEMONSTRATION: &str = "demo";
@@ -136,11 +139,10 @@ pub(super) struct Arguments {
 }
 
 /// Returns the settings for APIRules: they may use hosts below `localhost`, and the gateway's own issuer.
-fn exposure(arguments: Exposure, port: u16) -> mainstay_exposure::Settings {
+fn exposure(arguments: Exposure, port: u16, trust: Trust) -> mainstay_exposure::Settings {
     let own = devcluster::gateway::issuer::ISSUER;
     let mut settings = arguments.settings(DomainName::parse(DOMAIN).ok());
-    // A backend on this machine is a Service whose endpoint its author wrote.
-    settings.written_endpoints.push("*".to_owned());
+    settings.written_endpoints.extend(trust.written_endpoints());
     settings.allowed_issuers.extend([own.parse().ok(), format!("{own}:{port}").parse().ok()].into_iter().flatten());
     settings
 }
@@ -245,7 +247,7 @@ pub(super) async fn run(arguments: Arguments) -> Result<Exit, CommandError> {
         return Ok(Exit::Fine);
     }
     // Messages are printed below.
-    logs::start(logs::Format::Text, "warn,mainstay::agent::announce=off");
+    let log = logs::start_with_file("warn,mainstay::agent::notify::log=off");
     let stop = stop::on_signal()?;
     let local = if needs_directory(&arguments) { Some(LocalDirectory::open()?) } else { None };
     let mut followed = match &local {
@@ -260,9 +262,9 @@ pub(super) async fn run(arguments: Arguments) -> Result<Exit, CommandError> {
         _ => None,
     };
     let mut source = mainstay_git::Settings::new(place.join("mirrors"));
-    source.allow_local = true;
-    // The whole cluster belongs to this user.
-    source.egress.allowed = mainstay_object::egress::Network::ALL.to_vec();
+    let trust = Trust::of(followed.as_ref(), arguments.run_code);
+    let url = followed.as_ref().map_or("", |followed| followed.url.as_str());
+    trust.limit(&mut source, &trust::addresses(url).await);
     let reference = arguments.branch.as_deref().unwrap_or("HEAD");
     if let Some(followed) = &mut followed {
         choose_directory(followed, arguments.base_dir.as_deref(), reference, &source).await?;
@@ -270,14 +272,23 @@ pub(super) async fn run(arguments: Arguments) -> Result<Exit, CommandError> {
             choose_overlay(followed, reference, &source).await?;
         }
     }
-    let pods = pods(followed.as_ref(), arguments.run_code);
+    let pods = pods(trust);
     let kubeconfig = arguments.kubeconfig.clone().unwrap_or_else(|| place.join("kubeconfig"));
     local_directory::check(&kubeconfig)?;
     let token = token(&arguments)?;
     if pods == PodMode::Processes {
         fetch_libraries().await;
     }
+    let mut run = DevRun::default();
+    if let Some(followed) = &followed {
+        run.repository = followed.local.is_some().then(|| followed.url.clone().into());
+        run.log = std::path::absolute(place.join("agent.log")).ok();
+    }
+    if let Some(path) = &run.log {
+        log.begin(path).map_err(|cause| Error::Write { path: path.clone(), cause })?;
+    }
     let embedded = embedded::start(embedded::EmbeddedOptions {
+        run: &run,
         listen: arguments.listen,
         gateway: arguments.gateway,
         secure: arguments.gateway_tls,
@@ -318,6 +329,8 @@ pub(super) async fn run(arguments: Arguments) -> Result<Exit, CommandError> {
     messages::started(arguments.output, &started)?;
     tasks.spawn(registry);
     tasks.spawn(messages::print(emitter.subscribe(), arguments.output, embedded.server.clone(), stop.clone()));
+    let exposure = exposure(arguments.exposure, started.gateway.port(), trust);
+    let written_endpoints = exposure.written_endpoints.clone();
     let settings = agent::Settings {
         namespace: NAMESPACE.to_owned(),
         allow_namespaces: Vec::new(),
@@ -333,7 +346,7 @@ pub(super) async fn run(arguments: Arguments) -> Result<Exit, CommandError> {
         components: crate::Components::default(),
         profile: agent::Profile::Full,
         namespaces: Vec::new(),
-        exposure: exposure(arguments.exposure, started.gateway.port()),
+        exposure,
         // Other commands detect the agent by its Lease.
         elect: true,
         stuck_after: liveness::STUCK_AFTER,
@@ -344,7 +357,7 @@ pub(super) async fn run(arguments: Arguments) -> Result<Exit, CommandError> {
         // Readers of the statuses have the files.
         words: Words::Full,
     };
-    let delivering = events.run(cluster.clone(), embedded.server.clone(), stop.clone());
+    let delivering = events.run(cluster.clone(), embedded.server.clone(), written_endpoints, stop.clone());
     tasks.spawn(async { Ok(delivering.await.map_err(Error::Events)?) });
     let nudge = settings.nudge.clone();
     let look = move || nudge.look_now();
@@ -413,10 +426,12 @@ async fn run_agent(
     Ok(agent::run(settings, cluster, emitter, stop).await?)
 }
 
-/// Returns how pods run. Code of a remote repository runs only with `--run-code`.
-fn pods(followed: Option<&FollowedRepository>, run_code: bool) -> PodMode {
-    let remote = followed.is_some_and(|followed| followed.local.is_none());
-    if remote && !run_code { PodMode::Simulated } else { PodMode::Processes }
+/// Returns how pods run.
+fn pods(trust: Trust) -> PodMode {
+    match trust {
+        Trust::User => PodMode::Processes,
+        Trust::Stranger => PodMode::Simulated,
+    }
 }
 
 /// Returns the repository to follow; by default, the demonstration.

@@ -9,7 +9,7 @@ use notify::{EventKind, RecursiveMode, Watcher as _};
 use tokio::sync::Notify;
 
 use super::{descendants, error::Error, machine::Machine, process::Group, project::Project, values};
-use crate::cli::{Exit, connection::ClusterArguments, output, stop};
+use crate::cli::{Exit, connection::ClusterArguments, output, private_directory, stop};
 use mainstay_cluster::Cluster;
 use mainstay_object::failure::chain;
 
@@ -44,7 +44,7 @@ pub(super) struct Arguments {
 pub(super) async fn run(arguments: &Arguments) -> Result<Exit, crate::cli::Error> {
     let stop = stop::on_signal()?;
     descendants::adopt();
-    let room = tempfile::tempdir().map_err(|cause| Error::Write { path: std::env::temp_dir(), cause })?;
+    let room = private_directory::create().map_err(|cause| Error::Write { path: std::env::temp_dir(), cause })?;
     let cluster = values::source(&arguments.cluster).await?;
     let first = read(arguments, cluster.as_ref()).await?;
     let listener =
