@@ -11,7 +11,7 @@ use mainstay_git::{RemoteUrl, Settings};
 use mainstay_object::egress::{Network, proxy_hosts};
 
 use super::repository::FollowedRepository;
-use crate::cli::agent::variables;
+use crate::cli::environment::variables;
 
 /// Whether the author of the objects is trusted like the user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
