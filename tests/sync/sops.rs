@@ -477,7 +477,7 @@ async fn overlays_change_encrypted_objects_and_no_tool_sees_a_value() {
     world.change("demo", json!({"patches": null, "components": null, "namePrefix": null})).await;
     world.commit("demo", "a kustomization alone").await;
     world.change("demo", json!({"decryption": null})).await;
-    let told = "apps/web/web.yaml, built by apps/web/kustomization.yaml: Secret w-web: it is encrypted with SOPS, and \
+    let told = "apps/web/web.yaml, built by apps/web/kustomization.yaml with the patch apps/web/patch.yaml: Secret w-web: it is encrypted with SOPS, and \
                 spec.decryption is not set";
     world.until_or(told, |w| said(w).contains(told), || said(&world)).await;
     assert!(nothing_is_on_disk(spied.1.path(), &words) > 4, "there is something to look through");
