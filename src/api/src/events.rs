@@ -15,12 +15,12 @@ reasons! {
     pub enum Reason {
         CommitSeen: "The reference leads to a new commit. Only the log has this reason.", "";
         BranchRewritten: "The branch leads to a commit that does not descend from the one before.", "Look at the history of the branch. A branch protection of the Git host prevents force pushes.";
-        CommitHeld: "A window holds a new commit.", "Wait for the time in the message, or run `mainstay sync NAME --override-window`.";
-        WindowOverridden: "A user had a commit applied although a window holds it.", "";
+        CommitHeld: "A window delays a new commit.", "Wait for the time in the message, or run `mainstay sync NAME --override-window`.";
+        WindowOverridden: "A user forced a commit through a closed window.", "";
         Reverted: "A managed object was changed or deleted, and the agent restored it.", "Make the change in the repository. `mainstay ignore-for KIND NAME` prints a rule that exempts a field.";
         DriftSeen: "A managed object differs from the repository and stays so by policy.", "Make the change in the repository, or set `spec.drift: Revert`. `mainstay diff` shows the fields.";
         DriftMissed: "An audit found drift that the watch had missed.", "If it recurs, look for an admission webhook that changes the field in the message.";
-        AuditRefused: "The API server refuses the dry runs by which objects of a kind are audited.", "Look at the cause in the message. An admission webhook must declare `sideEffects: None` or `NoneOnDryRun`.";
+        AuditRefused: "The API server refuses the dry runs that audit the objects of a kind.", "Look at the cause in the message. An admission webhook must declare `sideEffects: None` or `NoneOnDryRun`.";
         TakenOver: "The agent took over fields of another applier.", "";
         NotRemoved: "Fields that another tool left in an object cannot be removed.", "Look at the error in the message, and remove the fields by hand.";
         Unreadable: "An object cannot be decoded. The agent skips it until it changes.", "Correct the field in the message.";

@@ -71,7 +71,7 @@ reasons! {
         JobCreated: "The build Job is created.", "";
         JobUpdated: "The metadata of the build Job is updated.", "";
         JobRunning: "The build runs.", "Wait. If the pod cannot start, the message names the cause.";
-        JobsDeleted: "Build Jobs of earlier inputs are deleted.", "";
+        JobsDeleted: "Build Jobs of earlier versions of the source are deleted.", "";
         JobFinished: "The image is in the registry.", "";
         JobFailed: "The build failed.", "Correct the error in the message. `kubectl annotate function NAME mainstay.dev/rebuild=$(date +%s)` builds again.";
         DeploymentCreated: "The Deployment is created.", "";

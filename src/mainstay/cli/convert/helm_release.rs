@@ -54,6 +54,8 @@ pub(super) fn convert<'a>(known: &mut Known<'a>, document: &'a Document, convers
     definitions(&mut made, &mut fields, document);
     post_renderers(&mut made, &mut fields, document);
     drift(&mut made, &mut fields, document);
+    // Helm uninstalls a deleted release.
+    made.prune_on_delete();
     fields.drop_lost("spec.install.createNamespace", "put the Namespace into Git");
     fields.drop_unneeded(&["spec.chart.spec.interval", "spec.chart.spec.reconcileStrategy", "spec.chart.spec.version"]);
     for field in RELEASES {
@@ -117,7 +119,10 @@ fn drift(made: &mut Converted, fields: &mut Fields, document: &Document) {
     let policy = match fields.text("spec.driftDetection.mode").as_deref() {
         Some("enabled") => "Revert",
         Some("warn") => "Report",
-        _ => "Ignore",
+        _ => {
+            fields.differs("spec.driftDetection", "Flux does not revert drift without it; `drift: Revert` reverts it");
+            "Ignore"
+        }
     };
     made.set("drift", policy, document, "spec.driftDetection.mode");
     let ignored: Vec<Value> = fields
