@@ -221,7 +221,7 @@ fn memory(text: &str) -> Result<usize, String> {
 }
 
 /// Returns the environment. Variables that are not UTF-8 are converted lossily, so they are reported, not ignored.
-pub(super) fn variables() -> impl Iterator<Item = (String, String)> {
+fn variables() -> impl Iterator<Item = (String, String)> {
     let text = |word: std::ffi::OsString| word.to_string_lossy().into_owned();
     std::env::vars_os().map(move |(name, value)| (text(name), text(value)))
 }
