@@ -90,6 +90,8 @@ fn resource(kind: &str) -> (&'static str, &'static str) {
         "GitRepository" => ("serverless.kyma-project.io/v1alpha1", "gitrepositories"),
         "GitSync" => ("mainstay.dev/v1alpha1", "gitsyncs"),
         "Receiver" => ("mainstay.dev/v1alpha1", "receivers"),
+        "Provider" => ("mainstay.dev/v1alpha1", "providers"),
+        "Alert" => ("mainstay.dev/v1alpha1", "alerts"),
         "Deployment" => ("apps/v1", "deployments"),
         "ConfigMap" => ("v1", "configmaps"),
         other => panic!("{other}"),

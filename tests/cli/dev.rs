@@ -84,6 +84,33 @@ fn shows_applied_commits_and_reverted_edits() {
     assert_eq!(dev.interrupt().code(), Some(0));
 }
 
+#[test]
+fn other_commands_find_its_agent_log_and_repository() {
+    let home = tempfile::tempdir().unwrap();
+    let dev = Dev::start(home.path(), &[]);
+    dev.event("commitApplied");
+    let run = |arguments: &[&str]| {
+        let output = dev.mainstay(arguments);
+        let error = String::from_utf8_lossy(&output.stderr).into_owned();
+        (output.status.code(), format!("{}{error}", String::from_utf8_lossy(&output.stdout)))
+    };
+    let (code, said) = run(&["version"]);
+    assert!(code == Some(0) && said.contains("of `mainstay dev`"), "{said}");
+    let (code, said) = run(&["sync", "demo", "--dry-run"]);
+    assert!(code == Some(0) && said.contains("against the cluster\n9 unchanged\n"), "{said}");
+    let (code, said) = run(&["diff", "demo", "--revision", "HEAD~0"]);
+    assert!(code == Some(0) && said.ends_with("9 unchanged\n"), "{said}");
+    wait_until("its log tells of the commit", || run(&["logs", "demo"]).1.contains("GitSync default/demo: commit "));
+    let (code, said) = run(&["logs", "demo", "--tail", "1"]);
+    assert!(code == Some(0) && said.lines().count() == 1 && said.contains("default/demo"), "{said}");
+    // Another path in the cluster is still not read.
+    let patch = r#"{"spec": {"url": "/etc"}}"#;
+    dev.kubectl(&["patch", "gitrepository", "demo", "--type", "merge", "-p", patch]);
+    let (code, said) = run(&["sync", "demo", "--dry-run"]);
+    assert!(code == Some(2) && said.contains("is a path of the agent's machine"), "{said}");
+    assert_eq!(dev.interrupt().code(), Some(0));
+}
+
 /// As documented in the book.
 #[test]
 fn a_webhook_triggers_a_lookup_at_once() {

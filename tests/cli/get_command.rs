@@ -47,6 +47,23 @@ async fn prints_what_kubectl_prints() {
     assert_eq!(words(text.lines().next().unwrap())[..4], ["NAME", "READY", "SUSPENDED", "COMMIT"]);
     assert_eq!(words(text.lines().nth(1).unwrap())[..4], ["demo", "True", "False", &commit[..12]], "{text}");
     assert!(!text.contains(&commit) && text.matches(&commit[..12]).count() == 1, "an id is said once: {text}");
+    let table = kubectl.run(&["get", "gitsync", "demo"]).await;
+    assert_eq!(words(table.lines().nth(1).unwrap())[3], commit[..12], "{table}");
+    let table = kubectl.run(&["get", "gitrepositories"]).await;
+    assert!(table.contains(&format!("main@sha1:{} ", &commit[..12])) && !table.contains(&commit), "{table}");
+    for template in [
+        r#"{.items[*].metadata.name}{"\n"}"#,
+        r#"{range .items[*]}{.metadata.name}{'\t'}{.status.conditions[?(@.type=="Ready")].status}{"\n"}{end}"#,
+        "{.items[0].spec.none}x{.kind}",
+        "{.items[0].spec}",
+    ] {
+        let format = format!("jsonpath={template}");
+        let (code, ours, error) = program.run(&["get", "gitsyncs", "-n", NAMESPACE, "-o", &format]).await;
+        assert_eq!((code, error.as_str()), (0, ""));
+        assert_eq!(ours, kubectl.run(&["get", "gitsyncs", "-o", &format]).await, "{template}");
+    }
+    let (_, ready, _) = program.run(&["get", "gs", "demo", "-n", NAMESPACE, "-o", "jsonpath={.metadata.name}"]).await;
+    assert_eq!(ready, "demo");
     let one = program.json(&["get", "gitsync/demo", "-n", NAMESPACE]).await;
     assert_eq!((&one["kind"], &one["metadata"]["name"]), (&json!("GitSync"), &json!("demo")));
     assert!(one["metadata"]["managedFields"].is_null());
@@ -105,6 +122,10 @@ async fn a_suspended_git_sync_stays_ready_until_it_is_resumed() {
 
     for (line, expected) in [
         ("suspend deploy/web", "deploy/web is no GitSync"),
+        ("suspend ks demo", "the counterpart of ks is a GitSync: gitsync/demo"),
+        ("resume kustomizations.example.org/demo", "is a GitSync: gitsync/NAME"),
+        ("sync ks/demo", "the counterpart of ks is a GitSync: gitsync/demo"),
+        ("reconcile ks demo", "mainstay sync"),
         ("suspend nobody", "GitSync default/nobody does not exist"),
         ("suspend", "<NAME>"),
         ("resume", "<NAME>"),

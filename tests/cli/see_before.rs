@@ -13,6 +13,7 @@ use mainstay_testkit::{
     kubectl::Kubectl,
     program::{Program, mainstay},
     remote::NAME,
+    server::TestServer,
     sops::{AgeKey, Sops},
     world::{NAMESPACE, World, config_map, deployment, open_definition},
 };
@@ -62,18 +63,43 @@ impl Clone {
     }
 }
 
+/// Kinds of the tests' objects, which are compared on a real API server.
+const KINDS: [(&str, &str); 4] =
+    [("v1", "configmaps"), ("v1", "secrets"), ("apps/v1", "deployments"), ("mainstay.dev/v1alpha1", "gitsyncs")];
+
 /// Records writes to the cluster from now on.
-struct Writes(devcluster::Subscription);
+enum Writes {
+    /// The embedded server tells of every write.
+    Told(devcluster::Subscription),
+    /// A real server shows the objects without what its controllers write.
+    Compared(Vec<Value>),
+}
+
+fn written(world: &World) -> Vec<Value> {
+    let objects = KINDS.iter().flat_map(|(version, plural)| world.server.objects(version, plural, Some(NAMESPACE)));
+    let parts = |object: &Value| {
+        let metadata = &object["metadata"];
+        json!([metadata["uid"], metadata["generation"], metadata["labels"], object["data"], object["spec"]])
+    };
+    objects.map(|object| parts(&object)).collect()
+}
 
 impl Writes {
     fn of(world: &World) -> Self {
+        if let TestServer::External(_) = &world.server {
+            return Self::Compared(written(world));
+        }
         let mut events = world.server.embedded().subscribe();
         events.take();
-        Self(events)
+        Self::Told(events)
     }
 
-    fn are_none(&mut self) {
-        let batch = self.0.take();
+    fn are_none(&mut self, world: &World) {
+        let events = match self {
+            Self::Compared(before) => return assert_eq!(written(world), *before),
+            Self::Told(events) => events,
+        };
+        let batch = events.take();
         // Controllers of the cluster go on with their Events, for example about pods that cannot be created.
         let storages = batch.events.iter().map(|event| event.storage.to_string());
         let written: Vec<_> = storages.filter(|storage| storage != "events").collect();
@@ -159,7 +185,7 @@ async fn a_work_tree_is_compared_by_what_the_server_would_make_of_it_and_nothing
         assert!(out.contains(line), "{line:?} is not in\n{out}");
     }
     assert!(!out.contains("ignored") && !out.contains("elsewhere"), "{out}");
-    writes.are_none();
+    writes.are_none(&world);
     let asked = since(&world, &before);
     assert!(asked.iter().any(|asked| asked.starts_with("apply ")), "{asked:?}");
     let may_write = |asked: &&String| !["get ", "list ", "apply "].iter().any(|verb| asked.starts_with(verb));
@@ -224,9 +250,15 @@ async fn a_revision_is_fetched_as_the_agent_fetches_it_and_a_dry_run_of_a_sync_l
         json!({"created": 0, "changed": 1, "replaced": 0, "deleted": 0, "waiting": 0, "leftAlone": 0, "failed": 0, "unchanged": 0})
     );
     assert_eq!((&facts["commit"], &facts["objects"][0]["change"]), (&json!(world.remote.head()), &json!("changed")));
-    writes.are_none();
+    writes.are_none(&world);
     assert_eq!(world.data("a"), "1");
 
+    let (code, out) = mainstay(&world, &["diff", "demo", "--revision", "main~1"]).await;
+    assert!(code == 0 && out.contains("1 unchanged"), "{out}");
+    let (code, out) = mainstay(&world, &["diff", "demo", "--revision", "HEAD", "--against", "HEAD^"]).await;
+    assert!(code == 1 && out.contains("-  key: '1'"), "{out}");
+    let (code, out) = mainstay(&world, &["diff", "demo", "--revision", "HEAD~9"]).await;
+    assert!(code == 2 && out.contains("the history does not go back that far"), "{out}");
     let (code, out) = mainstay(&world, &["diff", "demo", "--revision", "nowhere"]).await;
     assert!(code == 2 && out.contains("nowhere"), "{out}");
     // Reasons that block the agent are shown.
@@ -414,7 +446,7 @@ async fn fields_that_go_at_an_adoption_are_shown_before_they_go() {
         assert!(removed.contains(part), "{part}: {out}");
     }
     assert!(!removed.contains("minReadySeconds"), "{out}");
-    writes.are_none();
+    writes.are_none(&world);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -446,6 +478,9 @@ async fn two_revisions_are_compared_without_the_objects_of_the_cluster() {
     );
     let same = ["diff", "demo", "--revision", "main", "--against", "main", "--repository", &clone.text()];
     assert_eq!(mainstay(&world, &same).await.0, 0);
+    let before = ["diff", "demo", "--revision", "proposed", "--against", "proposed~1", "--repository", &clone.text()];
+    let (code, last) = mainstay(&world, &before).await;
+    assert_eq!((code, below(&last)), (1, below(&saved)));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -653,5 +688,5 @@ async fn fields_removed_for_a_manifest_are_shown() {
         assert!(out.contains(line), "{line:?} is not in\n{out}");
     }
     assert!(!out.contains("replicas: 4"), "the count stays for the autoscaler: {out}");
-    writes.are_none();
+    writes.are_none(&world);
 }

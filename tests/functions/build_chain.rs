@@ -7,7 +7,8 @@ use mainstay_api::build::{BuildReport, FailureReason};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use mainstay_testkit::build::{Job, Origin};
+use crate::function_children::install_command;
+use mainstay_testkit::build::{Job, Origin, wheel};
 
 /// A registry with a directory of images.
 struct Images {
@@ -106,6 +107,51 @@ async fn a_registry_that_forgot_the_previous_image_asks_for_a_whole_build() {
     ];
     let failure = job.failure("push", "nodejs22", &push).await;
     assert_eq!((failure.reason, failure.retry), (FailureReason::PreviousGone, true), "{}", failure.message);
+}
+
+#[tokio::test]
+async fn an_inline_function_without_fetch_gives_the_very_image() {
+    let images = Images::new().await;
+    let job = |with_fetch: bool| {
+        let job = Job::new();
+        job.put("sources/source", "import word\nmain = lambda event, context: word.word\n");
+        job.put("sources/dependencies", "word==1.0\n").put("word-1.0-py3-none-any.whl", wheel("word", ""));
+        let links = job.path("").display().to_string();
+        job.put("package-registry/pip.conf", format!("[install]\nno-index = true\nfind-links = {links}\n"));
+        for (key, value) in [("isInternal", "true"), ("username", "u"), ("password", "hunter2")] {
+            job.put(&format!("registry/{key}"), value);
+        }
+        job.put("registry/registryAddress", images.serving.address().to_string());
+        let tag = if with_fetch { "fetched" } else { "installed" };
+        let registry = format!("--registry={}", job.path("registry").display());
+        (job, vec![registry, format!("--image={}:{tag}", images.repository())])
+    };
+
+    let (fetching, push) = job(true);
+    let fetched = fetching.fetch("python312", &fetching.inline_arguments(None)).await;
+    fetching.install_well().await;
+    let expected = fetching.push("python312", &push).await;
+    assert_eq!((fetched.dependencies.len(), &expected.dependencies), (64, &fetched.dependencies));
+
+    let (direct, mut push) = job(false);
+    fs::create_dir(direct.path("workspace/deps")).unwrap();
+    let command = install_command();
+    let [program, option, script, name, paths @ ..] = &command[..] else { panic!("{command:?}") };
+    assert_eq!([program, option, name], ["sh", "-c", "install"]);
+    let mut install = direct.command(program);
+    install.args([option, script, name]).args(paths.iter().map(|path| direct.path(path.trim_start_matches('/'))));
+    let output = tokio::task::spawn_blocking(move || install.output().unwrap()).await.unwrap();
+    assert!(output.status.success(), "{output:?}");
+    push.extend([format!("--inline={}", direct.path("sources").display()), "--installed".to_owned()]);
+    let built = direct.push("python312", &push).await;
+    assert_eq!(images.layers(&built), images.layers(&expected));
+    assert_eq!((&built.digest, &built.dependencies), (&expected.digest, &expected.dependencies));
+    assert!(!direct.exists("workspace/deps/.work"), "the copy with the inputs is removed");
+
+    // Without the option, dependencies that nothing has installed are an error.
+    push.retain(|argument| argument != "--installed");
+    let failure = direct.failure("push", "python312", &push).await;
+    assert!(failure.message.contains("nothing has installed"), "{}", failure.message);
 }
 
 #[tokio::test]

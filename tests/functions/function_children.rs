@@ -127,6 +127,14 @@ fn build(case: &Case) -> job::Build<'_> {
     }
 }
 
+/// Returns the command of the container `install` of the inline Function with a package from pip.
+pub(crate) fn install_command() -> Vec<String> {
+    let job = build_job::build(&resolved(&CASES[1]), &build(&CASES[1]), &settings(&CASES[1]));
+    let command = job["spec"]["template"]["spec"]["initContainers"][0]["command"].as_array().unwrap();
+    // The API expands variables in a command, and `$$` escapes them.
+    command.iter().map(|word| word.as_str().unwrap().replace("$$(", "$(")).collect()
+}
+
 /// Returns all children in the order of their writes.
 fn children(case: &Case) -> Vec<Value> {
     let (function, settings, build) = (resolved(case), settings(case), build(case));
@@ -274,11 +282,12 @@ fn credentials_are_mounted_only_where_no_third_party_code_runs() {
         }
         let git: Vec<String> = if case.name == "git-nodejs" { vec!["git-secret".into()] } else { vec![] };
         let push = ("push", vec!["serverless-registry-config-default".into()]);
-        let expected = if case.name == "inline-nodejs" {
-            // No external source, and no dependencies.
-            vec![("install", vec![]), push]
-        } else {
-            vec![("fetch", git), ("install", vec!["serverless-package-registry-config".into()]), push]
+        let install = ("install", vec!["serverless-package-registry-config".into()]);
+        let expected = match case.name {
+            // Neither an external source nor dependencies.
+            "inline-nodejs" => vec![("install", vec![]), push],
+            "inline-python" => vec![install, push],
+            _ => vec![("fetch", git), install, push],
         };
         assert_eq!(seen, expected, "{}", case.name);
         assert_eq!(pod["automountServiceAccountToken"], false);
@@ -296,6 +305,31 @@ fn a_value_in_an_argument_is_neither_an_option_nor_a_variable() {
             assert!(arg.starts_with("--") && arg.contains('=') || arg == "--share-base", "{arg}");
         }
     }
+}
+
+#[test]
+fn an_inline_function_with_dependencies_fetches_only_if_some_may_be_reused() {
+    let case = &CASES[1];
+    let names = |previous| {
+        let function = resolved(case);
+        let build = job::Build { previous, ..build(case) };
+        let job = build_job::build(&function, &build, &settings(case));
+        let pod = job["spec"]["template"]["spec"].clone();
+        let names: Vec<_> = containers(&pod).map(|container| container["name"].as_str().unwrap().to_owned()).collect();
+        (pod, names)
+    };
+    let (pod, first) = names(None);
+    assert_eq!(first, ["install", "push"]);
+    // Code from packages can write only the directory of the dependencies.
+    let writable: Vec<_> = pod["initContainers"][0]["volumeMounts"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|mount| mount["readOnly"] != true)
+        .map(|mount| (mount["mountPath"].as_str().unwrap(), mount["subPath"].as_str()))
+        .collect();
+    assert_eq!(writable, [("/workspace/deps", Some("deps")), ("/tmp", None)]);
+    assert_eq!(names(CASES[2].previous).1, ["fetch", "install", "push"]);
 }
 
 #[test]

@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use mainstay_engine::managed::inventory::{Entry, Inventory, uid_bytes};
 use mainstay_engine::managed::{Appliers, Desired};
-use mainstay_gitsync::plan::{Expect, Facts, Live, Observed, Plan, is_unchanged, plan};
+use mainstay_gitsync::plan::{Applies, Expect, Facts, Live, Observed, Plan, is_unchanged, plan};
 use mainstay_gitsync::prune::{self, Permission};
 use mainstay_gitsync::registry::{Registry, Row};
 use mainstay_object::{Digest, Key, Owner};
@@ -193,7 +193,7 @@ fn decide(case: &Case) -> String {
         plan(view, &facts)
     });
     let mut text = applies(&plan);
-    let follows = plan.may_prune(case.failed, case.rebuilt);
+    let follows = plan.may_prune(Applies { failed: case.failed, rebuilt: case.rebuilt });
     for key in &plan.leaving.prune {
         if !follows {
             let _ = writeln!(text, "kept until everything else is applied: {key}");

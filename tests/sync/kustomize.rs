@@ -101,7 +101,7 @@ async fn remote_and_refused_kustomizations_change_no_object_and_say_where() {
     let secret_patch = format!(
         "resources: [../../base]\npatches:\n- patch: |\n    - {{op: remove, path: /data/{secret}}}\n  target: {{kind: ConfigMap}}\n"
     );
-    let cases: [(&str, &str); 9] = [
+    let cases: [(&str, &str); 12] = [
         (
             "resources:\n- ../../base\n- https://user:hush-hush@example.com/x.yaml\n",
             "apps/web/kustomization.yaml, line 3: it names something of another host, which is not fetched",
@@ -128,13 +128,29 @@ async fn remote_and_refused_kustomizations_change_no_object_and_say_where() {
              stringData: {a: hush-hush}\n",
             "apps/web/kustomization.yaml: a patch is for Secret.v1.[noGrp]/zz.[noNs], which is not among the documents",
         ),
-        (&secret_patch, "apps/web/kustomization.yaml: kustomize refuses it"),
+        (&secret_patch, "apps/web/kustomization.yaml: a patch changes a field that the object does not have"),
+        (
+            "resources: [../../base]\npatches: [{path: ops.yaml, target: {kind: ConfigMap}}]\n",
+            "apps/web/ops.yaml, built by apps/web/kustomization.yaml: a patch changes a field that the object does not have",
+        ),
+        (
+            "resources: [../../base]\npatches: [{path: other.yaml}]\n",
+            "apps/web/other.yaml, built by apps/web/kustomization.yaml: a patch is for ConfigMap.v1.[noGrp]/other.[noNs]",
+        ),
+        (
+            "resources: [../../base]\npatches: [{path: motd.txt}]\n",
+            "apps/web/kustomization.yaml: the patch motd.txt is neither an object nor a list of operations",
+        ),
         (
             "resources: [../../base]\ngenerators:\n- |\n  apiVersion: example.org/v1\n  kind: Evil\n  metadata:\n    name: x\n    \
              annotations: {config.kubernetes.io/function: \"exec: {path: /bin/sh}\"}\n",
             "apps/web/kustomization.yaml: ",
         ),
     ];
+    world
+        .remote
+        .file("apps/web/ops.yaml", "- {op: replace, path: /data/none/deep, value: 1}\n")
+        .file("apps/web/other.yaml", config_map("other", "1"));
     for (kustomization, expected) in cases {
         world
             .remote
@@ -201,6 +217,18 @@ async fn an_object_of_a_kustomization_is_at_the_file_that_holds_it() {
     world.until("Ready names the file", |w| w.condition("demo", "Ready").contains(place)).await;
     let ready = world.condition("demo", "Ready");
     assert!(ready.contains("spec.template.spec.containers[0].image"), "{ready}");
+    // A value of a patch is not blamed on the base alone.
+    world
+        .remote
+        .file("base/web.yaml", broken.replace("image: ''", "image: a"))
+        .file("apps/web/image.yaml", "- {op: replace, path: /spec/template/spec/containers/0/image, value: ''}\n")
+        .file(
+            "apps/web/kustomization.yaml",
+            "resources: [../../base]\nnamePrefix: prod-\npatches: [{path: image.yaml, target: {kind: Deployment}}]\n",
+        );
+    world.try_commit("demo", "the image is in a patch").await;
+    let place = "prod-web: base/web.yaml, built by apps/web/kustomization.yaml with the patch apps/web/image.yaml: ";
+    world.until("Ready names the patch", |w| w.condition("demo", "Ready").contains(place)).await;
     // Completely unreadable output is reported the same way.
     let unread = broken.replace("{name: web}", "{name: web, finalizers: all}");
     world

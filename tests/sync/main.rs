@@ -32,6 +32,7 @@ mod metrics;
 mod monitoring;
 mod monorepo;
 mod moving;
+mod notifications;
 mod overlays;
 mod overload;
 mod ownership;

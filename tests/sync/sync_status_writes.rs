@@ -2,9 +2,11 @@
 
 use std::time::{Duration, Instant};
 
+use devcluster::fault_injection::Fault;
 use serde_json::json;
 
-use mainstay_testkit::world::{World, config_map, deployment, open_definition};
+use mainstay_testkit::program::Program;
+use mainstay_testkit::world::{NAMESPACE, World, config_map, deployment, open_definition};
 
 const WIDGETS: &str = "mainstay-tests.example.org/v1";
 
@@ -68,6 +70,41 @@ async fn a_commit_an_edit_and_a_first_sync_cost_one_write_each() {
     world.start();
     world.ask("demo").await;
     assert_eq!(writes(&world), 4, "a new agent answers, and Ready stays as it was");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_running_attempt_shows_its_step_until_its_report() {
+    let mut world = World::new().await;
+    world.remote.file("a.yaml", config_map("a", "1")).file("b.yaml", config_map("b", "1")).commit("one");
+    world.synced(json!({})).await;
+    let before = writes(&world);
+    // The answer is late by several times the duration of an attempt that is not shown.
+    let of_b = Fault { verb: "apply".into(), resource: "configmaps".into(), name: "b".into(), ..Fault::default() };
+    world.levers().fail_next(Fault { delay_millis: 12_000, ..of_b });
+    let second = world.remote.file("a.yaml", config_map("a", "2")).file("b.yaml", config_map("b", "2")).commit("two");
+    world.look();
+    let step = format!("True Progressing: applying 1 of 2 objects of commit {second}; running since ");
+    world.until("the step is shown", |w| w.condition("demo", "Reconciling").starts_with(&step)).await;
+    let ready = world.condition("demo", "Ready");
+    assert!(ready.starts_with("True Applied: applied commit ") && !ready.contains(&second), "{ready}");
+    let status = Program::of(&world).await.run(&["status", "demo", "-n", NAMESPACE]).await;
+    assert!(status.1.contains("reconciling True, Progressing: applying 1 of 2 objects"), "{status:?}");
+    world.until("it is applied", |w| w.status("demo")["appliedCommit"] == *second).await;
+    world.condition_is("demo", "Reconciling", "False Applied").await;
+    assert!(world.condition("demo", "Ready").contains(&second));
+    assert!((2..=3).contains(&(writes(&world) - before)), "{} writes", writes(&world) - before);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_first_sync_says_why_it_is_not_ready_yet() {
+    let mut world = World::new().await;
+    world.remote.file("a.yaml", config_map("a", "1")).commit("one");
+    let of_a = Fault { resource: "configmaps".into(), name: "a".into(), ..Fault::default() };
+    world.levers().fail_next(Fault { delay_millis: 12_000, ..of_a });
+    world.sync("demo", json!({}));
+    world.start();
+    world.condition_is("demo", "Ready", "Unknown Progressing: applying 0 of 1 object of commit ").await;
+    world.ready("demo").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

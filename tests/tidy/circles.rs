@@ -262,7 +262,7 @@ fn tokens(code: &str) -> Vec<String> {
 }
 
 /// Returns the length of a literal at the start of code; `None` for a lifetime and other code.
-fn literal(code: &str) -> Option<usize> {
+pub(crate) fn literal(code: &str) -> Option<usize> {
     let raw = code.strip_prefix('b').unwrap_or(code).strip_prefix('r');
     if let Some(opened) = raw {
         let signs = opened.len() - opened.trim_start_matches('#').len();

@@ -6,6 +6,7 @@
 mod addresses;
 mod book;
 mod circles;
+mod functions;
 mod keys;
 mod prose;
 mod real_tests;
@@ -52,6 +53,7 @@ const ACTING: &[&str] = &[
     "src/engine/src/drift/by_name.rs",
     "src/gitsync/src/abroad.rs",
     "src/gitsync/src/account.rs",
+    "src/gitsync/src/contest_watch.rs",
     "src/gitsync/src/decryption.rs",
     "src/gitsync/src/former_owners.rs",
     "src/gitsync/src/inventory.rs",
@@ -68,6 +70,9 @@ const ACTING: &[&str] = &[
     "src/function/src/pod_secrets.rs",
     "src/function/src/report.rs",
     "src/exposure/src/watch.rs",
+    "src/eventing/src/jetstream/letters.rs",
+    "src/eventing/src/jetstream/publish.rs",
+    "src/eventing/src/jetstream/streams.rs",
     "src/eventing/src/journal/room.rs",
     "src/eventing/src/resolver.rs",
     "src/eventing/src/run.rs",
@@ -84,7 +89,7 @@ const EMBEDDED: [&str; 4] =
     ["src/devcluster/src", "src/devcluster/apiserver/src", "src/devcluster/controllers/src", "src/devcluster/node/src"];
 
 /// The crates of the product.
-const PRODUCT: [&str; 13] = [
+const PRODUCT: [&str; 14] = [
     "src/bounded-json/src",
     "src/api/src",
     "src/object/src",
@@ -93,6 +98,7 @@ const PRODUCT: [&str; 13] = [
     "src/manifest/src",
     "src/engine/src",
     "src/gitsync/src",
+    "src/notification/src",
     "src/function/src",
     "src/exposure/src",
     "src/eventing/src",

@@ -1,4 +1,4 @@
-//! The condition types and reasons of GitSyncs, Receivers and APIRules, as `kubectl wait` and kstatus tools interpret
+//! The condition types and reasons of GitSyncs, Receivers, Providers, Alerts and APIRules, as `kubectl wait` and kstatus tools interpret
 //! them.
 
 use super::reasons::reasons;
@@ -62,7 +62,7 @@ reasons! {
     pub enum Reason {
         Applied: "Everything of the commit is applied.", "";
         NoManifests: "The commit is applied and has no manifest below `baseDir`.", "Check `spec.baseDir` and `.mainstayignore`: `mainstay manifests DIR` lists each file with the reason.";
-        Progressing: "The commit is applied, and some objects are not healthy yet.", "Wait. `mainstay tree NAME` shows the health of each object.";
+        Progressing: "An attempt is running: Reconciling names its step. Or the commit is applied, and some objects are not healthy yet.", "Wait. `mainstay tree NAME` shows the health of each object.";
         Healthy: "All objects are healthy.", "";
         HealthTimeout: "Some objects are not healthy within `spec.timeout`.", "Look at the object in the message: `mainstay tree NAME`, then `kubectl describe`. Raise `spec.timeout` if the object needs longer.";
         ObjectFailed: "An object reports a failure.", "Look at the object in the message with `kubectl describe`, and correct its manifest.";
@@ -104,6 +104,10 @@ reasons! {
         Receiving: "The agent accepts deliveries for the Receiver.", "";
         TokenNotFound: "The Secret of the Receiver, or its key `token`, is missing.", "Create the Secret: `kubectl create secret generic NAME --from-literal=token=$(openssl rand -hex 20)`.";
         TokenInvalid: "The token of the Receiver has fewer than 16 bytes or other faults.", "Store a longer token, and change it at the Git host, too.";
+        Sending: "The Provider or the Alert is valid, and the last message was delivered.", "";
+        ProviderNotFound: "The Provider of the Alert does not exist.", "Create the Provider in the same namespace, or correct `spec.providerRef`.";
+        TypeNotSupported: "The agent cannot send to this type of Provider.", "Choose a type of the table in the documentation, such as `generic`.";
+        NotDelivered: "The service of the Provider cannot be reached, or refuses a message.", "Look at the message. The agent tries again for an hour.";
         NotServed: "The agent does not listen for deliveries.", "Start the agent with `--receive`.";
         PinnedAtFirstUse: "The agent pinned the first host key that the server presented.", "Compare the fingerprint with the one that the operator of the host publishes.";
         Served: "The routes of the APIRule exist and are accepted.", "";

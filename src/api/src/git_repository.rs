@@ -20,7 +20,7 @@ use super::schemas::{ConditionSchema, TimeSchema};
     printcolumn(name = "URL", type_ = "string", json_path = ".spec.url"),
     printcolumn(name = "Auth", type_ = "string", json_path = ".spec.auth.type"),
     printcolumn(name = "Ready", type_ = "string", json_path = ".status.conditions[?(@.type==\"Ready\")].status"),
-    printcolumn(name = "Revision", type_ = "string", json_path = ".status.revision"),
+    printcolumn(name = "Revision", type_ = "string", json_path = ".status.shortRevision"),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
     printcolumn(name = "Message", type_ = "string", json_path = ".status.conditions[?(@.type==\"Ready\")].message"),
     printcolumn(name = "Pinned", type_ = "string", json_path = ".status.pinnedHostKeys[0].fingerprint", priority = 1)
@@ -85,6 +85,9 @@ pub struct GitRepositoryStatus {
     /// HEAD at the last successful lookup: its branch and commit, such as `main@sha1:…`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revision: Option<String>,
+    /// The same with the first 12 digits of the commit, for the column REVISION.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub short_revision: Option<String>,
     /// Fingerprint and type of the host key that was accepted last; absent unless the repository is on an SSH server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host_key: Option<String>,

@@ -43,11 +43,12 @@ use super::schemas::TimeSchema;
         type_ = "string",
         json_path = ".status.conditions[?(@.type==\"Suspended\")].status"
     ),
-    printcolumn(name = "Commit", type_ = "string", json_path = ".status.appliedCommit"),
+    printcolumn(name = "Commit", type_ = "string", json_path = ".status.shortCommit"),
     printcolumn(name = "Objects", type_ = "integer", json_path = ".status.objects"),
     printcolumn(name = "Reverted", type_ = "integer", json_path = ".status.reverted"),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
-    printcolumn(name = "Message", type_ = "string", json_path = ".status.conditions[?(@.type==\"Ready\")].message")
+    printcolumn(name = "Message", type_ = "string", json_path = ".status.conditions[?(@.type==\"Ready\")].message"),
+    printcolumn(name = "Applied", type_ = "string", json_path = ".status.appliedCommit", priority = 1)
 )]
 #[serde(rename_all = "camelCase")]
 pub struct GitSyncSpec {

@@ -5,6 +5,7 @@
 //! Not here: validation. It is in the feature that implements the spec.
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods))]
 
+pub mod alert;
 pub mod amount;
 pub mod api_rule;
 pub mod build;
@@ -16,18 +17,21 @@ pub mod function_conditions;
 pub mod function_v1alpha2;
 pub mod git_repository;
 pub mod git_sync;
+mod ids;
 pub mod ignore;
 pub mod kube_config;
 pub mod metadata;
 pub mod names;
 pub mod overlay;
 pub mod own_repository;
+pub mod provider;
 mod reasons;
 pub mod receiver;
 pub mod render;
 pub mod requests;
 mod schemas;
 
+pub use alert::{Alert, AlertSpec, AlertStatus};
 pub use amount::{Amount, Amounts};
 pub use api_rule::{ApiRule, ApiRuleSpec, ApiRuleStatus};
 pub use duration::{NotADuration, Span};
@@ -35,6 +39,8 @@ pub use events::EventReason;
 pub use function::{Function, FunctionSpec, FunctionStatus};
 pub use git_repository::{GitRepository, GitRepositorySpec, GitRepositoryStatus};
 pub use git_sync::{DriftPolicy, GitSync, GitSyncSpec, GitSyncStatus};
+pub use ids::{SHORT_ID, short_id};
+pub use provider::{Provider, ProviderSpec, ProviderStatus};
 pub use receiver::{Receiver, ReceiverSpec, ReceiverStatus, ReceiverType};
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -42,7 +48,7 @@ use kube::CustomResourceExt;
 
 /// Returns every required CRD, in the order of applying. `v1alpha2` of Function is served if a webhook converts it.
 pub fn definitions() -> Vec<CustomResourceDefinition> {
-    vec![GitRepository::crd(), GitSync::crd(), Receiver::crd(), function()]
+    vec![GitRepository::crd(), GitSync::crd(), Receiver::crd(), Provider::crd(), Alert::crd(), function()]
 }
 
 fn function() -> CustomResourceDefinition {

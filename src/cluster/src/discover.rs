@@ -3,8 +3,8 @@
 //! Aggregated discovery takes two requests; other servers are asked for each group. The table is read again when a
 //! kind is missing, at most once per second, and after [`Cluster::kinds_changed`].
 //!
-//! Invariant: a broken group does not affect others. Its known kinds stay, and [`Cluster::kind`] fails for an unknown
-//! kind of it.
+//! Invariant: a broken group does not affect others. Its known kinds stay. A lookup of any other kind that the group may
+//! hold fails: a kind that is not served and one that is unknown are different answers.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -55,14 +55,8 @@ impl Cluster {
     /// no request.
     pub async fn kind(&self, api_version: &str, kind: &str) -> Result<Option<Arc<Kind>>, Error> {
         let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
-        let table = self.table_with(|table| table.find(group, version, kind).is_some()).await?;
-        match table.find(group, version, kind) {
-            Some(found) => Ok(Some(found)),
-            None if table.broken.contains(&(Arc::from(group), Arc::from(version))) => {
-                Err(discovery_call(String::new()).failed(Cause::GroupUnavailable(api_version.to_owned())))
-            }
-            None => Ok(None),
-        }
+        let find = |table: &Table| table.find(group, version, kind);
+        self.look_up(find, |of, at| of == group && at == version).await
     }
 
     /// Returns the server's preferred version of a kind; `None` if the cluster does not serve the kind.
@@ -71,8 +65,7 @@ impl Cluster {
             let mut versions = table.kinds.values().filter(|row| &*row.group == group && &*row.kind == kind);
             versions.clone().find(|row| row.preferred).or_else(|| versions.next()).cloned()
         };
-        let table = self.table_with(|table| find(table).is_some()).await?;
-        Ok(find(&table))
+        self.look_up(find, |of, _| of == group).await
     }
 
     /// Returns the kind with this name: kind, plural, singular or short name in any case, with `.group` if it is
@@ -97,8 +90,32 @@ impl Cluster {
             };
             table.kinds.values().find(called).cloned()
         };
+        let may_hold = |of: &str, version: &str| {
+            group.is_none_or(|group| {
+                let rest = group.strip_prefix(version).and_then(|rest| rest.strip_prefix('.'));
+                group == of || rest == Some(of)
+            })
+        };
+        self.look_up(find, may_hold).await
+    }
+
+    /// Returns a kind; `None` if the cluster does not serve it. If a group that `may_hold` it does not answer, the kind
+    /// is unknown, which is an error.
+    async fn look_up(
+        &self,
+        find: impl Fn(&Table) -> Option<Arc<Kind>>,
+        may_hold: impl Fn(&str, &str) -> bool,
+    ) -> Result<Option<Arc<Kind>>, Error> {
         let table = self.table_with(|table| find(table).is_some()).await?;
-        Ok(find(&table))
+        let found = find(&table);
+        let silent = table.broken.iter().find(|(group, version)| found.is_none() && may_hold(group, version));
+        match silent {
+            None => Ok(found),
+            Some((group, version)) => {
+                let api_version = if group.is_empty() { version.to_string() } else { format!("{group}/{version}") };
+                Err(discovery_call(String::new()).failed(Cause::GroupUnavailable(api_version)))
+            }
+        }
     }
 
     /// Returns every kind in the server's preferred version, by group and name.

@@ -78,10 +78,9 @@ impl Kind {
         }
     }
 
-    /// A kind of a CustomResourceDefinition that the cluster may not serve yet.
-    pub fn custom(group: &str, version: &str, kind: &str, plural: &str, namespaced: bool, has_status: bool) -> Self {
-        let scope = if namespaced { Scope::Namespaced } else { Scope::Cluster };
-        Self { has_status, ..Self::fixed(&format!("{group}/{version}"), kind, plural, scope) }
+    /// A namespaced kind of a CustomResourceDefinition that the cluster may not serve yet.
+    pub fn custom(group: &str, version: &str, kind: &str, plural: &str, has_status: bool) -> Self {
+        Self { has_status, ..Self::fixed(&format!("{group}/{version}"), kind, plural, Scope::Namespaced) }
     }
 
     /// `apiVersion`: `v1`, `apps/v1`.

@@ -61,6 +61,7 @@ pub mod reflector;
 mod refusal;
 mod remote;
 mod request;
+pub mod requests;
 mod resolver;
 mod scope;
 pub mod secrets;

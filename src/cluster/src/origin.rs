@@ -13,6 +13,7 @@ use std::time::Duration;
 use http::Uri;
 use kube::Config;
 use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
+use serde_json::Value;
 
 use super::connect::{Cluster, ProxySettings};
 use super::error::{Attempt, Cause, Error, Target};
@@ -80,6 +81,16 @@ impl Origin {
     /// Returns the namespace of the context or of the pod, else `default`. Runs no program and sends no request.
     pub async fn default_namespace(&self) -> Result<String, Error> {
         Ok(self.config().await?.default_namespace)
+    }
+
+    /// Returns an extension of the context, which other programs ignore; `None` if it cannot be read.
+    pub fn extension(&self, name: &str) -> Option<Value> {
+        let Place::Files(paths) = place(self, &Environment::read(), Path::exists) else { return None };
+        let all = read(&paths).ok()?;
+        let chosen = self.context.clone().or(all.current_context)?;
+        let context = all.contexts.into_iter().find(|context| context.name == chosen)?.context?;
+        let extensions = context.extensions.unwrap_or_default();
+        extensions.into_iter().find(|extension| extension.name == name).map(|extension| extension.extension)
     }
 
     pub(super) async fn config(&self) -> Result<Config, Error> {

@@ -85,5 +85,7 @@ if (stream) {
   source.addEventListener("error", () => {
     wasLost = true;
     say("Connecting…");
+    // The server refuses the stream: the page says why.
+    if (source.readyState === EventSource.CLOSED) read();
   });
 }

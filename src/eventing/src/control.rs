@@ -13,6 +13,7 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::time::timeout;
 
 use super::deliver::Delivery;
+use super::store::Store;
 use super::subscriber::SubscriberId;
 use super::table::Routed;
 use mainstay_object::failure::chain;
@@ -107,15 +108,18 @@ async fn again(delivery: &Delivery, to: &SubscriberId) -> Result<usize, String> 
     if !is_there {
         return Err(format!("there is no {to}"));
     }
-    let (letters, of) = (Arc::clone(&delivery.letters), to.clone());
-    let taken = tokio::task::spawn_blocking(move || letters.take(&of)).await;
+    let Store::Log { letters, .. } = &delivery.store else {
+        return Err("dead letters are not in this directory".into());
+    };
+    let (taking, of) = (Arc::clone(letters), to.clone());
+    let taken = tokio::task::spawn_blocking(move || taking.take(&of)).await;
     let taken = taken.map_err(io::Error::other).flatten().map_err(|error| format!("could not read them: {error}"))?;
     let number = taken.len();
     for event in taken.into_iter().filter_map(super::dead_letters::DeadLetter::event) {
         let routed = Routed { event, to: vec![to.clone()] };
-        delivery.journal.publish_again(vec![routed]).await.map_err(|refused| chain(&refused))?;
+        delivery.store.publish(vec![routed], true).await.map_err(|refused| chain(&refused))?;
     }
-    let (letters, of) = (Arc::clone(&delivery.letters), to.clone());
+    let (letters, of) = (Arc::clone(letters), to.clone());
     let done = tokio::task::spawn_blocking(move || letters.done(&of)).await;
     done.map_err(io::Error::other).flatten().map_err(|error| format!("they are still there: {error}"))?;
     Ok(number)

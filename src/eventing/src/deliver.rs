@@ -1,24 +1,25 @@
-//! Delivers the events of the journal, with one task for each subscriber.
+//! Delivers the events of a store, with one task for each subscriber.
 //!
-//! Invariant: an event is ended in the journal when its subscriber has accepted it, or when its dead letter is on disk.
-//! Invariant: a task keeps only the numbers of events. An event is read when it is sent, at most as many concurrently
-//! as the subscriber allows.
+//! Invariant: an event is ended in the store when its subscriber has accepted it, or when its dead letter is stored.
+//! Invariant: a task takes only as many events as the subscriber allows concurrently. Of those that wait for a retry,
+//! it keeps the numbers; the journal and the server limit these.
 
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinError, JoinSet};
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-use super::dead_letters::{DeadLetter, DeadLetters};
-use super::journal::{Journal, Kept, OVER, Queued};
+use super::dead_letters::DeadLetter;
+use super::jetstream::JetStream;
+use super::journal::Kept;
 use super::retry::{Next, Outcome, next};
 use super::send::{Sender, Sent};
+use super::store::{OVER, Source, Store, Taken};
 use super::subscriber::{Subscriber, SubscriberId};
 use super::table::Table;
 use mainstay_object::failure::caught;
@@ -26,41 +27,33 @@ use mainstay_object::failure::caught;
 /// Delay after a dead letter could not be written.
 const AGAIN: Duration = Duration::from_secs(60);
 
+/// Delay after NATS could not be swept.
+const SWEEP: Duration = Duration::from_secs(5);
+
 /// Called with each event that is given up, and its subscriber.
-type Failed = dyn Fn(&Subscriber, &DeadLetter) + Send + Sync;
+pub(super) type Failed = dyn Fn(&Subscriber, &DeadLetter) + Send + Sync;
 
 /// The state that all deliveries share.
 pub(super) struct Delivery {
-    pub(super) journal: Journal,
-    pub(super) sender: Sender,
-    pub(super) letters: Arc<DeadLetters>,
+    /// The store of the events.
+    pub(super) store: Store,
+    /// The store for events that subscribers answer with.
+    pub(super) answers: Store,
+    pub(super) sender: Arc<Sender>,
     /// All subscribers, once they are known.
     pub(super) table: watch::Receiver<Option<Arc<Table>>>,
     /// Called for each event that is given up.
-    pub(super) failed: Box<Failed>,
+    pub(super) failed: Arc<Failed>,
 }
 
 /// The task of a subscriber.
 struct Worker {
-    queue: mpsc::UnboundedSender<Waiting>,
-    /// Events that become dead letters, because too many are waiting.
-    over: mpsc::UnboundedSender<u64>,
     subscriber: watch::Sender<Arc<Subscriber>>,
-    tasks: [AbortHandle; 2],
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Waiting {
-    number: u64,
-    attempts: u32,
+    tasks: Vec<AbortHandle>,
 }
 
 /// Delivers until `stop`, or until a task panics.
-pub(super) async fn deliver(
-    delivery: Arc<Delivery>,
-    mut queued: mpsc::UnboundedReceiver<Queued>,
-    stop: CancellationToken,
-) -> Result<(), JoinError> {
+pub(super) async fn deliver(delivery: Arc<Delivery>, stop: CancellationToken) -> Result<(), JoinError> {
     let mut table = delivery.table.clone();
     let mut workers: BTreeMap<SubscriberId, Worker> = BTreeMap::new();
     let mut tasks = JoinSet::new();
@@ -68,6 +61,14 @@ pub(super) async fn deliver(
         return Ok(());
     }
     table.mark_changed();
+    // Without a journal, it never changes.
+    let mut stored = match &delivery.store {
+        Store::Log { journal, .. } => journal.stored(),
+        Store::JetStream(store) => {
+            tasks.spawn(sweep(store.clone(), table.clone()));
+            watch::Sender::new(()).subscribe()
+        }
+    };
     loop {
         tokio::select! {
             // Subscribers are updated before their events are handled.
@@ -92,70 +93,85 @@ pub(super) async fn deliver(
                         is_other
                     });
                 }
+                stored.mark_changed();
             }
+            // The subscriber of an event may be gone when the event arrives.
+            Ok(()) = stored.changed() => end_strangers(&delivery).await,
             Some(ended) = tasks.join_next(), if !tasks.is_empty() => match ended {
                 Err(error) if error.is_panic() => return Err(error),
                 _ => {}
             },
-            received = queued.recv() => {
-                let Some(Queued { number, to, attempts }) = received else { return Ok(()) };
-                match workers.get(&to) {
-                    // A send fails only during shutdown.
-                    Some(worker) if attempts == OVER => drop(worker.over.send(number)),
-                    Some(worker) => drop(worker.queue.send(Waiting { number, attempts })),
-                    // The subscriber was deleted while the event arrived.
-                    None => delivery.journal.ended(vec![number], &to).await,
-                }
-            }
         }
     }
 }
 
-/// Ends all events of a deleted subscriber, and removes its dead letters.
+/// Ends the events of the journal whose subscriber does not exist.
+///
+/// Invariant: the table is read after the list, so it has the subscriber of each listed event unless that is deleted.
+async fn end_strangers(delivery: &Delivery) {
+    let Store::Log { journal, .. } = &delivery.store else { return };
+    let waiting = journal.subscribers();
+    let Some(table) = delivery.table.borrow().clone() else { return };
+    for id in waiting.iter().filter(|id| !table.0.contains_key(*id)) {
+        journal.ended(journal.pending_of(id), id).await;
+    }
+}
+
+/// Deletes from NATS what belongs to subscribers that no longer exist, at the start and when subscribers change.
+async fn sweep(store: JetStream, mut table: watch::Receiver<Option<Arc<Table>>>) {
+    let mut swept: Option<BTreeSet<SubscriberId>> = None;
+    loop {
+        let present: BTreeSet<SubscriberId> =
+            table.borrow_and_update().iter().flat_map(|table| table.0.keys().cloned()).collect();
+        if swept.as_ref() != Some(&present) {
+            match store.sweep(&table).await {
+                Ok(()) => swept = Some(present),
+                Err(error) => {
+                    tracing::warn!(%error, "events of former subscribers could not be removed from NATS");
+                    tokio::time::sleep(SWEEP).await;
+                    continue;
+                }
+            }
+        }
+        if table.changed().await.is_err() {
+            return;
+        }
+    }
+}
+
+/// Ends all events of a deleted subscriber in the journal, and removes its dead letters.
 async fn forget(delivery: &Delivery, id: &SubscriberId) {
-    delivery.journal.ended(delivery.journal.pending_of(id), id).await;
-    let (letters, of) = (Arc::clone(&delivery.letters), id.clone());
+    let Store::Log { journal, letters } = &delivery.store else { return };
+    journal.ended(journal.pending_of(id), id).await;
+    let (letters, of) = (Arc::clone(letters), id.clone());
     if let Ok(Err(error)) = tokio::task::spawn_blocking(move || letters.remove(&of)).await {
         tracing::warn!(subscriber = %id, %error, "dead letters could not be removed");
     }
 }
 
 fn begin(delivery: &Arc<Delivery>, subscriber: &Arc<Subscriber>, tasks: &mut JoinSet<()>) -> Worker {
-    let (queue, received) = mpsc::unbounded_channel();
     let (sender, watched) = watch::channel(Arc::clone(subscriber));
-    let (over, turned_away) = mpsc::unbounded_channel();
-    let turning = tasks.spawn(turn_away(Arc::clone(delivery), watched.clone(), turned_away));
-    let task = tasks.spawn(work(Arc::clone(delivery), watched, received));
-    Worker { queue, over, subscriber: sender, tasks: [task, turning] }
+    let over = delivery.store.over(&subscriber.id);
+    let turning = over.map(|over| tasks.spawn(turn_away(Arc::clone(delivery), watched.clone(), over)));
+    let source = delivery.store.deliverable(&subscriber.id);
+    let working = tasks.spawn(work(Arc::clone(delivery), watched, source));
+    Worker { subscriber: sender, tasks: turning.into_iter().chain([working]).collect() }
 }
 
 /// Writes dead letters for events that exceed a subscriber's share.
-async fn turn_away(
-    delivery: Arc<Delivery>,
-    subscriber: watch::Receiver<Arc<Subscriber>>,
-    mut numbers: mpsc::UnboundedReceiver<u64>,
-) {
-    while let Some(number) = numbers.recv().await {
+async fn turn_away(delivery: Arc<Delivery>, subscriber: watch::Receiver<Arc<Subscriber>>, mut source: Source) {
+    loop {
+        let taken = source.next(1).await;
         loop {
             let to = Arc::clone(&subscriber.borrow());
             let turning = async {
-                let kept = match delivery.journal.read(number).await {
-                    Err(error) if error.kind() == std::io::ErrorKind::InvalidData => {
-                        Kept { event: super::cloud_event::CloudEvent::default(), published: Timestamp::now() }
-                    }
+                let kept = match delivery.store.read(&taken).await {
+                    Err(error) if error.kind() == std::io::ErrorKind::InvalidData => nothing(),
                     Err(error) => return Err(error),
                     Ok(None) => return Ok(()),
                     Ok(Some(kept)) => kept,
                 };
-                give_up(
-                    &delivery,
-                    &to,
-                    number,
-                    &kept,
-                    "too many events wait for the subscriber or for its namespace",
-                    0,
-                )
-                .await
+                give_up(&delivery, &to, &taken, &kept, OVER, 0).await
             };
             match turning.await {
                 Ok(()) => break,
@@ -168,39 +184,35 @@ async fn turn_away(
     }
 }
 
-async fn work(
-    delivery: Arc<Delivery>,
-    mut subscriber: watch::Receiver<Arc<Subscriber>>,
-    mut queue: mpsc::UnboundedReceiver<Waiting>,
-) {
-    let mut waiting: VecDeque<Waiting> = VecDeque::new();
-    let mut later: BinaryHeap<Reverse<(Instant, Waiting)>> = BinaryHeap::new();
-    let mut flights: JoinSet<(Waiting, Next)> = JoinSet::new();
+async fn work(delivery: Arc<Delivery>, mut subscriber: watch::Receiver<Arc<Subscriber>>, mut source: Source) {
+    let mut waiting: VecDeque<Taken> = VecDeque::new();
+    let mut later: BTreeMap<(Instant, u64), Taken> = BTreeMap::new();
+    let mut flights: JoinSet<(Taken, Next)> = JoinSet::new();
     let (mut resumes, mut pauses) = (Instant::now(), 0);
     loop {
         let now = Instant::now();
-        while later.peek().is_some_and(|Reverse((due, _))| *due <= now) {
-            waiting.extend(later.pop().map(|Reverse((_, one))| one));
+        while let Some(entry) = later.first_entry().filter(|entry| entry.key().0 <= now) {
+            waiting.push_back(entry.remove());
         }
         let to = Arc::clone(&subscriber.borrow_and_update());
         while resumes <= now && to.route.is_some() && flights.len() < to.in_flight {
             let Some(one) = waiting.pop_front() else { break };
             flights.spawn(attempt(Arc::clone(&delivery), Arc::clone(&to), one, pauses));
         }
-        let due = later.peek().map(|Reverse((due, _))| *due);
+        let due = later.keys().next().map(|(due, _)| *due);
         let resuming = (resumes > now && !waiting.is_empty()).then_some(resumes);
         let wake = due.into_iter().chain(resuming).min();
+        let free = to.in_flight.saturating_sub(waiting.len() + flights.len());
         tokio::select! {
             changed = subscriber.changed() => if changed.is_err() { return },
-            received = queue.recv() => match received {
-                Some(one) => waiting.push_back(one),
-                None => return,
-            },
+            taken = source.next(free), if free > 0 => waiting.push_back(taken),
             Some(flown) = flights.join_next(), if !flights.is_empty() => match flown {
                 Ok((_, Next::Done | Next::GiveUp(_))) => pauses = 0,
                 Ok((one, Next::Again(wait))) => {
                     pauses = 0;
-                    later.push(Reverse((Instant::now() + wait, one)));
+                    if !one.is_held_by_a_server() {
+                        later.insert((Instant::now() + wait, one.number), one);
+                    }
                 }
                 Ok((one, Next::Pause(wait))) => {
                     // Keeps the order of publication.
@@ -211,7 +223,7 @@ async fn work(
                         pauses += 1;
                     }
                 }
-                // The event stays in the journal.
+                // The event stays in the store.
                 Err(error) => tracing::error!(subscriber = %to.id, %error, "a delivery has ended early"),
             },
             () = sleep_until(wake.unwrap_or(now)), if wake.is_some() => {}
@@ -220,42 +232,39 @@ async fn work(
 }
 
 /// Delivers an event once. Returns the next step.
-async fn attempt(delivery: Arc<Delivery>, to: Arc<Subscriber>, one: Waiting, pauses: u32) -> (Waiting, Next) {
-    let made = caught(try_once(&delivery, &to, one, pauses)).await;
-    made.unwrap_or((Waiting { attempts: one.attempts + 1, ..one }, Next::Again(AGAIN)))
+async fn attempt(delivery: Arc<Delivery>, to: Arc<Subscriber>, mut one: Taken, pauses: u32) -> (Taken, Next) {
+    let next = caught(try_once(&delivery, &to, &mut one, pauses)).await;
+    (one, next.unwrap_or(Next::Again(AGAIN)))
 }
 
-async fn try_once(delivery: &Delivery, to: &Subscriber, one: Waiting, pauses: u32) -> (Waiting, Next) {
-    let Some((_, target)) = &to.route else { return (one, Next::Pause(AGAIN)) };
-    let kept = match delivery.journal.read(one.number).await {
+async fn try_once(delivery: &Delivery, to: &Subscriber, one: &mut Taken, pauses: u32) -> Next {
+    let Some((_, target)) = &to.route else { return Next::Pause(AGAIN) };
+    let kept = match delivery.store.read(one).await {
         Ok(Some(kept)) => kept,
         // Another task ended the event.
-        Ok(None) => return (one, Next::Done),
-        Err(error) if error.kind() == std::io::ErrorKind::InvalidData => {
-            return (one, lose(delivery, to, one.number).await);
-        }
+        Ok(None) => return Next::Done,
+        Err(error) if error.kind() == std::io::ErrorKind::InvalidData => return lose(delivery, to, one).await,
         Err(error) => {
-            tracing::error!(subscriber = %to.id, %error, "an event could not be read from the journal");
-            return (one, Next::Again(AGAIN));
+            tracing::error!(subscriber = %to.id, %error, "an event could not be read from the store");
+            return Next::Again(AGAIN);
         }
     };
     let Sent { outcome, answer } = delivery.sender.send(to.id.parts().0, target, &kept).await;
-    let tried = Waiting { attempts: one.attempts + 1, ..one };
+    let attempts = one.attempts + 1;
     let age = Timestamp::now().duration_since(kept.published);
     let age = Duration::try_from(age).unwrap_or_default();
-    let next = next(&outcome, tried.attempts, age, pauses, fastrand::f64());
+    let next = next(&outcome, attempts, age, pauses, fastrand::f64());
     match &next {
         Next::Done => {
             if let Some(answer) = answer {
                 publish_answer(delivery, to, answer).await;
             }
-            delivery.journal.ended(vec![one.number], &to.id).await;
-            (tried, next)
+            delivery.store.ended(one, &to.id).await;
         }
         Next::Again(wait) => {
             tracing::debug!(subscriber = %to.id, ?outcome, ?wait, "an event is delivered again later");
-            delivery.journal.tried(one.number, &to.id, tried.attempts).await;
-            (tried, next)
+            one.attempts = attempts;
+            delivery.store.tried(one, &to.id, *wait).await;
         }
         Next::Pause(_) => {
             if pauses == 0
@@ -263,26 +272,40 @@ async fn try_once(delivery: &Delivery, to: &Subscriber, one: Waiting, pauses: u3
             {
                 tracing::info!(subscriber = %to.id, why, "events wait for their subscriber");
             }
-            (one, next)
         }
         Next::GiveUp(why) => {
-            if let Err(error) = give_up(delivery, to, one.number, &kept, why, tried.attempts).await {
+            if let Err(error) = give_up(delivery, to, one, &kept, why, attempts).await {
                 tracing::error!(subscriber = %to.id, %error, "a dead letter could not be written");
-                return (one, Next::Again(AGAIN));
+                return later(delivery, to, one).await;
             }
-            (tried, next)
         }
     }
+    next
+}
+
+/// Lets an event that could not become a dead letter be tried again.
+async fn later(delivery: &Delivery, to: &Subscriber, one: &Taken) -> Next {
+    delivery.store.tried(one, &to.id, AGAIN).await;
+    Next::Again(AGAIN)
+}
+
+/// An event without contents, for one that cannot be read.
+fn nothing() -> Kept {
+    Kept { event: super::cloud_event::CloudEvent::default(), published: Timestamp::now() }
 }
 
 /// Writes a dead letter without contents for an event that cannot be read any more.
-async fn lose(delivery: &Delivery, to: &Subscriber, number: u64) -> Next {
-    let nothing = Kept { event: super::cloud_event::CloudEvent::default(), published: Timestamp::now() };
-    match give_up(delivery, to, number, &nothing, "its record in the journal is damaged", 0).await {
+async fn lose(delivery: &Delivery, to: &Subscriber, one: &Taken) -> Next {
+    let why = if one.is_held_by_a_server() {
+        "the message on NATS is no event"
+    } else {
+        "its record in the journal is damaged"
+    };
+    match give_up(delivery, to, one, &nothing(), why, 0).await {
         Ok(()) => Next::Done,
         Err(error) => {
             tracing::error!(subscriber = %to.id, %error, "a dead letter could not be written");
-            Next::Again(AGAIN)
+            later(delivery, to, one).await
         }
     }
 }
@@ -291,16 +314,14 @@ async fn lose(delivery: &Delivery, to: &Subscriber, number: u64) -> Next {
 async fn give_up(
     delivery: &Delivery,
     to: &Subscriber,
-    number: u64,
+    one: &Taken,
     kept: &Kept,
     why: &str,
     attempts: u32,
 ) -> std::io::Result<()> {
     let letter = DeadLetter::new(&to.id, &kept.event, why, attempts, Timestamp::now());
-    let (letters, id, written) = (Arc::clone(&delivery.letters), to.id.clone(), letter.clone());
-    let written = tokio::task::spawn_blocking(move || letters.append(&id, &written)).await;
-    written.map_err(std::io::Error::other).flatten()?;
-    delivery.journal.ended(vec![number], &to.id).await;
+    delivery.store.bury(&to.id, &letter).await?;
+    delivery.store.ended(one, &to.id).await;
     (delivery.failed)(to, &letter);
     Ok(())
 }
@@ -311,7 +332,7 @@ async fn publish_answer(delivery: &Delivery, to: &Subscriber, answer: super::clo
     let (Some(table), Some(broker)) = (table, &to.broker) else { return };
     let routed = table.of_broker(to.id.parts().1, broker, answer);
     if !routed.is_empty()
-        && let Err(error) = delivery.journal.publish(routed).await
+        && let Err(error) = delivery.answers.publish(routed, false).await
     {
         let why = mainstay_object::failure::chain(&error);
         tracing::warn!(subscriber = %to.id, why, "an event that was answered with is lost");

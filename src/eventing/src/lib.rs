@@ -1,8 +1,8 @@
-//! Eventing: accepts CloudEvents over HTTP, stores them on disk, and delivers them to the Services of Triggers and
+//! Eventing: accepts CloudEvents over HTTP, stores them on disk or in NATS, and delivers them to the Services of Triggers and
 //! Subscriptions.
 //!
-//! [`run`] starts everything: `server` accepts events, `table` finds their subscribers, `journal` stores them,
-//! `deliver` sends them. `watch` watches Triggers, Subscriptions, Brokers and Services, and writes statuses. Eventing
+//! [`run`] starts everything: `server` accepts events, `table` finds their subscribers, `store` stores them in
+//! `journal` or `jetstream`, `deliver` sends them. `watch` watches Triggers, Subscriptions, Brokers and Services, and writes statuses. Eventing
 //! is a separate process beside the agent, or a task of `mainstay dev`.
 //!
 //! Invariant: an accepted event is delivered at least once to each subscriber that existed, or becomes a dead letter.
@@ -28,6 +28,7 @@ mod event_type;
 #[cfg(any(test, feature = "fuzz"))]
 pub mod fuzz;
 mod grants;
+mod jetstream;
 mod journal;
 mod json;
 mod legacy;
@@ -44,6 +45,8 @@ mod send;
 mod server;
 mod services;
 mod shares;
+#[expect(clippy::disallowed_methods, reason = "it writes dead letters, with the time")]
+mod store;
 mod subscriber;
 mod subscription;
 mod table;
@@ -54,8 +57,9 @@ mod watch;
 pub use control::{ReplayError, replay};
 pub use dead_letters::{DeadLetter, dead_letters};
 pub use grants::{Grant, InvalidGrant};
+pub use jetstream::{ConnectError, LettersError, Limits, Nats, dead_letters_on, replay_on};
 pub use journal::OpenError;
 pub use publishers::PublisherAuth;
-pub use run::{DEFINITIONS, Error, Settings, run};
+pub use run::{DEFINITIONS, Error, OnNats, Settings, run};
 pub use send::Resolve;
 pub use subscriber::SubscriberId;

@@ -10,14 +10,16 @@ use tokio_util::sync::CancellationToken;
 
 use super::control;
 use super::dead_letters::{DeadLetter, DeadLetters};
-use super::deliver::{Delivery, deliver};
+use super::deliver::{Delivery, Failed, deliver};
 use super::grants::Grant;
+use super::jetstream::{ConnectError, JetStream, Limits, Nats};
 use super::journal::{Journal, OpenError};
 use super::publishers::{PublisherAuth, Publishers};
 use super::seen::{Seen, Watched};
 use super::send::{Resolve, Sender};
 use super::server::{LIMITS, Server};
 use super::services::Services;
+use super::store::Store;
 use super::subscriber::{Subscriber, SubscriberKind};
 use super::watch::follow;
 use loopback::Reserved;
@@ -38,6 +40,9 @@ pub struct Settings {
     pub data: PathBuf,
     /// Maximum size of the journal in bytes. Events are refused while it is full.
     pub budget: u64,
+    /// NATS, if it stores the events instead of the journal. Events that an earlier process left in the journal are
+    /// delivered, too.
+    pub nats: Option<OnNats>,
     /// Listener for events.
     pub listener: Reserved,
     /// Resolves Services if their names do not resolve on this machine.
@@ -52,12 +57,24 @@ pub struct Settings {
     pub instance: String,
 }
 
+/// Where NATS is, and the limits of its streams.
+#[derive(Clone, Debug)]
+pub struct OnNats {
+    /// Addresses and credentials.
+    pub nats: Nats,
+    /// Limits of the streams.
+    pub limits: Limits,
+}
+
 /// Why eventing ended.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The journal cannot be opened.
     #[error(transparent)]
     Journal(#[from] OpenError),
+    /// The address or the credentials of NATS are not valid.
+    #[error(transparent)]
+    Nats(#[from] ConnectError),
     /// Another file or a socket cannot be used.
     #[error("could not use {what}")]
     Io {
@@ -80,53 +97,72 @@ pub enum Error {
 /// # Errors
 /// Fails if the data directory or the listener cannot be used, or if a task panics.
 pub async fn run(settings: Settings, cluster: Cluster, stop: CancellationToken) -> Result<(), Error> {
-    let Settings { data, budget, listener, resolve, publishers, grants, written_endpoints, instance } = settings;
+    let Settings { data, budget, nats, listener, resolve, publishers, grants, written_endpoints, instance } = settings;
     let services = Arc::new(Services::new(written_endpoints));
     let seen = Seen::new(Arc::clone(&services), grants.into());
     let failed = |what: &'static str| move |cause| Error::Io { what, cause };
-    let (journal, queued, writing) = Journal::open(&data.join("journal"), budget)?;
-    let letters = DeadLetters::new(&data).map_err(failed("the directory of dead letters"))?;
+    let server = match nats {
+        Some(OnNats { nats, limits }) => Some(Store::JetStream(JetStream::new(&nats, limits).await?)),
+        None => None,
+    };
+    let mut tasks: JoinSet<Result<(), Error>> = JoinSet::new();
+    // With NATS, an earlier process may have left events in a journal.
+    let log = if server.is_none() || Journal::is_at(&data.join("journal")) {
+        let (journal, writing) = Journal::open(&data.join("journal"), budget)?;
+        let letters = DeadLetters::new(&data).map_err(failed("the directory of dead letters"))?;
+        let (waiting, bytes) = journal.size();
+        tracing::info!(waiting, bytes, "events of the journal are delivered");
+        // The writing task ends only with all other tasks, because they send commands until their end.
+        tasks.spawn(async move {
+            writing.await;
+            Ok(())
+        });
+        Some(Store::Log { journal, letters: Arc::new(letters) })
+    } else {
+        None
+    };
+    let stores: Vec<Store> = log.iter().chain(&server).cloned().collect();
+    let Some(accepting) = server.or(log) else { return Ok(()) };
     let control = control::listen(&data);
     let listener = listener.listen().map_err(failed("the listener"))?;
     let (events, recording) = EventRecorder::new(cluster.clone(), EVENTING_REPORTER, &instance);
     let (known, table) = watch::channel(None);
-    let delivery = Arc::new(Delivery {
-        journal: journal.clone(),
-        sender: Sender::new(services, resolve).map_err(Error::Client)?,
-        letters: Arc::new(letters),
-        table: table.clone(),
-        failed: Box::new(move |to, letter| {
-            tracing::warn!(subscriber = %to.id, reason = letter.reason, "an event could not be delivered");
-            events.publish(event(to, letter));
-        }),
+    let sender = Arc::new(Sender::new(services, resolve).map_err(Error::Client)?);
+    let failed: Arc<Failed> = Arc::new(move |to, letter| {
+        tracing::warn!(subscriber = %to.id, reason = letter.reason, "an event could not be delivered");
+        events.publish(event(to, letter));
     });
-    let (waiting, bytes) = journal.size();
-    tracing::info!(waiting, bytes, "events are accepted and delivered");
-    let server = Arc::new(Server { journal, table, publishers: Publishers::new(publishers, cluster.clone()) });
+    let deliveries = stores.into_iter().map(|store| {
+        let (answers, sender, failed) = (accepting.clone(), Arc::clone(&sender), Arc::clone(&failed));
+        Arc::new(Delivery { store, answers, sender, table: table.clone(), failed })
+    });
+    let deliveries: Vec<_> = deliveries.collect();
+    let publishers = Publishers::new(publishers, cluster.clone());
+    let server = Arc::new(Server { store: accepting, table, publishers });
     let answer = move |request| {
         let server = Arc::clone(&server);
         async move { server.answer(request).await }
     };
-    let mut tasks: JoinSet<Result<(), Error>> = JoinSet::new();
-    // The writing task ends only with all other tasks, because they send commands until their end.
-    tasks.spawn(async move {
-        writing.await;
-        Ok(())
-    });
     let until = stop.clone();
     match control {
         Ok(control) => {
-            let controlled = Arc::clone(&delivery);
+            // Dead letters of the journal; those on NATS need no process.
+            let controlled = deliveries.first().cloned();
             tasks.spawn(async move {
-                until.run_until_cancelled(control::serve(control, controlled)).await;
+                if let Some(controlled) = controlled {
+                    until.run_until_cancelled(control::serve(control, controlled)).await;
+                }
+                until.cancelled().await;
                 Ok(())
             });
         }
         // The control socket is optional.
         Err(error) => tracing::warn!(%error, "dead letters cannot be delivered again: there is no control socket"),
     }
-    let until = stop.clone();
-    tasks.spawn(async move { deliver(delivery, queued, until).await.map_err(Error::Task) });
+    for delivery in deliveries {
+        let until = stop.clone();
+        tasks.spawn(async move { deliver(delivery, until).await.map_err(Error::Task) });
+    }
     let until = stop.clone();
     tasks.spawn(async move {
         recording.run(until).await;

@@ -1,6 +1,6 @@
 //! Accepts events over HTTP.
 //!
-//! Invariant: a success response means that the event is on disk.
+//! Invariant: a success response means that the event is stored, on disk or in NATS.
 //! Invariant: a body has at most 64 KiB. It is read only if the client may publish.
 
 use std::sync::Arc;
@@ -17,18 +17,19 @@ use uuid::Uuid;
 
 use super::cloud_event::CloudEvent;
 use super::grants::SHARED;
-use super::journal::{Journal, Refused};
+use super::journal::Refused;
 use super::legacy;
 use super::publishers::{Denied, Publishers};
 use super::request::{Asked, asked};
 use super::send::TTL;
+use super::store::Store;
 use super::table::{Routed, Table};
 use mainstay_cluster::listener::Limits;
 use mainstay_object::failure::chain;
 
 /// Maximum bytes of a body.
 const LONGEST: usize = 65_536;
-/// Timeouts for reading a body, and for writing to disk.
+/// Timeouts for reading a body, and for storing an event.
 const BODY: Duration = Duration::from_secs(5);
 const DISK: Duration = Duration::from_secs(30);
 
@@ -44,7 +45,7 @@ pub(super) const LIMITS: Limits = Limits {
 
 /// The HTTP server's state.
 pub(super) struct Server {
-    pub(super) journal: Journal,
+    pub(super) store: Store,
     /// All subscribers, once they are known.
     pub(super) table: watch::Receiver<Option<Arc<Table>>>,
     pub(super) publishers: Publishers,
@@ -152,18 +153,18 @@ impl Server {
         if routed.is_empty() {
             return Ok(());
         }
-        match tokio::time::timeout(DISK, self.journal.publish(routed)).await {
+        match tokio::time::timeout(DISK, self.store.publish(routed, false)).await {
             Ok(Ok(())) => Ok(()),
             Ok(Err(refused)) => {
                 let code = match refused {
-                    Refused::Full | Refused::Share => StatusCode::INSUFFICIENT_STORAGE,
+                    Refused::Full | Refused::Share { .. } => StatusCode::INSUFFICIENT_STORAGE,
                     Refused::Io(_) => StatusCode::INTERNAL_SERVER_ERROR,
-                    Refused::Ending => StatusCode::SERVICE_UNAVAILABLE,
+                    Refused::Ending | Refused::Broker(_) => StatusCode::SERVICE_UNAVAILABLE,
                 };
                 tracing::warn!(why = chain(&refused), "an event is refused");
                 Err((code, refused.to_string()))
             }
-            Err(_) => Err((StatusCode::SERVICE_UNAVAILABLE, "the disk takes too long".to_owned())),
+            Err(_) => Err((StatusCode::SERVICE_UNAVAILABLE, "the store takes too long".to_owned())),
         }
     }
 }

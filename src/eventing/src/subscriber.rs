@@ -66,7 +66,7 @@ pub(super) enum SubscriberKind {
 }
 
 impl SubscriberKind {
-    fn word(self) -> &'static str {
+    pub(super) fn word(self) -> &'static str {
         match self {
             Self::Trigger => "trigger",
             Self::Subscription => "subscription",

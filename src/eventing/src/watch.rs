@@ -29,10 +29,10 @@ impl Watched {
     pub(super) fn kind(self) -> Kind {
         const KNATIVE: &str = "eventing.knative.dev";
         match self {
-            Self::Triggers => Kind::custom(KNATIVE, "v1alpha1", "Trigger", "triggers", true, true),
-            Self::Brokers => Kind::custom(KNATIVE, "v1alpha1", "Broker", "brokers", true, true),
+            Self::Triggers => Kind::custom(KNATIVE, "v1alpha1", "Trigger", "triggers", true),
+            Self::Brokers => Kind::custom(KNATIVE, "v1alpha1", "Broker", "brokers", true),
             Self::Subscriptions => {
-                Kind::custom("eventing.kyma-project.io", "v1alpha1", "Subscription", "subscriptions", true, true)
+                Kind::custom("eventing.kyma-project.io", "v1alpha1", "Subscription", "subscriptions", true)
             }
             Self::Namespaces => Kind::fixed("v1", "Namespace", "namespaces", Scope::Cluster),
             Self::Services => Kind::fixed("v1", "Service", "services", Scope::Namespaced),

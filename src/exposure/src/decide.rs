@@ -161,10 +161,11 @@ pub(super) fn outcome(host: &str, problem: Option<String>, verdict: Verdict, no_
     }
 }
 
-/// Returns the outcome of an APIRule that cannot be served. `is_served`: whether its last valid version is served.
-pub(super) fn not_served(failures: &[Failure], is_newer: bool, is_served: bool) -> Outcome {
+/// Returns the outcome of an APIRule that cannot be served. `occupied`: the failure of an occupied host. `is_served`:
+/// whether its last valid version is served.
+pub(super) fn not_served(failures: &[Failure], occupied: &Failure, is_served: bool) -> Outcome {
     let text = text(failures);
-    if failures == [Failure::occupied(is_newer)] {
+    if failures == std::slice::from_ref(occupied) {
         Outcome::Occupied(text, is_served)
     } else {
         Outcome::Invalid(text, is_served)

@@ -160,16 +160,17 @@ impl Task {
         let (context, owner, uid) = (&self.context, &self.owner, &identity.uid);
         let is_occupied = |host: &str| context.is_occupied(owner, uid, identity.created, host);
         let is_namespace = |name: &str| context.has_services(name);
+        let occupied = Failure::occupied(identity.is_newer);
         let failures = match resolve(rule, &context.settings, &is_namespace, is_occupied) {
             Ok(resolved) if context.take(owner, uid, resolved.host.as_str()) => {
                 self.good = Some(resolved);
                 return None;
             }
-            Ok(_) => vec![Failure::occupied(identity.is_newer)],
+            Ok(_) => vec![occupied.clone()],
             Err(failures) => failures,
         };
         let is_forbidden = self.good.is_none() && failures.iter().any(Failure::is_forbidden);
-        let outcome = not_served(&failures, identity.is_newer, is_served && !is_forbidden);
+        let outcome = not_served(&failures, &occupied, is_served && !is_forbidden);
         if !matches!(outcome, Outcome::Occupied(..)) {
             context.withdraw(owner);
         }

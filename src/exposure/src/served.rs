@@ -86,7 +86,7 @@ pub(super) fn served(of: ChildKind, definition: &Value) -> Option<Served> {
     let (group, kind, plural) = of.names();
     let has_status = version["subresources"]["status"].is_object();
     let name = version["name"].as_str()?;
-    let kind = Arc::new(Kind::custom(group, name, kind, plural, true, has_status));
+    let kind = Arc::new(Kind::custom(group, name, kind, plural, has_status));
     Some(Served { kind, features: features(&version["schema"]["openAPIV3Schema"]["properties"]["spec"]) })
 }
 

@@ -175,22 +175,17 @@ pub(super) async fn remote(
     let spec = &found.spec;
     let known = followed.of(&context.secrets, namespace, spec, used_for).await;
     // Errors that a Secret cannot fix are reported first.
-    let unusable = |error: mainstay_git::Error| SourceError::options(error.class(), &chain(&error));
     let url = RemoteUrl::parse(&spec.url).map_err(unusable)?;
     mainstay_git::supported(&url, spec.auth.as_ref()).map_err(unusable)?;
     let refused = |name: &str, error: mainstay_git::Error| {
         SourceError::options(error.class(), &format!("Secret \"{name}\": {}", chain(&error)))
     };
-    let missing = |name: &str, known: &Option<Known>| match known.as_ref().and_then(Known::problem) {
-        Some((class, problem)) => Err(SourceError::options(class, &format!("Secret \"{name}\" {problem}"))),
-        None => Ok(()),
-    };
     let named = spec.auth.as_ref().map_or("", |auth| &auth.secret_name);
-    missing(named, &known.auth)?;
+    missing(named, known.auth.as_ref())?;
     let access = mainstay_git::access(spec.auth.as_ref(), known.auth.as_ref().and_then(Known::data));
     let mut access = access.map_err(|error| refused(named, error))?.with_pins(&found, &url);
     if let Some(proxy) = &spec.proxy_secret_ref {
-        missing(&proxy.name, &known.proxy)?;
+        missing(&proxy.name, known.proxy.as_ref())?;
         let data = known.proxy.as_ref().and_then(Known::data);
         access =
             access.through_proxy(data.unwrap_or(&SecretData::new())).map_err(|error| refused(&proxy.name, error))?;
@@ -213,13 +208,26 @@ pub(super) async fn remote(
         submodules: spec.submodules,
         lfs: spec.lfs,
     };
-    let mut verification = None;
-    if let Some(verify) = &spec.verify {
-        missing(&verify.secret_ref.name, &known.verify)?;
-        verification =
-            Verification::new(Some(verify), known.verify.as_ref().and_then(Known::data)).map_err(unusable)?;
-    }
+    let verification = verification(spec, known.verify.as_ref())?;
     Ok((Remote { url, credentials, connection, verification, submodules: spec.submodules, lfs: spec.lfs }, access))
+}
+
+fn unusable(error: mainstay_git::Error) -> SourceError {
+    SourceError::options(error.class(), &chain(&error))
+}
+
+/// Fails if a Secret is missing or cannot be read.
+fn missing(name: &str, known: Option<&Known>) -> Result<(), SourceError> {
+    match known.and_then(Known::problem) {
+        Some((class, problem)) => Err(SourceError::options(class, &format!("Secret \"{name}\" {problem}"))),
+        None => Ok(()),
+    }
+}
+
+fn verification(spec: &GitRepositorySpec, known: Option<&Known>) -> Result<Option<Arc<Verification>>, SourceError> {
+    let Some(verify) = &spec.verify else { return Ok(None) };
+    missing(&verify.secret_ref.name, known)?;
+    Verification::new(Some(verify), known.and_then(Known::data)).map_err(unusable)
 }
 
 /// Resolves the reference to a tree, with a lookup no older than `max_age`. `last` is the previous result.

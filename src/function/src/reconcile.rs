@@ -622,5 +622,5 @@ impl Task {
 
 /// Returns the kind Function.
 pub fn functions() -> Kind {
-    Kind::custom("serverless.kyma-project.io", "v1alpha1", "Function", "functions", true, true)
+    Kind::custom("serverless.kyma-project.io", "v1alpha1", "Function", "functions", true)
 }

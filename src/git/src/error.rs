@@ -326,6 +326,9 @@ pub enum Fault {
         /// The branch that the remote's HEAD names.
         default_branch: Option<String>,
     },
+    /// The history does not go back as far as an expression.
+    #[error("the history does not go back that far, or the commit has fewer parents")]
+    MissingAncestor,
     /// No tag is a version in the range.
     #[error("no tag is a version in this range; {}", versions_hint(*tags, highest.as_deref()))]
     MissingVersion {
@@ -551,6 +554,7 @@ impl Fault {
             | Self::TooLarge { .. }
             | Self::MissingReference { .. }
             | Self::MissingAbbreviated { .. }
+            | Self::MissingAncestor
             | Self::MissingVersion { .. }
             | Self::AmbiguousCommit { .. }
             | Self::HistoryTooLarge { .. }

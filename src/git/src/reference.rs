@@ -57,6 +57,11 @@ impl Reference {
         Ok(Self(if text.starts_with("refs/") { Kind::Full(text.into()) } else { Kind::Short(text.into()) }))
     }
 
+    /// Returns the reference to a commit.
+    pub(super) fn of_commit(commit: Commit) -> Self {
+        Self(Kind::Commit(commit))
+    }
+
     /// Returns the commit, if the reference is a full id.
     pub(super) fn commit(&self) -> Option<Commit> {
         match self.0 {

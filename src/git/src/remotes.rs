@@ -14,6 +14,7 @@ use parking_lot::Mutex;
 use tokio::sync::{mpsc, watch};
 
 use super::abbreviation::Resolutions;
+use super::connection::Connection;
 use super::consumers::{Consumer, ConsumerKind, Consumers, Identity};
 use super::error::Fault;
 use super::fair_queue::Tenant;
@@ -211,7 +212,7 @@ impl Source {
     }
 
     /// Returns a receiver for the host keys to pin.
-    pub fn host_keys_to_pin(&self) -> mpsc::UnboundedReceiver<PinRequest> {
+    pub fn host_keys_to_pin(&self) -> mpsc::Receiver<PinRequest> {
         self.inner.ssh.pins().subscribe()
     }
 
@@ -224,6 +225,11 @@ impl Source {
     /// Returns the addresses that repositories of a namespace may connect to.
     pub fn egress(&self, namespace: &str) -> Egress {
         self.inner.settings.egress.of(namespace)
+    }
+
+    /// Returns a client with these settings.
+    pub(super) fn http_of(&self, connection: &Connection) -> Result<transport::Http, Fault> {
+        self.inner.http.alone(connection)
     }
 
     /// Returns permits for work of this namespace alone.

@@ -1,5 +1,6 @@
-//! Searches a commit by its abbreviated id. It looks at the tips of branches and tags first, which costs one request,
-//! then in their history. If the server can omit files, only the commits of the history are fetched.
+//! Searches a commit in the history of a remote, by its abbreviated id or as the ancestor of another one. An abbreviated
+//! id is compared with the tips of branches and tags first, which costs one request. If the server can omit files, only
+//! the commits of the history are fetched.
 //!
 //! Invariant: a remote has at most one search at a time, and all waiting callers share its result.
 //! Invariant: the fetched history is removed after the search. It is not a mirror.
@@ -8,15 +9,16 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::abbreviation::{Abbreviation, Tips};
 use super::allowance::Allowance;
-use super::error::Fault;
+use super::error::{Error, Fault};
+use super::expression::Expression;
 use super::id::{Commit, Id};
 use super::objects::Objects;
 use super::ref_list::{RefNames, Refs};
-use super::reference::ResolvedRef;
+use super::reference::{Reference, ResolvedRef};
 use super::remote::Remote;
 use super::remotes::{Source, State};
 use super::transport::{self, Files, History, Negotiated, PackRequest};
@@ -98,29 +100,46 @@ impl Source {
     ) -> Result<Option<Commit>, Fault> {
         let mut seen = BTreeSet::new();
         let want: Vec<_> = refs.0.values().map(|at| at.id).filter(|id| seen.insert(*id)).take(TIPS).collect();
+        if want.is_empty() {
+            return Ok(None);
+        }
+        let beginning = beginning.clone();
+        let look = move |objects: &Objects| objects.commit_of(&beginning);
+        self.in_history(state, remote, &want, until, look).await.map(Option::flatten)
+    }
+
+    /// Fetches the history of these commits, and looks into it. Returns `None` if the remote was not asked before.
+    async fn in_history<T: Send + 'static>(
+        &self,
+        state: &State,
+        remote: &Remote,
+        want: &[Id],
+        until: Instant,
+        look: impl Fn(&Objects) -> Result<T, Fault> + Clone + Send + 'static,
+    ) -> Result<Option<T>, Fault> {
         let negotiated = state.negotiated.lock().clone();
-        let (Some(negotiated), false) = (negotiated, want.is_empty()) else { return Ok(None) };
+        let Some(negotiated) = negotiated else { return Ok(None) };
         let files = if negotiated.leaves_files_out() { Files::Left } else { Files::Whole };
-        let found = self.search_pack(state, remote, &negotiated, (&want, files), beginning, until).await;
+        let found = self.in_pack(state, remote, &negotiated, (want, files), until, look.clone()).await;
         match found {
             // Some servers advertise the capability without supporting it.
             Err(Fault::Refused { .. }) if files == Files::Left => {
-                self.search_pack(state, remote, &negotiated, (&want, Files::Whole), beginning, until).await
+                self.in_pack(state, remote, &negotiated, (want, Files::Whole), until, look).await.map(Some)
             }
-            other => other,
+            other => other.map(Some),
         }
     }
 
-    /// Fetches the history into a temporary generation, and searches it.
-    async fn search_pack(
+    /// Fetches the history into a temporary generation, and looks into it.
+    async fn in_pack<T: Send + 'static>(
         &self,
         state: &State,
         remote: &Remote,
         negotiated: &Negotiated,
         (want, files): (&[Id], Files),
-        beginning: &Abbreviation,
         until: Instant,
-    ) -> Result<Option<Commit>, Fault> {
+        look: impl Fn(&Objects) -> Result<T, Fault> + Send + 'static,
+    ) -> Result<T, Fault> {
         let generation = {
             let mut held = self.mirror(state, remote).await?;
             self.fresh(remote, held.as_mut().ok_or(Fault::Stopped)?).await?
@@ -128,7 +147,44 @@ impl Source {
         let asked = PackRequest { want: want.to_vec(), have: Vec::new(), history: History::Whole, files };
         self.inner.fetches.fetch_add(1, Ordering::Relaxed);
         self.receive_pack(remote, negotiated, &asked, &generation, &Allowance::until(until)).await?;
-        let beginning = beginning.clone();
-        self.shared(remote).run(move || generation.objects()?.commit_of(&beginning)).await?
+        self.shared(remote).run(move || look(&generation.objects()?)).await?
+    }
+
+    /// Returns the reference of an expression. An ancestor is the reference to a commit.
+    ///
+    /// # Errors
+    /// If the remote cannot be read, or its history does not go back that far.
+    pub async fn resolve(&self, remote: &Remote, expression: &Expression) -> Result<Reference, Error> {
+        if expression.steps.is_empty() {
+            return Ok(expression.reference.clone());
+        }
+        let found = self.lookup(remote, &expression.reference, Duration::ZERO).await?;
+        let ancestor = self.ancestor(remote, found.commit, expression).await;
+        ancestor.map(Reference::of_commit).map_err(|cause| Error::Lookup {
+            url: remote.url.clone(),
+            reference: expression.reference.clone(),
+            cause: Arc::new(cause),
+        })
+    }
+
+    async fn ancestor(&self, remote: &Remote, of: Commit, expression: &Expression) -> Result<Commit, Fault> {
+        let expression = expression.clone();
+        let look = move |objects: &Objects| expression.ancestor(of, |commit| objects.parents(commit));
+        if let Some(path) = remote.url.local_path() {
+            let path = path.to_owned();
+            return self.shared(remote).run(move || look(&Objects::open(&transport::local::objects(&path)?)?)).await?;
+        }
+        let deadline = self.inner.settings.deadlines.fetch;
+        let until = Instant::now() + deadline;
+        let state = self.state(remote);
+        let _searching = state.searching.lock().await;
+        let asked = async {
+            // Without an earlier request, the abilities of the server are unknown.
+            self.list_refs(&state, remote, &RefNames::new(["HEAD".to_owned()])).await?;
+            self.in_history(&state, remote, &[of.0], until, look).await?.ok_or(Fault::Stopped)
+        };
+        tokio::time::timeout(deadline, asked)
+            .await
+            .unwrap_or(Err(Fault::Timeout { after: deadline, what: "reading the history" }))
     }
 }

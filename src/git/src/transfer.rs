@@ -5,6 +5,7 @@
 //! cloned again for each attempt.
 
 use std::collections::BTreeSet;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Instant, SystemTime};
@@ -31,6 +32,14 @@ use super::transport::{self, Files, History, Negotiated, PackRequest};
 const LARGE: u64 = 4 << 20;
 /// Maximum number of branches to request together if a server does not send a commit by its id.
 const BRANCHES: usize = 1000;
+
+/// A commit in the mirror.
+enum Held {
+    Complete(Snapshot),
+    /// The mirror is usable, but has to be fetched into.
+    Lacking(Arc<Generation>),
+    Damaged,
+}
 
 impl Source {
     /// Returns a snapshot of the resolved commit, from the mirror or freshly fetched. The commit is verified if the
@@ -72,41 +81,19 @@ impl Source {
     ) -> Result<Snapshot, Arc<Fault>> {
         self.check(remote)?;
         if let Some(path) = remote.url.local_path() {
-            let (path, commit, limits) = (path.to_owned(), found.commit, self.inner.settings.limits);
-            let permits = self.read_permits();
-            let objects = move || Objects::open(&transport::local::objects(&path)?);
-            let open = move || Snapshot::open(objects()?, commit, None, limits, permits);
-            let opened = self.shared(remote).run(open).await?;
-            return opened?.ok_or_else(|| Fault::MissingCommit.into());
+            return self.local_snapshot(remote, path, found.commit).await;
         }
         let state = self.state(remote);
         let mut held = self.mirror(&state, remote).await?;
         let mirror = held.as_mut().ok_or(Fault::Stopped)?;
-        let mut usable = self.usable(remote, mirror.current()).await?;
-        if let Some(generation) = usable.as_ref().filter(|generation| generation.holds(found.commit)) {
-            match self.read_from(remote, generation, found.commit).await {
-                // The tag of a commit that arrived by another way may still be missing.
-                Ok(Some(snapshot)) if self.has_tag(remote, found, &snapshot).await? => return Ok(snapshot),
-                Ok(Some(_)) => {}
-                // The commit was complete when it was recorded.
-                Ok(None) => {
-                    generation.mark_damaged();
-                    report_damage(remote, &format!("commit {} is gone", found.commit));
-                    usable = None;
-                }
-                Err(Fault::Corrupt { what }) => {
-                    let looker = Arc::clone(generation);
-                    let fault = self.shared(remote).run(move || looker.attribute(what)).await?;
-                    // A lack of file descriptors or memory is not damage on disk.
-                    if !generation.is_damaged() {
-                        return Err(fault.into());
-                    }
-                    report_damage(remote, &format!("commit {} does not read", found.commit));
-                    usable = None;
-                }
-                Err(other) => return Err(other.into()),
-            }
-        }
+        let usable = match self.usable(remote, mirror.current()).await? {
+            Some(generation) => match self.read_held(remote, found, generation).await? {
+                Held::Complete(snapshot) => return Ok(snapshot),
+                Held::Lacking(generation) => Some(generation),
+                Held::Damaged => None,
+            },
+            None => None,
+        };
         if usable.is_none()
             && let Some(fault) = state.in_vain.lock().fault(found.tip, Instant::now())
         {
@@ -135,6 +122,48 @@ impl Source {
         mirror.adopt(fresh);
         drop(kept);
         Ok(snapshot)
+    }
+
+    async fn local_snapshot(&self, remote: &Remote, path: &Path, commit: Commit) -> Result<Snapshot, Arc<Fault>> {
+        let (path, limits, permits) = (path.to_owned(), self.inner.settings.limits, self.read_permits());
+        let objects = move || Objects::open(&transport::local::objects(&path)?);
+        let open = move || Snapshot::open(objects()?, commit, None, limits, permits);
+        let opened = self.shared(remote).run(open).await?;
+        opened?.ok_or_else(|| Fault::MissingCommit.into())
+    }
+
+    /// Reads a commit from the mirror, if it holds the commit.
+    async fn read_held(
+        &self,
+        remote: &Remote,
+        found: &ResolvedRef,
+        generation: Arc<Generation>,
+    ) -> Result<Held, Arc<Fault>> {
+        if !generation.holds(found.commit) {
+            return Ok(Held::Lacking(generation));
+        }
+        match self.read_from(remote, &generation, found.commit).await {
+            Ok(Some(snapshot)) if self.has_tag(remote, found, &snapshot).await? => Ok(Held::Complete(snapshot)),
+            // The tag of a commit that arrived by another way may still be missing.
+            Ok(Some(_)) => Ok(Held::Lacking(generation)),
+            // The commit was complete when it was recorded.
+            Ok(None) => {
+                generation.mark_damaged();
+                report_damage(remote, &format!("commit {} is gone", found.commit));
+                Ok(Held::Damaged)
+            }
+            Err(Fault::Corrupt { what }) => {
+                let looker = Arc::clone(&generation);
+                let fault = self.shared(remote).run(move || looker.attribute(what)).await?;
+                // A lack of file descriptors or memory is not damage on disk.
+                if !generation.is_damaged() {
+                    return Err(fault.into());
+                }
+                report_damage(remote, &format!("commit {} does not read", found.commit));
+                Ok(Held::Damaged)
+            }
+            Err(other) => Err(other.into()),
+        }
     }
 
     /// Handles a pack that does not fit the mirror. An intact mirror is kept; the remote may be asked for everything

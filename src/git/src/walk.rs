@@ -50,44 +50,72 @@ pub(super) fn walk(
     seen: &mut usize,
     skipped: Option<&SkippedTrees>,
 ) -> Result<Vec<Entry>, Fault> {
-    let (mut entries, mut path_bytes) = (Vec::new(), 0);
-    let mut walked: Vec<Walked> = Vec::new();
+    let (entries, walked) = (Vec::new(), Vec::new());
     let first = Waiting { path: prefix.to_owned(), tree: root, depth: 0, flaw_above: None, parent: None, name: 0 };
-    let mut waiting = vec![first];
-    while let Some(Waiting { path: prefix, tree, depth, flaw_above, parent, name }) = waiting.pop() {
-        if depth > DEPTH {
+    let mut walk = Walk { objects, limits, skipped, seen, entries, path_bytes: 0, walked, waiting: vec![first] };
+    while let Some(directory) = walk.waiting.pop() {
+        if directory.depth > DEPTH {
             return Err(Fault::TooLarge { what: "the depth of directories", limit: DEPTH as u64 });
         }
-        // A directory above a limit is visited, so that the error names the limit.
-        if let Some(extent) = skipped.and_then(|skipped| skipped.get(tree))
-            && extent.entries as usize <= limits.entries.saturating_sub(*seen)
-            && prefix.len() + 1 + extent.path_bytes as usize <= PATH_BYTES
-            && extent.depth as usize <= DEPTH - depth
-        {
-            *seen += extent.entries as usize;
-            if let Some(above) = parent.and_then(|parent| walked[parent].unlisted.as_mut()) {
-                above.add_directory(name, extent);
-            }
-            continue;
+        if !walk.skips(&directory) {
+            walk.visit(directory)?;
         }
-        let bytes = objects.tree(tree)?;
+    }
+    let Walk { mut entries, walked, .. } = walk;
+    if let Some(skipped) = skipped {
+        remember(walked, skipped);
+    }
+    entries.sort_by(|a, b| a.path.cmp(&b.path));
+    Ok(entries)
+}
+
+/// A walk in progress.
+struct Walk<'w> {
+    objects: &'w Objects,
+    limits: &'w Limits,
+    skipped: Option<&'w SkippedTrees>,
+    /// Number of entries so far.
+    seen: &'w mut usize,
+    entries: Vec<Entry>,
+    /// Length of all paths so far, in bytes.
+    path_bytes: usize,
+    walked: Vec<Walked>,
+    waiting: Vec<Waiting>,
+}
+
+impl Walk<'_> {
+    /// Counts a directory that contains nothing to list, and returns true. A directory above a limit is visited, so
+    /// that the error names the limit.
+    fn skips(&mut self, directory: &Waiting) -> bool {
+        let Some(extent) = self.skipped.and_then(|skipped| skipped.get(directory.tree)) else { return false };
+        let fits = extent.entries as usize <= self.limits.entries.saturating_sub(*self.seen)
+            && directory.path.len() + 1 + extent.path_bytes as usize <= PATH_BYTES
+            && extent.depth as usize <= DEPTH - directory.depth;
+        if fits {
+            *self.seen += extent.entries as usize;
+            if let Some(above) = directory.parent.and_then(|parent| self.walked[parent].unlisted.as_mut()) {
+                above.add_directory(directory.name, extent);
+            }
+        }
+        fits
+    }
+
+    fn visit(&mut self, directory: Waiting) -> Result<(), Fault> {
+        let Waiting { path: prefix, tree, depth, flaw_above, parent, name } = directory;
+        let bytes = self.objects.tree(tree)?;
         let mut names = HashSet::new();
-        let mut unlisted = skipped.is_some().then(Extent::default);
-        let number = walked.len();
+        let mut unlisted = self.skipped.is_some().then(Extent::default);
+        let number = self.walked.len();
         for item in TreeItem::all(&bytes) {
             let item = item?;
-            *seen += 1;
-            if *seen > limits.entries {
-                let limit = limits.entries as u64;
-                return Err(Fault::TooLarge { what: "the number of files and directories", limit });
-            }
+            self.count_entry()?;
             let twice = (!names.insert(item.name)).then_some(PathFlaw::Twice);
             let flaw = flaw_above.or_else(|| PathFlaw::of(item.name)).or(twice);
             let name = path_flaw::shown(item.name);
             if prefix.len() + name.len() + 1 > PATH_BYTES {
                 return Err(Fault::TooLarge { what: "a path in bytes", limit: PATH_BYTES as u64 });
             }
-            if item.kind == ItemKind::File && skipped.is_some_and(|skipped| !skipped.reads(&name)) {
+            if item.kind == ItemKind::File && self.skipped.is_some_and(|skipped| !skipped.reads(&name)) {
                 if let Some(unlisted) = &mut unlisted {
                     unlisted.add_file(name.len());
                 }
@@ -95,30 +123,39 @@ pub(super) fn walk(
             }
             let length = name.len();
             let path = if prefix.is_empty() { name } else { format!("{prefix}/{name}") };
-            path_bytes += path.len();
-            if path_bytes > limits.path_bytes {
-                let limit = limits.path_bytes as u64;
-                return Err(Fault::TooLarge { what: PATHS, limit });
-            }
+            self.count_path(&path)?;
             let Some(kind) = item.kind.entry() else {
                 let (tree, depth, parent) = (item.id, depth + 1, Some(number));
-                waiting.push(Waiting { path, tree, depth, flaw_above: flaw, parent, name: length });
+                self.waiting.push(Waiting { path, tree, depth, flaw_above: flaw, parent, name: length });
                 continue;
             };
             let size = match kind {
                 EntryKind::Submodule => 0,
-                _ => objects.header(item.id)?.ok_or_else(|| damaged("a file is missing"))?.0,
+                _ => self.objects.header(item.id)?.ok_or_else(|| damaged("a file is missing"))?.0,
             };
             unlisted = None;
-            entries.push(Entry { path, id: BlobId(item.id), size, kind, executable: item.executable, flaw });
+            self.entries.push(Entry { path, id: BlobId(item.id), size, kind, executable: item.executable, flaw });
         }
-        walked.push(Walked { tree, parent, name, unlisted });
+        self.walked.push(Walked { tree, parent, name, unlisted });
+        Ok(())
     }
-    if let Some(skipped) = skipped {
-        remember(walked, skipped);
+
+    fn count_entry(&mut self) -> Result<(), Fault> {
+        *self.seen += 1;
+        if *self.seen > self.limits.entries {
+            let limit = self.limits.entries as u64;
+            return Err(Fault::TooLarge { what: "the number of files and directories", limit });
+        }
+        Ok(())
     }
-    entries.sort_by(|a, b| a.path.cmp(&b.path));
-    Ok(entries)
+
+    fn count_path(&mut self, path: &str) -> Result<(), Fault> {
+        self.path_bytes += path.len();
+        if self.path_bytes > self.limits.path_bytes {
+            return Err(Fault::TooLarge { what: PATHS, limit: self.limits.path_bytes as u64 });
+        }
+        Ok(())
+    }
 }
 
 /// Caches the directories without listed entries. Children follow their parents in `walked`.

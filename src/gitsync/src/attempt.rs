@@ -19,6 +19,7 @@ use super::plan::{self, DesiredState};
 use super::prune;
 use super::registry::{self, CannotRead};
 use super::resolve::{ResolvedSync, SyncRequest};
+use super::step::Progress;
 use super::tally::Tally;
 use super::terminating::TerminatingObjects;
 use super::unread::UnreadObjects;
@@ -102,6 +103,8 @@ pub(super) struct SyncState {
     pub(super) readable: HashSet<Key>,
     /// The commit that did not fit into memory.
     pub(super) no_memory: Option<NoMemory>,
+    /// The step of the running attempt.
+    pub(super) progress: Progress,
     /// Notified when there may be memory for that commit.
     pub(super) room: Room,
     /// The last commit that was applied in spite of a window.
@@ -188,15 +191,7 @@ impl Attempt<'_> {
             self.override_window(commit, freeze).await;
         }
         let branch = registry::branch(&remote.url, &self.sync.spec.followed_reference());
-        // The desired objects are published now, because a GitSync that this one waits for may wait for them.
-        let keys = desired.objects.iter().map(|d| d.key.clone()).collect();
-        self.context.registry.update(self.owner, |row| {
-            row.branch = Some(branch.clone());
-            row.desired = Some(Arc::new(keys));
-            row.planned = Some(commit.to_string());
-            row.suspended = false;
-            row.cannot_read = None;
-        });
+        self.publish(&branch, &desired);
         if !self.is_carried_out(&desired, &request)
             && let Some(on) = self.unmet(commit).await?
         {
@@ -205,10 +200,33 @@ impl Attempt<'_> {
         self.require_account().await?;
         // A window that closes from now on does not stop the commit.
         self.state.begun = Some(commit);
-        let observed = self.observe(resolved, &desired).await?;
+        self.carry_out(resolved, request, &desired, &branch).await.map(Some)
+    }
+
+    /// Publishes the desired objects, because a GitSync that this one waits for may wait for them.
+    fn publish(&self, branch: &str, desired: &DesiredState) {
+        let keys = desired.objects.iter().map(|d| d.key.clone()).collect();
+        self.context.registry.update(self.owner, |row| {
+            row.branch = Some(branch.to_owned());
+            row.desired = Some(Arc::new(keys));
+            row.planned = Some(desired.commit.to_string());
+            row.suspended = false;
+            row.cannot_read = None;
+        });
+    }
+
+    /// Plans the commit and performs the plan.
+    async fn carry_out(
+        &mut self,
+        resolved: &ResolvedSync,
+        request: SyncRequest,
+        desired: &DesiredState,
+        branch: &str,
+    ) -> Result<Outcome, Refused> {
+        let observed = self.observe(resolved, desired).await?;
         let facts = plan::Facts {
-            commit: &commit.to_string(),
-            branch: &branch,
+            commit: &request.commit.to_string(),
+            branch,
             desired: &desired.objects,
             observed: &observed,
             prune: resolved.prune,
@@ -221,13 +239,13 @@ impl Attempt<'_> {
         if plan.outranks {
             self.context.registry.notify_outranked();
         }
-        let outcome = self.perform(resolved, &request, (&desired, &facts), &mut plan).await?;
+        let outcome = self.perform(resolved, &request, (desired, &facts), &mut plan).await?;
         let is_clean = outcome.is_clean() && self.state.paused.is_empty() && !self.state.awaits_others;
         if is_clean && !std::mem::take(&mut self.state.rebuilt) {
             // A request that was carried out in full is not checked again.
             self.state.settled = Some(request);
         }
-        Ok(Some(outcome))
+        Ok(outcome)
     }
 
     /// Returns the dependencies that the commit waits for.

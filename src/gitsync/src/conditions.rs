@@ -62,6 +62,24 @@ impl Progress<'_> {
     }
 }
 
+/// The next step of a reconciliation.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Next {
+    /// None.
+    Done,
+    /// The agent goes on by itself.
+    Retry,
+    /// A user has to act.
+    User,
+}
+
+impl Next {
+    /// Returns the next step after a failure.
+    fn after(is_final: bool) -> Self {
+        if is_final { Self::User } else { Self::Retry }
+    }
+}
+
 /// The conditions of a status while they are updated.
 pub(super) struct Conditions<'a> {
     pub(super) all: &'a mut Vec<Condition>,
@@ -74,10 +92,11 @@ impl Conditions<'_> {
         conditions::set(self.all, kind, status, reason, &printable_lines(message), self.generation, self.now);
     }
 
-    fn progress(&mut self, reconciling: bool, stalled: bool, reason: Reason, message: &str) {
-        let text = |on: bool| if on { "True" } else { "False" };
-        self.set(Type::Reconciling, text(reconciling), reason, if reconciling { message } else { "" });
-        self.set(Type::Stalled, text(stalled), reason, if stalled { message } else { "" });
+    fn progress(&mut self, next: Next, reason: Reason, message: &str) {
+        for (kind, of) in [(Type::Reconciling, Next::Retry), (Type::Stalled, Next::User)] {
+            let (status, message) = if next == of { ("True", message) } else { ("False", "") };
+            self.set(kind, status, reason, message);
+        }
     }
 
     pub(super) fn health(&mut self, facts: &Facts<'_>) {
@@ -212,13 +231,13 @@ impl Conditions<'_> {
                     self.applied(facts, applied, &Progress { note: Some(&waits), ..Progress::at(*since) });
                 } else {
                     self.set(Type::Ready, "False", Reason::WindowClosed, &waits);
-                    self.progress(false, false, Reason::WindowClosed, "");
+                    self.progress(Next::Done, Reason::WindowClosed, "");
                 }
             }
             Outcome::Waiting { commit, on } => {
                 let message = format!("commit {commit} waits for {on}");
                 self.set(Type::Ready, "False", Reason::DependencyNotReady, &message);
-                self.progress(true, false, Reason::DependencyNotReady, &message);
+                self.progress(Next::Retry, Reason::DependencyNotReady, &message);
             }
             Outcome::Refused { class, reason, message } => {
                 if *class == Class::Unavailable && self.was_applied() {
@@ -226,7 +245,7 @@ impl Conditions<'_> {
                 } else {
                     self.set(Type::Ready, "False", *reason, message);
                 }
-                self.progress(*class != Class::Invalid, *class == Class::Invalid, *reason, message);
+                self.progress(Next::after(*class == Class::Invalid), *reason, message);
             }
             Outcome::Applied { failures, guard, held, pruning, note, since, .. } => {
                 let part = Progress {
@@ -268,7 +287,35 @@ impl Conditions<'_> {
     }
 
     fn applied(&mut self, facts: &Facts<'_>, commit: &str, part: &Progress<'_>) {
-        let Progress { failures, guard, held, pruning, note, since } = *part;
+        if self.failed(facts, commit, part) {
+            return;
+        }
+        let deleting = facts.terminating.and_then(terminating::named);
+        let (applied_reason, message) = applied_text(facts, commit, part, deleting.as_deref());
+        let Some(timeout) = facts.wait.filter(|_| facts.summary.waits_for_health()) else {
+            self.set(Type::Ready, "True", applied_reason, &message);
+            let waits = deleting.unwrap_or_else(|| "waiting for deletions to finish".to_owned());
+            self.progress(if part.pruning > 0 { Next::Retry } else { Next::Done }, Reason::Applied, &waits);
+            return;
+        };
+        if let Some((key, why)) = facts.summary.broken.first.first() {
+            let message = format!("{message}; {key} failed: {why}");
+            self.set(Type::Ready, "False", Reason::ObjectFailed, &message);
+            self.progress(Next::Retry, Reason::ObjectFailed, &message);
+        } else if self.now.duration_since(part.since).unsigned_abs() > timeout {
+            let message = format!("{message}; not healthy within the timeout: {}", progressing(facts.summary));
+            self.set(Type::Ready, "False", Reason::HealthTimeout, &message);
+            self.progress(Next::Retry, Reason::HealthTimeout, &message);
+        } else {
+            let message = format!("{message}; waiting for {}", progressing(facts.summary));
+            self.set(Type::Ready, "Unknown", Reason::Progressing, &message);
+            self.progress(Next::Retry, Reason::Progressing, &message);
+        }
+    }
+
+    /// Sets the conditions of a commit that is not applied in full. Returns whether they are set.
+    fn failed(&mut self, facts: &Facts<'_>, commit: &str, part: &Progress<'_>) -> bool {
+        let failures = part.failures;
         if let Some((_, reason, _)) = failures.first() {
             let named = failures.iter().take(NAMED);
             let text = named.map(|(_, _, f)| format!("{}: {}", f.object, f.message)).collect::<Vec<_>>().join("; ");
@@ -276,23 +323,23 @@ impl Conditions<'_> {
             let message = format!("{} of the objects failed: {text}{more}", failures.len());
             let stalled = failures.iter().all(|(class, _, _)| *class == Class::Invalid);
             self.set(Type::Ready, "False", *reason, &message);
-            self.progress(!stalled, stalled, *reason, &message);
-            return;
+            self.progress(Next::after(stalled), *reason, &message);
+            return true;
         }
         if let Some(message) = not_put_back(facts.summary) {
             self.set(Type::Ready, "False", Reason::RevertFailed, &message);
-            self.progress(true, false, Reason::RevertFailed, &message);
-            return;
+            self.progress(Next::Retry, Reason::RevertFailed, &message);
+            return true;
         }
-        if let Some(guard) = guard {
+        if let Some(guard) = part.guard {
             let guard = match facts.refused_permission {
                 Some(problem) => format!("{guard}. {problem}"),
                 None => guard.to_owned(),
             };
             let guard = &*guard;
             self.set(Type::Ready, "False", Reason::PruneHeld, guard);
-            self.progress(false, true, Reason::PruneHeld, guard);
-            return;
+            self.progress(Next::User, Reason::PruneHeld, guard);
+            return true;
         }
         if let Some((resource, why)) = facts.summary.unwatched.first() {
             let more = and_more(facts.summary.unwatched.len() - 1);
@@ -300,48 +347,33 @@ impl Conditions<'_> {
                 "applied commit {commit}, but {resource} cannot be watched{more}, so changes to them are not seen: {why}"
             );
             self.set(Type::Ready, "False", Reason::WatchFailed, &message);
-            self.progress(true, false, Reason::WatchFailed, &message);
-            return;
+            self.progress(Next::Retry, Reason::WatchFailed, &message);
+            return true;
         }
-        let is_empty = facts.summary.objects == 0 && held.is_empty() && pruning == 0;
-        let applied_reason = if is_empty { Reason::NoManifests } else { Reason::Applied };
-        let mut message = format!("applied commit {commit}");
-        let deleting = facts.terminating.and_then(terminating::named);
-        for text in is_empty
-            .then(|| no_manifests(facts.base_dir, facts.left_out))
-            .into_iter()
-            .chain(note.map(str::to_owned))
-            .chain(facts.unprotected.then(|| UNPROTECTED.to_owned()))
-            .chain((!held.is_empty()).then(|| match held.len() {
-                1 => "1 object that left is kept".to_owned(),
-                held => format!("{held} objects that left are kept"),
-            }))
-            .chain(drifted(facts))
-            .chain(deleting.clone())
-            .chain(facts.refused_permission.map(str::to_owned))
-        {
-            message = format!("{message}; {text}");
-        }
-        let Some(timeout) = facts.wait.filter(|_| facts.summary.waits_for_health()) else {
-            self.set(Type::Ready, "True", applied_reason, &message);
-            let waits = deleting.unwrap_or_else(|| "waiting for deletions to finish".to_owned());
-            self.progress(pruning > 0, false, Reason::Applied, &waits);
-            return;
-        };
-        if let Some((key, why)) = facts.summary.broken.first.first() {
-            let message = format!("{message}; {key} failed: {why}");
-            self.set(Type::Ready, "False", Reason::ObjectFailed, &message);
-            self.progress(true, false, Reason::ObjectFailed, &message);
-        } else if self.now.duration_since(since).unsigned_abs() > timeout {
-            let message = format!("{message}; not healthy within the timeout: {}", progressing(facts.summary));
-            self.set(Type::Ready, "False", Reason::HealthTimeout, &message);
-            self.progress(true, false, Reason::HealthTimeout, &message);
-        } else {
-            let message = format!("{message}; waiting for {}", progressing(facts.summary));
-            self.set(Type::Ready, "Unknown", Reason::Progressing, &message);
-            self.progress(true, false, Reason::Progressing, &message);
-        }
+        false
     }
+}
+
+/// Returns reason and message of Ready for an applied commit.
+fn applied_text(facts: &Facts<'_>, commit: &str, part: &Progress<'_>, deleting: Option<&str>) -> (Reason, String) {
+    let Progress { held, pruning, note, .. } = *part;
+    let is_empty = facts.summary.objects == 0 && held.is_empty() && pruning == 0;
+    let kept = (!held.is_empty()).then(|| match held.len() {
+        1 => "1 object that left is kept".to_owned(),
+        held => format!("{held} objects that left are kept"),
+    });
+    let texts = [
+        Some(format!("applied commit {commit}")),
+        is_empty.then(|| no_manifests(facts.base_dir, facts.left_out)),
+        note.map(str::to_owned),
+        facts.unprotected.then(|| UNPROTECTED.to_owned()),
+        kept,
+        drifted(facts),
+        deleting.map(str::to_owned),
+        facts.refused_permission.map(str::to_owned),
+    ];
+    let reason = if is_empty { Reason::NoManifests } else { Reason::Applied };
+    (reason, texts.into_iter().flatten().collect::<Vec<_>>().join("; "))
 }
 
 /// Returns a text about changed objects that cannot be reverted; `None` if there are none.

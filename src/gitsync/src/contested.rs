@@ -29,6 +29,11 @@ pub enum Keeper {
 }
 
 impl Keeper {
+    /// Whether a watch shows when it lets go of the object.
+    pub(super) fn is_watched(&self) -> bool {
+        !matches!(self, Self::Unknown(_))
+    }
+
     /// Returns the keeper, and how to make it release the object without a change to the object.
     pub fn text(&self) -> String {
         let named = |kind: &str, name: &NamespacedName| format!("{kind} {name} lists it, too");

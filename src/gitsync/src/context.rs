@@ -15,6 +15,7 @@ use super::outcome::Refused;
 use super::placement::{Reach, label};
 use super::registry::{Elsewhere, Registry};
 use super::rights::Rights;
+use super::urgency::ShowTurns;
 use mainstay_api::GitSync;
 use mainstay_cluster::liveness::Component;
 use mainstay_cluster::secrets::Secrets;
@@ -78,6 +79,8 @@ pub struct Context {
     pub(super) liveness: Component,
     facts: Arc<Mutex<HashMap<Owner, (SyncFacts, Writer)>>>,
     reconciles: Arc<AtomicU64>,
+    /// The turns of running attempts to be shown.
+    pub(super) show_turns: ShowTurns,
     /// Limits the memory of inventories while they load: every user who can write ConfigMaps can make them large.
     pub(super) loading: Semaphore,
 }
@@ -134,6 +137,7 @@ impl Context {
             liveness,
             facts: Arc::default(),
             reconciles: Arc::default(),
+            show_turns: ShowTurns::default(),
             loading: Semaphore::new(LOADING),
         }
     }
@@ -162,6 +166,7 @@ impl Context {
             liveness: self.liveness.clone(),
             facts: Arc::clone(&self.facts),
             reconciles: Arc::clone(&self.reconciles),
+            show_turns: self.show_turns.clone(),
             prevention: Arc::clone(&self.prevention),
             // A separate limit, because a remote cluster may never answer.
             loading: Semaphore::new(1),
@@ -294,5 +299,5 @@ impl SyncFacts {
 
 /// The kind of GitSyncs.
 pub(super) fn git_syncs() -> Kind {
-    Kind::custom("mainstay.dev", "v1alpha1", "GitSync", "gitsyncs", true, true)
+    Kind::custom("mainstay.dev", "v1alpha1", "GitSync", "gitsyncs", true)
 }

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::contested::would_go;
+use super::contested::{Keeper, would_go};
 use super::plan::{Plan, Why};
 use mainstay_api::conditions::Reason;
 use mainstay_api::git_sync::Failure;
@@ -13,7 +13,9 @@ use mainstay_object::Key;
 use mainstay_object::failure::{Backoff, Class};
 
 /// Backoff of an object after a failure.
-const RETRY: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(120));
+const RETRY: Backoff = Backoff::new(Duration::from_secs(1), LONGEST);
+/// Maximum time between two attempts for an object.
+const LONGEST: Duration = Duration::from_secs(120);
 
 /// A failed object with its next retry.
 #[derive(Clone, Debug)]
@@ -25,6 +27,8 @@ struct Failed {
     again: Instant,
     /// The drift loop creates the object as soon as the live one is gone.
     awaits_deletion: bool,
+    /// The owner in another tool, which is watched.
+    keeper: Option<Keeper>,
 }
 
 impl Failed {
@@ -44,7 +48,7 @@ impl Failures {
         let backoff = class.backoff().filter(|_| class == Class::Conflict).unwrap_or(RETRY);
         let wait = backoff.jittered(attempts, fastrand::f64()).max(after.unwrap_or_default());
         let again = Instant::now() + wait;
-        let failed = Failed { class, reason, message, attempts, again, awaits_deletion: false };
+        let failed = Failed { class, reason, message, attempts, again, awaits_deletion: false, keeper: None };
         self.0.insert(key.clone(), failed);
     }
 
@@ -93,7 +97,28 @@ impl Failures {
                     (Class::Invalid, Reason::OwnershipConflict, message)
                 }
             };
-            self.add(&refused.key, class, reason, message, None);
+            let keeper = match &refused.why {
+                Why::Contested(keeper, _) => Some(keeper.clone()),
+                _ => None,
+            };
+            // A watch shows when the keeper lets go.
+            let after = keeper.as_ref().filter(|keeper| keeper.is_watched()).map(|_| LONGEST);
+            self.add(&refused.key, class, reason, message, after);
+            if let Some(failed) = self.0.get_mut(&refused.key) {
+                failed.keeper = keeper;
+            }
+        }
+    }
+
+    /// Returns the contested objects with their keepers.
+    pub(super) fn contested(&self) -> impl Iterator<Item = (&Key, &Keeper)> {
+        self.0.iter().filter_map(|(key, failed)| Some((key, failed.keeper.as_ref()?)))
+    }
+
+    /// Makes contested objects due.
+    pub(super) fn retry_contested(&mut self, now: Instant) {
+        for failed in self.0.values_mut().filter(|failed| failed.keeper.is_some()) {
+            failed.again = now;
         }
     }
 

@@ -89,13 +89,18 @@ async fn existing(cluster: &Cluster, names: HashSet<NamespacedName>) -> Result<H
     Ok(all)
 }
 
+/// Returns the kind and the selection of Helm's records of a release.
+pub(super) fn records(release: &NamespacedName) -> (Arc<Kind>, Selection) {
+    let kind = Arc::new(Kind::fixed("v1", "Secret", "secrets", Scope::Namespaced));
+    let labels = LabelSelector::equals("owner", "helm").and(&LabelSelector::equals("name", release.name()));
+    (kind, Selection::by_labels(labels).within(release.namespace()))
+}
+
 /// Returns the releases that Helm has a record of.
 async fn released(cluster: &Cluster, names: HashSet<NamespacedName>) -> Result<HashSet<NamespacedName>, Error> {
-    let kind = Arc::new(Kind::fixed("v1", "Secret", "secrets", Scope::Namespaced));
     let mut all = HashSet::new();
     for name in names {
-        let labels = LabelSelector::equals("owner", "helm").and(&LabelSelector::equals("name", name.name()));
-        let records = Selection::by_labels(labels).within(name.namespace());
+        let (kind, records) = records(&name);
         let mut list = cluster.list_metadata(&kind, records);
         match list.next().await {
             Some(Ok(_)) => drop(all.insert(name)),

@@ -52,6 +52,7 @@ mod charts;
 mod clusters;
 mod conditions;
 mod contents;
+mod contest_watch;
 mod contested;
 #[expect(clippy::disallowed_methods, reason = "lags are measured by a clock that only goes forward")]
 mod context;
@@ -100,9 +101,14 @@ pub mod repository;
 mod rerun;
 mod resolve;
 mod rights;
+#[expect(clippy::disallowed_methods, reason = "it waits for the first of all signals")]
+mod run;
+#[expect(clippy::disallowed_methods, reason = "it shows what takes long, and since when")]
+mod running;
 #[expect(clippy::disallowed_methods, reason = "the next attempt has a time")]
 mod schedule;
 pub mod status;
+mod step;
 mod substitution;
 mod tally;
 mod terminating;
@@ -119,5 +125,5 @@ pub use listing::{Listed, Listing, listing, listing_in};
 pub use placement::label;
 pub use preview::{Changes, NoPreview, Preview, Revision};
 pub use previewed::{Fate, Previewed};
-pub use reconcile::run;
 pub use rights::Rights;
+pub use run::run;

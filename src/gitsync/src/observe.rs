@@ -29,6 +29,7 @@ use super::plan::{self, DesiredState, Live, Observed};
 use super::prune;
 use super::reconcile::Task;
 use super::resolve::{Directory, ResolvedSync, SyncRequest};
+use super::step::Step;
 use super::terminating::TerminatingObjects;
 use super::values::Values;
 use mainstay_api::conditions::Reason;
@@ -41,7 +42,7 @@ use mainstay_engine::managed::{Desired, Part};
 use mainstay_engine::notification::Message;
 use mainstay_git::{
     Alone, Ancestry, BaseDir, Commit, Entry, MissingDirectory, Reference, Remote, RemoteUrl, ResolvedRef, SkippedTrees,
-    Snapshot, Verification,
+    Snapshot, TreeId, Verification,
 };
 use mainstay_manifest::Problem;
 use mainstay_object::egress::Egress;
@@ -188,24 +189,13 @@ impl Attempt<'_> {
         if let Some(refused) = self.is_without_memory(found.commit, request) {
             return Err(refused);
         }
+        self.state.progress.begin(Step::Fetch(found.commit));
         // Dropped after the read, because an open mirror takes memory.
         let snapshot = self.source().fetch(remote, found).await?;
         self.emit_rewritten(remote, &snapshot, found).await;
-        let tree = match snapshot.tree(base_dir).await? {
-            Some(tree) => Some(tree),
-            None if request.allows_prune() => None,
-            None => {
-                let missing = snapshot.missing_directory(base_dir).await?;
-                let managed = self.inventory().map_or(0, |inventory| inventory.0.len());
-                return Err(Refused::invalid(
-                    Reason::SourceInvalid,
-                    without_directory(&missing, managed, self.owner, &found.commit.to_string()),
-                ));
-            }
-        };
+        let tree_id = self.root(&snapshot, base_dir, request).await?;
         let above = base_dir.clone();
         let above = snapshot.blocking(move |snapshot| snapshot.above(&above, names::IGNORE_FILE)).await??;
-        let tree_id = tree;
         let contents = |outside: Vec<Entry>, capabilities| {
             tree_id.map(|tree| Contents::new(tree, &[&*above, &outside].concat(), capabilities, request.values))
         };
@@ -226,6 +216,7 @@ impl Attempt<'_> {
         let objects = if tree.is_none() {
             Vec::new()
         } else {
+            self.state.progress.begin(Step::Render(found.commit));
             self.decode(remote, (snapshot, found.commit), &resolved.directory, of).await?
         };
         // The files that kustomizations and charts read are known only now.
@@ -235,6 +226,23 @@ impl Attempt<'_> {
         let desired = DesiredState { commit, tree, submodules, lfs, generation, capabilities, values, keys, objects };
         self.state.desired = Some(desired.clone());
         Ok(desired)
+    }
+
+    /// Returns the directory of the GitSync; `None` if it is missing and all objects may be deleted.
+    async fn root(
+        &self,
+        snapshot: &Snapshot,
+        base_dir: &BaseDir,
+        request: &SyncRequest,
+    ) -> Result<Option<TreeId>, Refused> {
+        let tree = snapshot.tree(base_dir).await?;
+        if tree.is_some() || request.allows_prune() {
+            return Ok(tree);
+        }
+        let missing = snapshot.missing_directory(base_dir).await?;
+        let managed = self.inventory().map_or(0, |inventory| inventory.0.len());
+        let text = without_directory(&missing, managed, self.owner, &request.commit.to_string());
+        Err(Refused::invalid(Reason::SourceInvalid, text))
     }
 
     /// Emits a message if a branch moved to a commit that does not descend from its previous one, as far as the mirror
@@ -290,20 +298,7 @@ impl Attempt<'_> {
         if !decoded.problems.is_empty() {
             self.context.writer.keep_in_memory(self.owner, Part::Reading, 0);
             self.state.readable = self.readable(&decoded.objects, directory);
-            return Err(match (&*decoded.problems, refused.load(Ordering::Relaxed)) {
-                ([only], bytes @ 1..) => {
-                    let (message, values) = (
-                        self.wait_for_memory(bytes, &only.to_string()),
-                        self.state.values.as_ref().map(|values| values.digest),
-                    );
-                    self.state.no_memory.insert(NoMemory { request, commit, values, bytes, message }).refused()
-                }
-                (problems, _) => {
-                    self.state.no_memory = None;
-                    self.context.writer.end_memory_wait(self.owner);
-                    refused_for(problems)
-                }
-            });
+            return Err(self.refuse_files(&decoded.problems, refused.load(Ordering::Relaxed), (request, commit)));
         }
         self.state.no_memory = None;
         // The memory was reserved during the read.
@@ -334,6 +329,22 @@ impl Attempt<'_> {
             let class = if unplaced.lacks_kinds_only { Class::NotReady } else { refused.class };
             Refused { class, ..refused }
         })
+    }
+
+    /// Returns why the files are refused. `bytes`: the memory that was not admitted, or 0.
+    fn refuse_files(&mut self, problems: &[Problem], bytes: usize, (request, commit): (Request, Commit)) -> Refused {
+        match (problems, bytes) {
+            ([only], bytes @ 1..) => {
+                let message = self.wait_for_memory(bytes, &only.to_string());
+                let values = self.state.values.as_ref().map(|values| values.digest);
+                self.state.no_memory.insert(NoMemory { request, commit, values, bytes, message }).refused()
+            }
+            (problems, _) => {
+                self.state.no_memory = None;
+                self.context.writer.end_memory_wait(self.owner);
+                refused_for(problems)
+            }
+        }
     }
 
     /// Reads and renders the files of the snapshot.
@@ -418,7 +429,7 @@ impl Attempt<'_> {
                 tracing::warn!(
                     sync = self.owner.resource().as_str(),
                     why = refused.message,
-                    "the inventory cannot be read"
+                    "the commit that was applied last cannot be read"
                 );
             }
         }

@@ -13,9 +13,10 @@ use super::attempt::Attempt;
 use super::conditions;
 use super::inventory::Awaited;
 use super::outcome::{Outcome, Refused};
-use super::plan::{self, DesiredState, Expect, Live, Plan, Step, Why};
-use super::prune::{self, Held, HeldBack, Kept, Permission};
+use super::plan::{self, Applies, DesiredState, Expect, Live, Plan, Step, Why};
+use super::prune::{self, HeldBack, Kept, Permission};
 use super::resolve::{ResolvedSync, SyncRequest};
+use super::step::Step as progress;
 use super::tally::Tally;
 use mainstay_api::conditions::Reason;
 use mainstay_cluster::Regarding;
@@ -23,6 +24,7 @@ use mainstay_engine::apply::{Applied, Change, Pruned, Writer};
 use mainstay_engine::managed::inventory::{Inventory, uid_text};
 use mainstay_engine::managed::{Appliers, Desired};
 use mainstay_engine::notification::{Message, WhyPruned, waits_for};
+use mainstay_git::Commit;
 use mainstay_object::Key;
 use mainstay_object::failure::Class;
 
@@ -54,6 +56,8 @@ impl Attempt<'_> {
         let earlier = self.state.tally.take().filter(|(commit, _)| *commit == desired.commit);
         let mut tally = earlier.map(|(_, tally)| tally).unwrap_or_default().next_round(plan.unchanged.len());
         self.state.paused.clear();
+        let steps = plan.stages.values().map(Vec::len).sum();
+        self.state.progress.begin(progress::Apply(desired.commit, 0, steps));
         let left = self.apply_stages(resolved, facts, plan, &mut tally).await?;
         self.take_over_left(resolved, left, &mut tally).await?;
         if tally.has_definitions {
@@ -69,12 +73,8 @@ impl Attempt<'_> {
         let awaited = self.hand_over(&acting, handed_over).await;
         self.context.writer.end_idle_watches();
         self.save_inventory().await?;
-        let awaits_peers = awaited == Awaited::Peers
-            || plan.refused.iter().any(|r| matches!(r.why, Why::AwaitsHandover(_)))
-            || plan.leaving.held.iter().any(|(_, why)| matches!(why, Held::Awaits(_)));
-        // Other GitSyncs may stop reading their repositories with a held object.
-        let awaits_readers = plan.leaving.held.iter().any(|(_, why)| matches!(why, Held::Read(_)));
-        self.state.awaits_others = awaits_peers || awaits_readers || awaited == Awaited::Tenants;
+        let awaits_peers = awaited == Awaited::Peers || plan.awaits_peers();
+        self.state.awaits_others = awaits_peers || plan.awaits_readers() || awaited == Awaited::Tenants;
         let complete = self.state.failed.is_empty() && plan.leaving.guard.is_none() && left.is_complete;
         if complete && !awaits_peers {
             self.complete(desired, &tally, began);
@@ -86,15 +86,18 @@ impl Attempt<'_> {
             "the inventory was missing or damaged and was rebuilt from labels; nothing is pruned in this round"
                 .to_owned()
         });
-        let since = match &self.state.since {
-            Some((of, since)) if *of == request.commit => *since,
-            _ => Timestamp::now(),
-        };
-        self.state.since = Some((request.commit, since));
+        let since = self.since(request.commit);
         let guard = plan.leaving.guard_text(self.owner, &request.commit.to_string());
         let failures = self.state.failed.shown();
         let HeldBack { all: held, safeguarded } = left.held;
         Ok(Outcome::Applied { failures, held, safeguarded, guard, pruning: left.pruning, note, since })
+    }
+
+    /// Returns the time since which the commit is carried out.
+    fn since(&mut self, commit: Commit) -> Timestamp {
+        let known = self.state.since.filter(|(of, _)| *of == commit);
+        let (_, since) = *self.state.since.insert(known.unwrap_or_else(|| (commit, Timestamp::now())));
+        since
     }
 
     /// Applies the stages of a plan in order. Objects that were planned as new but exist are read and planned again.
@@ -144,6 +147,7 @@ impl Attempt<'_> {
         let (writer, owner) = (self.context.writer.clone(), self.owner.clone());
         let (mut puts, mut found) = (pin!(writer.put_stage(&owner, steps)), Vec::new());
         while let Some((desired, applied)) = puts.next().await {
+            self.state.progress.advance();
             if matches!(&applied, Applied::Done(put) if put.change == Change::Anothers) {
                 found.push(desired);
                 continue;
@@ -223,7 +227,7 @@ impl Attempt<'_> {
 
     /// Deletes removed objects, if the plan allows it now.
     async fn let_leave(&mut self, acting: &Writer, plan: &Plan, request: &SyncRequest, tally: &mut Tally) -> Left {
-        let may_prune = plan.may_prune(self.state.failed.has_apply(), self.state.rebuilt);
+        let may_prune = plan.may_prune(Applies { failed: self.state.failed.has_apply(), rebuilt: self.state.rebuilt });
         let commit = request.commit.to_string();
         let mut held = HeldBack::default();
         for (key, why) in &plan.leaving.held {
@@ -248,6 +252,7 @@ impl Attempt<'_> {
         }
         let waiting = self.state.failed.waiting(Instant::now());
         let due = plan.leaving.prune.iter().filter(|key| !waiting.contains(*key)).cloned().collect::<Vec<_>>();
+        self.state.progress.begin(progress::Delete(request.commit, due.len()));
         let (pruning, wanted) = self.prune(acting, &due, request, &mut held, tally).await;
         // A pending deletion does not delay the commit, because its finalizers may never be removed.
         Left { held, pruning, wanted, is_complete: true }

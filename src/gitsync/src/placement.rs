@@ -169,14 +169,15 @@ fn defined_kind(definition: &Value, version: &Value) -> Option<Kind> {
         return None;
     }
     let has_status = version.pointer("/subresources/status").is_some_and(|v| !v.is_null());
-    Some(Kind::custom(
+    let mut kind = Kind::custom(
         text("/spec/group")?,
         version.get("name")?.as_str()?,
         text("/spec/names/kind")?,
         text("/spec/names/plural")?,
-        text("/spec/scope")? == "Namespaced",
         has_status,
-    ))
+    );
+    kind.namespaced = text("/spec/scope")? == "Namespaced";
+    Some(kind)
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ use serde_json::Value;
 
 use super::contents::Contents;
 use super::contested::{Keeper, Signs};
-use super::prune::{self, Leaving, Prune};
+use super::prune::{self, Held, Leaving, Prune};
 use super::registry::{Claim, View};
 use mainstay_api::names::{MANAGER, SYNC_LABEL};
 pub use mainstay_engine::apply::{Expect, Step};
@@ -183,11 +183,31 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Whether objects are deleted after the applies. No object is deleted if an apply of the same commit `failed` or
-    /// was refused, or if the inventory was `rebuilt` from labels.
-    pub fn may_prune(&self, failed: bool, rebuilt: bool) -> bool {
-        !failed && self.refused.is_empty() && !rebuilt
+    /// Whether objects are deleted after the applies. No object is deleted if an apply of the same commit failed or
+    /// was refused, or if the inventory was rebuilt.
+    pub fn may_prune(&self, applies: Applies) -> bool {
+        !applies.failed && self.refused.is_empty() && !applies.rebuilt
     }
+
+    /// Whether other GitSyncs have to plan or hand over first.
+    pub(super) fn awaits_peers(&self) -> bool {
+        self.refused.iter().any(|refused| matches!(refused.why, Why::AwaitsHandover(_)))
+            || self.leaving.held.iter().any(|(_, why)| matches!(why, Held::Awaits(_)))
+    }
+
+    /// Whether other GitSyncs read their repositories with a held object. They may stop doing so.
+    pub(super) fn awaits_readers(&self) -> bool {
+        self.leaving.held.iter().any(|(_, why)| matches!(why, Held::Read(_)))
+    }
+}
+
+/// The applies that go before the deletions of a plan.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Applies {
+    /// One of them failed.
+    pub failed: bool,
+    /// The inventory was rebuilt from labels.
+    pub rebuilt: bool,
 }
 
 /// Whether the object matches its last apply, so that no apply is necessary.
@@ -204,7 +224,12 @@ pub fn plan(registry: &mut View<'_>, facts: &Facts<'_>) -> Plan {
     // Without removed objects, no GitSync is waited for.
     let leaves = observed.inventory.0.keys().any(|key| !desired.contains(key));
     let pending = leaves.then(|| registry.sibling_pending(branch, commit)).flatten();
-    let prune = Prune::of(facts.prune, pending, facts.allows_prune);
+    let prune = match pending {
+        _ if !facts.prune => Prune::Off,
+        Some(pending) => Prune::Deferred(pending),
+        None if facts.allows_prune => Prune::Allowed,
+        None => Prune::Guarded,
+    };
     let elsewhere = |key: &Key| registry.desired_elsewhere(key);
     let read_by = |key: &Key, going: &HashSet<Key>| registry.reader_of(key, going);
     let (own, inventory) = (registry.key(), &observed.inventory);

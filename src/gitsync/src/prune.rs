@@ -36,22 +36,6 @@ pub enum Prune {
     Allowed,
 }
 
-impl Prune {
-    /// Returns the possible deletions: `is_on` is `spec.prune`, `pending` another GitSync that may still take objects
-    /// over, and `is_allowed` the annotation for this commit.
-    pub fn of(is_on: bool, pending: Option<Pending>, is_allowed: bool) -> Self {
-        if !is_on {
-            Self::Off
-        } else if let Some(pending) = pending {
-            Self::Deferred(pending)
-        } else if is_allowed {
-            Self::Allowed
-        } else {
-            Self::Guarded
-        }
-    }
-}
-
 /// The removed objects of a commit.
 #[derive(Clone, Debug, Default)]
 pub struct Leaving {

@@ -1,4 +1,4 @@
-//! The task of one GitSync: waits for a possible change, makes an attempt, and reports it.
+//! The task of one GitSync: makes an attempt, and reports it. `run` waits for the changes that cause one.
 //!
 //! Invariant: every attempt ends in a status, on success and on failure, written as soon as `urgency` allows.
 //! Invariant: an idle task makes no request except the ref lookup at the remote.
@@ -8,10 +8,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
-use tokio::time::sleep_until;
-use tokio_util::sync::CancellationToken;
 
 use super::attempt::{Attempt, SyncState};
+use super::contest_watch::ContestWatch;
 use super::context::{Context, Input, SyncFacts};
 use super::decryption::DecryptionSecret;
 use super::outcome::{Outcome, Refused};
@@ -19,135 +18,25 @@ use super::placement::label;
 use super::prevented;
 use super::prune::deletes_objects;
 use super::registry;
-use super::resolve::{Directory, ResolvedSync, confine, depends_on};
+use super::resolve::{Directory, ResolvedSync, confine};
+use super::running::Running;
+use super::step::Step;
 use super::unread;
-use super::urgency::WriteBudget;
+use super::urgency::{Urgency, WriteBudget};
 use super::whereabouts::{FollowedKubeconfig, Place, as_known_in, nowhere};
 use mainstay_api::conditions::Reason;
 use mainstay_api::git_sync::GitSyncStatus;
 use mainstay_api::{GitRepository, GitRepositoryStatus, GitSync};
-use mainstay_cluster::secrets::{Followed, RepositorySecrets, ValueSources};
+use mainstay_cluster::secrets::{RepositorySecrets, ValueSources};
 use mainstay_engine::managed::{History, Policy};
 use mainstay_git::{Consumer, ConsumerKind, Followed as FollowedRemote, LookupDue, Reference, Remote, RemoteUrl};
-use mainstay_object::Owner;
 use mainstay_object::failure::{Class, caught};
+use mainstay_object::{Key, Owner};
 
 /// Number of consecutive conflicts that are not reported.
 const CONFLICTS: u32 = 5;
 /// Number of failed attempts after which a message names the missing condition.
 const AWAITED: u32 = 3;
-
-/// Reconciles one GitSync until it is gone or `stop` is cancelled.
-pub async fn run(context: Arc<Context>, namespace: String, name: String, mut input: Input, stop: CancellationToken) {
-    let owner = Owner::git_sync(&namespace, &name);
-    context.dependencies.enter(&owner);
-    let (place, at) = first_place(&context, &input);
-    let mut task = Task {
-        consumer: Consumer::new(ConsumerKind::GitSync, &namespace, &name),
-        label: label(&namespace, &name),
-        home: Arc::clone(&context),
-        context: Arc::clone(&at),
-        place,
-        kubeconfig: Box::default(),
-        owner,
-        state: SyncState::default(),
-        secrets: RepositorySecrets::default(),
-        values: ValueSources::default(),
-        decryption: DecryptionSecret::default(),
-        outcome: None,
-        failures_in_a_row: 0,
-        rounds: 0,
-        status: None,
-        writes: WriteBudget::default(),
-        grace: None,
-        next_save: None,
-        owed_save: None,
-        failed_writes: 0,
-        facts: SyncFacts::default(),
-        last_seen: None,
-        resolved: None,
-        last_try: None,
-        request: None,
-        next_look: Instant::now(),
-        pushed: None,
-        expired: None,
-        not_before: None,
-        settling: None,
-    };
-    context.enter_at(&at.registry, &task.owner, &namespace, &name);
-    if !Arc::ptr_eq(&at.registry, &context.registry) {
-        // Other GitSyncs of this cluster need not wait for it.
-        context.registry.remove(&task.owner);
-    }
-    if stop.run_until_cancelled(context.registry.completed()).await.is_none() {
-        return;
-    }
-    let mut repositories = context.repositories.listen();
-    let mut host_keys = context.source.host_keys();
-    let (mut at, mut registry, mut drifted) = (Arc::clone(&at), at.registry.listen(), at.writer.notifier(&task.owner));
-    let mut outranked = at.registry.listen_outranked();
-    let mut look_now = context.look_now.subscribe();
-    let mut pushed = context.pushes.subscribe(&task.consumer);
-    let dependencies = context.dependencies.listen(&task.owner);
-    let prevention = context.prevention.listen(&task.owner);
-    let room = Arc::clone(&task.state.room);
-    let mut last: Option<Arc<GitSync>> = None;
-    loop {
-        let Some(sync) = input.borrow_and_update().clone() else {
-            // The GitSync was deleted while no watch showed it.
-            if let (Some(sync), false) = (last, matches!(task.place, Place::Nowhere))
-                && stop.run_until_cancelled(Box::pin(task.attempt(&sync).farewell(false))).await.is_none()
-            {
-                return;
-            }
-            break;
-        };
-        last = Some(Arc::clone(&sync));
-        context.dependencies.read(&task.owner, &sync, depends_on(&sync));
-        // Events of other GitSyncs that came at the same time as the wake-up count, too.
-        if registry.has_changed().unwrap_or(false) {
-            registry.mark_unchanged();
-            task.others_changed();
-        }
-        tokio::select! {
-            () = stop.cancelled() => return,
-            end = task.reconcile_or_fail(&sync) => if end == Next::Over { break },
-        }
-        if !Arc::ptr_eq(&at, &task.context) {
-            at = Arc::clone(&task.context);
-            (registry, drifted) = (at.registry.listen(), at.writer.notifier(&task.owner));
-            outranked = at.registry.listen_outranked();
-            // Others may have changed their rows in the new cluster during the attempt.
-            outranked.mark_changed();
-        }
-        let due = task.due();
-        tokio::select! {
-            () = stop.cancelled() => return,
-            changed = input.changed() => if changed.is_err() { return },
-            // `reconcile` checks whether its own GitRepository changed.
-            _ = repositories.changed() => {}
-            _ = registry.changed(), if task.awaits_others() => registry.mark_changed(),
-            _ = outranked.changed() => registry.mark_changed(),
-            _ = look_now.changed() => task.last_seen = None,
-            _ = pushed.changed() => task.add_push(pushed.take()),
-            _ = host_keys.changed() => task.host_keys_changed(),
-            () = drifted.notified() => task.objects_changed(),
-            () = dependencies.notified() => task.dependencies_changed(),
-            () = room.notified() => task.next_look = Instant::now(),
-            // The status shows the state of the prevention.
-            () = prevention.notified() => {}
-            () = Followed::any_changed(task.secrets.iter_mut().chain(task.kubeconfig.iter_mut())) => task.next_look = Instant::now(),
-            () = Followed::any_changed(task.values.iter_mut().chain(task.decryption.iter_mut())) => task.next_look = Instant::now(),
-            () = sleep_until(due.into()) => {}
-        }
-    }
-    task.context.writer.forget_owner(&task.owner);
-    task.context.registry.remove(&task.owner);
-    context.leave(&task.owner);
-    context.set_facts(&task.owner, None);
-    context.source.set_remote(&task.consumer, None);
-    context.pushes.remove(&task.consumer);
-}
 
 /// The task of one GitSync.
 pub(super) struct Task {
@@ -188,7 +77,7 @@ pub(super) struct Task {
     /// The facts for metrics.
     pub(super) facts: SyncFacts,
     /// The parts of the GitSync at the last attempt.
-    last_seen: Option<Seen>,
+    pub(super) last_seen: Option<Seen>,
     /// The GitSync as resolved then.
     resolved: Option<Result<ResolvedSync, Refused>>,
     /// Start of the last attempt.
@@ -204,11 +93,13 @@ pub(super) struct Task {
     pub(super) not_before: Option<Instant>,
     /// Time of the next status update.
     pub(super) settling: Option<Instant>,
+    /// The watches of other tools' objects that keep objects of this GitSync.
+    pub(super) contest: Option<Box<ContestWatch>>,
 }
 
 /// The parts of a GitSync whose change causes an attempt.
 #[derive(Clone, Debug, PartialEq)]
-struct Seen {
+pub(super) struct Seen {
     uid: Option<String>,
     generation: Option<i64>,
     annotations: Option<BTreeMap<String, String>>,
@@ -239,10 +130,48 @@ fn first_place(home: &Arc<Context>, input: &Input) -> (Place, Arc<Context>) {
 }
 
 impl Task {
+    pub(super) fn new(home: &Arc<Context>, owner: Owner, input: &Input) -> Self {
+        let (place, context) = first_place(home, input);
+        let (namespace, name) = (owner.resource().namespace(), owner.resource().name());
+        Self {
+            consumer: Consumer::new(ConsumerKind::GitSync, namespace, name),
+            label: label(namespace, name),
+            home: Arc::clone(home),
+            context,
+            place,
+            kubeconfig: Box::default(),
+            owner,
+            state: SyncState::default(),
+            secrets: RepositorySecrets::default(),
+            values: ValueSources::default(),
+            decryption: DecryptionSecret::default(),
+            outcome: None,
+            failures_in_a_row: 0,
+            rounds: 0,
+            status: None,
+            writes: WriteBudget::default(),
+            grace: None,
+            next_save: None,
+            owed_save: None,
+            failed_writes: 0,
+            facts: SyncFacts::default(),
+            last_seen: None,
+            resolved: None,
+            last_try: None,
+            request: None,
+            next_look: Instant::now(),
+            pushed: None,
+            expired: None,
+            not_before: None,
+            settling: None,
+            contest: None,
+        }
+    }
+
     /// Forgets the state of a cluster, because it does not apply to another one.
     pub(super) fn forget_cluster(&mut self) {
-        let room = Arc::clone(&self.state.room);
-        self.state = SyncState { rerun: self.state.rerun.take(), room, ..SyncState::default() };
+        let (room, progress) = (Arc::clone(&self.state.room), self.state.progress.clone());
+        self.state = SyncState { rerun: self.state.rerun.take(), room, progress, ..SyncState::default() };
         (self.outcome, self.next_save, self.owed_save) = (None, None, None);
     }
 
@@ -270,7 +199,7 @@ impl Task {
     }
 
     /// Reconciles. A panic counts as a failed attempt.
-    async fn reconcile_or_fail(&mut self, sync: &GitSync) -> Next {
+    pub(super) async fn reconcile_or_fail(&mut self, sync: &GitSync) -> Next {
         let (context, began, at) = (Arc::clone(&self.context), Instant::now(), Timestamp::now());
         context.count_reconcile();
         let reconciled = caught(context.liveness.track(self.reconcile(sync))).await;
@@ -318,8 +247,12 @@ impl Task {
             let began = Timestamp::now();
             let (is_requested, is_due) = (self.note_request(sync), self.is_due(sync, began));
             let is_forced = changed || is_requested || is_due;
-            let attempted = self.try_once(sync, repository.as_deref(), is_forced).await;
+            self.state.progress.begin(Step::LookUp);
+            let running = Running::new(&self.home, sync, self.status.as_ref(), self.state.progress.clone());
+            let running = Box::new(running.not_before(self.writes.due(Urgency::Counters, now)));
+            let attempted = running.beside(Box::pin(self.try_once(sync, repository.as_deref(), is_forced))).await;
             self.after(sync, attempted, began);
+            self.watch_contested().await;
             self.run_again(sync).await;
             self.want_prevention(sync);
             self.postpone_untried(now);
@@ -360,6 +293,13 @@ impl Task {
         Ok(())
     }
 
+    /// Watches the objects of other tools that keep contested objects, and no others.
+    async fn watch_contested(&mut self) {
+        let before = self.contest.take();
+        let contested = self.state.failed.contested();
+        self.contest = ContestWatch::of(self.context.writer.cluster(), contested, before).await;
+    }
+
     /// Updates the prevention of changes by hand.
     fn want_prevention(&mut self, sync: &GitSync) {
         let inventory = self.attempt(sync).inventory();
@@ -379,29 +319,10 @@ impl Task {
         (self.state.reading, self.state.readable) = (None, HashSet::new());
         self.settle_place(sync).await?;
         let sync = &as_known_in(sync, self.cluster_id(sync)).into_owned();
-        let status = sync.status.clone().unwrap_or_default();
         let suspended = sync.spec.suspended(Timestamp::now());
         let confined = self.context.is_confined(self.owner.resource().namespace());
         self.settle_policy(sync)?;
-        // The objects with which it reads its repository are in its own cluster.
-        let is_elsewhere = self.context.is_elsewhere();
-        let reads_by = if is_elsewhere { Vec::new() } else { unread::reads_by(&self.owner, sync, repository) };
-        if self.state.unread.is_none() {
-            // Set before any object is reverted.
-            self.set_unread(unread::recalled(&status.unread, &reads_by));
-        }
-        let url = repository.map(|repository| RemoteUrl::parse(&repository.spec.url)).transpose();
-        self.context.pushes.set(&self.consumer, followed(sync, url.as_ref().ok().and_then(Option::as_ref)));
-        let branch = url
-            .as_ref()
-            .ok()
-            .and_then(Option::as_ref)
-            .map(|url| registry::branch(url, &sync.spec.followed_reference()));
-        self.context.registry.update(&self.owner, |row| {
-            row.branch = branch.or(row.branch.take());
-            row.reads_by = reads_by.clone().into();
-            row.takes_objects = deletes_objects(&sync.metadata);
-        });
+        let reads_by = self.publish(sync, repository);
         self.attempt(sync).settle_finalizer().await?;
         self.attempt(sync).load_inventory().await?;
         // A suspended GitSync keeps its present mirror.
@@ -416,13 +337,8 @@ impl Task {
         let max_age =
             if is_forced { Duration::ZERO } else { sync.spec.interval.0.max(Duration::from_secs(1)).mul_f64(0.8) };
         if let Some(until) = suspended {
-            self.context.registry.update(&self.owner, |row| row.suspended = true);
-            self.let_itself_resume(sync);
-            if let Ok((remote, Ok(()))) = &remote
-                && (!confined || confine(sync).is_ok())
-            {
-                self.look_while_suspended(remote, max_age).await;
-            }
+            let remote = remote.as_ref().ok().filter(|(_, trusted)| trusted.is_ok()).map(|(remote, _)| remote);
+            self.stay_suspended(sync, remote.filter(|_| !confined || confine(sync).is_ok()), max_age).await;
             return Ok(Some(Outcome::Suspended { until }));
         }
         self.context.registry.update(&self.owner, |row| row.suspended = false);
@@ -430,12 +346,7 @@ impl Task {
             Ok(remote) => remote,
             Err(refused) => return Err(self.cannot_read(sync, &reads_by, refused).await),
         };
-        let resolved = self.resolved.clone().unwrap_or_else(|| ResolvedSync::of(sync));
-        let resolved = resolved.and_then(|resolved| trusted.map(|()| resolved));
-        let resolved =
-            resolved.and_then(|resolved| if confined { confine(sync).map(|()| resolved) } else { Ok(resolved) });
-        let (values, keys) = (self.values(sync).await, self.keys(sync).await);
-        let resolved = resolved.and_then(|resolved| values.and(keys).map(|()| resolved));
+        let resolved = self.resolve(sync, trusted, confined).await;
         let mut attempt = self.attempt(sync);
         let attempted = match resolved {
             Ok(resolved) => attempt.sync(&resolved, &remote, max_age).await,
@@ -452,6 +363,55 @@ impl Task {
                 Ok(outcome)
             }
             Err(refused) => Err(self.cannot_read(sync, &reads_by, refused).await),
+        }
+    }
+
+    /// Publishes the followed branch, and the objects with which the GitSync reads it. Returns these objects.
+    fn publish(&mut self, sync: &GitSync, repository: Option<&GitRepository>) -> Vec<Key> {
+        // These objects are in the GitSync's own cluster.
+        let is_elsewhere = self.context.is_elsewhere();
+        let reads_by = if is_elsewhere { Vec::new() } else { unread::reads_by(&self.owner, sync, repository) };
+        if self.state.unread.is_none() {
+            // Set before any object is reverted.
+            let unread = sync.status.as_ref().map(|status| &*status.unread).unwrap_or_default();
+            self.set_unread(unread::recalled(unread, &reads_by));
+        }
+        let url = repository.map(|repository| RemoteUrl::parse(&repository.spec.url));
+        let url = url.as_ref().and_then(|url| url.as_ref().ok());
+        self.context.pushes.set(&self.consumer, followed(sync, url));
+        let branch = url.map(|url| registry::branch(url, &sync.spec.followed_reference()));
+        self.context.registry.update(&self.owner, |row| {
+            row.branch = branch.or(row.branch.take());
+            row.reads_by = reads_by.clone().into();
+            row.takes_objects = deletes_objects(&sync.metadata);
+        });
+        reads_by
+    }
+
+    /// Returns the GitSync as resolved, once its variables and decryption keys are known.
+    async fn resolve(
+        &mut self,
+        sync: &GitSync,
+        trusted: Result<(), Refused>,
+        confined: bool,
+    ) -> Result<ResolvedSync, Refused> {
+        let (values, keys) = (self.values(sync).await, self.keys(sync).await);
+        let resolved = self.resolved.clone().unwrap_or_else(|| ResolvedSync::of(sync))?;
+        trusted?;
+        if confined {
+            confine(sync)?;
+        }
+        values?;
+        keys?;
+        Ok(resolved)
+    }
+
+    /// Keeps the state of a suspended GitSync. `remote`: the remote to look at, if it may be read.
+    async fn stay_suspended(&mut self, sync: &GitSync, remote: Option<&Remote>, max_age: Duration) {
+        self.context.registry.update(&self.owner, |row| row.suspended = true);
+        self.let_itself_resume(sync);
+        if let Some(remote) = remote {
+            self.look_while_suspended(remote, max_age).await;
         }
     }
 

@@ -93,17 +93,16 @@ impl Task {
     }
 
     async fn report_outcome(&mut self, sync: &GitSync, outcome: &Outcome, now: Instant) {
-        let old = self.status.clone().or_else(|| sync.status.clone()).unwrap_or_default();
+        let base = self.status.clone().or_else(|| sync.status.clone()).unwrap_or_default();
+        // The written status may show the attempt as running.
+        let old = self.state.progress.shown().unwrap_or_else(|| base.clone());
         let (seen, applied) = (self.state.seen, self.state.applied);
         let attempted = seen.map(|(commit, _)| commit.to_string());
         let tree = |tree: Option<Contents>| tree.map_or_else(String::new, |tree| tree.to_string());
         let applied = applied.map(|(commit, id)| (commit.to_string(), tree(id)));
         let terminating = self.state.terminating.as_ref().map(TerminatingObjects::listed);
         let summary = self.context.writer.summary(&self.owner);
-        let prevention = match sync.spec.kube_config {
-            Some(_) => Some(prevention::State::Elsewhere),
-            None => self.home.prevention.state(&self.owner),
-        };
+        let prevention = self.prevention_of(sync);
         let facts = status::Facts {
             generation: sync.metadata.generation,
             attempted: attempted.as_deref(),
@@ -126,15 +125,9 @@ impl Task {
             prevention: prevention.as_ref(),
             cluster: self.cluster_id(sync),
         };
-        let mut new = status::after(&old, &facts, Timestamp::now());
+        let mut new = status::after(&base, &facts, Timestamp::now());
         if matches!(self.place, Place::Nowhere) {
-            // The state of the objects is unknown, so their last state is kept.
-            new = GitSyncStatus {
-                observed_generation: new.observed_generation,
-                last_handled_request: new.last_handled_request,
-                conditions: new.conditions,
-                ..old.clone()
-            };
+            new = without_place(new, &base);
         }
         let ready = mainstay_api::conditions::status(&new.conditions, Type::Ready);
         self.facts.is_ready = ready.is_some_and(|ready| ready.status == "True");
@@ -147,6 +140,7 @@ impl Task {
         let is_asked = self.request.is_some() && self.failed_writes == 0;
         let Some(due) = self.writes.due(urgency, now) else {
             self.status = Some(old);
+            self.state.progress.forget_shown();
             self.grace = None;
             return;
         };
@@ -157,6 +151,13 @@ impl Task {
             return;
         }
         self.write_status(sync, &old, new).await;
+    }
+
+    fn prevention_of(&self, sync: &GitSync) -> Option<prevention::State> {
+        match sync.spec.kube_config {
+            Some(_) => Some(prevention::State::Elsewhere),
+            None => self.home.prevention.state(&self.owner),
+        }
     }
 
     /// Returns the end of the status delay for objects that may become healthy soon.
@@ -240,6 +241,7 @@ impl Task {
         match self.home.home.patch_merge(&git_syncs(), namespace, name, Part::Status, &patch).await {
             Ok(_) => {
                 self.status = Some(new);
+                self.state.progress.forget_shown();
                 self.grace = None;
                 self.writes.written(Instant::now());
                 self.failed_writes = 0;
@@ -288,5 +290,15 @@ impl Task {
         self.facts.failed = self.state.failed.len();
         self.facts.is_suspended = matches!(self.outcome, Some(Outcome::Suspended { .. }));
         self.context.set_facts(&self.owner, Some(self.facts));
+    }
+}
+
+/// Returns the status of a GitSync whose cluster is unknown. The last known state of its objects is kept.
+fn without_place(new: GitSyncStatus, old: &GitSyncStatus) -> GitSyncStatus {
+    GitSyncStatus {
+        observed_generation: new.observed_generation,
+        last_handled_request: new.last_handled_request,
+        conditions: new.conditions,
+        ..old.clone()
     }
 }

@@ -14,7 +14,9 @@ use super::conditions::{Conditions, Kept};
 pub use super::outcome::{Facts, Outcome};
 use mainstay_api::conditions::Reason;
 use mainstay_api::git_sync::{Failure, Frozen, GitSyncStatus, Pause, Unread};
-use mainstay_engine::managed::SHOWN;
+use mainstay_api::short_id;
+use mainstay_engine::managed::{PauseEnd, SHOWN, Summary};
+use mainstay_object::Key;
 use mainstay_object::failure::Class;
 
 /// Time without an answer of the repository after which Ready shows it.
@@ -23,20 +25,7 @@ const SILENCE: Duration = Duration::from_secs(3600);
 /// Returns the status after an attempt.
 pub fn after(old: &GitSyncStatus, facts: &Facts<'_>, now: Timestamp) -> GitSyncStatus {
     let summary = facts.summary;
-    let mut failures = Vec::new();
-    if let Outcome::Applied { failures: failed, .. } = facts.outcome {
-        failures.extend(failed.iter().map(|(_, _, failure)| failure.clone()));
-    }
-    let failed = failures.len() + summary.failures.count;
-    failures.extend(summary.failures.first.iter().cloned());
-    let broken = summary.broken.first.iter().map(|object| ("Unhealthy", object));
-    let unhealthy = broken.chain(summary.progressing.first.iter().map(|object| ("Progressing", object)));
-    failures.extend(unhealthy.map(|(reason, (key, why))| Failure {
-        object: key.to_string(),
-        reason: reason.to_owned(),
-        message: why.clone(),
-    }));
-    failures.truncate(SHOWN);
+    let (failures, failed) = failures(facts);
     let (held, held_objects) = match facts.outcome {
         Outcome::Applied { held, .. } => (held.iter().take(SHOWN).cloned().collect(), count(held.len())),
         _ => (old.held.clone(), old.held_objects),
@@ -45,6 +34,7 @@ pub fn after(old: &GitSyncStatus, facts: &Facts<'_>, now: Timestamp) -> GitSyncS
         Some(listed) => (listed.first.clone(), count(listed.count)),
         None => (old.terminating.clone(), old.terminating_objects),
     };
+    let applied_commit = facts.applied.map(|(commit, _)| commit.to_owned()).or_else(|| old.applied_commit.clone());
     let mut status = GitSyncStatus {
         observed_generation: facts.generation,
         attempted_commit: facts.attempted.map(str::to_owned).or_else(|| old.attempted_commit.clone()),
@@ -52,7 +42,8 @@ pub fn after(old: &GitSyncStatus, facts: &Facts<'_>, now: Timestamp) -> GitSyncS
             Some(_) => facts.reference.map(str::to_owned),
             None => old.attempted_reference.clone(),
         },
-        applied_commit: facts.applied.map(|(commit, _)| commit.to_owned()).or_else(|| old.applied_commit.clone()),
+        short_commit: applied_commit.as_deref().map(short_id),
+        applied_commit,
         applied_tree_id: facts.applied.map(|(_, tree)| tree.to_owned()).or_else(|| old.applied_tree_id.clone()),
         last_handled_request: facts.request.map(str::to_owned).or_else(|| old.last_handled_request.clone()),
         last_handled_rerun: facts.rerun.map(str::to_owned).or_else(|| old.last_handled_rerun.clone()),
@@ -68,22 +59,9 @@ pub fn after(old: &GitSyncStatus, facts: &Facts<'_>, now: Timestamp) -> GitSyncS
         drifted_objects: if facts.looks_for_drift() { count(summary.drifted.count) } else { 0 },
         drifted: if facts.looks_for_drift() { summary.drifted.first.clone() } else { Vec::new() },
         failures,
-        paused: summary
-            .paused
-            .first
-            .iter()
-            .map(|(key, until)| Pause {
-                object: key.to_string(),
-                until: until.time().map(|time| time.to_string()),
-                problem: until.problem().map(str::to_owned),
-            })
-            .collect(),
+        paused: pauses(summary),
         paused_objects: count(summary.paused.count),
-        unread: summary
-            .unread
-            .iter()
-            .map(|(key, since)| Unread { object: key.to_string(), since: Time(*since) })
-            .collect(),
+        unread: unread(summary),
         held,
         held_objects,
         terminating,
@@ -92,19 +70,57 @@ pub fn after(old: &GitSyncStatus, facts: &Facts<'_>, now: Timestamp) -> GitSyncS
         window_override: facts.window_override.cloned().or_else(|| old.window_override.clone()),
         conditions: old.conditions.clone(),
     };
+    set_conditions(&mut status, facts, now);
+    status
+}
+
+/// Returns the shown failures, and the number of objects that could not be applied or reverted.
+fn failures(facts: &Facts<'_>) -> (Vec<Failure>, usize) {
+    let summary = facts.summary;
+    let mut failures = Vec::new();
+    if let Outcome::Applied { failures: failed, .. } = facts.outcome {
+        failures.extend(failed.iter().map(|(_, _, failure)| failure.clone()));
+    }
+    let failed = failures.len() + summary.failures.count;
+    failures.extend(summary.failures.first.iter().cloned());
+    let broken = summary.broken.first.iter().map(|object| ("Unhealthy", object));
+    let unhealthy = broken.chain(summary.progressing.first.iter().map(|object| ("Progressing", object)));
+    failures.extend(unhealthy.map(|(reason, (key, why))| Failure {
+        object: key.to_string(),
+        reason: reason.to_owned(),
+        message: why.clone(),
+    }));
+    failures.truncate(SHOWN);
+    (failures, failed)
+}
+
+fn pauses(summary: &Summary) -> Vec<Pause> {
+    let pause = |(key, until): &(Key, PauseEnd)| Pause {
+        object: key.to_string(),
+        until: until.time().map(|time| time.to_string()),
+        problem: until.problem().map(str::to_owned),
+    };
+    summary.paused.first.iter().map(pause).collect()
+}
+
+fn unread(summary: &Summary) -> Vec<Unread> {
+    let unread = summary.unread.iter();
+    unread.map(|(key, since)| Unread { object: key.to_string(), since: Time(*since) }).collect()
+}
+
+fn set_conditions(status: &mut GitSyncStatus, facts: &Facts<'_>, now: Timestamp) {
     let kept = Kept {
         applied: status.applied_commit.as_deref(),
         silent_since: status.unreachable_since.as_ref().map(|since| since.0).filter(|since| is_long_ago(*since, now)),
     };
     let mut conditions = Conditions { all: &mut status.conditions, generation: facts.generation, now };
     conditions.health(facts);
-    conditions.contention(summary);
+    conditions.contention(facts.summary);
     conditions.drift(facts);
     conditions.freeze(facts);
     conditions.prevention(facts);
     conditions.suspension(facts);
     conditions.ready(facts, &kept);
-    status
 }
 
 fn frozen(outcome: &Outcome) -> Option<Frozen> {

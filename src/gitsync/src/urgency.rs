@@ -7,7 +7,10 @@
 //! Not here: the content of a status (`status`), and the write (`report`).
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
 
 use mainstay_api::conditions::Reason;
 use mainstay_api::git_sync::GitSyncStatus;
@@ -18,6 +21,9 @@ pub(super) const COUNTERS_EVERY: Duration = Duration::from_secs(5);
 const BURST: u32 = 5;
 /// Time after which one more write is allowed.
 const REFILL: Duration = Duration::from_secs(1);
+
+/// Minimum time between two writes for all running attempts.
+pub(super) const BETWEEN: Duration = Duration::from_millis(250);
 
 /// The urgency of a status write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -107,6 +113,22 @@ impl WriteBudget {
     /// Whether no status was written yet.
     pub(super) fn is_untouched(&self) -> bool {
         self.last.is_none() && self.not_before.is_none()
+    }
+}
+
+/// The time of the last write, shared by all GitSyncs of an agent.
+#[derive(Clone, Debug, Default)]
+pub(super) struct ShowTurns(Arc<Mutex<Option<Instant>>>);
+
+impl ShowTurns {
+    /// Takes the turn, if it is free.
+    pub(super) fn take(&self, now: Instant) -> bool {
+        let mut last = self.0.lock();
+        let is_free = last.is_none_or(|last| now.duration_since(last) >= BETWEEN);
+        if is_free {
+            *last = Some(now);
+        }
+        is_free
     }
 }
 
@@ -226,5 +248,12 @@ mod tests {
         assert_eq!(budget.due(Urgency::Nothing, start), None);
         let later = start + REFILL * 100;
         assert_eq!(budget.due(Urgency::Now, later), Some(later));
+    }
+
+    #[test]
+    fn running_attempts_take_turns_to_be_shown() {
+        let (turns, start) = (ShowTurns::default(), Instant::now());
+        let taken = (0..1000).filter(|tick| turns.take(start + Duration::from_millis(*tick))).count();
+        assert_eq!(taken, 4);
     }
 }

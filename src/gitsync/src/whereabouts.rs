@@ -108,6 +108,7 @@ pub(super) fn as_known_in<'s>(sync: &'s GitSync, id: Option<&str>) -> Cow<'s, Gi
     let mut sync = sync.clone();
     sync.status = sync.status.map(|status| GitSyncStatus {
         applied_commit: None,
+        short_commit: None,
         applied_tree_id: None,
         objects: 0,
         held: Vec::new(),

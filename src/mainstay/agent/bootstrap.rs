@@ -155,10 +155,10 @@ fn objects(text: &str, namespace: &str) -> Result<Vec<(Kind, String, Value)>, St
         }
         let kind = match (object["apiVersion"].as_str(), object["kind"].as_str()) {
             (Some("serverless.kyma-project.io/v1alpha1"), Some("GitRepository")) => {
-                Kind::custom("serverless.kyma-project.io", "v1alpha1", "GitRepository", "gitrepositories", true, false)
+                Kind::custom("serverless.kyma-project.io", "v1alpha1", "GitRepository", "gitrepositories", false)
             }
             (Some("mainstay.dev/v1alpha1"), Some("GitSync")) => {
-                Kind::custom("mainstay.dev", "v1alpha1", "GitSync", "gitsyncs", true, true)
+                Kind::custom("mainstay.dev", "v1alpha1", "GitSync", "gitsyncs", true)
             }
             _ => return Err("it may hold GitRepositories and GitSyncs only".to_owned()),
         };

@@ -55,7 +55,7 @@ impl Work for Syncs {
     type Object = GitSync;
 
     fn kind(&self) -> Kind {
-        Kind::custom("mainstay.dev", "v1alpha1", "GitSync", "gitsyncs", true, true)
+        Kind::custom("mainstay.dev", "v1alpha1", "GitSync", "gitsyncs", true)
     }
 
     fn owner(&self, (namespace, name): &Name) -> Owner {

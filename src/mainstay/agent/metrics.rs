@@ -370,6 +370,38 @@ const PER_CONDITION: [(&str, &str); 3] = [
     ("running", "Time from the creation of a Function until it ran"),
 ];
 
+/// Encodes the counters with labels.
+fn encode_counts(encoder: &mut DescriptorEncoder<'_>, gauges: &Gauges) -> Result<(), fmt::Error> {
+    let kind = ConstCounter::new(0u64).metric_type();
+    let mut family =
+        encoder.encode_descriptor("api_requests", "Requests to the API server, by verb and resource", None, kind)?;
+    for counted in &gauges.requests {
+        let labels = [("verb", counted.verb.as_str()), ("resource", &*counted.resource)];
+        ConstCounter::new(counted.count).encode(family.encode_family(&labels)?)?;
+    }
+    let mut family = encoder.encode_descriptor(
+        "receiver_deliveries",
+        "Deliveries of webhooks to Receivers, by type and outcome",
+        None,
+        kind,
+    )?;
+    for counted in &gauges.deliveries {
+        let labels = [("type", counted.kind), ("outcome", counted.outcome)];
+        ConstCounter::new(counted.count).encode(family.encode_family(&labels)?)?;
+    }
+    let mut family = encoder.encode_descriptor("audits", "Audits of managed objects, by outcome", None, kind)?;
+    for (outcome, count) in &gauges.audits {
+        ConstCounter::new(*count).encode(family.encode_family(&[("outcome", *outcome)])?)?;
+    }
+    let help = "Admission reviews, by webhook and outcome";
+    let mut family = encoder.encode_descriptor("admission_reviews", help, None, kind)?;
+    for counted in &gauges.reviews {
+        let labels = [("webhook", counted.webhook), ("outcome", counted.outcome)];
+        ConstCounter::new(counted.count).encode(family.encode_family(&labels)?)?;
+    }
+    Ok(())
+}
+
 impl Collector for AtScrape {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         let gauges = (self.0)();
@@ -389,37 +421,7 @@ impl Collector for AtScrape {
             let counter = ConstCounter::new(number);
             counter.encode(encoder.encode_descriptor(name, help, None, counter.metric_type())?)?;
         }
-        let kind = ConstCounter::new(0u64).metric_type();
-        let mut family = encoder.encode_descriptor(
-            "api_requests",
-            "Requests to the API server, by verb and resource",
-            None,
-            kind,
-        )?;
-        for counted in &gauges.requests {
-            let labels = [("verb", counted.verb.as_str()), ("resource", &*counted.resource)];
-            ConstCounter::new(counted.count).encode(family.encode_family(&labels)?)?;
-        }
-        let mut family = encoder.encode_descriptor(
-            "receiver_deliveries",
-            "Deliveries of webhooks to Receivers, by type and outcome",
-            None,
-            kind,
-        )?;
-        for counted in &gauges.deliveries {
-            let labels = [("type", counted.kind), ("outcome", counted.outcome)];
-            ConstCounter::new(counted.count).encode(family.encode_family(&labels)?)?;
-        }
-        let mut family = encoder.encode_descriptor("audits", "Audits of managed objects, by outcome", None, kind)?;
-        for (outcome, count) in &gauges.audits {
-            ConstCounter::new(*count).encode(family.encode_family(&[("outcome", *outcome)])?)?;
-        }
-        let help = "Admission reviews, by webhook and outcome";
-        let mut family = encoder.encode_descriptor("admission_reviews", help, None, kind)?;
-        for counted in &gauges.reviews {
-            let labels = [("webhook", counted.webhook), ("outcome", counted.outcome)];
-            ConstCounter::new(counted.count).encode(family.encode_family(&labels)?)?;
-        }
+        encode_counts(&mut encoder, &gauges)?;
         for (name, help, number) in [
             ("function_builds_running", "Builds of Functions whose pods run or may start", gauges.builds_running),
             ("function_builds_held_up", "Builds of Functions whose pods cannot start", gauges.builds_held_up),

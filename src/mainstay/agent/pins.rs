@@ -28,7 +28,7 @@ const AGAIN: Duration = Duration::from_secs(30);
 
 /// Adds and removes pins until `stop`.
 pub(super) async fn keep(
-    mut requests: mpsc::UnboundedReceiver<PinRequest>,
+    mut requests: mpsc::Receiver<PinRequest>,
     source: Source,
     repositories: Arc<Repositories>,
     cluster: Cluster,

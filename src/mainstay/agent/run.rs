@@ -19,8 +19,8 @@ use super::notify::Notifier;
 use super::serverless::Serverless;
 use super::shown::{Shown, gauges};
 use super::{
-    api_rules, bootstrap, functions, health, host_keys, inputs, installation, leader_label, operator_settings, pins,
-    receivers, repositories, ssh_keys,
+    api_rules, bootstrap, functions, health, host_keys, inputs, installation, leader_label, notifications,
+    operator_settings, pins, receivers, repositories, ssh_keys,
 };
 use crate::{Component, Components};
 use loopback::{Listener, Reach};
@@ -174,15 +174,7 @@ pub async fn run(settings: Settings, cluster: Cluster, emitter: Emitter, stop: C
     let (shown, liveness) = (Shown::default(), Liveness::default());
     let (ready, readiness) = watch::channel(Err("starting".to_owned()));
     let deliveries = Arc::new(Deliveries::default());
-    if let Some(receive) = &settings.receive {
-        let failed = |cause| Error::Receive { address: receive.address().unwrap_or(UNSPECIFIED), cause };
-        let listener = receive.listener.listen().map_err(failed)?;
-        let (deliveries, limits, end) = (Arc::clone(&deliveries), settings.limits, stop.clone());
-        tasks.spawn(async move {
-            deliveries.serve(listener, limits, end).await;
-            Ok(())
-        });
-    }
+    receive(&settings, &deliveries, &mut tasks, &stop)?;
     let admission = admit(&settings, &cluster, &mut tasks, &stop)?;
     serve(
         &settings,
@@ -210,6 +202,25 @@ pub async fn run(settings: Settings, cluster: Cluster, emitter: Emitter, stop: C
         if !stop.is_cancelled() {
             stop.cancel();
         }
+    }
+    Ok(())
+}
+
+/// Serves deliveries of webhooks, whether this agent leads or not.
+fn receive(
+    settings: &Settings,
+    deliveries: &Arc<Deliveries>,
+    tasks: &mut JoinSet<Result<(), Error>>,
+    stop: &CancellationToken,
+) -> Result<(), Error> {
+    if let Some(receive) = &settings.receive {
+        let failed = |cause| Error::Receive { address: receive.address().unwrap_or(UNSPECIFIED), cause };
+        let listener = receive.listener.listen().map_err(failed)?;
+        let (deliveries, limits, end) = (Arc::clone(deliveries), settings.limits, stop.clone());
+        tasks.spawn(async move {
+            deliveries.serve(listener, limits, end).await;
+            Ok(())
+        });
     }
     Ok(())
 }
@@ -358,9 +369,10 @@ async fn lead(
     let Some(installed) = stop.run_until_cancelled(looking).await else { return Ok(()) };
     writer.set_installation(installed);
     let drift = Drift::new(writer.clone());
-    let trusted = std::iter::once(&settings.namespace).chain(&settings.allow_namespaces).cloned().collect();
+    let trusted: BTreeSet<String> =
+        std::iter::once(&settings.namespace).chain(&settings.allow_namespaces).cloned().collect();
     let rights = Rights {
-        trusted,
+        trusted: trusted.iter().cloned().collect(),
         default_service_account: settings.default_service_account.clone(),
         requires_account: settings.profile == Profile::Restricted,
         namespaces: settings.scope(),
@@ -468,6 +480,16 @@ async fn lead(
     } else {
         functions::are_absent(&functions);
     }
+    let notifications = Arc::new(notifications::Context {
+        cluster: cluster.clone(),
+        secrets: Arc::clone(&secrets),
+        source: context.source.clone(),
+        notifier: notifier.clone(),
+        trusted,
+    });
+    let component = liveness.component("the watch of Providers and Alerts");
+    let following = notifications::follow(notifications, stop.clone());
+    tasks.spawn(async move { component.track_loop(following).await.map_err(Error::Task) });
     let emit = notify(notifier);
     let hooks = Arc::new(receiver::Context::new(
         cluster.clone(),

@@ -310,6 +310,7 @@ impl<W: Work> Tasks<W> {
             // Its task reports it.
             self.rereads.insert(&name, need, true);
         }
+        self.notifier.set_labels(&owner, object.meta().labels.as_ref());
         if let Some(running) = self.running.get(&name) {
             if running.uid == uid && !running.over.is_cancelled() {
                 running.feed.send_replace(Some(Arc::new(object)));
@@ -362,6 +363,7 @@ impl<W: Work> Tasks<W> {
             self.work.set_refused(&owner, name, false);
         }
         self.end_task(name, last);
+        self.notifier.set_labels(&owner, None);
         self.forget_memory(&owner);
     }
 

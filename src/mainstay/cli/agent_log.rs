@@ -4,6 +4,7 @@
 
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
+use std::path::PathBuf;
 
 use futures::stream::{self, BoxStream};
 use futures::{StreamExt as _, TryStreamExt as _};
@@ -14,7 +15,7 @@ use super::{
     Error, Exit,
     connection::{Connection, DEFAULT_NAMESPACE},
     lease::Lease,
-    output, stop,
+    log_file, output, stop,
     suspend::{Chosen, chosen},
 };
 use mainstay_api::{Span, names};
@@ -50,27 +51,46 @@ pub(super) async fn run(arguments: &Arguments) -> Result<Exit, Error> {
     let cluster = arguments.connection.connect().await?;
     let about = about(arguments, &cluster).await?;
     let pods = pods(&cluster, &arguments.agent_namespace).await?;
+    let since = arguments.since.map(|Span(since)| Timestamp::now().saturating_sub(since)).transpose();
+    let since = since.unwrap_or_default();
     if pods.is_empty() {
         let namespace = arguments.agent_namespace.clone();
-        let is_of_dev = Lease::find(&cluster, &namespace).await?.is_of_dev();
-        return Err(if is_of_dev { Error::AgentOfDev } else { Error::NoAgentPod { namespace } });
+        if !Lease::find(&cluster, &namespace).await?.is_of_dev() {
+            return Err(Error::NoAgentPod { namespace });
+        }
+        let path = arguments.connection.dev_run().log.ok_or(Error::AgentOfDev)?;
+        let mut logs = [Log::new(path.display().to_string(), about)];
+        let open = async |path: &str, follow| {
+            let path = PathBuf::from(path);
+            let unread = |path: PathBuf| move |cause| Error::ReadFile { path: path.clone(), cause };
+            Ok(log_file::lines(path.clone(), follow, since).map_err(unread(path)).boxed())
+        };
+        return print_until_stopped(&mut logs, arguments.tail, arguments.follow, open).await;
     }
-    let since = arguments.since.map(|Span(since)| Timestamp::now().saturating_sub(since)).transpose();
     let options = LogOptions {
         container: Some(CONTAINER.to_owned()),
         tail: arguments.tail.filter(|_| about.is_none()).map(|lines| u32::try_from(lines).unwrap_or(u32::MAX)),
-        since: since.unwrap_or_default(),
+        since,
         ..LogOptions::default()
     };
     let mut logs: Vec<_> = pods.into_iter().map(|pod| Log::new(pod, about.clone())).collect();
     // For one object, the last lines are counted after filtering.
     let tail = arguments.tail.filter(|_| options.tail.is_none());
-    let stop = stop::on_signal()?;
     let open = async |pod: &str, follow: bool| {
         let options = LogOptions { follow, ..options.clone() };
         Ok(cluster.pod_log(&arguments.agent_namespace, pod, &options).await?.map_err(Error::from).boxed())
     };
-    let printed = print(&mut logs, tail, arguments.follow, open, output::print_line);
+    print_until_stopped(&mut logs, tail, arguments.follow, open).await
+}
+
+async fn print_until_stopped(
+    logs: &mut [Log],
+    tail: Option<usize>,
+    follow: bool,
+    open: impl AsyncFn(&str, bool) -> Result<Lines, Error>,
+) -> Result<Exit, Error> {
+    let stop = stop::on_signal()?;
+    let printed = print(logs, tail, follow, open, output::print_line);
     stop.run_until_cancelled(printed).await.unwrap_or(Ok(()))?;
     Ok(Exit::Fine)
 }
@@ -210,13 +230,14 @@ mod tests {
         let sync = Key::new("mainstay.dev", "GitSync", Some("apps"), "shop");
         let web = Key::new("apps", "Deployment", Some("shop"), "web");
         for (line, key, expected) in [
-            ("INFO GitSync apps/shop: commit 1 applied", &sync, true),
+            ("INFO mainstay::agent::notify::log: GitSync apps/shop: commit 1 applied", &sync, true),
             ("INFO GitSync.mainstay.dev apps/shop: commit 1 applied", &sync, true),
             ("WARN waits for GitSync apps/shop.", &sync, true),
             ("INFO GitSync apps/shop-2: commit 1 applied", &sync, false),
             ("INFO GitSync apps/shop.old: commit 1 applied", &sync, false),
             ("INFO GitSync my-apps/shop: commit 1 applied", &sync, false),
             ("INFO Function apps/shop: built", &sync, false),
+            ("INFO GitSync apps/shop  Running  Ready", &sync, true),
             ("INFO pinned repository=\"apps/shop\"", &sync, true),
             ("INFO pinned repository=apps/shop host=x", &sync, true),
             ("{\"fields\":{\"message\":\"GitSync apps/shop: commit 1\"}}", &sync, true),

@@ -141,6 +141,7 @@ fn request(arguments: Fetch) -> Result<fetch::Request, BuildFailure> {
         source,
         on: Platform { base: arguments.base, platform: arguments.platform },
         known_dependencies: arguments.known_dependencies,
+        is_installed: false,
         for_kaniko: arguments.kaniko.then(|| libraries::place(arguments.libraries)),
         bounds: fetch::Bounds::default(),
     })

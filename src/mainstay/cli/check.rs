@@ -105,6 +105,27 @@ impl Report {
         }
     }
 
+    /// Adds whether the cluster knows each kind of Mainstay. Returns whether it knows all.
+    async fn add_definitions(&mut self, cluster: &Cluster, installed: &Installed) -> Result<bool, Error> {
+        let mut is_defined = true;
+        for definition in mainstay_api::definitions() {
+            if !installed.functions && definition.metadata.name.as_deref() == Some(names::FUNCTION_DEFINITION) {
+                continue;
+            }
+            let (group, kind) = (&definition.spec.group, &definition.spec.names.kind);
+            let served = cluster.kind(&format!("{group}/v1alpha1"), kind).await?;
+            is_defined &= served.is_some();
+            self.add(match served {
+                Some(_) => Ok(format!("the cluster knows the kind {kind}")),
+                None => wrong(
+                    format!("the cluster does not know the kind {kind}"),
+                    "mainstay install --git-url URL | kubectl apply -f -",
+                ),
+            })?;
+        }
+        Ok(is_defined)
+    }
+
     /// Returns the exit code, once everything is printed.
     fn finish(self) -> Result<Exit, Error> {
         drop(self.progress);
@@ -147,23 +168,8 @@ pub(super) async fn run(arguments: Arguments) -> Result<Exit, Error> {
     }
     let kinds = cluster.kinds().await?;
     report.add(Ok(format!("the cluster answers and serves {} kinds", kinds.len())))?;
-    let mut is_defined = true;
     let installed = Installed::find(&cluster, namespace).await?;
-    for definition in mainstay_api::definitions() {
-        if !installed.functions && definition.metadata.name.as_deref() == Some(names::FUNCTION_DEFINITION) {
-            continue;
-        }
-        let (group, kind) = (&definition.spec.group, &definition.spec.names.kind);
-        let served = cluster.kind(&format!("{group}/v1alpha1"), kind).await?;
-        is_defined &= served.is_some();
-        report.add(match served {
-            Some(_) => Ok(format!("the cluster knows the kind {kind}")),
-            None => wrong(
-                format!("the cluster does not know the kind {kind}"),
-                "mainstay install --git-url URL | kubectl apply -f -",
-            ),
-        })?;
-    }
+    let is_defined = report.add_definitions(&cluster, &installed).await?;
     report.add(permissions(&cluster, &lease, installed).await?)?;
     for finding in settings(&cluster, namespace).await? {
         report.add(finding)?;

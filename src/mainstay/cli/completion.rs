@@ -73,6 +73,14 @@ pub(super) fn kinds(current: &OsStr) -> Vec<CompletionCandidate> {
     beginning(resource::words().map(str::to_owned), current)
 }
 
+/// The output formats of `get`.
+pub(super) const FORMATS: [&str; 6] = ["text", "wide", "json", "yaml", "name", "jsonpath="];
+
+/// Completes the output formats of `get`.
+pub(super) fn formats(current: &OsStr) -> Vec<CompletionCandidate> {
+    beginning(FORMATS.iter().map(|format| (*format).to_owned()), current)
+}
+
 /// Completes names of the kind in the `get` command.
 pub(super) fn names_of_kind(current: &OsStr) -> Vec<CompletionCandidate> {
     let kinds = words().and_then(|words| words.try_get_one::<resource::Asked>("asked").ok().flatten().cloned());

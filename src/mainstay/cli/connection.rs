@@ -2,7 +2,7 @@
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
-use super::Error;
+use super::{Error, dev_run::DevRun};
 use mainstay_api::Span;
 use mainstay_cluster::{Cluster, Kind, Origin, Selection};
 
@@ -120,6 +120,11 @@ impl Connection {
     /// Reads the configuration. It sends no request yet.
     pub(super) async fn connect(&self) -> Result<Cluster, Error> {
         self.cluster.connect().await
+    }
+
+    /// Returns the `mainstay dev` that wrote the kubeconfig, if any.
+    pub(super) fn dev_run(&self) -> DevRun {
+        DevRun::of(&self.cluster.origin())
     }
 
     /// Returns the namespace of the flag.

@@ -2,6 +2,8 @@
 
 use std::{io, path::PathBuf};
 
+use super::get::resource::counterpart_hint;
+
 /// A failed attempt of a command; the cause is its source.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Error {
@@ -108,6 +110,8 @@ pub(super) enum Error {
     NoComment,
     #[error("could not read the manifests")]
     Manifests(#[source] mainstay_git::Error),
+    #[error("could not find the revision")]
+    Revision(#[source] mainstay_git::Error),
     #[error("there is no SSH key after {seconds} s: {missing}")]
     NoKey { missing: String, seconds: u64 },
     #[error("GitRepository {repository} does not use an SSH key")]
@@ -130,6 +134,8 @@ pub(super) enum Error {
     Console(#[from] mainstay_console::CertificateError),
     #[error("could not deliver again")]
     Replay(#[from] mainstay_eventing::ReplayError),
+    #[error("could not use the dead letters on NATS")]
+    Letters(#[from] mainstay_eventing::LettersError),
     #[error("the agent stopped")]
     Agent(#[from] crate::agent::Error),
     #[cfg(feature = "dev")]
@@ -160,13 +166,15 @@ impl Error {
             Self::LocalDirectory(error) => error.hint(),
             Self::NotInstalled { .. } => Some("install it: mainstay install --git-url URL | kubectl apply -f -; or the definitions alone: mainstay crd | kubectl apply -f -".into()),
             Self::NotAnObject { .. } => Some("as in: mainstay pause deploy/web, or: mainstay pause deploy web".into()),
-            Self::NotAGitSync { what } => Some(format!("mainstay pause {what} stops the reverts of one object")),
+            Self::NotAGitSync { what } => counterpart_hint(what).or_else(|| Some(format!("mainstay pause {what} stops the reverts of one object"))),
             Self::NoAgentPod { .. } => Some("--agent-namespace NS names another one".into()),
             Self::AgentOfDev => Some("RUST_LOG=info mainstay dev prints more of it".into()),
             Self::WatchSeveral => Some("as in: mainstay get gitsyncs --watch".into()),
             Self::SeveralKinds => Some("as in: mainstay get gitsyncs shop".into()),
             Self::NotManaged { .. } => Some("mainstay tree -A lists the objects of GitSyncs".into()),
-            Self::UnknownKind(_) => Some("kubectl api-resources lists the kinds".into()),
+            Self::UnknownKind(kind) => {
+                counterpart_hint(kind).or_else(|| Some("kubectl api-resources lists the kinds".into()))
+            }
             Self::Missing { .. } | Self::NoSync { namespace: Some(_) } => {
                 Some("-n NAMESPACE looks in another namespace; mainstay status -A lists all GitSyncs".into())
             }

@@ -33,6 +33,15 @@ struct RunArguments {
     connection: Connection,
     #[command(flatten)]
     data: DataArgument,
+    #[command(flatten)]
+    nats: NatsArguments,
+    /// Maximum size of the pending events of one namespace on NATS, such as 64Mi; beyond it, its events are refused
+    /// with 507
+    #[arg(long, value_name = "SIZE", default_value = "64Mi", value_parser = super::agent::bytes)]
+    nats_share: u64,
+    /// Copies of each stream, on servers of a NATS cluster
+    #[arg(long, value_name = "NUMBER", default_value = "1", value_parser = clap::value_parser!(u8).range(1..=5))]
+    nats_replicas: u8,
     /// Address at which events are accepted
     #[arg(long, value_name = "ADDR", default_value = "0.0.0.0:8080")]
     listen: SocketAddr,
@@ -77,6 +86,26 @@ enum PublisherAuth {
     None,
 }
 
+/// Where NATS is.
+#[derive(Args, Debug)]
+struct NatsArguments {
+    /// Address of NATS with JetStream, such as tls://nats.messaging:4222; separate several servers by commas. It then
+    /// stores the events, instead of --data
+    #[arg(long, value_name = "URL", env = "MAINSTAY_NATS_URL")]
+    nats_url: Option<String>,
+    /// Directory with the login for NATS: nats.creds, or token, or username and password; and ca.crt, or tls.crt and
+    /// tls.key
+    #[arg(long, value_name = "DIR", env = "MAINSTAY_NATS_CREDENTIALS", requires = "nats_url")]
+    nats_credentials: Option<PathBuf>,
+}
+
+impl NatsArguments {
+    fn nats(self) -> Option<mainstay_eventing::Nats> {
+        let Self { nats_url, nats_credentials } = self;
+        nats_url.map(|url| mainstay_eventing::Nats { url, credentials: nats_credentials })
+    }
+}
+
 #[derive(Args, Debug)]
 struct DataArgument {
     /// Directory of pending events, and of those that could not be delivered
@@ -88,6 +117,8 @@ struct DataArgument {
 struct ListArguments {
     #[command(flatten)]
     data: DataArgument,
+    #[command(flatten)]
+    nats: NatsArguments,
     /// Subscriber whose events are listed, such as trigger/team/mine; by default all
     #[arg(value_name = "SUBSCRIBER", value_parser = subscriber)]
     subscriber: Option<SubscriberId>,
@@ -99,6 +130,8 @@ struct ListArguments {
 struct ReplayArguments {
     #[command(flatten)]
     data: DataArgument,
+    #[command(flatten)]
+    nats: NatsArguments,
     /// Subscriber, such as trigger/team/mine or subscription/team/mine
     #[arg(value_name = "SUBSCRIBER", value_parser = subscriber)]
     subscriber: SubscriberId,
@@ -116,9 +149,13 @@ pub(super) async fn run(arguments: Arguments) -> Result<Exit, Error> {
     local_directory::check(&data.data)?;
     match arguments.what {
         What::Run(arguments) => serve(*arguments).await,
-        What::DeadLetters(arguments) => list(&arguments),
+        What::DeadLetters(arguments) => list(arguments).await,
         What::Replay(arguments) => {
-            let number = mainstay_eventing::replay(&arguments.data.data, &arguments.subscriber).await?;
+            let to = &arguments.subscriber;
+            let number = match arguments.nats.nats() {
+                Some(nats) => mainstay_eventing::replay_on(&nats, to).await?,
+                None => mainstay_eventing::replay(&arguments.data.data, to).await?,
+            };
             super::output::print(&format!("{number} delivered again to {}\n", arguments.subscriber))?;
             Ok(Exit::Fine)
         }
@@ -131,9 +168,12 @@ async fn serve(arguments: RunArguments) -> Result<Exit, Error> {
     let listener = Reserved::bind(arguments.listen, Reach::Anyone)
         .map_err(|cause| mainstay_eventing::Error::Io { what: "the address of --listen", cause })?;
     let cluster = arguments.connection.connect().await?;
+    let limits =
+        mainstay_eventing::Limits { share: arguments.nats_share, replicas: usize::from(arguments.nats_replicas) };
     let settings = mainstay_eventing::Settings {
         data: arguments.data.data,
         budget: arguments.budget,
+        nats: arguments.nats.nats().map(|nats| mainstay_eventing::OnNats { nats, limits }),
         listener,
         resolve: resolve(arguments.services),
         publishers: match arguments.publisher_auth {
@@ -158,9 +198,12 @@ fn resolve(services: Vec<(Service, SocketAddr)>) -> Option<Resolve> {
     }))
 }
 
-fn list(arguments: &ListArguments) -> Result<Exit, Error> {
+async fn list(arguments: ListArguments) -> Result<Exit, Error> {
     let path = &arguments.data.data;
-    let all = mainstay_eventing::dead_letters(path).map_err(|cause| Error::ReadFile { path: path.clone(), cause })?;
+    let all = match arguments.nats.nats() {
+        Some(nats) => mainstay_eventing::dead_letters_on(&nats).await?,
+        None => mainstay_eventing::dead_letters(path).map_err(|cause| Error::ReadFile { path: path.clone(), cause })?,
+    };
     let wanted = arguments.subscriber.as_ref().map(ToString::to_string);
     let all: Vec<_> =
         all.into_iter().filter(|letter| wanted.as_ref().is_none_or(|wanted| letter.subscriber == *wanted)).collect();

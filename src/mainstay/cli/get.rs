@@ -2,8 +2,9 @@
 //!
 //! The tables are those of the API server, so that both programs print the same columns.
 //!
-//! Not here: other kinds, `jsonpath` and templates, which `kubectl get` supports.
+//! Not here: other kinds, custom columns and Go templates, which `kubectl get` supports.
 
+mod json_path;
 mod query;
 pub(super) mod resource;
 mod watch;
@@ -12,7 +13,7 @@ use clap_complete::engine::ArgValueCompleter;
 use serde_json::json;
 
 use self::{
-    query::{Format, Layout, Places, Query},
+    query::{Form, Format, Layout, Output, Places, Query},
     resource::Asked,
 };
 use super::{Error, Exit, completion, connection::WideConnection, output, table};
@@ -35,9 +36,9 @@ pub(super) struct Arguments {
     /// Omit the column headers
     #[arg(long)]
     no_headers: bool,
-    /// Output format: text, wide, json, yaml or name
-    #[arg(short, long, value_name = "FORMAT", value_enum, default_value = "text", hide_possible_values = true)]
-    output: Format,
+    /// Output format: text, wide, json, yaml, name, or jsonpath=TEMPLATE as for kubectl
+    #[arg(short, long, value_name = "FORMAT", default_value = "text", value_parser = query::output, add = ArgValueCompleter::new(completion::formats))]
+    output: Output,
     #[command(flatten)]
     connection: WideConnection,
 }
@@ -67,19 +68,19 @@ pub(super) async fn run(arguments: &Arguments) -> Result<Exit, Error> {
             None => return Err(Error::NotInstalled { kind: resource.kind.to_owned() }),
         }
     }
-    let layout = Layout {
-        format: arguments.output,
+    let layout = |format| Layout {
+        format,
         places: if namespace.is_some() { Places::One } else { Places::All },
         titles: !arguments.no_headers,
-        width: table::width().filter(|_| arguments.output == Format::Text),
+        width: table::width().filter(|_| format == Format::Text),
     };
     if arguments.watch {
         let [query] = &queries[..] else { return Err(Error::WatchSeveral) };
-        return watch::follow(query, layout).await;
+        return watch::follow(query, &arguments.output, layout).await;
     }
-    let missing = match arguments.output {
-        Format::Text | Format::Wide | Format::Name => tables(&queries, layout).await?,
-        Format::Json | Format::Yaml => documents(&queries, arguments.output).await?,
+    let missing = match &arguments.output {
+        Output::Rows(format) => tables(&queries, layout(*format)).await?,
+        Output::Objects(form) => documents(&queries, form).await?,
     };
     missing.map_or(Ok(Exit::Fine), |what| Err(Error::Missing { what }))
 }
@@ -105,7 +106,7 @@ async fn tables(queries: &[Query<'_>], layout: Layout) -> Result<Option<String>,
 }
 
 /// Prints whole objects: a named one, or a List. Returns an object that does not exist, if any.
-async fn documents(queries: &[Query<'_>], format: Format) -> Result<Option<String>, Error> {
+async fn documents(queries: &[Query<'_>], form: &Form) -> Result<Option<String>, Error> {
     let (mut items, mut missing) = (Vec::new(), None);
     for query in queries {
         let (found, lacks) = query.read().await?;
@@ -118,6 +119,10 @@ async fn documents(queries: &[Query<'_>], format: Format) -> Result<Option<Strin
         ([one], true) => one.take(),
         _ => json!({ "apiVersion": "v1", "kind": "List", "metadata": {"resourceVersion": ""}, "items": items }),
     };
-    output::print(&if format == Format::Json { output::json(&facts)? } else { output::yaml(&facts)? })?;
+    output::print(&match form {
+        Form::Json => output::json(&facts)?,
+        Form::Yaml => output::yaml(&facts)?,
+        Form::JsonPath(template) => template.render(&facts),
+    })?;
     Ok(missing)
 }

@@ -1,16 +1,15 @@
 //! Shortens ids of commits and trees in texts for users, to the length that Git hosts show.
 
-/// Number of displayed digits of an id.
-pub(super) const ID: usize = 12;
+pub(super) use mainstay_api::{SHORT_ID as ID, short_id as short};
 
 /// Returns whether a text is the whole id of a Git object.
 pub(super) fn is_id(text: &str) -> bool {
     matches!(text.len(), 40 | 64) && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }
 
-/// Returns the first digits of a commit id.
-pub(super) fn short(id: &str) -> String {
-    id.chars().take(ID).collect()
+/// Returns whether a text is the short form of an id.
+pub(super) fn is_short(text: &str) -> bool {
+    text.len() == ID && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }
 
 /// Shortens every id in the text, except after `=`: those are values in a command to copy.
@@ -26,9 +25,14 @@ pub(super) fn shortened(text: &str) -> String {
     shortened
 }
 
-/// Removes a commit from the message `applied commit …` if it is shown elsewhere. Other messages keep theirs.
+/// Removes a commit from the message `applied commit …` if it is shown elsewhere, whole or in its short form. Other
+/// messages keep theirs.
 pub(super) fn without(text: &str, commit: &str) -> String {
-    let rest = text.strip_prefix("applied commit ").and_then(|rest| rest.strip_prefix(commit));
+    let rest = text.strip_prefix("applied commit ").and_then(|rest| {
+        let end = rest.find(|c: char| !c.is_ascii_alphanumeric()).unwrap_or(rest.len());
+        let is_it = rest[..end] == *commit || is_id(&rest[..end]) && is_short(commit) && rest.starts_with(commit);
+        is_it.then(|| &rest[end..])
+    });
     rest.map_or_else(|| text.to_owned(), |rest| format!("applied{rest}"))
 }
 
@@ -44,6 +48,9 @@ mod tests {
             assert_eq!(shortened(text), *text);
         }
         assert_eq!(without(&format!("applied commit {id}, but"), id), "applied, but");
+        assert_eq!(without(&format!("applied commit {id}, but"), &id[..12]), "applied, but");
+        let other = format!("applied commit {id}");
+        assert_eq!(without(&other, "0123456789ac"), other);
         let command = format!("kubectl annotate gitsync shop mainstay.dev/allow-prune={id}");
         assert_eq!(shortened(&command), command, "a command to copy");
         let missing = format!("baseDir: /apps is not a directory at commit {id}: there is no /apps");

@@ -7,8 +7,13 @@
 use std::io::IsTerminal as _;
 
 use tracing_subscriber::{
-    EnvFilter, Layer as _, filter::filter_fn, layer::SubscriberExt as _, util::SubscriberInitExt as _,
+    EnvFilter, Layer as _,
+    filter::{FilterExt as _, filter_fn},
+    layer::SubscriberExt as _,
+    util::SubscriberInitExt as _,
 };
+
+use super::log_file::LogFile;
 
 /// How log lines look.
 #[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,18 +26,35 @@ pub(super) enum Format {
 
 /// Starts logging. `default` is the filter if `RUST_LOG` is not set.
 pub(super) fn start(format: Format, default: &str) {
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(default));
+    start_with(format, default, None);
+}
+
+/// Starts logging for users, and to a file at INFO or, if it is set, by `RUST_LOG`.
+#[cfg(feature = "dev")]
+pub(super) fn start_with_file(default: &str) -> LogFile {
+    let file = LogFile::default();
+    start_with(Format::Text, default, Some(file.clone()));
+    file
+}
+
+fn start_with(format: Format, default: &str, file: Option<LogFile>) {
     let safe = filter_fn(|metadata| match metadata.target() {
         "kube_client::client::builder" => false,
         "kube_client::client::tls" => true,
         target if target.starts_with("russh") => false,
         target => *metadata.level() == tracing::Level::ERROR || !target.starts_with("kube_client::client"),
     });
+    let filter = |default: &str| EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(default));
     let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
     let lines = match format {
         Format::Text => lines.with_ansi(std::io::stderr().is_terminal()).boxed(),
         Format::Json => lines.json().boxed(),
     };
+    let in_file = file.map(|file| {
+        let lines = tracing_subscriber::fmt::layer().with_writer(move || file.clone()).with_ansi(false);
+        lines.with_filter(safe.clone().and(filter("info")))
+    });
+    let registry = tracing_subscriber::registry().with(lines.with_filter(safe.and(filter(default))));
     // Fails only if logging was started before; it then continues.
-    let _ = tracing_subscriber::registry().with(lines.with_filter(safe)).with(filter).try_init();
+    let _ = registry.with(in_file).try_init();
 }

@@ -18,6 +18,7 @@ mod crd;
 mod deploy_key;
 #[cfg(feature = "dev")]
 mod dev;
+mod dev_run;
 mod diff;
 mod drift;
 mod error;
@@ -38,6 +39,7 @@ mod lease_identity;
 mod length;
 #[cfg_attr(not(feature = "dev"), expect(dead_code, reason = "what writes there besides is of the embedded cluster"))]
 mod local_directory;
+mod log_file;
 mod logs;
 mod manifests;
 mod object_name;

@@ -18,7 +18,7 @@ use super::{
 };
 use mainstay_api::{
     GitRepository, GitSync, GitSyncStatus, conditions,
-    git_sync::{Terminating, UNKNOWN, WHOLE_OBJECT},
+    git_sync::{Pause, Terminating, UNKNOWN, WHOLE_OBJECT},
 };
 use mainstay_cluster::{Cluster, Kind};
 use mainstay_engine::notification::waits_for;
@@ -164,6 +164,28 @@ fn describe(
             format!("{} was applied {ago} ago although {}, by {}", ids::short(&over.commit), over.window, over.who),
         );
     }
+    for (label, value) in told_conditions(&status) {
+        row(&label, value);
+    }
+    text.push_str(&failures(&status));
+    let drifted = status.drifted.iter().map(|drifted| drift::row(drifted, now));
+    text.push_str(&section("Drifted, and not reverted", status.drifted_objects, drifted));
+    text.push_str(&reverts(&status, now));
+    let replaced = status.last_replacements.iter().map(|one| {
+        let ago = ago(now.duration_since(one.when.0).as_secs());
+        format!("{ago} ago {}: {}", one.object, one.fields.join(", "))
+    });
+    text.push_str(&section("Deleted and created again, newest first", status.replaced, replaced));
+    text.push_str(&section("Paused", status.paused_objects, status.paused.iter().map(paused)));
+    text.push_str(&section("Held back from deletion", status.held_objects, status.held.iter().cloned()));
+    let terminating = status.terminating.iter().map(|one| deleting(one, now));
+    text.push_str(&section("Still being deleted", status.terminating_objects, terminating));
+    text
+}
+
+/// Returns Ready and the conditions that say more, with their names.
+fn told_conditions(status: &GitSyncStatus) -> Vec<(String, String)> {
+    let mut rows = Vec::new();
     let ready = conditions::status(&status.conditions, conditions::Type::Ready).map(|ready| ready.message.clone());
     for condition in &status.conditions {
         // A condition with the same message as Ready is not repeated. Prevented exists only if the spec enables
@@ -175,33 +197,20 @@ fn describe(
         };
         let is_shown = is_telling && Some(&condition.message) != ready.as_ref();
         if condition.type_ == "Ready" || is_shown {
-            let message = syncs::rest(&condition.message, &status).map(|message| format!(": {message}"));
+            let message = syncs::rest(&condition.message, status).map(|message| format!(": {message}"));
             let message = message.unwrap_or_default().replace('\n', "\n              ");
-            row(&condition.type_.to_lowercase(), format!("{}, {}{message}", condition.status, condition.reason));
+            rows.push((condition.type_.to_lowercase(), format!("{}, {}{message}", condition.status, condition.reason)));
         }
     }
-    text.push_str(&failures(&status));
-    let drifted = status.drifted.iter().map(|drifted| drift::row(drifted, now));
-    text.push_str(&section("Drifted, and not reverted", status.drifted_objects, drifted));
-    text.push_str(&reverts(&status, now));
-    let replaced = status.last_replacements.iter().map(|one| {
-        let ago = ago(now.duration_since(one.when.0).as_secs());
-        format!("{ago} ago {}: {}", one.object, one.fields.join(", "))
-    });
-    text.push_str(&section("Deleted and created again, newest first", status.replaced, replaced));
-    text.push_str(&section(
-        "Paused",
-        status.paused_objects,
-        status.paused.iter().map(|pause| match (&pause.until, &pause.problem) {
-            (_, Some(problem)) => format!("{}: {problem}", pause.object),
-            (Some(until), None) => format!("{} until {until}", pause.object),
-            (None, None) => format!("{} until it is resumed", pause.object),
-        }),
-    ));
-    text.push_str(&section("Held back from deletion", status.held_objects, status.held.iter().cloned()));
-    let terminating = status.terminating.iter().map(|one| deleting(one, now));
-    text.push_str(&section("Still being deleted", status.terminating_objects, terminating));
-    text
+    rows
+}
+
+fn paused(pause: &Pause) -> String {
+    match (&pause.until, &pause.problem) {
+        (_, Some(problem)) => format!("{}: {problem}", pause.object),
+        (Some(until), None) => format!("{} until {until}", pause.object),
+        (None, None) => format!("{} until it is resumed", pause.object),
+    }
 }
 
 /// Returns the newest commit of the branch, if it is not applied.

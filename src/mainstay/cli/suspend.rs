@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::{
     Error, Exit, completion,
     connection::{WideConnection, own_kind},
-    get::resource::{GIT_SYNCS, Resource},
+    get::resource::{GIT_SYNCS, Resource, counterpart_hint},
     length::at_least_a_second,
     object_name,
     output::{OutputArgument, print},
@@ -80,6 +80,8 @@ pub(super) fn chosen(words: &[String]) -> Result<Chosen<'_>, Error> {
 pub(super) fn git_sync_name(text: &str) -> Result<String, String> {
     match chosen(&[text.to_owned()]) {
         Ok(Chosen::GitSync(name)) if !name.is_empty() => Ok(name.to_owned()),
+        Ok(Chosen::Object(kind, name)) => Err(counterpart_hint(&format!("{kind}/{name}"))
+            .unwrap_or_else(|| "write the name of a GitSync: shop or gitsync/shop".to_owned())),
         _ => Err("write the name of a GitSync: shop or gitsync/shop".to_owned()),
     }
 }

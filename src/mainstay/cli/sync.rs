@@ -128,9 +128,10 @@ async fn an_agent_works(cluster: &Cluster) -> bool {
 
 /// Previews a sync of each GitSync.
 async fn dry_run(arguments: &Arguments, cluster: &Cluster, all: Vec<GitSync>) -> Result<Exit, Error> {
+    let run = arguments.connection.connection.dev_run();
     let mut reports = Vec::with_capacity(all.len());
     for sync in all {
-        reports.push(preview::dry_run(cluster, sync).await?);
+        reports.push(preview::dry_run(cluster, &run, sync).await?);
     }
     let facts = match &reports[..] {
         [one] if arguments.name.is_some() => one.facts(),

@@ -82,88 +82,129 @@ pub fn decode<C: AsRef<[u8]>>(
     let listed = entries.clone();
     entries.retain(|entry| !kustomizations.contains(&entry.path) || entry.flaw.is_some());
 
-    let mut shared = Names::default();
-    let (mut documents, mut kept) = (0, Kept::new(limits));
+    let (shared, kept) = (Names::default(), Kept::new(limits));
+    let mut files = Files { read, cache, limits, listed, decoded, shared, documents: 0, kept };
     for entry in entries {
         if deadline.is_over() {
-            decoded.problems.push(takes_too_long(entry));
+            files.decoded.problems.push(takes_too_long(entry));
             break;
         }
-        if let Some(flaw) = entry.flaw {
-            let hint = "rename it, or name it in .mainstayignore";
-            decoded.problems.push(Problem::new(Place::file(&*entry.path), flaw.what(), Some(hint)));
-            continue;
+        let is_of_chart = entry.flaw.is_none() && charts.contains(&entry.path);
+        if !is_of_chart && files.add(entry)? == Room::None {
+            break;
         }
-        if charts.contains(&entry.path) {
-            continue;
+    }
+    let Files { mut decoded, .. } = files;
+    decoded.problems.extend(duplicates(decoded.objects.iter().map(|object| (&object.key, &**object))));
+    cache.drop_unused();
+    shorten(&mut decoded.problems, limits.problems);
+    Ok(decoded)
+}
+
+/// Whether there is memory for further objects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Room {
+    Left,
+    None,
+}
+
+/// The files of a commit while they are decoded.
+struct Files<'d, C> {
+    read: &'d mut dyn FnMut(&Entry) -> Result<C, mainstay_git::Error>,
+    cache: &'d DecodeCache,
+    limits: &'d Limits,
+    listed: Vec<&'d Entry>,
+    decoded: Decoded,
+    shared: Names,
+    /// Number of documents so far.
+    documents: usize,
+    kept: Kept<'d>,
+}
+
+impl<C: AsRef<[u8]>> Files<'_, C> {
+    fn problem(&mut self, place: Place, what: impl Into<String>, hint: &str) {
+        self.decoded.problems.push(Problem::new(place, what, Some(hint)));
+    }
+
+    /// Adds the objects and problems of an entry.
+    fn add(&mut self, entry: &Entry) -> Result<Room, mainstay_git::Error> {
+        if let Some(flaw) = entry.flaw {
+            self.problem(Place::file(&*entry.path), flaw.what(), "rename it, or name it in .mainstayignore");
+            return Ok(Room::Left);
         }
         if entry.kind != EntryKind::File {
-            if let Some((what, hint)) = not_a_file(entry, &listed, read)? {
-                decoded.problems.push(Problem::new(Place::file(&*entry.path), what, Some(hint)));
+            if let Some((what, hint)) = not_a_file(entry, &self.listed, self.read)? {
+                self.problem(Place::file(&*entry.path), what, hint);
             }
-            continue;
+            return Ok(Room::Left);
         }
-        if !is_manifest(&entry.path) || documents > limits.documents {
-            continue;
+        if !is_manifest(&entry.path) || self.documents > self.limits.documents {
+            return Ok(Room::Left);
         }
-        let path = shared.intern(&entry.path);
+        let path = self.shared.intern(&entry.path);
         let is_of_another_tool = other_files::is_of_another_tool(&path);
-        if entry.size > limits.file && is_of_another_tool {
-            continue;
-        }
-        if entry.size > limits.file {
-            let what = format!("the file is {}", larger_than(usize::try_from(limits.file).unwrap_or(usize::MAX)));
-            decoded.problems.push(Problem::new(Place::file(path), what, Some("split it")));
-            continue;
-        }
-        if let Some((objects, sealed)) = cache.get(entry.id, &path, limits.form, limits.decryption.key_id()) {
-            decoded.sealed.extend(sealed);
-            documents += objects.len();
-            let may_be_kept = kept.add(&objects);
-            decoded.objects.extend(objects);
-            if documents > limits.documents {
-                decoded.problems.push(file::too_many_documents(&path, limits.documents));
+        if entry.size > self.limits.file {
+            if !is_of_another_tool {
+                let most = usize::try_from(self.limits.file).unwrap_or(usize::MAX);
+                self.problem(Place::file(path), format!("the file is {}", larger_than(most)), "split it");
             }
-            if may_be_kept {
-                continue;
-            }
-            decoded.problems.push(too_many(&path, kept.bytes()));
-            break;
+            return Ok(Room::Left);
         }
-        let content = read(entry)?;
+        let cached = self.cache.get(entry.id, &path, self.limits.form, self.limits.decryption.key_id());
+        if let Some((objects, sealed)) = cached {
+            self.documents += objects.len();
+            let is_over = self.documents > self.limits.documents;
+            let problems = is_over.then(|| file::too_many_documents(&path, self.limits.documents));
+            return Ok(self.keep(&path, objects, sealed, problems));
+        }
+        let content = (self.read)(entry)?;
         let content = content.as_ref();
         if is_of_another_tool && !other_files::may_be_manifest(content) {
-            continue;
+            return Ok(Room::Left);
         }
         if let Some(hint) = recognise::pointer(content) {
             let hint = format!("{hint}, or name it in .mainstayignore");
-            decoded.problems.push(not_fetched(Place::file(path), &hint));
-            continue;
+            self.decoded.problems.push(not_fetched(Place::file(path), &hint));
+            return Ok(Room::Left);
         }
-        let mut found = file::read(&path, content, limits.documents.saturating_sub(documents), limits, &mut shared);
-        documents += found.documents;
-        let sealed = sealed(&path, content, &mut found, limits);
+        Ok(self.decode(entry, &path, content))
+    }
+
+    /// Decodes a file and caches it.
+    fn decode(&mut self, entry: &Entry, path: &Arc<str>, content: &[u8]) -> Room {
+        let limits = self.limits;
+        let left = limits.documents.saturating_sub(self.documents);
+        let mut found = file::read(path, content, left, limits, &mut self.shared);
+        self.documents += found.documents;
+        let sealed = sealed(path, content, &mut found, limits);
         if found.problems.is_empty() {
             let reading = match limits.decryption.key_id() {
                 _ if !may_be_encrypted(content) => Reading::Plain,
                 Some(keys) => Reading::Verified(keys),
                 None => Reading::Unverified,
             };
-            cache.insert(entry.id, &path, limits.form, reading, (found.objects.clone(), sealed.clone()));
+            self.cache.insert(entry.id, path, limits.form, reading, (found.objects.clone(), sealed.clone()));
         }
-        decoded.sealed.extend(sealed);
-        let may_be_kept = kept.add(&found.objects);
-        decoded.objects.extend(found.objects);
-        decoded.problems.extend(found.problems);
-        if !may_be_kept {
-            decoded.problems.push(too_many(&path, kept.bytes()));
-            break;
-        }
+        self.keep(path, found.objects, sealed, found.problems)
     }
-    decoded.problems.extend(duplicates(decoded.objects.iter().map(|object| (&object.key, &**object))));
-    cache.drop_unused();
-    shorten(&mut decoded.problems, limits.problems);
-    Ok(decoded)
+
+    fn keep(
+        &mut self,
+        path: &Arc<str>,
+        objects: Vec<Arc<Object>>,
+        sealed: Vec<Arc<Sealed>>,
+        problems: impl IntoIterator<Item = Problem>,
+    ) -> Room {
+        let may_be_kept = self.kept.add(&objects);
+        self.decoded.sealed.extend(sealed);
+        self.decoded.objects.extend(objects);
+        self.decoded.problems.extend(problems);
+        if may_be_kept {
+            return Room::Left;
+        }
+        self.decoded.problems.push(too_many(path, self.kept.bytes()));
+        Room::None
+    }
 }
 
 /// Returns why all manifests of a listing are ignored; `None` if it has no manifests.

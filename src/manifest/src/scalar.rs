@@ -40,20 +40,25 @@ impl Unusable {
     }
 }
 
-/// Resolves a scalar. `tag` is the suffix of a `tag:yaml.org,2002:` tag; `foreign` marks any other tag.
-pub(super) fn resolve<'a>(
-    text: Cow<'a, str>,
-    plain: bool,
-    tag: Option<&str>,
-    foreign: bool,
-) -> Result<Scalar<'a>, Unusable> {
-    if foreign {
-        return Ok(Scalar::Text(text));
-    }
-    match tag {
-        None if plain => Ok(resolve_plain(text)),
-        Some("binary") => binary(&text),
-        Some(tag @ ("int" | "float" | "bool" | "null")) => match (tag, resolve_plain(text)) {
+/// What decides on the type of a scalar.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum TypedBy<'t> {
+    /// Its text: it is plain and has no tag.
+    Text,
+    /// Its quotes.
+    Quotes,
+    /// The suffix of a `tag:yaml.org,2002:` tag.
+    Tag(&'t str),
+    /// A tag that YAML does not define.
+    ForeignTag,
+}
+
+/// Resolves a scalar.
+pub(super) fn resolve<'a>(text: Cow<'a, str>, by: TypedBy<'_>) -> Result<Scalar<'a>, Unusable> {
+    match by {
+        TypedBy::Text => Ok(resolve_plain(text)),
+        TypedBy::Tag("binary") => binary(&text),
+        TypedBy::Tag(tag @ ("int" | "float" | "bool" | "null")) => match (tag, resolve_plain(text)) {
             ("int", scalar @ (Scalar::Int(_) | Scalar::Large(_)))
             | ("float", scalar @ Scalar::Float(_))
             | ("bool", scalar @ Scalar::Bool(_))
@@ -61,7 +66,7 @@ pub(super) fn resolve<'a>(
             ("float", Scalar::Int(int)) => Ok(Scalar::Float(int as f64)),
             _ => Err(Unusable::Tag),
         },
-        None | Some(_) => Ok(Scalar::Text(text)),
+        TypedBy::Quotes | TypedBy::Tag(_) | TypedBy::ForeignTag => Ok(Scalar::Text(text)),
     }
 }
 

@@ -6,7 +6,7 @@ use std::borrow::Cow;
 
 use granit_parser::{ErrorKind, Event, Options, Parser, ScalarStyle, StrInput, Tag};
 
-use super::scalar::{Scalar, Unusable, resolve};
+use super::scalar::{Scalar, TypedBy, Unusable, resolve};
 
 /// A position in a document: line and column, from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -116,8 +116,13 @@ fn yaml_scalar<'t>(text: Cow<'t, str>, style: ScalarStyle, anchor: usize, tag: O
     });
     let known = full.as_deref().and_then(|full| full.strip_prefix("tag:yaml.org,2002:"));
     let merge = &*text == "<<" && (known == Some("merge") || full.is_none() && plain);
-    let foreign = full.is_some() && known.is_none();
-    Token::Scalar { value: resolve(text, plain, known, foreign), anchor, merge }
+    let by = match (known, &full) {
+        (Some(tag), _) => TypedBy::Tag(tag),
+        (None, Some(_)) => TypedBy::ForeignTag,
+        (None, None) if plain => TypedBy::Text,
+        (None, None) => TypedBy::Quotes,
+    };
+    Token::Scalar { value: resolve(text, by), anchor, merge }
 }
 
 fn scan_fault(kind: &ErrorKind, mark: Mark) -> Fault {

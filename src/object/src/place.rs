@@ -16,7 +16,8 @@ pub struct Place {
     pub line: u32,
     /// Column in characters, from 1; 0 for the whole line.
     pub column: u32,
-    /// The other file whose tool built the object from `file`, if any. Fields may come from either file.
+    /// The other file whose tool built the object from `file`, if any, with the patches for the object. Fields may come
+    /// from any of them.
     pub built_by: Option<Arc<str>>,
 }
 

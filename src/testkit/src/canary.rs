@@ -14,6 +14,8 @@ pub async fn nothing_is_shown(world: &mut World, words: &[&str]) {
     let kinds = [
         ("mainstay.dev/v1alpha1", "gitsyncs"),
         ("mainstay.dev/v1alpha1", "receivers"),
+        ("mainstay.dev/v1alpha1", "providers"),
+        ("mainstay.dev/v1alpha1", "alerts"),
         (SERVERLESS, "gitrepositories"),
         (SERVERLESS, "functions"),
         ("v1", "events"),

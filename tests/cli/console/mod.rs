@@ -1,5 +1,7 @@
 //! `mainstay console`: users of a cluster sign in with their tokens, and each has the rights of the own one.
 
+mod chromium;
+mod pages;
 mod users;
 
 use mainstay_testkit::world::NAMESPACE;

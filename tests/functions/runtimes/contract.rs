@@ -204,6 +204,24 @@ fn a_function_that_does_not_answer_in_time_answers_408() {
 }
 
 #[test]
+fn the_time_of_the_first_call_begins_after_the_modules_that_it_needs_are_loaded() {
+    let node = "const modules = require('module');\nconst load = modules._load;\nmodules._load = function (name, ...rest) {\n\
+        const end = Date.now() + (name === './express' ? 4000 : 0);\nwhile (Date.now() < end);\nreturn load.call(this, name, ...rest) };\n\
+        exports.main = () => 'fine';";
+    let python = "def main(event, context): return 'fine'";
+    // It is not Bottle, so the server imports its own afterwards.
+    let slow = "import time\ntime.sleep(4)\n";
+    for (runtime, files) in [
+        ("nodejs22", vec![("handler.js", node)]),
+        ("python312", vec![("handler.py", python), ("lib/python/bottle.py", slow)]),
+    ] {
+        let mut server = Server::with(runtime, &files, &[("FUNC_TIMEOUT", "2")]);
+        assert_eq!(server.get("/").short(), "200 fine", "{runtime}");
+        assert!(server.is_running(), "{runtime}");
+    }
+}
+
+#[test]
 fn metrics_count_calls_and_failures_and_time_by_method() {
     let labels = [r#"method="handler-GET""#, r#"method="GET""#];
     for ((runtime, source), label) in MANY.into_iter().zip(labels) {

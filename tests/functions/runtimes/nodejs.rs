@@ -234,6 +234,40 @@ fn modules_of_every_kind_are_loaded() {
 }
 
 #[test]
+fn modules_that_await_at_their_top_level_and_those_with_options_are_loaded() {
+    let package = r#"{"type": "module"}"#;
+    let awaits = "const answer = await Promise.resolve(5);\nexport const main = () => `${answer}`;";
+    for (env, answer) in [(vec![], "200 5"), (vec![("NODE_OPTIONS", "--no-deprecation")], "200 5")] {
+        let server = Server::with("nodejs22", &[("package.json", package), ("handler.js", awaits)], &env);
+        assert_eq!(server.get("/").short(), answer, "{env:?}");
+    }
+    let named = "const answer = () => 'named';\nexport { answer as 'module.exports', answer as main };";
+    let server = Server::with("nodejs22", &[("package.json", package), ("handler.js", named)], &[]);
+    assert_eq!(server.get("/").short(), "200 named");
+    let fails = "await Promise.resolve();\nthrow new Error('late');";
+    let server = Server::launch("nodejs22", &[("package.json", package), ("handler.js", fails)], &[]);
+    server.await_log("The function cannot be loaded: Error: late");
+}
+
+#[test]
+fn a_pod_is_ready_before_express_is_loaded_and_each_call_has_it() {
+    let count = "const count = () => Object.keys(require.cache).filter((name) => name.includes('/express/')).length;\n\
+        const first = count();\n\
+        let probed = 0;\n\
+        globalThis.setInterval(() => { if (count() > 0 && !probed) { probed = 1; console.log('Express is loaded'); } }, 5).unref();\n\
+        exports.main = (event) => `${first} ${event.extensions.request.query.id} ${count() > 0}`;";
+    let server = Server::start("nodejs22", count, &[]);
+    assert_eq!(server.get("/healthz").status, 200);
+    assert_eq!(server.get("/?id=7").short(), "200 0 7 true", "the first call");
+    let server = Server::start("nodejs22", count, &[]);
+    for _ in 0..2 {
+        assert_eq!(server.get("/healthz").status, 200);
+    }
+    server.await_log("Express is loaded");
+    assert_eq!(server.get("/?id=8").short(), "200 0 8 true");
+}
+
+#[test]
 fn state_of_the_module_lasts_from_call_to_call() {
     let server = Server::start("nodejs22", "let n = 0; exports.main = () => ++n", &[]);
     assert_eq!([server.get("/").body, server.get("/").body, server.get("/").body], ["1", "2", "3"]);

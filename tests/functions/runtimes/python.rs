@@ -144,6 +144,36 @@ fn an_installed_bottle_takes_the_place_of_ours() {
 }
 
 #[test]
+fn a_pod_is_ready_before_bottle_is_loaded_and_each_call_has_it() {
+    let source = "import sys, threading, time\nfirst = 'bottle' in sys.modules\n\
+        def wait():\n    while 'bottle' not in sys.modules: time.sleep(0.005)\n    print('Bottle is loaded')\n\
+        threading.Thread(target=wait, daemon=True).start()\n\
+        def main(event, context):\n    return '%s %s' % (first, event['extensions']['request'].query.id)\n";
+    let server = Server::start("python312", source, &[]);
+    assert_eq!(server.get("/healthz").status, 200);
+    assert_eq!(server.get("/?id=7").short(), "200 False 7", "the first call");
+    let server = Server::start("python312", source, &[]);
+    for _ in 0..2 {
+        assert_eq!(server.get("/healthz").status, 200);
+    }
+    server.await_log("Bottle is loaded");
+    assert_eq!(server.get("/?id=8").short(), "200 False 8");
+}
+
+#[test]
+fn a_function_may_set_its_own_limits_of_bottle() {
+    let limit = |lines: &str| {
+        let source = format!(
+            "{lines}\ndef main(event, context):\n    import bottle\n    return str(bottle.BaseRequest.MEMFILE_MAX)\n"
+        );
+        Server::start("python312", &source, &[("FUNC_MEMFILE_MAX", "4096")]).get("/").body
+    };
+    assert_eq!(limit(""), "4096");
+    assert_eq!(limit("import bottle"), "4096");
+    assert_eq!(limit("import bottle\nbottle.BaseRequest.MEMFILE_MAX = 77"), "77");
+}
+
+#[test]
 fn methods_are_those_that_http_gives_a_meaning() {
     let server =
         Server::start("python312", "def main(event, context): return event['extensions']['request'].method", &[]);

@@ -24,6 +24,9 @@ pub struct GitSyncStatus {
     /// Last commit that was applied completely.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub applied_commit: Option<String>,
+    /// The first 12 digits of `appliedCommit`, for the column COMMIT.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub short_commit: Option<String>,
     /// Git tree id of `baseDir` in that commit; `+` and a digest follow if something outside of it counts:
     /// `.mainstayignore` files above it, what kustomizations and charts read elsewhere, what a chart asks of the cluster, or
     /// the values of variables.

@@ -163,6 +163,13 @@ async fn falls_back_to_asking_group_by_group() {
     assert!(cluster.kind("apps/v1", "Deployment").await.expect("known").is_some());
     assert_eq!(cluster.kind("v1", "Eviction").await.expect("known"), None);
     assert!(cluster.kind("broken.io/v1", "Thing").await.is_err());
+    assert!(cluster.preferred_kind("broken.io", "Thing").await.is_err());
+    assert_eq!(cluster.preferred_kind("apps", "Thing").await.expect("known"), None);
+    for word in ["thing", "things.broken.io", "things.v1.broken.io"] {
+        let error = cluster.kind_called(word).await.expect_err(word);
+        assert!(mainstay_object::failure::chain(&error).contains("broken.io/v1"), "{word}: {error}");
+    }
+    assert_eq!(cluster.kind_called("things.apps").await.expect("known"), None);
 }
 
 #[tokio::test(start_paused = true)]

@@ -31,6 +31,8 @@ pub enum Purpose {
     Proxy,
     /// The token of a Receiver.
     Receiver,
+    /// The credentials of a Provider.
+    Provider,
     /// The credentials that pull the image of the builder.
     BuilderImage,
     /// The credentials of the package registries of builds.
@@ -65,6 +67,7 @@ impl Purpose {
             Self::Values => "the variables of a GitSync",
             Self::Proxy => "a proxy of a Git repository",
             Self::Receiver => "a Receiver",
+            Self::Provider => "a Provider",
             Self::BuilderImage => "the image of the builder",
             Self::PackageRegistry => "the package registries",
             Self::ImageRegistry => "the image registry",
@@ -96,6 +99,8 @@ impl Purpose {
                 !matches!(other, P::BuilderImage | P::PackageRegistry | P::ImageRegistry | P::AllNamespaces)
                     && other.outranks(self)
             }
+            // Sent to an address that the author of the Provider chooses.
+            P::Provider => !matches!(other, P::SignatureKeys | P::Provider),
             // Sent to an address in the Secret, or not at all.
             P::Proxy
             | P::Receiver
@@ -156,7 +161,7 @@ mod tests {
     use super::*;
     use Purpose as P;
 
-    const ALL: [P; 16] = [
+    const ALL: [P; 17] = [
         P::Code,
         P::SignatureKeys,
         P::FunctionRepository,
@@ -164,6 +169,7 @@ mod tests {
         P::Values,
         P::Proxy,
         P::Receiver,
+        P::Provider,
         P::BuilderImage,
         P::PackageRegistry,
         P::ImageRegistry,
@@ -176,7 +182,7 @@ mod tests {
     ];
 
     /// The uses in which other users may see values.
-    const SHOWING: [P; 4] = [P::Code, P::FunctionRepository, P::Repository, P::Values];
+    const SHOWING: [P; 5] = [P::Code, P::FunctionRepository, P::Repository, P::Values, P::Provider];
 
     #[test]
     fn a_use_that_shows_values_is_excluded_by_every_other_purpose_but_a_few() {

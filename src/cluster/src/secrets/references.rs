@@ -2,6 +2,7 @@
 
 use super::Purpose;
 use mainstay_api::FunctionSpec;
+use mainstay_api::ProviderSpec;
 use mainstay_api::git_repository::GitRepositorySpec;
 use mainstay_api::git_sync::{GitSyncSpec, SubstituteSourceKind};
 use mainstay_api::receiver::ReceiverSpec;
@@ -39,6 +40,14 @@ impl SecretReferences for GitSyncSpec {
 impl SecretReferences for ReceiverSpec {
     fn secret_references(&self) -> References {
         references([(&*self.secret_ref.name, Purpose::Receiver)])
+    }
+}
+
+impl SecretReferences for ProviderSpec {
+    /// Certificates may hold a private key, so they are listed, too.
+    fn secret_references(&self) -> References {
+        let all = [&self.secret_ref, &self.cert_secret_ref, &self.proxy_secret_ref];
+        references(all.into_iter().flatten().map(|secret| (&*secret.name, Purpose::Provider)))
     }
 }
 

@@ -18,13 +18,15 @@ pub enum Referrer {
     GitSync,
     /// Receivers.
     Receiver,
+    /// Providers.
+    Provider,
     /// Functions.
     Function,
 }
 
 impl Referrer {
     /// All kinds.
-    pub const ALL: [Self; 4] = [Self::GitRepository, Self::GitSync, Self::Receiver, Self::Function];
+    pub const ALL: [Self; 5] = [Self::GitRepository, Self::GitSync, Self::Receiver, Self::Provider, Self::Function];
 
     /// The plural of the kind for messages.
     pub const fn plural(self) -> &'static str {
@@ -32,6 +34,7 @@ impl Referrer {
             Self::GitRepository => "GitRepositories",
             Self::GitSync => "GitSyncs",
             Self::Receiver => "Receivers",
+            Self::Provider => "Providers",
             Self::Function => "Functions",
         }
     }
@@ -183,15 +186,15 @@ impl Register {
 /// Returns the kinds whose references may exclude this use.
 const fn referrers_that_exclude(used_for: Purpose) -> &'static [Referrer] {
     match used_for {
-        Purpose::Code => &Referrer::ALL,
+        // The repository of a Function excludes a Provider, too.
+        Purpose::Code | Purpose::Provider => &Referrer::ALL,
         Purpose::FunctionRepository | Purpose::Repository | Purpose::Values | Purpose::Proxy => {
-            &[Referrer::GitRepository, Referrer::GitSync, Referrer::Receiver]
+            &[Referrer::GitRepository, Referrer::GitSync, Referrer::Receiver, Referrer::Provider]
         }
-        Purpose::Receiver
-        | Purpose::Decryption
-        | Purpose::BuilderImage
-        | Purpose::PackageRegistry
-        | Purpose::ImageRegistry => &[Referrer::GitSync],
+        Purpose::Receiver => &[Referrer::GitSync, Referrer::Provider],
+        Purpose::Decryption | Purpose::BuilderImage | Purpose::PackageRegistry | Purpose::ImageRegistry => {
+            &[Referrer::GitSync]
+        }
         Purpose::SignatureKeys
         | Purpose::KubeConfig
         | Purpose::GeneratedKey

@@ -9,13 +9,14 @@ use futures::StreamExt;
 use futures::future::select_all;
 use futures::stream::BoxStream;
 use parking_lot::Mutex;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::watch;
 use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::purpose::{Purpose, Purposes};
 use super::register::{Referrer, Register};
 use super::state::{Affected, Holder, Known, State};
+use crate::requests::{RequestReceiver, RequestSender, queue};
 use crate::{Cluster, Kind, Scope, Selection, WatchEvent};
 
 /// Maximum wait for the first state of a Secret.
@@ -25,8 +26,8 @@ const WITHIN: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub struct Secrets {
     inner: Mutex<Inner>,
-    begin: mpsc::UnboundedSender<Begin>,
-    inbox: Mutex<Option<mpsc::UnboundedReceiver<Begin>>>,
+    begin: RequestSender<Begun, Begin>,
+    inbox: Mutex<Option<RequestReceiver<Begun, Begin>>>,
     register: Arc<Register>,
 }
 
@@ -96,6 +97,14 @@ impl Entry {
     }
 }
 
+/// The subject of a watch to start. A newer watch replaces one of the same object that has not started: its followers
+/// are gone.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Begun {
+    One(Named),
+    Everywhere(String),
+}
+
 /// A watch to start.
 #[derive(Debug)]
 enum Begin {
@@ -105,7 +114,7 @@ enum Begin {
 
 impl Default for Secrets {
     fn default() -> Self {
-        let (begin, inbox) = mpsc::unbounded_channel();
+        let (begin, inbox) = queue();
         Self { inner: Mutex::default(), begin, inbox: Mutex::new(Some(inbox)), register: Arc::default() }
     }
 }
@@ -210,8 +219,7 @@ impl Secrets {
 
     fn follow_everywhere(&self, everywhere: &mut Everywhere, namespace: &str, name: &str) -> Arc<Entry> {
         if !std::mem::replace(&mut everywhere.begun, true) {
-            // The receiver is dropped only at shutdown.
-            let _ = self.begin.send(Begin::Everywhere(name.to_owned()));
+            self.begin.send(Begun::Everywhere(name.to_owned()), Begin::Everywhere(name.to_owned()));
         }
         if let Some(entry) = everywhere.entries.get(namespace).and_then(Weak::upgrade) {
             return entry;
@@ -237,7 +245,7 @@ impl Secrets {
         let watch = Some(stop.clone().drop_guard());
         let entry = Arc::new(Entry { known: watch::Sender::new(Known::Nothing), watch });
         remember(single, named.clone(), &entry);
-        let _ = self.begin.send(Begin::One { named, entry: Arc::downgrade(&entry), stop });
+        self.begin.send(Begun::One(named.clone()), Begin::One { named, entry: Arc::downgrade(&entry), stop });
         entry
     }
 
@@ -255,7 +263,7 @@ impl Secrets {
             tokio::select! {
                 () = stop.cancelled() => return Ok(()),
                 Some(ended) = tasks.join_next() => ended?,
-                Some(begin) = inbox.recv() => match begin {
+                begin = inbox.next() => match begin {
                     Begin::One { named, entry, stop } => {
                         let kind = if named.holder == Holder::ConfigMap { &config_maps } else { &kind };
                         let events = cluster.watch(kind, Selection::named(Some(&named.namespace), &named.name));

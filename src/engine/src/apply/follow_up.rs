@@ -5,10 +5,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio_util::sync::CancellationToken;
 
 use super::load::ServerLoad;
+use mainstay_cluster::requests::{RequestReceiver, RequestSender, queue};
 use mainstay_cluster::{Kind, KindId};
 use mainstay_object::{Key, Owner};
 
@@ -21,8 +21,8 @@ pub enum FollowUp {
     List(KindId),
     /// List the objects of one owner again.
     ListOwner(Owner),
-    /// List the objects of one owner again, for these kinds and label values.
-    ListKinds(Owner, Vec<(Arc<Kind>, Arc<str>)>),
+    /// List the objects of one owner again, for this kind and label value.
+    ListKind(Owner, Arc<Kind>, Arc<str>),
     /// End the watch of a kind.
     EndWatch(KindId),
     /// Watch one object by name until the token is cancelled or the object may be changed again.
@@ -35,18 +35,115 @@ pub enum FollowUp {
     Learn(ServerLoad),
 }
 
-/// The receiver of a writer's follow-ups.
-#[derive(Debug)]
-pub struct FollowUps(UnboundedReceiver<FollowUp>);
+/// The subject of a follow-up. A newer follow-up replaces the waiting one for the same subject, so their number is
+/// bounded by that of the managed objects, and the writer never waits for the loop.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Subject {
+    Watch(KindId),
+    List(KindId),
+    ListOwner(Owner),
+    ListKind(Owner, KindId, Arc<str>),
+    EndWatch(KindId),
+    WatchByName(Key),
+    /// Only the newest generation counts.
+    Revert(Key),
+    LookNow(Key),
+    /// Only the last delay of an object counts.
+    LookLater(Key),
+    /// Answers under normal load.
+    Answered,
+    /// Answers under overload, by their `Retry-After`: no answer hides a longer one.
+    Overloaded(Option<Duration>),
+}
 
-impl FollowUps {
-    pub(super) fn channel() -> (UnboundedSender<FollowUp>, Self) {
-        let (sender, receiver) = unbounded_channel();
-        (sender, Self(receiver))
+impl FollowUp {
+    fn subject(&self) -> Subject {
+        match self {
+            Self::Watch(kind) => Subject::Watch(kind.id()),
+            Self::List(kind) => Subject::List(kind.clone()),
+            Self::ListOwner(owner) => Subject::ListOwner(owner.clone()),
+            Self::ListKind(owner, kind, label) => Subject::ListKind(owner.clone(), kind.id(), Arc::clone(label)),
+            Self::EndWatch(kind) => Subject::EndWatch(kind.clone()),
+            Self::WatchByName(_, key, _) => Subject::WatchByName(key.clone()),
+            Self::Revert(key, _) => Subject::Revert(key.clone()),
+            Self::LookAgain(key, Duration::ZERO) => Subject::LookNow(key.clone()),
+            Self::LookAgain(key, _) => Subject::LookLater(key.clone()),
+            Self::Learn(ServerLoad::Answered { .. }) => Subject::Answered,
+            Self::Learn(ServerLoad::Overloaded { retry_after, .. }) => Subject::Overloaded(*retry_after),
+        }
     }
 
-    /// Returns the next follow-up; `None` once the writer is dropped.
-    pub(crate) async fn next(&mut self) -> Option<FollowUp> {
-        self.0.recv().await
+    /// Returns the subjects whose waiting follow-ups are obsolete. The end of a watch goes before a later start.
+    fn obsolete(&self) -> Vec<Subject> {
+        match self {
+            Self::EndWatch(kind) => {
+                vec![Subject::Watch(kind.clone()), Subject::List(kind.clone()), Subject::EndWatch(kind.clone())]
+            }
+            _ => Vec::new(),
+        }
+    }
+}
+
+/// The sender of a writer's follow-ups.
+#[derive(Debug)]
+pub(super) struct FollowUpSender(RequestSender<Subject, FollowUp>);
+
+impl FollowUpSender {
+    pub(super) fn send(&self, follow_up: FollowUp) {
+        self.0.send_over(&follow_up.obsolete(), follow_up.subject(), follow_up);
+    }
+}
+
+/// The receiver of a writer's follow-ups.
+#[derive(Debug)]
+pub struct FollowUps(RequestReceiver<Subject, FollowUp>);
+
+impl FollowUps {
+    pub(super) fn channel() -> (FollowUpSender, Self) {
+        let (sender, receiver) = queue();
+        (FollowUpSender(sender), Self(receiver))
+    }
+
+    /// Waits for the next follow-up.
+    pub(crate) async fn next(&mut self) -> FollowUp {
+        self.0.next().await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt as _;
+
+    use super::*;
+    use mainstay_cluster::Scope;
+
+    #[test]
+    fn follow_ups_of_a_flood_are_one_per_object_and_watches_keep_their_order() {
+        let (sender, mut receiver) = FollowUps::channel();
+        let kind = Arc::new(Kind::fixed("v1", "ConfigMap", "configmaps", Scope::Namespaced));
+        let key = Key::new("", "ConfigMap", Some("shop"), "web");
+        sender.send(FollowUp::Watch(Arc::clone(&kind)));
+        sender.send(FollowUp::List(kind.id()));
+        for generation in 0..100_000 {
+            sender.send(FollowUp::Revert(key.clone(), generation));
+            sender.send(FollowUp::LookAgain(key.clone(), Duration::ZERO));
+            sender.send(FollowUp::LookAgain(key.clone(), Duration::from_secs(1)));
+        }
+        sender.send(FollowUp::EndWatch(kind.id()));
+        sender.send(FollowUp::Watch(Arc::clone(&kind)));
+        let all: Vec<_> = std::iter::from_fn(|| receiver.next().now_or_never()).collect();
+        assert!(
+            matches!(
+                &*all,
+                [
+                    FollowUp::Revert(_, 99_999),
+                    FollowUp::LookAgain(_, Duration::ZERO),
+                    FollowUp::LookAgain(..),
+                    FollowUp::EndWatch(_),
+                    FollowUp::Watch(_)
+                ]
+            ),
+            "{all:?}"
+        );
     }
 }

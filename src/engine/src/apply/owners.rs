@@ -50,8 +50,8 @@ impl Writer {
     /// again.
     pub fn set_health_rules(&self, owner: &Owner, rules: &Arc<HealthRules>) {
         let kinds = self.store().set_health_rules(owner, rules);
-        if !kinds.is_empty() {
-            self.follow_up(FollowUp::ListKinds(owner.clone(), kinds));
+        for (kind, label) in kinds {
+            self.follow_up(FollowUp::ListKind(owner.clone(), kind, label));
         }
     }
 

@@ -29,44 +29,7 @@ impl Writer {
                 live => live.map(Cow::Owned),
             },
         };
-        let mut body = live.as_deref().map_or_else(|| desired.whole_body(), |live| desired.body_over(live));
-        let found = match &live {
-            None => Edit::of(desired, None, None),
-            Some(live) => {
-                if self.store().is_autoscaled(&desired.key) {
-                    without_replicas(&mut body);
-                }
-                yield_to_people(&mut body, live);
-                let how = Apply::forced(MANAGER).dry_run();
-                let woken = self.store().woken(desired, live);
-                match self.cluster().apply(&desired.kind, namespace, name, &body, how).await {
-                    Ok(mut answer) => {
-                        if let Some(count) = woken {
-                            answer["spec"]["replicas"] = count.into();
-                        }
-                        let answer = desired.view(&answer);
-                        let empty_containers = projection::empty_containers(&answer, &body);
-                        let differences = projection::differences(&desired.view(live), &answer, &empty_containers);
-                        if woken.is_none() && differences.is_empty() {
-                            self.end_drift(&desired.key);
-                            return Ok(());
-                        }
-                        Edit::of(desired, Some(differences), None)
-                    }
-                    // A revert would claim colliding fields of other managers; a report names them.
-                    Err(error) if error.is_invalid() => {
-                        let fields = collision::lost(&body, live);
-                        if fields.is_empty() {
-                            return Err(error.about(&desired.object));
-                        }
-                        let over = collision::known(&body, live, &self.now().to_string()).and_then(|found| found.who);
-                        let fields = few(shown_fields(desired, fields));
-                        Edit { fields, changes: Vec::new(), who: over.unwrap_or_else(|| UNKNOWN.to_owned()) }
-                    }
-                    Err(error) => return Err(error.about(&desired.object)),
-                }
-            }
-        };
+        let Some(found) = self.unreverted_edit(desired, live.as_deref()).await? else { return Ok(()) };
         let owner = self.store().get(&desired.key).map(|managed| managed.owner.clone());
         let Some(owner) = owner else { return Ok(()) };
         let (key, live) = (&desired.key, live.as_deref().unwrap_or(&Value::Null));
@@ -86,6 +49,48 @@ impl Writer {
         }
         self.notify(&owner);
         Ok(())
+    }
+
+    /// Returns the edit that a revert would undo, from a dry run. Returns `None` and ends the drift if there is none.
+    async fn unreverted_edit(&self, desired: &Arc<Desired>, live: Option<&Value>) -> Result<Option<Edit>, Error> {
+        let Some(live) = live else { return Ok(Some(Edit::of(desired, None, None))) };
+        let (namespace, name) = (desired.key.namespace.as_deref(), &*desired.key.name);
+        let mut body = desired.body_over(live);
+        if self.store().is_autoscaled(&desired.key) {
+            without_replicas(&mut body);
+        }
+        yield_to_people(&mut body, live);
+        let how = Apply::forced(MANAGER).dry_run();
+        let woken = self.store().woken(desired, live);
+        let mut answer = match self.cluster().apply(&desired.kind, namespace, name, &body, how).await {
+            Ok(answer) => answer,
+            Err(error) => {
+                let lost = if error.is_invalid() { self.colliding_edit(desired, &body, live) } else { None };
+                return lost.map(Some).ok_or_else(|| error.about(&desired.object));
+            }
+        };
+        if let Some(count) = woken {
+            answer["spec"]["replicas"] = count.into();
+        }
+        let answer = desired.view(&answer);
+        let empty_containers = projection::empty_containers(&answer, &body);
+        let differences = projection::differences(&desired.view(live), &answer, &empty_containers);
+        if woken.is_none() && differences.is_empty() {
+            self.end_drift(&desired.key);
+            return Ok(None);
+        }
+        Ok(Some(Edit::of(desired, Some(differences), None)))
+    }
+
+    /// Returns the edit of fields that collide with other managers. A revert would claim these fields.
+    fn colliding_edit(&self, desired: &Desired, body: &Value, live: &Value) -> Option<Edit> {
+        let fields = collision::lost(body, live);
+        if fields.is_empty() {
+            return None;
+        }
+        let over = collision::known(body, live, &self.now().to_string()).and_then(|found| found.who);
+        let fields = few(shown_fields(desired, fields));
+        Some(Edit { fields, changes: Vec::new(), who: over.unwrap_or_else(|| UNKNOWN.to_owned()) })
     }
 
     /// Whether an object that had to be read has drift to report.

@@ -132,31 +132,46 @@ impl Writer {
         };
         let load = Some(ServerLoad::Answered { sent, in_flight, at: Instant::now() });
         let is_unchanged = found.is_some_and(|live| resource_version(live) == resource_version(&answer));
-        let edit = (!asked_by_commit && !is_replaced && !is_unchanged).then(|| {
-            let differences = found.map(|found| {
-                let empty_containers = &answered.last_applied.empty_containers;
-                let mut all = projection::differences(&desired.view(found), &desired.view(&answer), empty_containers);
-                reserved::add_differences(&mut all, desired.mark.reserved(), found, &answer);
-                if self.store().takes_back(desired) {
-                    additions::add_differences(&mut all, desired, &desired.view(found), &answer);
-                }
-                all
-            });
-            Edit::of(desired, differences, over)
-        });
+        let edit = (!asked_by_commit && !is_replaced && !is_unchanged)
+            .then(|| self.reverted_edit(desired, found, (&answer, &answered), over));
         let owner = self.store().answered(desired, answered);
         self.retry_dependents(desired);
         let Some(owner) = owner else { return Ok(load) };
         if let Some(edit) = edit {
-            let latency = seen.at.elapsed();
-            self.store().record(&owner, edit.revert(key, latency, self.now() - latency));
-            self.announce(&owner, Some((desired, &answer)), &edit.reverted(&owner, key, latency));
-            if self.store().count_change(key, self.clock(), &edit.fields, &edit.who) == Shift::Contended {
-                self.announce(&owner, Some((desired, &answer)), &edit.contended(&owner, key));
-            }
+            self.record_revert(&owner, (desired, &answer), &edit, seen.at.elapsed());
         }
         self.notify(&owner);
         Ok(load)
+    }
+
+    /// Returns the edit that an apply has reverted.
+    fn reverted_edit(
+        &self,
+        desired: &Arc<Desired>,
+        found: Option<&Value>,
+        (answer, answered): (&Value, &Answered),
+        over: Option<String>,
+    ) -> Edit {
+        let differences = found.map(|found| {
+            let empty_containers = &answered.last_applied.empty_containers;
+            let mut all = projection::differences(&desired.view(found), &desired.view(answer), empty_containers);
+            reserved::add_differences(&mut all, desired.mark.reserved(), found, answer);
+            if self.store().takes_back(desired) {
+                additions::add_differences(&mut all, desired, &desired.view(found), answer);
+            }
+            all
+        });
+        Edit::of(desired, differences, over)
+    }
+
+    /// Records and announces a revert, and counts the edit for the backoff.
+    fn record_revert(&self, owner: &Owner, object: (&Arc<Desired>, &Value), edit: &Edit, latency: Duration) {
+        let key = &object.0.key;
+        self.store().record(owner, edit.revert(key, latency, self.now() - latency));
+        self.announce(owner, Some(object), &edit.reverted(owner, key, latency));
+        if self.store().count_change(key, self.clock(), &edit.fields, &edit.who) == Shift::Contended {
+            self.announce(owner, Some(object), &edit.contended(owner, key));
+        }
     }
 
     /// Replaces an object if the server refused to change an immutable field. Returns `None` if the old object is

@@ -80,8 +80,7 @@ impl Writer {
         seen: Option<&Value>,
         collisions: Collisions,
     ) -> Result<InPlace, Error> {
-        let (namespace, name, reserved) =
-            (desired.key.namespace.as_deref(), &*desired.key.name, desired.mark.reserved());
+        let reserved = desired.mark.reserved();
         let takes_back = self.store().takes_back(desired);
         let known = |body: &Value, live: &Value, now: &str| {
             let collision = reserved::with(collision::known(body, live, now), reserved, live, now);
@@ -102,25 +101,7 @@ impl Writer {
             self.make_way(&mut way, collided, known).await?;
         }
         loop {
-            let applied = async {
-                let how = Apply::forced(MANAGER);
-                let answer = self.cluster().apply(&desired.kind, namespace, name, way.body, how).await?;
-                let Some(entries) = ownership::without_first_apply_echo(&answer) else {
-                    return Ok(self.give_up_applied(desired, answer).await);
-                };
-                let version = resource_version(&answer).to_owned();
-                let answer = match self
-                    .cluster()
-                    .rewrite_managed_fields(&desired.kind, namespace, name, &version, &entries)
-                    .await
-                {
-                    // The object changed meanwhile; the next apply finds the entry again.
-                    Err(error) if error.is_conflict() => answer,
-                    rewritten => rewritten?,
-                };
-                Ok(self.give_up_applied(desired, answer).await)
-            };
-            let answer = match applied.await {
+            let answer = match self.apply_once(desired, way.body).await {
                 Ok(answer) => answer,
                 Err(refused) => {
                     self.make_way_after(&mut way, refused).await?;
@@ -143,6 +124,22 @@ impl Writer {
             self.make_way(&mut way, Some(&answer), known).await?;
             way.collisions = Collisions::Stay;
         }
+    }
+
+    /// Applies an object once, and removes the echo of the first apply from its managers.
+    async fn apply_once(&self, desired: &Arc<Desired>, body: &Value) -> Result<Value, Error> {
+        let (kind, namespace, name) = (&desired.kind, desired.key.namespace.as_deref(), &*desired.key.name);
+        let answer = self.cluster().apply(kind, namespace, name, body, Apply::forced(MANAGER)).await?;
+        let Some(entries) = ownership::without_first_apply_echo(&answer) else {
+            return Ok(self.give_up_applied(desired, answer).await);
+        };
+        let version = resource_version(&answer).to_owned();
+        let answer = match self.cluster().rewrite_managed_fields(kind, namespace, name, &version, &entries).await {
+            // The object changed meanwhile; the next apply finds the entry again.
+            Err(error) if error.is_conflict() => answer,
+            rewritten => rewritten?,
+        };
+        Ok(self.give_up_applied(desired, answer).await)
     }
 
     /// Handles a refused apply. After the first refusal, claims the fields that the server names, and the apply is

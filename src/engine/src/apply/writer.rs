@@ -7,12 +7,11 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 use parking_lot::{Mutex, MutexGuard};
 use serde_json::Value;
-use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
 use super::audited::AuditCounts;
-use super::follow_up::{FollowUp, FollowUps};
+use super::follow_up::{FollowUp, FollowUpSender, FollowUps};
 use super::load::ServerLoad;
 use super::object_locks::{ObjectLock, ObjectLocks};
 use crate::managed::desired::Desired;
@@ -79,7 +78,7 @@ struct Inner {
     puts: watch::Sender<usize>,
     audits: AuditCounts,
     installation: OnceLock<Installation>,
-    follow_ups: UnboundedSender<FollowUp>,
+    follow_ups: FollowUpSender,
     started: Instant,
     liveness: Component,
 }
@@ -285,8 +284,7 @@ impl Writer {
 
     /// Sends a request to the drift loop.
     pub(super) fn follow_up(&self, follow_up: FollowUp) {
-        // The receiver is dropped only when the drift loop has ended.
-        let _ = self.0.follow_ups.send(follow_up);
+        self.0.follow_ups.send(follow_up);
     }
 
     /// Carries out the next step that the store returned for an event or a write.

@@ -5,7 +5,7 @@
 //! reverts drift at once, or later if another client keeps changing the object
 //! ([`revert_backoff`](crate::managed::revert_backoff)).
 //!
-//! - `watch`: the watch of each kind, and the loop that [runs](Drift::run) the [follow-ups](crate::apply::FollowUp);
+//! - `watch`: the watch of each kind; `run`: the loop that [runs](Drift::run) the [follow-ups](crate::apply::FollowUp);
 //!   `fair`: the fair queue of reverts; `limit`: the limit of concurrent reverts; `timers`: timers per object
 //! - `audit`: finds changes that no watch has shown
 //! - `by_name`: watches of single objects; `autoscalers`: the watch of autoscalers; `inventories`: the watch of
@@ -22,8 +22,11 @@ mod by_name;
 mod fair;
 mod inventories;
 mod limit;
+#[expect(clippy::disallowed_methods, reason = "reverts are tasks, with a clock; backoffs are waited for")]
+mod run;
 mod timers;
-#[expect(clippy::disallowed_methods, reason = "watches are tasks, with a clock; backoffs are waited for")]
+#[expect(clippy::disallowed_methods, reason = "watches are tasks, with a clock; restarts are delayed")]
 mod watch;
 
-pub use watch::{Drift, Error};
+pub use run::Error;
+pub use watch::Drift;

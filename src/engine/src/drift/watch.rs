@@ -1,34 +1,27 @@
-//! The watches of managed objects, one per kind, and the drift loop.
+//! The watches of managed objects, one per kind. The store decides what follows from an event.
 //!
-//! The store decides what follows from an event, and the loop carries it out. A revert first waits for its own
-//! backoff, then for a permit. [`Limit`] sets the number of permits and [`Fair`] shares them between owners.
-//!
-//! Not here: the verdict on an event (`managed`) and the revert itself (`apply`).
+//! Not here: the verdict on an event (`managed`), the loop that runs the watches (`run`), and the revert (`apply`).
 
-use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures::{FutureExt, StreamExt};
 use serde_json::Value;
 use tokio::sync::Notify;
-use tokio::task::{JoinError, JoinSet};
+use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use super::fair::Fair;
-use super::limit::Limit;
-use super::timers::Timers;
-use crate::apply::{FollowUp, FollowUps, ServerLoad, Writer};
+use crate::apply::Writer;
 use crate::managed::object::{Managed, Watched};
 use crate::managed::verdict::resource_version;
 use mainstay_api::names::SYNC_LABEL;
 use mainstay_cluster::reflector::{Delta, Shown};
-use mainstay_cluster::{Cause, Kind, KindId, Selection, WatchEvent};
+use mainstay_cluster::{Cause, Kind, Selection, WatchEvent};
 use mainstay_object::failure::{Backoff, caught, caught_now, chain};
 use mainstay_object::{Key, Owner};
 
 /// Time during which requests for a list are merged into one.
-const GATHER: Duration = Duration::from_millis(100);
+pub(super) const GATHER: Duration = Duration::from_millis(100);
 /// Timeout of a list of one owner's objects.
 const LIST_WITHIN: Duration = Duration::from_secs(60);
 /// Delay before a watch that panicked restarts.
@@ -44,32 +37,11 @@ pub struct Drift {
     pub(super) writer: Writer,
 }
 
-/// Why the drift loop ended.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// A task panicked or was cancelled.
-    #[error("a task of the drift loop ended")]
-    Task(#[source] JoinError),
-}
-
 /// Signals to the watch of a kind: list again, and end.
 #[derive(Debug, Default)]
-struct Control {
-    list: Notify,
-    end: CancellationToken,
-}
-
-/// The result of a task of the loop.
-enum Ended {
-    /// The backoff of a revert with this generation has elapsed.
-    Backoff(Owner, Key, u32),
-    /// A revert ended, with the server load that it saw.
-    Revert(Owner, Option<ServerLoad>),
-    /// The delay before a list of an owner's objects has elapsed.
-    Gathered(Owner),
-    /// An object was checked after a delay.
-    Looked(Key),
-    Other,
+pub(super) struct Control {
+    pub(super) list: Notify,
+    pub(super) end: CancellationToken,
 }
 
 impl Drift {
@@ -78,109 +50,8 @@ impl Drift {
         Self { writer }
     }
 
-    /// Runs until `stop`.
-    ///
-    /// # Errors
-    /// A task of the loop panicked.
-    pub async fn run(&self, mut follow_ups: FollowUps, stop: CancellationToken) -> Result<(), Error> {
-        let (mut tasks, mut watches) = (JoinSet::new(), HashMap::<KindId, Arc<Control>>::new());
-        let (mut waiting, mut limit, mut gathering) = (Fair::default(), Limit::default(), HashSet::new());
-        let (mut backoffs, mut looks) = (Timers::default(), Timers::default());
-        tasks.spawn(self.clone().follow_autoscalers(stop.clone()).map(|()| Ended::Other));
-        tasks.spawn(self.clone().follow_inventories(stop.clone()).map(|()| Ended::Other));
-        loop {
-            // The permits and the pause must refer to the same time.
-            let now = Instant::now();
-            let allowed = limit.allowed(now);
-            let begin = std::iter::from_fn(|| waiting.pop(allowed)).collect::<Vec<_>>();
-            self.writer.set_reverts(waiting.in_flight(), !waiting.is_empty());
-            for (owner, (key, generation)) in begin {
-                let writer = self.writer.clone();
-                tasks.spawn(async move { Ended::Revert(owner, writer.revert(&key, generation).await) });
-            }
-            let pause = limit.pause(now);
-            self.writer.set_pause(pause.map(|pause| now + pause));
-            let follow_up = tokio::select! {
-                () = stop.cancelled() => return Ok(()),
-                Some(follow_up) = follow_ups.next() => follow_up,
-                Some(ended) = tasks.join_next_with_id() => {
-                    let (task, ended) = match ended {
-                        // A later timer replaced it.
-                        Err(error) if error.is_cancelled() => continue,
-                        ended => ended.map_err(Error::Task)?,
-                    };
-                    match ended {
-                        Ended::Backoff(owner, key, generation) => {
-                            backoffs.ended(&key, task);
-                            waiting.push(&owner, (key, generation));
-                        }
-                        Ended::Looked(key) => looks.ended(&key, task),
-                        Ended::Revert(owner, load) => {
-                            waiting.done(&owner);
-                            learn(&mut limit, load);
-                        }
-                        Ended::Gathered(owner) => {
-                            gathering.remove(&owner);
-                            tasks.spawn(self.clone().list_owner(owner, stop.clone()).map(|()| Ended::Other));
-                        }
-                        Ended::Other => {}
-                    }
-                    continue;
-                }
-                () = tokio::time::sleep(pause.unwrap_or_default()), if pause.is_some() => continue,
-            };
-            let (this, stop) = (self.clone(), stop.clone());
-            match follow_up {
-                FollowUp::Revert(key, generation) => {
-                    let delay = self.writer.store().revert_delay(&key, self.writer.clock(), Instant::now());
-                    let Some((owner, delay)) = delay else { continue };
-                    if delay.is_zero() {
-                        waiting.push(&owner, (key, generation));
-                    } else {
-                        // A zero sleep would still last until the next millisecond of the timer.
-                        let slept = tokio::time::sleep(delay);
-                        let (writer, object) = (self.writer.clone(), key.clone());
-                        backoffs.start(&mut tasks, object, async move {
-                            let _ = tokio::time::timeout(delay, writer.note_waiting(&key, generation, delay)).await;
-                            slept.await;
-                            Ended::Backoff(owner, key, generation)
-                        });
-                    }
-                }
-                FollowUp::Watch(kind) => {
-                    let control = Arc::<Control>::default();
-                    watches.insert(kind.id(), Arc::clone(&control));
-                    tasks.spawn(this.follow(kind, control, stop).map(|()| Ended::Other));
-                }
-                FollowUp::List(kind) => watches.get(&kind).into_iter().for_each(|control| control.list.notify_one()),
-                FollowUp::ListOwner(owner) => {
-                    if gathering.insert(owner.clone()) {
-                        tasks.spawn(tokio::time::sleep(GATHER).map(|()| Ended::Gathered(owner)));
-                    }
-                }
-                FollowUp::ListKinds(owner, kinds) => {
-                    tasks.spawn(self.clone().list_kinds(owner, kinds, stop).map(|()| Ended::Other));
-                }
-                FollowUp::EndWatch(kind) => watches.remove(&kind).into_iter().for_each(|control| control.end.cancel()),
-                FollowUp::WatchByName(kind, key, over) => {
-                    tasks.spawn(this.follow_by_name(kind, key, over, stop).map(|()| Ended::Other));
-                }
-                FollowUp::Learn(load) => learn(&mut limit, Some(load)),
-                FollowUp::LookAgain(key, Duration::ZERO) => this.look_now(&key),
-                FollowUp::LookAgain(key, wait) => {
-                    let slept = tokio::time::sleep(wait);
-                    looks.start(&mut tasks, key.clone(), async move {
-                        slept.await;
-                        this.look_now(&key);
-                        Ended::Looked(key)
-                    });
-                }
-            }
-        }
-    }
-
     /// Watches the managed objects of one kind. Restarts after a panic with a backoff.
-    async fn follow(self, kind: Arc<Kind>, control: Arc<Control>, stop: CancellationToken) {
+    pub(super) async fn follow(self, kind: Arc<Kind>, control: Arc<Control>, stop: CancellationToken) {
         let mut panics = 0;
         while let Err(panicked) = caught(self.follow_once(&kind, &control, &stop)).await {
             panics += 1;
@@ -221,12 +92,12 @@ impl Drift {
     }
 
     /// Lists the objects of one owner, so that events that were ignored count now.
-    async fn list_owner(self, owner: Owner, stop: CancellationToken) {
+    pub(super) async fn list_owner(self, owner: Owner, stop: CancellationToken) {
         let kinds = self.writer.store().kinds_of(&owner);
         self.list_kinds(owner, kinds, stop).await;
     }
 
-    async fn list_kinds(self, owner: Owner, kinds: Vec<(Arc<Kind>, Arc<str>)>, stop: CancellationToken) {
+    pub(super) async fn list_kinds(self, owner: Owner, kinds: Vec<(Arc<Kind>, Arc<str>)>, stop: CancellationToken) {
         let mut lists = JoinSet::new();
         for (kind, label) in kinds {
             let (this, owner) = (self.clone(), owner.clone());
@@ -332,19 +203,6 @@ impl Drift {
     pub(super) fn look_now(&self, key: &Key) {
         let next = self.writer.store().look_now(key, Instant::now());
         self.writer.carry_out(key, next);
-    }
-}
-
-/// Updates the limit with the server load that a revert or an audit saw.
-fn learn(limit: &mut Limit, load: Option<ServerLoad>) {
-    let before = limit.number();
-    match load {
-        None => {}
-        Some(ServerLoad::Answered { sent, in_flight, at }) => limit.answered(sent, in_flight, at),
-        Some(ServerLoad::Overloaded { sent, retry_after }) => limit.overloaded(sent, retry_after, Instant::now()),
-    }
-    if limit.number() < before {
-        tracing::debug!(reverts = limit.number(), "the server is busy: fewer reverts at once");
     }
 }
 

@@ -1,11 +1,9 @@
-//! Severity, reason and text of messages ([`Message::describe`]).
+//! Severity and reason of messages ([`Message::describe`]); `text` has their texts.
 
 use std::fmt;
 
-use super::message::{Message, WhyPruned};
+use super::message::Message;
 use mainstay_api::events::Reason;
-use mainstay_api::git_sync::{AllowedBy, UNKNOWN, WHOLE_OBJECT};
-use mainstay_api::names::{ALLOW_PRUNE, DELETE_OBJECTS, ENABLED, ON_DELETE, REPLACE, RERUN};
 use mainstay_api::{EventReason, conditions, function_conditions};
 
 /// How much attention a message needs.
@@ -39,191 +37,78 @@ pub struct Description {
 impl Message {
     /// Returns severity, reason and text.
     pub fn describe(&self) -> Description {
+        let (severity, reason, action) = self.class();
+        let text = self.text();
+        Description { severity, reason, action, aggregation_key: self.aggregation_key(&text), text }
+    }
+
+    /// Returns severity, reason and action.
+    fn class(&self) -> (Severity, EventReason, &'static str) {
         use Severity::{Debug, Info, Warning};
-        let describe = |severity, reason: EventReason, action, key: String, text| Description {
-            severity,
-            reason,
-            action,
-            text,
-            aggregation_key: key,
-        };
         match self {
-            Self::CommitSeen { commit, .. } => describe(
-                Debug,
-                Reason::CommitSeen.into(),
-                "Apply",
-                commit.clone(),
-                format!("commit {} seen", short(commit)),
-            ),
-            Self::BranchRewritten { branch, old, new, .. } => {
-                let text = format!(
-                    "branch {branch} was rewritten: {} → {}, which does not descend from it",
-                    short(old),
-                    short(new)
-                );
-                describe(Info, Reason::BranchRewritten.into(), "Apply", new.clone(), text)
-            }
-            Self::CommitApplied { commit, created, changed, unchanged, pruned, millis, .. } => {
-                let text = format!(
-                    "commit {} applied: {created} created, {changed} changed, {unchanged} unchanged, {pruned} pruned \
-                     ({millis} ms)",
-                    short(commit)
-                );
-                describe(Info, conditions::Reason::Applied.into(), "Apply", commit.clone(), text)
-            }
-            Self::NoManifests { commit, why, .. } => {
-                let text = format!("commit {}: {why}", short(commit));
-                describe(Warning, conditions::Reason::NoManifests.into(), "Apply", why.clone(), text)
-            }
-            Self::CommitHeld { commit, why, .. } => {
-                describe(Info, Reason::CommitHeld.into(), "Apply", commit.clone(), why.clone())
-            }
-            Self::WindowOverridden { commit, window, who, claimed_user, .. } => {
-                let claimed = claimed_user.as_deref().map(|user| format!(", as the user {user} by its own account"));
-                let claimed = claimed.unwrap_or_default();
-                let text =
-                    format!("commit {} is applied although {window}: requested by {who}{claimed}", short(commit));
-                describe(Warning, Reason::WindowOverridden.into(), "Apply", commit.clone(), text)
-            }
-            Self::Reverted { fields, who, millis, .. } => {
-                let text = if fields == &[WHOLE_OBJECT] {
-                    let who = if who == UNKNOWN { "somebody" } else { who };
-                    format!("created again (deleted by {who}, {millis:.1} ms)")
-                } else {
-                    format!("reverted {} (changed by {who}, {millis:.1} ms)", fields.join(", "))
-                };
-                describe(Info, Reason::Reverted.into(), "Revert", change_key(fields, who), text)
-            }
-            Self::DriftSeen { fields, who, .. } => {
-                let text = format!("differs in {} (changed by {who}), not reverted by policy", fields.join(", "));
-                describe(Warning, Reason::DriftSeen.into(), "Revert", change_key(fields, who), text)
-            }
-            Self::DriftMissed { fields, who, .. } => {
-                let text = if fields == &[WHOLE_OBJECT] {
-                    "is missing (found by an audit)".to_owned()
-                } else {
-                    let fields = fields.join(", ");
-                    format!("differs in {fields} (changed by {who}; found by an audit)")
-                };
-                describe(Warning, Reason::DriftMissed.into(), "Audit", change_key(fields, who), text)
-            }
-            Self::AuditRefused { cause, .. } => {
-                let text = format!("it and others of its kind cannot be audited by dry runs: {cause}");
-                describe(Warning, Reason::AuditRefused.into(), "Audit", cause.clone(), text)
-            }
-            Self::Contended { fields, who, .. } => {
-                let text = format!("{who} keeps writing to {}: reverts slow down", fields.join(", "));
-                describe(Warning, conditions::Reason::Contended.into(), "Revert", change_key(fields, who), text)
-            }
-            Self::NotPutBack { fields, cause, .. } => {
-                let text = format!("cannot revert {}: {cause}", fields.join(", "));
-                describe(Warning, conditions::Reason::RevertFailed.into(), "Revert", fields.join(","), text)
-            }
-            Self::TakenOver { from, fields, .. } => {
-                let from = from.join(", ");
-                let text = match &**fields {
-                    [] => format!("taken over from {from}; removed no field"),
-                    fields => format!("taken over from {from}; removed {} (not in the manifest)", fields.join(", ")),
-                };
-                describe(Info, Reason::TakenOver.into(), "Apply", text.clone(), text)
-            }
-            Self::NotRemoved { cause, .. } => {
-                let text = format!("fields that other tools left in it cannot be removed: {cause}");
-                describe(Warning, Reason::NotRemoved.into(), "Apply", text.clone(), text)
-            }
-            Self::Unreadable { cause, .. } => {
-                let text = format!("cannot be decoded; the agent skips it until it changes: {cause}");
-                describe(Warning, Reason::Unreadable.into(), "Read", String::new(), text)
-            }
-            Self::NotKept { why, .. } => describe(
-                Warning,
-                conditions::Reason::MemoryExhausted.into(),
-                "Read",
-                String::new(),
-                format!("reconciliation is paused: {why}"),
-            ),
-            Self::Pruned { why, .. } => {
-                let text = match why {
-                    WhyPruned::Left(commit) => format!("pruned: not in commit {}", short(commit)),
-                    WhyPruned::LeftAndAllowed(commit) => {
-                        format!("pruned: not in commit {}, and {ALLOW_PRUNE} allows it", short(commit))
-                    }
-                    WhyPruned::WithItsGitSync => format!("pruned with its GitSync ({ON_DELETE}: {DELETE_OBJECTS})"),
-                    WhyPruned::RunsAgain => format!("deleted, to run again ({RERUN})"),
-                };
-                describe(Info, Reason::Pruned.into(), "Prune", text.clone(), text)
-            }
-            Self::NotPruned { why, .. } => {
-                let text = format!("left the repository and is not deleted: {why}");
-                // The key is empty because the text contains the newest commit, and one Event is enough.
-                describe(Warning, Reason::NotPruned.into(), "Prune", String::new(), text)
-            }
-            Self::Replaced { fields, allowed_by, .. } => {
-                let fields = if fields.is_empty() { "a field".to_owned() } else { fields.join(", ") };
-                let by = match allowed_by {
-                    AllowedBy::Annotation => format!("{REPLACE}: {ENABLED}"),
-                    AllowedBy::Spec => "spec.replace".to_owned(),
-                };
-                let text = format!("deleted to be created again: {fields} cannot be changed ({by})");
-                describe(Info, Reason::Replaced.into(), "Replace", text.clone(), text)
-            }
-            Self::AnnotationInvalid { problem, .. } => {
-                describe(Warning, Reason::AnnotationInvalid.into(), "Reconcile", problem.clone(), problem.clone())
-            }
-            Self::DeletionStuck { finalizers, since, .. } => {
-                let text = format!("is still being deleted, since {since}: it {}", waits_for(finalizers));
-                describe(Warning, Reason::DeletionStuck.into(), "Prune", since.clone(), text)
-            }
-            Self::LeftBehind { cluster, why, .. } => {
-                let text = format!(
-                    "the objects in cluster {cluster} are orphaned: labelled by Mainstay, owned by no GitSync: {why}"
-                );
-                describe(Warning, Reason::LeftBehind.into(), "Reconcile", cluster.clone(), text)
-            }
-            Self::Failed { commit, problems, .. } => {
-                let at = commit.as_deref().map(|commit| format!(" at commit {}", short(commit))).unwrap_or_default();
-                let text = match &**problems {
-                    [one] => format!("failed{at}: {one}"),
-                    several => format!("failed{at}: {} problems:\n{}", several.len(), several.join("\n")),
-                };
-                describe(Warning, Reason::Failed.into(), "Apply", problems.first().cloned().unwrap_or_default(), text)
-            }
-            Self::Stage { status, reason, message, .. } => {
-                let severity = if status == "False" { Warning } else { Info };
-                // The position in the build queue changes too often for an Event each time.
-                let queued = *reason == function_conditions::Reason::JobQueued.into();
-                let key = if queued { reason.to_string() } else { message.clone() };
-                describe(severity, *reason, "Reconcile", key, message.clone())
-            }
-            Self::Noticed { reason, message, .. } => {
-                describe(Warning, *reason, "Reconcile", message.clone(), message.clone())
-            }
-            Self::DeliveryRefused { why, .. } => describe(
-                Warning,
-                Reason::DeliveryRefused.into(),
-                "Receive",
-                why.clone(),
-                format!("a delivery was refused: {why}"),
-            ),
-            Self::Paused { problem: Some(problem), .. } => {
-                let text = format!("paused; {problem}");
-                describe(Warning, Reason::Paused.into(), "Pause", String::new(), text)
-            }
-            Self::Paused { paused, .. } => {
-                let (reason, text) = if *paused { (Reason::Paused, "paused") } else { (Reason::Resumed, "resumed") };
-                describe(Info, reason.into(), "Pause", String::new(), text.to_owned())
-            }
+            Self::CommitSeen { .. } => (Debug, Reason::CommitSeen.into(), "Apply"),
+            Self::BranchRewritten { .. } => (Info, Reason::BranchRewritten.into(), "Apply"),
+            Self::CommitApplied { .. } => (Info, conditions::Reason::Applied.into(), "Apply"),
+            Self::NoManifests { .. } => (Warning, conditions::Reason::NoManifests.into(), "Apply"),
+            Self::CommitHeld { .. } => (Info, Reason::CommitHeld.into(), "Apply"),
+            Self::WindowOverridden { .. } => (Warning, Reason::WindowOverridden.into(), "Apply"),
+            Self::Reverted { .. } => (Info, Reason::Reverted.into(), "Revert"),
+            Self::DriftSeen { .. } => (Warning, Reason::DriftSeen.into(), "Revert"),
+            Self::DriftMissed { .. } => (Warning, Reason::DriftMissed.into(), "Audit"),
+            Self::AuditRefused { .. } => (Warning, Reason::AuditRefused.into(), "Audit"),
+            Self::Contended { .. } => (Warning, conditions::Reason::Contended.into(), "Revert"),
+            Self::NotPutBack { .. } => (Warning, conditions::Reason::RevertFailed.into(), "Revert"),
+            Self::TakenOver { .. } => (Info, Reason::TakenOver.into(), "Apply"),
+            Self::NotRemoved { .. } => (Warning, Reason::NotRemoved.into(), "Apply"),
+            Self::Unreadable { .. } => (Warning, Reason::Unreadable.into(), "Read"),
+            Self::NotKept { .. } => (Warning, conditions::Reason::MemoryExhausted.into(), "Read"),
+            Self::Pruned { .. } => (Info, Reason::Pruned.into(), "Prune"),
+            Self::NotPruned { .. } => (Warning, Reason::NotPruned.into(), "Prune"),
+            Self::Replaced { .. } => (Info, Reason::Replaced.into(), "Replace"),
+            Self::AnnotationInvalid { .. } => (Warning, Reason::AnnotationInvalid.into(), "Reconcile"),
+            Self::DeletionStuck { .. } => (Warning, Reason::DeletionStuck.into(), "Prune"),
+            Self::LeftBehind { .. } => (Warning, Reason::LeftBehind.into(), "Reconcile"),
+            Self::Failed { .. } => (Warning, Reason::Failed.into(), "Apply"),
+            Self::Stage { status, reason, .. } if status == "False" => (Warning, *reason, "Reconcile"),
+            Self::Stage { reason, .. } => (Info, *reason, "Reconcile"),
+            Self::Noticed { reason, .. } => (Warning, *reason, "Reconcile"),
+            Self::DeliveryRefused { .. } => (Warning, Reason::DeliveryRefused.into(), "Receive"),
+            Self::Paused { problem: Some(_), .. } => (Warning, Reason::Paused.into(), "Pause"),
+            Self::Paused { paused: true, .. } => (Info, Reason::Paused.into(), "Pause"),
+            Self::Paused { .. } => (Info, Reason::Resumed.into(), "Pause"),
         }
     }
-}
 
-/// Describes the finalizers that block a deletion.
-pub fn waits_for(finalizers: &[String]) -> String {
-    match finalizers {
-        [] => "waits for its grace period or for its dependents".to_owned(),
-        [one] => format!("waits for the finalizer {one}, which only its controller should take off"),
-        several => {
-            format!("waits for the finalizers {}, which only their controllers should take off", several.join(", "))
+    fn aggregation_key(&self, text: &str) -> String {
+        match self {
+            Self::CommitSeen { commit, .. }
+            | Self::CommitApplied { commit, .. }
+            | Self::CommitHeld { commit, .. }
+            | Self::WindowOverridden { commit, .. } => commit.clone(),
+            Self::BranchRewritten { new, .. } => new.clone(),
+            Self::NoManifests { why, .. } | Self::DeliveryRefused { why, .. } => why.clone(),
+            Self::Reverted { fields, who, .. }
+            | Self::DriftSeen { fields, who, .. }
+            | Self::DriftMissed { fields, who, .. }
+            | Self::Contended { fields, who, .. } => change_key(fields, who),
+            Self::AuditRefused { cause, .. } => cause.clone(),
+            Self::NotPutBack { fields, .. } => fields.join(","),
+            Self::TakenOver { .. } | Self::NotRemoved { .. } | Self::Pruned { .. } | Self::Replaced { .. } => {
+                text.to_owned()
+            }
+            // The text of NotPruned contains the newest commit, and one Event is enough.
+            Self::Unreadable { .. } | Self::NotKept { .. } | Self::NotPruned { .. } | Self::Paused { .. } => {
+                String::new()
+            }
+            Self::AnnotationInvalid { problem, .. } => problem.clone(),
+            Self::DeletionStuck { since, .. } => since.clone(),
+            Self::LeftBehind { cluster, .. } => cluster.clone(),
+            Self::Failed { problems, .. } => problems.first().cloned().unwrap_or_default(),
+            // The position in the build queue changes too often for an Event each time.
+            Self::Stage { reason, .. } if *reason == function_conditions::Reason::JobQueued.into() => {
+                reason.to_string()
+            }
+            Self::Stage { message, .. } | Self::Noticed { message, .. } => message.clone(),
         }
     }
 }
@@ -231,10 +116,6 @@ pub fn waits_for(finalizers: &[String]) -> String {
 /// Returns the key of Events about the same fields and the same manager.
 fn change_key(fields: &[String], who: &str) -> String {
     format!("{} {who}", fields.join(","))
-}
-
-fn short(commit: &str) -> String {
-    commit.chars().take(8).collect()
 }
 
 impl fmt::Display for Message {
@@ -262,9 +143,10 @@ impl fmt::Display for Message {
 
 #[cfg(test)]
 mod tests {
+    use mainstay_api::git_sync::{AllowedBy, UNKNOWN, WHOLE_OBJECT};
     use mainstay_object::Owner;
 
-    use super::super::message::Change;
+    use super::super::message::{Change, WhyPruned};
     use super::*;
 
     fn reverted(field: &str, who: &str, changes: Vec<Change>) -> Message {

@@ -11,7 +11,9 @@
 mod description;
 mod emitter;
 mod message;
+mod text;
 
-pub use description::{Description, Severity, waits_for};
+pub use description::{Description, Severity};
 pub use emitter::Emitter;
 pub use message::{Change, Message, WhyPruned};
+pub use text::waits_for;

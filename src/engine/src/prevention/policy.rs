@@ -170,8 +170,6 @@ impl Protection {
         let (ours, manager) = (applied_by_us("f"), quoted(MANAGER));
         let label = format!("?labels[?{}].orValue('')", quoted(SYNC_LABEL));
         let annotations = |object: &str| format!("{object}.metadata.?annotations.orValue({{}})");
-        let template = |object: &str| format!("{object}.spec.template");
-        let restarts = |object: &str| format!("{object}.spec.template.metadata.?annotations.orValue({{}})");
         let (new, old) = ("object", "oldObject");
         vec![
             (
@@ -201,18 +199,7 @@ impl Protection {
                      variables.entries[0] == variables.entries[1]"
                 ),
             ),
-            (
-                "isRestart",
-                format!(
-                    "has(object.spec) && has(oldObject.spec) && has(object.spec.template) && \
-                     has(oldObject.spec.template) && has(object.spec.template.metadata) && \
-                     has(oldObject.spec.template.metadata) && {} && {} && {} && {}",
-                    same_but("object.spec", "oldObject.spec", "k == 'template'"),
-                    same_but(&template(new), &template(old), "k == 'metadata'"),
-                    same_but("object.spec.template.metadata", "oldObject.spec.template.metadata", "k == 'annotations'"),
-                    same_but(&restarts(new), &restarts(old), &format!("k == {}", quoted(RESTARTED_AT))),
-                ),
-            ),
+            ("isRestart", is_restart()),
             (
                 "isSame",
                 format!(
@@ -247,6 +234,21 @@ impl Protection {
         );
         (before, " first, and `mainstay resume` afterwards".to_owned())
     }
+}
+
+/// Whether an update only requests a restart, as `kubectl rollout restart` does.
+fn is_restart() -> String {
+    let template = |object: &str| format!("{object}.spec.template");
+    let restarts = |object: &str| format!("{object}.spec.template.metadata.?annotations.orValue({{}})");
+    let (new, old) = ("object", "oldObject");
+    format!(
+        "has(object.spec) && has(oldObject.spec) && has(object.spec.template) && has(oldObject.spec.template) && \
+         has(object.spec.template.metadata) && has(oldObject.spec.template.metadata) && {} && {} && {} && {}",
+        same_but("object.spec", "oldObject.spec", "k == 'template'"),
+        same_but(&template(new), &template(old), "k == 'metadata'"),
+        same_but("object.spec.template.metadata", "oldObject.spec.template.metadata", "k == 'annotations'"),
+        same_but(&restarts(new), &restarts(old), &format!("k == {}", quoted(RESTARTED_AT))),
+    )
 }
 
 /// Matches updates and deletions of all resources in a scope.

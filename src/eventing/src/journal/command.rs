@@ -1,10 +1,11 @@
 //! The messages and the state between the journal's users and its writing task.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 
 use super::super::subscriber::SubscriberId;
 use super::super::table::Routed;
@@ -16,25 +17,30 @@ use super::store::Files;
 pub(crate) enum Refused {
     #[error("the journal is full: subscribers have not received earlier events")]
     Full,
-    #[error("the journal is full for the namespaces of the subscribers: they have not received earlier events")]
-    Share,
+    #[error("the store is full for {}: subscribers have not received earlier events", named(namespaces))]
+    Share { namespaces: BTreeSet<String> },
     #[error("the journal cannot be written")]
     Io(#[source] Arc<io::Error>),
     #[error("it is ending")]
     Ending,
+    #[error("NATS did not store the event: {0}")]
+    Broker(String),
 }
 
-/// The number of attempts that marks an event as a dead letter, because the share of its subscriber or namespace is
-/// used up.
-pub(crate) const OVER: u32 = u32::MAX;
+impl Refused {
+    /// Returns the refusal of events for which no subscriber has room.
+    pub(crate) fn share<'a>(to: impl Iterator<Item = &'a SubscriberId>) -> Self {
+        Self::Share { namespaces: to.map(|to| to.parts().1.to_owned()).collect() }
+    }
+}
 
-/// An event to deliver to a subscriber.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Queued {
-    pub(crate) number: u64,
-    pub(crate) to: SubscriberId,
-    /// Number of failed deliveries.
-    pub(crate) attempts: u32,
+/// Returns the namespaces for a message, at most five of them.
+fn named(namespaces: &BTreeSet<String>) -> String {
+    let first: Vec<&str> = namespaces.iter().take(5).map(String::as_str).collect();
+    let more = namespaces.len().saturating_sub(first.len());
+    let noun = if namespaces.len() == 1 { "namespace" } else { "namespaces" };
+    let rest = if more > 0 { format!(" and {more} more") } else { String::new() };
+    format!("{noun} {}{rest}", first.join(", "))
 }
 
 /// A request to the writing task.
@@ -49,4 +55,6 @@ pub(super) enum Command {
 pub(super) struct Shared {
     pub(super) index: Mutex<Index>,
     pub(super) files: Mutex<Files>,
+    /// Changes after each batch of stored events.
+    pub(super) stored: watch::Sender<()>,
 }

@@ -6,12 +6,13 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use parking_lot::Mutex;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 
 use super::super::cloud_event::CloudEvent;
 use super::super::subscriber::SubscriberId;
 use super::super::table::Routed;
-use super::command::{Command, Queued, Refused, Shared};
+use super::command::{Command, Refused, Shared};
+use super::index::{Queued, Which};
 use super::store::{self, Found, OpenError, Store};
 use super::writer::{WAITING, Writer, run};
 
@@ -31,23 +32,22 @@ pub(crate) struct Journal {
 
 impl Journal {
     /// Opens the journal of a directory with a maximum size in bytes. Also returns its writing task, which ends with
-    /// the last handle, and the queue of events to deliver, including earlier ones.
+    /// the last handle.
     pub(crate) fn open(
         directory: &Path,
         budget: u64,
-    ) -> Result<(Self, mpsc::UnboundedReceiver<Queued>, impl Future<Output = ()> + Send + use<>), OpenError> {
+    ) -> Result<(Self, impl Future<Output = ()> + Send + use<>), OpenError> {
         let Found { store, index, recent, files, next } = Store::open(directory, Timestamp::now().as_millisecond())?;
-        let (queue, queued) = mpsc::unbounded_channel();
-        for (number, entry) in index.entries() {
-            for (to, attempts) in &entry.to {
-                // The receiver is alive in this function.
-                let _ = queue.send(Queued { number, to: to.clone(), attempts: *attempts });
-            }
-        }
-        let shared = Arc::new(Shared { index: Mutex::new(index), files: Mutex::new(files) });
+        let stored = watch::Sender::new(());
+        let shared = Arc::new(Shared { index: Mutex::new(index), files: Mutex::new(files), stored });
         let (commands, received) = mpsc::channel(WAITING);
-        let writer = Writer::new(store, recent, next, budget, Arc::clone(&shared), queue);
-        Ok((Self { commands, shared }, queued, run(writer, received)))
+        let writer = Writer::new(store, recent, next, budget, Arc::clone(&shared));
+        Ok((Self { commands, shared }, run(writer, received)))
+    }
+
+    /// Whether a directory contains a journal.
+    pub(crate) fn is_at(directory: &Path) -> bool {
+        directory.is_dir()
     }
 
     /// Stores events for their subscribers. They are on disk when this returns.
@@ -102,11 +102,25 @@ impl Journal {
         tokio::task::spawn_blocking(reading).await.map_err(io::Error::other)?
     }
 
+    /// Returns the next events of a subscriber after this number, oldest first, at most this many.
+    pub(crate) fn after(&self, to: &SubscriberId, which: Which, number: u64, most: usize) -> Vec<Queued> {
+        self.shared.index.lock().after(to, which, number, most)
+    }
+
+    /// Returns a receiver that changes after each batch of stored events.
+    pub(crate) fn stored(&self) -> watch::Receiver<()> {
+        self.shared.stored.subscribe()
+    }
+
+    /// Returns the subscribers with waiting events.
+    pub(crate) fn subscribers(&self) -> Vec<SubscriberId> {
+        self.shared.index.lock().subscribers().cloned().collect()
+    }
+
     /// Returns the events that a subscriber still waits for.
     pub(crate) fn pending_of(&self, to: &SubscriberId) -> Vec<u64> {
-        let index = self.shared.index.lock();
-        let of_this = index.entries().filter(|(_, entry)| entry.to.iter().any(|(id, _)| id == to));
-        of_this.map(|(number, _)| number).collect()
+        let all = [Which::Deliverable, Which::Over].map(|which| self.after(to, which, 0, usize::MAX));
+        all.into_iter().flatten().map(|queued| queued.number).collect()
     }
 
     /// Returns the number of events that subscribers wait for, and the bytes on disk.
@@ -121,7 +135,7 @@ mod tests {
     use std::time::Duration;
 
     use super::super::super::subscriber::SubscriberKind;
-    use super::super::command::OVER;
+    use super::super::index::OVER;
     use super::*;
 
     fn id(name: &str) -> SubscriberId {
@@ -137,23 +151,35 @@ mod tests {
 
     struct Opened {
         journal: Journal,
-        queued: mpsc::UnboundedReceiver<Queued>,
+        /// The number of the last event that [`all`](Self::all) returned.
+        last: u64,
         task: tokio::task::JoinHandle<()>,
     }
 
     impl Opened {
         fn at(directory: &Path, budget: u64) -> Self {
-            let (journal, queued, task) = Journal::open(directory, budget).unwrap();
-            Self { journal, queued, task: tokio::spawn(task) }
+            let (journal, task) = Journal::open(directory, budget).unwrap();
+            Self { journal, last: 0, task: tokio::spawn(task) }
         }
 
-        /// Returns all queued events as `number name attempts`.
+        /// Returns all new waiting events as `number name attempts`.
         fn all(&mut self) -> Vec<String> {
             let mut all = Vec::new();
-            while let Ok(Queued { number, to, attempts }) = self.queued.try_recv() {
-                all.push(format!("{number} {} {attempts}", to.parts().2));
+            for to in self.journal.subscribers() {
+                for which in [Which::Deliverable, Which::Over] {
+                    // Two at a time, as a worker with few free slots takes them.
+                    let mut from = self.last;
+                    loop {
+                        let next = self.journal.after(&to, which, from, 2);
+                        let Some(last) = next.last() else { break };
+                        from = last.number;
+                        all.extend(next.into_iter().map(|one| (one.number, to.parts().2.to_owned(), one.attempts)));
+                    }
+                }
             }
-            all
+            all.sort();
+            self.last = all.last().map_or(self.last, |(number, ..)| *number);
+            all.into_iter().map(|(number, name, attempts)| format!("{number} {name} {attempts}")).collect()
         }
 
         async fn close(self) {
@@ -265,7 +291,7 @@ mod tests {
                 Err(refused) => break refused,
             }
         };
-        assert!(matches!(refused, Refused::Share) && (80..95).contains(&kept), "{kept}: {refused}");
+        assert!(matches!(refused, Refused::Share { .. }) && (80..95).contains(&kept), "{kept}: {refused}");
         assert_eq!(opened.all().len(), kept);
         // One event in ten stays. Remaining events of old segments move, so that the segments can be removed.
         for number in (1..=kept as u64).filter(|number| number % 10 != 0) {
@@ -297,17 +323,17 @@ mod tests {
         opened.journal.publish(event(1000, &large, &["fast"])).await.unwrap();
         opened.journal.publish(event(1001, &large, &["slow", "fast"])).await.unwrap();
         let over =
-            [format!("{} fast 0", kept + 1), format!("{} slow {OVER}", kept + 2), format!("{} fast 0", kept + 2)];
+            [format!("{} fast 0", kept + 1), format!("{} fast 0", kept + 2), format!("{} slow {OVER}", kept + 2)];
         assert_eq!(opened.all(), over);
         // A refused event counts as new when it is published again with enough room.
         let refused = opened.journal.publish(event(1002, &large, &["slow"])).await;
-        assert!(matches!(refused, Err(Refused::Share)));
+        assert!(matches!(refused, Err(Refused::Share { .. })));
         opened.journal.ended((1..=kept as u64).collect(), &id("slow")).await;
         opened.journal.publish(event(1002, &large, &["slow"])).await.unwrap();
         assert_eq!(opened.all(), [format!("{} slow 0", kept + 3)]);
         opened.close().await;
         let mut opened = Opened::at(room.path(), 10 << 20);
-        assert!(opened.all().contains(&over[1]), "the next process knows it");
+        assert!(opened.all().contains(&over[2]), "the next process knows it");
     }
 
     #[tokio::test]
@@ -322,7 +348,9 @@ mod tests {
             }
         }
         let refused = opened.journal.publish(event(kept, &large, &["nowhere-9"])).await;
-        assert!(matches!(refused, Err(Refused::Share)), "a subscriber of the same namespace has no other share");
+        let why = refused.unwrap_err().to_string();
+        let expected = "the store is full for namespace default: subscribers have not received earlier events";
+        assert_eq!(why, expected, "a subscriber of the same namespace has no other share");
         opened.all();
         let of = |id: &SubscriberId, number| Routed { to: vec![id.clone()], ..event(number, &large, &[]).remove(0) };
         let other = SubscriberId::new(SubscriberKind::Trigger, "other", "good");

@@ -1,9 +1,22 @@
 //! The index of events that subscribers wait for, with their places in the journal. Data stays on disk.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ops::Bound;
 
 use super::super::shares::{Held, has_room};
 use super::super::subscriber::SubscriberId;
+
+/// The number of attempts that marks an event as a dead letter, because the share of its subscriber or namespace is
+/// used up.
+pub(crate) const OVER: u32 = u32::MAX;
+
+/// An event to deliver to a subscriber.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Queued {
+    pub(crate) number: u64,
+    /// Number of failed deliveries.
+    pub(crate) attempts: u32,
+}
 
 /// The place of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,13 +46,31 @@ struct Segment {
     written: i64,
 }
 
+/// The waiting events of a subscriber.
+#[derive(Debug, Default)]
+struct Pending {
+    held: Held,
+    /// Events to deliver, and events that exceed a share and become dead letters.
+    numbers: BTreeSet<u64>,
+    over: BTreeSet<u64>,
+}
+
+/// Which events of a subscriber are meant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Which {
+    /// Events to deliver.
+    Deliverable,
+    /// Events that exceed a share.
+    Over,
+}
+
 /// The index of all events and segments.
 #[derive(Debug, Default)]
 pub(super) struct Index {
     entries: BTreeMap<u64, Entry>,
     segments: BTreeMap<u64, Segment>,
     /// The waiting events of each subscriber.
-    waiting: HashMap<SubscriberId, Held>,
+    waiting: HashMap<SubscriberId, Pending>,
     /// The waiting events of each namespace; `all` is the sum.
     of_namespaces: HashMap<String, Held>,
     all: Held,
@@ -58,11 +89,13 @@ impl Index {
         self.remove(number);
         let length = entry.place.length as u64;
         self.segments.entry(entry.place.segment).or_default().live += length;
-        for (id, _) in &entry.to {
+        for (id, attempts) in &entry.to {
             let one = Held { events: 1, bytes: length };
             self.all = self.all + one;
             let waiting = self.waiting.entry(id.clone()).or_default();
-            *waiting = *waiting + one;
+            waiting.held = waiting.held + one;
+            let numbers = if *attempts == OVER { &mut waiting.over } else { &mut waiting.numbers };
+            numbers.insert(number);
             let namespace = self.of_namespaces.entry(id.parts().1.to_owned()).or_default();
             *namespace = *namespace + one;
         }
@@ -76,17 +109,19 @@ impl Index {
             segment.live = segment.live.saturating_sub(length);
         }
         for (id, _) in &old.to {
-            self.got(id, length);
+            self.got(id, number, length);
         }
     }
 
     /// Removes an event of this many bytes from a subscriber's waiting events.
-    fn got(&mut self, id: &SubscriberId, length: u64) {
+    fn got(&mut self, id: &SubscriberId, number: u64, length: u64) {
         let Some(waiting) = self.waiting.get_mut(id) else { return };
         let one = Held { events: 1, bytes: length };
         self.all = self.all.without(one);
-        *waiting = waiting.without(one);
-        if waiting.events == 0 {
+        waiting.held = waiting.held.without(one);
+        waiting.numbers.remove(&number);
+        waiting.over.remove(&number);
+        if waiting.held.events == 0 {
             self.waiting.remove(id);
         }
         let namespace = id.parts().1;
@@ -105,7 +140,7 @@ impl Index {
 
     /// Returns the waiting events of a subscriber.
     fn waiting(&self, id: &SubscriberId) -> Held {
-        self.waiting.get(id).copied().unwrap_or_default()
+        self.waiting.get(id).map(|pending| pending.held).unwrap_or_default()
     }
 
     pub(super) fn get(&self, number: u64) -> Option<&Entry> {
@@ -119,7 +154,7 @@ impl Index {
         entry.to.retain(|(id, _)| id != to);
         let (is_new, is_last) = (entry.to.len() < before, entry.to.is_empty());
         if is_new {
-            self.got(to, length);
+            self.got(to, number, length);
         }
         if is_last {
             self.remove(number);
@@ -135,9 +170,25 @@ impl Index {
         }
     }
 
-    /// Returns all events, oldest first.
-    pub(super) fn entries(&self) -> impl Iterator<Item = (u64, &Entry)> {
-        self.entries.iter().map(|(number, entry)| (*number, entry))
+    /// Returns the subscribers with waiting events.
+    pub(super) fn subscribers(&self) -> impl Iterator<Item = &SubscriberId> {
+        self.waiting.keys()
+    }
+
+    /// Returns the next events of a subscriber after this number, oldest first, at most this many.
+    pub(super) fn after(&self, to: &SubscriberId, which: Which, number: u64, most: usize) -> Vec<Queued> {
+        let Some(pending) = self.waiting.get(to) else { return Vec::new() };
+        let numbers = match which {
+            Which::Deliverable => &pending.numbers,
+            Which::Over => &pending.over,
+        };
+        let next = numbers.range((Bound::Excluded(number), Bound::Unbounded)).take(most);
+        next.map(|number| Queued { number: *number, attempts: self.attempts(*number, to) }).collect()
+    }
+
+    fn attempts(&self, number: u64, to: &SubscriberId) -> u32 {
+        let found = self.entries.get(&number).and_then(|entry| entry.to.iter().find(|(id, _)| id == to));
+        found.map(|(_, attempts)| *attempts).unwrap_or_default()
     }
 
     /// Returns the number of waiting events.

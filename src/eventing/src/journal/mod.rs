@@ -23,6 +23,7 @@ mod store;
 #[expect(clippy::disallowed_methods, reason = "it is a task, and reads the clock")]
 mod writer;
 
-pub(super) use command::{OVER, Queued, Refused};
+pub(super) use command::Refused;
 pub(super) use handle::{Journal, Kept};
+pub(super) use index::Which;
 pub use store::OpenError;

@@ -11,8 +11,8 @@ use tokio::time::{Instant, sleep_until};
 use super::super::shares::Held;
 use super::super::subscriber::SubscriberId;
 use super::super::table::Routed;
-use super::command::{Command, OVER, Queued, Refused, Shared};
-use super::index::{Entry, Place};
+use super::command::{Command, Refused, Shared};
+use super::index::{Entry, OVER, Place};
 use super::recent::Recent;
 use super::record::{self, Head, Recipient};
 use super::store::Store;
@@ -32,7 +32,6 @@ pub(super) struct Writer {
     next: u64,
     pub(super) budget: u64,
     pub(super) shared: Arc<Shared>,
-    queue: mpsc::UnboundedSender<Queued>,
     /// Whether there are unsynced writes.
     is_dirty: bool,
     /// Whether the last write or sync failed.
@@ -88,15 +87,8 @@ struct Pending {
 }
 
 impl Writer {
-    pub(super) fn new(
-        store: Store,
-        recent: Recent,
-        next: u64,
-        budget: u64,
-        shared: Arc<Shared>,
-        queue: mpsc::UnboundedSender<Queued>,
-    ) -> Self {
-        Self { store, recent, next, budget, shared, queue, is_dirty: false, is_broken: false }
+    pub(super) fn new(store: Store, recent: Recent, next: u64, budget: u64, shared: Arc<Shared>) -> Self {
+        Self { store, recent, next, budget, shared, is_dirty: false, is_broken: false }
     }
 
     /// Whether a tick has work to do.
@@ -117,7 +109,8 @@ impl Writer {
                     // At least one subscriber must have room.
                     let is_over =
                         !routed.is_empty() && routed.iter().flat_map(|one| &one.to).all(|to| self.is_over(to));
-                    let mut kept = if is_over { Err(Refused::Share) } else { Ok(()) };
+                    let to = routed.iter().flat_map(|one| &one.to);
+                    let mut kept = if is_over { Err(Refused::share(to)) } else { Ok(()) };
                     for one in routed {
                         kept = kept
                             .and_then(|()| self.add(one, is_replay, now, (segment, begin), &mut bytes, &mut pending));
@@ -243,14 +236,15 @@ impl Writer {
     }
 
     fn queue(&self, pending: Vec<Pending>) {
-        for Pending { number, entry, .. } in pending {
-            let to = entry.to.clone();
-            self.shared.index.lock().insert(number, entry);
-            for (to, attempts) in to {
-                // The receiver is dropped only at shutdown.
-                let _ = self.queue.send(Queued { number, to, attempts });
-            }
+        if pending.is_empty() {
+            return;
         }
+        let mut index = self.shared.index.lock();
+        for Pending { number, entry, .. } in pending {
+            index.insert(number, entry);
+        }
+        drop(index);
+        self.shared.stored.send_replace(());
     }
 
     /// Forgets events that were not stored, so that they are new when they are published again.

@@ -120,8 +120,7 @@ impl Running {
             Task::Fail(usage, failure) => self.report(name, &usage, Err(&failure)).await?,
             Task::Find(usage, function) => {
                 // The Function's task may not have started yet.
-                let functions =
-                    Kind::custom("serverless.kyma-project.io", "v1alpha1", "Function", "functions", true, true);
+                let functions = Kind::custom("serverless.kyma-project.io", "v1alpha1", "Function", "functions", true);
                 if self.cluster.get_metadata(&functions, Some(&name.0), &function).await?.is_none() {
                     self.report(name, &usage, Err(&Failure::no_function(&function))).await?;
                 }

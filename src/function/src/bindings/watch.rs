@@ -129,7 +129,7 @@ fn served(api_version: &str, kind: &str, definition: &Value) -> Option<Arc<Kind>
     let version = versions.iter().find(|version| version["name"] == name && version["served"] == true)?;
     let has_status = version["subresources"]["status"].is_object();
     let plural = definition["spec"]["names"]["plural"].as_str()?;
-    Some(Arc::new(Kind::custom(group, name, kind, plural, true, has_status)))
+    Some(Arc::new(Kind::custom(group, name, kind, plural, has_status)))
 }
 
 #[cfg(test)]

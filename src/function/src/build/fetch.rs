@@ -79,6 +79,8 @@ pub struct Request {
     pub on: Platform,
     /// Digest of the inputs of the previous image's dependencies.
     pub known_dependencies: Option<String>,
+    /// Whether the dependencies are installed already and stay in the workspace.
+    pub is_installed: bool,
     /// Directory of the packages of the runtime servers, if Kaniko builds.
     pub for_kaniko: Option<PathBuf>,
     /// Limits of the source.
@@ -137,7 +139,7 @@ pub struct Fetched {
 /// Empties and fills the workspace.
 pub async fn fetch(request: &Request) -> Result<Fetched, Error> {
     let workspace = &request.workspace;
-    let src = clear(workspace)?;
+    let src = clear(workspace, request.is_installed)?;
     write(&workspace.join(BEGUN), b"")?;
     let (tree, commit) = match &request.source {
         SourceOf::Inline(directory) => (inline::write(request.runtime, directory, &src)?, None),
@@ -222,9 +224,10 @@ fn is_lfs_pointer(path: &Path) -> Result<bool, Error> {
     Ok(start.starts_with(b"version https://git-lfs.github.com/spec/"))
 }
 
-/// Empties the workspace. Returns the directory for the source.
-fn clear(workspace: &Path) -> Result<PathBuf, Error> {
-    for name in [BEGUN, SRC, DEPS, INPUTS, SCRIPT, DEPENDENCIES, REUSED, MIRROR].into_iter().chain(context::NAMES) {
+/// Empties the workspace, except installed dependencies. Returns the directory for the source.
+fn clear(workspace: &Path, is_installed: bool) -> Result<PathBuf, Error> {
+    let own = [BEGUN, SRC, DEPS, INPUTS, SCRIPT, DEPENDENCIES, REUSED, MIRROR];
+    for name in own.into_iter().chain(context::NAMES).filter(|name| !is_installed || *name != DEPS) {
         remove(&workspace.join(name))?;
     }
     for name in [SRC, DEPS, INPUTS] {

@@ -16,7 +16,7 @@ use std::path::Path;
 
 use sha2::{Digest as _, Sha256};
 
-use super::fetch::{DEPS, Error, Finding, Node, Tree};
+use super::fetch::{BEGUN, DEPS, Error, Finding, Node, Tree};
 use crate::runtimes::{Language, Runtime};
 use mainstay_api::build::IMAGE_FORMAT;
 
@@ -133,16 +133,31 @@ impl Plan {
 
     /// Returns the script for a POSIX shell.
     pub(super) fn script(&self, runtime: &Runtime) -> String {
+        match self {
+            Self::Nothing => no_script(runtime, "no dependencies"),
+            Self::Npm { .. } | Self::Pip { .. } => {
+                format!("{}deps=${{MAINSTAY_DEPS:-$PWD/{DEPS}}}\n{}", begin(runtime), self.steps())
+            }
+        }
+    }
+
+    /// Returns the steps that install the files of `inputs` into the directory `$deps`.
+    fn steps(&self) -> String {
         let steps = match self {
-            Self::Nothing => return no_script(runtime, "no dependencies"),
+            Self::Nothing => return String::new(),
             Self::Npm { locked, offline, .. } => {
                 let command = if *locked { "ci" } else { "install" };
                 let offline = if *offline { " --offline" } else { "" };
                 NPM.replace("@COMMAND@", command).replace("@OFFLINE@", offline)
             }
-            Self::Pip { .. } => PIP.to_owned(),
+            // Only a layer of our own builder can have the bytecode of the standard library.
+            Self::Pip { .. } => {
+                let to =
+                    format!("to=\"$deps/{}\"\n[ -z \"${{MAINSTAY_DEPS:-}}\" ] || to=\nrm -rf \"$to\"\n", bytecode::DIR);
+                PIP.replace("@PIP@", &format!("{to}{}", bytecode::pip(PIP_ARGUMENTS)))
+            }
         };
-        format!("{}{}{PREPARE}{steps}", begin(runtime), library(runtime))
+        format!("{PREPARE}{steps}")
     }
 }
 
@@ -172,29 +187,59 @@ pub(super) fn check(runtime: &Runtime) -> String {
     begin(runtime)
 }
 
-/// Whether an inline Function with this dependency file needs no packages. `fetch` reports an invalid file.
-pub(crate) fn needs_nothing(runtime: &Runtime, dependencies: &str) -> bool {
+/// The preparation of an inline source without the container `fetch`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Inline {
+    /// No package is installed: the script only checks the syntax of the handler.
+    Check(String),
+    /// The script installs packages that the dependency file names.
+    Install(String),
+}
+
+/// Returns the script for an inline Function with this dependency file. It copies the files from directory `$1` to directory
+/// `$2`. `$3` is the workspace, or its directory for dependencies if packages are installed. `None` if the file is invalid or
+/// names files of the source; `fetch` handles these.
+pub(crate) fn inline(runtime: &Runtime, dependencies: &str) -> Option<Inline> {
     let mut tree = Tree::default();
     let (handler, file) = (runtime.handler_file(), runtime.dependency_file());
-    let is_known = [handler, file].into_iter().all(|name| tree.add(name, Node::File { executable: false }).is_ok());
+    for name in [handler, file] {
+        tree.add(name, Node::File { executable: false }).ok()?;
+    }
     let mut read = |_: &str| Ok(dependencies.as_bytes().to_vec());
     let plan = match runtime.language {
         Language::NodeJs => npm::plan(&tree, file, file, &mut read),
         Language::Python => pip::plan(&tree, file, file, &mut read),
     };
-    is_known && matches!(plan, Ok(Plan::Nothing))
+    let plan = plan.ok()?;
+    match plan.inputs() {
+        None => Some(Inline::Check(check_inline(runtime))),
+        Some(Inputs(tree)) if tree.iter().map(|(path, _)| path).eq([file]) => {
+            Some(Inline::Install(install_inline(runtime, &plan)))
+        }
+        Some(_) => None,
+    }
 }
 
-/// Returns a script like [`check`] for an inline source. It copies the files from directory `$1` to directory `$2`.
-/// It leaves bytecode of the standard library in the workspace `$3`.
-pub(crate) fn check_inline(runtime: &Runtime) -> String {
+fn check_inline(runtime: &Runtime) -> String {
     let (handler, dependencies) = (runtime.handler_file(), runtime.dependency_file());
+    let check = match runtime.language {
+        Language::NodeJs => format!("{}\n", parses(runtime)),
+        Language::Python => bytecode::check(&format!("src/{handler}"), &format!("\"$3/{}\"", bytecode::DIR)),
+    };
     format!(
         "set -eu\nmkdir -p \"$2/src\"\ncp \"$1/source\" \"$2/src/{handler}\"\n\
          if [ -f \"$1/dependencies\" ]; then cp \"$1/dependencies\" \"$2/src/{dependencies}\"; fi\n\
-         cd \"$2\"\n{}\n{}",
+         cd \"$2\"\n{check}"
+    )
+}
+
+fn install_inline(runtime: &Runtime, plan: &Plan) -> String {
+    let (handler, dependencies) = (runtime.handler_file(), runtime.dependency_file());
+    format!(
+        "set -eu\numask 022\n: >\"$3/{BEGUN}\"\nmkdir -p \"$2/src\" \"$2/inputs\"\ncp \"$1/source\" \"$2/src/{handler}\"\n\
+         cp \"$1/dependencies\" \"$2/inputs/{dependencies}\"\ndeps=$3\ncd \"$2\"\n{}\n{}",
         parses(runtime),
-        bytecode::step(runtime.language, &format!("\"$3/{}\"", bytecode::DIR))
+        plan.steps()
     )
 }
 
@@ -234,7 +279,6 @@ fn parent(path: &str) -> &str {
 /// The package manager works on a copy of the inputs. The copy contains credentials and is removed at the end. Times
 /// are fixed, so results are reproducible.
 const PREPARE: &str = r#"registry=${MAINSTAY_PACKAGE_REGISTRY:-/package-registry}
-deps=${MAINSTAY_DEPS:-$PWD/deps}
 work=$deps/.work
 export HOME="${HOME:-/tmp}" SOURCE_DATE_EPOCH=315532800
 export TMPDIR="$HOME"
@@ -277,6 +321,9 @@ done
 mv node_modules "$deps/node_modules"
 "#;
 
+const PIP_ARGUMENTS: &str = r#"install --target "$deps/lib/python" --no-compile --no-cache-dir --no-warn-script-location \
+    -r requirements.txt"#;
+
 /// `direct_url.json` contains the path of a local package's source, so it is removed.
 ///
 /// Packages are compiled here, because a pod cannot write to its image and would compile all imports at every start.
@@ -287,9 +334,7 @@ const PIP: &str = r#"if [ -f "$registry/pip.conf" ]; then
 fi
 export PYTHONDONTWRITEBYTECODE=1 PYTHONHASHSEED=0
 export PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_INPUT=1 PIP_ROOT_USER_ACTION=ignore
-python3 -m pip install --target "$deps/lib/python" --no-compile --no-cache-dir --no-warn-script-location \
-  -r requirements.txt
-lib=$deps/lib/python
+@PIP@lib=$deps/lib/python
 [ -d "$lib" ] || exit 0
 find "$lib" -type d -name __pycache__ -prune -exec rm -rf {} +
 for record in "$lib"/*.dist-info/RECORD; do
@@ -338,11 +383,33 @@ mod tests {
 
     #[test]
     fn an_inline_function_is_known_to_install_nothing() {
-        let nothing = |name: &str, file: &str| needs_nothing(runtimes::find(name).unwrap(), file);
+        let nothing =
+            |name: &str, file: &str| matches!(inline(runtimes::find(name).unwrap(), file), Some(Inline::Check(_)));
         assert!(nothing("nodejs22", "{}") && nothing("nodejs22", r#"{"type": "module", "dependencies": {}}"#));
         assert!(nothing("python312", "") && nothing("python312", "# none\n"));
         assert!(!nothing("nodejs22", r#"{"dependencies": {"greeting": "1"}}"#) && !nothing("python312", "requests"));
         assert!(!nothing("nodejs22", "{") && !nothing("python312", "-r other.txt"), "fetch says what is wrong");
+    }
+
+    #[test]
+    fn an_inline_function_whose_dependencies_read_no_source_needs_no_fetch() {
+        let script = |name: &str, file: &str| match inline(runtimes::find(name).unwrap(), file) {
+            Some(Inline::Install(script)) => script,
+            other => format!("{other:?}"),
+        };
+        let npm = script("nodejs22", r#"{"dependencies": {"secret-name": "1"}}"#);
+        assert!(npm.contains("npm install") && !npm.contains("secret-name"), "{npm}");
+        assert!(script("python312", "requests").contains("\"pip\""));
+        // The package manager may read the handler, or the file is invalid.
+        for file in [
+            r#"{"dependencies": {"greeting": "1"}, "scripts": {"prepare": "cat handler.js"}}"#,
+            r#"{"dependencies": {"greeting": "1"}, "workspaces": ["a"]}"#,
+            "{",
+        ] {
+            assert_eq!(script("nodejs22", file), "None", "{file}");
+        }
+        assert_eq!(script("python312", "-e ."), "None");
+        assert_eq!(script("python312", "-r other.txt"), "None");
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! The Job that builds a Function's image: `fetch`, `install`, `push`.
 //!
 //! The kubelet polls once a second, so each container starts about a second after the previous one. An inline Function
-//! without dependencies therefore has only two: `install` checks the syntax, and `push` reads the source from a
-//! ConfigMap. Neither runs code of the Function or of a package.
+//! therefore has no `fetch`, unless packages of an earlier image may be reused: `install` and `push` read the source from a
+//! ConfigMap. Without dependencies, neither runs code of the Function or of a package.
 //!
 //! Invariant: only `install` runs code from packages, and only the credentials of package registries are mounted there.
 //!
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::pod::{container_security, literal, security};
 use super::{metadata, named};
-use crate::build::install;
+use crate::build::install::{self, Inline};
 use crate::registry::Transport;
 use crate::runtimes::Language;
 use crate::settings::SecretKey;
@@ -137,7 +137,8 @@ pub(super) fn around(function: &ResolvedFunction, build: &Build<'_>, settings: &
 /// Returns the pod specification of our own builder.
 pub(super) fn pod(function: &ResolvedFunction, build: &Build<'_>, settings: &Settings) -> Value {
     let (source, code_mounts) = code(build.from);
-    let has_fetch = !is_plain(function);
+    let inline = without_fetch(function, build, settings);
+    let has_fetch = inline.is_none();
     let mut init = Vec::new();
     let mut push_args = push_args(function, build, settings);
     let mut push_mounts = vec![read_only("workspace", "/workspace"), read_only("registry", "/registry")];
@@ -149,13 +150,14 @@ pub(super) fn pod(function: &ResolvedFunction, build: &Build<'_>, settings: &Set
         push_mounts[0] = mount("workspace", "/workspace");
         push_mounts.extend(code_mounts.iter().cloned());
         push_args.push("--inline=/sources".to_owned());
+        push_args.extend(matches!(inline, Some(Inline::Install(_))).then(|| "--installed".to_owned()));
     }
-    let mut volumes = volumes(build, settings, has_fetch, source);
+    let mut volumes = volumes(build, settings, !matches!(inline, Some(Inline::Check(_))), source);
     if let Some(volume) = base_ca(settings) {
         volumes.push(volume);
         push_mounts.push(read_only(BASE_CA, BASE_CA_DIR));
     }
-    init.push(install(function, settings, has_fetch, code_mounts));
+    init.push(install(function, settings, inline, code_mounts));
     let push = container(PUSH, &settings.builder_image, program("push"), &push_args, push_mounts, function);
     let mut pod = json!({
         "automountServiceAccountToken": false,
@@ -173,12 +175,12 @@ pub(super) fn pod(function: &ResolvedFunction, build: &Build<'_>, settings: &Set
     pod
 }
 
-fn volumes(build: &Build<'_>, settings: &Settings, has_fetch: bool, source: Vec<Value>) -> Vec<Value> {
+fn volumes(build: &Build<'_>, settings: &Settings, has_packages: bool, source: Vec<Value>) -> Vec<Value> {
     let mut volumes = vec![
         json!({ "name": "workspace", "emptyDir": { "sizeLimit": WORKSPACE_SIZE } }),
         json!({ "name": "registry", "secret": { "secretName": build.registry_secret } }),
     ];
-    if has_fetch {
+    if has_packages {
         let secret = json!({ "secretName": settings.package_registry_secret, "optional": true });
         volumes.push(json!({ "name": "package-registry", "secret": secret }));
     }
@@ -187,29 +189,35 @@ fn volumes(build: &Build<'_>, settings: &Settings, has_fetch: bool, source: Vec<
     volumes
 }
 
-/// Returns the container that runs code from packages. Without a `fetch`, it only checks the syntax of the handler.
-fn install(function: &ResolvedFunction, settings: &Settings, has_fetch: bool, code_mounts: Vec<Value>) -> Value {
+/// Returns the container that runs code from packages. It runs the script of an inline source, or that of `fetch`.
+fn install(function: &ResolvedFunction, settings: &Settings, inline: Option<Inline>, code_mounts: Vec<Value>) -> Value {
     let image = match &function.base {
         BaseImage::Image(image) | BaseImage::Tagged(image) => image,
         BaseImage::Scratch | BaseImage::Layout(_) => &settings.builder_image,
     };
-    let (command, mounts) = if has_fetch {
-        // Code from packages can write only to the dependency directory, so the result of `fetch` stays intact.
-        let mounts = vec![
-            read_only("workspace", "/workspace"),
-            json!({ "name": "workspace", "mountPath": "/workspace/deps", "subPath": "deps" }),
-            read_only("package-registry", "/package-registry"),
-        ];
-        (["sh", "/workspace/install.sh"].map(str::to_owned).to_vec(), mounts)
-    } else {
-        let script = literal(&install::check_inline(function.runtime));
-        let mut command = ["sh", "-c", &script, "check", "/sources", "/tmp"].map(str::to_owned).to_vec();
-        let mut mounts = code_mounts;
-        if function.runtime.language == Language::Python {
-            command.push("/workspace".to_owned());
-            mounts.insert(0, mount("workspace", "/workspace"));
+    // Code from packages can write only to the dependency directory, so the rest of the workspace stays intact.
+    let dependencies = json!({ "name": "workspace", "mountPath": "/workspace/deps", "subPath": "deps" });
+    let packages = read_only("package-registry", "/package-registry");
+    let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
+    let (command, mounts) = match inline {
+        None => (
+            words(&["sh", "/workspace/install.sh"]),
+            vec![read_only("workspace", "/workspace"), dependencies, packages],
+        ),
+        Some(Inline::Install(script)) => {
+            let mut mounts = vec![dependencies, packages];
+            mounts.extend(code_mounts);
+            (words(&["sh", "-c", &literal(&script), "install", "/sources", "/tmp", "/workspace/deps"]), mounts)
         }
-        (command, mounts)
+        Some(Inline::Check(script)) => {
+            let mut command = words(&["sh", "-c", &literal(&script), "check", "/sources", "/tmp"]);
+            let mut mounts = code_mounts;
+            if function.runtime.language == Language::Python {
+                command.push("/workspace".to_owned());
+                mounts.insert(0, mount("workspace", "/workspace"));
+            }
+            (command, mounts)
+        }
     };
     let mut install = container(INSTALL, image, command, &[], mounts, function);
     if is_tagged(function) {
@@ -219,9 +227,12 @@ fn install(function: &ResolvedFunction, settings: &Settings, has_fetch: bool, co
     install
 }
 
-/// Whether the source is inline and has no dependencies.
-fn is_plain(function: &ResolvedFunction) -> bool {
-    matches!(&function.code, Code::Inline { dependencies, .. } if install::needs_nothing(function.runtime, dependencies))
+/// Returns the script of an inline source that needs no `fetch`. Only `fetch` decides whether dependencies are reused.
+fn without_fetch(function: &ResolvedFunction, build: &Build<'_>, settings: &Settings) -> Option<Inline> {
+    let Code::Inline { dependencies, .. } = &function.code else { return None };
+    let inline = install::inline(function.runtime, dependencies)?;
+    let may_reuse = previous(function, build, settings).is_some();
+    (!may_reuse || matches!(inline, Inline::Check(_))).then_some(inline)
 }
 
 /// Returns the container that fetches the source. It has the agent's proxy settings.

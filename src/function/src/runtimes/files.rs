@@ -15,6 +15,8 @@ pub(super) const NODEJS: &[ServerFile] = &[
     file!("nodejs", "event.js"),
     file!("nodejs", "express.js"),
     file!("nodejs", "function.js"),
+    file!("nodejs", "lazy.js"),
+    file!("nodejs", "methods.js"),
     file!("nodejs", "metrics.js"),
     file!("nodejs", "output.js"),
     file!("nodejs", "package-lock.json"),

@@ -97,6 +97,12 @@ pub(super) fn image(resolved: &Resolved<'_>, observed: &Observed<'_>, now: Times
         return;
     };
     decision.record.building = Some((job.tag.clone(), job.attempt));
+    follow(situation, job, decision);
+}
+
+/// Follows the newest Job of the image.
+fn follow(situation: &Situation<'_>, job: &Job, decision: &mut Decision) {
+    let Situation { resolved, observed, now, .. } = *situation;
     let pods = observed.children.pods.iter().filter(|pod| pod.role == Role::Build(job.identity.uid.clone()));
     let end = pods.clone().find_map(|pod| pod.end.as_ref());
     let problem = pods.clone().find_map(|pod| pod.problem.clone());
@@ -468,6 +474,23 @@ fn is_put_back(resolved: &Resolved<'_>, observed: &Observed<'_>, attempt: i64) -
     (observed.kept)(&key).is_some()
 }
 
+/// Returns where the build reads the source. `config_map` has an inline source.
+fn origin<'r>(resolved: &'r Resolved<'_>, config_map: &'r str) -> Origin<'r> {
+    match resolved.git {
+        Some((tree, access)) => Origin::Git {
+            url: &access.url,
+            commit: &tree.head,
+            tree: &tree.tree,
+            auth: access.secret.as_ref().map(|(kind, secret)| (*kind, secret.as_str())),
+            proxy: access.proxy.as_deref(),
+            known_hosts: access.known_hosts.as_deref(),
+            submodules: access.submodules,
+            lfs: access.lfs,
+        },
+        None => Origin::ConfigMap(config_map),
+    }
+}
+
 fn start_after(situation: &Situation<'_>, attempt: i64, after: After, decision: &mut Decision) {
     let Situation { resolved, observed, causes, .. } = *situation;
     let image = format!("{}:{}", resolved.repository.push, resolved.recipe.tag);
@@ -490,19 +513,7 @@ fn start_after(situation: &Situation<'_>, attempt: i64, after: After, decision: 
         repository: &resolved.repository.push,
         registry_secret: &resolved.repository.secret,
         transport: resolved.repository.transport,
-        from: match resolved.git {
-            Some((tree, access)) => Origin::Git {
-                url: &access.url,
-                commit: &tree.head,
-                tree: &tree.tree,
-                auth: access.secret.as_ref().map(|(kind, secret)| (*kind, secret.as_str())),
-                proxy: access.proxy.as_deref(),
-                known_hosts: access.known_hosts.as_deref(),
-                submodules: access.submodules,
-                lfs: access.lfs,
-            },
-            None => Origin::ConfigMap(&config_map),
-        },
+        from: origin(resolved, &config_map),
         previous: previous.as_ref().map(|(image, dependencies)| Previous { image, dependencies }),
     };
     let document = build_job::build(resolved.function, &build, resolved.settings);

@@ -71,6 +71,11 @@ impl HttpClients {
         Ok(client)
     }
 
+    /// Returns a client that no remote shares.
+    pub(crate) fn alone(&self, connection: &Connection) -> Result<Http, Fault> {
+        self.made(&self.names.within(connection.egress), connection)
+    }
+
     fn made(&self, names: &Names, connection: &Connection) -> Result<Http, Fault> {
         Http::new(self.deadlines, names, connection, self.proxy)
     }
@@ -280,6 +285,22 @@ impl Http {
             }
         }
         Ok(body)
+    }
+
+    /// Sends a request to a server that is no Git server. Returns the answer and at most this many bytes of its body.
+    pub(crate) async fn send_plain(
+        &self,
+        request: reqwest::Request,
+        most: usize,
+    ) -> Result<(reqwest::Response, Vec<u8>), Fault> {
+        let mut response = self.answer(reqwest::RequestBuilder::from_parts(self.own.clone(), request)).await?;
+        let mut body = Vec::new();
+        while body.len() < most {
+            let Some(chunk) = self.chunk(&mut response).await? else { break };
+            body.extend_from_slice(&chunk);
+        }
+        body.truncate(most);
+        Ok((response, body))
     }
 
     /// Sends a request and returns its answer.

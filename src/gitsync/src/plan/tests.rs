@@ -213,7 +213,8 @@ fn no_confined_git_sync_changes_the_plan_of_one_that_is_not_but_by_taking_what_t
             assert_eq!(among.leaving.guard, alone.leaving.guard, "seed {seed}");
         }
         for failed in [false, true] {
-            assert_eq!(among.may_prune(failed, false), alone.may_prune(failed, false), "seed {seed}");
+            let applies = Applies { failed, rebuilt: false };
+            assert_eq!(among.may_prune(applies), alone.may_prune(applies), "seed {seed}");
         }
     });
 }

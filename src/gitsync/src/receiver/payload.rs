@@ -162,57 +162,68 @@ fn gitlab(body: &[u8]) -> Result<Push, Malformed> {
     Ok(push)
 }
 
+/// A payload of Bitbucket. Cloud sends `push`, Data Center sends `changes`.
+#[derive(Deserialize)]
+struct BitbucketBody {
+    push: Option<BitbucketChanges>,
+    #[serde(default)]
+    changes: Option<Bounded<BitbucketChange>>,
+    repository: Option<BitbucketRepository>,
+}
+
+#[derive(Deserialize)]
+struct BitbucketChanges {
+    changes: Option<Bounded<CloudChange>>,
+}
+
+#[derive(Deserialize)]
+struct CloudChange {
+    new: Option<CloudReference>,
+    old: Option<CloudReference>,
+}
+
+#[derive(Deserialize)]
+struct CloudReference {
+    r#type: Option<String>,
+    name: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct BitbucketChange {
+    r#ref: Option<DataCenterReference>,
+}
+
+#[derive(Deserialize)]
+struct DataCenterReference {
+    id: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct BitbucketRepository {
+    links: Option<BitbucketLinks>,
+    slug: Option<String>,
+    project: Option<BitbucketProject>,
+}
+
+#[derive(Deserialize)]
+struct BitbucketLinks {
+    html: Option<BitbucketLink>,
+    clone: Option<Bounded<BitbucketLink>>,
+}
+
+#[derive(Deserialize)]
+struct BitbucketLink {
+    href: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct BitbucketProject {
+    key: Option<String>,
+}
+
 /// Parses payloads of Bitbucket Cloud (`repo:push`) and Data Center (`repo:refs_changed`).
 fn bitbucket(body: &[u8]) -> Result<Push, Malformed> {
-    #[derive(Deserialize)]
-    struct Body {
-        push: Option<Changes>,
-        #[serde(default)]
-        changes: Option<Bounded<Change>>,
-        repository: Option<Repository>,
-    }
-    #[derive(Deserialize)]
-    struct Changes {
-        changes: Option<Bounded<CloudChange>>,
-    }
-    #[derive(Deserialize)]
-    struct CloudChange {
-        new: Option<CloudReference>,
-        old: Option<CloudReference>,
-    }
-    #[derive(Deserialize)]
-    struct CloudReference {
-        r#type: Option<String>,
-        name: Option<String>,
-    }
-    #[derive(Deserialize)]
-    struct Change {
-        r#ref: Option<DataCenterReference>,
-    }
-    #[derive(Deserialize)]
-    struct DataCenterReference {
-        id: Option<String>,
-    }
-    #[derive(Deserialize)]
-    struct Repository {
-        links: Option<Links>,
-        slug: Option<String>,
-        project: Option<Project>,
-    }
-    #[derive(Deserialize)]
-    struct Links {
-        html: Option<Link>,
-        clone: Option<Bounded<Link>>,
-    }
-    #[derive(Deserialize)]
-    struct Link {
-        href: Option<String>,
-    }
-    #[derive(Deserialize)]
-    struct Project {
-        key: Option<String>,
-    }
-    let Body { push, changes, repository } = json(body)?;
+    let BitbucketBody { push, changes, repository } = json(body)?;
     let moved = match (push.and_then(|push| push.changes), changes) {
         (Some(changes), _) => {
             let full = |reference: CloudReference| {
@@ -226,8 +237,8 @@ fn bitbucket(body: &[u8]) -> Result<Push, Malformed> {
         (None, None) => Moved::Any,
     };
     let mut push = Push { moved, ..Push::default() };
-    let Some(Repository { links, slug, project }) = repository else { return Ok(push) };
-    if let Some(Links { html, clone }) = links {
+    let Some(BitbucketRepository { links, slug, project }) = repository else { return Ok(push) };
+    if let Some(BitbucketLinks { html, clone }) = links {
         let links = html.into_iter().chain(clone.unwrap_or_default().items);
         push.named.extend(links.filter_map(|link| link.href));
     }

@@ -321,15 +321,47 @@ impl Task {
         name: &str,
         status: &GitRepositoryStatus,
     ) -> Result<(), Error> {
-        let text = |text: &Option<String>| text.clone().map_or(Value::Null, Value::String);
         let patch = json!({
-            "metadata": {"resourceVersion": live.metadata.resource_version},
-            "status": {
-                "observedGeneration": status.observed_generation, "revision": text(&status.revision),
-                "hostKey": text(&status.host_key), "lastLookup": status.last_lookup, "conditions": status.conditions,
-            },
+            "metadata": {"resourceVersion": live.metadata.resource_version}, "status": written(status),
         });
         let Context { cluster, kind, .. } = &self.context;
         cluster.patch_merge(kind, Some(namespace), name, Part::Status, &patch).await.map(drop)
+    }
+}
+
+/// Returns the fields of the status that are written: all but the pinned keys, which another task writes.
+fn written(status: &GitRepositoryStatus) -> Value {
+    let mut fields = json!({"revision": null, "shortRevision": null, "hostKey": null});
+    if let (Some(fields), Ok(Value::Object(known))) = (fields.as_object_mut(), serde_json::to_value(status)) {
+        fields.extend(known.into_iter().filter(|(name, _)| name != "pinnedHostKeys"));
+    }
+    fields
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+    use mainstay_api::git_repository::PinnedHostKey;
+
+    #[test]
+    fn every_field_but_the_pinned_keys_is_written_and_absent_ones_are_removed() {
+        let text = || Some("x".to_owned());
+        let at = Time(jiff::Timestamp::UNIX_EPOCH);
+        let key = PinnedHostKey { host: "h".into(), key: "k".into(), fingerprint: "f".into(), pinned_at: at.clone() };
+        let full = GitRepositoryStatus {
+            observed_generation: Some(1),
+            revision: text(),
+            short_revision: text(),
+            host_key: text(),
+            last_lookup: Some(at),
+            pinned_host_keys: vec![key],
+            conditions: Vec::new(),
+        };
+        let mut expected = serde_json::to_value(&full).unwrap();
+        expected.as_object_mut().unwrap().remove("pinnedHostKeys");
+        assert_eq!(written(&full), expected);
+        let empty = written(&GitRepositoryStatus::default());
+        assert_eq!(empty, json!({"revision": null, "shortRevision": null, "hostKey": null}));
     }
 }

@@ -9,6 +9,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use crate::outcome::Refused;
 use mainstay_api::conditions::{self, Reason, Type};
 use mainstay_api::git_repository::{GitRepositorySpec, GitRepositoryStatus};
+use mainstay_api::short_id;
 use mainstay_object::failure::Class;
 use mainstay_object::printable_lines;
 
@@ -63,6 +64,7 @@ pub(super) fn after(old: &GitRepositoryStatus, judged: &Judged<'_>, now: Timesta
             set(Type::Authenticated, "True", Reason::Authenticated, &how);
             set(Type::Ready, "True", Reason::Resolved, &format!("{how}{key}"));
             new.revision = Some(format!("{}@sha1:{}", head.name, head.commit));
+            new.short_revision = Some(format!("{}@sha1:{}", head.name, short_id(head.commit)));
             new.host_key = head.host_key.map(str::to_owned);
         }
         Finding::Refused(refused) => {
@@ -131,6 +133,7 @@ mod tests {
         let found = judge(&GitRepositoryStatus::default(), head(COMMIT), 5);
         assert_eq!(shown(&found), "True Resolved, True Authenticated, True Resolved");
         assert_eq!(found.revision, Some(format!("main@sha1:{COMMIT}")));
+        assert_eq!(found.short_revision.as_deref(), Some("main@sha1:0123456789ab"));
         let ready = conditions::status(&found.conditions, Type::Ready).unwrap();
         assert_eq!(ready.message, "read without a Secret; host key SHA256:abc (ED25519)");
         assert_eq!((found.last_lookup.as_ref().map(|at| at.0), found.observed_generation), (Some(at(5)), Some(2)));

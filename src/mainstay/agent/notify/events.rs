@@ -33,6 +33,10 @@ impl Events {
         };
     }
 
+    pub(super) fn subject(&self, owner: &Owner) -> Option<Regarding> {
+        self.subjects.lock().get(owner).cloned()
+    }
+
     pub(super) fn clear_subjects(&self) {
         self.subjects.lock().clear();
     }
@@ -55,7 +59,7 @@ impl Events {
             (Severity::Info, None) => (EventType::Normal, Priority::State),
             (Severity::Info, Some(_)) => (EventType::Normal, Priority::Routine),
         };
-        let subject = self.subjects.lock().get(announcement.owner).cloned();
+        let subject = self.subject(announcement.owner);
         let object = announcement.object.clone();
         let text = printable_lines(&description.text).into_owned();
         let event = |regarding: Regarding, related: Option<Regarding>| Event {

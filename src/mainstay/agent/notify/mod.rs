@@ -7,6 +7,8 @@
 
 mod events;
 mod log;
+mod notice;
+mod outbox;
 
 use std::sync::Arc;
 
@@ -16,6 +18,7 @@ use mainstay_engine::notification::Emitter;
 use mainstay_object::Owner;
 
 use events::Events;
+pub(super) use outbox::{Labels, Line, Outbox};
 
 /// The destinations of messages.
 enum Sink {
@@ -25,6 +28,8 @@ enum Sink {
     Events(Events),
     /// The stream inside the process.
     Stream(Emitter),
+    /// The queues of Providers.
+    Outbox(Outbox),
 }
 
 /// Sends messages to all sinks. Clones share them.
@@ -32,14 +37,16 @@ enum Sink {
 pub(super) struct Notifier {
     sinks: Arc<[Sink]>,
     events: Events,
+    outbox: Outbox,
 }
 
 impl Notifier {
     /// Returns a notifier, and the task that writes its Events.
     pub(super) fn new(emitter: Emitter, cluster: &Cluster, identity: &str) -> (Self, EventWriter) {
         let (events, writer) = Events::new(cluster, identity);
-        let sinks = [Sink::Log, Sink::Stream(emitter), Sink::Events(events.clone())];
-        (Self { sinks: sinks.into(), events }, writer)
+        let outbox = Outbox::default();
+        let sinks = [Sink::Log, Sink::Stream(emitter), Sink::Events(events.clone()), Sink::Outbox(outbox.clone())];
+        (Self { sinks: sinks.into(), events, outbox }, writer)
     }
 
     /// Sets or removes the resource of an owner.
@@ -47,8 +54,19 @@ impl Notifier {
         self.events.set_subject(owner, resource);
     }
 
+    /// Sets the labels of an owner.
+    pub(super) fn set_labels(&self, owner: &Owner, labels: Option<&Labels>) {
+        self.outbox.set_labels(owner, labels);
+    }
+
+    /// Returns the queues of Providers.
+    pub(super) fn outbox(&self) -> &Outbox {
+        &self.outbox
+    }
+
     /// Removes all resources. They are listed again in the next term.
     pub(super) fn clear_subjects(&self) {
+        self.outbox.clear();
         self.events.clear_subjects();
     }
 
@@ -69,6 +87,10 @@ impl Notifier {
                 Sink::Log => log::write(announcement.message),
                 Sink::Events(events) => events.write(announcement),
                 Sink::Stream(emitter) => emitter.emit(announcement.message.clone()),
+                Sink::Outbox(outbox) => {
+                    let subject = self.events.subject(announcement.owner);
+                    outbox.offer(announcement, subject.as_ref().or(announcement.object.as_ref()));
+                }
             }
         }
     }

@@ -29,6 +29,9 @@ pub(in crate::cli) struct Push {
     /// Directory with the files `source` and `dependencies`, which are fetched first; they must need no installation
     #[arg(long, value_name = "DIRECTORY")]
     inline: Option<PathBuf>,
+    /// The workspace has the installed dependencies of the inline source
+    #[arg(long, requires = "inline")]
+    installed: bool,
     /// File with the CA bundle of the registry of the base image; may be missing
     #[arg(long, value_name = "FILE")]
     base_ca: Option<PathBuf>,
@@ -60,11 +63,12 @@ pub(super) async fn run(arguments: Push) -> Result<(), BuildFailure> {
             source: SourceOf::Inline(directory),
             on: install::Platform { base: arguments.base.clone(), platform: arguments.platform.clone() },
             known_dependencies: None,
+            is_installed: arguments.installed,
             for_kaniko: None,
             bounds: fetch::Bounds::default(),
         };
         let fetched = fetch::fetch(&request).await.map_err(|error| error.failure())?;
-        if !fetched.dependencies.is_empty() {
+        if !fetched.dependencies.is_empty() && !arguments.installed {
             return Err(internal("the source has dependencies, which nothing has installed"));
         }
     }

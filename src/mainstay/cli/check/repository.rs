@@ -1,6 +1,7 @@
 //! Tests a repository as the agent would: its Secrets, its host key, the followed references, and signatures.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 use std::time::Duration;
 
 use futures::TryStreamExt as _;
@@ -146,15 +147,7 @@ impl Attempt<'_> {
     async fn try_all(&self, repository: &GitRepository, references: &[Reference]) -> Result<Vec<Finding>, Error> {
         let room =
             private_directory::create().map_err(|cause| Error::ReadFile { path: std::env::temp_dir(), cause })?;
-        let settings = mainstay_git::Settings { allow_local: self.is_dev, ..mainstay_git::Settings::new(room.path()) };
-        let source = Source::new(settings);
-        if let Some(cluster) = self.cluster {
-            let maps = Kind::fixed("v1", "ConfigMap", "configmaps", Scope::Namespaced);
-            let map = cluster.get(&maps, Some(self.home), names::KNOWN_HOSTS).await?.unwrap_or_default();
-            if let Some(lines) = map["data"][names::KNOWN_HOSTS_KEY].as_str() {
-                source.set_host_keys(SharedHostKeys::Lines(lines.into()));
-            }
-        }
+        let source = self.source(room.path()).await?;
         let mut remote = match self.remote(repository).await? {
             Ok(remote) => remote,
             Err(finding) => return Ok(vec![finding]),
@@ -207,6 +200,20 @@ impl Attempt<'_> {
             findings.push(Ok(text));
         }
         Ok(findings)
+    }
+
+    /// Returns a source with the host keys for all repositories.
+    async fn source(&self, room: &Path) -> Result<Source, Error> {
+        let settings = mainstay_git::Settings { allow_local: self.is_dev, ..mainstay_git::Settings::new(room) };
+        let source = Source::new(settings);
+        if let Some(cluster) = self.cluster {
+            let maps = Kind::fixed("v1", "ConfigMap", "configmaps", Scope::Namespaced);
+            let map = cluster.get(&maps, Some(self.home), names::KNOWN_HOSTS).await?.unwrap_or_default();
+            if let Some(lines) = map["data"][names::KNOWN_HOSTS_KEY].as_str() {
+                source.set_host_keys(SharedHostKeys::Lines(lines.into()));
+            }
+        }
+        Ok(source)
     }
 
     /// Returns the remote as the agent would open it.

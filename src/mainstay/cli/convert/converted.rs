@@ -3,12 +3,12 @@
 use serde_json::{Map, Value, json};
 
 use mainstay_api::names::{DELETE_OBJECTS, ON_DELETE};
-use mainstay_api::{GitRepository, GitSync, Receiver};
+use mainstay_api::{Alert, GitRepository, GitSync, Provider, Receiver};
 
 use super::comments::Comments;
 use super::document::Document;
 
-/// API version of GitSyncs and Receivers.
+/// API version of GitSyncs, Receivers, Providers and Alerts.
 pub(super) const OURS: &str = "mainstay.dev/v1alpha1";
 /// API version of GitRepositories.
 pub(super) const SERVERLESS: &str = "serverless.kyma-project.io/v1alpha1";
@@ -72,6 +72,8 @@ impl Converted {
         let read = match self.object["kind"].as_str() {
             Some("GitSync") => serde_json::from_value::<GitSync>(object).map(drop),
             Some("GitRepository") => serde_json::from_value::<GitRepository>(object).map(drop),
+            Some("Provider") => serde_json::from_value::<Provider>(object).map(drop),
+            Some("Alert") => serde_json::from_value::<Alert>(object).map(drop),
             _ => serde_json::from_value::<Receiver>(object).map(drop),
         };
         read.err().map(|error| error.to_string())

@@ -1,11 +1,11 @@
-//! Objects of Flux become GitRepositories, GitSyncs and Receivers.
+//! Objects of Flux become GitRepositories, GitSyncs, Receivers, Providers and Alerts.
 
 use std::collections::BTreeSet;
 
 use super::document::Document;
 use super::known::{Known, counterpart};
 use super::report::{Conversion, Judged};
-use super::{helm_release, kustomization, receiver, repository};
+use super::{helm_release, kustomization, notification, receiver, repository};
 
 /// The end of the API groups of Flux.
 pub(super) const GROUP: &str = "toolkit.fluxcd.io";
@@ -21,6 +21,8 @@ pub(super) fn convert(documents: &[Document], target: Option<&str>) -> Conversio
             "Kustomization" => kustomization::convert(&mut known, document, &mut syncs),
             "HelmRelease" => helm_release::convert(&mut known, document, &mut syncs),
             "Receiver" => receiver::convert(document, known.namespace(document.namespace()), &mut syncs),
+            "Provider" => notification::provider(document, known.namespace(document.namespace()), &mut syncs),
+            "Alert" => notification::alert(document, known.namespace(document.namespace()), &mut syncs),
             kind => syncs.judged.push(Judged::lost(document, counterpart(kind))),
         }
     }

@@ -136,7 +136,6 @@ pub(super) fn counterpart(kind: &str) -> &'static str {
             "charts come from Git: put the chart into a repository, or keep helm-controller for it"
         }
         "OCIRepository" | "Bucket" | "ExternalArtifact" => "sources other than Git are not supported",
-        "Provider" | "Alert" => "there are no notifications; Events and metrics exist",
         "ImageRepository" | "ImagePolicy" | "ImageUpdateAutomation" => "there is no image automation",
         _ => "the kind has no counterpart",
     }

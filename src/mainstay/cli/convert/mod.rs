@@ -1,4 +1,4 @@
-//! `mainstay convert`: prints GitRepositories, GitSyncs and Receivers for the objects of Flux or Argo CD, and reports what is
+//! `mainstay convert`: prints GitRepositories, GitSyncs, Receivers, Providers and Alerts for the objects of Flux or Argo CD, and reports what is
 //! lost or different.
 //!
 //! - [`flux`], [`argocd`]: the kinds of both
@@ -19,6 +19,7 @@ mod helm_values;
 mod known;
 mod kustomization;
 mod live;
+mod notification;
 mod receiver;
 mod report;
 mod repositories;

@@ -11,6 +11,7 @@ use devcluster::{FrontOptions, Gateway, NodeOptions, Options, RegistryOptions, S
 use serde_json::Value;
 
 use super::{Error, issue, kubeconfig};
+use crate::cli::dev_run::DevRun;
 use crate::cli::private_directory;
 use mainstay_api::build::TERMINATION_LOG_ENV;
 use mainstay_function::admission::{Version, convert};
@@ -64,6 +65,8 @@ pub(super) struct EmbeddedOptions<'a> {
     pub(super) issuers: &'a [String],
     pub(super) token: &'a str,
     pub(super) kubeconfig: &'a Path,
+    /// The facts for other commands.
+    pub(super) run: &'a DevRun,
     pub(super) pods: PodMode,
     /// Whether RBAC is enforced.
     pub(super) rbac: bool,
@@ -75,7 +78,7 @@ pub(super) struct EmbeddedOptions<'a> {
 
 /// Starts a new, empty cluster.
 pub(super) async fn start(arguments: EmbeddedOptions<'_>) -> Result<Embedded, Error> {
-    let EmbeddedOptions { listen, gateway, secure, issuers, token, kubeconfig, pods, rbac, knative, directory } =
+    let EmbeddedOptions { listen, gateway, secure, issuers, token, kubeconfig, run, pods, rbac, knative, directory } =
         arguments;
     let (path, held) = if let Some(path) = directory {
         (path.to_owned(), None)
@@ -101,7 +104,7 @@ pub(super) async fn start(arguments: EmbeddedOptions<'_>) -> Result<Embedded, Er
     let serving = serving.map_err(|cause| Error::Serve { listen, cause })?;
     let mut gateway = gateway_at(&server, gateway, issuers, kubeconfig).await?;
     let (secure, certificate) = secure_at(&mut gateway, secure).await?;
-    let text = serving.kubeconfig(Some(token));
+    let text = run.add(&serving.kubeconfig(Some(token)));
     let authority = kubeconfig.with_file_name(AUTHORITY);
     let kubeconfig = kubeconfig::write(kubeconfig, &text).map_err(Error::Kubeconfig)?;
     // The same rules as for the kubeconfig apply.

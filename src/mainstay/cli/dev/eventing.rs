@@ -93,6 +93,7 @@ impl Events {
         let settings = mainstay_eventing::Settings {
             data: self.data,
             budget: BUDGET,
+            nats: None,
             listener: self.listener,
             resolve: Some(Arc::new(resolve)),
             // A single user owns all namespaces.

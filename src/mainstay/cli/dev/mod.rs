@@ -35,6 +35,7 @@ use tokio::task::JoinSet;
 
 use super::{
     Error as CommandError, Exit,
+    dev_run::DevRun,
     exposure::Exposure,
     lease_identity,
     local_directory::{self, LocalDirectory},
@@ -246,7 +247,7 @@ pub(super) async fn run(arguments: Arguments) -> Result<Exit, CommandError> {
         return Ok(Exit::Fine);
     }
     // Messages are printed below.
-    logs::start(logs::Format::Text, "warn,mainstay::agent::announce=off");
+    let log = logs::start_with_file("warn,mainstay::agent::notify::log=off");
     let stop = stop::on_signal()?;
     let local = if needs_directory(&arguments) { Some(LocalDirectory::open()?) } else { None };
     let mut followed = match &local {
@@ -278,7 +279,16 @@ pub(super) async fn run(arguments: Arguments) -> Result<Exit, CommandError> {
     if pods == PodMode::Processes {
         fetch_libraries().await;
     }
+    let mut run = DevRun::default();
+    if let Some(followed) = &followed {
+        run.repository = followed.local.is_some().then(|| followed.url.clone().into());
+        run.log = std::path::absolute(place.join("agent.log")).ok();
+    }
+    if let Some(path) = &run.log {
+        log.begin(path).map_err(|cause| Error::Write { path: path.clone(), cause })?;
+    }
     let embedded = embedded::start(embedded::EmbeddedOptions {
+        run: &run,
         listen: arguments.listen,
         gateway: arguments.gateway,
         secure: arguments.gateway_tls,

@@ -8,7 +8,7 @@ use std::{fs::File, path::Path};
 use crate::cli::local_directory::{Error, LocalDirectory};
 
 /// Files that are written by path.
-const FILES: [&str; 3] = ["kubeconfig", "gateway-ca.pem", "issuer.key"];
+const FILES: [&str; 4] = ["kubeconfig", "gateway-ca.pem", "issuer.key", "agent.log"];
 /// Directories that are emptied at the start.
 const EPHEMERAL: [&str; 3] = ["cluster", "eventing", "work-tree.git"];
 

@@ -9,6 +9,7 @@
 
 use std::collections::HashMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::{fs, io, path::Path};
 
 use devcluster::status::Status;
@@ -154,46 +155,13 @@ impl Loading {
             let why = "an object has no metadata.name".to_owned();
             return Err(Error::Object { what: format!("{version} {word}"), why });
         };
-        let metadata = &mut object["metadata"];
-        let uid = metadata["uid"].as_str().map(str::to_owned);
-        let tracked = metadata["managedFields"].take();
-        if let Some(metadata) = metadata.as_object_mut() {
-            metadata.retain(|field, _| field != "managedFields" && !OF_SERVER.contains(&&**field));
-        }
-        for owner in metadata["ownerReferences"].as_array_mut().into_iter().flatten() {
-            if let Some(here) = owner["uid"].as_str().and_then(|there| self.uids.get(there)) {
-                owner["uid"] = json!(here);
-            }
-        }
-        if metadata["ownerReferences"].is_null()
-            && let Some(metadata) = metadata.as_object_mut()
-        {
-            metadata.remove("ownerReferences");
-        }
+        let (uid, tracked) = self.move_here(&mut object["metadata"]);
         let status = object["status"].clone();
         self.name_space(&key);
         if key.is("", "Service") {
             give_up_addresses(&mut object);
         }
-        let namespace = key.namespace.as_deref().unwrap_or_default();
-        let is_there = self.server.object(&version, &kind.plural, namespace, &key.name).is_some();
-        let created = match (is_there, is_definition) {
-            (false, _) => self.call(&kind, &key, "", Action::Create(object)),
-            // These definitions are built into this program.
-            (true, true) => return Ok(()),
-            // No controller would finish its deletion.
-            (true, false) if key.is("", "Namespace") => {
-                let metadata =
-                    json!({"labels": object["metadata"]["labels"], "annotations": object["metadata"]["annotations"]});
-                self.call(&kind, &key, "", Action::Patch(Form::Merge, json!({"metadata": metadata})))
-            }
-            // Some objects exist in a new cluster.
-            (true, false) => {
-                let gone = self.call(&kind, &key, "", Action::Delete(DeleteOptions::default()));
-                gone.and_then(|_| self.call(&kind, &key, "", Action::Create(object)))
-            }
-        };
-        let created = created.map_err(|status| refused(&key, &status))?;
+        let Some(created) = self.create(&kind, &key, object, is_definition)? else { return Ok(()) };
         if let (Some(there), Some(here)) = (uid, created["metadata"]["uid"].as_str()) {
             self.uids.insert(there, here.to_owned());
         }
@@ -212,6 +180,49 @@ impl Loading {
             self.cluster.kinds_changed();
         }
         Ok(())
+    }
+
+    /// Removes the fields of the original server, and translates the uids of owners. Returns uid and `managedFields`.
+    fn move_here(&self, metadata: &mut Value) -> (Option<String>, Value) {
+        let uid = metadata["uid"].as_str().map(str::to_owned);
+        let tracked = metadata["managedFields"].take();
+        if let Some(metadata) = metadata.as_object_mut() {
+            metadata.retain(|field, _| field != "managedFields" && !OF_SERVER.contains(&&**field));
+        }
+        for owner in metadata["ownerReferences"].as_array_mut().into_iter().flatten() {
+            if let Some(here) = owner["uid"].as_str().and_then(|there| self.uids.get(there)) {
+                owner["uid"] = json!(here);
+            }
+        }
+        if metadata["ownerReferences"].is_null()
+            && let Some(metadata) = metadata.as_object_mut()
+        {
+            metadata.remove("ownerReferences");
+        }
+        (uid, tracked)
+    }
+
+    /// Creates an object. Returns `None` if the program has it built in.
+    fn create(&self, kind: &Arc<Kind>, key: &Key, object: Value, is_definition: bool) -> Result<Option<Value>, Error> {
+        let namespace = key.namespace.as_deref().unwrap_or_default();
+        let is_there = self.server.object(&kind.api_version(), &kind.plural, namespace, &key.name).is_some();
+        let created = match (is_there, is_definition) {
+            (false, _) => self.call(kind, key, "", Action::Create(object)),
+            // These definitions are built into this program.
+            (true, true) => return Ok(None),
+            // No controller would finish its deletion.
+            (true, false) if key.is("", "Namespace") => {
+                let metadata = &object["metadata"];
+                let metadata = json!({"labels": metadata["labels"], "annotations": metadata["annotations"]});
+                self.call(kind, key, "", Action::Patch(Form::Merge, json!({"metadata": metadata})))
+            }
+            // Some objects exist in a new cluster.
+            (true, false) => {
+                let gone = self.call(kind, key, "", Action::Delete(DeleteOptions::default()));
+                gone.and_then(|_| self.call(kind, key, "", Action::Create(object)))
+            }
+        };
+        created.map(Some).map_err(|status| refused(key, &status))
     }
 
     /// Creates the namespace of an object, whether it was saved or not.

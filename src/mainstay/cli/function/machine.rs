@@ -136,31 +136,7 @@ impl<'a> Machine<'a> {
             _ => fs::create_dir_all(&packages).and_then(|()| fs::write(&file, wanted)),
         };
         prepared.map_err(|cause| Error::Write { path: file.clone(), cause })?;
-        let mut command = match language {
-            Language::NodeJs => {
-                let mut npm = clean("npm");
-                npm.args(["install", "--omit=dev", "--no-audit", "--no-fund", "--loglevel=error"]);
-                npm
-            }
-            Language::Python => {
-                let mut pip = clean("python3");
-                pip.args([
-                    "-m",
-                    "pip",
-                    "install",
-                    "--quiet",
-                    "--disable-pip-version-check",
-                    "--no-input",
-                    "--target",
-                    ".",
-                ]);
-                pip.args(["-r", project.runtime.dependency_file()]);
-                if self.debug {
-                    pip.arg("debugpy");
-                }
-                pip
-            }
-        };
+        let mut command = self.installer(project);
         let is_debugger = self.debug && language == Language::Python;
         if !is_debugger && asks_for_nothing(language, wanted) {
             self.installed = Some(wanted.clone());
@@ -183,6 +159,26 @@ impl<'a> Machine<'a> {
         }
         self.installed = Some(wanted.clone());
         Ok(true)
+    }
+
+    /// Returns the command that installs the dependencies.
+    fn installer(&self, project: &Project) -> Command {
+        match project.runtime.language {
+            Language::NodeJs => {
+                let mut npm = clean("npm");
+                npm.args(["install", "--omit=dev", "--no-audit", "--no-fund", "--loglevel=error"]);
+                npm
+            }
+            Language::Python => {
+                let mut pip = clean("python3");
+                pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-input"]);
+                pip.args(["--target", ".", "-r", project.runtime.dependency_file()]);
+                if self.debug {
+                    pip.arg("debugpy");
+                }
+                pip
+            }
+        }
     }
 }
 

@@ -2,11 +2,11 @@
 //!
 //! Invariant: when the command ends, all processes that it has started end, within the limits of `process`.
 
-use std::{net::Ipv4Addr, path::PathBuf, time::Duration};
+use std::{net::Ipv4Addr, path::PathBuf, sync::Arc, time::Duration};
 
 use loopback::{Front, Listener, Reach};
 use notify::{EventKind, RecursiveMode, Watcher as _};
-use tokio::sync::mpsc;
+use tokio::sync::Notify;
 
 use super::{descendants, error::Error, machine::Machine, process::Group, project::Project, values};
 use crate::cli::{Exit, connection::ClusterArguments, output, private_directory, stop};
@@ -59,8 +59,9 @@ pub(super) async fn run(arguments: &Arguments) -> Result<Exit, crate::cli::Error
         );
     }
     machine.server(first.runtime).await?;
-    let (changes, mut changed) = mpsc::unbounded_channel();
-    let _watcher = watch(&first.directories, arguments.env_file.as_ref(), changes)?;
+    // Changes while the Function restarts are one change.
+    let changed = Arc::<Notify>::default();
+    let _watcher = watch(&first.directories, arguments.env_file.as_ref(), Arc::clone(&changed))?;
     let mut project = Some(first);
     loop {
         let mut group = match project.take() {
@@ -70,7 +71,7 @@ pub(super) async fn run(arguments: &Arguments) -> Result<Exit, crate::cli::Error
         let is_changed = loop {
             tokio::select! {
                 () = stop.cancelled() => break false,
-                _ = changed.recv() => break true,
+                () = changed.notified() => break true,
                 ended = ended(&mut group) => {
                     output::note(&format!("! the Function has ended ({ended}); it starts again when a file is saved\n"));
                     group = None;
@@ -83,7 +84,7 @@ pub(super) async fn run(arguments: &Arguments) -> Result<Exit, crate::cli::Error
         if !is_changed {
             return Ok(Exit::Fine);
         }
-        while tokio::time::timeout(QUIET, changed.recv()).await.is_ok() {}
+        while tokio::time::timeout(QUIET, changed.notified()).await.is_ok() {}
         match read(arguments, cluster.as_ref()).await {
             Ok(next) => {
                 output::print("- Saved; it starts again\n")?;
@@ -113,11 +114,11 @@ async fn ended(group: &mut Option<Group>) -> String {
     }
 }
 
-/// Sends a message whenever a file in these directories may have been saved, until it is dropped.
+/// Notifies whenever a file in these directories may have been saved, until it is dropped.
 fn watch(
     directories: &[PathBuf],
     env_file: Option<&PathBuf>,
-    changes: mpsc::UnboundedSender<()>,
+    changed: Arc<Notify>,
 ) -> Result<notify::RecommendedWatcher, Error> {
     let variables = env_file.and_then(|file| file.file_name()).map(ToOwned::to_owned);
     let is_ours = move |path: &PathBuf| {
@@ -132,8 +133,7 @@ fn watch(
             Err(_) => true,
         };
         if matters {
-            // The receiver is gone when the command ends.
-            let _ = changes.send(());
+            changed.notify_one();
         }
     })
     .map_err(failed)?;

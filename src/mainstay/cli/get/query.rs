@@ -5,26 +5,57 @@ use std::sync::Arc;
 use futures::TryStreamExt as _;
 use serde_json::Value;
 
+use super::json_path::Template;
 use crate::cli::{
     Error,
+    completion::FORMATS,
     ids::{self, ID},
     table::Table,
 };
 use mainstay_cluster::{Cluster, Kind, LabelSelector, Printed, Selection};
 
-/// The format of the result.
-#[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+/// The result: rows of the API server, or whole objects.
+#[derive(Clone, Debug)]
+pub(super) enum Output {
+    Rows(Format),
+    Objects(Form),
+}
+
+/// The format of rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Format {
-    /// A table
+    /// A table.
     Text,
-    /// A table with more columns, without truncation
+    /// A table with more columns, without truncation.
     Wide,
-    /// A JSON document: the object, or a List
-    Json,
-    /// The same in YAML
-    Yaml,
-    /// A line for each object, such as gitsync.mainstay.dev/shop
+    /// A line for each object, such as `gitsync.mainstay.dev/shop`.
     Name,
+}
+
+/// The form of objects: the named one, or a List.
+#[derive(Clone, Debug)]
+pub(super) enum Form {
+    Json,
+    Yaml,
+    JsonPath(Template),
+}
+
+/// Prefix of a template.
+const JSON_PATH: &str = "jsonpath=";
+
+/// Parses the value of `--output`.
+pub(super) fn output(text: &str) -> Result<Output, String> {
+    Ok(match text {
+        "text" => Output::Rows(Format::Text),
+        "wide" => Output::Rows(Format::Wide),
+        "name" => Output::Rows(Format::Name),
+        "json" => Output::Objects(Form::Json),
+        "yaml" => Output::Objects(Form::Yaml),
+        other => match other.strip_prefix(JSON_PATH) {
+            Some(template) => Output::Objects(Form::JsonPath(Template::parse(template)?)),
+            None => return Err(format!("it is none of {}…", FORMATS.join(", "))),
+        },
+    })
 }
 
 /// A kind, and the objects of it to print.
@@ -155,7 +186,7 @@ fn text(printed: &Printed, prefix: Option<&str>, layout: Layout) -> String {
 
 /// Shortens ids. An id with its own column is not repeated in another one.
 fn shorten(cells: &mut [String]) {
-    let own: Vec<String> = cells.iter().filter(|cell| ids::is_id(cell)).cloned().collect();
+    let own: Vec<String> = cells.iter().filter(|cell| ids::is_id(cell) || ids::is_short(cell)).cloned().collect();
     for cell in cells {
         if ids::is_id(cell) {
             cell.truncate(ID);
@@ -189,7 +220,7 @@ mod tests {
             rows: vec![PrintedRow {
                 namespace: Some("apps".to_owned()),
                 name: "shop".to_owned(),
-                cells: ["shop", "True", COMMIT, &message, "x"].map(str::to_owned).to_vec(),
+                cells: ["shop", "True", &COMMIT[..12], &message, COMMIT].map(str::to_owned).to_vec(),
             }],
         };
         let text = |prefix, places, format, titles| {
@@ -207,5 +238,19 @@ mod tests {
         );
         assert!(wide.starts_with("NAMESPACE   NAME "), "{wide}");
         assert!(wide.contains("gitsync.mainstay.dev/shop   True ") && wide.contains(&message), "{wide}");
+        assert!(wide.ends_with(&format!(" {COMMIT}\n")), "{wide}");
+    }
+
+    #[test]
+    fn parses_the_output_formats_of_kubectl() {
+        assert!(matches!(output("wide"), Ok(Output::Rows(Format::Wide))));
+        assert!(matches!(output("json"), Ok(Output::Objects(Form::Json))));
+        assert!(matches!(output("jsonpath={.metadata.name}"), Ok(Output::Objects(Form::JsonPath(_)))));
+        for text in ["", "jsonpath", "go-template={{.metadata}}", "jsonpath={.a"] {
+            assert!(output(text).is_err(), "{text}");
+        }
+        for format in FORMATS {
+            assert!(output(format).is_ok(), "{format}");
+        }
     }
 }

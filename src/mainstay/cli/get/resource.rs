@@ -21,10 +21,12 @@ const GIT_REPOSITORIES: Resource =
     Resource { group: SERVERLESS, kind: "GitRepository", names: &["gitrepositories", "gitrepository", "gitrepos"] };
 
 /// All resources, in the order of printing.
-const ALL: [Resource; 5] = [
+const ALL: [Resource; 7] = [
     GIT_REPOSITORIES,
     GIT_SYNCS,
     Resource { group: "mainstay.dev", kind: "Receiver", names: &["receivers", "receiver"] },
+    Resource { group: "mainstay.dev", kind: "Provider", names: &["providers", "provider"] },
+    Resource { group: "mainstay.dev", kind: "Alert", names: &["alerts", "alert"] },
     Resource { group: SERVERLESS, kind: "Function", names: &["functions", "function"] },
     Resource { group: "gateway.kyma-project.io", kind: "APIRule", names: &["apirules", "apirule"] },
 ];
@@ -63,10 +65,23 @@ const ELSEWHERE: [(&[&str], Resource); 2] = [
     (&["source", "sources", "repo", "repos", "repositories"], GIT_REPOSITORIES),
 ];
 
+/// Returns the counterpart of another tool's kind, such as `ks`, with or without its group.
+pub(in crate::cli) fn counterpart(word: &str) -> Option<Resource> {
+    let name = word.to_lowercase();
+    let name = name.split('.').next().unwrap_or_default();
+    ELSEWHERE.iter().find(|(names, _)| names.contains(&name)).map(|(_, ours)| *ours)
+}
+
+/// Returns the hint for another tool's kind: the command for its counterpart.
+pub(in crate::cli) fn counterpart_hint(what: &str) -> Option<String> {
+    let (kind, name) = what.split_once('/').unwrap_or((what, "NAME"));
+    let ours = counterpart(kind)?.kind;
+    Some(format!("the counterpart of {kind} is a {ours}: {}/{name}", ours.to_lowercase()))
+}
+
 /// Returns why a word is not a kind, with the intended one if known.
 fn unknown(word: &str) -> String {
-    let name = word.to_lowercase();
-    if let Some((_, ours)) = ELSEWHERE.iter().find(|(names, _)| names.contains(&&*name)) {
+    if let Some(ours) = counterpart(word) {
         return format!("{word:?} is no kind of Mainstay; its counterpart: mainstay get {}", ours.names[0]);
     }
     let known = ALL.map(|resource| resource.names[0]).join(", ");
@@ -121,7 +136,7 @@ mod tests {
             ("gitsync/shop", "GitSync", Some("shop")),
             ("gitrepositories,functions", "GitRepository Function", None),
             ("functions.serverless.kyma-project.io/a", "Function", Some("a")),
-            ("all", "GitRepository GitSync Receiver Function APIRule", None),
+            ("all", "GitRepository GitSync Receiver Provider Alert Function APIRule", None),
         ] {
             assert_eq!(kinds(text), Ok((expected.to_owned(), name.map(str::to_owned))), "{text}");
         }
@@ -136,11 +151,16 @@ mod tests {
         for (text, expected) in [
             ("ks", "mainstay get gitsyncs"),
             ("Kustomizations", "mainstay get gitsyncs"),
+            ("kustomizations.kustomize.toolkit.fluxcd.io", "mainstay get gitsyncs"),
             ("sources", "mainstay get gitrepositories"),
             ("pods", "kubectl get"),
         ] {
             let error = asked(text).unwrap_err();
             assert!(error.contains(expected), "{error}");
         }
+        let hint = |what| counterpart_hint(what).unwrap_or_default();
+        assert_eq!(hint("ks/shop"), "the counterpart of ks is a GitSync: gitsync/shop");
+        assert_eq!(hint("sources"), "the counterpart of sources is a GitRepository: gitrepository/NAME");
+        assert_eq!(hint("deploy/web"), "");
     }
 }

@@ -3,11 +3,12 @@
 //! Invariant: after a lost connection, only objects that changed meanwhile are printed.
 
 use std::collections::BTreeMap;
+use std::ops::ControlFlow;
 
 use futures::StreamExt as _;
 use serde_json::Value;
 
-use super::query::{Format, Layout, Query, without_managers};
+use super::query::{Form, Format, Layout, Output, Query, without_managers};
 use crate::cli::{
     Error, Exit,
     output::{self, OutputArgument},
@@ -21,7 +22,11 @@ use mainstay_object::failure::chain;
 type Versions = BTreeMap<(String, String), String>;
 
 /// Prints the objects of the query, and each one that changes, until Ctrl-C.
-pub(super) async fn follow(query: &Query<'_>, layout: Layout) -> Result<Exit, Error> {
+pub(super) async fn follow(
+    query: &Query<'_>,
+    output: &Output,
+    layout: impl Fn(Format) -> Layout,
+) -> Result<Exit, Error> {
     let stop = stop::on_signal()?;
     let selection = match query.names {
         [] => query.selection(),
@@ -29,7 +34,13 @@ pub(super) async fn follow(query: &Query<'_>, layout: Layout) -> Result<Exit, Er
         _ => return Err(Error::WatchSeveral),
     };
     let mut events = query.cluster.watch(&query.kind, selection);
-    let mut printer = Printer { query, layout, has_titles: layout.titles };
+    let mut printer = match output {
+        Output::Rows(format) => {
+            let layout = layout(*format);
+            Printer::Rows { query, layout, has_titles: layout.titles }
+        }
+        Output::Objects(form) => Printer::Objects(form),
+    };
     let mut known = Versions::new();
     let (mut shown, mut listed) = (Shown::default(), Vec::new());
     loop {
@@ -70,46 +81,63 @@ fn is_another(known: &mut Versions, object: &Value) -> bool {
 }
 
 /// Prints states of objects.
-struct Printer<'a> {
-    query: &'a Query<'a>,
-    layout: Layout,
-    /// Whether the titles are still to print.
-    has_titles: bool,
+enum Printer<'a> {
+    Rows {
+        query: &'a Query<'a>,
+        layout: Layout,
+        /// Whether the titles are still to print.
+        has_titles: bool,
+    },
+    Objects(&'a Form),
 }
 
 impl Printer<'_> {
-    async fn print(&mut self, objects: Vec<Value>) -> Result<std::ops::ControlFlow<()>, Error> {
-        let output = match self.layout.format {
-            Format::Text | Format::Wide | Format::Name => return self.print_rows(&objects).await,
-            Format::Json => output::Format::Json,
-            Format::Yaml => output::Format::Yaml,
-        };
-        for mut object in objects {
-            without_managers(&mut object);
-            let printed = OutputArgument { output }.print_next(&object, String::new)?;
-            if printed.is_break() {
-                return Ok(printed);
+    async fn print(&mut self, objects: Vec<Value>) -> Result<ControlFlow<()>, Error> {
+        match self {
+            Self::Rows { query, layout, has_titles } => print_rows(query, *layout, has_titles, &objects).await,
+            Self::Objects(form) => {
+                for mut object in objects {
+                    without_managers(&mut object);
+                    let printed = print_object(form, &object)?;
+                    if printed.is_break() {
+                        return Ok(printed);
+                    }
+                }
+                Ok(ControlFlow::Continue(()))
             }
         }
-        Ok(std::ops::ControlFlow::Continue(()))
     }
+}
 
-    /// Prints rows from the API server, with one request per object. Objects deleted meanwhile are skipped.
-    async fn print_rows(&mut self, objects: &[Value]) -> Result<std::ops::ControlFlow<()>, Error> {
-        let mut all = Printed::default();
-        for metadata in objects.iter().map(|object| &object["metadata"]) {
-            let (namespace, name) = (metadata["namespace"].as_str(), metadata["name"].as_str().unwrap_or_default());
-            if let Some(one) = self.query.cluster.print_one(&self.query.kind, namespace, name).await? {
-                all.columns = one.columns;
-                all.rows.extend(one.rows);
-            }
+fn print_object(form: &Form, object: &Value) -> Result<ControlFlow<()>, Error> {
+    let output = match form {
+        Form::JsonPath(template) => return output::write(&template.render(object)),
+        Form::Json => output::Format::Json,
+        Form::Yaml => output::Format::Yaml,
+    };
+    OutputArgument { output }.print_next(object, String::new)
+}
+
+/// Prints rows from the API server, with one request per object. Objects deleted meanwhile are skipped.
+async fn print_rows(
+    query: &Query<'_>,
+    layout: Layout,
+    has_titles: &mut bool,
+    objects: &[Value],
+) -> Result<ControlFlow<()>, Error> {
+    let mut all = Printed::default();
+    for metadata in objects.iter().map(|object| &object["metadata"]) {
+        let (namespace, name) = (metadata["namespace"].as_str(), metadata["name"].as_str().unwrap_or_default());
+        if let Some(one) = query.cluster.print_one(&query.kind, namespace, name).await? {
+            all.columns = one.columns;
+            all.rows.extend(one.rows);
         }
-        if all.rows.is_empty() {
-            return Ok(std::ops::ControlFlow::Continue(()));
-        }
-        let layout = Layout { titles: std::mem::take(&mut self.has_titles), ..self.layout };
-        output::write(&self.query.text(&all, false, layout))
     }
+    if all.rows.is_empty() {
+        return Ok(ControlFlow::Continue(()));
+    }
+    let layout = Layout { titles: std::mem::take(has_titles), ..layout };
+    output::write(&query.text(&all, false, layout))
 }
 
 #[cfg(test)]

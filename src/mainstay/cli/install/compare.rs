@@ -107,6 +107,24 @@ fn goes_whole(within: &str, last: Option<&Value>, new: &Value) -> bool {
     last.is_some_and(has) && !has(new) || within.ends_with("/tolerations") && has(new)
 }
 
+/// Returns the labels and annotations of pods.
+fn of_pod_metadata(metadata: &Value) -> Vec<Choice> {
+    let mut all = Vec::new();
+    for (field, flag, value) in
+        [("labels", "--pod-label", "podLabels"), ("annotations", "--pod-annotation", "podAnnotations")]
+    {
+        for (key, text) in texts(&metadata[field]) {
+            // The agent and `kubectl rollout restart` write these.
+            if !key.starts_with(ANNOTATION_PREFIX) && key != RESTARTED_AT {
+                let singular = field.trim_end_matches('s');
+                let (what, keep) = (format!("the {singular} {key}={text} of pods"), format!("{flag} {key}={text}"));
+                all.push(choice(what, keep, &[value, key], Overwrites::OwnOnly).within(&format!("metadata/{field}")));
+            }
+        }
+    }
+    all
+}
+
 /// Returns all settings of a Deployment that a flag, a value or a patch may have chosen.
 fn choices(deployment: &Value) -> Vec<Choice> {
     let mut all = Vec::new();
@@ -120,18 +138,7 @@ fn choices(deployment: &Value) -> Vec<Choice> {
             Overwrites::Always,
         ));
     }
-    for (field, flag, value) in
-        [("labels", "--pod-label", "podLabels"), ("annotations", "--pod-annotation", "podAnnotations")]
-    {
-        for (key, text) in texts(&template["metadata"][field]) {
-            // The agent and `kubectl rollout restart` write these.
-            if !key.starts_with(ANNOTATION_PREFIX) && key != RESTARTED_AT {
-                let singular = field.trim_end_matches('s');
-                let (what, keep) = (format!("the {singular} {key}={text} of pods"), format!("{flag} {key}={text}"));
-                all.push(choice(what, keep, &[value, key], Overwrites::OwnOnly).within(&format!("metadata/{field}")));
-            }
-        }
-    }
+    all.extend(of_pod_metadata(&template["metadata"]));
     let pod = &template["spec"];
     for (key, text) in texts(&pod["nodeSelector"]) {
         let (what, keep) = (format!("the node selector {key}={text}"), format!("--node-selector {key}={text}"));

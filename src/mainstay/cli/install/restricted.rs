@@ -76,9 +76,9 @@ fn in_cluster() -> Vec<Value> {
 /// Returns the permissions in each visible namespace, including the status of a refused GitSync.
 fn anywhere() -> Vec<Value> {
     vec![
-        json!({"apiGroups": ["mainstay.dev"], "resources": ["gitsyncs", "receivers"], "verbs": READ}),
+        json!({"apiGroups": ["mainstay.dev"], "resources": ["gitsyncs", "receivers", "providers", "alerts"], "verbs": READ}),
         json!({
-            "apiGroups": ["mainstay.dev"], "resources": ["gitsyncs/status", "receivers/status"],
+            "apiGroups": ["mainstay.dev"], "resources": ["gitsyncs/status", "receivers/status", "providers/status", "alerts/status"],
             "verbs": ["get", "update", "patch"],
         }),
         json!({"apiGroups": ["serverless.kyma-project.io"], "resources": ["gitrepositories"], "verbs": READ}),

@@ -6,11 +6,12 @@ use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
 use crate::cli::connection::{DEFAULT_NAMESPACE, own_kind};
+use crate::cli::dev_run::DevRun;
 use crate::cli::work_tree::WorkTree;
 use crate::cli::{Error, private_directory, syncs};
 use mainstay_api::{GitRepository, GitSync, names};
 use mainstay_cluster::{Cluster, Kind, Scope};
-use mainstay_git::{Credentials, Reference, Remote, RemoteUrl, SharedHostKeys, Source};
+use mainstay_git::{Credentials, Expression, Reference, Remote, RemoteUrl, SharedHostKeys, Source};
 use mainstay_gitsync::Preview;
 
 /// A Git source with a directory for mirrors.
@@ -40,6 +41,11 @@ impl Git {
         self.room.path().join("render")
     }
 
+    /// Returns the reference of a revision.
+    pub(super) async fn resolve(&self, remote: &Remote, expression: &Expression) -> Result<Reference, Error> {
+        self.source.resolve(remote, expression).await.map_err(Error::Revision)
+    }
+
     /// Returns the work tree around a directory as a repository, and the reference to its current state.
     pub(super) fn work_tree(&self, directory: &Path) -> Result<(Remote, Reference), Error> {
         let root = root_of(directory)?;
@@ -58,13 +64,15 @@ pub(super) fn of_this_machine(directory: &Path) -> Result<Remote, Error> {
 /// Returns the repository of the GitSync, and the reason why the agent cannot use it.
 pub(super) async fn of_sync(
     cluster: &Cluster,
+    run: &DevRun,
     preview: &Preview,
     sync: &GitSync,
 ) -> Result<(Remote, Option<String>), Error> {
     let repository = repository(cluster, sync).await?;
     let remote = preview.remote(&repository).await?;
-    // A user who writes the address in the cluster must not choose local files.
-    if remote.0.url.local_path().is_some() {
+    // A user who writes the address in the cluster must not choose local files. The directory of `mainstay dev` is in
+    // the kubeconfig.
+    if remote.0.url.local_path().is_some_and(|path| run.repository.as_deref() != Some(path)) {
         let namespace = sync.metadata.namespace.as_deref().unwrap_or_default();
         return Err(Error::PathOfAgent { repository: format!("{namespace}/{}", sync.spec.git_repository) });
     }

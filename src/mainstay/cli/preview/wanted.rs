@@ -10,10 +10,11 @@ use super::markdown;
 use super::remote::{self, Git};
 use super::report::{Named, PreviewOutput, Report};
 use crate::cli::connection::{Connection, own_kind};
+use crate::cli::dev_run::DevRun;
 use crate::cli::{Error, Exit, logs, output, syncs};
 use mainstay_api::GitSync;
 use mainstay_cluster::Cluster;
-use mainstay_git::{Reference, Remote};
+use mainstay_git::{Expression, Remote};
 use mainstay_gitsync::{Preview, Revision};
 use mainstay_object::Owner;
 use mainstay_object::failure::chain;
@@ -25,16 +26,16 @@ pub(in crate::cli) struct Wanted {
     /// ignores are skipped
     #[arg(long, value_name = "DIR", requires = "name", conflicts_with = "revision", help_heading = "Before a commit")]
     path: Option<PathBuf>,
-    /// Preview the changes of a revision of the GitSync's repository: a branch, tag, commit, or reference such as
-    /// refs/pull/7/head
-    #[arg(long, value_name = "REF", requires = "name", value_parser = reference, help_heading = "Before a commit")]
-    revision: Option<Reference>,
+    /// Preview the changes of a revision of the GitSync's repository: a branch, tag, commit, reference such as
+    /// refs/pull/7/head, or an ancestor of one, such as HEAD~3
+    #[arg(long, value_name = "REF", requires = "name", value_parser = expression, help_heading = "Before a commit")]
+    revision: Option<Expression>,
     /// Local repository to read revisions from, instead of the GitSync's
     #[arg(long, value_name = "DIR", requires = "name", help_heading = "Before a commit")]
     repository: Option<PathBuf>,
     /// Revision to compare with instead of the cluster, whose objects are then not read
-    #[arg(long, value_name = "REF", requires = "name", value_parser = reference, help_heading = "Before a commit")]
-    against: Option<Reference>,
+    #[arg(long, value_name = "REF", requires = "name", value_parser = expression, help_heading = "Before a commit")]
+    against: Option<Expression>,
     /// File with the GitSync to use, instead of the one in the cluster
     #[arg(long, value_name = "FILE", requires = "name", help_heading = "Before a commit")]
     git_sync: Option<PathBuf>,
@@ -51,8 +52,8 @@ pub(in crate::cli) struct Wanted {
     snapshot: Vec<PathBuf>,
 }
 
-fn reference(text: &str) -> Result<Reference, String> {
-    Reference::parse(text).map_err(|error| chain(&error))
+fn expression(text: &str) -> Result<Expression, String> {
+    Expression::parse(text).map_err(|error| chain(&error))
 }
 
 impl Wanted {
@@ -104,7 +105,8 @@ pub(in crate::cli) async fn diff(
     let (cluster, notes) = wanted.cluster(connection).await?;
     let namespace = connection.namespace(&cluster);
     let sync = find(&cluster, &namespace, name, wanted.git_sync.as_deref()).await?;
-    let report = Box::pin(Comparison { cluster: &cluster, wanted, notes }.report(sync)).await?;
+    let run = connection.dev_run();
+    let report = Box::pin(Comparison { cluster: &cluster, run: &run, wanted, notes }.report(sync)).await?;
     match output.plain() {
         Some(plain) => plain.print(&report.facts(), || report.text())?,
         None => output::print(&markdown::comment(&report))?,
@@ -113,9 +115,9 @@ pub(in crate::cli) async fn diff(
 }
 
 /// Previews a sync of the revision that the GitSync follows.
-pub(in crate::cli) async fn dry_run(cluster: &Cluster, sync: GitSync) -> Result<Report, Error> {
+pub(in crate::cli) async fn dry_run(cluster: &Cluster, run: &DevRun, sync: GitSync) -> Result<Report, Error> {
     logs::start(logs::Format::Text, "off");
-    Box::pin(Comparison { cluster, wanted: &Wanted::default(), notes: Vec::new() }.report(sync)).await
+    Box::pin(Comparison { cluster, run, wanted: &Wanted::default(), notes: Vec::new() }.report(sync)).await
 }
 
 /// Reads the GitSync from the file, or from the cluster without one.
@@ -150,6 +152,8 @@ async fn find(cluster: &Cluster, namespace: &str, name: &str, file: Option<&Path
 /// One comparison.
 struct Comparison<'a> {
     cluster: &'a Cluster,
+    /// The `mainstay dev` that the cluster belongs to.
+    run: &'a DevRun,
     wanted: &'a Wanted,
     /// Notes about data that the cluster lacks.
     notes: Vec<String>,
@@ -157,7 +161,7 @@ struct Comparison<'a> {
 
 impl Comparison<'_> {
     async fn report(&self, sync: GitSync) -> Result<Report, Error> {
-        let Self { cluster, wanted, notes } = self;
+        let Self { cluster, wanted, notes, .. } = self;
         let git = Git::new(cluster).await?;
         let path = std::env::var_os("PATH");
         let renderers = Preview::renderers(path.as_deref(), &git.scratch());
@@ -170,7 +174,10 @@ impl Comparison<'_> {
             (remote, reference, None)
         } else {
             let (remote, refused) = self.remote(&preview, &sync).await?;
-            let reference = wanted.revision.clone().unwrap_or_else(|| preview.followed().clone());
+            let reference = match &wanted.revision {
+                Some(expression) => git.resolve(&remote, expression).await?,
+                None => preview.followed().clone(),
+            };
             (remote, reference, refused)
         };
         let revision = preview.read(&remote, &reference).await?;
@@ -183,9 +190,10 @@ impl Comparison<'_> {
                 masked = preview.look_at_applied(&remote, &revision).await;
                 (preview.against_cluster(&revision).await?, against.to_owned())
             }
-            Some(reference) => {
+            Some(expression) => {
                 let (remote, _) = self.remote(&preview, &sync).await?;
-                let before: Revision = preview.read(&remote, reference).await?;
+                let reference = git.resolve(&remote, expression).await?;
+                let before: Revision = preview.read(&remote, &reference).await?;
                 (Preview::between(&before, &revision), Named::revision(&before).what)
             }
         };
@@ -207,7 +215,7 @@ impl Comparison<'_> {
                 remote.submodules = remote::has_submodules(self.cluster, sync).await;
                 Ok((remote, None))
             }
-            None => remote::of_sync(self.cluster, preview, sync).await,
+            None => remote::of_sync(self.cluster, self.run, preview, sync).await,
         }
     }
 }

@@ -139,6 +139,12 @@ pub(crate) fn chart_files(
     for named in &options.helm.values_files {
         add_values(&mut found, tree, file, named)?;
     }
+    refuse_schemas(&mut found, tree, file)?;
+    Ok(found)
+}
+
+/// Adds a problem for each values schema that is not read, also in packed charts.
+fn refuse_schemas(found: &mut ChartFiles, tree: &mut impl Tree, file: &str) -> Result<(), mainstay_git::Error> {
     let (entries, archives) = (found.files.values().cloned().collect::<Vec<_>>(), schema::Archives::new(SCHEMA));
     for entry in entries {
         let refused = if entry.path.rsplit('/').next() == Some(SCHEMA) {
@@ -154,7 +160,7 @@ pub(crate) fn chart_files(
             found.problem(Place::file(&*entry.path), what, hint);
         }
     }
-    Ok(found)
+    Ok(())
 }
 
 /// Adds a values file.

@@ -15,7 +15,7 @@ use mainstay_git::{BaseDir, Entry, EntryKind, Found};
 use mainstay_object::{Digest, Place, printable};
 
 /// File names of kustomizations.
-const NAMES: [&str; 3] = ["kustomization.yaml", "kustomization.yml", "Kustomization"];
+pub(super) const NAMES: [&str; 3] = ["kustomization.yaml", "kustomization.yml", "Kustomization"];
 /// Maximum number of files that one kustomization reads.
 const MOST_FILES: usize = 5_000;
 /// Maximum total size of these files, in bytes.

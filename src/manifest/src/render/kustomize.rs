@@ -13,6 +13,7 @@ use super::kept::Kept;
 use super::kustomization::fields;
 use super::origins::{Asking, Origins, asking};
 use super::overlay::Overlay;
+use super::patches::Patches;
 use super::program::{Program, Purpose, Run};
 use super::refusal::refusal;
 use super::renderer::{self, Renderer};
@@ -124,7 +125,7 @@ impl Kustomize {
             Some(added) => Digest::of(format!("{} {added}", closure.digest()).as_bytes()),
             None => closure.digest(),
         };
-        let origins = Origins::new(&shown, &file, &closure, keeps);
+        let mut origins = Origins::new(&shown, &file, &closure, keeps);
         let problem = |what: &str, hint: &str| vec![Problem::new(Place::file(&*shown), what, Some(hint))];
         let documents = match &self.tool {
             _ if !closure.problems.is_empty() => Some(Err(std::mem::take(&mut closure.problems))),
@@ -132,6 +133,9 @@ impl Kustomize {
             None => Some(Err(problem(NO_TOOL, NO_TOOL_HINT))),
             Some(tool) => {
                 let inputs = format!("kustomization {file} {key}");
+                let patches;
+                (closure, patches) = patches_of(snapshot, closure, &added, &file).await?;
+                origins = origins.patched_by(patches.clone());
                 if let Some(documents) = self.kept(snapshot, &inputs).await? {
                     return Ok(Rendered { closure, key, documents: Some(Ok(documents)), origins });
                 }
@@ -150,7 +154,8 @@ impl Kustomize {
                         Run::Failed(words) => Err({
                             let files = closure.files.keys().map(String::as_str);
                             let root = root.path().to_string_lossy();
-                            vec![self.words.add(refusal(&shown, &root, &words, files), &words, &root)]
+                            let problem = refusal(&shown, &root, &words, files, &patches);
+                            vec![self.words.add(problem, &words, &root)]
                         }),
                         Run::Ended(why) => Err(problem(&why, "split it")),
                         Run::Missing => Err(problem(NO_TOOL, NO_TOOL_HINT)),
@@ -173,6 +178,21 @@ impl Kustomize {
         let found = snapshot.blocking(move |_| kept.get(&inputs, |_| true)).await?;
         Ok(found.map(|(documents, _)| documents))
     }
+}
+
+/// Reads the patches of the kustomization in `file`. Returns its inputs, too.
+async fn patches_of(
+    snapshot: &Snapshot,
+    closure: Closure,
+    added: &Added,
+    file: &str,
+) -> Result<(Closure, Patches), mainstay_git::Error> {
+    let (added, file) = (added.clone(), file.to_owned());
+    let read = move |snapshot: &Snapshot| {
+        let patches = Patches::read(&mut WithAdded { tree: snapshot, added: &added }, &closure, &file);
+        patches.map(|patches| (closure, patches))
+    };
+    snapshot.blocking(read).await?
 }
 
 /// A build before the commit is read.

@@ -40,6 +40,7 @@ mod network;
 mod normal_form;
 pub(crate) mod origins;
 mod overlay;
+mod patches;
 mod pattern;
 #[expect(clippy::disallowed_methods, reason = "it looks for programs and runs them")]
 mod program;

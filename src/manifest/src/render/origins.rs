@@ -11,6 +11,7 @@ use serde_json::{Map, Value, json};
 
 use super::closure::{Closure, parent, resolve};
 use super::kustomization::fields;
+use super::patches::Patches;
 use crate::{Limits, read_fields};
 use mainstay_git::BlobId;
 use mainstay_object::{Place, printable};
@@ -20,6 +21,8 @@ const ORIGIN: &str = "config.kubernetes.io/origin";
 /// The field and value of a kustomization that request the annotation.
 const METADATA: &str = "buildMetadata";
 const ASKED: &str = "originAnnotations";
+/// Maximum number of patches that are named for an object.
+const SHOWN_PATCHES: usize = 5;
 
 /// The input files of a build.
 #[derive(Clone, Debug, Default)]
@@ -31,6 +34,8 @@ pub struct Origins {
     files: BTreeSet<Arc<str>>,
     /// Whether the kustomization itself requests the annotation.
     keeps: bool,
+    /// The patches, which the annotation does not name.
+    patches: Patches,
 }
 
 impl Origins {
@@ -42,7 +47,13 @@ impl Origins {
             directory: parent(file).to_owned(),
             files: files.map(|(path, _)| path.as_str().into()).collect(),
             keeps,
+            patches: Patches::default(),
         }
+    }
+
+    /// Adds the patches of the build.
+    pub(super) fn patched_by(self, patches: Patches) -> Self {
+        Self { patches, ..self }
     }
 
     /// Returns the origins of a single file.
@@ -56,6 +67,9 @@ impl Origins {
 
     /// Returns the place of an object in the output, and removes the annotation unless it was requested.
     pub(crate) fn take(&self, object: &mut Map<String, Value>) -> Place {
+        let text = |value: Option<&Value>| value.and_then(Value::as_str).unwrap_or_default().to_owned();
+        let kind = text(object.get("kind"));
+        let name = text(object.get("metadata").and_then(|metadata| metadata.get("name")));
         let Some(Value::Object(metadata)) = object.get_mut("metadata") else { return Place::file(self.shown.clone()) };
         let Some(Value::Object(annotations)) = metadata.get_mut("annotations") else {
             return Place::file(self.shown.clone());
@@ -66,7 +80,19 @@ impl Origins {
         }
         let file = origin.as_ref().and_then(Value::as_str).and_then(|origin| self.file(origin));
         let Some(file) = file.filter(|file| *file != self.shown) else { return Place::file(self.shown.clone()) };
-        Place { built_by: Some(self.shown.clone()), ..Place::file(file) }
+        Place { built_by: Some(self.builder(&self.patches.of(&kind, &name))), ..Place::file(file) }
+    }
+
+    /// Returns the file that built an object, with the patches that may have changed it.
+    fn builder(&self, patches: &[&str]) -> Arc<str> {
+        match patches {
+            [] => self.shown.clone(),
+            [only] => format!("{} with the patch {only}", self.shown).into(),
+            [first @ .., last] if first.len() < SHOWN_PATCHES => {
+                format!("{} with the patches {} and {last}", self.shown, first.join(", ")).into()
+            }
+            many => format!("{} with {} patches", self.shown, many.len()).into(),
+        }
     }
 
     fn file(&self, origin: &str) -> Option<Arc<str>> {
@@ -174,6 +200,18 @@ mod tests {
             false,
             ("base/kustomization.yaml, built by over/kustomization.yaml", json!({"annotations": {"a": "b"}})),
         );
+        files.0.push(("over/p.yaml", "{kind: Deployment, metadata: {name: web}}"));
+        files.0[0].1 = "resources: [../base, own.yaml]\npatches: [{path: p.yaml}]\n";
+        let patched = closure(&mut files, "over/kustomization.yaml").unwrap();
+        let patches = Patches::read(&mut files, &patched, "over/kustomization.yaml").unwrap();
+        let origins = Origins::new("over/kustomization.yaml", "over/kustomization.yaml", &patched, false);
+        let origins = origins.patched_by(patches);
+        for (name, end) in [("web", " with the patch over/p.yaml"), ("api", "")] {
+            let metadata = json!({"name": name, "annotations": from("../base/d.yaml")});
+            let mut object = json!({"kind": "Deployment", "metadata": metadata});
+            let place = origins.take(object.as_object_mut().unwrap());
+            assert_eq!(place.to_string(), format!("base/d.yaml, built by over/kustomization.yaml{end}"));
+        }
         // Only input files are named.
         for other in ["../../etc/passwd", "absent.yaml", "[", ""] {
             check(from(other), false, ("over/kustomization.yaml", json!({})));

@@ -114,21 +114,7 @@ impl Program {
         arguments: &[OsString],
         variables: &[(impl AsRef<OsStr>, impl AsRef<OsStr>)],
     ) -> Run {
-        let mut command = Command::new(&self.path);
-        let (variable, value) = SOFT_MEMORY.split_once('=').unwrap_or_default();
-        command
-            .args(self.arguments)
-            .args(arguments)
-            .current_dir(root)
-            .env_clear()
-            .env("HOME", NOBODYS_HOME)
-            .env("PATH", "")
-            .env(variable, value)
-            .envs(variables.iter().map(|(name, value)| (name, value)))
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .kill_on_drop(true);
+        let command = self.command(root, arguments, variables);
         let mut child = match spawn(command).await {
             Ok(child) => child,
             Err(error) => return Run::Ended(format!("{} cannot be run: {error}", self.path.display())),
@@ -176,6 +162,30 @@ impl Program {
         let deadline = self.bounds.deadline;
         let ended = tokio::time::timeout(deadline, whole).await;
         ended.unwrap_or_else(|_| Run::Ended(format!("timed out after {} s while it was built", deadline.as_secs())))
+    }
+
+    fn command(
+        &self,
+        root: &Path,
+        arguments: &[OsString],
+        variables: &[(impl AsRef<OsStr>, impl AsRef<OsStr>)],
+    ) -> Command {
+        let mut command = Command::new(&self.path);
+        let (variable, value) = SOFT_MEMORY.split_once('=').unwrap_or_default();
+        command
+            .args(self.arguments)
+            .args(arguments)
+            .current_dir(root)
+            .env_clear()
+            .env("HOME", NOBODYS_HOME)
+            .env("PATH", "")
+            .env(variable, value)
+            .envs(variables.iter().map(|(name, value)| (name, value)))
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .kill_on_drop(true);
+        command
     }
 }
 

@@ -4,6 +4,7 @@
 //! field names, kinds and names of objects.
 
 use super::closure::{join, parent};
+use super::patches::Patches;
 use crate::Problem;
 use mainstay_object::{Place, printable};
 
@@ -20,6 +21,55 @@ const KNOWN: &[(&str, &str, &str, &str)] = &[
         "'",
         "two of the documents that it names are {}",
         "keep one of the two, or make the other one a patch",
+    ),
+    (
+        "unable to parse SM or JSON patch from [path: \"",
+        "\"",
+        "the patch {} is neither an object nor a list of operations",
+        "give it apiVersion, kind and metadata.name, or write operations with op and path",
+    ),
+    (
+        "unable to parse SM or JSON patch from [patch: ",
+        "",
+        "an inline patch is neither an object nor a list of operations",
+        "give it apiVersion, kind and metadata.name, or write operations with op and path",
+    ),
+    (
+        "must specify a target for JSON patch [path: \"",
+        "\"",
+        "the patch {} has operations and no target",
+        "name its object in `target`, beside `path`",
+    ),
+    (
+        "operation does not apply: ",
+        "",
+        "a patch changes a field that the object does not have",
+        "correct `path` in the patch, or use the operation add",
+    ),
+    (
+        "error in remove for path: ",
+        "",
+        "a patch changes a field that the object does not have",
+        "correct `path` in the patch, or take the operation out",
+    ),
+    (
+        "error in move for path: ",
+        "",
+        "a patch moves a field that the object does not have",
+        "correct `from` in the patch, or take the operation out",
+    ),
+    (
+        " failed: test failed",
+        "",
+        "a patch tests a value that the object does not have",
+        "correct `value` in the patch, or take the operation out",
+    ),
+    ("Unexpected kind: ", "", "a patch has an unknown operation", "write add, remove, replace, move, copy or test"),
+    (
+        "wrong node kind: expected ",
+        "",
+        "a patch has a map where the object has a list, or the reverse",
+        "compare the patch with the object",
     ),
     (
         "no resource matches strategic merge patch \"",
@@ -56,7 +106,13 @@ const KNOWN: &[(&str, &str, &str, &str)] = &[
 ];
 
 /// Returns the problem of a kustomization with this error message. `root` is the directory of the copied inputs.
-pub(super) fn refusal<'f>(file: &str, root: &str, words: &str, files: impl Iterator<Item = &'f str>) -> Problem {
+pub(super) fn refusal<'f>(
+    file: &str,
+    root: &str,
+    words: &str,
+    files: impl Iterator<Item = &'f str>,
+    patches: &Patches,
+) -> Problem {
     // Some versions of the tool quote their messages.
     let words = words.replace("\\\"", "\"").replace(&format!("{}/", root.trim_end_matches('/')), "");
     if let Some((at, path)) = malformed(&words) {
@@ -67,7 +123,11 @@ pub(super) fn refusal<'f>(file: &str, root: &str, words: &str, files: impl Itera
         let Some((_, rest)) = words.split_once(before) else { continue };
         let name = if after.is_empty() { "" } else { name(rest, after) };
         let name: String = printable(name).chars().take(LONGEST).collect();
-        return Problem::new(Place::file(file), what.replace("{}", &name), Some(hint));
+        let place = match patches.refused(&words) {
+            Some(patch) => Place { built_by: Some(file.into()), ..Place::file(patch) },
+            None => Place::file(file),
+        };
+        return Problem::new(place, what.replace("{}", &name), Some(hint));
     }
     let hint = "`kubectl kustomize` in a checkout says why: its words may quote Secrets and are not shown here";
     Problem::new(Place::file(file), UNKNOWN, Some(hint))
@@ -109,7 +169,9 @@ mod tests {
     fn names_are_shown_and_nothing_else() {
         let words = r#"E1123 16:05:46.9 4335 run.go:72] "command failed" err="invalid Kustomization: json: unknown field \"foo\"""#;
         let files = ["a/kustomization.yaml", "b/c/w.yaml", "a/v.yaml", "b/v.yaml"];
-        let said = |words: &str| refusal("a/kustomization.yaml", "/scratch/x", words, files.into_iter()).to_string();
+        let said = |words: &str| {
+            refusal("a/kustomization.yaml", "/scratch/x", words, files.into_iter(), &Patches::default()).to_string()
+        };
         assert_eq!(said(words), "a/kustomization.yaml: the kustomization has no field foo (correct its name)");
         assert_eq!(
             said(
@@ -128,8 +190,15 @@ mod tests {
         }
         let quoted = "missing metadata.name in object {{v1 Secret} hush}";
         assert!(said(quoted).contains("has no name") && !said(quoted).contains("hush"));
-        let unknown = "error in remove for path: '/data/hush': hush";
+        let unknown = "error in something: '/data/hush': hush";
         assert!(said(unknown).contains("refuses it") && !said(unknown).contains("hush"));
+        let removed = "error in remove for path: '/data/hush': Unable to remove nonexistent key: hush: missing value";
+        assert!(said(removed).contains("a patch changes a field") && !said(removed).contains("hush"));
+        let parsed = "trouble configuring builtin PatchTransformer with config: `\npath: p.yaml\n`: unable to parse SM \
+                      or JSON patch from [path: \"p.yaml\"]";
+        assert!(said(parsed).contains("the patch p.yaml is neither"), "{}", said(parsed));
+        let inline = "unable to parse SM or JSON patch from [patch: \"hush\"]";
+        assert!(said(inline).contains("an inline patch") && !said(inline).contains("hush"));
         assert_eq!(
             said("accumulating resources from 'w.yaml': MalformedYAMLError: yaml: line 3: hush in File: w.yaml': x"),
             "b/c/w.yaml, line 3: the document is not valid YAML (mend it)"

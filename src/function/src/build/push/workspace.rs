@@ -41,8 +41,12 @@ pub(super) fn reused(workspace: &Path) -> Option<String> {
 /// Returns the time since the first container started; `None` if unknown. Code from packages can change it to any value
 /// up to a day.
 pub(super) fn age(workspace: &Path) -> Option<Duration> {
-    let begun = workspace.join(BEGUN).symlink_metadata().ok()?.modified().ok()?;
-    begun.elapsed().ok().filter(|age| *age < Duration::from_hours(24))
+    let age = |begun: PathBuf| {
+        let begun = begun.symlink_metadata().ok()?.modified().ok()?;
+        begun.elapsed().ok().filter(|age| *age < Duration::from_hours(24))
+    };
+    // `install` runs first if there is no `fetch`.
+    age(workspace.join(DEPS).join(BEGUN)).max(age(workspace.join(BEGUN)))
 }
 
 fn digest(path: &Path) -> Option<String> {

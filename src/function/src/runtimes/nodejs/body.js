@@ -1,8 +1,6 @@
 'use strict';
 // Reads a request's body up to a limit and decodes its content encoding.
 
-const zlib = require('zlib');
-
 class Refusal extends Error {
   constructor(status, message) {
     super(message);
@@ -10,7 +8,8 @@ class Refusal extends Error {
   }
 }
 
-const DECODERS = { gzip: zlib.gunzip, 'x-gzip': zlib.gunzip, deflate: zlib.inflate, br: zlib.brotliDecompress };
+// Names in the module `zlib`, which the first compressed body loads.
+const DECODERS = { gzip: 'gunzip', 'x-gzip': 'gunzip', deflate: 'inflate', br: 'brotliDecompress' };
 
 function hasBody(request) {
   const length = request.headers['content-length'];
@@ -54,7 +53,7 @@ function read(request, limit, done) {
       finish(null, body);
       return;
     }
-    DECODERS[encoding](body, { maxOutputLength: limit }, (error, plain) => {
+    require('zlib')[DECODERS[encoding]](body, { maxOutputLength: limit }, (error, plain) => {
       if (!error) finish(null, plain);
       else if (error.code === 'ERR_BUFFER_TOO_LARGE') finish(new Refusal(413, 'request entity too large'));
       else finish(new Refusal(400, 'the body is not what its content encoding says'));

@@ -6,6 +6,7 @@ const { performance } = require('perf_hooks');
 
 const body = require('./body');
 const event = require('./event');
+const methods = require('./methods');
 const { CONTENT_TYPE } = require('./metrics');
 const reply = require('./reply');
 
@@ -28,6 +29,7 @@ class Calls {
     this.open = new Set(); // responses in progress, oldest first
     this.draining = false;
     this.drained = null;
+    this.probes = 0; // answered ones
     const calls = this;
     this.onClose = function onClose() {
       calls.close(this);
@@ -55,15 +57,34 @@ class Calls {
       reply.allow(request, response);
     } else if ((method === 'GET' || method === 'HEAD') && /^\/(healthz|metrics)(\?|$)/.test(url)) {
       if (url.startsWith('/h') && this.draining) reply.plain(response, 503, 'text/html; charset=utf-8', 'Shutting down');
-      else if (url.startsWith('/h')) reply.plain(response, 200, 'text/html; charset=utf-8', 'OK');
+      else if (url.startsWith('/h')) this.probed(response);
       else reply.plain(response, 200, CONTENT_TYPE, this.metrics.text());
     } else {
       this.receive(request, response, expectsContinue);
     }
   }
 
+  /** Answers a probe. The second answer makes the pod ready, so what only calls need is prepared after it. */
+  probed(response) {
+    reply.plain(response, 200, 'text/html; charset=utf-8', 'OK');
+    this.probes += 1;
+    if (this.probes !== 2) return;
+    setImmediate(() => {
+      methods.load();
+      this.watchdog.start();
+    });
+  }
+
   receive(request, response, expectsContinue) {
     response.allowAllOrigins();
+    // The call's time begins afterwards, and so does the watchdog's.
+    try {
+      methods.load();
+    } catch (error) {
+      this.log(`Express cannot be loaded: ${error instanceof Error ? error.stack : String(error)}`);
+      reply.fail(response, error);
+      return;
+    }
     const slot = this.watchdog.enter(request.socket);
     response.call = new Call(performance.now() + this.settings.timeoutMillis, slot);
     if (!body.hasBody(request)) {

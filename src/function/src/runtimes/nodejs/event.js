@@ -1,8 +1,6 @@
 'use strict';
 // Builds the event argument of the function from a request.
 
-const express = require('./express');
-
 const { Refusal } = require('./body');
 const { publish, build } = require('./publish');
 const { Tracer } = require('./tracer');
@@ -104,7 +102,7 @@ function form(text) {
   for (let at = text.indexOf('&'); at !== -1; at = text.indexOf('&', at + 1)) fields += 1;
   if (fields > MOST_FIELDS) throw new Refusal(413, `the form has more than ${MOST_FIELDS} fields`);
   try {
-    return express.parseForm(text);
+    return require('./express').parseForm(text);
   } catch (_) {
     throw new Refusal(400, 'the names in the form nest too deep');
   }

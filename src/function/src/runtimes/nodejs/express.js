@@ -35,29 +35,9 @@ function giveOn(request, response, error) {
   finalhandler(request, response, { env: 'production' })(error);
 }
 
-/** Defines a lazily computed property that a handler may overwrite. */
-function lazy(prototype, name, compute) {
-  Object.defineProperty(prototype, name, {
-    configurable: true,
-    enumerable: true,
-    get() {
-      const value = compute(this);
-      keep(this, name, value);
-      return value;
-    },
-    set(value) {
-      keep(this, name, value);
-    },
-  });
-}
-
-function keep(object, name, value) {
-  Object.defineProperty(object, name, { value, writable: true, configurable: true, enumerable: true });
-}
-
 /** Parses a form as Express does: `a[b]=1` nests, and no name modifies a prototype. */
 function parseForm(text) {
   return qs.parse(text, { allowPrototypes: true, arrayLimit: 1000, depth: 32, strictDepth: true, parameterLimit: Infinity });
 }
 
-module.exports = { app, request, response, everything, giveOn, lazy, parseForm };
+module.exports = { app, request, response, everything, giveOn, parseForm };

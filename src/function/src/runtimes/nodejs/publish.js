@@ -1,10 +1,6 @@
 'use strict';
 // Sends CloudEvents over HTTP to the publisher in the pod's environment.
 
-const crypto = require('crypto');
-const http = require('http');
-const https = require('https');
-
 const ANSWER_MILLIS = 30000;
 
 /** Posts the event in structured mode. Resolves with the status and the body of the response. */
@@ -17,7 +13,8 @@ function publish(address, event) {
       timeout: ANSWER_MILLIS,
       headers: { 'Content-Type': 'application/cloudevents+json', 'Content-Length': Buffer.byteLength(body) },
     };
-    const sent = (address.startsWith('https:') ? https : http).request(address, options, (response) => {
+    const { request } = require(address.startsWith('https:') ? 'https' : 'http');
+    const sent = request(address, options, (response) => {
       const chunks = [];
       response.on('data', (chunk) => chunks.push(chunk));
       response.on('error', reject);
@@ -37,7 +34,7 @@ function publish(address, event) {
 function build(type, source, data, attributes) {
   return {
     specversion: '1.0',
-    id: crypto.randomUUID(),
+    id: require('crypto').randomUUID(),
     time: new Date().toISOString(),
     datacontenttype: typeof data === 'object' ? 'application/json' : 'text/plain',
     ...attributes,

@@ -5,21 +5,12 @@
 
 const http = require('http');
 
-const cookie = require('cookie');
-const parseurl = require('parseurl');
-
-const express = require('./express');
-
-const { lazy } = express;
+const { lazy } = require('./lazy');
 
 class Request extends http.IncomingMessage {}
 
-// Express's prototype inherits from Node.js's.
-Object.setPrototypeOf(Request.prototype, express.request);
-
 /** The parameters of the route `*`. */
-function params(request) {
-  const path = parseurl(request).pathname;
+function params(path) {
   try {
     return { 0: decodeURIComponent(path) };
   } catch (_) {
@@ -27,15 +18,21 @@ function params(request) {
   }
 }
 
-Object.defineProperty(Request.prototype, 'app', { value: express.app, writable: true, configurable: true });
-lazy(Request.prototype, 'next', (request) => (error) => express.giveOn(request, request.res, error));
-lazy(Request.prototype, 'route', () => express.everything((request) => request));
-lazy(Request.prototype, 'originalUrl', (request) => request.url);
-lazy(Request.prototype, 'baseUrl', () => '');
-lazy(Request.prototype, 'params', params);
-lazy(Request.prototype, 'query', (request) => express.app.get('query parser fn')(parseurl(request).query));
-// Properties of the package `cookie-parser`.
-lazy(Request.prototype, 'cookies', (request) => cookie.parse(request.headers.cookie || ''));
-lazy(Request.prototype, 'signedCookies', () => Object.create(null));
+/** Gives requests the methods of Express. Its prototype inherits from Node.js's. */
+function complete(express) {
+  const cookie = require('cookie');
+  const parseurl = require('parseurl');
+  Object.setPrototypeOf(Request.prototype, express.request);
+  Object.defineProperty(Request.prototype, 'app', { value: express.app, writable: true, configurable: true });
+  lazy(Request.prototype, 'next', (request) => (error) => express.giveOn(request, request.res, error));
+  lazy(Request.prototype, 'route', () => express.everything((request) => request));
+  lazy(Request.prototype, 'originalUrl', (request) => request.url);
+  lazy(Request.prototype, 'baseUrl', () => '');
+  lazy(Request.prototype, 'params', (request) => params(parseurl(request).pathname));
+  lazy(Request.prototype, 'query', (request) => express.app.get('query parser fn')(parseurl(request).query));
+  // Properties of the package `cookie-parser`.
+  lazy(Request.prototype, 'cookies', (request) => cookie.parse(request.headers.cookie || ''));
+  lazy(Request.prototype, 'signedCookies', () => Object.create(null));
+}
 
-module.exports = { Request };
+module.exports = { Request, complete };

@@ -3,7 +3,7 @@
 
 const http = require('http');
 
-const express = require('./express');
+const { lazy } = require('./lazy');
 
 // The internal property of Node.js that stores headers. It avoids the validation of the same header in each response, a
 // fifth of the server's CPU time. If the property is not found, the header is set normally.
@@ -42,21 +42,24 @@ class Response extends http.ServerResponse {
   }
 }
 
-Object.setPrototypeOf(Response.prototype, express.response);
-Object.defineProperty(Response.prototype, 'app', { value: express.app, writable: true, configurable: true });
-express.lazy(Response.prototype, 'locals', () => Object.create(null));
+/** Gives responses the methods of Express. */
+function complete(express) {
+  Object.setPrototypeOf(Response.prototype, express.response);
+  Object.defineProperty(Response.prototype, 'app', { value: express.app, writable: true, configurable: true });
+  lazy(Response.prototype, 'locals', () => Object.create(null));
 
-// These methods read files first and respond later.
-for (const name of ['sendFile', 'sendfile', 'render']) {
-  const original = express.response[name];
-  Object.defineProperty(Response.prototype, name, {
-    configurable: true,
-    writable: true,
-    value(...given) {
-      this.deferred = true;
-      return original.apply(this, given);
-    },
-  });
+  // These methods read files first and respond later.
+  for (const name of ['sendFile', 'sendfile', 'render']) {
+    const original = express.response[name];
+    Object.defineProperty(Response.prototype, name, {
+      configurable: true,
+      writable: true,
+      value(...given) {
+        this.deferred = true;
+        return original.apply(this, given);
+      },
+    });
+  }
 }
 
-module.exports = { Response };
+module.exports = { Response, complete };

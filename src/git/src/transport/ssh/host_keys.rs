@@ -14,6 +14,8 @@ use crate::ssh_key::SshIdentity;
 
 /// Maximum wait until the keys are known.
 const WITHIN: Duration = Duration::from_secs(10);
+/// Maximum number of keys that wait to be pinned. Further connections wait for a place, until their own deadline.
+const WAITING: usize = 16;
 
 /// The [`SharedHostKeys`] of a process.
 #[derive(Debug)]
@@ -51,14 +53,14 @@ impl KeysForAll {
 /// The channel for pin requests, if this process pins keys.
 #[derive(Debug, Default)]
 pub(crate) struct Pins {
-    requests: Mutex<Option<mpsc::UnboundedSender<PinRequest>>>,
+    requests: Mutex<Option<mpsc::Sender<PinRequest>>>,
     superseded: watch::Sender<SupersededPins>,
 }
 
 impl Pins {
     /// Returns a receiver for the keys to pin.
-    pub(crate) fn subscribe(&self) -> mpsc::UnboundedReceiver<PinRequest> {
-        let (sender, receiver) = mpsc::unbounded_channel();
+    pub(crate) fn subscribe(&self) -> mpsc::Receiver<PinRequest> {
+        let (sender, receiver) = mpsc::channel(WAITING);
         *self.requests.lock() = Some(sender);
         receiver
     }
@@ -73,7 +75,11 @@ impl Pins {
         let FirstUse { host, key, fingerprint: presented, .. } = first_use.clone();
         let sender = self.requests.lock().clone();
         let (answer, answered) = oneshot::channel();
-        if sender.is_none_or(|sender| sender.send(PinRequest { first_use, answer }).is_err()) {
+        let sent = match sender {
+            None => false,
+            Some(sender) => sender.send(PinRequest { first_use, answer }).await.is_ok(),
+        };
+        if !sent {
             return SshFault::HostKeyFirstUse { host, presented, key };
         }
         match answered.await {

@@ -1,16 +1,32 @@
-"""Runs calls of the function in threads, with a time limit."""
+"""Runs calls of the function in threads, with a time limit.
 
-import ctypes
-import inspect
+Bottle and the modules that only calls need take two thirds of the CPU time of a start. They are imported after the pod
+is ready, or by the first call.
+"""
+
 import queue
 import threading
 import time
-import traceback
+import types
 
-from . import event, framework, message, reply
-from .reply import error_page
+from . import message
 from .settings import log
 from .stream import Stream
+
+# Set by `prepare`.
+event = framework = reply = None
+_preparing = threading.Lock()
+
+
+def prepare(settings):
+    """Imports the modules that calls need, once."""
+    global event, framework, reply
+    with _preparing:
+        if reply is None:
+            from . import event, framework
+
+            framework.choose(settings.function_name, settings.body_limit)
+            from . import reply
 
 
 class OutOfTime(BaseException):
@@ -133,6 +149,16 @@ class Calls:
         self._threads -= 1
         if self._idle < 0:
             self._start_thread()
+
+    def prepare(self):
+        """Imports the modules that calls need. Returns false if the process must end."""
+        try:
+            prepare(self._settings)
+        except BaseException as error:  # noqa: BLE001 a module of the function may replace one of Python
+            log_failure(error)
+            self._stop(1)
+            return False
+        return True
 
     def _work(self):
         try:
@@ -260,7 +286,7 @@ class Calls:
         if settings.namespace:
             context["namespace"] = settings.namespace
         result = self._function(argument, context)
-        if inspect.iscoroutine(result):
+        if isinstance(result, types.CoroutineType):
             import asyncio
 
             return asyncio.run(result)
@@ -283,15 +309,19 @@ class Calls:
 
     @staticmethod
     def _page(call, status, text):
-        page = error_page("%d %s" % (status, message.REASONS[status]), text)
+        page = reply.error_page("%d %s" % (status, message.REASONS[status]), text)
         return message.simple(status, page, head=call.head, keep_alive=call.head.keep_alive)
 
 
 def interrupt(thread):
     """Raises [`OutOfTime`] in the thread as soon as it runs Python code."""
+    import ctypes
+
     ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), ctypes.py_object(OutOfTime))
 
 
 def log_failure(error):
+    import traceback
+
     text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
     log("Function returned an exception: " + text.rstrip("\n"))

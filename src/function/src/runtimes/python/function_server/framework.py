@@ -3,7 +3,6 @@
 Not here: its routes and servers, which this package replaces.
 """
 
-import importlib
 import importlib.util
 import io
 import os
@@ -13,23 +12,26 @@ from urllib.parse import unquote_to_bytes
 _NEEDED = ("BaseRequest", "LocalRequest", "LocalResponse", "Route", "Bottle", "request", "response")
 _PACKAGES = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "lib")
 
+# Bottle's default of `MEMFILE_MAX` in bytes. A function that sets another one when it is loaded keeps it.
+_DEFAULT_MEMFILE = 102400
+
 bottle = None
 _app = None
 _route = None
 
 
 def choose(function_name, memory_limit):
-    """Selects the function's own Bottle if it has one, or else ours. Must run before the function's module is loaded.
-    """
+    """Selects the function's own Bottle if it has one, or else ours."""
     global bottle, _app, _route
     try:
         found = importlib.import_module("bottle")
-    except Exception:  # noqa: BLE001 the function gets the error if it imports Bottle
+    except BaseException:  # noqa: BLE001 the function gets the error if it imports Bottle
         found = None
     if found is None or not all(hasattr(found, name) for name in _NEEDED):
         found = _ours()
     bottle = found
-    bottle.BaseRequest.MEMFILE_MAX = memory_limit
+    if bottle.BaseRequest.MEMFILE_MAX == _DEFAULT_MEMFILE:
+        bottle.BaseRequest.MEMFILE_MAX = memory_limit
     _app = bottle.Bottle()
     _route = bottle.Route(_app, "/<:re:.*>", "ANY", lambda: None, name=function_name)
 

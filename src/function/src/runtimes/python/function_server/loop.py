@@ -5,23 +5,23 @@ returns the connection.
 """
 
 import collections
-import json
 import os
 import selectors
 import socket
 import sys
+import threading
 import time
 
 from . import connection, message
 from .calls import Call, Calls
 from .connection import BUSY, LINGERING, READING, WRITING, Connection
 from .metrics import CONTENT_TYPE
-from .reply import error_page
 from .settings import log
 
 MOST_CONNECTIONS = 1024
 BACKLOG = 512
 PATIENCE = 1.0  # seconds that a connection may be slow if all connections are in use
+PROBES_UNTIL_READY = 2  # the startup probe and the readiness probe
 TICK = 0.5  # seconds; precision of idle timeouts
 # PUT and OPTIONS exceed the methods of the documented runtime, but APIRules can expose them.
 ALLOWED = ("DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT")
@@ -40,6 +40,7 @@ class Loop:
         self._retired = False
         self._accepting = False
         self._listener = None
+        self._probes = 0  # answered ones
         self._waker, self._wakee = socket.socketpair()
         self._waker.setblocking(False)
         self._wakee.setblocking(False)
@@ -283,14 +284,21 @@ class Loop:
                 data = message.simple(503, "Shutting down", head=head, keep_alive=False)
             elif path == "/healthz":
                 data = message.simple(200, "OK", head=head, keep_alive=head.keep_alive)
+                self._probes += 1
             else:
                 data = message.simple(200, self._metrics.text(), CONTENT_TYPE, head, head.keep_alive)
             self._send(conn, data, now)
+            if self._probes == PROBES_UNTIL_READY:
+                self._probes += 1
+                threading.Thread(target=self._calls.prepare, daemon=True).start()
         elif head.method not in ALLOWED:
+            from .reply import error_page
+
             page = error_page("405 Method Not Allowed", "Method not allowed.")
             allow = ("Allow", "DELETE,GET,OPTIONS,PATCH,POST,PUT")
             self._send(conn, message.simple(405, page, head=head, keep_alive=head.keep_alive, extra=(allow,)), now)
-        else:
+        elif self._calls.prepare():
+            now = time.monotonic()  # the call's time begins when it can run
             self._calls.submit(Call(conn, head, body, now + self._settings.timeout))
 
     def _refuse(self, conn, error, now):
@@ -372,6 +380,8 @@ def log_access(conn, head, data, more):
     """Logs a line in Apache's combined format."""
     stamp = time.strftime("%d/%b/%Y:%H:%M:%S +0000", time.gmtime())
     size = "-" if more else str(len(data) - data.find(b"\r\n\r\n") - 4)
+
+    import json
 
     def quoted(text):
         return json.dumps(text)

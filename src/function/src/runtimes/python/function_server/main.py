@@ -8,9 +8,8 @@ import site
 import sys
 import threading
 import time
-import traceback
 
-from . import framework, termination
+from . import termination
 from . import settings as environment
 from .loop import Loop
 from .metrics import Metrics
@@ -28,11 +27,12 @@ def load(settings):
         if folder in sys.path:
             sys.path.remove(folder)
         sys.path.insert(0, folder)
-    framework.choose(settings.function_name, settings.body_limit)
     environ = dict(os.environ)  # copied before the module can change it
     try:
         module = importlib.import_module(settings.module_name)
     except BaseException as error:  # noqa: BLE001 a module may also exit
+        import traceback
+
         traceback.print_exc()
         log("The function cannot be loaded: the module %r fails: %r" % (settings.module_name, error))
         why = "the module fails: " + termination.describe(error, settings.folder, environ)

@@ -1,7 +1,6 @@
 """Metrics of calls, failures, durations and the process in Prometheus's text format."""
 
 import os
-import platform
 import resource
 import sys
 import threading
@@ -99,6 +98,8 @@ def _created(family, text, methods):
 
 
 def _process_lines():
+    import platform
+
     version = sys.version_info
     usage = resource.getrusage(resource.RUSAGE_SELF)
     lines = [

@@ -5,8 +5,6 @@ contains no value of the pod's environment, because it may be secret.
 """
 
 import os
-import re
-import traceback
 
 _LONGEST = 600  # maximum length of an error in characters
 _SHORTEST_SECRET = 4  # characters; shorter values occur in any text
@@ -18,7 +16,7 @@ _OPEN = frozenset(
     " FUNC_TIMEOUT FUNC_MEMORY_LIMIT FUNC_DRAIN_DELAY MAINSTAY_TERMINATION_LOG SERVICE_NAMESPACE PUBLISHER_PROXY_ADDRESS"
     " TRACE_COLLECTOR_ENDPOINT".split()
 )
-_OF_SERVICE = re.compile(r".*(_SERVICE_HOST|_SERVICE_PORT|_PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)\Z")
+_OF_SERVICE = r".*(_SERVICE_HOST|_SERVICE_PORT|_PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)\Z"
 
 
 def leave(text):
@@ -50,6 +48,8 @@ def describe(error, folder, env):
 
 def _place(error, folder):
     """Returns the innermost line of the user's code in the traceback, or else of a package."""
+    import traceback
+
     found = [(frame.filename, frame.lineno) for frame in traceback.extract_tb(error.__traceback__)]
     if isinstance(error, SyntaxError):
         found.append((error.filename or "", error.lineno))
@@ -60,9 +60,11 @@ def _place(error, folder):
 
 
 def _without_secrets(text, env):
+    import re
+
     # An address may contain a password.
     secret = [
-        value for name, value in env.items() if (name not in _OPEN or "@" in value) and not _OF_SERVICE.match(name)
+        value for name, value in env.items() if (name not in _OPEN or "@" in value) and not re.match(_OF_SERVICE, name)
     ]
     values = [line.strip() for value in secret for line in value.split("\n")]
     for value in sorted(values, key=len, reverse=True):

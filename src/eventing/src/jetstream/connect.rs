@@ -1,0 +1,192 @@
+//! Connects to NATS.
+//!
+//! Invariant: a login comes from files, so no address, log line or process list contains one.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use async_nats::{ConnectOptions, Event, ServerAddr, jetstream};
+
+/// Timeout for the confirmation of a message, and for other requests.
+const ANSWER: Duration = Duration::from_secs(10);
+/// Files of the directory with the credentials.
+const CREDENTIALS: &str = "nats.creds";
+const NAMES: [&str; 7] = [CREDENTIALS, "token", "username", "password", "ca.crt", "tls.crt", "tls.key"];
+
+/// Where NATS is.
+#[derive(Clone, Debug)]
+pub struct Nats {
+    /// Addresses of its servers, separated by commas.
+    pub url: String,
+    /// Directory with the credentials: `nats.creds`, or `token`, or `username` and `password`; `ca.crt`, or `tls.crt`
+    /// and `tls.key`.
+    pub credentials: Option<PathBuf>,
+}
+
+/// Why there is no connection.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    /// The address is not valid.
+    #[error("--nats-url: {0}")]
+    Address(String),
+    /// The directory with the credentials is not valid.
+    #[error("--nats-credentials: {}: {why}", path.display())]
+    Credentials {
+        /// The directory.
+        path: PathBuf,
+        /// What is wrong.
+        why: String,
+    },
+    /// A file cannot be read.
+    #[error("--nats-credentials: could not read {}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// Cause.
+        #[source]
+        cause: io::Error,
+    },
+    /// The server does not answer, or refuses the login.
+    #[error("could not connect to NATS at {url}")]
+    Connect {
+        /// Its addresses.
+        url: String,
+        /// Cause.
+        #[source]
+        cause: async_nats::ConnectError,
+    },
+}
+
+/// Parses addresses. A login in an address is refused, since arguments are visible.
+pub(super) fn addresses(url: &str) -> Result<Vec<ServerAddr>, ConnectError> {
+    if url.contains('@') {
+        let why = "an address must not contain a login; write it to a Secret and name that by --nats-credentials";
+        return Err(ConnectError::Address(why.to_owned()));
+    }
+    let parse = |one: &str| {
+        let parsed = one.trim().parse::<ServerAddr>().ok();
+        let wanted = parsed.filter(|parsed| matches!(parsed.scheme(), "nats" | "tls") && !parsed.host().is_empty());
+        wanted.ok_or_else(|| {
+            ConnectError::Address(format!("{one:?} is no address; write nats://HOST:4222 or tls://HOST:4222"))
+        })
+    };
+    url.split(',').map(parse).collect()
+}
+
+impl Nats {
+    /// Connects, or with `is_patient` returns a client that connects as soon as a server answers.
+    pub(super) async fn connect(&self, is_patient: bool) -> Result<jetstream::Context, ConnectError> {
+        // An error means that a provider is installed already.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let addresses = addresses(&self.url)?;
+        let has_tls = addresses.iter().any(ServerAddr::tls_required);
+        let mut options = ConnectOptions::new().name("mainstay-eventing").require_tls(has_tls);
+        if let Some(directory) = &self.credentials {
+            options = with_credentials(options, directory)?;
+        }
+        options = options.event_callback(|event| async move {
+            match event {
+                Event::Connected => tracing::info!("NATS is connected"),
+                Event::Disconnected => tracing::warn!("NATS is disconnected; events are refused until it is back"),
+                Event::ServerError(error) => tracing::warn!(%error, "NATS reports an error"),
+                Event::ClientError(error) => tracing::warn!(%error, "NATS is not reached"),
+                _ => {}
+            }
+        });
+        if is_patient {
+            options = options.retry_on_initial_connect();
+        }
+        let client = options.connect(addresses).await;
+        let client = client.map_err(|cause| ConnectError::Connect { url: self.url.clone(), cause })?;
+        let mut context = jetstream::new(client);
+        context.set_timeout(ANSWER);
+        Ok(context)
+    }
+}
+
+fn with_credentials(mut options: ConnectOptions, directory: &Path) -> Result<ConnectOptions, ConnectError> {
+    let wrong = |why: &str| ConnectError::Credentials { path: directory.to_owned(), why: why.to_owned() };
+    let found = NAMES.map(|name| directory.join(name).is_file());
+    let [has_creds, has_token, has_user, has_password, has_ca, has_certificate, has_key] = found;
+    if !found.contains(&true) {
+        return Err(wrong(&format!("there is none of {}", NAMES.join(", "))));
+    }
+    if has_user != has_password {
+        return Err(wrong("username and password go together"));
+    }
+    if has_certificate != has_key {
+        return Err(wrong("tls.crt and tls.key go together"));
+    }
+    if [has_creds, has_token, has_user].into_iter().filter(|has| *has).count() > 1 {
+        return Err(wrong("give one login: nats.creds, or token, or username and password"));
+    }
+    if has_creds {
+        let text = read(&directory.join(CREDENTIALS))?;
+        options = options.credentials(&text).map_err(|_| wrong("nats.creds is no credentials file of NATS"))?;
+    }
+    if has_token {
+        options = options.token(read(&directory.join("token"))?);
+    }
+    if has_user {
+        let (user, password) = (read(&directory.join("username"))?, read(&directory.join("password"))?);
+        options = options.user_and_password(user, password);
+    }
+    if has_ca {
+        options = options.add_root_certificates(directory.join("ca.crt"));
+    }
+    if has_certificate {
+        options = options.add_client_certificate(directory.join("tls.crt"), directory.join("tls.key"));
+    }
+    Ok(options)
+}
+
+/// Reads a file without the newline at its end, which editors add.
+fn read(path: &Path) -> Result<String, ConnectError> {
+    let text = std::fs::read_to_string(path);
+    let text = text.map_err(|cause| ConnectError::File { path: path.to_owned(), cause })?;
+    Ok(text.trim_end_matches(['\n', '\r']).to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_servers_without_a_login() {
+        for url in ["nats://one:4222", "tls://one:4222,tls://two:4222", "one:4222", "one"] {
+            assert!(addresses(url).is_ok(), "{url}");
+        }
+        for url in ["", "http://one", "ws://one", "nats://me:secret@one", "me:secret@one", "nats://secret@one"] {
+            let refusal = addresses(url).unwrap_err().to_string();
+            assert!(refusal.starts_with("--nats-url: ") && !refusal.contains("secret"), "{url}: {refusal}");
+        }
+    }
+
+    #[test]
+    fn credentials_are_complete_and_one_login() {
+        let check = |files: &[&str], expected: Option<&str>| {
+            let room = tempfile::tempdir().unwrap();
+            for file in files {
+                std::fs::write(room.path().join(file), "secret").unwrap();
+            }
+            let read =
+                with_credentials(ConnectOptions::new(), room.path()).map(drop).map_err(|error| error.to_string());
+            match expected {
+                None => assert_eq!(read, Ok(()), "{files:?}"),
+                Some(part) => {
+                    let why = read.unwrap_err();
+                    assert!(why.contains(part) && !why.contains("secret"), "{files:?}: {why}");
+                }
+            }
+        };
+        check(&["username", "password", "ca.crt"], None);
+        check(&["token", "tls.crt", "tls.key"], None);
+        check(&["ca.crt"], None);
+        check(&[], Some("none of nats.creds"));
+        check(&["username"], Some("go together"));
+        check(&["tls.crt"], Some("go together"));
+        check(&["token", "username", "password"], Some("one login"));
+        check(&["nats.creds"], Some("no credentials file"));
+    }
+}

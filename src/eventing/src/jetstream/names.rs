@@ -1,0 +1,139 @@
+//! Names of streams, subjects and consumers.
+//!
+//! Names of Kubernetes objects have dots but no underscores; names of streams and consumers are the other way round.
+
+use sha2::{Digest as _, Sha256};
+
+use super::super::subscriber::SubscriberId;
+
+/// Prefixes of streams. A namespace follows.
+const EVENTS: &str = "mainstay_events_";
+const LETTERS: &str = "mainstay_dead-letters_";
+/// Prefixes of subjects. Namespace, kind and name of a subscriber follow.
+const EVENT: &str = "mainstay.events";
+const LETTER: &str = "mainstay.dead-letters";
+/// Maximum bytes of a consumer's name before it is shortened. The server permits 255.
+const LONGEST: usize = 200;
+
+/// What a stream contains.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Contents {
+    Events,
+    Letters,
+}
+
+impl Contents {
+    /// Returns the stream of a namespace.
+    pub(super) fn stream(self, namespace: &str) -> String {
+        let prefix = match self {
+            Self::Events => EVENTS,
+            Self::Letters => LETTERS,
+        };
+        format!("{prefix}{namespace}")
+    }
+
+    /// Returns the namespace of a stream.
+    pub(super) fn namespace(self, stream: &str) -> Option<&str> {
+        let prefix = match self {
+            Self::Events => EVENTS,
+            Self::Letters => LETTERS,
+        };
+        stream.strip_prefix(prefix)
+    }
+
+    fn subjects(self) -> &'static str {
+        match self {
+            Self::Events => EVENT,
+            Self::Letters => LETTER,
+        }
+    }
+
+    /// Returns the subject of a subscriber.
+    pub(super) fn subject(self, to: &SubscriberId) -> String {
+        let (kind, namespace, name) = to.parts();
+        format!("{}.{namespace}.{}.{name}", self.subjects(), kind.word())
+    }
+
+    /// Returns the pattern for all subjects of a namespace.
+    pub(super) fn all_subjects(self, namespace: &str) -> String {
+        format!("{}.{namespace}.>", self.subjects())
+    }
+
+    /// Returns the subscriber of a subject.
+    pub(super) fn subscriber(self, subject: &str) -> Option<SubscriberId> {
+        let rest = subject.strip_prefix(self.subjects())?.strip_prefix('.')?;
+        let (namespace, rest) = rest.split_once('.')?;
+        let (kind, name) = rest.split_once('.')?;
+        SubscriberId::parse(&format!("{kind}/{namespace}/{name}"))
+    }
+}
+
+/// Returns the name of a subscriber's consumer.
+pub(super) fn consumer(to: &SubscriberId) -> String {
+    let (kind, _, name) = to.parts();
+    let plain = format!("{}_{}", kind.word(), name.replace('.', "_"));
+    if plain.len() <= LONGEST {
+        return plain;
+    }
+    // Two underscores begin no plain name.
+    format!("{}__{}", kind.word(), hex::encode(&Sha256::digest(name)[..16]))
+}
+
+/// Returns the ID that detects duplicates of an event for a subscriber.
+pub(super) fn message_id(to: &SubscriberId, source: &str, id: &str) -> String {
+    let mut digest = Sha256::new();
+    for text in [to.as_str(), source, id] {
+        digest.update((text.len() as u64).to_le_bytes());
+        digest.update(text);
+    }
+    hex::encode(&digest.finalize()[..16])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::subscriber::SubscriberKind;
+    use super::*;
+
+    #[test]
+    fn subjects_name_their_subscriber() {
+        for name in ["mine", "my.own", "a.trigger.b"] {
+            let to = SubscriberId::new(SubscriberKind::Trigger, "team", name);
+            for contents in [Contents::Events, Contents::Letters] {
+                assert_eq!(contents.subscriber(&contents.subject(&to)), Some(to.clone()), "{name}");
+            }
+            assert_eq!(Contents::Letters.subscriber(&Contents::Events.subject(&to)), None);
+        }
+        for subject in
+            ["", "mainstay.events", "mainstay.events.team", "mainstay.events.team.other.a", "other.team.trigger.a"]
+        {
+            assert_eq!(Contents::Events.subscriber(subject), None, "{subject}");
+        }
+    }
+
+    #[test]
+    fn streams_name_their_namespace() {
+        for namespace in ["team", "dead-letters"] {
+            assert_eq!(Contents::Events.namespace(&Contents::Events.stream(namespace)), Some(namespace));
+            assert_eq!(Contents::Letters.namespace(&Contents::Events.stream(namespace)), None);
+            assert_eq!(Contents::Events.namespace(&Contents::Letters.stream(namespace)), None);
+        }
+    }
+
+    #[test]
+    fn names_of_consumers_are_valid_and_different() {
+        let of = |kind, name: &str| consumer(&SubscriberId::new(kind, "team", name));
+        let long = "a".repeat(250);
+        let names = [
+            of(SubscriberKind::Trigger, "a-b"),
+            of(SubscriberKind::Trigger, "a.b"),
+            of(SubscriberKind::Subscription, "a.b"),
+            of(SubscriberKind::Trigger, &long),
+            of(SubscriberKind::Trigger, &long[1..]),
+        ];
+        let different: std::collections::BTreeSet<_> = names.iter().collect();
+        assert_eq!(different.len(), names.len());
+        for name in names {
+            assert!(name.len() <= 255 && !name.contains(['.', '*', '>', '/', ' ']), "{name}");
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! Stores events: one message for each subscriber, each confirmed by the server.
+
+use async_nats::jetstream::context::{PublishError, PublishErrorKind};
+use async_nats::jetstream::message::PublishMessage;
+use futures::{StreamExt as _, stream};
+
+use super::super::cloud_event::CloudEvent;
+use super::super::journal::Refused;
+use super::super::subscriber::SubscriberId;
+use super::super::table::Routed;
+use super::message::{self, Unstored, unstored};
+use super::names::{Contents, message_id};
+use super::streams::JetStream;
+use mainstay_object::failure::chain;
+
+/// Maximum number of unconfirmed messages of one request.
+const UNCONFIRMED: usize = 64;
+
+/// Subscribers without room, with the event that they do not get.
+pub(crate) type Over = Vec<(SubscriberId, CloudEvent)>;
+
+/// The result for a subscriber.
+struct Stored {
+    to: SubscriberId,
+    event: CloudEvent,
+    result: Result<(), Unstored>,
+}
+
+impl JetStream {
+    /// Stores events for their subscribers. Those without room are returned, unless no subscriber has room.
+    ///
+    /// After an error, some subscribers may have the event. If it is published again, they do not get it twice.
+    pub(crate) async fn publish(&self, routed: &[Routed], is_replay: bool) -> Result<Over, Refused> {
+        let mut storing = Vec::new();
+        for Routed { event, to } in routed {
+            storing.extend(to.iter().map(|to| self.clone().store(to.clone(), event.clone(), is_replay)));
+        }
+        let stored: Vec<Stored> = stream::iter(storing).buffered(UNCONFIRMED).collect().await;
+        verdict(&stored)?;
+        let over = stored.into_iter().filter(|stored| stored.result.is_err());
+        Ok(over.map(|Stored { to, event, .. }| (to, event)).collect())
+    }
+
+    async fn store(self, to: SubscriberId, event: CloudEvent, is_replay: bool) -> Stored {
+        let text = |name: &str| event.attribute(name).unwrap_or_default();
+        let message = || {
+            let message = PublishMessage::build().payload(event.data.clone()).headers(message::headers(&event));
+            if is_replay { message } else { message.message_id(message_id(&to, text("source"), text("id"))) }
+        };
+        let result = self.put(Contents::Events, &to, message).await;
+        Stored { to, event, result }
+    }
+
+    /// Stores a message, after creating its stream if needed.
+    pub(super) async fn put(
+        &self,
+        contents: Contents,
+        to: &SubscriberId,
+        message: impl Fn() -> PublishMessage,
+    ) -> Result<(), Unstored> {
+        let namespace = to.parts().1;
+        let mut is_first = true;
+        loop {
+            let existing = self.0.existing.read().await;
+            if !existing.contains(namespace) {
+                drop(existing);
+                self.create(namespace).await.map_err(|error| Unstored::Other(error.to_string()))?;
+                continue;
+            }
+            let sent = self.0.context.send_publish(contents.subject(to), message()).await;
+            let confirmed = match sent {
+                Ok(confirmation) => confirmation.await,
+                Err(error) => Err(error),
+            };
+            drop(existing);
+            let Err(error) = confirmed else { return Ok(()) };
+            // Another program may have deleted the stream.
+            if error.kind() != PublishErrorKind::StreamNotFound || !is_first {
+                return Err(refusal(&error));
+            }
+            is_first = false;
+            self.forget(namespace).await;
+        }
+    }
+}
+
+fn refusal(error: &PublishError) -> Unstored {
+    let cause = std::error::Error::source(error);
+    match cause.and_then(|cause| cause.downcast_ref::<async_nats::jetstream::Error>()) {
+        Some(error) => unstored(error.error_code().0, &error.to_string()),
+        None => Unstored::Other(chain(error)),
+    }
+}
+
+/// Decides whether events are accepted, from the results for each subscriber.
+fn verdict(all: &[Stored]) -> Result<(), Refused> {
+    let (mut is_stored, mut full) = (false, Vec::new());
+    for Stored { to, result, .. } in all {
+        match result {
+            Ok(()) => is_stored = true,
+            Err(Unstored::Full) => full.push(to),
+            Err(Unstored::Other(why)) => return Err(Refused::Broker(why.clone())),
+        }
+    }
+    if is_stored || full.is_empty() { Ok(()) } else { Err(Refused::share(full.into_iter())) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::subscriber::SubscriberKind;
+    use super::*;
+
+    #[test]
+    fn an_event_is_refused_if_no_subscriber_has_room_or_a_message_is_not_stored() {
+        let (one, two) = (
+            SubscriberId::new(SubscriberKind::Trigger, "one", "a"),
+            SubscriberId::new(SubscriberKind::Trigger, "two", "a"),
+        );
+        let check = |results: [Result<(), Unstored>; 2], expected: Option<&str>| {
+            let stored = |(to, result): (&SubscriberId, Result<(), Unstored>)| Stored {
+                to: to.clone(),
+                event: CloudEvent::default(),
+                result,
+            };
+            let stored: Vec<_> = [&one, &two].into_iter().zip(results).map(stored).collect();
+            let refused = verdict(&stored).map_err(|refused| refused.to_string());
+            assert_eq!(refused.err().as_deref(), expected);
+        };
+        let failed = || Err(Unstored::Other("timed out".to_owned()));
+        check([Ok(()), Ok(())], None);
+        check([Ok(()), Err(Unstored::Full)], None);
+        let full = "the store is full for namespaces one, two: subscribers have not received earlier events";
+        check([Err(Unstored::Full), Err(Unstored::Full)], Some(full));
+        for results in [[Ok(()), failed()], [failed(), Err(Unstored::Full)]] {
+            check(results, Some("NATS did not store the event: timed out"));
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! Takes the events of a subscriber from its durable consumer.
+//!
+//! Invariant: a message at hand is confirmed as in progress until it is acknowledged or dropped. After a crash, the
+//! server delivers it again.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_nats::jetstream::consumer::pull::Config;
+use async_nats::jetstream::consumer::{AckPolicy, PullConsumer};
+use async_nats::jetstream::message::Acker;
+use async_nats::jetstream::{AckKind, Message};
+use futures::stream::{self, BoxStream, StreamExt as _, TryStreamExt as _};
+use jiff::Timestamp;
+use tokio::sync::OnceCell;
+use tokio_util::task::AbortOnDropHandle;
+
+use super::super::cloud_event::CloudEvent;
+use super::super::subscriber::SubscriberId;
+use super::message;
+use super::names::{Contents, consumer};
+use super::streams::{JetStream, Unmade};
+
+/// Delay after which the server delivers a message again that is not confirmed.
+const CONFIRM: Duration = Duration::from_secs(15);
+/// Interval of confirmations.
+const BEAT: Duration = Duration::from_secs(5);
+/// Time that a request for messages waits. A request that a restarted server has lost ends five seconds later.
+const REQUEST: Duration = Duration::from_secs(5);
+/// Delay after an error of the server.
+const AGAIN: Duration = Duration::from_secs(1);
+/// Maximum number of messages of a subscriber that are in progress or wait for a retry. Beyond it, new ones wait.
+const UNACKNOWLEDGED: i64 = 1000;
+
+/// Takes the events of a subscriber.
+pub(crate) struct Puller {
+    store: JetStream,
+    of: SubscriberId,
+    /// The consumer, once it exists.
+    consumer: Arc<OnceCell<PullConsumer>>,
+    /// The messages of the current request.
+    current: Option<BoxStream<'static, Result<Message, Unmade>>>,
+    /// Whether the last request failed.
+    has_failed: bool,
+}
+
+/// A message at hand.
+pub(crate) struct Held {
+    acker: Arc<Acker>,
+    /// The event, or why the message is none.
+    pub(crate) event: Result<CloudEvent, String>,
+    pub(crate) published: Timestamp,
+    _beat: AbortOnDropHandle<()>,
+}
+
+impl Puller {
+    pub(crate) fn new(store: JetStream, of: SubscriberId) -> Self {
+        Self { store, of, consumer: Arc::default(), current: None, has_failed: false }
+    }
+
+    /// Waits for a message. Returns its sequence, the number of earlier deliveries, and itself. At most `most`
+    /// messages are requested. No message is lost if this is dropped.
+    pub(crate) async fn next(&mut self, most: usize) -> (u64, u32, Held) {
+        loop {
+            if self.current.is_none() {
+                self.current = Some(self.request(most));
+            }
+            let Some(current) = &mut self.current else { continue };
+            match current.next().await {
+                Some(Ok(message)) => {
+                    self.has_failed = false;
+                    if let Some(held) = held(message) {
+                        return held;
+                    }
+                }
+                None => self.current = None,
+                Some(Err(error)) => {
+                    if !std::mem::replace(&mut self.has_failed, true) {
+                        tracing::warn!(subscriber = %self.of, %error, "events are not taken from NATS for now");
+                    }
+                    // The consumer may be deleted.
+                    self.consumer = Arc::default();
+                    self.current = None;
+                }
+            }
+        }
+    }
+
+    fn request(&self, most: usize) -> BoxStream<'static, Result<Message, Unmade>> {
+        let (store, of, cell, waits) =
+            (self.store.clone(), self.of.clone(), Arc::clone(&self.consumer), self.has_failed);
+        let begun = async move {
+            if waits {
+                tokio::time::sleep(AGAIN).await;
+            }
+            let consumer = cell.get_or_try_init(|| create(&store, &of)).await?;
+            Ok::<_, Unmade>(consumer.batch().max_messages(most.max(1)).expires(REQUEST).messages().await?)
+        };
+        stream::once(begun).try_flatten().boxed()
+    }
+}
+
+/// Returns a message at hand, with its sequence and the number of earlier deliveries.
+fn held(message: Message) -> Option<(u64, u32, Held)> {
+    let (number, attempts, published) = {
+        let info = message.info().ok()?;
+        let published = Timestamp::from_nanosecond(info.published.unix_timestamp_nanos()).unwrap_or_default();
+        (info.stream_sequence, u32::try_from(info.delivered - 1).unwrap_or_default(), published)
+    };
+    let (message, acker) = message.split();
+    let acker = Arc::new(acker);
+    let beating = Arc::clone(&acker);
+    let beat = tokio::spawn(async move {
+        loop {
+            tokio::time::sleep(BEAT).await;
+            // Without it, the server only delivers again.
+            let _ = beating.ack_with(AckKind::Progress).await;
+        }
+    });
+    let event = message::event(message.headers.as_ref(), message.payload);
+    Some((number, attempts, Held { acker, event, published, _beat: AbortOnDropHandle::new(beat) }))
+}
+
+async fn create(store: &JetStream, of: &SubscriberId) -> Result<PullConsumer, Unmade> {
+    let namespace = of.parts().1;
+    store.create(namespace).await?;
+    let config = Config {
+        durable_name: Some(consumer(of)),
+        description: Some(of.to_string()),
+        ack_policy: AckPolicy::Explicit,
+        ack_wait: CONFIRM,
+        max_ack_pending: UNACKNOWLEDGED,
+        filter_subject: Contents::Events.subject(of),
+        ..Config::default()
+    };
+    let created = store.0.context.create_consumer_on_stream(config, Contents::Events.stream(namespace)).await;
+    if created.is_err() {
+        // Another program may have deleted the stream.
+        store.forget(namespace).await;
+    }
+    Ok(created?)
+}
+
+impl Held {
+    /// Removes the message from the server. A lost acknowledgement only repeats the delivery.
+    pub(crate) async fn ended(&self) {
+        if let Err(error) = self.acker.ack().await {
+            tracing::warn!(%error, "an event could not be ended in NATS: it is delivered again");
+        }
+    }
+
+    /// Lets the server deliver the message again after a delay.
+    pub(crate) async fn again(&self, wait: Duration) {
+        // Without it, the server delivers again earlier.
+        let _ = self.acker.ack_with(AckKind::Nak(Some(wait))).await;
+    }
+}

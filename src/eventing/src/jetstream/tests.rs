@@ -1,0 +1,237 @@
+//! The store against a real server, `nats-server`, which is killed in between.
+
+use std::net::{Ipv4Addr, TcpListener};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use tokio::sync::watch;
+
+use super::super::cloud_event::CloudEvent;
+use super::super::dead_letters::DeadLetter;
+use super::super::journal::Refused;
+use super::super::store::{Source, Store, Taken};
+use super::super::subscriber::{Subscriber, SubscriberId, SubscriberKind};
+use super::super::table::{Routed, Table};
+use super::{JetStream, Limits, Nats, dead_letters_on, replay_on};
+
+/// Timeout of each step.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// A server with its data in a directory.
+struct Server {
+    child: Child,
+    port: u16,
+    room: tempfile::TempDir,
+}
+
+impl Server {
+    /// Starts a server on a free port. Another process may take the port first; then another one is tried.
+    async fn start() -> Self {
+        loop {
+            let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
+            let room = tempfile::tempdir().unwrap();
+            let mut server = Self { child: spawn(port, room.path()), port, room };
+            if server.is_ready().await {
+                return server;
+            }
+        }
+    }
+
+    /// Waits until the server answers. Returns false if it ends before.
+    async fn is_ready(&mut self) -> bool {
+        loop {
+            if self.child.try_wait().unwrap().is_some() {
+                return false;
+            }
+            if let Ok(context) = self.nats().connect(false).await
+                && context.query_account().await.is_ok()
+            {
+                return true;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    fn nats(&self) -> Nats {
+        Nats { url: format!("nats://127.0.0.1:{}", self.port), credentials: None }
+    }
+
+    /// Kills the server with SIGKILL.
+    fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    async fn restart(&mut self) {
+        loop {
+            self.child = spawn(self.port, self.room.path());
+            if self.is_ready().await {
+                return;
+            }
+        }
+    }
+
+    async fn store(&self, share: u64) -> Store {
+        Store::JetStream(JetStream::new(&self.nats(), Limits { share, replicas: 1 }).await.unwrap())
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+fn spawn(port: u16, room: &Path) -> Child {
+    // `.ci/test` builds it there.
+    let built = concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/tools/nats-server");
+    let program = if Path::new(built).is_file() { built } else { "nats-server" };
+    let mut command = Command::new(program);
+    command.args(["--addr", "127.0.0.1", "--port", &port.to_string(), "--jetstream", "--store_dir"]).arg(room);
+    command.stdout(Stdio::null()).stderr(Stdio::null());
+    command.spawn().expect("`nats-server` is missing; `.ci/test --install` installs it")
+}
+
+fn id(namespace: &str, name: &str) -> SubscriberId {
+    SubscriberId::new(SubscriberKind::Trigger, namespace, name)
+}
+
+fn routed(number: usize, data: &str, to: &[SubscriberId]) -> Vec<Routed> {
+    let attributes = [("id", number.to_string()), ("source", "s".to_owned()), ("type", "t".to_owned())];
+    let attributes = attributes.map(|(name, value)| (name.to_owned(), value)).into();
+    vec![Routed { event: CloudEvent { attributes, data: data.to_owned().into() }, to: to.to_vec() }]
+}
+
+/// Publishes an event until it is accepted, as a client does.
+async fn publish(store: &Store, number: usize, to: &SubscriberId) {
+    while store.publish(routed(number, "data", std::slice::from_ref(to)), false).await.is_err() {
+        tokio::task::yield_now().await;
+    }
+}
+
+async fn next(source: &mut Source) -> Taken {
+    tokio::time::timeout(PATIENCE, source.next(1)).await.expect("an event")
+}
+
+async fn number(store: &Store, taken: &Taken) -> usize {
+    store.read(taken).await.unwrap().unwrap().event.attribute("id").unwrap().parse().unwrap()
+}
+
+fn table(ids: &[SubscriberId]) -> watch::Receiver<Option<Arc<Table>>> {
+    let subscriber = |id: &SubscriberId| {
+        let id = id.clone();
+        (id.clone(), Arc::new(Subscriber { id, uid: String::new(), broker: None, route: None, in_flight: 10 }))
+    };
+    watch::Sender::new(Some(Arc::new(Table(ids.iter().map(subscriber).collect(), Arc::default())))).subscribe()
+}
+
+#[tokio::test]
+async fn events_outlive_kills_of_the_server_and_of_the_process_that_delivers() {
+    let mut server = Server::start().await;
+    let (mut store, to) = (server.store(64 << 20).await, id("team", "my.own"));
+    let mut source = store.deliverable(&to);
+    let mut missing: std::collections::BTreeSet<usize> = (0..30).collect();
+    for number in 0..30 {
+        publish(&store, number, &to).await;
+        if number == 10 {
+            server.kill();
+            server.restart().await;
+        }
+        if number == 20 {
+            // Another process delivers. What the first one has at hand is delivered again.
+            let _at_hand = next(&mut source).await;
+            store = server.store(64 << 20).await;
+            source = store.deliverable(&to);
+        }
+    }
+    while !missing.is_empty() {
+        let taken = next(&mut source).await;
+        missing.remove(&number(&store, &taken).await);
+        store.ended(&taken, &to).await;
+    }
+}
+
+#[tokio::test]
+async fn a_failed_delivery_is_retried_and_counted_and_an_event_that_comes_again_is_not_stored() {
+    let server = Server::start().await;
+    let (store, to) = (server.store(64 << 20).await, id("team", "mine"));
+    let mut source = store.deliverable(&to);
+    for number in [1, 1, 2] {
+        publish(&store, number, &to).await;
+    }
+    let first = next(&mut source).await;
+    assert_eq!((number(&store, &first).await, first.attempts), (1, 0));
+    store.tried(&first, &to, Duration::from_millis(100)).await;
+    drop(first);
+    let second = next(&mut source).await;
+    assert_eq!(number(&store, &second).await, 2, "a retry does not hold up other events");
+    store.ended(&second, &to).await;
+    let again = next(&mut source).await;
+    assert_eq!((number(&store, &again).await, again.attempts), (1, 1));
+    store.ended(&again, &to).await;
+}
+
+#[tokio::test]
+async fn a_namespace_that_fills_its_share_is_refused_by_name_and_leaves_room_for_others() {
+    let server = Server::start().await;
+    let (store, large) = (server.store(1 << 20).await, "x".repeat(60_000));
+    let (full, other) = (id("full", "mine"), id("other", "mine"));
+    let mut kept = 0;
+    let refused = loop {
+        match store.publish(routed(kept, &large, std::slice::from_ref(&full)), false).await {
+            Ok(()) => kept += 1,
+            Err(refused) => break refused,
+        }
+    };
+    assert!(matches!(refused, Refused::Share { .. }) && (10..20).contains(&kept), "{kept}: {refused}");
+    assert!(refused.to_string().contains("namespace full:"), "{refused}");
+    // A shared event becomes a dead letter for the namespace without room.
+    store.publish(routed(1000, &large, &[full.clone(), other.clone()]), false).await.unwrap();
+    let mut source = store.deliverable(&other);
+    assert_eq!(number(&store, &next(&mut source).await).await, 1000);
+    let letters = dead_letters_on(&server.nats()).await.unwrap();
+    assert_eq!(letters.iter().map(|letter| letter.subscriber.as_str()).collect::<Vec<_>>(), ["trigger/full/mine"]);
+}
+
+#[tokio::test]
+async fn dead_letters_are_listed_and_delivered_again() {
+    let server = Server::start().await;
+    let (store, to) = (server.store(64 << 20).await, id("team", "mine"));
+    let mut source = store.deliverable(&to);
+    publish(&store, 1, &to).await;
+    let taken = next(&mut source).await;
+    let event = store.read(&taken).await.unwrap().unwrap().event;
+    let letter = DeadLetter::new(&to, &event, "why", 1, Timestamp::now());
+    store.bury(&to, &letter).await.unwrap();
+    store.ended(&taken, &to).await;
+    assert_eq!(dead_letters_on(&server.nats()).await.unwrap(), [letter]);
+    assert!(replay_on(&server.nats(), &id("team", "other")).await.unwrap_err().to_string().contains("there is no"));
+    assert_eq!(replay_on(&server.nats(), &to).await.unwrap(), 1);
+    assert_eq!(number(&store, &next(&mut source).await).await, 1);
+    assert_eq!(dead_letters_on(&server.nats()).await.unwrap(), []);
+}
+
+#[tokio::test]
+async fn a_deleted_subscriber_leaves_no_consumer_and_no_events() {
+    let server = Server::start().await;
+    let (gone, stays, left) = (id("team", "gone"), id("team", "stays"), id("left", "mine"));
+    let store = server.store(64 << 20).await;
+    for to in [&gone, &stays, &left] {
+        publish(&store, 1, to).await;
+        next(&mut store.deliverable(to)).await;
+    }
+    let Store::JetStream(jetstream) = &store else { panic!("another store") };
+    jetstream.sweep(&table(std::slice::from_ref(&stays))).await.unwrap();
+    let context = server.nats().connect(false).await.unwrap();
+    let mut events = context.get_stream("mainstay_events_team").await.unwrap();
+    assert!(events.consumer_info("trigger_gone").await.is_err());
+    assert!(events.consumer_info("trigger_stays").await.is_ok());
+    assert_eq!(events.info().await.unwrap().state.messages, 1);
+    assert!(context.get_stream("mainstay_events_left").await.is_err());
+    // The streams are created again for the next event.
+    publish(&store, 2, &left).await;
+    assert_eq!(number(&store, &next(&mut store.deliverable(&left)).await).await, 2);
+}

@@ -1,0 +1,156 @@
+//! The store of accepted events: the journal of this process, or NATS JetStream.
+//!
+//! Events are accepted with [`Store::publish`] and taken for delivery from a [`Source`], one for each subscriber. A
+//! taken event stays in the store until [`Store::ended`].
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use tokio::sync::watch;
+
+use super::dead_letters::{DeadLetter, DeadLetters};
+use super::jetstream::{Held, JetStream, Puller};
+use super::journal::{Journal, Kept, Refused, Which};
+use super::subscriber::SubscriberId;
+use super::table::Routed;
+
+/// The reason of dead letters of subscribers without room.
+pub(super) const OVER: &str = "too many events wait for the subscriber or for its namespace";
+
+/// A store. Clones share it.
+#[derive(Clone, Debug)]
+pub(super) enum Store {
+    Log { journal: Journal, letters: Arc<DeadLetters> },
+    JetStream(JetStream),
+}
+
+/// An event at hand, which its subscriber has not accepted yet.
+pub(super) struct Taken {
+    /// Events with smaller numbers were published earlier.
+    pub(super) number: u64,
+    /// Number of failed deliveries.
+    pub(super) attempts: u32,
+    place: Place,
+}
+
+enum Place {
+    Log,
+    JetStream(Box<Held>),
+}
+
+impl Taken {
+    /// Whether the store itself delivers the event again after [`Store::tried`].
+    pub(super) fn is_held_by_a_server(&self) -> bool {
+        matches!(self.place, Place::JetStream(_))
+    }
+}
+
+/// The events of a subscriber, in the order of publication.
+pub(super) enum Source {
+    Log { journal: Journal, stored: watch::Receiver<()>, of: SubscriberId, which: Which, last: u64 },
+    JetStream(Puller),
+}
+
+impl Source {
+    fn of_log(journal: &Journal, of: &SubscriberId, which: Which) -> Self {
+        Self::Log { stored: journal.stored(), journal: journal.clone(), of: of.clone(), which, last: 0 }
+    }
+
+    /// Waits for the next event. At most `most` events are taken from a server in advance. No event is lost if this
+    /// is dropped.
+    pub(super) async fn next(&mut self, most: usize) -> Taken {
+        match self {
+            Self::Log { journal, stored, of, which, last } => loop {
+                stored.mark_unchanged();
+                if let Some(next) = journal.after(of, *which, *last, 1).first() {
+                    *last = next.number;
+                    return Taken { number: next.number, attempts: next.attempts, place: Place::Log };
+                }
+                if stored.changed().await.is_err() {
+                    std::future::pending::<()>().await;
+                }
+            },
+            Self::JetStream(puller) => {
+                let (number, attempts, held) = puller.next(most).await;
+                Taken { number, attempts, place: Place::JetStream(Box::new(held)) }
+            }
+        }
+    }
+}
+
+impl Store {
+    /// Returns the events to deliver to a subscriber.
+    pub(super) fn deliverable(&self, to: &SubscriberId) -> Source {
+        match self {
+            Self::Log { journal, .. } => Source::of_log(journal, to, Which::Deliverable),
+            Self::JetStream(store) => Source::JetStream(Puller::new(store.clone(), to.clone())),
+        }
+    }
+
+    /// Returns the events of a subscriber that exceed a share, if these are stored as others.
+    pub(super) fn over(&self, to: &SubscriberId) -> Option<Source> {
+        match self {
+            Self::Log { journal, .. } => Some(Source::of_log(journal, to, Which::Over)),
+            Self::JetStream(_) => None,
+        }
+    }
+
+    /// Stores events for their subscribers. With `is_replay`, also if they were published recently.
+    pub(super) async fn publish(&self, routed: Vec<Routed>, is_replay: bool) -> Result<(), Refused> {
+        let store = match self {
+            Self::Log { journal, .. } if is_replay => return journal.publish_again(routed).await,
+            Self::Log { journal, .. } => return journal.publish(routed).await,
+            Self::JetStream(store) => store,
+        };
+        for (to, event) in store.publish(&routed, is_replay).await? {
+            tracing::warn!(subscriber = %to, reason = OVER, "an event could not be delivered");
+            let letter = DeadLetter::new(&to, &event, OVER, 0, Timestamp::now());
+            store.bury(&to, &letter).await.map_err(|error| Refused::Broker(error.to_string()))?;
+        }
+        Ok(())
+    }
+
+    /// Reads an event; `None` if it has ended meanwhile. The error is `InvalidData` if it can never be read.
+    pub(super) async fn read(&self, taken: &Taken) -> io::Result<Option<Kept>> {
+        match (self, &taken.place) {
+            (_, Place::JetStream(held)) => match &held.event {
+                Ok(event) => Ok(Some(Kept { event: event.clone(), published: held.published })),
+                Err(why) => Err(io::Error::new(io::ErrorKind::InvalidData, why.clone())),
+            },
+            (Self::Log { journal, .. }, Place::Log) => journal.read(taken.number).await,
+            (Self::JetStream(_), Place::Log) => Ok(None),
+        }
+    }
+
+    /// Records that a subscriber has accepted an event, or will never receive it.
+    pub(super) async fn ended(&self, taken: &Taken, to: &SubscriberId) {
+        match (self, &taken.place) {
+            (_, Place::JetStream(held)) => held.ended().await,
+            (Self::Log { journal, .. }, Place::Log) => journal.ended(vec![taken.number], to).await,
+            (Self::JetStream(_), Place::Log) => {}
+        }
+    }
+
+    /// Records a failed delivery, which is retried after a delay.
+    pub(super) async fn tried(&self, taken: &Taken, to: &SubscriberId, wait: Duration) {
+        match (self, &taken.place) {
+            (_, Place::JetStream(held)) => held.again(wait).await,
+            (Self::Log { journal, .. }, Place::Log) => journal.tried(taken.number, to, taken.attempts).await,
+            (Self::JetStream(_), Place::Log) => {}
+        }
+    }
+
+    /// Stores a dead letter.
+    pub(super) async fn bury(&self, to: &SubscriberId, letter: &DeadLetter) -> io::Result<()> {
+        match self {
+            Self::Log { letters, .. } => {
+                let (letters, to, letter) = (Arc::clone(letters), to.clone(), letter.clone());
+                let written = tokio::task::spawn_blocking(move || letters.append(&to, &letter)).await;
+                written.map_err(io::Error::other).flatten()
+            }
+            Self::JetStream(store) => store.bury(to, letter).await,
+        }
+    }
+}

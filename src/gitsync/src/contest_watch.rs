@@ -1,0 +1,198 @@
+//! Watches the objects of other GitOps tools that keep objects of a GitSync, and tells when one lets go.
+//!
+//! Invariant: nothing is watched unless an object is contested. Then exactly the objects are watched that keep it, at
+//! most [`MOST`].
+//!
+//! Not here: who keeps an object (`former_owners`). An object whose keeper is unknown or not watched is looked at again
+//! after the backoff.
+
+use std::collections::{HashMap, HashSet};
+
+use futures::StreamExt as _;
+use futures::stream::{BoxStream, SelectAll};
+use parking_lot::Mutex;
+use serde_json::Value;
+
+use super::contested::{Keeper, listed_by_application, listed_by_kustomization};
+use super::former_owners::records;
+use mainstay_cluster::reflector::{Delta, Name, Shown, name_of};
+use mainstay_cluster::{Cluster, Error, Selection, WatchEvent};
+use mainstay_object::Key;
+
+/// Maximum number of watches of a GitSync.
+const MOST: usize = 10;
+
+/// The watches of the keepers of a GitSync's objects.
+pub(super) struct ContestWatch {
+    kept: HashMap<Keeper, HashSet<Key>>,
+    /// Never locked: only `Mutex` makes a stream `Sync`, which the task of a GitSync has to be.
+    events: Mutex<SelectAll<BoxStream<'static, (Keeper, WatchEvent)>>>,
+    holds: HashMap<Keeper, (Shown<Name>, Hold)>,
+}
+
+impl ContestWatch {
+    /// Watches the keepers of these objects. Returns `None` without any, and `before` if they are the same.
+    pub(super) async fn of(
+        cluster: &Cluster,
+        contested: impl Iterator<Item = (&Key, &Keeper)>,
+        before: Option<Box<Self>>,
+    ) -> Option<Box<Self>> {
+        let mut kept: HashMap<Keeper, HashSet<Key>> = HashMap::new();
+        for (key, keeper) in contested.filter(|(_, keeper)| !matches!(keeper, Keeper::Unknown(_))) {
+            if kept.len() < MOST || kept.contains_key(keeper) {
+                kept.entry(keeper.clone()).or_default().insert(key.clone());
+            }
+        }
+        if kept.is_empty() {
+            return None;
+        }
+        if let Some(before) = before.filter(|before| before.kept == kept) {
+            return Some(before);
+        }
+        let mut watch = Self { kept, events: Mutex::default(), holds: HashMap::new() };
+        for (keeper, keys) in &watch.kept {
+            // If its kind cannot be read, the object is looked at again after the backoff.
+            let Ok(Some(events)) = events(cluster, keeper).await else { continue };
+            let of = keeper.clone();
+            watch.events.get_mut().push(events.map(move |event| (of.clone(), event)).boxed());
+            watch.holds.insert(keeper.clone(), (Shown::default(), Hold::of(keeper, keys)));
+        }
+        Some(Box::new(watch))
+    }
+
+    /// Waits until a keeper may have let go of an object.
+    async fn next(&mut self) {
+        while let Some((keeper, event)) = self.events.get_mut().next().await {
+            let Some((shown, hold)) = self.holds.get_mut(&keeper) else { continue };
+            let delta = shown.take(event, name_of);
+            if delta.is_some_and(|delta| hold.loosens(delta)) {
+                return;
+            }
+        }
+        std::future::pending::<()>().await;
+    }
+}
+
+/// Waits until a keeper may have let go of an object. Without watches it never ends.
+pub(super) async fn released(watch: &mut Option<Box<ContestWatch>>) {
+    match watch {
+        Some(watch) => watch.next().await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn events(cluster: &Cluster, keeper: &Keeper) -> Result<Option<BoxStream<'static, WatchEvent>>, Error> {
+    let (group, kind, name) = match keeper {
+        Keeper::Kustomization(name) => ("kustomize.toolkit.fluxcd.io", "Kustomization", name),
+        Keeper::Application(name) => ("argoproj.io", "Application", name),
+        Keeper::HelmRelease(name) => ("helm.toolkit.fluxcd.io", "HelmRelease", name),
+        Keeper::Release(name) => {
+            let (kind, selection) = records(name);
+            return Ok(Some(cluster.watch(&kind, selection.metadata_only())));
+        }
+        Keeper::Unknown(_) => return Ok(None),
+    };
+    let Some(kind) = cluster.preferred_kind(group, kind).await? else { return Ok(None) };
+    let selection = Selection::named(Some(name.namespace()), name.name());
+    let lists_objects = !matches!(keeper, Keeper::HelmRelease(_));
+    let selection = if lists_objects { selection } else { selection.metadata_only() };
+    Ok(Some(cluster.watch(&kind, selection)))
+}
+
+/// How many of some objects a keeper keeps.
+struct Hold {
+    keys: HashSet<Key>,
+    /// Returns the objects that an object of the keeper lists; `None` if it keeps all while it exists.
+    lists: Option<fn(&Value) -> Vec<Key>>,
+    /// The number of kept objects, by object of the keeper.
+    by_name: HashMap<Name, usize>,
+    /// The number of kept objects when it was last told.
+    last: usize,
+}
+
+impl Hold {
+    fn of(keeper: &Keeper, keys: &HashSet<Key>) -> Self {
+        let lists: Option<fn(&Value) -> Vec<Key>> = match keeper {
+            Keeper::Kustomization(_) => Some(listed_by_kustomization),
+            Keeper::Application(_) => Some(listed_by_application),
+            Keeper::HelmRelease(_) | Keeper::Release(_) | Keeper::Unknown(_) => None,
+        };
+        Self { keys: keys.clone(), lists, by_name: HashMap::new(), last: keys.len() }
+    }
+
+    fn kept_by(&self, object: &Value) -> usize {
+        match self.lists {
+            None => self.keys.len(),
+            Some(lists) => lists(object).iter().filter(|key| self.keys.contains(*key)).count(),
+        }
+    }
+
+    /// Notes an event. Returns whether fewer objects are kept than before.
+    fn loosens(&mut self, delta: Delta<Name>) -> bool {
+        match delta {
+            Delta::Listed(name, object) => {
+                let kept = self.kept_by(&object);
+                self.by_name.insert(name, kept);
+                return false;
+            }
+            Delta::Changed(name, object) => {
+                let kept = self.kept_by(&object);
+                self.by_name.insert(name, kept);
+            }
+            Delta::Gone(name, _) => drop(self.by_name.remove(&name)),
+            Delta::Complete(list) => self.by_name.retain(|name, _| !list.lacks(name)),
+            Delta::Unreadable(..) | Delta::Failed(_) | Delta::Resumed => return false,
+        }
+        let now = self.by_name.values().sum::<usize>().min(self.keys.len());
+        let before = std::mem::replace(&mut self.last, now);
+        now < before
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use mainstay_object::NamespacedName;
+
+    fn keys(names: &[&str]) -> HashSet<Key> {
+        names.iter().map(|name| Key::new("", "ConfigMap", Some("shop"), *name)).collect()
+    }
+
+    fn kustomization(objects: &[&str]) -> Value {
+        let entries: Vec<_> = objects.iter().map(|name| json!({"id": format!("shop_{name}__ConfigMap")})).collect();
+        json!({"metadata": {"name": "apps", "namespace": "flux"}, "status": {"inventory": {"entries": entries}}})
+    }
+
+    fn name(name: &str) -> Name {
+        name_of(&json!({"metadata": {"name": name, "namespace": "flux"}})).unwrap()
+    }
+
+    #[test]
+    fn a_kustomization_that_lists_fewer_of_the_objects_lets_go() {
+        let keeper = Keeper::Kustomization(NamespacedName::new("flux", "apps"));
+        let mut hold = Hold::of(&keeper, &keys(&["a", "b"]));
+        let mut changed = |objects: &[&str]| hold.loosens(Delta::Changed(name("apps"), kustomization(objects)));
+        assert!(!changed(&["a", "b", "c"]));
+        assert!(!changed(&["b", "a"]), "others are no business of ours");
+        assert!(changed(&["b"]));
+        assert!(!changed(&["b"]), "it was told");
+        assert!(!changed(&["a", "b"]));
+        assert!(changed(&[]));
+        let mut hold = Hold::of(&keeper, &keys(&["a"]));
+        assert!(hold.loosens(Delta::Changed(name("apps"), kustomization(&[]))), "it let go before the watch began");
+    }
+
+    #[test]
+    fn a_release_lets_go_with_its_last_record() {
+        let keeper = Keeper::Release(NamespacedName::new("flux", "apps"));
+        let mut hold = Hold::of(&keeper, &keys(&["a", "b"]));
+        let record = json!({});
+        assert!(!hold.loosens(Delta::Listed(name("v1"), record.clone())));
+        assert!(!hold.loosens(Delta::Changed(name("v2"), record.clone())));
+        assert!(!hold.loosens(Delta::Gone(name("v1"), record.clone())));
+        assert!(hold.loosens(Delta::Gone(name("v2"), record.clone())));
+        assert!(!hold.loosens(Delta::Resumed));
+    }
+}

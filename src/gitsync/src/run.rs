@@ -1,0 +1,147 @@
+//! The loop of one GitSync: waits for a possible change, and reconciles.
+//!
+//! Not here: the attempt and its report (`reconcile`), and when the next attempt is due (`schedule`).
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use tokio::sync::{Notify, watch};
+use tokio::time::sleep_until;
+use tokio_util::sync::CancellationToken;
+
+use super::contest_watch;
+use super::context::{Context, Input};
+use super::no_memory::Room;
+use super::reconcile::{Next, Task};
+use super::resolve::depends_on;
+use super::whereabouts::Place;
+use mainstay_api::GitSync;
+use mainstay_cluster::secrets::Followed;
+use mainstay_git::{PushReceiver, SharedHostKeys};
+use mainstay_object::Owner;
+
+/// Reconciles one GitSync until it is gone or `stop` is cancelled.
+pub async fn run(context: Arc<Context>, namespace: String, name: String, mut input: Input, stop: CancellationToken) {
+    let owner = Owner::git_sync(&namespace, &name);
+    context.dependencies.enter(&owner);
+    let mut task = Task::new(&context, owner, &input);
+    let at = Arc::clone(&task.context);
+    context.enter_at(&at.registry, &task.owner, &namespace, &name);
+    if !Arc::ptr_eq(&at.registry, &context.registry) {
+        // Other GitSyncs of this cluster need not wait for it.
+        context.registry.remove(&task.owner);
+    }
+    if stop.run_until_cancelled(context.registry.completed()).await.is_none() {
+        return;
+    }
+    let mut signals = Signals::of(&context, &task);
+    let mut last: Option<Arc<GitSync>> = None;
+    loop {
+        let Some(sync) = input.borrow_and_update().clone() else {
+            // The GitSync was deleted while no watch showed it.
+            if let (Some(sync), false) = (last, matches!(task.place, Place::Nowhere))
+                && stop.run_until_cancelled(Box::pin(task.attempt(&sync).farewell(false))).await.is_none()
+            {
+                return;
+            }
+            break;
+        };
+        last = Some(Arc::clone(&sync));
+        context.dependencies.read(&task.owner, &sync, depends_on(&sync));
+        signals.take_changes_of_others(&mut task);
+        tokio::select! {
+            () = stop.cancelled() => return,
+            end = task.reconcile_or_fail(&sync) => if end == Next::Over { break },
+        }
+        signals.move_to_cluster_of(&task);
+        tokio::select! {
+            () = stop.cancelled() => return,
+            changed = input.changed() => if changed.is_err() { return },
+            () = signals.next(&mut task) => {}
+        }
+    }
+    task.context.writer.forget_owner(&task.owner);
+    task.context.registry.remove(&task.owner);
+    context.leave(&task.owner);
+    context.set_facts(&task.owner, None);
+    context.source.set_remote(&task.consumer, None);
+    context.pushes.remove(&task.consumer);
+}
+
+/// The signals of one task, except for changes of its GitSync.
+struct Signals {
+    /// The cluster of the objects, to which some signals belong.
+    at: Arc<Context>,
+    repositories: watch::Receiver<u64>,
+    host_keys: watch::Receiver<SharedHostKeys>,
+    registry: watch::Receiver<u64>,
+    outranked: watch::Receiver<u64>,
+    drifted: Arc<Notify>,
+    look_now: watch::Receiver<u64>,
+    pushed: PushReceiver,
+    dependencies: Arc<Notify>,
+    prevention: Arc<Notify>,
+    room: Room,
+}
+
+impl Signals {
+    fn of(home: &Context, task: &Task) -> Self {
+        let at = Arc::clone(&task.context);
+        Self {
+            repositories: home.repositories.listen(),
+            host_keys: home.source.host_keys(),
+            registry: at.registry.listen(),
+            outranked: at.registry.listen_outranked(),
+            drifted: at.writer.notifier(&task.owner),
+            look_now: home.look_now.subscribe(),
+            pushed: home.pushes.subscribe(&task.consumer),
+            dependencies: home.dependencies.listen(&task.owner),
+            prevention: home.prevention.listen(&task.owner),
+            room: Arc::clone(&task.state.room),
+            at,
+        }
+    }
+
+    /// Takes in changes of other GitSyncs that came at the same time as the wake-up.
+    fn take_changes_of_others(&mut self, task: &mut Task) {
+        if self.registry.has_changed().unwrap_or(false) {
+            self.registry.mark_unchanged();
+            task.others_changed();
+        }
+    }
+
+    /// Listens to the cluster of the objects, if the last attempt moved them to another one.
+    fn move_to_cluster_of(&mut self, task: &Task) {
+        if Arc::ptr_eq(&self.at, &task.context) {
+            return;
+        }
+        self.at = Arc::clone(&task.context);
+        (self.registry, self.drifted) = (self.at.registry.listen(), self.at.writer.notifier(&task.owner));
+        self.outranked = self.at.registry.listen_outranked();
+        // Others may have changed their rows in the new cluster during the attempt.
+        self.outranked.mark_changed();
+    }
+
+    /// Waits for the next signal and notes it in the task.
+    async fn next(&mut self, task: &mut Task) {
+        let due = task.due();
+        tokio::select! {
+            // `reconcile` checks whether its own GitRepository changed.
+            _ = self.repositories.changed() => {}
+            _ = self.registry.changed(), if task.awaits_others() => self.registry.mark_changed(),
+            _ = self.outranked.changed() => self.registry.mark_changed(),
+            _ = self.look_now.changed() => task.last_seen = None,
+            _ = self.pushed.changed() => task.add_push(self.pushed.take()),
+            _ = self.host_keys.changed() => task.host_keys_changed(),
+            () = self.drifted.notified() => task.objects_changed(),
+            () = self.dependencies.notified() => task.dependencies_changed(),
+            () = self.room.notified() => task.next_look = Instant::now(),
+            () = contest_watch::released(&mut task.contest) => task.state.failed.retry_contested(Instant::now()),
+            // The status shows the state of the prevention.
+            () = self.prevention.notified() => {}
+            () = Followed::any_changed(task.secrets.iter_mut().chain(task.kubeconfig.iter_mut())) => task.next_look = Instant::now(),
+            () = Followed::any_changed(task.values.iter_mut().chain(task.decryption.iter_mut())) => task.next_look = Instant::now(),
+            () = sleep_until(due.into()) => {}
+        }
+    }
+}

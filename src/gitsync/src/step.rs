@@ -1,0 +1,204 @@
+//! The step of a running attempt, and the status that shows it.
+//!
+//! Not here: when it is shown (`running`).
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use parking_lot::Mutex;
+
+use mainstay_api::conditions::{self, Reason, Type};
+use mainstay_api::git_sync::GitSyncStatus;
+use mainstay_git::Commit;
+use mainstay_object::counted;
+
+/// A step of an attempt.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Step {
+    /// The reference is looked up.
+    #[default]
+    LookUp,
+    /// The commit is fetched.
+    Fetch(Commit),
+    /// The commit is read and rendered.
+    Render(Commit),
+    /// Objects are applied: their number so far, and of all.
+    Apply(Commit, usize, usize),
+    /// Removed objects are deleted.
+    Delete(Commit, usize),
+}
+
+impl Step {
+    /// Returns the text of the step.
+    fn text(self) -> String {
+        match self {
+            Self::LookUp => "looking up the reference".to_owned(),
+            Self::Fetch(commit) => format!("fetching commit {commit}"),
+            Self::Render(commit) => format!("rendering commit {commit}"),
+            Self::Apply(commit, done, all) => {
+                format!("applying {done} of {} of commit {commit}", counted(all, "object"))
+            }
+            Self::Delete(commit, all) => {
+                format!("deleting {} that left with commit {commit}", counted(all, "object"))
+            }
+        }
+    }
+
+    /// Whether the step is worth a status: it changes the cluster, or leads to another commit than the applied one. A
+    /// restarted agent and an idle one show nothing.
+    fn is_shown(self, status: &GitSyncStatus) -> bool {
+        match self {
+            Self::LookUp => conditions::status(&status.conditions, Type::Ready).is_none(),
+            Self::Fetch(commit) | Self::Render(commit) => status.applied_commit != Some(commit.to_string()),
+            Self::Apply(_, _, all) | Self::Delete(_, all) => all > 0,
+        }
+    }
+}
+
+/// The step, shared by the attempt and the task that shows it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Progress(Arc<Mutex<Shared>>);
+
+#[derive(Debug, Default)]
+struct Shared {
+    step: Step,
+    /// The shown status, until the report of the attempt replaces it.
+    shown: Option<Box<GitSyncStatus>>,
+}
+
+impl Progress {
+    pub(super) fn begin(&self, step: Step) {
+        self.0.lock().step = step;
+    }
+
+    /// Counts an applied object.
+    pub(super) fn advance(&self) {
+        if let Step::Apply(_, done, all) = &mut self.0.lock().step {
+            *done = (*done + 1).min(*all);
+        }
+    }
+
+    /// Returns the status that shows the step, if it is worth it and was not shown yet.
+    pub(super) fn show(&self, old: &GitSyncStatus, since: Timestamp, now: Timestamp) -> Option<GitSyncStatus> {
+        let mut shared = self.0.lock();
+        let before = shared.shown.as_deref().unwrap_or(old);
+        let new = shared.step.is_shown(old).then(|| running(before, shared.step, since, now))?;
+        if *before == new {
+            return None;
+        }
+        shared.shown = Some(Box::new(new.clone()));
+        Some(new)
+    }
+
+    /// Returns the status that was shown last, if the report of the attempt has not replaced it.
+    pub(super) fn shown(&self) -> Option<GitSyncStatus> {
+        self.0.lock().shown.as_deref().cloned()
+    }
+
+    /// Forgets the shown status, because another one was written.
+    pub(super) fn forget_shown(&self) {
+        self.0.lock().shown = None;
+    }
+}
+
+/// Returns the status of a running attempt. Ready stays as it was.
+fn running(old: &GitSyncStatus, step: Step, since: Timestamp, now: Timestamp) -> GitSyncStatus {
+    let mut status = old.clone();
+    let message = format!("{}; running since {}", step.text(), since.strftime("%Y-%m-%dT%H:%M:%SZ"));
+    let mut set = |kind: Type, to: &str, message: &str| {
+        let known = conditions::status(&status.conditions, kind);
+        let generation = known.and_then(|known| known.observed_generation).or(status.observed_generation);
+        conditions::set(&mut status.conditions, kind, to, Reason::Progressing, message, generation, now);
+    };
+    set(Type::Reconciling, "True", &message);
+    // The two exclude each other.
+    set(Type::Stalled, "False", "");
+    let ready = conditions::status(&status.conditions, Type::Ready);
+    if ready.is_none_or(|ready| {
+        ready.status == "Unknown" && ready.reason == Reason::Progressing.as_str() && status.attempted_commit.is_none()
+    }) {
+        let generation = status.observed_generation;
+        conditions::set(&mut status.conditions, Type::Ready, "Unknown", Reason::Progressing, &message, generation, now);
+    }
+    status
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).unwrap()
+    }
+
+    fn commit(digit: &str) -> Commit {
+        digit.repeat(40).parse().unwrap()
+    }
+
+    fn text(status: &GitSyncStatus, kind: Type) -> String {
+        let found = conditions::status(&status.conditions, kind);
+        found.map_or_else(String::new, |c| format!("{} {}: {}", c.status, c.reason, c.message))
+    }
+
+    /// The status of a GitSync that has applied a commit, or has failed to.
+    fn applied(ready: &str, reason: Reason) -> GitSyncStatus {
+        let mut status = GitSyncStatus {
+            observed_generation: Some(3),
+            applied_commit: Some(commit("1").to_string()),
+            attempted_commit: Some(commit("1").to_string()),
+            ..GitSyncStatus::default()
+        };
+        conditions::set(&mut status.conditions, Type::Ready, ready, reason, "as it was", Some(3), at(0));
+        conditions::set(&mut status.conditions, Type::Stalled, "True", reason, "x", Some(3), at(0));
+        status
+    }
+
+    #[test]
+    fn the_step_is_in_reconciling_and_ready_stays() {
+        let (old, progress) = (applied("True", Reason::Applied), Progress::default());
+        progress.begin(Step::Apply(commit("2"), 0, 40));
+        (0..12).for_each(|_| progress.advance());
+        let shown = progress.show(&old, at(0), at(5)).unwrap();
+        let expected = format!(
+            "True Progressing: applying 12 of 40 objects of commit {}; running since 1970-01-01T00:00:00Z",
+            commit("2")
+        );
+        assert_eq!(text(&shown, Type::Reconciling), expected);
+        assert_eq!(text(&shown, Type::Ready), "True Applied: as it was");
+        assert_eq!(text(&shown, Type::Stalled), "False Progressing: ");
+        assert_eq!((shown.observed_generation, &shown.applied_commit), (old.observed_generation, &old.applied_commit));
+        assert_eq!(progress.show(&old, at(0), at(6)), None, "it is the same");
+        progress.advance();
+        assert!(text(&progress.show(&old, at(0), at(7)).unwrap(), Type::Reconciling).contains("applying 13 of 40"));
+        assert!(progress.shown().is_some());
+        progress.forget_shown();
+        assert_eq!(progress.shown(), None);
+    }
+
+    #[test]
+    fn a_new_git_sync_is_not_ready_meanwhile() {
+        let (old, progress) = (GitSyncStatus::default(), Progress::default());
+        let shown = progress.show(&old, at(0), at(2)).unwrap();
+        let looking = "looking up the reference; running since 1970-01-01T00:00:00Z";
+        assert_eq!(text(&shown, Type::Ready), format!("Unknown Progressing: {looking}"));
+        progress.begin(Step::Fetch(commit("2")));
+        let shown = progress.show(&old, at(0), at(7)).unwrap();
+        assert!(text(&shown, Type::Ready).starts_with("Unknown Progressing: fetching commit 2222"));
+    }
+
+    #[test]
+    fn an_idle_and_a_restarted_agent_show_nothing() {
+        let old = applied("False", Reason::ApplyFailed);
+        for step in [Step::LookUp, Step::Fetch(commit("1")), Step::Render(commit("1")), Step::Apply(commit("1"), 0, 0)]
+        {
+            let progress = Progress::default();
+            progress.begin(step);
+            assert_eq!(progress.show(&old, at(0), at(9)), None, "{step:?}");
+        }
+        for step in [Step::Render(commit("2")), Step::Apply(commit("1"), 0, 1), Step::Delete(commit("1"), 1)] {
+            let progress = Progress::default();
+            progress.begin(step);
+            assert!(progress.show(&old, at(0), at(9)).is_some(), "{step:?}");
+        }
+    }
+}

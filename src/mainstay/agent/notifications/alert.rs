@@ -1,0 +1,109 @@
+//! The known Alerts and their statuses.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+
+use super::context::{Context, MOST, Object, kind};
+use super::status::{self, State};
+use crate::agent::kept::Name;
+use mainstay_api::AlertSpec;
+use mainstay_api::conditions::Reason;
+use mainstay_cluster::Kind;
+use mainstay_notification::Selection;
+
+/// An Alert of the watch.
+pub(super) type Known = Object<AlertSpec>;
+
+struct Entry {
+    provider: String,
+    generation: Option<i64>,
+    /// The state if its Provider exists.
+    state: State,
+    conditions: Vec<Condition>,
+}
+
+/// All Alerts.
+pub(super) struct Alerts {
+    context: Arc<Context>,
+    kind: Arc<Kind>,
+    entries: BTreeMap<Name, Entry>,
+    /// The Alerts whose status may differ.
+    due: BTreeSet<Name>,
+}
+
+impl Alerts {
+    pub(super) fn new(context: Arc<Context>) -> Self {
+        Self { context, kind: kind("Alert", "alerts"), entries: BTreeMap::new(), due: BTreeSet::new() }
+    }
+
+    /// Sets an Alert. `conditions` are those of the live object.
+    pub(super) fn set(&mut self, name: &Name, alert: &Known, conditions: Vec<Condition>) {
+        let (selection, state) = self.selected(name, &alert.spec);
+        let provider = alert.spec.provider_ref.name.clone();
+        self.context.notifier.outbox().set_alert(name, selection.map(|selection| (provider.clone(), selection)));
+        self.entries.insert(name.clone(), Entry { provider, generation: alert.generation, state, conditions });
+        self.due.insert(name.clone());
+    }
+
+    fn selected(&self, name: &Name, spec: &AlertSpec) -> (Option<Selection>, State) {
+        if spec.suspend {
+            return (None, State::not_ready(Reason::Suspended, "suspended: nothing is sent"));
+        }
+        let others = self.entries.keys().filter(|other| other.0 == name.0 && *other != name).count();
+        if others >= MOST {
+            let message = format!("this namespace has {MOST} Alerts, and the agent keeps no more; delete one");
+            return (None, State::not_ready(Reason::MemoryExhausted, message));
+        }
+        match Selection::new(spec, &name.0, &name.1, self.context.trusted.contains(&name.0)) {
+            Err(problems) => (None, State::invalid(Reason::SpecInvalid, &problems)),
+            Ok(selection) => {
+                let mut parts = vec![format!("sends to Provider {}", spec.provider_ref.name)];
+                parts.extend(selection.without_effect.iter().cloned());
+                (Some(selection), State::ready(parts.join("; ")))
+            }
+        }
+    }
+
+    pub(super) fn remove(&mut self, name: &Name) {
+        self.context.notifier.outbox().set_alert(name, None);
+        self.entries.remove(name);
+        self.due.remove(name);
+    }
+
+    /// Checks the Alerts of a Provider that appeared or disappeared.
+    pub(super) fn provider_changed(&mut self, (namespace, provider): &Name) {
+        let of = |(name, entry): &(&Name, &Entry)| name.0 == *namespace && entry.provider == *provider;
+        let due: Vec<Name> = self.entries.iter().filter(of).map(|(name, _)| name.clone()).collect();
+        self.due.extend(due);
+    }
+
+    /// Writes the statuses that differ. Returns whether all are written.
+    pub(super) async fn report<T>(&mut self, providers: &BTreeMap<Name, T>, now: Timestamp) -> bool {
+        let mut failed = BTreeSet::new();
+        for name in std::mem::take(&mut self.due) {
+            let Some(entry) = self.entries.get_mut(&name) else { continue };
+            let is_orphan = entry.state.reason == Reason::Sending
+                && !providers.contains_key(&(name.0.clone(), entry.provider.clone()));
+            let missing = || {
+                let message = format!("Provider {} does not exist in this namespace", entry.provider);
+                State::not_ready(Reason::ProviderNotFound, message)
+            };
+            let state = if is_orphan { missing() } else { entry.state.clone() };
+            let new = status::after(&entry.conditions, &state, entry.generation, now);
+            if new == entry.conditions {
+                continue;
+            }
+            let place = (&*name.0, &*name.1);
+            if status::write(&self.context.cluster, &self.kind, place, &new, entry.generation).await {
+                entry.conditions = new;
+            } else {
+                failed.insert(name);
+            }
+        }
+        self.due.extend(failed);
+        self.due.is_empty()
+    }
+}

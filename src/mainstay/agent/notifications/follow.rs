@@ -1,0 +1,128 @@
+//! Watches Providers and Alerts, and runs a task for each Provider, once the cluster serves the kinds.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use serde_json::Value;
+use tokio::sync::watch;
+use tokio::task::{JoinError, JoinSet};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::alert::{Alerts, Known};
+use super::context::{AGAIN, Context, MOST, Object, kind, read};
+use super::provider::{self, Provider};
+use super::status;
+use crate::agent::functions::is_defined;
+use crate::agent::kept::Name;
+use mainstay_api::ProviderSpec;
+use mainstay_cluster::Selection;
+use mainstay_cluster::reflector::{Change, Reflector};
+use mainstay_cluster::secrets::{Referrer, SecretReferences as _};
+use mainstay_object::failure::chain;
+
+const DEFINITION: &str = "providers.mainstay.dev";
+
+/// Watches Providers and Alerts until `stop`, or until a task panics.
+pub(in crate::agent) async fn follow(context: Arc<Context>, stop: CancellationToken) -> Result<(), JoinError> {
+    let absent = || {
+        context.secrets.set_listed(Referrer::Provider);
+        context.notifier.outbox().complete();
+    };
+    if !is_defined(DEFINITION, &context.cluster, absent, &stop).await {
+        return Ok(());
+    }
+    let providers = context.cluster.reflect(&kind("Provider", "providers"), Selection::default(), read::<ProviderSpec>);
+    let alerts = context.cluster.reflect(&kind("Alert", "alerts"), Selection::default(), read);
+    let known = Alerts::new(Arc::clone(&context));
+    Following { context, providers, running: BTreeMap::new(), alerts, known, tasks: JoinSet::new() }.run(stop).await
+}
+
+struct Following {
+    context: Arc<Context>,
+    providers: Reflector<Object<ProviderSpec>>,
+    running: BTreeMap<Name, watch::Sender<Object<ProviderSpec>>>,
+    alerts: Reflector<Known>,
+    known: Alerts,
+    tasks: JoinSet<()>,
+}
+
+impl Following {
+    async fn run(mut self, stop: CancellationToken) -> Result<(), JoinError> {
+        let mut again = None;
+        loop {
+            let written_again = async {
+                match again {
+                    Some(at) => tokio::time::sleep_until(at).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                () = stop.cancelled() => return Ok(()),
+                Some(ended) = self.tasks.join_next() => ended?,
+                change = self.providers.next() => self.see_provider(change, &stop),
+                change = self.alerts.next() => self.see_alert(change),
+                () = written_again => {}
+            }
+            if self.providers.cache().is_complete() && self.alerts.cache().is_complete() {
+                self.context.notifier.outbox().complete();
+                let is_written = self.known.report(&self.running, Timestamp::now()).await;
+                again = (!is_written).then(|| Instant::now() + AGAIN);
+            }
+        }
+    }
+
+    fn see_provider(&mut self, change: Change<Object<ProviderSpec>>, stop: &CancellationToken) {
+        match change {
+            Change::Changed { name, live, before } => {
+                let Some(object) = self.providers.cache().get(&name.0, &name.1).cloned() else { return };
+                let references = object.spec.secret_references();
+                self.context.secrets.set_references(&name.0, (Referrer::Provider, &name.1), references);
+                let is_same = before.is_some_and(|before| before.uid == object.uid);
+                match self.running.get(&name).filter(|_| is_same) {
+                    Some(feed) => {
+                        feed.send_replace(object);
+                    }
+                    None => self.begin(name, object, &live, stop),
+                }
+            }
+            Change::Gone { name, .. } => {
+                self.running.remove(&name);
+                self.context.notifier.outbox().close(&name);
+                self.context.secrets.set_references(&name.0, (Referrer::Provider, &name.1), Vec::new());
+                self.known.provider_changed(&name);
+            }
+            Change::Complete { .. } => self.context.secrets.set_listed(Referrer::Provider),
+            Change::Failed(error) => tracing::warn!(why = chain(&error), "Providers cannot be watched"),
+            Change::Unreadable { .. } | Change::Resumed => {}
+        }
+    }
+
+    /// Starts the task of a Provider. The task of an older one with this name ends with its feed.
+    fn begin(&mut self, name: Name, object: Object<ProviderSpec>, live: &Value, stop: &CancellationToken) {
+        let fits = self.running.keys().filter(|other| other.0 == name.0 && **other != name).count() < MOST;
+        // Opened here, because the messages before the first list are offered right after it.
+        let _ = provider::open(&self.context, &name, &object.spec, fits);
+        let (feed, input) = watch::channel(object);
+        self.known.provider_changed(&name);
+        self.running.insert(name.clone(), feed);
+        let task = Provider::new(Arc::clone(&self.context), name, status::conditions(live), fits);
+        let stop = stop.clone();
+        self.tasks.spawn(async move {
+            let _ = stop.run_until_cancelled(task.run(input)).await;
+        });
+    }
+
+    fn see_alert(&mut self, change: Change<Known>) {
+        match change {
+            Change::Changed { name, live, .. } => {
+                let Some(alert) = self.alerts.cache().get(&name.0, &name.1) else { return };
+                self.known.set(&name, alert, status::conditions(&live));
+            }
+            Change::Gone { name, .. } => self.known.remove(&name),
+            Change::Failed(error) => tracing::warn!(why = chain(&error), "Alerts cannot be watched"),
+            Change::Complete { .. } | Change::Unreadable { .. } | Change::Resumed => {}
+        }
+    }
+}

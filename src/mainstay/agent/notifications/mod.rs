@@ -1,0 +1,15 @@
+//! Providers and Alerts: messages for services outside of the cluster.
+//!
+//! [`follow()`] keeps the [`Outbox`](super::notify::Outbox) and the statuses of Alerts. `provider` is the task of one
+//! Provider, and `status` the condition of both.
+//!
+//! Invariant: a Provider that cannot be reached delays no other one, and no reconcile.
+
+mod alert;
+mod context;
+mod follow;
+mod provider;
+mod status;
+
+pub(super) use context::Context;
+pub(super) use follow::follow;

@@ -1,0 +1,249 @@
+//! The task of one Provider: reads its Secrets, sends its queue, and writes its status.
+//!
+//! Invariant: no status and no log shows the address, except for its host, or a value of a Secret.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use super::context::{AGAIN, Context, MOST, Object, kind};
+use super::status::{self, State};
+use crate::agent::kept::Name;
+use crate::agent::notify::Line;
+use mainstay_api::ProviderSpec;
+use mainstay_api::conditions::Reason;
+use mainstay_api::provider::ProviderSecretRef;
+use mainstay_cluster::Kind;
+use mainstay_cluster::secrets::{Followed, Known, Purpose, SecretData};
+use mainstay_git::{Fault, Outbound};
+use mainstay_notification::{Next, Notice, Outcome, ProviderType, Target};
+use mainstay_object::egress::METADATA_REFUSED;
+
+const FAR: Duration = Duration::from_secs(86_400);
+const CONFINED: &str = "the host is not found, or has an address of the cluster, of the machine or of a private network, which \
+                        Providers of this namespace may not reach; the operator of the agent allows networks with \
+                        --allow-network";
+
+/// The task of one Provider.
+pub(super) struct Provider {
+    context: Arc<Context>,
+    kind: Arc<Kind>,
+    name: Name,
+    conditions: Vec<Condition>,
+    /// Whether the namespace has room for it.
+    fits: bool,
+    /// `secretRef`, `certSecretRef` and `proxySecretRef`.
+    secrets: [Option<Followed>; 3],
+    /// When a status that was not written is written again.
+    again: Option<Instant>,
+}
+
+/// A Provider that can send.
+struct Ready {
+    target: Target,
+    outbound: Outbound,
+    line: Arc<Line>,
+}
+
+impl Provider {
+    pub(super) fn new(context: Arc<Context>, name: Name, conditions: Vec<Condition>, fits: bool) -> Self {
+        let kind = kind("Provider", "providers");
+        Self { context, kind, name, conditions, fits, secrets: [None, None, None], again: None }
+    }
+
+    /// Runs until its feed is closed.
+    pub(super) async fn run(mut self, mut input: watch::Receiver<Object<ProviderSpec>>) {
+        loop {
+            let object = input.borrow_and_update().clone();
+            let line = open(&self.context, &self.name, &object.spec, self.fits);
+            let resolved = self.resolve(&object.spec, line).await;
+            let state = match &resolved {
+                Ok(ready) => State::ready(format!("sends to {}", ready.target.host())),
+                Err(state) => state.clone(),
+            };
+            self.report(&state, object.generation).await;
+            let changed = match resolved {
+                Ok(ready) => self.send_all(&ready, &object, &mut input).await,
+                Err(_) => self.wait(FAR, &object, &state, &mut input, None).await.unwrap_or(true),
+            };
+            if !changed {
+                return;
+            }
+        }
+    }
+
+    async fn resolve(&mut self, spec: &ProviderSpec, line: Option<Arc<Line>>) -> Result<Ready, State> {
+        if spec.suspend {
+            return Err(State::not_ready(Reason::Suspended, "suspended: nothing is sent"));
+        }
+        if !self.fits {
+            let message = format!("this namespace has {MOST} Providers, and the agent keeps no more; delete one");
+            return Err(State::not_ready(Reason::MemoryExhausted, message));
+        }
+        let login = self.data(0, spec.secret_ref.as_ref(), "spec.secretRef").await?;
+        let tls = self.data(1, spec.cert_secret_ref.as_ref(), "spec.certSecretRef").await?;
+        let proxy = self.data(2, spec.proxy_secret_ref.as_ref(), "spec.proxySecretRef").await?;
+        let (data, tls, proxy) = (data(login.as_ref()), data(tls.as_ref()), data(proxy.as_ref()));
+        let reason = if line.is_none() { Reason::TypeNotSupported } else { Reason::SpecInvalid };
+        let target = Target::new(spec, data).map_err(|problems| State::invalid(reason, &problems))?;
+        let outbound = self.context.source.outbound(&self.name.0, tls, proxy);
+        let outbound = outbound.map_err(|fault| State::not_ready(Reason::SpecInvalid, fault.to_string()))?;
+        let line = line.ok_or_else(|| State::invalid(reason, &["spec.type: is not supported".to_owned()]))?;
+        Ok(Ready { target, outbound, line })
+    }
+
+    /// Follows a Secret and returns its state; `None` if the field is not set.
+    async fn data(
+        &mut self,
+        at: usize,
+        named: Option<&ProviderSecretRef>,
+        field: &str,
+    ) -> Result<Option<Known>, State> {
+        let Some(named) = named else {
+            self.secrets[at] = None;
+            return Ok(None);
+        };
+        let (namespace, name) = (&self.name.0, &named.name);
+        if self.secrets[at].as_ref().map(Followed::of) != Some((namespace, name)) {
+            self.secrets[at] = Some(self.context.secrets.follow(namespace, name, Purpose::Provider));
+        }
+        let Some(followed) = &mut self.secrets[at] else { return Ok(None) };
+        let known = followed.known().await;
+        let Some((_, why)) = known.problem() else { return Ok(Some(known)) };
+        let reason = if known == Known::Absent { Reason::SecretNotFound } else { Reason::SpecInvalid };
+        Err(State::not_ready(reason, format!("{field}: the Secret {name} {why}")))
+    }
+
+    /// Sends until settings or Secrets change. Returns false if the Provider is gone.
+    async fn send_all(
+        &mut self,
+        ready: &Ready,
+        object: &Object<ProviderSpec>,
+        input: &mut watch::Receiver<Object<ProviderSpec>>,
+    ) -> bool {
+        let mut state = State::ready(format!("sends to {}", ready.target.host()));
+        loop {
+            let delay = match ready.line.next() {
+                Next::Send(notice) => {
+                    let sent = tokio::select! {
+                        outcome = deliver(ready, &notice) => Some(outcome),
+                        changed = input.changed() => {
+                            if changed.is_err() {
+                                return false;
+                            }
+                            None
+                        }
+                        () = Followed::any_changed(self.secrets.iter_mut().flatten()) => None,
+                    };
+                    // The queue sends the notice in flight again.
+                    let Some(outcome) = sent else { return true };
+                    ready.line.settle(&outcome);
+                    state = after(&outcome, ready.target.host());
+                    self.report(&state, object.generation).await;
+                    continue;
+                }
+                Next::Wait(delay) => delay,
+                Next::Idle => FAR,
+            };
+            if let Some(changed) = self.wait(delay, object, &state, input, Some(&ready.line)).await {
+                return changed;
+            }
+        }
+    }
+
+    /// Waits for a change, and writes the status if that failed. Returns `None` after the delay or an offer, and false if
+    /// the Provider is gone.
+    async fn wait(
+        &mut self,
+        delay: Duration,
+        object: &Object<ProviderSpec>,
+        state: &State,
+        input: &mut watch::Receiver<Object<ProviderSpec>>,
+        line: Option<&Arc<Line>>,
+    ) -> Option<bool> {
+        let offered = async {
+            match line {
+                Some(line) => line.offered.notified().await,
+                None => std::future::pending().await,
+            }
+        };
+        let until = Instant::now() + delay;
+        let until = self.again.map_or(until, |again| again.min(until));
+        tokio::select! {
+            changed = input.changed() => return Some(changed.is_ok()),
+            () = Followed::any_changed(self.secrets.iter_mut().flatten()) => return Some(true),
+            () = offered => {}
+            () = tokio::time::sleep_until(until) => {}
+        }
+        if self.again.is_some() {
+            self.report(state, object.generation).await;
+        }
+        None
+    }
+
+    /// Writes the status if it differs.
+    async fn report(&mut self, state: &State, generation: Option<i64>) {
+        let new = status::after(&self.conditions, state, generation, Timestamp::now());
+        if new == self.conditions {
+            self.again = None;
+            return;
+        }
+        let place = (&*self.name.0, &*self.name.1);
+        if status::write(&self.context.cluster, &self.kind, place, &new, generation).await {
+            (self.conditions, self.again) = (new, None);
+        } else {
+            self.again = Some(Instant::now() + AGAIN);
+        }
+    }
+}
+
+/// Opens or closes the queue of a Provider. It takes messages before the Secrets are known.
+pub(super) fn open(context: &Context, name: &Name, spec: &ProviderSpec, fits: bool) -> Option<Arc<Line>> {
+    let kind = ProviderType::parse(&spec.kind).filter(|_| fits && !spec.suspend);
+    let outbox = context.notifier.outbox();
+    let Some(kind) = kind else {
+        outbox.close(name);
+        return None;
+    };
+    let line = outbox.open(name, kind);
+    line.set(spec.messages_per_minute);
+    Some(line)
+}
+
+fn data(known: Option<&Known>) -> Option<&SecretData> {
+    known.and_then(Known::data)
+}
+
+/// Returns the state after an attempt.
+fn after(outcome: &Outcome, host: &str) -> State {
+    match outcome {
+        Outcome::Delivered => State::ready(format!("sends to {host}")),
+        Outcome::Refused(why) => State::not_ready(Reason::NotDelivered, format!("{host}: {why}; it is not sent again")),
+        Outcome::Retry { why, .. } => {
+            State::not_ready(Reason::NotDelivered, format!("{host}: {why}; messages are sent again for an hour"))
+        }
+    }
+}
+
+/// Sends one notice.
+async fn deliver(ready: &Ready, notice: &Notice) -> Outcome {
+    let request = match ready.target.request(notice) {
+        Ok(request) => request.into_http().ok_or_else(|| "the address or a header cannot be sent".to_owned()),
+        Err(why) => Err(why),
+    };
+    let request = match request {
+        Ok(request) => request,
+        Err(why) => return Outcome::Refused(why),
+    };
+    match ready.outbound.send(request, ready.target.timeout).await {
+        Ok(answer) => Outcome::of(ready.target.kind, answer.status, answer.retry_after, &answer.body),
+        Err(Fault::Confined { why }) if why != METADATA_REFUSED => {
+            Outcome::Retry { why: CONFINED.to_owned(), after: None }
+        }
+        Err(fault) => Outcome::Retry { why: fault.to_string(), after: None },
+    }
+}

@@ -1,0 +1,94 @@
+//! A Provider and an Alert of Flux become ours: the fields are the same.
+
+use serde_json::Value;
+
+use super::converted::{Converted, OURS};
+use super::document::Document;
+use super::fields::Fields;
+use super::known::annotations;
+use super::report::{Conversion, Judged};
+use mainstay_notification::ProviderType;
+
+/// Fields of a Provider that are taken as they are.
+const PROVIDER: [&str; 10] = [
+    "type",
+    "address",
+    "channel",
+    "username",
+    "secretRef",
+    "certSecretRef",
+    "proxySecretRef",
+    "timeout",
+    "suspend",
+    "interval",
+];
+/// Fields of an Alert that are taken as they are.
+const ALERT: [&str; 7] =
+    ["providerRef", "eventSeverity", "inclusionList", "exclusionList", "eventMetadata", "summary", "suspend"];
+/// Kinds of sources that become GitSyncs.
+const SYNCS: [&str; 2] = ["Kustomization", "HelmRelease"];
+
+fn begun(document: &Document, kind: &str, namespace: &str, fields: &mut Fields) -> Converted {
+    let mut made = Converted::in_place_of(document, OURS, kind, namespace, document.name());
+    made.put_metadata("labels", fields.map("metadata.labels"));
+    made.put_metadata("annotations", annotations(fields));
+    made
+}
+
+fn take(made: &mut Converted, fields: &mut Fields, document: &Document, names: &[&str]) {
+    for name in names {
+        let path = format!("spec.{name}");
+        if let Some(value) = fields.take(&path) {
+            made.set(name, value, document, &path);
+        }
+    }
+}
+
+pub(super) fn provider(document: &Document, namespace: &str, conversion: &mut Conversion) {
+    let kind = document.object["spec"]["type"].as_str().unwrap_or_default();
+    if ProviderType::parse(kind).is_none() {
+        return conversion.judged.push(Judged::lost(document, format!("Providers of type {kind} are not supported")));
+    }
+    let mut fields = Fields::new(&document.object);
+    let mut made = begun(document, "Provider", namespace, &mut fields);
+    take(&mut made, &mut fields, document, &PROVIDER);
+    fields.drop_lost("spec.proxy", "put the address into a Secret, and name it in `proxySecretRef`");
+    fields.drop_lost("spec.commitStatusExpr", "the context of a status is the name of the GitSync");
+    fields.drop_lost("spec.serviceAccountName", "identities of clouds are not supported: name a Secret with a token");
+    conversion.add(made, document, fields.finish());
+}
+
+pub(super) fn alert(document: &Document, namespace: &str, conversion: &mut Conversion) {
+    let mut fields = Fields::new(&document.object);
+    let mut made = begun(document, "Alert", namespace, &mut fields);
+    take(&mut made, &mut fields, document, &ALERT);
+    let mut sources = Vec::new();
+    for mut source in fields.list("spec.eventSources") {
+        let kind = source["kind"].as_str().unwrap_or_default().to_owned();
+        if SYNCS.contains(&kind.as_str()) {
+            source["kind"] = "GitSync".into();
+        } else if kind == "GitRepository" {
+            fields.differs("spec.eventSources", "a GitSync reports that its repository cannot be read");
+        } else {
+            fields.differs("spec.eventSources", format!("no message is about a {kind}"));
+            continue;
+        }
+        if source["namespace"].as_str() == Some(document.namespace()) {
+            // The Alert may be converted into another namespace.
+            source["namespace"] = Value::Null;
+        } else if !source["namespace"].is_null() {
+            let text = "only an Alert in a namespace that the agent trusts selects objects of other namespaces";
+            fields.differs("spec.eventSources", text);
+        }
+        if let Some(fields) = source.as_object_mut() {
+            fields.retain(|_, value| !value.is_null());
+        }
+        sources.push(source);
+    }
+    if sources.is_empty() {
+        let text = "none of its sources has messages; GitSyncs and Functions have";
+        return conversion.judged.push(Judged::lost(document, text.to_owned()));
+    }
+    made.set("eventSources", Value::Array(sources), document, "spec.eventSources");
+    conversion.add(made, document, fields.finish());
+}

@@ -1,0 +1,180 @@
+//! Turns the spec of an Alert into a [`Selection`].
+
+use std::collections::BTreeMap;
+
+use regex::{RegexSet, RegexSetBuilder};
+
+use crate::notice::{Notice, Severity};
+use mainstay_api::AlertSpec;
+use mainstay_api::alert::EventSeverity;
+
+/// Maximum memory of the compiled expressions of a list, in bytes.
+const COMPILED: usize = 128 << 10;
+/// Kinds that have messages.
+const KINDS: [&str; 5] = ["GitSync", "Function", "GitRepository", "Receiver", "APIRule"];
+const ALL: &str = "*";
+
+/// A valid Alert.
+#[derive(Clone, Debug)]
+pub struct Selection {
+    sources: Vec<Source>,
+    severity: EventSeverity,
+    included: Option<RegexSet>,
+    excluded: RegexSet,
+    metadata: BTreeMap<String, String>,
+    name: String,
+    /// Why some sources send nothing; empty if all may.
+    pub without_effect: Vec<String>,
+}
+
+#[derive(Clone, Debug)]
+struct Source {
+    kind: &'static str,
+    /// `None`: all objects.
+    name: Option<String>,
+    namespace: String,
+    labels: BTreeMap<String, String>,
+}
+
+/// Returns our kind for the kind of a source.
+fn kind_of(kind: &str) -> Option<&'static str> {
+    if matches!(kind, "Kustomization" | "HelmRelease") {
+        return Some("GitSync");
+    }
+    KINDS.into_iter().find(|known| *known == kind)
+}
+
+impl Selection {
+    /// Reads an Alert of this namespace and name. `may_cross`: it may select objects of other namespaces.
+    ///
+    /// # Errors
+    /// All problems of the spec.
+    pub fn new(spec: &AlertSpec, namespace: &str, name: &str, may_cross: bool) -> Result<Self, Vec<String>> {
+        let (mut sources, mut problems, mut without_effect) = (Vec::new(), Vec::new(), Vec::new());
+        for (at, source) in spec.event_sources.iter().enumerate() {
+            let place = format!("spec.eventSources[{at}]");
+            let in_namespace = source.namespace.as_deref().filter(|own| !own.is_empty()).unwrap_or(namespace);
+            if in_namespace != namespace && !may_cross {
+                problems.push(format!(
+                    "{place}.namespace: an Alert of this namespace selects only objects of its own; create it in a namespace \
+                     that the agent trusts (--allow-namespace), or remove the field"
+                ));
+            }
+            if source.name != ALL && !source.match_labels.is_empty() {
+                problems.push(format!("{place}.matchLabels: needs the name \"*\""));
+            }
+            let Some(kind) = kind_of(&source.kind) else {
+                without_effect.push(format!("{place}: no message is about a {}", source.kind));
+                continue;
+            };
+            let name = (source.name != ALL).then(|| source.name.clone());
+            let labels = source.match_labels.clone();
+            sources.push(Source { kind, name, namespace: in_namespace.to_owned(), labels });
+        }
+        if sources.is_empty() {
+            problems.push(format!("spec.eventSources: no source has messages; use {}", KINDS.join(", ")));
+        }
+        let mut compiled = |list: &[String], field: &str| {
+            let set = RegexSetBuilder::new(list).size_limit(COMPILED).build();
+            set.map_err(|_| problems.push(invalid(list, field))).unwrap_or_else(|()| RegexSet::empty())
+        };
+        let included = compiled(&spec.inclusion_list, "inclusionList");
+        let excluded = compiled(&spec.exclusion_list, "exclusionList");
+        if !problems.is_empty() {
+            return Err(problems);
+        }
+        let mut metadata = spec.event_metadata.clone();
+        if let Some(summary) = spec.summary.as_ref().filter(|summary| !summary.is_empty()) {
+            metadata.insert("summary".to_owned(), summary.clone());
+        }
+        let included = (!spec.inclusion_list.is_empty()).then_some(included);
+        let (severity, name) = (spec.event_severity, name.to_owned());
+        Ok(Self { sources, severity, included, excluded, metadata, name, without_effect })
+    }
+
+    /// Returns whether a resource with these labels is among the sources.
+    pub fn has(&self, kind: &str, namespace: &str, name: &str, labels: &BTreeMap<String, String>) -> bool {
+        self.sources.iter().any(|source| {
+            source.kind == kind
+                && source.namespace == namespace
+                && source.name.as_ref().is_none_or(|own| own == name)
+                && source.labels.iter().all(|(label, value)| labels.get(label) == Some(value))
+        })
+    }
+
+    /// Returns the notice with the fields of the Alert, if severity and text are selected.
+    pub fn select(&self, notice: &Notice) -> Option<Notice> {
+        let is_severe = self.severity == EventSeverity::Info || notice.severity == Severity::Error;
+        let is_included = || self.included.as_ref().is_none_or(|list| list.is_match(&notice.message));
+        let is_selected = is_severe && is_included() && !self.excluded.is_match(&notice.message);
+        is_selected.then(|| {
+            let key = format!("{} {}", self.name, notice.key);
+            Notice { metadata: self.metadata.clone(), key, ..notice.clone() }
+        })
+    }
+}
+
+/// Names the expressions that are invalid, or the list if it is too large as a whole.
+fn invalid(list: &[String], field: &str) -> String {
+    let wrong = list.iter().position(|one| RegexSetBuilder::new([one]).size_limit(COMPILED).build().is_err());
+    match wrong {
+        Some(at) => format!("spec.{field}[{at}]: is no regular expression in RE2's syntax, or needs more than 128 KiB"),
+        None => format!("spec.{field}: needs more than 128 KiB; shorten the expressions"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::queue::tests::notice;
+
+    fn read(spec: serde_json::Value, may_cross: bool) -> Result<Selection, Vec<String>> {
+        Selection::new(&serde_json::from_value(spec).unwrap(), "shop", "alert", may_cross)
+    }
+
+    #[test]
+    fn a_selection_takes_severity_lists_names_and_labels_into_account() {
+        let spec = json!({
+            "providerRef": {"name": "chat"}, "eventSeverity": "error", "summary": "production", "eventMetadata": {"team": "a"},
+            "eventSources": [
+                {"kind": "Kustomization", "name": "api"}, {"kind": "GitSync", "name": "*", "matchLabels": {"team": "a"}},
+                {"kind": "Bucket", "name": "*"},
+            ],
+            "inclusionList": [".*failed.*"], "exclusionList": ["(?i)TIMEOUT"],
+        });
+        let selection = read(spec, false).unwrap();
+        assert_eq!(selection.without_effect, ["spec.eventSources[2]: no message is about a Bucket"]);
+        let labels = |team: &str| BTreeMap::from([("team".to_owned(), team.to_owned())]);
+        let has =
+            |kind: &str, namespace: &str, name: &str, team: &str| selection.has(kind, namespace, name, &labels(team));
+        assert!(has("GitSync", "shop", "api", "b") && has("GitSync", "shop", "web", "a"));
+        assert!(!has("GitSync", "shop", "web", "b") && !has("GitSync", "other", "api", "a"));
+        assert!(!has("Function", "shop", "api", "a"));
+        let with = |severity, message: &str| {
+            selection.select(&Notice { severity, message: message.to_owned(), ..notice("a", crate::Priority::State) })
+        };
+        let taken = with(Severity::Error, "it failed").unwrap();
+        assert_eq!(taken.ordered()[0], ("summary", "production"));
+        assert_eq!(taken.metadata["team"], "a");
+        assert!(with(Severity::Info, "it failed").is_none() && with(Severity::Error, "it works").is_none());
+        assert!(with(Severity::Error, "it failed: timeout").is_none());
+    }
+
+    #[test]
+    fn a_selection_of_another_namespace_is_refused_without_trust() {
+        let spec = |list: &str| {
+            json!({
+                "providerRef": {"name": "chat"}, "inclusionList": [list],
+                "eventSources": [{"kind": "GitSync", "name": "*", "namespace": "other"}],
+            })
+        };
+        assert!(read(spec("a"), true).unwrap().has("GitSync", "other", "x", &BTreeMap::new()));
+        let problems = read(spec("("), false).unwrap_err();
+        assert!(problems[0].starts_with("spec.eventSources[0].namespace: an Alert of this namespace"), "{problems:?}");
+        assert!(problems[1].starts_with("spec.inclusionList[0]: is no regular expression"), "{problems:?}");
+        let problems = read(spec(&"(a{1000}){1000}".repeat(2)), true).unwrap_err();
+        assert!(problems[0].contains("128 KiB"), "{problems:?}");
+    }
+}

@@ -1,0 +1,154 @@
+//! The status of a commit at a Git host, and dispatch events.
+//!
+//! Invariant: the host and the repository are those of the address. A commit is a hexadecimal id.
+
+use serde_json::{Value, json};
+
+use super::{Target, basic, encoded, event};
+use crate::notice::{CommitState, Notice};
+use crate::provider_type::ProviderType as P;
+use crate::request::Request;
+
+/// Returns the commit of a notice and its state.
+fn commit(notice: &Notice) -> Result<(&str, CommitState), String> {
+    let (commit, state) = notice.commit.as_ref().ok_or("the message is not about a commit")?;
+    let is_id = matches!(commit.len(), 40 | 64) && commit.bytes().all(|byte| byte.is_ascii_hexdigit());
+    is_id.then_some((commit.as_str(), *state)).ok_or_else(|| "the message has no full commit id".to_owned())
+}
+
+/// Returns the segments of the address's path, without `.git` at the end.
+fn segments(target: &Target) -> Vec<&str> {
+    let path = target.address.expose().path().trim_matches('/');
+    path.strip_suffix(".git").unwrap_or(path).split('/').filter(|part| !part.is_empty()).collect()
+}
+
+/// Returns owner and name of a repository.
+fn repository(target: &Target) -> Result<(&str, &str), String> {
+    match segments(target)[..] {
+        [owner, name] => Ok((owner, name)),
+        _ => Err("spec.address: is not the address of a repository, such as https://HOST/OWNER/NAME".to_owned()),
+    }
+}
+
+fn github_api(target: &Target) -> String {
+    match target.host() {
+        "github.com" => "https://api.github.com".to_owned(),
+        _ => format!("{}/api/v3", target.origin()),
+    }
+}
+
+/// Returns the name of the status. It is the same for all commits of a GitSync.
+fn context(notice: &Notice) -> String {
+    let uid = notice.uid.as_deref().and_then(|uid| uid.split('-').next()).unwrap_or_default();
+    format!("{}/{}/{uid}", notice.kind.to_lowercase(), notice.name).trim_end_matches('/').to_owned()
+}
+
+/// Returns the reason as words: `CommitApplied` is `commit applied`. A failure shows its first line.
+fn description(notice: &Notice) -> String {
+    let mut words = String::new();
+    for c in notice.reason.chars() {
+        if c.is_ascii_uppercase() && !words.is_empty() {
+            words.push(' ');
+        }
+        words.push(c.to_ascii_lowercase());
+    }
+    words
+}
+
+fn word(state: CommitState, words: [&'static str; 3]) -> &'static str {
+    let [pending, success, failure] = words;
+    match state {
+        CommitState::Pending => pending,
+        CommitState::Success => success,
+        CommitState::Failure => failure,
+    }
+}
+
+/// Returns the request for the status of the notice's commit.
+pub(super) fn status(target: &Target, notice: &Notice) -> Result<Request, String> {
+    let (sha, state) = commit(notice)?;
+    let (context, description, token) = (context(notice), description(notice), target.secret_token());
+    let plain = |words| word(state, words);
+    match target.kind {
+        P::Gitlab => {
+            let (id, at) = (encoded(&segments(target).join("/")), target.origin());
+            let body = json!({
+                "name": context, "state": plain(["pending", "success", "failed"]), "description": description,
+            });
+            let url = format!("{at}/api/v4/projects/{id}/statuses/{sha}");
+            Ok(Request::post(url, &body).header("private-token", token))
+        }
+        P::Gitea => {
+            let (owner, name) = repository(target)?;
+            let body = json!({
+                "state": plain(["pending", "success", "failure"]), "target_url": "", "context": context,
+                "description": description,
+            });
+            let url = format!("{}/api/v1/repos/{owner}/{name}/statuses/{sha}", target.origin());
+            Ok(Request::post(url, &body).header("authorization", format!("token {token}")))
+        }
+        P::Bitbucket => {
+            let (owner, name) = repository(target)?;
+            let body = json!({
+                "state": plain(["INPROGRESS", "SUCCESSFUL", "FAILED"]), "key": key(&context), "name": context,
+                "description": description, "url": "https://bitbucket.org",
+            });
+            let api =
+                if target.host() == "bitbucket.org" { "https://api.bitbucket.org".to_owned() } else { target.origin() };
+            let url = format!("{api}/2.0/repositories/{owner}/{name}/commit/{sha}/statuses/build");
+            Ok(with_login(Request::post(url, &body), token))
+        }
+        P::AzureDevops => azure(target, sha, &context, &description, plain(["pending", "succeeded", "failed"])),
+        _ => {
+            let (owner, name) = repository(target)?;
+            let state = plain(["pending", "success", "failure"]);
+            let body = json!({"state": state, "context": context, "description": description});
+            let url = format!("{}/repos/{owner}/{name}/statuses/{sha}", github_api(target));
+            Ok(github(Request::post(url, &body), token))
+        }
+    }
+}
+
+/// Bitbucket permits 40 characters.
+fn key(context: &str) -> String {
+    use sha2::{Digest as _, Sha256};
+    hex::encode(&Sha256::digest(context)[..20])
+}
+
+/// A token is `USER:PASSWORD`, or an access token.
+fn with_login(request: Request, token: &str) -> Request {
+    match token.split_once(':') {
+        Some((user, password)) => request.header("authorization", basic(user, password)),
+        None => request.bearer(token),
+    }
+}
+
+fn github(request: Request, token: &str) -> Request {
+    request.header("accept", "application/vnd.github+json").header("x-github-api-version", "2022-11-28").bearer(token)
+}
+
+/// The address is `https://dev.azure.com/ORGANISATION/PROJECT/_git/REPOSITORY`.
+fn azure(target: &Target, sha: &str, context: &str, description: &str, state: &str) -> Result<Request, String> {
+    let [organisation, project, "_git", repository] = segments(target)[..] else {
+        return Err(
+            "spec.address: has not the form https://dev.azure.com/ORGANISATION/PROJECT/_git/REPOSITORY".to_owned()
+        );
+    };
+    let (genre, name) = context.split_once('/').unwrap_or(("mainstay", context));
+    let body = json!({"state": state, "description": description, "context": {"genre": genre, "name": name}});
+    let url = format!(
+        "{}/{organisation}/{project}/_apis/git/repositories/{repository}/commits/{sha}/statuses?api-version=7.0",
+        target.origin()
+    );
+    Ok(Request::post(url, &body).header("authorization", basic("", target.secret_token())))
+}
+
+/// Returns the request for a dispatch event, which starts workflows of a repository. Its type is that of Flux.
+pub(super) fn dispatch(target: &Target, notice: &Notice) -> Result<Request, String> {
+    let (owner, name) = repository(target)?;
+    let kind = format!("{}/{}.{}", notice.kind, notice.name, notice.namespace);
+    let payload: Value = event::of(notice);
+    let url = format!("{}/repos/{owner}/{name}/dispatches", github_api(target));
+    let body = json!({"event_type": mainstay_api::conditions::cut(&kind, 100), "client_payload": payload});
+    Ok(github(Request::post(url, &body), target.secret_token()))
+}

@@ -1,0 +1,81 @@
+//! The requests of each type: a notice becomes the JSON that its service takes.
+
+mod chat;
+mod commit;
+mod event;
+mod incident;
+#[cfg(test)]
+mod tests;
+
+use crate::notice::Notice;
+use crate::provider_type::ProviderType as P;
+use crate::request::Request;
+use crate::target::Target;
+
+impl Target {
+    /// Returns the request for a notice.
+    ///
+    /// # Errors
+    /// Why the notice cannot be sent to this address.
+    pub fn request(&self, notice: &Notice) -> Result<Request, String> {
+        let request = match self.kind {
+            P::Generic | P::GenericHmac => event::generic(self, notice),
+            P::GithubDispatch => commit::dispatch(self, notice)?,
+            P::Slack => chat::slack(self, notice),
+            P::Discord => chat::discord(self, notice),
+            P::Rocket => chat::rocket(self, notice),
+            P::MsTeams => chat::teams(self, notice),
+            P::GoogleChat => chat::google(self, notice),
+            P::Telegram => chat::telegram(self, notice),
+            P::Matrix => chat::matrix(self, notice),
+            P::Webex => chat::webex(self, notice),
+            P::PagerDuty => incident::pager_duty(self, notice),
+            P::Opsgenie => incident::opsgenie(self, notice),
+            P::Grafana => incident::grafana(self, notice),
+            P::Alertmanager => incident::alertmanager(self, notice),
+            P::Sentry => incident::sentry(self, notice),
+            P::Github | P::Gitlab | P::Gitea | P::Bitbucket | P::AzureDevops => commit::status(self, notice)?,
+        };
+        let own = self.headers.iter().cloned();
+        Ok(own.fold(request, |request, (name, value)| request.header(&name, value.expose().as_str())))
+    }
+
+    fn url(&self) -> &str {
+        self.address.expose().as_str()
+    }
+
+    /// Returns the address with a path below it.
+    fn below(&self, path: &str) -> String {
+        let mut url = self.address.expose().clone();
+        url.set_path(&format!("{}/{path}", url.path().trim_end_matches('/')));
+        url.into()
+    }
+
+    /// Returns the address without path.
+    fn origin(&self) -> String {
+        self.address.expose().origin().ascii_serialization()
+    }
+
+    fn secret_token(&self) -> &str {
+        self.token.as_ref().map_or("", |token| token.expose().as_str())
+    }
+
+    /// Adds the token, or user name and password.
+    fn authorized(&self, request: Request) -> Request {
+        match (&self.token, &self.password) {
+            (Some(token), _) => request.bearer(token.expose()),
+            (None, Some(password)) => request.header("authorization", basic(&self.username, password.expose())),
+            (None, None) => request,
+        }
+    }
+}
+
+fn basic(username: &str, password: &str) -> String {
+    use base64::prelude::{BASE64_STANDARD, Engine as _};
+    format!("Basic {}", BASE64_STANDARD.encode(format!("{username}:{password}")))
+}
+
+/// Returns a path segment or an id within a path.
+fn encoded(text: &str) -> String {
+    percent_encoding::utf8_percent_encode(text, percent_encoding::NON_ALPHANUMERIC).to_string()
+}

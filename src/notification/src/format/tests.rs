@@ -1,0 +1,198 @@
+//! Tests of the requests.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::ByteString;
+use serde_json::{Value, json};
+
+use crate::notice::{CommitState, Notice, Priority, Severity};
+use crate::provider_type::ProviderType;
+use crate::queue::tests::notice;
+use crate::target::Target;
+
+const SHA: &str = "0123456789012345678901234567890123456789";
+
+fn target(spec: Value, secret: Value) -> Target {
+    let data: BTreeMap<String, String> = serde_json::from_value(secret).unwrap();
+    let data = data.into_iter().map(|(key, value)| (key, ByteString(value.into_bytes()))).collect();
+    Target::new(&serde_json::from_value(spec).unwrap(), Some(&data)).unwrap()
+}
+
+fn failed() -> Notice {
+    let metadata = BTreeMap::from([("summary".to_owned(), "production".to_owned())]);
+    let commit = Some((SHA.to_owned(), CommitState::Failure));
+    let message = "failed: <@all> & more\nsecond".to_owned();
+    Notice {
+        reason: "Failed".to_owned(),
+        severity: Severity::Error,
+        message,
+        commit,
+        metadata,
+        ..notice("x", Priority::State)
+    }
+}
+
+fn applied() -> Notice {
+    let commit = Some((SHA.to_owned(), CommitState::Success));
+    Notice { reason: "CommitApplied".to_owned(), severity: Severity::Info, commit, ..failed() }
+}
+
+/// Returns method, address, headers as text, and body.
+fn sent(target: &Target, notice: &Notice) -> (String, String, String, Value) {
+    let http = target.request(notice).unwrap().into_http().unwrap();
+    let headers: Vec<_> = http.headers().iter().map(|(n, v)| format!("{n}: {}", v.to_str().unwrap())).collect();
+    let body = serde_json::from_slice(http.body()).unwrap();
+    (http.method().to_string(), http.uri().to_string(), headers.join("\n"), body)
+}
+
+#[test]
+fn every_supported_type_makes_a_request_and_no_debug_output_shows_the_token() {
+    for word in ProviderType::words() {
+        let address = match word {
+            "sentry" => "https://key@host.example/1",
+            "azuredevops" => "https://dev.azure.com/org/project/_git/repository",
+            _ => "https://host.example/owner/name",
+        };
+        let spec = json!({"type": word, "address": address, "channel": "channel"});
+        let target = target(spec, json!({"token": "canary"}));
+        for notice in [failed(), applied()] {
+            let request = target.request(&notice).unwrap();
+            assert!(!format!("{request:?} {target:?}").contains("canary"), "{word}");
+            assert!(!String::from_utf8_lossy(&request.body).contains("canary"), "{word}");
+            assert!(request.into_http().is_some(), "{word}");
+        }
+    }
+}
+
+#[test]
+fn generic_posts_the_event_of_flux_and_signs_it() {
+    let target = target(
+        json!({"type": "generic-hmac", "address": "https://host.example/hook"}),
+        json!({"token": "key", "headers": "X-Tenant: a"}),
+    );
+    let (method, url, headers, body) = sent(&target, &failed());
+    assert_eq!((method.as_str(), url.as_str()), ("POST", "https://host.example/hook"));
+    assert!(headers.contains("gotk-component: mainstay") && headers.contains("x-tenant: a"), "{headers}");
+    let key = ring::hmac::Key::new(ring::hmac::HMAC_SHA256, b"key");
+    let signature = headers.lines().find_map(|line| line.strip_prefix("x-signature: sha256=")).unwrap();
+    ring::hmac::verify(&key, body.to_string().as_bytes(), &hex::decode(signature).unwrap()).unwrap();
+    assert_eq!(body["involvedObject"]["kind"], "GitSync");
+    assert_eq!((&body["severity"], &body["reason"]), (&json!("error"), &json!("Failed")));
+    assert_eq!(body["metadata"], json!({"revision": "sha1:0123", "summary": "production"}));
+    assert_eq!(body["timestamp"], "1970-01-01T00:00:00Z");
+}
+
+#[test]
+fn slack_gets_one_attachment_whose_text_mentions_no_one() {
+    let spec = json!({"type": "slack", "address": "https://slack.com/api/chat.postMessage", "channel": "ops"});
+    let (_, _, headers, body) = sent(&target(spec, json!({"token": "xoxb"})), &failed());
+    assert!(headers.contains("authorization: Bearer xoxb"));
+    assert_eq!(
+        body,
+        json!({"channel": "ops", "username": "mainstay", "attachments": [{
+            "color": "danger", "author_name": "gitsync/demo.shop", "text": "failed: &lt;@all&gt; &amp; more\nsecond",
+            "fallback": "gitsync/demo.shop: failed: &lt;@all&gt; &amp; more", "mrkdwn_in": ["text"],
+            "fields": [
+                {"title": "summary", "value": "production", "short": false},
+                {"title": "revision", "value": "sha1:0123", "short": false},
+            ],
+        }]})
+    );
+}
+
+#[test]
+fn alertmanager_gets_labels_that_stay_the_same_for_all_commits() {
+    let spec = json!({"type": "alertmanager", "address": "http://alertmanager.monitoring:9093/api/v2/alerts"});
+    let mut notice = failed();
+    notice.metadata.insert("1-team.name".to_owned(), "a".to_owned());
+    let (_, _, _, body) = sent(&target(spec, json!({})), &notice);
+    assert_eq!(
+        body[0]["labels"],
+        json!({
+            "alertname": "MainstayGitSyncFailed", "severity": "error", "reason": "Failed", "kind": "GitSync", "name": "demo",
+            "namespace": "shop", "reportingcontroller": "mainstay", "_1_team_name": "a",
+        })
+    );
+    assert_eq!(body[0]["annotations"]["summary"], "production");
+    assert_eq!(body[0]["startsAt"], "1970-01-01T00:00:00Z");
+}
+
+#[test]
+fn a_commit_status_is_posted_to_the_api_of_the_host() {
+    let check = |kind: &str, address: &str, url: &str, header: &str, failed_state: &str| {
+        let target = target(json!({"type": kind, "address": address}), json!({"token": "t"}));
+        for (notice, is_failed) in [(failed(), true), (applied(), false)] {
+            let (method, to, headers, body) = sent(&target, &notice);
+            assert_eq!((method.as_str(), to.as_str()), ("POST", url));
+            assert!(headers.contains(header), "{kind}: {headers}");
+            assert_eq!(body["state"] == failed_state, is_failed, "{kind}: {body}");
+        }
+        assert!(target.kind.takes(&failed()) && !target.kind.takes(&notice("a", Priority::Routine)));
+    };
+    let github = format!("https://api.github.com/repos/o/r/statuses/{SHA}");
+    check("github", "https://github.com/o/r.git", &github, "authorization: Bearer t", "failure");
+    let own = format!("https://ghe.example/api/v3/repos/o/r/statuses/{SHA}");
+    check("github", "https://ghe.example/o/r", &own, "authorization: Bearer t", "failure");
+    let gitlab = format!("https://gitlab.com/api/v4/projects/g%2Fs%2Fr/statuses/{SHA}");
+    check("gitlab", "https://gitlab.com/g/s/r", &gitlab, "private-token: t", "failed");
+    let gitea = format!("https://gitea.example:3000/api/v1/repos/o/r/statuses/{SHA}");
+    check("gitea", "https://gitea.example:3000/o/r", &gitea, "authorization: token t", "failure");
+    let bitbucket = format!("https://api.bitbucket.org/2.0/repositories/o/r/commit/{SHA}/statuses/build");
+    check("bitbucket", "https://bitbucket.org/o/r", &bitbucket, "authorization: Bearer t", "FAILED");
+    let azure = format!("https://dev.azure.com/o/p/_apis/git/repositories/r/commits/{SHA}/statuses?api-version=7.0");
+    check("azuredevops", "https://dev.azure.com/o/p/_git/r", &azure, "authorization: Basic OnQ=", "failed");
+}
+
+#[test]
+fn a_commit_status_keeps_one_context_and_refuses_a_forged_commit() {
+    let target = target(json!({"type": "github", "address": "https://github.com/o/r"}), json!({"token": "t"}));
+    let (_, _, _, body) = sent(&target, &applied());
+    assert_eq!(body, json!({"state": "success", "context": "gitsync/demo/0b9a8c1d", "description": "commit applied"}));
+    let forged = Notice { commit: Some(("../../x".to_owned(), CommitState::Success)), ..applied() };
+    assert_eq!(target.request(&forged).unwrap_err(), "the message has no full commit id");
+}
+
+#[test]
+fn pagerduty_resolves_the_incident_of_a_failed_commit_when_a_commit_is_applied() {
+    let target = target(json!({"type": "pagerduty", "channel": "routing"}), json!({}));
+    let (_, url, _, trigger) = sent(&target, &failed());
+    let (_, _, _, resolve) = sent(&target, &applied());
+    assert_eq!(url, "https://events.pagerduty.com/v2/enqueue");
+    assert_eq!((&trigger["event_action"], &resolve["event_action"]), (&json!("trigger"), &json!("resolve")));
+    assert_eq!(trigger["dedup_key"], resolve["dedup_key"]);
+    let (_, url, _, _) = sent(&target, &notice("a", Priority::Routine));
+    assert_eq!(url, "https://events.pagerduty.com/v2/change/enqueue");
+}
+
+#[test]
+fn chats_get_their_address_and_channel() {
+    let check = |kind: &str, address: Option<&str>, method: &str, url: &str, pointer: &str, value: &str| {
+        let spec = json!({"type": kind, "address": address, "channel": "!a:b"});
+        let (by, to, _, body) = sent(&target(spec, json!({"token": "t"})), &failed());
+        assert_eq!((by.as_str(), to.starts_with(url)), (method, true), "{kind}: {to}");
+        assert_eq!(body.pointer(pointer).and_then(Value::as_str), Some(value), "{kind}: {body}");
+    };
+    check("telegram", None, "POST", "https://api.telegram.org/bott/sendMessage", "/chat_id", "!a");
+    let matrix = "https://m.example/_matrix/client/v3/rooms/%21a%3Ab/send/m.room.message/";
+    check("matrix", Some("https://m.example"), "PUT", matrix, "/msgtype", "m.text");
+    check("webex", None, "POST", "https://webexapis.com/v1/messages", "/roomId", "!a:b");
+    let discord = Some("https://discord.com/api/webhooks/1/2");
+    check("discord", discord, "POST", "https://discord.com/api/webhooks/1/2/slack", "/attachments/0/color", "danger");
+    let other = Some("https://h.example/x");
+    check("rocket", other, "POST", "https://h.example/x", "/channel", "!a:b");
+    check("msteams", other, "POST", "https://h.example/x", "/attachments/0/content/version", "1.4");
+    check("googlechat", other, "POST", "https://h.example/x", "/cardsV2/0/card/header/title", "gitsync/demo.shop");
+    check("grafana", other, "POST", "https://h.example/x", "/tags/0", "mainstay");
+    let sentry = Some("https://key@s.example/7");
+    check("sentry", sentry, "POST", "https://s.example/api/7/store/", "/level", "error");
+    check("opsgenie", None, "POST", "https://api.opsgenie.com/v2/alerts", "/message", "gitsync/demo.shop");
+    let repository = Some("https://github.com/o/r");
+    check(
+        "githubdispatch",
+        repository,
+        "POST",
+        "https://api.github.com/repos/o/r/dispatches",
+        "/event_type",
+        "GitSync/demo.shop",
+    );
+}

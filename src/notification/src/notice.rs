@@ -1,0 +1,129 @@
+//! A message of the agent with what a receiver must know.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use sha2::{Digest as _, Sha256};
+
+/// The severity of a notice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Severity {
+    /// Normal operation.
+    Info,
+    /// A user may have to act.
+    Error,
+}
+
+impl Severity {
+    /// Returns the word of Flux's events.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Info => "info",
+            Self::Error => "error",
+        }
+    }
+}
+
+/// The order in which notices are sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Priority {
+    /// An operation failed or is held back.
+    Failure,
+    /// The state of a resource changed.
+    State,
+    /// Normal operation on one managed object.
+    Routine,
+}
+
+/// The state of a commit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CommitState {
+    /// It is held back.
+    Pending,
+    /// It is applied.
+    Success,
+    /// It is not applied in full.
+    Failure,
+}
+
+/// A message of the agent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Notice {
+    /// Kind of the resource, such as `GitSync`.
+    pub kind: String,
+    /// `apiVersion` of the resource.
+    pub api_version: String,
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// Its uid, if known.
+    pub uid: Option<String>,
+    /// The managed object that the message is about, if there is one.
+    pub object: Option<String>,
+    /// The severity.
+    pub severity: Severity,
+    /// The order in which it is sent.
+    pub priority: Priority,
+    /// The reason as one word.
+    pub reason: String,
+    /// The text.
+    pub message: String,
+    /// The time of the message.
+    pub time: Timestamp,
+    /// The commit and its state, if the message reports one.
+    pub commit: Option<(String, CommitState)>,
+    /// Facts such as `revision`, `who` and `fields`.
+    pub details: BTreeMap<String, String>,
+    /// Fields of the Alert.
+    pub metadata: BTreeMap<String, String>,
+    /// Messages with equal keys are repetitions.
+    pub key: String,
+}
+
+impl Notice {
+    /// Returns the resource as `gitsync/NAME.NAMESPACE`.
+    pub(crate) fn subject(&self) -> String {
+        format!("{}/{}.{}", self.kind.to_lowercase(), self.name, self.namespace)
+    }
+
+    /// Returns what keeps its order: the managed object, or the resource.
+    pub(crate) fn topic(&self) -> String {
+        let object = self.object.as_deref().unwrap_or_default();
+        format!("{}/{}/{}/{object}", self.kind, self.namespace, self.name)
+    }
+
+    /// Returns details and metadata. A detail wins, so no Alert disguises the commit.
+    pub(crate) fn fields(&self) -> BTreeMap<&str, &str> {
+        let all = self.metadata.iter().chain(&self.details);
+        all.map(|(name, value)| (name.as_str(), value.as_str())).collect()
+    }
+
+    /// Returns details and metadata, the summary first.
+    pub(crate) fn ordered(&self) -> Vec<(&str, &str)> {
+        let fields = self.fields();
+        let summary = fields.get("summary").map(|summary| ("summary", *summary));
+        summary
+            .into_iter()
+            .chain(fields.iter().filter(|(name, _)| **name != "summary").map(|(n, v)| (*n, *v)))
+            .collect()
+    }
+
+    /// Returns an id that is equal for equal messages at the same time.
+    pub(crate) fn id(&self) -> String {
+        let mut digest = Sha256::new();
+        for part in [&self.topic(), &self.key, &self.reason, &self.time.to_string()] {
+            digest.update((part.len() as u64).to_be_bytes());
+            digest.update(part);
+        }
+        hex::encode(&digest.finalize()[..16])
+    }
+
+    /// Returns the approximate memory, in bytes.
+    pub(crate) fn bytes(&self) -> usize {
+        let texts =
+            [&self.kind, &self.api_version, &self.namespace, &self.name, &self.reason, &self.message, &self.key];
+        let maps = self.details.iter().chain(&self.metadata).map(|(name, value)| 64 + name.len() + value.len());
+        size_of::<Self>() + texts.iter().map(|text| text.len()).sum::<usize>() + maps.sum::<usize>()
+    }
+}

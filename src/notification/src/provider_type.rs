@@ -1,0 +1,131 @@
+//! The types of Providers.
+
+use crate::notice::{Notice, Severity};
+
+/// A supported type.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProviderType {
+    /// Any server: the event as JSON.
+    Generic,
+    /// The same, signed.
+    GenericHmac,
+    /// Slack, by a webhook or with a token.
+    Slack,
+    /// Microsoft Teams, by a workflow.
+    MsTeams,
+    /// Discord.
+    Discord,
+    /// Google Chat.
+    GoogleChat,
+    /// Rocket.Chat.
+    Rocket,
+    /// Telegram.
+    Telegram,
+    /// Matrix.
+    Matrix,
+    /// Webex.
+    Webex,
+    /// PagerDuty.
+    PagerDuty,
+    /// Opsgenie.
+    Opsgenie,
+    /// Annotations of Grafana.
+    Grafana,
+    /// Prometheus Alertmanager.
+    Alertmanager,
+    /// Sentry.
+    Sentry,
+    /// Commit status of GitHub.
+    Github,
+    /// Dispatch events of GitHub.
+    GithubDispatch,
+    /// Commit status of GitLab.
+    Gitlab,
+    /// Commit status of Gitea and Forgejo.
+    Gitea,
+    /// Commit status of Bitbucket Cloud.
+    Bitbucket,
+    /// Commit status of Azure DevOps.
+    AzureDevops,
+}
+
+use ProviderType as P;
+
+/// All types with the values of `spec.type`.
+const WORDS: [(P, &str); 21] = [
+    (P::Generic, "generic"),
+    (P::GenericHmac, "generic-hmac"),
+    (P::Slack, "slack"),
+    (P::MsTeams, "msteams"),
+    (P::Discord, "discord"),
+    (P::GoogleChat, "googlechat"),
+    (P::Rocket, "rocket"),
+    (P::Telegram, "telegram"),
+    (P::Matrix, "matrix"),
+    (P::Webex, "webex"),
+    (P::PagerDuty, "pagerduty"),
+    (P::Opsgenie, "opsgenie"),
+    (P::Grafana, "grafana"),
+    (P::Alertmanager, "alertmanager"),
+    (P::Sentry, "sentry"),
+    (P::Github, "github"),
+    (P::GithubDispatch, "githubdispatch"),
+    (P::Gitlab, "gitlab"),
+    (P::Gitea, "gitea"),
+    (P::Bitbucket, "bitbucket"),
+    (P::AzureDevops, "azuredevops"),
+];
+
+impl ProviderType {
+    /// Returns the type with this value of `spec.type`.
+    pub fn parse(word: &str) -> Option<Self> {
+        WORDS.iter().find(|(_, known)| *known == word).map(|(kind, _)| *kind)
+    }
+
+    /// Returns all values of `spec.type`.
+    pub fn words() -> impl Iterator<Item = &'static str> {
+        WORDS.iter().map(|(_, word)| *word)
+    }
+
+    /// Returns whether it reports the state of commits only.
+    pub(crate) const fn is_commit_status(self) -> bool {
+        matches!(self, P::Github | P::Gitlab | P::Gitea | P::Bitbucket | P::AzureDevops)
+    }
+
+    /// Returns whether it takes a notice.
+    pub fn takes(self, notice: &Notice) -> bool {
+        match self {
+            _ if self.is_commit_status() => notice.commit.is_some(),
+            P::Sentry => notice.severity == Severity::Error || notice.commit.is_some(),
+            _ => true,
+        }
+    }
+
+    /// Returns the address that is used if none is given.
+    pub(crate) const fn default_address(self) -> Option<&'static str> {
+        match self {
+            P::Telegram => Some("https://api.telegram.org"),
+            P::PagerDuty => Some("https://events.pagerduty.com"),
+            P::Opsgenie => Some("https://api.opsgenie.com/v2/alerts"),
+            P::Webex => Some("https://webexapis.com/v1/messages"),
+            _ => None,
+        }
+    }
+
+    /// Returns whether `spec.channel` is required, with its meaning.
+    pub(crate) const fn channel(self) -> Option<&'static str> {
+        match self {
+            P::Telegram => Some("the id of the chat"),
+            P::Matrix | P::Webex => Some("the id of the room"),
+            P::PagerDuty => Some("the routing key"),
+            _ => None,
+        }
+    }
+
+    /// Returns whether the key `token` of the Secret is required.
+    pub(crate) const fn needs_token(self) -> bool {
+        let is_named =
+            matches!(self, P::GenericHmac | P::Telegram | P::Matrix | P::Webex | P::Opsgenie | P::GithubDispatch);
+        is_named || self.is_commit_status()
+    }
+}

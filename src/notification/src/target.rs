@@ -1,0 +1,218 @@
+//! Turns the spec and the Secret of a Provider into a [`Target`].
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use http::HeaderName;
+use k8s_openapi::ByteString;
+use reqwest::Url;
+
+use crate::provider_type::ProviderType;
+use mainstay_api::ProviderSpec;
+use mainstay_object::Secret;
+
+/// Maximum length of a value of the Secret, in bytes.
+const LONGEST: usize = 8 << 10;
+const TIMEOUT: Duration = Duration::from_secs(15);
+const LONGEST_TIMEOUT: Duration = Duration::from_secs(60);
+/// Headers that only the client sets.
+const RESERVED: [&str; 5] = ["host", "content-length", "transfer-encoding", "connection", "upgrade"];
+
+/// A valid Provider.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// Its type.
+    pub kind: ProviderType,
+    /// Maximum time of a request.
+    pub timeout: Duration,
+    pub(crate) address: Secret<Url>,
+    pub(crate) channel: String,
+    pub(crate) username: String,
+    pub(crate) token: Option<Secret<String>>,
+    pub(crate) password: Option<Secret<String>>,
+    pub(crate) headers: Vec<(String, Secret<String>)>,
+}
+
+impl Target {
+    /// Reads a Provider and the data of the Secret that its `secretRef` names.
+    ///
+    /// # Errors
+    /// All problems, without values.
+    pub fn new(spec: &ProviderSpec, secret: Option<&BTreeMap<String, ByteString>>) -> Result<Self, Vec<String>> {
+        let mut problems = Vec::new();
+        let Some(kind) = ProviderType::parse(&spec.kind) else {
+            return Err(vec![unsupported(&spec.kind)]);
+        };
+        refused(spec, &mut problems);
+        let mut value = |key: &str| -> Option<String> {
+            let value = secret.and_then(|data| data.get(key))?;
+            let text = std::str::from_utf8(&value.0).ok().map(str::trim);
+            let text =
+                text.filter(|text| text.len() <= LONGEST && (key == "headers" || !text.contains(char::is_control)));
+            if text.is_none() {
+                problems.push(format!("{key} of the Secret: is no line of text of at most 8 KiB"));
+            }
+            text.filter(|text| !text.is_empty()).map(str::to_owned)
+        };
+        let (token, password, login) = (value("token"), value("password"), value("username"));
+        let (in_secret, headers) = (value("address"), value("headers"));
+        let address = in_secret.or_else(|| spec.address.clone().filter(|address| !address.is_empty()));
+        let address = address.or_else(|| kind.default_address().map(str::to_owned));
+        let address = address_of(kind, address.as_deref(), &mut problems);
+        let headers = headers.map(|text| headers_of(&text, &mut problems)).unwrap_or_default();
+        let channel = spec.channel.clone().unwrap_or_default();
+        if let Some(meaning) = kind.channel().filter(|_| channel.is_empty()) {
+            problems.push(format!("spec.channel: is missing; {} needs {meaning}", spec.kind));
+        }
+        if kind.needs_token() && token.is_none() {
+            problems.push(format!("spec.secretRef: {} needs a Secret with the key token", spec.kind));
+        }
+        let timeout = spec.timeout.map_or(TIMEOUT, |span| span.0);
+        if timeout.is_zero() || timeout > LONGEST_TIMEOUT {
+            problems.push("spec.timeout: is between 1ms and 60s".to_owned());
+        }
+        let Some(address) = address.filter(|_| problems.is_empty()) else { return Err(problems) };
+        Ok(Self {
+            kind,
+            timeout,
+            address: Secret::new(address),
+            channel,
+            username: login.or_else(|| spec.username.clone()).unwrap_or_default(),
+            token: token.map(Secret::new),
+            password: password.map(Secret::new),
+            headers,
+        })
+    }
+
+    /// Returns the host of the address, which may be shown.
+    pub fn host(&self) -> &str {
+        self.address.expose().host_str().unwrap_or_default()
+    }
+}
+
+fn unsupported(kind: &str) -> String {
+    let known: Vec<_> = ProviderType::words().collect();
+    format!(
+        "spec.type: {kind:?} is not supported; use one of {}, or `generic` with a relay that speaks to the service",
+        known.join(", ")
+    )
+}
+
+/// Reports fields of Flux that have no effect here.
+fn refused(spec: &ProviderSpec, problems: &mut Vec<String>) {
+    if spec.proxy.is_some() {
+        problems
+            .push("spec.proxy: is not supported; put the address into a Secret, and name it in proxySecretRef".into());
+    }
+    if spec.commit_status_expr.is_some() {
+        problems
+            .push("spec.commitStatusExpr: is not supported; the context of a status is the name of the GitSync".into());
+    }
+    if spec.service_account_name.is_some() {
+        problems
+            .push("spec.serviceAccountName: identities of clouds are not supported; name a Secret with a token".into());
+    }
+}
+
+fn address_of(kind: ProviderType, address: Option<&str>, problems: &mut Vec<String>) -> Option<Url> {
+    let Some(address) = address else {
+        problems.push("spec.address: is missing, also in the Secret".to_owned());
+        return None;
+    };
+    let url = Url::parse(address).ok().filter(|url| matches!(url.scheme(), "http" | "https"));
+    let Some(url) = url.filter(|url| url.host_str().is_some_and(|host| !host.is_empty())) else {
+        problems.push("spec.address: is no URL with http or https".to_owned());
+        return None;
+    };
+    // A DSN of Sentry has its key there.
+    let has_login = !url.username().is_empty() || url.password().is_some();
+    if has_login && kind != ProviderType::Sentry {
+        problems.push("spec.address: credentials belong into the Secret, not into the address".to_owned());
+    }
+    if kind == ProviderType::Sentry && url.username().is_empty() {
+        problems.push("spec.address: is no DSN of Sentry, such as https://KEY@HOST/PROJECT".to_owned());
+    }
+    Some(url)
+}
+
+/// Reads a map of headers.
+fn headers_of(text: &str, problems: &mut Vec<String>) -> Vec<(String, Secret<String>)> {
+    let Ok(map) = serde_yaml::from_str::<BTreeMap<String, String>>(text) else {
+        problems.push("headers of the Secret: is no map of texts in YAML".to_owned());
+        return Vec::new();
+    };
+    for name in map.keys() {
+        let known = HeaderName::try_from(name.as_str()).ok();
+        if known.is_none_or(|name| RESERVED.contains(&name.as_str())) {
+            // The name may be part of a value that was pasted into the wrong place.
+            problems.push("headers of the Secret: a name is invalid, or the client sets this header itself".to_owned());
+        }
+    }
+    if map.values().any(|value| value.contains(char::is_control)) {
+        problems.push("headers of the Secret: a value has a line break or another control character".to_owned());
+    }
+    map.into_iter().map(|(name, value)| (name, Secret::new(value))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn read(spec: serde_json::Value, secret: &[(&str, &str)]) -> Result<Target, Vec<String>> {
+        let data =
+            secret.iter().map(|(key, value)| ((*key).to_owned(), ByteString(value.as_bytes().to_vec()))).collect();
+        Target::new(&serde_json::from_value(spec).unwrap(), Some(&data))
+    }
+
+    #[test]
+    fn the_address_of_the_secret_wins_and_is_not_shown() {
+        let target = read(
+            json!({"type": "slack", "address": "https://other.example.com"}),
+            &[("address", "https://hooks.slack.com/services/canary\n"), ("headers", "X-A: canary")],
+        )
+        .unwrap();
+        assert_eq!(target.host(), "hooks.slack.com");
+        assert!(!format!("{target:?}").contains("canary"), "{target:?}");
+    }
+
+    #[test]
+    fn problems_name_the_field_and_no_value() {
+        for (spec, secret, expected) in [
+            (json!({"type": "nats"}), vec![], "spec.type: \"nats\" is not supported; use one of generic,"),
+            (json!({"type": "generic"}), vec![], "spec.address: is missing"),
+            (json!({"type": "generic", "address": "ftp://canary"}), vec![], "spec.address: is no URL"),
+            (
+                json!({"type": "generic", "address": "https://u:canary@host"}),
+                vec![],
+                "spec.address: credentials belong",
+            ),
+            (json!({"type": "telegram", "channel": "1"}), vec![], "spec.secretRef: telegram needs a Secret"),
+            (json!({"type": "telegram"}), vec![("token", "canary")], "spec.channel: is missing; telegram needs the id"),
+            (json!({"type": "sentry", "address": "https://host/1"}), vec![], "spec.address: is no DSN"),
+            (json!({"type": "generic", "address": "https://h", "proxy": "canary"}), vec![], "spec.proxy: is not"),
+            (json!({"type": "generic", "address": "https://h", "timeout": "2m"}), vec![], "spec.timeout: is between"),
+            (json!({"type": "generic", "address": "https://h"}), vec![("headers", "Host: canary")], "headers of the"),
+            (
+                json!({"type": "generic", "address": "https://h"}),
+                vec![("headers", "[canary]")],
+                "headers of the Secret: is",
+            ),
+            (
+                json!({"type": "generic", "address": "https://h"}),
+                vec![("headers", "A: \"a\\ncanary\"")],
+                "headers of the",
+            ),
+            (
+                json!({"type": "generic", "address": "https://h"}),
+                vec![("token", "a\ncanary")],
+                "token of the Secret: is no",
+            ),
+        ] {
+            let problems = read(spec.clone(), &secret).unwrap_err();
+            assert!(problems[0].starts_with(expected), "{spec}: {problems:?}");
+            assert!(!problems.concat().contains("canary"), "{problems:?}");
+        }
+    }
+}

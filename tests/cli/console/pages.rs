@@ -1,0 +1,235 @@
+//! The pages of `mainstay console` in a browser: layout, accessibility, scripts, actions, and sessions.
+
+use std::{path::PathBuf, sync::Arc};
+
+use devcluster::{Action, Call, verbs::patch::Form};
+use mainstay_testkit::{tls::PrivateCa, world::NAMESPACE};
+use serde_json::{Value, json};
+
+use super::{
+    READS, WRITES,
+    chromium::{Chromium, Tab},
+    users::{Console, URL, Users},
+};
+
+const SYNCS: (&str, &str) = ("mainstay.dev/v1alpha1", "gitsyncs");
+const FUNCTIONS: (&str, &str) = ("serverless.kyma-project.io/v1alpha1", "functions");
+/// A text that would run a script in each place of a page, and has no space to break at.
+const HOSTILE: &str =
+    "\"'><script>window.ran=1</script><img/src=x/onerror=window.ran=1><svg/onload=window.ran=1>javascript:window.ran=1";
+const WHEN: &str = "2026-01-01T00:00:00Z";
+
+/// A cluster, its console over TLS, and a browser.
+struct Desk {
+    users: Users,
+    chromium: Arc<Chromium>,
+    _console: Console,
+    _certificate: tempfile::TempDir,
+}
+
+impl Desk {
+    async fn new() -> Self {
+        let users = Users::new().await;
+        let certificate = tempfile::tempdir().unwrap();
+        let pair = PrivateCa::new().issue("console.example.com");
+        std::fs::write(certificate.path().join("tls.crt"), &pair.certificate).unwrap();
+        std::fs::write(certificate.path().join("tls.key"), &pair.key).unwrap();
+        let directory = certificate.path().to_str().unwrap();
+        let console = users.console(&["--url", URL, "--tls", directory]).await;
+        let chromium = Chromium::start("console.example.com", &console.address).await;
+        Self { users, chromium, _console: console, _certificate: certificate }
+    }
+
+    /// Opens a tab, and signs in by the form.
+    async fn user(&self, token: &str) -> Tab {
+        let tab = self.chromium.tab().await;
+        tab.open(URL).await;
+        tab.shows("kubectl create token").await;
+        tab.fill("token", token).await;
+        tab.enter().await;
+        tab.until("document.querySelector('h1')?.innerText === 'Fleet'").await;
+        tab
+    }
+
+    fn status(&self, (api_version, resource): (&str, &str), name: &str, status: &Value) {
+        let patch = Action::Patch(Form::Merge, json!({"status": status}));
+        self.users.world.write_as("test", Call::new(api_version, resource, NAMESPACE, name, patch).on("status"));
+    }
+
+    /// Makes objects whose every text is this one.
+    fn fill(&self, text: &str) {
+        self.users.sync(NAMESPACE, "demo");
+        let status = json!({
+            "appliedCommit": "a".repeat(40), "attemptedCommit": "b".repeat(40), "objects": 3, "healthy": 1, "failed": 1,
+            "conditions": [condition("Ready", "False", "ApplyFailed", text), condition("Drifted", "True", "Paused", text)],
+            "failures": [{"object": format!("Service {NAMESPACE}/{text}"), "reason": "ApplyFailed", "message": text}],
+            "held": [format!("ConfigMap {NAMESPACE}/{text}")], "heldObjects": 3,
+            "paused": [{"object": "Deployment.apps shop/web", "until": text}],
+            "drifted": [{"object": "Service shop/api", "fields": [text], "who": text, "since": WHEN, "reason": "Paused"}],
+            "lastReverts": [{
+                "object": "Deployment.apps shop/web", "fields": ["spec.replicas"], "who": text, "when": WHEN, "latencyMs": 7,
+                "changes": [{"field": "spec.replicas", "found": text, "restored": "2"}],
+            }],
+        });
+        self.status(SYNCS, "demo", &status);
+        let function = json!({
+            "apiVersion": FUNCTIONS.0, "kind": "Function", "metadata": {"name": "greeter", "namespace": NAMESPACE},
+            "spec": {"runtime": "nodejs22", "source": text, "env": [{"name": "A", "value": text}]},
+        });
+        self.users.world.create(FUNCTIONS.0, FUNCTIONS.1, NAMESPACE, function);
+        let failed = json!({"conditions": [condition("BuildReady", "False", "JobFailed", text)], "warnings": [text]});
+        self.status(FUNCTIONS, "greeter", &failed);
+        let map = json!({
+            "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "settings", "annotations": {"a": text}},
+            "data": {"a": text, "long": "x".repeat(3000)},
+        });
+        self.users.world.create("v1", "configmaps", NAMESPACE, map);
+        let event = json!({
+            "apiVersion": "v1", "kind": "Event", "metadata": {"name": "settings"}, "type": "Warning", "reason": text,
+            "message": text, "involvedObject": {"kind": "ConfigMap", "namespace": NAMESPACE, "name": "settings"},
+        });
+        self.users.world.create("v1", "events", NAMESPACE, event);
+    }
+}
+
+fn condition(kind: &str, status: &str, reason: &str, message: &str) -> Value {
+    json!({"type": kind, "status": status, "reason": reason, "message": message, "lastTransitionTime": WHEN})
+}
+
+/// The views by name.
+fn views() -> Vec<(&'static str, String)> {
+    let sync = format!("group=mainstay.dev&kind=GitSync&namespace={NAMESPACE}&name=demo");
+    vec![
+        ("fleet", format!("{URL}/")),
+        ("gitsync", format!("{URL}/gitsync/{NAMESPACE}/demo")),
+        ("function", format!("{URL}/function/{NAMESPACE}/greeter")),
+        ("object", format!("{URL}/object?kind=ConfigMap&namespace={NAMESPACE}&name=settings")),
+        ("drift", format!("{URL}/drift")),
+        ("question", format!("{URL}/act?action=allow-prune&{sync}")),
+        ("suspend", format!("{URL}/act?action=suspend&{sync}")),
+        ("missing", format!("{URL}/nowhere")),
+        ("absent", format!("{URL}/gitsync/{NAMESPACE}/absent")),
+    ]
+}
+
+fn axe() -> PathBuf {
+    PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/target/tools/axe.min.js"))
+}
+
+/// Asserts that a view is as wide as its window, in both themes, and has no fault that axe-core finds.
+async fn looks_right(tab: &Tab, name: &str) {
+    let pictures = std::env::var_os("MAINSTAY_PICTURES").map(PathBuf::from);
+    for (width, theme) in [(360, "light"), (768, "dark"), (1280, "dark"), (1280, "light"), (2560, "light")] {
+        tab.look(width, theme).await;
+        let wide = tab.value("document.documentElement.scrollWidth - document.documentElement.clientWidth").await;
+        assert_eq!(wide, 0, "{name} of {width} pixels is wider than its window");
+        if width != 2560 {
+            let violations = tab.violations(&axe()).await;
+            assert_eq!(violations, json!([]), "{name}, {width} pixels, {theme}");
+        }
+        if let Some(directory) = &pictures {
+            tab.picture(&directory.join(format!("{name}-{theme}-{width}.png"))).await;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_view_fits_its_window_in_both_themes_and_for_screen_readers() {
+    let desk = Desk::new().await;
+    desk.fill("could not apply: the field spec.ports is immutable");
+    let stranger = desk.chromium.tab().await;
+    stranger.open(URL).await;
+    looks_right(&stranger, "sign-in").await;
+    let tab = desk.user(&desk.users.account(NAMESPACE, "writer", WRITES)).await;
+    for (name, url) in views() {
+        tab.open(&url).await;
+        looks_right(&tab, name).await;
+    }
+    assert_eq!(desk.chromium.complaints(), Vec::<Value>::new());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn texts_of_tenants_run_no_script_and_break_no_layout() {
+    let desk = Desk::new().await;
+    desk.fill(HOSTILE);
+    let tab = desk.user(&desk.users.account(NAMESPACE, "reader", READS)).await;
+    let query: String = reqwest::Url::parse_with_params(URL, [("q", HOSTILE), ("label", HOSTILE)]).unwrap().into();
+    let more = [("filter", query), ("of nobody", format!("{URL}/object?kind=%3Cscript%3E&name=%3Cscript%3E"))];
+    for (name, url) in views().into_iter().chain(more) {
+        tab.open(&url).await;
+        let strange = "document.querySelectorAll('script:not([src]), img, svg, iframe, [onerror], [onload], [style]').length \
+                       + Array.from(document.links).filter((link) => link.origin !== location.origin).length";
+        assert_eq!(tab.value(strange).await, 0, "{name}");
+        assert_eq!(tab.value("typeof window.ran").await, "undefined", "{name}");
+        for width in [360, 1280] {
+            tab.look(width, "light").await;
+            let wide = tab.value("document.documentElement.scrollWidth - document.documentElement.clientWidth").await;
+            assert_eq!(wide, 0, "{name} of {width} pixels is wider than its window");
+        }
+    }
+    assert_eq!(desk.chromium.complaints(), Vec::<Value>::new(), "a script of a text was blocked, or ran");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_users_act_side_by_side_and_see_changes_without_a_reload() {
+    let desk = Desk::new().await;
+    desk.fill("a text");
+    let writer = desk.user(&desk.users.account(NAMESPACE, "writer", WRITES)).await;
+    let reader = desk.user(&desk.users.account(NAMESPACE, "reader", READS)).await;
+    let page = format!("{URL}/gitsync/{NAMESPACE}/demo");
+    for tab in [&writer, &reader] {
+        tab.open(&page).await;
+        tab.until("document.getElementById('live').innerText === 'Live'").await;
+    }
+    reader.shows("You may not change this object").await;
+    assert_eq!(reader.value("document.querySelectorAll('a.button').length").await, 0);
+    reader.value("window.isSame = true").await;
+
+    writer.click("a.button", "Suspend").await;
+    writer.fill("for", "1h").await;
+    writer.click("button", "Suspend").await;
+    writer.shows("Done.").await;
+    assert!(desk.users.spec("demo")["suspendUntil"].is_string());
+    reader.shows("Suspended until").await;
+    assert_eq!(reader.value("window.isSame").await, true, "it was not loaded again");
+
+    for (action, field) in [("Sync", "demo"), ("Approve the held deletions", "demo")] {
+        writer.open(&page).await;
+        writer.click("a.button", action).await;
+        writer.click("main button", action).await;
+        writer.shows("Done.").await;
+        assert!(!field.is_empty());
+    }
+    let live = desk.users.world.get(SYNCS.0, SYNCS.1, "demo").unwrap();
+    let annotations = live["metadata"]["annotations"].to_string();
+    assert!(annotations.contains(&"b".repeat(40)), "{annotations}");
+    assert_eq!(desk.chromium.complaints(), Vec::<Value>::new());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_page_says_that_its_session_has_ended_and_a_link_of_another_site_opens_it_again() {
+    let desk = Desk::new().await;
+    desk.fill("a text");
+    let token = desk.users.account(NAMESPACE, "reader", READS);
+    let tab = desk.user(&token).await;
+    let link = format!("data:text/html,<a href='{URL}/drift'>open</a>");
+    tab.open(&link).await;
+    tab.click("a", "open").await;
+    tab.until("document.querySelector('h1')?.innerText === 'Drift'").await;
+    tab.until("document.getElementById('live').innerText === 'Live'").await;
+
+    // Another tab of the same browser would share the cookie; this one is of the same user, elsewhere.
+    let other = desk.user(&token).await;
+    desk.users.world.delete("v1", "serviceaccounts", "reader");
+    other.open(&format!("{URL}/gitsync/{NAMESPACE}/demo")).await;
+    other.shows("kubectl create token").await;
+    tab.open(&format!("{URL}/function/{NAMESPACE}/greeter")).await;
+    tab.shows("kubectl create token").await;
+
+    // A page that is open meanwhile says so by itself.
+    let token = desk.users.account(NAMESPACE, "second", READS);
+    let tab = desk.user(&token).await;
+    tab.until("document.getElementById('live').innerText === 'Live'").await;
+    tab.value("fetch('/sign-out', {method: 'POST', body: new URLSearchParams(new FormData(document.querySelector('header form')))}).then(() => true)").await;
+    tab.until("document.getElementById('live').innerText === 'The session has ended'").await;
+}

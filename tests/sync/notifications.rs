@@ -1,0 +1,268 @@
+//! Providers and Alerts: messages reach services outside of the cluster, and no other part waits for them.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, Ordering};
+
+use axum::Router;
+use axum::extract::{Request, State};
+use axum::http::StatusCode;
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use tokio::sync::Notify;
+
+use mainstay_testkit::{
+    canary::nothing_is_shown,
+    isolated_async, logs,
+    webhooks::client,
+    world::{NAMESPACE, World, condition_of, config_map, free_address},
+};
+
+const OURS: &str = "mainstay.dev/v1alpha1";
+const PATH: &str = "canary-of-the-path";
+const TOKEN: &str = "canary-of-the-token";
+const VALUE: &str = "canary-of-a-value";
+
+/// A service that records what it receives.
+struct Service {
+    address: SocketAddr,
+    seen: Arc<Seen>,
+}
+
+#[derive(Default)]
+struct Seen {
+    /// Path, signature and body.
+    requests: Mutex<Vec<(String, String, Value)>>,
+    arrived: Notify,
+    /// The status of answers; 0 means 200.
+    status: AtomicU16,
+}
+
+async fn answer(State(seen): State<Arc<Seen>>, request: Request) -> StatusCode {
+    let path = request.uri().path().to_owned();
+    let signature = request.headers().get("x-signature").map(|value| value.to_str().unwrap().to_owned());
+    let body = axum::body::to_bytes(request.into_body(), 1 << 20).await.unwrap();
+    let body = serde_json::from_slice(&body).unwrap();
+    seen.requests.lock().push((path, signature.unwrap_or_default(), body));
+    seen.arrived.notify_one();
+    match seen.status.load(Ordering::SeqCst) {
+        0 => StatusCode::OK,
+        other => StatusCode::from_u16(other).unwrap(),
+    }
+}
+
+impl Service {
+    async fn start() -> Self {
+        let listener = tokio::net::TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+        let (address, seen) = (listener.local_addr().unwrap(), Arc::new(Seen::default()));
+        let router = Router::new().fallback(answer).with_state(Arc::clone(&seen));
+        tokio::spawn(async move { axum::serve(listener, router).await });
+        Self { address, seen }
+    }
+
+    fn url(&self) -> String {
+        format!("http://{}/{PATH}", self.address)
+    }
+
+    /// Waits for a message with this reason.
+    async fn received(&self, reason: &str) -> Value {
+        let received = async {
+            loop {
+                let found = self.seen.requests.lock().iter().find(|(_, _, body)| body["reason"] == reason).cloned();
+                if let Some((path, _, body)) = found {
+                    assert_eq!(path, format!("/{PATH}"));
+                    return body;
+                }
+                self.seen.arrived.notified().await;
+            }
+        };
+        tokio::time::timeout(std::time::Duration::from_secs(60), received).await.expect("the message arrives")
+    }
+}
+
+fn object(kind: &str, name: &str, spec: Value) -> Value {
+    json!({"apiVersion": OURS, "kind": kind, "metadata": {"name": name, "namespace": NAMESPACE}, "spec": spec})
+}
+
+fn create(world: &World, kind: &str, resource: &str, name: &str, spec: Value) {
+    world.create(OURS, resource, NAMESPACE, object(kind, name, spec));
+}
+
+fn status(world: &World, resource: &str, name: &str) -> Value {
+    world.get(OURS, resource, name).map(|object| object["status"].clone()).unwrap_or_default()
+}
+
+async fn is(world: &mut World, resource: &str, name: &str, expected: &str) {
+    let what = format!("{resource} {name} is {expected}");
+    world.until(&what, |w| condition_of(&status(w, resource, name), "Ready").starts_with(expected)).await;
+}
+
+fn alert(provider: &str) -> Value {
+    json!({
+        "providerRef": {"name": provider}, "eventSources": [{"kind": "Kustomization", "name": "*"}],
+        "summary": "production",
+    })
+}
+
+/// A world with a GitSync `demo` that keeps a ConfigMap and a Secret.
+async fn world() -> World {
+    let mut world = World::new().await;
+    world.listen = Some(free_address());
+    let secret = format!("apiVersion: v1\nkind: Secret\nmetadata: {{name: s}}\nstringData: {{password: {VALUE}}}\n");
+    world.remote.file("objects/a.yaml", config_map("a", "1")).file("objects/s.yaml", secret).commit("one");
+    world
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn hand_edits_and_failures_reach_a_provider_and_no_secret_is_shown() {
+    logs::keep();
+    let (mut world, service) = (world().await, Service::start().await);
+    world.set_secret("chat", json!({"token": TOKEN, "address": service.url()}));
+    create(&world, "Provider", "providers", "chat", json!({"type": "generic-hmac", "secretRef": {"name": "chat"}}));
+    create(&world, "Alert", "alerts", "all", alert("chat"));
+    world.sync("demo", json!({"baseDir": "/objects"}));
+    world.start();
+    is(&mut world, "providers", "chat", "True Sending: sends to 127.0.0.1").await;
+    is(&mut world, "alerts", "all", "True Sending: sends to Provider chat").await;
+    world.ready("demo").await;
+    let applied = service.received("Applied").await;
+    assert_eq!(applied["metadata"]["summary"], "production");
+    assert_eq!(applied["metadata"]["revision"], format!("sha1:{}", world.remote.head()));
+    assert_eq!(applied["involvedObject"]["kind"], "GitSync");
+
+    world.edit("v1", "configmaps", "a", json!({"data": {"key": "changed"}}));
+    let reverted = service.received("Reverted").await;
+    assert_eq!(reverted["metadata"]["object"], format!("ConfigMap {NAMESPACE}/a"));
+    assert!(reverted["message"].as_str().unwrap().contains("\"changed\" → \"1\""), "{reverted}");
+    world.edit("v1", "secrets", "s", json!({"stringData": {"password": format!("{VALUE}-2")}}));
+    let of_secret = |(_, _, body): &(String, String, Value)| body["message"].as_str().unwrap().contains("Secret");
+    let seen = Arc::clone(&service.seen);
+    world.until("the revert of the Secret arrives", |_| seen.requests.lock().iter().any(of_secret)).await;
+
+    world.remote.file("objects/a.yaml", "kind: [").commit("broken");
+    world.look();
+    let failed = service.received("Failed").await;
+    assert_eq!(failed["severity"], "error");
+    let requests = service.seen.requests.lock().clone();
+    for (_, signature, body) in &requests {
+        assert!(signature.starts_with("sha256="), "{signature}");
+        assert!(!body.to_string().contains("canary"), "{body}");
+    }
+    for resource in ["providers", "alerts"] {
+        let all = world.server.objects(OURS, resource, None);
+        assert!(!all.iter().any(|object| object.to_string().contains("canary")), "{all:?}");
+    }
+    nothing_is_shown(&mut world, &[PATH, TOKEN, VALUE]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_provider_that_is_away_delays_neither_reconciles_nor_other_providers_and_is_tried_again() {
+    let (mut world, service, away) = (world().await, Service::start().await, Service::start().await);
+    away.seen.status.store(503, Ordering::SeqCst);
+    for (name, url) in [("chat", service.url()), ("away", away.url()), ("metadata", "http://169.254.169.254/x".into())]
+    {
+        create(&world, "Provider", "providers", name, json!({"type": "generic", "address": url}));
+        create(&world, "Alert", "alerts", name, alert(name));
+    }
+    world.sync("demo", json!({"baseDir": "/objects"}));
+    world.start();
+    world.ready("demo").await;
+    service.received("Applied").await;
+    away.received("Applied").await;
+    is(&mut world, "providers", "away", "False NotDelivered: 127.0.0.1: the service answers with status 503").await;
+    is(&mut world, "providers", "metadata", "False NotDelivered: 169.254.169.254: link-local addresses").await;
+    is(&mut world, "providers", "chat", "True Sending").await;
+    away.seen.requests.lock().clear();
+    away.seen.status.store(0, Ordering::SeqCst);
+    away.received("Applied").await;
+    is(&mut world, "providers", "away", "True Sending").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn providers_and_alerts_that_cannot_work_say_why_and_follow_a_correction() {
+    let (mut world, service) = (world().await, Service::start().await);
+    let address = json!({"type": "nats", "address": service.url()});
+    create(&world, "Provider", "providers", "chat", address);
+    create(&world, "Alert", "alerts", "all", alert("other"));
+    let mut across = alert("chat");
+    across["eventSources"][0]["kind"] = json!("Bucket");
+    create(&world, "Alert", "alerts", "useless", across);
+    world.sync("demo", json!({"baseDir": "/objects"}));
+    world.start();
+    is(&mut world, "providers", "chat", "False TypeNotSupported: spec.type: \"nats\" is not supported; use one of")
+        .await;
+    assert!(condition_of(&status(&world, "providers", "chat"), "Stalled").starts_with("True TypeNotSupported"));
+    is(&mut world, "alerts", "all", "False ProviderNotFound: Provider other does not exist").await;
+    is(&mut world, "alerts", "useless", "False SpecInvalid: spec.eventSources: no source has messages").await;
+    world.edit(OURS, "providers", "chat", json!({"spec": {"type": "generic", "secretRef": {"name": "late"}}}));
+    is(&mut world, "providers", "chat", "False SecretNotFound: spec.secretRef: the Secret late does not exist").await;
+    world.edit(OURS, "alerts", "all", json!({"spec": {"providerRef": {"name": "chat"}}}));
+    is(&mut world, "alerts", "all", "True Sending").await;
+    world.ready("demo").await;
+    world.set_secret("late", json!({"headers": "X-A: b"}));
+    is(&mut world, "providers", "chat", "True Sending").await;
+    world.edit("v1", "configmaps", "a", json!({"data": {"key": "changed"}}));
+    service.received("Reverted").await;
+    world.edit(OURS, "providers", "chat", json!({"spec": {"suspend": true}}));
+    is(&mut world, "providers", "chat", "False Suspended").await;
+    world.delete(OURS, "providers", "chat");
+    is(&mut world, "alerts", "all", "False ProviderNotFound").await;
+}
+
+/// Starts a real Alertmanager. Returns it with its address.
+async fn alertmanager(directory: &std::path::Path) -> (tokio::process::Child, String) {
+    use tokio::io::{AsyncBufReadExt as _, BufReader};
+    let config = directory.join("config.yml");
+    std::fs::write(&config, "route: {receiver: none}\nreceivers: [{name: none}]\n").unwrap();
+    let mut process = isolated_async("prometheus-alertmanager")
+        .arg(format!("--config.file={}", config.display()))
+        .arg(format!("--storage.path={}", directory.join("data").display()))
+        .args(["--web.listen-address=127.0.0.1:0", "--cluster.listen-address="])
+        .stderr(std::process::Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .expect("Alertmanager is missing: apt-get install prometheus-alertmanager");
+    let mut lines = BufReader::new(process.stderr.take().unwrap()).lines();
+    loop {
+        let line = lines.next_line().await.unwrap().expect("it serves");
+        if let Some((_, address)) = line.split_once("msg=\"Listening on\" address=") {
+            let address = address.to_owned();
+            // A full pipe would stop it.
+            tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
+            return (process, address);
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_alertmanager_fires_an_alert_for_a_commit_that_fails() {
+    let mut world = world().await;
+    let directory = tempfile::tempdir().unwrap();
+    let (_process, address) = alertmanager(directory.path()).await;
+    let url = format!("http://{address}/api/v2/alerts");
+    create(&world, "Provider", "providers", "am", json!({"type": "alertmanager", "address": url}));
+    let mut failures = alert("am");
+    failures["eventSeverity"] = json!("error");
+    failures["eventMetadata"] = json!({"team.name": "a"});
+    create(&world, "Alert", "alerts", "am", failures);
+    world.sync("demo", json!({"baseDir": "/objects"}));
+    world.start();
+    world.ready("demo").await;
+    world.remote.file("objects/a.yaml", "kind: [").commit("broken");
+    world.look();
+    let fired = async {
+        loop {
+            let all: Value =
+                serde_json::from_str(&client().get(&url).send().await.unwrap().text().await.unwrap()).unwrap();
+            if let Some(alert) = all.as_array().and_then(|all| all.first()).cloned() {
+                return alert;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(25)).await;
+        }
+    };
+    let fired = tokio::time::timeout(std::time::Duration::from_secs(60), fired).await.expect("an alert fires");
+    assert_eq!(fired["labels"]["alertname"], "MainstayGitSyncFailed");
+    assert_eq!((&fired["labels"]["severity"], &fired["labels"]["team_name"]), (&json!("error"), &json!("a")));
+    assert_eq!((&fired["annotations"]["summary"], &fired["status"]["state"]), (&json!("production"), &json!("active")));
+    is(&mut world, "providers", "am", "True Sending").await;
+}
