@@ -166,7 +166,7 @@ async fn an_invalid_overlay_names_its_field_and_changes_no_object() {
         ),
         (
             json!({"patches": [{"patch": "- {op: remove, path: /data/hush-hush}\n", "target": {"kind": "ConfigMap"}}]}),
-            "apps: kustomize refuses it",
+            "apps: a patch changes a field that the object does not have",
         ),
         (json!({"patches": [{"patch": " "}], "namePrefix": "A_"}), "spec.patches[0].patch is empty"),
         (

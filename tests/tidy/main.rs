@@ -73,6 +73,7 @@ const ACTING: &[&str] = &[
     "src/eventing/src/jetstream/letters.rs",
     "src/eventing/src/jetstream/publish.rs",
     "src/eventing/src/jetstream/streams.rs",
+    "src/eventing/src/jetstream/tests.rs",
     "src/eventing/src/journal/room.rs",
     "src/eventing/src/resolver.rs",
     "src/eventing/src/run.rs",

@@ -1,8 +1,8 @@
 //! Delivers the events of a store, with one task for each subscriber.
 //!
 //! Invariant: an event is ended in the store when its subscriber has accepted it, or when its dead letter is stored.
-//! Invariant: a task takes only as many events as the subscriber allows concurrently. Of those that wait for a retry,
-//! it keeps the numbers; the journal and the server limit these.
+//! Invariant: a task takes only as many events as the subscriber allows concurrently. It keeps
+//! the numbers of those that wait for a retry; the journal and the server limit these.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;

@@ -57,7 +57,7 @@ pub struct Settings {
     pub instance: String,
 }
 
-/// Where NATS is, and the limits of its streams.
+/// The address of NATS, and the limits of its streams.
 #[derive(Clone, Debug)]
 pub struct OnNats {
     /// Addresses and credentials.

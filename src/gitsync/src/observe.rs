@@ -224,8 +224,7 @@ impl Attempt<'_> {
         let tree = contents(self.state.kustomizations.outside(), capabilities);
         let (commit, lfs, values, keys) = (found.commit, remote.lfs, request.values, request.keys);
         let desired = DesiredState { commit, tree, submodules, lfs, generation, capabilities, values, keys, objects };
-        self.state.desired = Some(desired.clone());
-        Ok(desired)
+        Ok(self.state.desired.insert(desired).clone())
     }
 
     /// Returns the directory of the GitSync; `None` if it is missing and all objects may be deleted.

@@ -23,7 +23,7 @@ use mainstay_api::git_sync::GitSyncStatus;
 use mainstay_cluster::Part;
 
 /// Maximum duration of an attempt that is not shown.
-const QUICK: Duration = Duration::from_secs(2);
+const QUICK: Duration = Duration::from_secs(5);
 /// Minimum time between two writes for an attempt.
 const EVERY: Duration = Duration::from_secs(5);
 

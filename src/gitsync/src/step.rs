@@ -44,12 +44,14 @@ impl Step {
         }
     }
 
-    /// Whether the step is worth a status: it changes the cluster, or leads to another commit than the applied one. A
-    /// restarted agent and an idle one show nothing.
+    /// Whether the step is worth a status: it is of the first sync, renders another commit than the applied one, or
+    /// changes the cluster. A restarted agent and an idle one show nothing, and neither does a GitSync that waits for a
+    /// fetch that others need, too.
     fn is_shown(self, status: &GitSyncStatus) -> bool {
         match self {
             Self::LookUp => conditions::status(&status.conditions, Type::Ready).is_none(),
-            Self::Fetch(commit) | Self::Render(commit) => status.applied_commit != Some(commit.to_string()),
+            Self::Fetch(_) => status.applied_commit.is_none(),
+            Self::Render(commit) => status.applied_commit != Some(commit.to_string()),
             Self::Apply(_, _, all) | Self::Delete(_, all) => all > 0,
         }
     }
@@ -189,7 +191,8 @@ mod tests {
     #[test]
     fn an_idle_and_a_restarted_agent_show_nothing() {
         let old = applied("False", Reason::ApplyFailed);
-        for step in [Step::LookUp, Step::Fetch(commit("1")), Step::Render(commit("1")), Step::Apply(commit("1"), 0, 0)]
+        let fetches = [Step::Fetch(commit("1")), Step::Fetch(commit("2"))];
+        for step in [Step::LookUp, Step::Render(commit("1")), Step::Apply(commit("1"), 0, 0)].into_iter().chain(fetches)
         {
             let progress = Progress::default();
             progress.begin(step);

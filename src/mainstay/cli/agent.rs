@@ -13,7 +13,8 @@ use rustls::{
 };
 
 use super::{
-    Error, Exit, connection::Connection, exposure::Exposure, lease_identity::LeaseIdentity, local_directory, logs, stop,
+    Error, Exit, connection::Connection, environment::variables, exposure::Exposure, lease_identity::LeaseIdentity,
+    local_directory, logs, stop,
 };
 use crate::{Component, Components, agent};
 use loopback::Reach;
@@ -218,12 +219,6 @@ pub(super) fn bytes(text: &str) -> Result<u64, String> {
 fn memory(text: &str) -> Result<usize, String> {
     let read = text.parse().or_else(|_| bytes(text))?;
     usize::try_from(read).map_err(|_| "write a size such as 160Mi".to_owned())
-}
-
-/// Returns the environment. Variables that are not UTF-8 are converted lossily, so they are reported, not ignored.
-fn variables() -> impl Iterator<Item = (String, String)> {
-    let text = |word: std::ffi::OsString| word.to_string_lossy().into_owned();
-    std::env::vars_os().map(move |(name, value)| (text(name), text(value)))
 }
 
 #[cfg(test)]

@@ -21,6 +21,7 @@ mod dev;
 mod dev_run;
 mod diff;
 mod drift;
+mod environment;
 mod error;
 mod eventing;
 mod events;

@@ -164,7 +164,7 @@ fn describe(
             format!("{} was applied {ago} ago although {}, by {}", ids::short(&over.commit), over.window, over.who),
         );
     }
-    for (label, value) in told_conditions(&status) {
+    for (label, value) in shown_conditions(&status) {
         row(&label, value);
     }
     text.push_str(&failures(&status));
@@ -184,7 +184,7 @@ fn describe(
 }
 
 /// Returns Ready and the conditions that say more, with their names.
-fn told_conditions(status: &GitSyncStatus) -> Vec<(String, String)> {
+fn shown_conditions(status: &GitSyncStatus) -> Vec<(String, String)> {
     let mut rows = Vec::new();
     let ready = conditions::status(&status.conditions, conditions::Type::Ready).map(|ready| ready.message.clone());
     for condition in &status.conditions {

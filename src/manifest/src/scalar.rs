@@ -40,7 +40,7 @@ impl Unusable {
     }
 }
 
-/// What decides on the type of a scalar.
+/// The part of a scalar that decides on its type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TypedBy<'t> {
     /// Its text: it is plain and has no tag.

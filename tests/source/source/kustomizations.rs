@@ -117,9 +117,9 @@ async fn real_manifests_are_built_as_kubectl_does() {
 #[tokio::test]
 async fn the_words_of_the_tool_are_shown_in_full_on_a_developers_machine_only() {
     let mut origin = small();
-    let patch = "patches:\n- patch: |\n    - {op: remove, path: /data/hush}\n  target: {kind: ConfigMap}\n";
+    let replicas = "replicas: [{name: hush, count: 2}]\n";
     origin.file("a.yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n");
-    origin.file("kustomization.yaml", format!("resources: [a.yaml]\n{patch}")).commit("a patch that does not fit");
+    origin.file("kustomization.yaml", format!("resources: [a.yaml]\n{replicas}")).commit("a count for no object");
     let mirrors = tempfile::tempdir().unwrap();
     let mut allowing = settings(mirrors.path());
     allowing.allow_local = true;
@@ -132,7 +132,7 @@ async fn the_words_of_the_tool_are_shown_in_full_on_a_developers_machine_only() 
         let built = kustomize.build("shop", &snapshot, built, None).await.unwrap();
         let problem = built.documents.expect("it is new").unwrap_err().remove(0).to_string();
         assert!(problem.starts_with("kustomization.yaml: kustomize refuses it"), "{problem}");
-        let shows_all = problem.contains("/data/hush") && !problem.contains("in a checkout");
+        let shows_all = problem.contains("name hush") && !problem.contains("in a checkout");
         assert_eq!(shows_all, words == Words::Full, "{problem}");
     }
 }

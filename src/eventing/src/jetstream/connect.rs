@@ -14,7 +14,7 @@ const ANSWER: Duration = Duration::from_secs(10);
 const CREDENTIALS: &str = "nats.creds";
 const NAMES: [&str; 7] = [CREDENTIALS, "token", "username", "password", "ca.crt", "tls.crt", "tls.key"];
 
-/// Where NATS is.
+/// The address of NATS, and the login.
 #[derive(Clone, Debug)]
 pub struct Nats {
     /// Addresses of its servers, separated by commas.

@@ -15,7 +15,7 @@ const LETTER: &str = "mainstay.dead-letters";
 /// Maximum bytes of a consumer's name before it is shortened. The server permits 255.
 const LONGEST: usize = 200;
 
-/// What a stream contains.
+/// The contents of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Contents {
     Events,

@@ -141,7 +141,7 @@ async fn events_outlive_kills_of_the_server_and_of_the_process_that_delivers() {
             server.restart().await;
         }
         if number == 20 {
-            // Another process delivers. What the first one has at hand is delivered again.
+            // Another process delivers. The event at hand of the first one is delivered again.
             let _at_hand = next(&mut source).await;
             store = server.store(64 << 20).await;
             source = store.deliverable(&to);

@@ -9,7 +9,7 @@ use super::table::VARIABLES;
 const OURS: [&str; 4] = ["MAINSTAY_", "APP_", "WEBHOOK_VALIDATION_", "WEBHOOK_DEFAULTING_"];
 
 /// Variables with these prefixes that the command line reads.
-const COMMAND_LINE: [&str; 15] = [
+const COMMAND_LINE: [&str; 17] = [
     "MAINSTAY_ALLOW_DOMAINS",
     "MAINSTAY_ALLOW_GATEWAYS",
     "MAINSTAY_ALLOW_ISSUERS",
@@ -18,6 +18,8 @@ const COMMAND_LINE: [&str; 15] = [
     "MAINSTAY_DEFAULT_DOMAIN",
     "MAINSTAY_EVENTING_DATA",
     "MAINSTAY_IDENTITY",
+    "MAINSTAY_NATS_CREDENTIALS",
+    "MAINSTAY_NATS_URL",
     "MAINSTAY_POD",
     "MAINSTAY_MEMORY",
     "MAINSTAY_RECEIVER_URL",

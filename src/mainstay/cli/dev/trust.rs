@@ -1,17 +1,17 @@
-//! Limits of the author of the followed repository: files of this machine, and addresses in its networks.
+//! What the author of the followed repository may reach on this machine and in its networks.
 //!
 //! Code of a local repository runs on this machine, and so does that of a remote one with `--run-code`. Its author reaches
 //! everything anyway. The objects of another remote repository are those of a stranger.
 //!
 //! Invariant: objects of a stranger read no local path. They connect to public addresses and to the host of the repository.
 
-use std::ffi::OsString;
 use std::net::IpAddr;
 
 use mainstay_git::{RemoteUrl, Settings};
 use mainstay_object::egress::{Network, proxy_hosts};
 
 use super::repository::FollowedRepository;
+use crate::cli::environment::variables;
 
 /// Whether the author of the objects is trusted like the user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,7 +40,7 @@ impl Trust {
         };
         if self == Self::Stranger {
             source.egress.unconfined = Some(Vec::new());
-            source.egress.proxies = proxy_hosts(std::env::vars_os().filter_map(text));
+            source.egress.proxies = proxy_hosts(variables());
         }
     }
 
@@ -49,11 +49,6 @@ impl Trust {
     pub(super) fn written_endpoints(self) -> Option<String> {
         (self == Self::User).then(|| "*".to_owned())
     }
-}
-
-/// Returns a variable of the environment, if it is text.
-fn text((name, value): (OsString, OsString)) -> Option<(String, String)> {
-    Some((name.into_string().ok()?, value.into_string().ok()?))
 }
 
 /// Returns the addresses of a repository's host; none if it is local or not found.
