@@ -1,4 +1,4 @@
-//! Limits of the author of the followed repository on this machine and in its networks.
+//! Limits of the author of the followed repository: files of this machine, and addresses in its networks.
 //!
 //! Code of a local repository runs on this machine, and so does that of a remote one with `--run-code`. Its author reaches
 //! everything anyway. The objects of another remote repository are those of a stranger.
