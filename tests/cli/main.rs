@@ -21,6 +21,7 @@ mod install;
 mod manifests;
 mod onboarding;
 mod output_formats;
+mod page_answer;
 mod reference;
 mod registry_copies;
 mod rights;

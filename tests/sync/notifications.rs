@@ -3,10 +3,12 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
+use std::time::Instant;
 
 use axum::Router;
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
+use devcluster::fault_injection::Fault;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::sync::Notify;
@@ -176,6 +178,37 @@ async fn a_provider_that_is_away_delays_neither_reconciles_nor_other_providers_a
     away.seen.status.store(0, Ordering::SeqCst);
     away.received("Applied").await;
     is(&mut world, "providers", "away", "True Sending").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_status_that_is_refused_for_ever_is_not_written_for_each_message() {
+    let (mut world, service) = (world().await, Service::start().await);
+    for resource in ["providers/status", "alerts/status"] {
+        let fault =
+            Fault { verb: "patch".into(), resource: resource.into(), code: 403, times: 10_000, ..Fault::default() };
+        world.levers().fail_next(Fault { message: "denied, request {nth}".into(), ..fault });
+    }
+    create(&world, "Provider", "providers", "chat", json!({"type": "generic", "address": service.url()}));
+    create(&world, "Alert", "alerts", "all", alert("chat"));
+    let start = Instant::now();
+    world.sync("demo", json!({"baseDir": "/objects"}));
+    world.start();
+    service.received("Applied").await;
+    for round in 0..8 {
+        world.edit("v1", "configmaps", "a", json!({"data": {"key": format!("changed {round}")}}));
+        world.edit(OURS, "alerts", "all", json!({"spec": {"summary": format!("round {round}")}}));
+        let text = format!("changed {round}");
+        let seen = Arc::clone(&service.seen);
+        let arrived = |_: &World| seen.requests.lock().iter().any(|(_, _, body)| body.to_string().contains(&text));
+        world.until("the revert arrives", arrived).await;
+    }
+    // One write at first, and one every 15 s.
+    let allowed = 2 + start.elapsed().as_secs() / 15;
+    for resource in ["providers", "alerts"] {
+        let name = format!("patch {resource}.mainstay.dev/status");
+        let written = world.requests().iter().find(|(other, _)| *other == name).map_or(0, |(_, count)| *count);
+        assert!((1..=allowed).contains(&written), "{resource}: {written} writes of {allowed}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,17 +1,19 @@
 //! Watches the objects of other GitOps tools that keep objects of a GitSync, and tells when one lets go.
 //!
 //! Invariant: nothing is watched unless an object is contested. Then exactly the objects are watched that keep it, at
-//! most [`MOST`].
+//! most [`MOST`] for a GitSync and [`OF_AGENT`] for all, because each watch holds a connection open.
 //!
 //! Not here: who keeps an object (`former_owners`). An object whose keeper is unknown or not watched is looked at again
 //! after the backoff.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
 use futures::StreamExt as _;
 use futures::stream::{BoxStream, SelectAll};
 use parking_lot::Mutex;
 use serde_json::Value;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::contested::{Keeper, listed_by_application, listed_by_kustomization};
 use super::former_owners::records;
@@ -21,6 +23,8 @@ use mainstay_object::Key;
 
 /// Maximum number of watches of a GitSync.
 const MOST: usize = 10;
+/// Maximum number of watches of all GitSyncs.
+pub(super) const OF_AGENT: usize = 64;
 
 /// The watches of the keepers of a GitSync's objects.
 pub(super) struct ContestWatch {
@@ -28,12 +32,15 @@ pub(super) struct ContestWatch {
     /// Never locked: only `Mutex` makes a stream `Sync`, which the task of a GitSync has to be.
     events: Mutex<SelectAll<BoxStream<'static, (Keeper, WatchEvent)>>>,
     holds: HashMap<Keeper, (Shown<Name>, Hold)>,
+    /// One for each watch.
+    permits: Vec<OwnedSemaphorePermit>,
 }
 
 impl ContestWatch {
     /// Watches the keepers of these objects. Returns `None` without any, and `before` if they are the same.
     pub(super) async fn of(
         cluster: &Cluster,
+        permits: &Arc<Semaphore>,
         contested: impl Iterator<Item = (&Key, &Keeper)>,
         before: Option<Box<Self>>,
     ) -> Option<Box<Self>> {
@@ -49,11 +56,13 @@ impl ContestWatch {
         if let Some(before) = before.filter(|before| before.kept == kept) {
             return Some(before);
         }
-        let mut watch = Self { kept, events: Mutex::default(), holds: HashMap::new() };
+        let mut watch = Self { kept, events: Mutex::default(), holds: HashMap::new(), permits: Vec::new() };
         for (keeper, keys) in &watch.kept {
-            // If its kind cannot be read, the object is looked at again after the backoff.
+            // Without a permit, or if the kind cannot be read, the object is looked at again after the backoff.
+            let Ok(permit) = Arc::clone(permits).try_acquire_owned() else { break };
             let Ok(Some(events)) = events(cluster, keeper).await else { continue };
             let of = keeper.clone();
+            watch.permits.push(permit);
             watch.events.get_mut().push(events.map(move |event| (of.clone(), event)).boxed());
             watch.holds.insert(keeper.clone(), (Shown::default(), Hold::of(keeper, keys)));
         }

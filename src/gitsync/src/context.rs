@@ -10,6 +10,7 @@ use parking_lot::Mutex;
 use tokio::sync::{Semaphore, watch};
 
 use super::clusters::{Begun, Clusters, Engine, Home, PlaceId, SecretKey};
+use super::contest_watch;
 use super::dependencies::Dependencies;
 use super::outcome::Refused;
 use super::placement::{Reach, label};
@@ -81,6 +82,8 @@ pub struct Context {
     reconciles: Arc<AtomicU64>,
     /// The turns of running attempts to be shown.
     pub(super) show_turns: ShowTurns,
+    /// Limits the watches of other tools' objects.
+    pub(super) contest_watches: Arc<Semaphore>,
     /// Limits the memory of inventories while they load: every user who can write ConfigMaps can make them large.
     pub(super) loading: Semaphore,
 }
@@ -138,6 +141,7 @@ impl Context {
             facts: Arc::default(),
             reconciles: Arc::default(),
             show_turns: ShowTurns::default(),
+            contest_watches: Arc::new(Semaphore::new(contest_watch::OF_AGENT)),
             loading: Semaphore::new(LOADING),
         }
     }
@@ -167,6 +171,7 @@ impl Context {
             facts: Arc::clone(&self.facts),
             reconciles: Arc::clone(&self.reconciles),
             show_turns: self.show_turns.clone(),
+            contest_watches: Arc::clone(&self.contest_watches),
             prevention: Arc::clone(&self.prevention),
             // A separate limit, because a remote cluster may never answer.
             loading: Semaphore::new(1),

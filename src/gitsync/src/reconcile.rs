@@ -297,7 +297,8 @@ impl Task {
     async fn watch_contested(&mut self) {
         let before = self.contest.take();
         let contested = self.state.failed.contested();
-        self.contest = ContestWatch::of(self.context.writer.cluster(), contested, before).await;
+        let (cluster, permits) = (self.context.writer.cluster(), &self.context.contest_watches);
+        self.contest = ContestWatch::of(cluster, permits, contested, before).await;
     }
 
     /// Updates the prevention of changes by hand.

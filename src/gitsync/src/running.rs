@@ -68,6 +68,9 @@ impl Running {
                 Either::Left((ended, _)) => return ended,
                 Either::Right(_) => next = Instant::now() + EVERY,
             }
+            if !self.progress.is_worth_showing(&self.old) {
+                continue;
+            }
             if !self.home.show_turns.take(Instant::now()) {
                 next = Instant::now() + BETWEEN;
                 continue;

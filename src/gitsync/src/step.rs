@@ -80,6 +80,11 @@ impl Progress {
         }
     }
 
+    /// Returns whether the step is worth a status.
+    pub(super) fn is_worth_showing(&self, old: &GitSyncStatus) -> bool {
+        self.0.lock().step.is_shown(old)
+    }
+
     /// Returns the status that shows the step, if it is worth it and was not shown yet.
     pub(super) fn show(&self, old: &GitSyncStatus, since: Timestamp, now: Timestamp) -> Option<GitSyncStatus> {
         let mut shared = self.0.lock();

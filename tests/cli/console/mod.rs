@@ -4,6 +4,7 @@ mod chromium;
 mod pages;
 mod users;
 
+use devcluster::fault_injection::Fault;
 use mainstay_testkit::world::NAMESPACE;
 use reqwest::Method;
 
@@ -129,6 +130,24 @@ async fn a_session_ends_with_its_token_and_by_its_button() {
     assert_eq!(console.get("/", &second).await.code, 401);
     while stream.chunk().await.unwrap().is_some() {}
     assert_eq!(console.post("/sign-in", "", &[("token", &token)]).await.code, 401);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_token_that_the_api_server_has_not_judged_opens_no_session() {
+    let users = Users::new().await;
+    let console = users.console(FORM).await;
+    users.let_all_ask_who_they_are();
+    let faults = users.world.server.embedded().faults();
+    let token = users.account(NAMESPACE, "reader", READS);
+    for code in [429, 500, 503] {
+        let fault = Fault { verb: "create".into(), resource: "selfsubjectreviews".into(), code, ..Fault::default() };
+        faults.fail_next(Fault { times: 100, ..fault });
+        let answer = console.post("/sign-in", "", &[("token", &token)]).await;
+        assert_eq!(answer.code, 502, "{code}: {}", answer.text);
+        assert!(answer.headers.get("set-cookie").is_none(), "{code}");
+        faults.clear_faults();
+    }
+    console.sign_in(&token).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -5,8 +5,10 @@ use mainstay_testkit::{
     program::{Program, Running},
     world::{NAMESPACE, World},
 };
-use reqwest::{Client, Method, RequestBuilder, Response, header::HeaderMap, redirect::Policy};
+use reqwest::{Client, Method, RequestBuilder, redirect::Policy};
 use serde_json::{Value, json};
+
+use crate::page_answer::Answer;
 
 /// The origin of the tests, whose pages are encrypted by a proxy.
 pub(super) const URL: &str = "https://console.example.com";
@@ -23,6 +25,21 @@ impl Users {
         let world = World::of(Cluster::new(Options { rbac: true, ..Options::default() }));
         let program = Program::of(&world).await;
         Self { world, program }
+    }
+
+    /// Grants what `system:basic-user` grants on other clusters: every user may ask for the own name.
+    pub(super) fn let_all_ask_who_they_are(&self) {
+        let (group, name) = ("rbac.authorization.k8s.io", "asks-who-it-is");
+        let rules =
+            json!([{"apiGroups": ["authentication.k8s.io"], "resources": ["selfsubjectreviews"], "verbs": ["create"]}]);
+        let role = json!({"apiVersion": RBAC, "kind": "ClusterRole", "metadata": {"name": name}, "rules": rules});
+        self.world.create(RBAC, "clusterroles", "", role);
+        let binding = json!({
+            "apiVersion": RBAC, "kind": "ClusterRoleBinding", "metadata": {"name": name},
+            "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": name},
+            "subjects": [{"apiGroup": group, "kind": "Group", "name": "system:authenticated"}],
+        });
+        self.world.create(RBAC, "clusterrolebindings", "", binding);
     }
 
     /// Makes a namespace.
@@ -86,32 +103,6 @@ pub(super) struct Console {
     pub(super) client: Client,
     pub(super) address: String,
     _command: Running,
-}
-
-/// An answer, read.
-#[derive(Debug)]
-pub(super) struct Answer {
-    pub(super) code: u16,
-    pub(super) headers: HeaderMap,
-    pub(super) text: String,
-}
-
-impl Answer {
-    async fn read(response: Response) -> Self {
-        let (code, headers) = (response.status().as_u16(), response.headers().clone());
-        Self { code, headers, text: response.text().await.unwrap() }
-    }
-
-    /// Returns the value of a hidden field.
-    pub(super) fn field(&self, name: &str) -> String {
-        let (_, rest) = self.text.split_once(&format!("name=\"{name}\" value=\"")).unwrap();
-        rest.split('"').next().unwrap().to_owned()
-    }
-
-    /// Returns the cookie that it sets.
-    pub(super) fn cookie(&self) -> String {
-        self.headers["set-cookie"].to_str().unwrap().split(';').next().unwrap().to_owned()
-    }
 }
 
 impl Console {

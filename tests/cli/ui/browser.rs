@@ -1,7 +1,9 @@
 //! A client of `mainstay ui` that keeps its cookie, as a browser does.
 
 use mainstay_testkit::program::{Program, Running};
-use reqwest::{Client, Method, RequestBuilder, Response, header::HeaderMap, redirect::Policy};
+use reqwest::{Client, Method, RequestBuilder, redirect::Policy};
+
+use crate::page_answer::Answer;
 
 /// A browser with a session, and the running command.
 pub(super) struct Browser {
@@ -12,21 +14,6 @@ pub(super) struct Browser {
     pub(super) link: String,
     pub(super) cookie: String,
     _command: Running,
-}
-
-/// An answer, read.
-#[derive(Debug)]
-pub(super) struct Answer {
-    pub(super) code: u16,
-    pub(super) headers: HeaderMap,
-    pub(super) text: String,
-}
-
-impl Answer {
-    async fn read(response: Response) -> Self {
-        let (code, headers) = (response.status().as_u16(), response.headers().clone());
-        Self { code, headers, text: response.text().await.unwrap() }
-    }
 }
 
 impl Browser {

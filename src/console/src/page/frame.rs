@@ -22,21 +22,28 @@ pub(crate) struct Page<'p> {
     pub(crate) body: Markup,
 }
 
+/// Returns the head of a document.
+pub(super) fn head(title: &str, script: &str) -> Markup {
+    html! {
+        head {
+            meta charset="utf-8";
+            meta name="viewport" content="width=device-width, initial-scale=1";
+            meta name="color-scheme" content="light dark";
+            title { (title) " · Mainstay" }
+            link rel="icon" href="/icon.svg" type="image/svg+xml";
+            link rel="stylesheet" href="/style.css";
+            script src=(script) defer {}
+        }
+    }
+}
+
 /// Returns the HTML of a page.
 pub(crate) fn render(page: Page<'_>) -> String {
     let Page { title, visitor, live, body } = page;
     let document = html! {
         (DOCTYPE)
         html lang="en" {
-            head {
-                meta charset="utf-8";
-                meta name="viewport" content="width=device-width, initial-scale=1";
-                meta name="color-scheme" content="light dark";
-                title { (title) " · Mainstay" }
-                link rel="icon" href="/icon.svg" type="image/svg+xml";
-                link rel="stylesheet" href="/style.css";
-                script src="/live.js" defer {}
-            }
+            (head(title, "/live.js"))
             body {
                 a.skip href="#main" { "Skip to the content" }
                 header {

@@ -2,7 +2,7 @@
 
 use maud::{DOCTYPE, html};
 
-use super::frame::{Page, render};
+use super::frame::{Page, head, render};
 
 /// Returns the page that asks for a token, and leads to `next` afterwards.
 pub(crate) fn sign_in(next: &str, problem: &str) -> String {
@@ -27,13 +27,7 @@ pub(crate) fn opened_again() -> String {
     let document = html! {
         (DOCTYPE)
         html lang="en" {
-            head {
-                meta charset="utf-8";
-                meta name="viewport" content="width=device-width, initial-scale=1";
-                title { "Mainstay" }
-                link rel="stylesheet" href="/style.css";
-                script src="/open.js" defer {}
-            }
+            (head("Open again", "/open.js"))
             body { main { p { a #again href="" { "Open this page of Mainstay" } } } }
         }
     };

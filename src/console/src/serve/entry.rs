@@ -86,9 +86,10 @@ impl Shared {
         let user = match cluster.user_name().await {
             Ok(Some(user)) => user,
             Err(error) if error.code() == Some(401) => return Err(Nobody::Refused),
-            // A server that does not say who it is has accepted the token nevertheless.
-            Err(error) if error.code().is_none() => return Err(Nobody::Failed(said(&error))),
-            Ok(None) | Err(_) => "unknown user".to_owned(),
+            // The server has accepted the token, and the user may not ask, or it does not know the question.
+            Err(error) if matches!(error.code(), Some(403 | 404)) => "unknown user".to_owned(),
+            Err(error) => return Err(Nobody::Failed(said(&error))),
+            Ok(None) => "unknown user".to_owned(),
         };
         let session = Session::begin(&cluster, &user, &self.namespace, &self.tree, csrf(&user), &self.stop);
         let session = Arc::new(session.with_sign_out(matches!(self.entry, Entry::Form(_))));

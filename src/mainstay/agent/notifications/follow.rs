@@ -67,8 +67,11 @@ impl Following {
             }
             if self.providers.cache().is_complete() && self.alerts.cache().is_complete() {
                 self.context.notifier.outbox().complete();
-                let is_written = self.known.report(&self.running, Timestamp::now()).await;
-                again = (!is_written).then(|| Instant::now() + AGAIN);
+                // After a refused write, the next ones wait, however many changes come.
+                if again.is_none_or(|again| again <= Instant::now()) {
+                    let is_written = self.known.report(&self.running, Timestamp::now()).await;
+                    again = (!is_written).then(|| Instant::now() + AGAIN);
+                }
             }
         }
     }

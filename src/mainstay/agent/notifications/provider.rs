@@ -185,11 +185,14 @@ impl Provider {
         None
     }
 
-    /// Writes the status if it differs.
+    /// Writes the status if it differs. After a refused write, the next one waits, however many messages come.
     async fn report(&mut self, state: &State, generation: Option<i64>) {
         let new = status::after(&self.conditions, state, generation, Timestamp::now());
         if new == self.conditions {
             self.again = None;
+            return;
+        }
+        if self.again.is_some_and(|again| again > Instant::now()) {
             return;
         }
         let place = (&*self.name.0, &*self.name.1);

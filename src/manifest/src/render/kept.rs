@@ -19,6 +19,8 @@ use super::program::{Program, Purpose};
 
 /// Maximum total size of the outputs, in bytes. The least recently used ones are removed.
 const TOTAL: u64 = 64 << 20;
+/// Size of a block of the disk. A file counts as whole blocks, which also bounds the number of files.
+const BLOCK: u64 = 4 << 10;
 /// Maximum size of an output, in bytes. Larger ones are not kept.
 const OUTPUT: usize = 4 << 20;
 /// Size of a digest in a file.
@@ -93,7 +95,7 @@ impl Kept {
         let name = self.name(inputs);
         let mut content = tag.map_or([0; DIGEST], |tag| *tag.as_bytes()).to_vec();
         content.extend(output);
-        let bytes = (DIGEST + content.len()) as u64;
+        let bytes = blocks((DIGEST + content.len()) as u64);
         self.make_room(name, bytes);
         if self.write(name, &content).is_err() {
             return self.remove(name);
@@ -157,6 +159,11 @@ impl Kept {
     }
 }
 
+/// Returns the space of a file, in bytes.
+fn blocks(bytes: u64) -> u64 {
+    bytes.next_multiple_of(BLOCK).max(BLOCK)
+}
+
 impl Index {
     /// Adds the existing files in the order in which they were written. Removes what was left half written.
     fn load(&mut self, directory: &Path) {
@@ -164,7 +171,7 @@ impl Index {
         for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
             let name = entry.file_name().to_str().and_then(|name| name.parse::<Digest>().ok());
             match (name, entry.metadata()) {
-                (Some(name), Ok(metadata)) => found.push((metadata.modified().ok(), name, metadata.len())),
+                (Some(name), Ok(metadata)) => found.push((metadata.modified().ok(), name, blocks(metadata.len()))),
                 _ => _ = std::fs::remove_file(entry.path()),
             }
         }
@@ -228,7 +235,7 @@ mod tests {
     #[test]
     fn least_recently_used_outputs_make_room() {
         let directory = tempfile::tempdir().unwrap();
-        let (one, each) = ([1; 100], 100 + 2 * DIGEST as u64);
+        let (one, each) = ([1; 100], BLOCK);
         let first = kept(directory.path(), 3 * each);
         for inputs in ["a", "b", "c"] {
             first.put(inputs, None, &one);
