@@ -14,6 +14,7 @@ use serde_json::Value;
 use tokio_util::sync::DropGuard;
 
 use super::account::Policy;
+use super::adoption::Taken;
 use super::apply_state::ApplyState;
 use super::attempts::{Futile, Ground};
 use super::autoscaler::is_at_zero;
@@ -161,6 +162,8 @@ pub(crate) struct Managed {
     /// The object is watched by name, since it lost our label; that ends when this is dropped.
     pub(crate) followed: Option<DropGuard>,
     pub(crate) write: Write,
+    /// Fields of former appliers that became ours and that no apply has removed yet.
+    pub(crate) takeover: Option<Arc<Taken>>,
     pub(crate) failing: Option<Box<Failing>>,
     pub(crate) damping: Option<Box<Damping>>,
     /// Digest of the drift that was reported and left.
@@ -194,6 +197,7 @@ impl Managed {
             phase: Phase::Kept,
             followed: None,
             write: Write::idle(generation),
+            takeover: None,
             failing: None,
             damping: None,
             reported: None,
