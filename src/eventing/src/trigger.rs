@@ -126,16 +126,12 @@ fn filter(filter: &Value) -> BTreeMap<String, String> {
     wanted
 }
 
-/// Returns the target, which is in the namespace of the Trigger.
+/// Returns the target. Its namespace is always the Trigger's, whatever the reference says.
 fn target(subscriber: &Value, namespace: &str) -> Result<Target, String> {
     let (reference, uri) = (&subscriber["ref"], subscriber["uri"].as_str());
     let text = |field: &str| reference[field].as_str().unwrap_or_default();
     match (text("kind"), text("apiVersion")) {
         ("Service", version) if version == "v1" || version.starts_with("serving.knative.dev/") => {
-            let named = text("namespace");
-            if !named.is_empty() && named != namespace {
-                return Err(format!("spec.subscriber.ref.namespace: {}", elsewhere(named, namespace)));
-            }
             let service = ServiceName::parse(text("name")).map_err(|why| format!("spec.subscriber.ref.name: {why}"))?;
             let namespace = DnsLabel::parse(namespace).map_err(|why| format!("metadata.namespace: {why}"))?;
             let port = NonZeroU16::MIN.saturating_add(79);
@@ -152,10 +148,6 @@ fn target(subscriber: &Value, namespace: &str) -> Result<Target, String> {
     }
 }
 
-fn elsewhere(service: &str, trigger: &str) -> String {
-    format!("the Service is in the namespace {service}, and this Trigger is in {trigger}")
-}
-
 fn absolute(text: &str, namespace: &str) -> Result<Target, String> {
     let parts = address::parse(text).map_err(|fault| match fault {
         Fault::Scheme => "without spec.subscriber.ref it begins with http:// or https://".to_owned(),
@@ -165,7 +157,7 @@ fn absolute(text: &str, namespace: &str) -> Result<Target, String> {
     let host = host.map_err(|_| format!("{} is not the name of a Service in the cluster", parts.host))?;
     let of = host.namespace().as_str();
     if of != namespace {
-        return Err(elsewhere(of, namespace));
+        return Err(format!("the Service is in the namespace {of}, and this Trigger is in {namespace}"));
     }
     Ok(Target { address: ServiceAddress { scheme: parts.scheme, host, port: parts.port }, path: parts.path })
 }
@@ -191,13 +183,9 @@ mod tests {
             let target = trigger(json!({"subscriber": subscriber})).target;
             assert_eq!(target.map_or_else(|why| why, |target| target.url()), expected);
         };
-        let of = |version: &str, namespace: &str| json!({"ref": {"apiVersion": version, "kind": "Service", "name": "f", "namespace": namespace}});
-        check(of("v1", "default"), "http://f.default.svc.cluster.local/");
-        check(of("serving.knative.dev/v1", ""), "http://f.default.svc.cluster.local/");
-        check(
-            of("v1", "other"),
-            "spec.subscriber.ref.namespace: the Service is in the namespace other, and this Trigger is in default",
-        );
+        let of = |version: &str| json!({"ref": {"apiVersion": version, "kind": "Service", "name": "f", "namespace": "other"}});
+        check(of("v1"), "http://f.default.svc.cluster.local/");
+        check(of("serving.knative.dev/v1"), "http://f.default.svc.cluster.local/");
         check(
             json!({"ref": {"apiVersion": "v1", "kind": "Service", "name": "f"}, "uri": "a/b"}),
             "http://f.default.svc.cluster.local/a/b",
