@@ -1,4 +1,4 @@
-//! What changes hands from whom, when, and what is left or reverted.
+//! Takeovers: their fields, appliers and moments, and their reversal.
 
 use super::*;
 use crate::managed::fixtures::desired_of;
@@ -25,7 +25,7 @@ fn container(name: &str, fields: &Value) -> Value {
     json!({"f:spec": {"f:template": {"f:spec": {"f:containers": {format!("k:{{\"name\":\"{name}\"}}"): fields}}}}})
 }
 
-/// The entries after a take over, by manager and operation.
+/// Takes over fields of `web` from these entries.
 fn taken(entries: &Value, from: &Appliers, moment: Moment) -> Option<TakeOver> {
     take_over(entries, &web(), &web().body(), from, moment, NOW)
 }
@@ -59,7 +59,7 @@ fn only_kubectl_in_every_form_and_named_appliers_are_taken_over() {
 }
 
 #[test]
-fn fields_that_last_become_ours_only_where_the_manifest_names_them() {
+fn fields_that_stay_become_ours_only_if_the_manifest_names_them() {
     let fields = json!({
         "f:metadata": {
             "f:finalizers": {".": {}, "v:\"a/named\"": {}, "v:\"a/other\"": {}},
@@ -88,7 +88,7 @@ fn writes_through_a_subresource_stay() {
 }
 
 #[test]
-fn in_an_object_that_is_ours_only_what_kubectl_wrote_before_is_left_from_an_adoption() {
+fn only_older_writes_of_kubectl_are_left_from_an_adoption_of_our_object() {
     let fields = json!({"f:spec": {"f:paused": {}}});
     let check = |manager: &str, since: &str, is_left: bool| {
         let from = Appliers::left(Arc::from(["helm".to_owned()]), Some(since.parse().unwrap()));
