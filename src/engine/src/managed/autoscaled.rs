@@ -46,8 +46,8 @@ impl Store {
         })
     }
 
-    /// Whether the live count stays although the document does not set it. An autoscaler may come from another owner or with
-    /// a later commit, so a count above the server's default of 1 stays.
+    /// Whether the live count stays although the document does not set it. An autoscaler may come from another owner or
+    /// with a later commit, so a count above the server's default of 1 stays.
     pub(crate) fn keeps_count(&self, key: &Key, live: &Value) -> bool {
         let is_above_default = || live.pointer("/spec/replicas").and_then(Value::as_i64) > Some(1);
         self.is_autoscaled(key)
