@@ -69,8 +69,8 @@ pub(crate) struct Account {
     pub(crate) scaled: HashSet<Key>,
     /// Remaining drift from the status, of objects that are not in the store yet.
     recalled: Vec<Drifted>,
-    /// Objects that are exempt from reverts because the owner cannot read its repository with them, with the start of
-    /// the exemption.
+    /// Objects that are exempt from reverts, with the start of the exemption. The owner cannot read its repository with
+    /// them.
     pub(crate) unread: BTreeMap<Key, Timestamp>,
 }
 

@@ -4,7 +4,7 @@
 //! `managedFields`. The next apply does not name them, so it removes them. A tool is known only by the name of its
 //! field manager: a controller named `kubectl` counts as a person.
 //!
-//! Invariant: fields of controllers, admission webhooks and the API server stay, as do ignored fields and writes to a
+//! Invariant: fields of controllers, admission webhooks and the API server stay. So do ignored fields and writes to a
 //! subresource (`kubectl scale`, status).
 //! Invariant: `kubectl rollout restart` is not an addition. Neither are finalizers, owner references, replicas, and
 //! labels and annotations `mainstay.dev/…`.
@@ -68,7 +68,7 @@ fn of<'v>(desired: &'v Desired, view: &'v Value) -> impl Iterator<Item = (&'v Va
         .filter_map(move |entry| Some((entry, added(desired, ours?, entry.get("fieldsV1")?.as_object()?))))
 }
 
-/// Visits each field of a field set at its deepest path, except that an item of a list is visited as a whole.
+/// Visits each field of a field set at its deepest path. An item of a list is visited as a whole.
 pub(super) fn outermost<'f>(fields: &'f Fields, path: &mut Vec<&'f str>, visit: &mut dyn FnMut(&[&'f str])) {
     for (key, inside) in fields.iter().filter(|(key, _)| *key != ".") {
         path.push(key);
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_items_and_members_are_taken_as_a_whole_and_what_is_ours_is_none() {
+    fn items_and_members_are_removed_as_a_whole_unless_we_own_them() {
         let env = json!({"f:env": {".": {}, "k:{\"name\":\"A\"}": {".": {}, "f:name": {}, "f:value": {}}}});
         let mut both = env.clone();
         both["f:image"] = json!({});

@@ -10,9 +10,8 @@ pub(crate) enum ApplyState {
     Nothing,
     /// The desired state was applied.
     Desired(LastApplied),
-    /// The applied state may differ from the desired one, so the object is applied again, whatever a watch shows.
-    /// Causes: `desired` changed without a new document, a pause held back a new document, or the outcome of an apply
-    /// is unknown.
+    /// The applied state may differ from the desired one, so the object is applied again. Causes: `desired` changed
+    /// without a new document, a pause held back a new document, or the outcome of an apply is unknown.
     Outdated(LastApplied),
 }
 

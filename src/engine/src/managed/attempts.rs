@@ -1,11 +1,11 @@
 //! Futile attempts to resolve a collision: they are not repeated until their circumstances change.
 //!
 //! Resolving a collision takes two writes: one claims the colliding fields, and one returns them if the apply is
-//! refused again. A permanent refusal, such as that of an admission policy, would cause these writes at each retry and
-//! wake every watcher. So the store remembers the refusals, with the document and the object of the attempt.
+//! refused again. A permanent refusal, such as by an admission policy, would repeat both writes and wake every watcher.
+//! So the store remembers the refusals, with the document and the object of the attempt.
 //!
-//! Invariant: for the same document, object and refusals, at most one of [`EVERY`] retries claims fields. That retry
-//! finds a server whose later refusals changed behind an unchanged first one.
+//! Invariant: for the same document, object and refusals, at most one of [`EVERY`] retries claims fields. This retry is
+//! needed because an unchanged first refusal may hide changes of later ones.
 
 use std::fmt::Write as _;
 
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_attempt_is_repeated_from_time_to_time() {
+    fn a_futile_attempt_is_repeated_in_one_of_several_retries() {
         let mut futile = futile();
         let made = (0..2 * EVERY).filter(|_| !futile.holds_back()).count();
         assert_eq!(made, 2);

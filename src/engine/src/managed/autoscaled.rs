@@ -37,7 +37,8 @@ impl Store {
         }
     }
 
-    /// Whether an apply of a document without a count may change the live count, because the agent owns it or it is 0.
+    /// Whether an apply without a count may change the live count. It may if the agent owns the count or the count is
+    /// 0.
     pub(crate) fn may_lose_count(&self, key: &Key) -> bool {
         self.objects.get(key).is_none_or(|managed| {
             managed.is_at_zero
@@ -46,8 +47,8 @@ impl Store {
         })
     }
 
-    /// Whether the live count stays although the document does not set it. An autoscaler may come from another owner or
-    /// with a later commit, so a count above the server's default of 1 stays.
+    /// Whether the live count stays although the document does not set it. A count above the server's default of 1
+    /// stays, because an autoscaler may come from another owner or a later commit.
     pub(crate) fn keeps_count(&self, key: &Key, live: &Value) -> bool {
         let is_above_default = || live.pointer("/spec/replicas").and_then(Value::as_i64) > Some(1);
         self.is_autoscaled(key)

@@ -1,9 +1,9 @@
 //! Collisions: fields of other managers that the API server refuses beside ours. They are removed.
 //!
-//! Server-side apply merges. A person may change the key of a list item (the port of a Service, the name of a
-//! container) or replace a field of a union by another (`value` by `valueFrom`). Our apply would then add ours beside
-//! theirs, because it removes only fields that its manager owns. So the colliding fields are moved into our entry of
-//! `managedFields`. The next apply removes them and restores ours in one change of the object.
+//! Server-side apply merges. A person may change the key of a list item, such as the port of a Service or the name of a
+//! container. Or a person replaces a field of a union by another (`value` by `valueFrom`). Our apply would then add
+//! ours beside theirs, because it removes only fields that its manager owns. So the colliding fields are moved into our
+//! entry of `managedFields`. The next apply removes them and restores ours in one change of the object.
 //!
 //! Invariant: only fields of tools that people use and of managers that update are moved. Another applier would restore
 //! its fields, and fields set by admission have no owner.
@@ -303,8 +303,8 @@ impl<'a> Search<'a> {
     }
 
     /// Returns the key of the added item that is our lost item under another key, if any. At least half of our other
-    /// fields must be equal. If only one is equal, as a variable's value may be by chance, the item must be the only
-    /// recent one, or the field must be one of [`TELLING`].
+    /// fields must be equal. A single equal field may be chance, as with the value of a variable. Then the item must be
+    /// the only recent one, or the field must be one of [`TELLING`].
     fn edited<'k>(&self, ours: &Value, others: &[(&'k String, Map<String, Value>, &Value)]) -> Option<&'k str> {
         let is_telling = |(list, field): &(&str, &str)| {
             self.path.last() == Some(list) && ours.get(field).is_some_and(|value| !value.is_null())
@@ -364,8 +364,7 @@ pub(super) fn is_item(wanted: &Value, keys: &Map<String, Value>) -> bool {
     has_keys(wanted, keys) && keys.iter().all(is_default)
 }
 
-/// Returns how many fields of our item, without its keys, the live item has with the same value, and their total
-/// number.
+/// Returns how many fields of our item have the same value in the live item, and how many there are. Omits its keys.
 fn same_fields(ours: &Value, live: &Value, keys: &Map<String, Value>) -> (usize, usize) {
     let fields = ours.as_object().into_iter().flatten().filter(|(name, _)| !keys.contains_key(*name));
     fields.fold((0, 0), |(same, all), (name, value)| {

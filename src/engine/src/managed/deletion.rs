@@ -106,8 +106,9 @@ pub fn may_delete(
     Deletion::Allowed
 }
 
-/// Decides whether a child that its Function no longer wants may be deleted. `function` and `uid` are the UIDs of both.
-/// The controller reference is enough, as for the garbage collector, so copies of children are deleted too.
+/// Decides whether a child that its Function no longer wants may be deleted. `function` and `uid` are the UIDs of the
+/// Function and of the child. The controller reference is enough, as for the garbage collector, so copies of children
+/// are deleted too.
 pub(crate) fn may_delete_child(meta: &ObjectMeta, function: &str, uid: &str, now: Timestamp) -> Deletion {
     let mut owners = meta.owner_references.iter().flatten();
     if meta.uid.as_deref() != Some(uid) || !owners.any(|one| one.controller == Some(true) && one.uid == function) {

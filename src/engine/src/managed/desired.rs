@@ -223,5 +223,5 @@ fn child<'a>(map: &'a mut Map<String, Value>, name: &str) -> &'a mut Map<String,
     if !slot.is_object() {
         *slot = Value::Object(Map::new());
     }
-    slot.as_object_mut().expect("it was made an object in the line above")
+    slot.as_object_mut().expect("the lines above make it an object")
 }

@@ -77,7 +77,7 @@ impl Store {
         next
     }
 
-    /// Records that an object ended, whatever else happens with it.
+    /// Records that an object ended.
     pub(crate) fn note_end(&mut self, kind: &Kind, key: &Key, live: &Value) {
         let managed = if can_end(key) { self.objects.get_mut(key) } else { None };
         let has_ended = managed.filter(|m| m.is_of(kind)).is_some_and(|mut m| m.note_end(live));
@@ -118,7 +118,7 @@ impl Store {
         all.filter(|m| m.is_missing(kind, Watched::ByUs, shown, version)).map(|m| m.desired.key.clone()).collect()
     }
 
-    /// Queues an object to be read, whatever its last event was.
+    /// Queues an object to be read, regardless of its last event.
     pub(crate) fn look_now(&mut self, key: &Key, at: Instant) -> Next {
         let Some(mut managed) = self.objects.get_mut(key).filter(|m| m.is_expected()) else { return Next::Nothing };
         let Some(account) = self.accounts.get(&managed.owner) else { return Next::Nothing };

@@ -1,8 +1,9 @@
 //! The expressions of a GitSync for the health of some kinds: `spec.healthCheckExprs`.
 //!
-//! They replace all rules for the kind, except that a terminating object or one that its controller has not observed is
-//! not healthy. They are evaluated in the order of Flux: `inProgress`, `failed`, `current`; the first that is true
-//! decides. If none is true, or one has no result, such as for a missing field, the object is not healthy yet.
+//! They replace all other rules for the kind, with two exceptions. A terminating object is not healthy, nor is one that
+//! its controller has not observed. They are evaluated in the order of Flux: `inProgress`, `failed`, `current`; the
+//! first that is true decides. If none is true, the object is not healthy yet. The same holds if one has no result,
+//! such as for a missing field.
 //!
 //! Invariant: an object is evaluated when it is seen, so nothing is stored for that.
 //!

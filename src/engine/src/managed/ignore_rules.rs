@@ -1,4 +1,4 @@
-//! Parses `spec.ignore` into [`IgnoreRules`]: which fields of which objects are ignored.
+//! Parses `spec.ignore` into [`IgnoreRules`]: the ignored fields of each object.
 //!
 //! Invariant: fields that identify an object or its owner are never ignored.
 

@@ -1,8 +1,8 @@
-//! The objects of the running Mainstay. No commit deletes them without permission, whoever applied them.
+//! The objects of the running Mainstay. No commit deletes them without permission, regardless of their owner.
 //!
-//! They carry the label of all installed objects, in the agent's namespace or without a namespace. Whatever their
-//! labels are, the agent's pod identifies its workload, its ServiceAccount, and the bindings of that account. Names are
-//! no evidence, because other objects may have them.
+//! They carry the label of all installed objects, in the agent's namespace or without a namespace. Regardless of
+//! labels, the agent's pod identifies its workload, its ServiceAccount, and the bindings of that account. Names are no
+//! evidence, because other objects may have them.
 //!
 //! Not here: reading the pod (`agent`). Deletions of Namespaces and CRDs are held for all owners (`deletion`).
 

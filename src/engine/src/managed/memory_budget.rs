@@ -2,8 +2,8 @@
 //!
 //! Invariant: a namespace keeps the memory that it has. Its growth leaves a part of the budget to the others, unless it
 //! stays within its share: the budget divided by the number of namespaces in use.
-//! Invariant: the objects of a new commit replace those of the old one in the budget, so that a commit may change all
-//! of them. Both together are within twice the budget.
+//! Invariant: the objects of a new commit replace those of the old one in the budget. So a commit may change all of
+//! them; both together are within twice the budget.
 //! Invariant: memory is reserved for the objects of a new owner, so that later owners do not take it. An owner that
 //! needs more than the available memory reserves none.
 //! Invariant: available memory wakes waiting owners in the order of their age, as many as fit, and no others.
@@ -269,8 +269,8 @@ impl MemoryBudget {
         }
     }
 
-    /// Returns the bytes of the owner's namespace, the total, and the number of namespaces in use, after so many bytes
-    /// replace others.
+    /// Returns three numbers for `bytes` in the place of `replaced`: the bytes of the owner's namespace, the total
+    /// bytes, and the number of namespaces in use.
     fn with(&self, owner: &Owner, replaced: usize, bytes: usize) -> (usize, usize, usize) {
         let own = self.namespaces.get(owner.resource().namespace());
         let namespaces = self.namespaces.len() + usize::from(own.is_none());

@@ -201,8 +201,8 @@ impl Managed {
         }
     }
 
-    /// Whether it is gone and is created with another desired state. That is part of a commit, so the drift policy does
-    /// not matter.
+    /// Whether it is gone and is created with another desired state. A commit caused this, so the drift policy does not
+    /// matter.
     pub(crate) fn is_to_succeed(&self) -> bool {
         self.successor.is_some() && self.write.pending().is_some_and(|seen| seen.live.is_none())
     }

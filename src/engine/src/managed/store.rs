@@ -5,16 +5,17 @@
 //!
 //! Invariant: an object is in the store from the start of its first apply until it is removed. All code ignores objects
 //! that are not in the store.
-//! Invariant: an owner that is confined to its namespace never takes an object from one that is not. An owner that acts
-//! as a ServiceAccount takes no object that is applied for an owner of another namespace, unless that one gives it up.
+//! Invariant: an owner that is confined to its namespace never takes an object from one that is not.
+//! Invariant: an owner that acts as a ServiceAccount takes no object that is applied for an owner of another namespace.
+//! The other owner must give it up first.
 //! Invariant: at most one write to an object is in flight. Events during the write are handled after it.
 //!
 //! Objects and inventories are two tables because neither contains the other. A stored object has a document and one
 //! owner. An inventory entry means that a GitSync is responsible for an object that it may have created. Removed
 //! objects and those of an earlier agent have no document, and two GitSyncs list an object during a handover. With one
-//! table, every use of a document would have to handle its absence, and every use of an owner several owners. An
-//! inventory is also a snapshot, for the plan of a commit and for saving, while its objects keep changing. Both tables
-//! are updated in the same step (`writes`).
+//! table, every use of a document would have to handle its absence. Every use of an owner would have to handle several.
+//! An inventory is also a snapshot, for the plan of a commit and for saving, while its objects keep changing. Both
+//! tables are updated in the same step (`writes`).
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;

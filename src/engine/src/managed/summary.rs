@@ -1,7 +1,7 @@
 //! The summary of an owner's objects for its status: counts, and the first few of each topic by name.
 //!
-//! Invariant: the time under the store's lock does not grow with the number of objects, whatever their state is. So a
-//! status never delays reverts.
+//! Invariant: the time under the store's lock does not grow with the number of objects or their problems. So a status
+//! never delays reverts.
 
 use std::collections::BTreeSet;
 

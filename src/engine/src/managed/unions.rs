@@ -1,8 +1,8 @@
 //! The unions of built-in kinds: fields of one structure that exclude one another.
 //!
-//! Managed fields do not show exclusions, so this table lists them. If a pair is missing, a refusal by the server
-//! reveals the exclusion between our field and another manager's, at the cost of one request. A field without an owner
-//! is removed only if it is in the table.
+//! Managed fields do not show exclusions, so this table lists them. If a pair is missing, the server reveals by a
+//! refusal that another manager's field excludes ours. This costs one request. A field without an owner is removed only
+//! if it is in the table.
 
 use serde_json::{Map, Value};
 

@@ -102,7 +102,7 @@ fn only_older_writes_of_kubectl_are_left_from_an_adoption_of_our_object() {
 }
 
 #[test]
-fn fields_of_another_version_become_ours_by_themselves() {
+fn fields_of_another_version_are_taken_over_separately() {
     let fields = json!({"f:spec": {"f:paused": {}}});
     let mut old = entry("kubectl", "Update", &fields);
     old["apiVersion"] = "apps/v1beta1".into();

@@ -190,7 +190,7 @@ fn only_fields_that_exclude_ours_are_removed() {
 }
 
 #[test]
-fn names_what_was_lost() {
+fn names_lost_fields() {
     let (body, live) = port(&json!({"name": "http", "port": 80}), &json!({"port": 81, "protocol": "TCP"}), EDIT);
     assert_eq!(lost(&body, &live), ["spec.ports"]);
 }

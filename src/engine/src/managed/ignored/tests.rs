@@ -49,7 +49,7 @@ fn owned(items: impl IntoIterator<Item = (String, Value)>) -> Value {
 }
 
 #[test]
-fn a_field_in_an_item_of_a_list_is_the_one_with_that_key_wherever_it_is() {
+fn a_field_in_a_list_item_is_found_by_the_key_of_the_item() {
     let desired = desired(containers(), &["/spec/containers/0/image"]);
     let ours = owned([item("web", &["f:image", "f:args"]), item("log", &["f:image"])]);
     let found = json!({"spec": {"containers": [
