@@ -146,6 +146,37 @@ async fn fields_left_to_former_appliers_go_with_the_next_apply_unless_a_manager_
     assert_eq!(data(&world, "named"), json!({"key": "3"}));
 }
 
+/// Returns the messages of the GitSync's Events for takeovers.
+fn notes(world: &World) -> Vec<String> {
+    let events = world.server.objects("v1", "events", Some(NAMESPACE));
+    let of =
+        events.iter().filter(|event| event["reason"] == "TakenOver" && event["involvedObject"]["kind"] == "GitSync");
+    of.filter_map(|event| event["message"].as_str().map(str::to_owned)).collect()
+}
+
+/// The rewrite of `managedFields` and the apply are two requests. A controller that writes the status between them
+/// makes the apply fail with a conflict.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_event_names_fields_that_were_removed_only_by_a_later_apply() {
+    let mut world = World::new().await;
+    let codes = [("conflict", 409), ("denied", 403), ("broken", 500), ("refused", 422)];
+    for (name, code) in codes {
+        let mut theirs = map(name, &json!({}));
+        theirs["data"] = json!({"key": "theirs", "stale": "theirs"});
+        world.write_as("kubectl", Call::new("v1", "configmaps", NAMESPACE, name, Action::Patch(Form::Apply, theirs)));
+        world.remote.file(&format!("{name}.yaml"), config_map(name, "1"));
+        // 422: the apply with the fields, and the one after they were returned.
+        world.fail_next("apply", "configmaps", name, code, if code == 422 { 2 } else { 1 });
+    }
+    world.remote.commit("one");
+    world.synced(json!({})).await;
+    for (name, _) in codes {
+        assert_eq!(data(&world, name), json!({"key": "1"}), "{name}");
+        let is_said = |note: &String| note.contains(&format!("{NAMESPACE}/{name}")) && note.contains("data.stale");
+        world.until_or(name, |w| notes(w).iter().any(is_said), || notes(&world).join("\n")).await;
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_event_names_the_fields_that_were_removed_of_each_object() {
     let mut world = World::new().await;
@@ -158,13 +189,6 @@ async fn an_event_names_the_fields_that_were_removed_of_each_object() {
     }
     world.remote.commit("one");
     world.synced(json!({})).await;
-    let notes = |world: &World| {
-        let events = world.server.objects("v1", "events", Some(NAMESPACE));
-        let of = events
-            .iter()
-            .filter(|event| event["reason"] == "TakenOver" && event["involvedObject"]["kind"] == "GitSync");
-        of.filter_map(|event| event["message"].as_str().map(str::to_owned)).collect::<Vec<_>>()
-    };
     let named = |note: &str, name: &str| note.contains(&format!("ConfigMap {NAMESPACE}/{name}"));
     let all_named = |w: &World| removed.iter().all(|(name, _)| notes(w).iter().any(|note| named(note, name)));
     world.until_or("an Event names each object", all_named, || notes(&world).join("\n")).await;

@@ -14,7 +14,7 @@ use super::edit::{few, shown_fields};
 use super::ignored::GivenUp;
 use super::put::{Expect, Step};
 use super::server_side::{Collisions, InPlace};
-use crate::managed::adoption::{self, Moment, TakeOver};
+use crate::managed::adoption::{self, Moment, TakeOver, Taken};
 use crate::managed::desired::Desired;
 use crate::managed::fields::{Fields, add, applied_by, entries};
 use crate::managed::verdict::{resource_version, uid};
@@ -43,12 +43,6 @@ struct Left {
     taken: Option<TakeOver>,
 }
 
-/// A completed takeover, with the object right after it.
-pub(super) struct Taken {
-    what: TakeOver,
-    before: Value,
-}
-
 impl Left {
     fn of(step: &Step, body: &Value, live: &Value, with_aliases: bool, now: &str) -> Option<Self> {
         let desired = &step.desired;
@@ -69,13 +63,15 @@ impl Left {
 impl Writer {
     /// Takes over the fields of former managers before the first apply. Returns the new version if the step expects
     /// one.
-    pub(super) async fn take_over(&self, step: &Step, body: &Value) -> Result<(Option<String>, Option<Taken>), Error> {
-        let Expect::Version { version, managed_fields } = &step.expect else { return Ok((None, None)) };
+    pub(super) async fn take_over(&self, step: &Step, body: &Value) -> Result<Option<String>, Error> {
+        let Expect::Version { version, managed_fields } = &step.expect else { return Ok(None) };
         let (desired, now) = (&step.desired, self.now().to_string());
         let taken = adoption::take_over(managed_fields, desired, body, &step.appliers, Moment::Before, &now);
-        let Some(what) = taken else { return Ok((Some(version.clone()), None)) };
+        let Some(what) = taken else { return Ok(Some(version.clone())) };
         let before = self.rewrite(desired, version, &what.entries).await?;
-        Ok((Some(resource_version(&before).to_owned()), Some(Taken { what, before })))
+        let version = resource_version(&before).to_owned();
+        self.store().begin_takeover(&desired.key, Taken::new(what, before));
+        Ok(Some(version))
     }
 
     /// Claims aliases that the apply of `body` makes stale, so that it removes them. Returns the versions before and
@@ -99,27 +95,20 @@ impl Writer {
         }
     }
 
-    /// Applies after the takeover, and repeats while fields are left. Returns `taken` fields if the server refuses to
+    /// Applies after the takeover, and repeats while fields are left. Returns taken fields if the server refuses to
     /// remove them.
-    pub(super) async fn apply_all(
-        &self,
-        owner: &Owner,
-        step: &Step,
-        body: &mut Value,
-        taken: Option<Taken>,
-    ) -> Result<InPlace, Error> {
+    pub(super) async fn apply_all(&self, owner: &Owner, step: &Step, body: &mut Value) -> Result<InPlace, Error> {
         let desired = &step.desired;
-        let refused = match (self.apply(desired, body, None, Collisions::MakeWay).await, taken) {
-            (Ok(applied), taken) => {
-                if let Some(taken) = taken {
-                    self.announce_taken(owner, desired, &taken, &applied.answer);
-                }
+        let applied = self.apply(desired, body, None, Collisions::MakeWay).await;
+        let taken = self.store().takeover(&desired.key);
+        let (mut error, taken) = match (applied, taken) {
+            (Ok(applied), _) => {
+                self.end_takeover(owner, desired, body, &applied.answer);
                 return self.take_over_left(owner, step, body, applied).await;
             }
             (Err(error), Some(taken)) if error.is_invalid() => (error, taken),
             (Err(error), _) => return Err(error),
         };
-        let (mut error, taken) = refused;
         let causes = error.refusal().map(|refusal| refusal.causes.clone()).unwrap_or_default();
         let causes = causes.iter().map(|cause| cause.field.as_str()).collect::<Vec<_>>();
         for causes in [&*causes, &[]] {
@@ -131,11 +120,13 @@ impl Writer {
                 Err(again) if again.is_invalid() => error = again,
                 Err(again) => return Err(again),
                 Ok(applied) => {
+                    self.store().end_takeover(&desired.key);
                     self.announce_left(owner, desired, &error);
                     return Ok(applied);
                 }
             }
         }
+        self.store().end_takeover(&desired.key);
         Err(error)
     }
 
@@ -174,18 +165,22 @@ impl Writer {
                     return Ok(applied);
                 }
             };
+            if let Some(what) = left.taken {
+                self.store().begin_takeover(&desired.key, Taken::new(what, before));
+            }
             let mut body = body.clone();
             body["metadata"].as_object_mut().map(|metadata| metadata.remove("resourceVersion"));
             body["metadata"]["uid"] = json!(uid(&applied.answer));
-            match (self.apply(desired, &mut body, None, Collisions::Stay).await, left.taken) {
-                (Ok(again), taken) => {
-                    if let Some(what) = taken {
-                        self.announce_taken(owner, desired, &Taken { what, before }, &again.answer);
-                    }
+            let again = self.apply(desired, &mut body, None, Collisions::Stay).await;
+            let taken = self.store().takeover(&desired.key);
+            match (again, taken) {
+                (Ok(again), _) => {
+                    self.end_takeover(owner, desired, &body, &again.answer);
                     applied = again;
                 }
                 (Err(error), Some(taken)) if error.is_invalid() => {
-                    self.give_back(desired, &taken, &[]).await?;
+                    self.give_back(desired, &taken.what, &[]).await?;
+                    self.store().end_takeover(&desired.key);
                     self.announce_left(owner, desired, &error);
                     return Ok(applied);
                 }
@@ -214,9 +209,12 @@ impl Writer {
         self.cluster().patch_json(&desired.kind, namespace, name, Part::Main, &operations, how).await.unwrap_or(rest)
     }
 
-    fn announce_taken(&self, owner: &Owner, desired: &Desired, taken: &Taken, after: &Value) {
+    /// Announces the fields that an apply of `body` removed.
+    fn end_takeover(&self, owner: &Owner, desired: &Desired, body: &Value, after: &Value) {
+        let Some(taken) = self.store().end_takeover(&desired.key) else { return };
+        let Some(removed) = taken.removed(body, after) else { return };
         let (subject, object, from) = (owner.clone(), desired.key.to_string(), taken.what.from.clone());
-        let fields = few(shown_fields(desired, taken.what.removed(&taken.before, after)));
+        let fields = few(shown_fields(desired, removed));
         self.announce(owner, None, &Message::TakenOver { subject, object, from, fields });
     }
 

@@ -224,7 +224,7 @@ impl Writer {
         }
         let is_new = step.expect == Expect::Absent && before.is_empty();
         let mut body = if is_new { desired.whole_body() } else { desired.body() };
-        let (mut expected, taken) = self.take_over(step, &body).await?;
+        let mut expected = self.take_over(step, &body).await?;
         let mut before = before.to_owned();
         // After the takeover: the fields that it claims may include the replica count.
         let is_counted = desired.sets_replicas(&body) || (!is_new && desired.is_scalable());
@@ -248,7 +248,7 @@ impl Writer {
                 None => return Ok(Put::without(Change::Anothers)),
             }
         } else {
-            let applied = self.apply_all(owner, step, &mut body, taken).await;
+            let applied = self.apply_all(owner, step, &mut body).await;
             applied.map(|applied| (applied.answer, applied.answered))
         };
         let (answer, answered) = match applied {

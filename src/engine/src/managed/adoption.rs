@@ -19,6 +19,7 @@ use super::collision::{is_item, keys_of};
 use super::desired::Desired;
 use super::fields::{Fields, add, readable, subtract};
 use super::ownership::{Moved, is_kubectl, transfer};
+use super::verdict::uid;
 use mainstay_api::names::{BEFORE_FIRST_APPLY, FUNCTION_MANAGER, MANAGER};
 use mainstay_object::without_item_names;
 
@@ -60,7 +61,7 @@ pub(crate) enum Moment {
 }
 
 /// A takeover of fields.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct TakeOver {
     /// `managedFields` rewritten so that our next apply removes fields that the manifest omits.
     pub(crate) entries: Value,
@@ -79,11 +80,41 @@ impl TakeOver {
     pub(crate) fn fields(&self) -> Vec<String> {
         paths(&self.unnamed)
     }
+}
 
-    /// Returns readable paths of the fields that an apply removed. Omits fields that the server set to the same value
-    /// again, such as defaults.
-    pub(crate) fn removed(&self, before: &Value, after: &Value) -> Vec<String> {
-        paths(&changed(&self.unnamed, before, after))
+/// A takeover after the rewrite of `managedFields` and before the apply that follows.
+#[derive(Debug)]
+pub(crate) struct Taken {
+    pub(crate) what: TakeOver,
+    /// The object right after the rewrite, without `managedFields`.
+    before: Value,
+}
+
+impl Taken {
+    pub(crate) fn new(mut what: TakeOver, mut before: Value) -> Self {
+        what.entries = Value::Null;
+        before["metadata"].as_object_mut().map(|metadata| metadata.remove("managedFields"));
+        Self { what, before }
+    }
+
+    /// Adds an earlier takeover of the same object.
+    pub(crate) fn and_earlier(&mut self, earlier: &Self) {
+        if uid(&earlier.before) != uid(&self.before) {
+            return;
+        }
+        self.before.clone_from(&earlier.before);
+        let (what, earlier) = (&mut self.what, &earlier.what);
+        add(&mut what.taken, &earlier.taken);
+        add(&mut what.unnamed, &earlier.unnamed);
+        what.moved.extend(earlier.moved.iter().cloned());
+        what.from.extend(earlier.from.iter().filter(|one| !what.from.contains(one)).cloned().collect::<Vec<_>>());
+    }
+
+    /// Returns readable paths of the fields that an apply of `body` removed; `None` if `after` is another object. Omits
+    /// fields that the server set to the same value again, such as defaults.
+    pub(crate) fn removed(&self, body: &Value, after: &Value) -> Option<Vec<String>> {
+        let unnamed = subtract(&self.what.unnamed, &named(&self.what.unnamed, body));
+        (uid(&self.before) == uid(after)).then(|| paths(&changed(&unnamed, &self.before, after)))
     }
 }
 

@@ -13,6 +13,7 @@ use serde_json::Value;
 use tokio_util::sync::DropGuard;
 
 use super::account::Policy;
+use super::adoption::Taken;
 use super::apply_state::ApplyState;
 use super::attempts::{Futile, Ground};
 use super::autoscaler::is_at_zero;
@@ -160,6 +161,8 @@ pub(crate) struct Managed {
     /// Watches the object by name because it lost our label; ends when it is dropped.
     pub(crate) followed: Option<DropGuard>,
     pub(crate) write: Write,
+    /// Fields of former appliers that became ours and that no apply has removed yet.
+    pub(crate) takeover: Option<Arc<Taken>>,
     pub(crate) failing: Option<Box<Failing>>,
     pub(crate) damping: Option<Box<Damping>>,
     /// Digest of the drift that was only reported.
@@ -193,6 +196,7 @@ impl Managed {
             phase: Phase::Kept,
             followed: None,
             write: Write::idle(generation),
+            takeover: None,
             failing: None,
             damping: None,
             reported: None,

@@ -5,6 +5,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::adoption::Taken;
 use super::aliases;
 use super::apply_state::ApplyState;
 use super::desired::Desired;
@@ -62,6 +63,25 @@ impl Store {
         if let Some(before) = before {
             managed.write.restore_pending(before);
         }
+    }
+
+    /// Records a takeover until an apply removed its fields. After a failed apply they are still ours.
+    pub(crate) fn begin_takeover(&mut self, key: &Key, mut taken: Taken) {
+        let Some(mut managed) = self.objects.get_mut(key) else { return };
+        if let Some(earlier) = managed.takeover.take() {
+            taken.and_earlier(&earlier);
+        }
+        managed.takeover = Some(Arc::new(taken));
+    }
+
+    /// Returns the takeover of an object whose fields no apply has removed yet.
+    pub(crate) fn takeover(&self, key: &Key) -> Option<Arc<Taken>> {
+        self.objects.get(key)?.takeover.clone()
+    }
+
+    /// Removes the takeover of an object and returns it.
+    pub(crate) fn end_takeover(&mut self, key: &Key) -> Option<Arc<Taken>> {
+        self.objects.get_mut(key)?.takeover.take()
     }
 
     /// Records that an object cannot be updated to `desired`, so it is created with it when it is gone.
