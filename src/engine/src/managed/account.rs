@@ -63,14 +63,14 @@ pub(crate) struct Account {
     pub(crate) last_replacements: VecDeque<Replacement>,
     /// Kinds whose objects may be deleted and created again.
     pub(crate) replaced_kinds: ReplacedKinds,
-    /// Health rules of the owner, for kinds without a built-in rule.
+    /// Health rules of the owner, which override those by kind.
     pub(crate) health_rules: Option<Arc<HealthRules>>,
     /// Workloads that are the targets of autoscalers in the owner's manifests.
     pub(crate) scaled: HashSet<Key>,
     /// Remaining drift from the status, of objects that are not in the store yet.
     recalled: Vec<Drifted>,
-    /// Objects that are exempt from reverts, with the start of the exemption. The owner cannot read its repository with
-    /// them.
+    /// Objects that are exempt from reverts, with the start of the exemption. The owner needs them to read its
+    /// repository, and cannot.
     pub(crate) unread: BTreeMap<Key, Timestamp>,
 }
 
@@ -102,7 +102,8 @@ impl Account {
         Some(self.recalled.swap_remove(at))
     }
 
-    /// Exempts an object without which the repository cannot be read: a revert would undo the repair.
+    /// Returns the verdict without a revert for an exempt object, because its change may repair access to the
+    /// repository.
     pub(crate) fn spare(&self, key: &Key, verdict: Verdict) -> Verdict {
         if verdict == Verdict::Revert && self.unread.contains_key(key) {
             return Verdict::LeaveAlone(Reason::Unread);

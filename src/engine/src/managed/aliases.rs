@@ -1,8 +1,8 @@
 //! Aliases: fields that the API server derives from another field, and that outlive it.
 //!
-//! Server-side apply removes the field that left the manifest, and the server sets it again from its alias. Both are
-//! therefore claimed before the apply that removes them, if the stale ones are known. Otherwise they are claimed after
-//! it, and a second apply follows.
+//! Server-side apply removes the field that left the manifest, and the server sets it again from its alias. So both are
+//! claimed before the apply that removes them. If the stale ones are not known by then, they are claimed after it, and
+//! a second apply follows.
 //!
 //! Invariant: only fields without an owner are stale. Fields of a person, a controller or a manifest are not.
 //!
@@ -14,7 +14,7 @@ use super::fields::{Fields, add, entries, owns};
 use mainstay_api::names::MANAGER;
 use mainstay_object::Key;
 
-/// A set of fields of one structure that the server keeps equal.
+/// Fields of one structure that the server derives from one another.
 struct Alias {
     /// Group and kind of the objects, and the path of the structure in each.
     places: &'static [(&'static str, &'static str, &'static [&'static str])],

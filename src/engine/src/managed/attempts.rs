@@ -29,7 +29,7 @@ pub(crate) struct Attempted {
 }
 
 impl Attempted {
-    /// Returns an apply over this live object.
+    /// Returns the attempt of an apply over this live object.
     pub(crate) fn over(desired: &Desired, seen: Option<&Value>) -> Self {
         Self { document: desired.source(), live: seen.map(content) }
     }

@@ -111,7 +111,7 @@ impl Store {
         now.is_some_and(|now| now.known == audit.known && Arc::ptr_eq(&now.desired, &audit.desired))
     }
 
-    /// Enqueues an object that an apply would change although it is as it was applied. It is reverted or reported.
+    /// Queues an object that an apply would change although it is as it was applied. It is reverted or reported.
     pub(crate) fn enqueue_audited(&mut self, key: &Key, live: Value, at: Instant) -> Next {
         let queued = self.objects.queued();
         let Some(mut managed) = self.objects.get_mut(key) else { return Next::Nothing };

@@ -74,7 +74,7 @@ fn between(body: &Value, live: &Value, evidence: &Evidence, now: &str) -> Option
 enum Evidence {
     /// It is a member of a union with ours, or our item under another key.
     Known,
-    /// The server refused both because of these fields; because of any field if it named none.
+    /// The server refused the apply because of these fields. An empty list stands for any field.
     Refused(Vec<Vec<String>>),
 }
 

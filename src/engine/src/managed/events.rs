@@ -105,8 +105,8 @@ impl Store {
     }
 
     /// Returns the objects that a list at this version should have shown but did not. Skips objects that were applied
-    /// after the list, and objects that are watched by name. Drift that was only reported counts anyway, because the
-    /// policy may have changed.
+    /// after the list. Skips objects that are watched by name, unless their drift was only reported: the policy may
+    /// have changed since.
     pub(crate) fn missing(&self, kind: &Kind, watched: Watched, shown: &HashSet<Key>, version: &str) -> Vec<Key> {
         let all = self.objects.iter().map(|(_, m)| m);
         all.filter(|m| m.is_missing(kind, watched, shown, version)).map(|m| m.desired.key.clone()).collect()

@@ -1,8 +1,8 @@
 //! One managed object: its desired state, its last apply, its seen state, and its phase.
 //!
 //! Some fields are not part of the phase, because they change independently of it. Failures and the revert backoff
-//! outlast a pause. Drift may be reported even if a later report fails. Drift remains during a pause as well as during
-//! a backoff. An object without our label is watched by name while it is paused or terminating.
+//! outlast a pause. Drift may be reported before a later report fails. Drift remains during a pause as well as during a
+//! backoff. An object without our label is watched by name while it is paused or terminating.
 //!
 //! Not here: the set of managed objects and their owners (`store`), and the consequences of events (`events`).
 

@@ -115,7 +115,7 @@ pub fn released(managed_fields: &Value) -> Value {
     let entries = managed_fields.as_array().into_iter().flatten();
     let left =
         entries.filter(|e| e["manager"] != MANAGER && e["manager"] != HANDOVER_MANAGER).cloned().collect::<Vec<_>>();
-    // An empty list would count as emptied `managedFields`. One empty entry expresses the same without that.
+    // A list with one empty entry is the documented form that removes all entries.
     if left.is_empty() { json!([{}]) } else { Value::Array(left) }
 }
 

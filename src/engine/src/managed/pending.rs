@@ -136,7 +136,7 @@ impl Write {
         self.begin_revert()
     }
 
-    /// Outdates the queued revert. Returns whether it must be queued again.
+    /// Makes the queued revert outdated. Returns whether another one must be queued.
     pub(crate) fn requeue(&mut self) -> bool {
         self.generation = self.next_generation();
         if matches!(self.state, State::Queued(None)) {

@@ -5,8 +5,8 @@
 //!
 //! Invariant: objects whose deletion deletes others are never replaced. Objects with data are replaced only if the
 //! annotation permits it.
-//! Invariant: a replaced object is proven to be ours, or has the name of one that we applied: the user who deleted ours
-//! and created another put it there. Other objects stay.
+//! Invariant: a replaced object is proven to be ours, or it has the name of an object that we applied. In the second
+//! case a user deleted ours and created another in its place. Other objects stay.
 //!
 //! Not here: the proof that a field is immutable, for which the server is asked, and the deletion (`apply`).
 
@@ -262,10 +262,7 @@ pub(crate) fn judge(of: &Candidate<'_>, live: &Value, is_proven: bool, now: jiff
     }
 }
 
-/// Protects the running Mainstay: no agent would be left to create its objects again.
-///
-/// # Errors
-/// The live object belongs to it.
+/// Protects the objects of the running Mainstay: no agent would be left to create them again.
 pub(crate) fn spare(installation: &Installation, key: &Key, live: &Value) -> Result<(), Unfit> {
     let meta = live.get("metadata").cloned().unwrap_or_default();
     let belongs = |meta: &ObjectMeta| installation.includes(key, meta) || installation.is_bound_by(key, live);

@@ -78,8 +78,8 @@ pub struct Summary {
     pub replaced: i64,
     /// The last replacements, newest first.
     pub last_replacements: Vec<Replacement>,
-    /// Objects that are exempt from reverts because the repository cannot be read with them, with the start of the
-    /// exemption.
+    /// Objects that are exempt from reverts, with the start of the exemption. The owner needs them to read its
+    /// repository, and cannot.
     pub unread: Vec<(Key, Timestamp)>,
 }
 

@@ -50,7 +50,7 @@ pub enum Reason {
     BreakGlass(PauseEnd),
     /// A controller owns it that is not the owner here.
     Controlled,
-    /// The owner cannot read its repository with it, so a change may be a repair.
+    /// The owner needs it to read its repository, and cannot. So a change may be a repair.
     Unread,
     /// The policy is to report.
     Report,
