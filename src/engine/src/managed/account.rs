@@ -21,7 +21,7 @@ const SHOWN: usize = 10;
 pub struct Policy {
     /// Handling of drift.
     pub drift: DriftPolicy,
-    /// Whether fields that tools of people add are reverted. Needs a drift policy that reverts.
+    /// Whether fields that users' tools add are reverted. Needs a drift policy that reverts.
     pub additions: bool,
     /// Whether commits and drift are not reconciled.
     pub suspended: bool,
@@ -32,7 +32,7 @@ pub struct Policy {
 }
 
 impl Policy {
-    /// Whether fields that tools of people add are reverted.
+    /// Whether fields that users' tools add are reverted.
     pub(crate) fn takes_back(&self) -> bool {
         self.additions && self.drift == DriftPolicy::Revert
     }

@@ -1,8 +1,8 @@
-//! Fields that tools of people added to an object, for owners that revert them (`spec.additions`).
+//! Fields that users' tools added to an object, for owners that revert them (`spec.additions`).
 //!
-//! Server-side apply keeps the fields of other managers. Additions of these tools are moved into our entry of
+//! Server-side apply keeps the fields of other managers. Additions by these tools are moved into our entry of
 //! `managedFields`. The next apply does not name them, so it removes them. A tool is known only by the name of its
-//! field manager: a controller named `kubectl` counts as a person.
+//! field manager: a controller named `kubectl` counts as a user's tool.
 //!
 //! Invariant: fields of controllers, admission webhooks and the API server stay. So do ignored fields and writes to a
 //! subresource (`kubectl scale`, status).
@@ -20,10 +20,10 @@ use super::ownership::{is_kubectl, moved};
 use super::projection::{Difference, child, quoted};
 use mainstay_api::names::{ANNOTATION_PREFIX, MANAGER, RESTARTED_AT};
 
-/// Field managers of tools that people use, besides `kubectl`.
+/// Field managers of users' tools, besides `kubectl`.
 const TOOLS: [&str; 10] =
     ["k9s", "Lens", "OpenLens", "Freelens", "node-fetch", "dashboard", "Mozilla", "headlamp", "helm", "Helm"];
-/// Whether tools of people added fields to an object. Takes its [`Desired::view`].
+/// Whether users' tools added fields to an object. Takes its [`Desired::view`].
 pub(crate) fn are_in(desired: &Desired, view: &Value) -> bool {
     of(desired, view).any(|(_, added)| !added.is_empty())
 }

@@ -1,12 +1,12 @@
 //! Collisions: fields of other managers that the API server refuses beside ours. They are removed.
 //!
-//! Server-side apply merges. A person may change the key of a list item, such as the port of a Service or the name of a
-//! container. Or a person replaces a field of a union by another (`value` by `valueFrom`). Our apply would then add
-//! ours beside theirs, because it removes only fields that its manager owns. So the colliding fields are moved into our
+//! Server-side apply merges. A user may change the key of a list item, such as the port of a Service or the name of a
+//! container. Or a user replaces a field of a union by another (`value` by `valueFrom`). Our apply would then add ours
+//! beside theirs, because it removes only fields that its manager owns. So the colliding fields are moved into our
 //! entry of `managedFields`. The next apply removes them and restores ours in one change of the object.
 //!
-//! Invariant: only fields of tools that people use and of managers that update are moved. Another applier would restore
-//! its fields, and fields set by admission have no owner.
+//! Invariant: only fields of users' tools and of managers that update are moved. Another applier would restore its
+//! fields, and fields set by admission have no owner.
 //! Invariant: fields that do not collide stay. Collisions are known for members of unions and for our items under
 //! another key. All others are derived from a refusal by the server.
 

@@ -82,7 +82,7 @@ impl Store {
         self.accounts.get(owner).map(|account| account.policy.acts_as.clone())
     }
 
-    /// Whether additions by tools of people are removed from an object.
+    /// Whether additions by users' tools are removed from an object.
     pub(crate) fn takes_back(&self, desired: &Desired) -> bool {
         let account = self.get(&desired.key).and_then(|managed| self.accounts.get(&managed.owner));
         desired.label().is_some() && account.is_some_and(|account| account.policy.takes_back())
