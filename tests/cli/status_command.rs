@@ -1,4 +1,4 @@
-//! `mainstay status` of one and several GitSyncs, in every format, once and with `--watch`.
+//! `mainstay history`, and `mainstay status` of one and several GitSyncs, in every format, once and with `--watch`.
 
 use serde_json::{Value, json};
 
@@ -105,4 +105,29 @@ async fn a_list_that_is_not_whole_says_how_long_it_is() {
     world.until("they are kept", |w| w.status("demo")["held"].as_array().is_some_and(|held| held.len() == 20)).await;
     let (_, text, _) = Program::of(&world).await.run(&["status", "-n", NAMESPACE]).await;
     assert!(text.contains("  Held back from deletion, 20 of 25:\n"), "{text}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_history_lists_applied_commits_newest_first() {
+    let mut world = World::new().await;
+    world.remote.file("a.yaml", config_map("a", "1"));
+    let first = world.remote.commit("one \u{1b}[31mred");
+    world.synced(json!({})).await;
+    world.remote.file("a.yaml", config_map("a", "2"));
+    let second = world.try_commit("demo", "two").await;
+    let length = |w: &World| w.status("demo")["history"].as_array().map_or(0, Vec::len);
+    world.until("both are in the status", |w| length(w) == 2).await;
+    let program = Program::of(&world).await;
+    let (code, text, error) = program.run(&["history", "gitsync/demo", "-n", NAMESPACE]).await;
+    assert_eq!((code, error.as_str()), (0, ""), "{text}");
+    let lines = text.lines().collect::<Vec<_>>();
+    assert!(lines[0].starts_with("GITSYNC ") && lines.len() == 3, "{text}");
+    assert!(lines[1].contains(&second[..12]) && lines[1].ends_with("two"), "{text}");
+    assert!(lines[2].contains(&first[..12]) && !text.contains('\u{1b}'), "{text}");
+    let facts = program.json(&["history", "-n", NAMESPACE]).await;
+    let item = &facts["items"][0];
+    assert_eq!(
+        (&item["commit"], &item["gitSync"], &item["changed"]),
+        (&json!(second), &json!("mainstay-tests/demo"), &json!(1))
+    );
 }

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use devcluster::fault_injection::Fault;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use mainstay_testkit::program::Program;
 use mainstay_testkit::world::{NAMESPACE, World, config_map, deployment, open_definition};
@@ -129,4 +129,44 @@ async fn an_object_that_becomes_healthy_and_unhealthy_all_the_time_costs_a_bound
     world.condition_is("demo", "Ready", "Unknown Progressing").await;
     health(&world, "True");
     world.ready("demo").await;
+}
+
+/// Returns commit, subject, and numbers of created, changed, unchanged and pruned objects in `status.history`.
+fn history(world: &World) -> Vec<(String, String, [i64; 4])> {
+    let status = world.status("demo");
+    let entries = status["history"].as_array().cloned().unwrap_or_default();
+    let text = |entry: &Value, field: &str| entry[field].as_str().unwrap_or_default().to_owned();
+    let numbers =
+        |entry: &Value| ["created", "changed", "unchanged", "pruned"].map(|field| entry[field].as_i64().unwrap());
+    entries.iter().map(|entry| (text(entry, "commit"), text(entry, "subject"), numbers(entry))).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_history_has_the_last_ten_commits_that_changed_the_directory() {
+    let mut world = World::new().await;
+    world.remote.file("app/a.yaml", config_map("a", "0")).file("app/b.yaml", config_map("b", "0"));
+    let first = world.remote.commit("first: two objects");
+    world.synced(json!({"baseDir": "/app"})).await;
+    assert_eq!(history(&world), [(first.clone(), "first: two objects".to_owned(), [2, 0, 0, 0])]);
+    let status = world.status("demo");
+    assert_eq!(status["history"][0]["reference"], "refs/heads/main");
+
+    world.remote.file("app/a.yaml", config_map("a", "1")).remove("app/b.yaml");
+    let second = world.try_commit("demo", "change one, remove the other").await;
+    world.until("the second is in the history", |w| history(w).len() == 2).await;
+    let expected = (second, "change one, remove the other".to_owned(), [0, 1, 0, 1]);
+    assert_eq!(history(&world), [expected, (first.clone(), "first: two objects".to_owned(), [2, 0, 0, 0])]);
+
+    // Another directory is none of its business, and a restart is no application.
+    world.remote.file("elsewhere/c.yaml", config_map("c", "1"));
+    world.try_commit("demo", "elsewhere").await;
+    world.kill().await;
+    world.start();
+    for number in 2..12 {
+        world.remote.file("app/a.yaml", config_map("a", &number.to_string()));
+        world.try_commit("demo", &format!("number {number}")).await;
+    }
+    let subjects = |w: &World| history(w).into_iter().map(|(_, subject, _)| subject).collect::<Vec<_>>();
+    let expected = (2..12).rev().map(|number| format!("number {number}")).collect::<Vec<_>>();
+    world.until_or("the history has the last ten", |w| subjects(w) == expected, || subjects(&world).join("\n")).await;
 }

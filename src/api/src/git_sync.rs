@@ -14,8 +14,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use self::status::{
-    AllowedBy, Change, DriftReason, Drifted, Failure, Frozen, GitSyncStatus, Pause, Replacement, Revert, Terminating,
-    UNKNOWN, Unread, WHOLE_OBJECT, WindowOverride,
+    AllowedBy, AppliedCommit, Change, DriftReason, Drifted, Failure, Frozen, GitSyncStatus, HISTORY, Pause,
+    Replacement, Revert, Terminating, UNKNOWN, Unread, WHOLE_OBJECT, WindowOverride,
 };
 pub use self::substitute::{SubstituteSource, SubstituteSourceKind, SubstituteStrategy, UndefinedVariables};
 

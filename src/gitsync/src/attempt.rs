@@ -27,7 +27,7 @@ use super::values::Values;
 use super::windows::{self, Freeze};
 use mainstay_api::GitSync;
 use mainstay_api::conditions::{self, Reason, Type};
-use mainstay_api::git_sync::{UNKNOWN, WindowOverride};
+use mainstay_api::git_sync::{AppliedCommit, UNKNOWN, WindowOverride};
 use mainstay_engine::notification::Message;
 use mainstay_git::{Commit, Remote, RemoteUrl, Source};
 use mainstay_manifest::{Decryption, Form};
@@ -76,6 +76,8 @@ pub(super) struct SyncState {
     pub(super) applied: Option<(Commit, Option<Contents>)>,
     /// The commit that an earlier agent applied is enforced again, or can never be.
     pub(super) looked_back: bool,
+    /// The last applications of commits, newest first; `None` until they are restored from the status.
+    pub(super) history: Option<Vec<AppliedCommit>>,
     /// The commit, and the start of the present outcome of applying it.
     pub(super) since: Option<(Commit, Timestamp)>,
     /// The time since which not all objects are healthy.

@@ -206,10 +206,10 @@ impl Attempt<'_> {
             w.tree == tree && w.generation == generation && is_same_remote && w.keys == request.keys
         };
         if let Some(desired) = self.state.desired.as_mut().filter(is_same) {
-            desired.commit = found.commit;
+            (desired.commit, desired.subject) = (found.commit, Arc::clone(&snapshot.subject));
             return Ok(desired.clone());
         }
-        let of = (tree, generation);
+        let (of, subject) = ((tree, generation), Arc::clone(&snapshot.subject));
         if let Some(refused) = self.still_without_memory(|known| known.request == of) {
             return Err(refused);
         }
@@ -223,7 +223,8 @@ impl Attempt<'_> {
         let capabilities = self.asked_capabilities().await?;
         let tree = contents(self.state.kustomizations.outside(), capabilities);
         let (commit, lfs, values, keys) = (found.commit, remote.lfs, request.values, request.keys);
-        let desired = DesiredState { commit, tree, submodules, lfs, generation, capabilities, values, keys, objects };
+        let desired =
+            DesiredState { commit, subject, tree, submodules, lfs, generation, capabilities, values, keys, objects };
         Ok(self.state.desired.insert(desired).clone())
     }
 

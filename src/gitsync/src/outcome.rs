@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use super::windows::Freeze;
 use mainstay_api::DriftPolicy;
 use mainstay_api::conditions::Reason;
-use mainstay_api::git_sync::{Failure, Terminating, WindowOverride};
+use mainstay_api::git_sync::{AppliedCommit, Failure, Terminating, WindowOverride};
 use mainstay_cluster::secrets::Known;
 use mainstay_engine::managed::{Listed, Summary};
 use mainstay_engine::prevention;
@@ -96,6 +96,8 @@ pub struct Facts<'a> {
     pub reference: Option<&'a str>,
     /// Commit and tree that were last applied in full.
     pub applied: Option<(&'a str, &'a str)>,
+    /// The applications of commits, newest first; `None` if this agent applied none.
+    pub history: Option<&'a [AppliedCommit]>,
     /// The handled sync request.
     pub request: Option<&'a str>,
     /// The handled request to run a Job or Pod again.

@@ -4,10 +4,11 @@
 use std::collections::HashSet;
 use std::pin::pin;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use futures::StreamExt;
 use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::attempt::Attempt;
 use super::conditions;
@@ -19,6 +20,7 @@ use super::resolve::{ResolvedSync, SyncRequest};
 use super::step::Step as progress;
 use super::tally::Tally;
 use mainstay_api::conditions::Reason;
+use mainstay_api::git_sync::{AppliedCommit, HISTORY};
 use mainstay_cluster::Regarding;
 use mainstay_engine::apply::{Applied, Change, Pruned, Writer};
 use mainstay_engine::managed::inventory::{Inventory, uid_text};
@@ -30,6 +32,8 @@ use mainstay_object::failure::Class;
 
 /// Maximum number of objects of a stage that are applied as new before the first answers show whether they exist.
 const PROBED: usize = 16;
+/// Maximum length of a subject in the history, in characters.
+const SUBJECT: usize = 72;
 
 impl Attempt<'_> {
     /// Performs the plan: writes the inventory, applies objects, then deletes or hands over removed objects.
@@ -41,7 +45,9 @@ impl Attempt<'_> {
         plan: &mut Plan,
     ) -> Result<Outcome, Refused> {
         let acting = self.acting()?;
-        let began = self.state.seen.map_or_else(Instant::now, |(_, at)| at);
+        // A commit that is applied again was found long ago.
+        let is_again = self.state.applied.is_some_and(|(applied, _)| applied == desired.commit);
+        let began = self.state.seen.filter(|_| !is_again).map_or_else(Instant::now, |(_, at)| at);
         // Objects are listed before they are created. The last inventory write may have failed, so an unsaved inventory
         // is written, too.
         let steps = plan.stages.values().flatten();
@@ -408,10 +414,33 @@ impl Attempt<'_> {
         self.context.emit_about(self.owner, regarding, &message);
     }
 
+    /// Adds an application to the history.
+    fn remember(&mut self, desired: &DesiredState, tally: &Tally, duration: Duration) {
+        let history = self
+            .state
+            .history
+            .get_or_insert_with(|| self.sync.status.as_ref().map(|status| status.history.clone()).unwrap_or_default());
+        let count = |number: usize| i64::try_from(number).unwrap_or(i64::MAX);
+        let applied = AppliedCommit {
+            commit: desired.commit.to_string(),
+            subject: desired.subject.chars().take(SUBJECT).collect(),
+            reference: self.state.found_at.clone(),
+            when: Time(Timestamp::now()),
+            duration_ms: i64::try_from(duration.as_millis()).unwrap_or(i64::MAX),
+            created: count(tally.created),
+            changed: count(tally.changed),
+            unchanged: count(tally.unchanged),
+            pruned: count(tally.pruned),
+        };
+        history.insert(0, applied);
+        history.truncate(HISTORY);
+    }
+
     fn complete(&mut self, desired: &DesiredState, tally: &Tally, began: Instant) {
         let commit = desired.commit;
         let new = self.state.applied.is_none_or(|(applied, _)| applied != commit);
-        let becomes_empty = desired.objects.is_empty() && !self.is_applied(desired);
+        let is_known = self.is_applied(desired);
+        let becomes_empty = desired.objects.is_empty() && !is_known;
         self.state.applied = Some((commit, desired.tree));
         let said = self.sync.status.as_ref().and_then(|s| s.applied_commit.clone());
         let restarted = said.as_deref() == Some(&commit.to_string()) && tally.affected() == 0;
@@ -426,6 +455,10 @@ impl Attempt<'_> {
                 millis: u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX),
             };
             self.context.emit(self.owner, &message);
+        }
+        // In a monorepo, most commits change nothing in the directory of a GitSync.
+        if !is_known || tally.affected() > 0 {
+            self.remember(desired, tally, began.elapsed());
         }
         if becomes_empty {
             let why = conditions::no_manifests(&self.sync.spec.base_dir, self.state.left_out.as_deref());

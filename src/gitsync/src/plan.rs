@@ -102,6 +102,8 @@ pub struct Observed {
 #[derive(Clone)]
 pub(super) struct DesiredState {
     pub(super) commit: Commit,
+    /// First line of its message.
+    pub(super) subject: Arc<str>,
     /// The contents; `None` if the directory is gone and its deletion was allowed.
     pub(super) tree: Option<Contents>,
     /// Whether submodules are fetched, and the submodules below `baseDir`.

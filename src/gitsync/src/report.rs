@@ -108,6 +108,7 @@ impl Task {
             attempted: attempted.as_deref(),
             reference: self.state.found_at.as_deref(),
             applied: applied.as_ref().map(|(commit, tree)| (commit.as_str(), tree.as_str())),
+            history: self.state.history.as_deref(),
             request: self.request.as_deref(),
             rerun: self.state.rerun.as_deref(),
             outcome,

@@ -109,6 +109,7 @@ pub(super) fn as_known_in<'s>(sync: &'s GitSync, id: Option<&str>) -> Cow<'s, Gi
     sync.status = sync.status.map(|status| GitSyncStatus {
         applied_commit: None,
         short_commit: None,
+        history: Vec::new(),
         applied_tree_id: None,
         objects: 0,
         held: Vec::new(),

@@ -31,6 +31,7 @@ mod exposure;
 mod follow;
 mod function;
 mod get;
+mod history;
 mod identity;
 mod ids;
 mod ignore_for;
@@ -135,6 +136,8 @@ enum Command {
     Get(get::Arguments),
     /// Show repository, commit, objects, failures, remaining drift, reverts and pauses; a table for several GitSyncs
     Status(status::Arguments),
+    /// Show the last applied commits of GitSyncs, newest first: when, how long it took, and what each changed
+    History(history::Arguments),
     /// Show drift that was not reverted, field by field, or the changes of a work tree or a revision; exit code 1 if
     /// there are any
     Diff(diff::Arguments),
@@ -232,14 +235,13 @@ fn parse_words(words: &[OsString]) -> Result<Arguments, clap::Error> {
 }
 
 /// Commands of other tools, with their equivalents.
-const COUNTERPARTS: [(&str, &str); 8] = [
+const COUNTERPARTS: [(&str, &str); 7] = [
     ("reconcile", "mainstay sync"),
     ("bootstrap", "mainstay install"),
     ("describe", "mainstay status"),
     ("export", "mainstay get KIND -o yaml"),
     ("list", "mainstay get all"),
     ("app", "mainstay get gitsyncs"),
-    ("history", "mainstay events"),
     ("rollback", "git revert, and mainstay sync"),
 ];
 
@@ -281,6 +283,7 @@ async fn perform(command: Command) -> Result<Exit, Error> {
         Command::Sync(arguments) => sync::run(&arguments).await,
         Command::Get(arguments) => get::run(&arguments).await,
         Command::Status(arguments) => status::run(&arguments).await,
+        Command::History(arguments) => history::run(&arguments).await,
         Command::Diff(arguments) => diff::run(&arguments).await,
         Command::Tree(arguments) => tree::run(&arguments).await,
         Command::Ui(arguments) => ui::run(&arguments).await,

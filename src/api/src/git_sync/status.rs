@@ -27,6 +27,9 @@ pub struct GitSyncStatus {
     /// The first 12 digits of `appliedCommit`, for the column COMMIT.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub short_commit: Option<String>,
+    /// The last 10 commits that were applied completely, newest first, with what each application changed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub history: Vec<AppliedCommit>,
     /// Git tree id of `baseDir` in that commit; `+` and a digest follow if something outside of it counts:
     /// `.mainstayignore` files above it, what kustomizations and charts read elsewhere, what a chart asks of the cluster, or
     /// the values of variables.
@@ -116,6 +119,38 @@ pub struct GitSyncStatus {
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde gives a reference")]
 fn is_zero(count: &i64) -> bool {
     *count == 0
+}
+
+/// Maximum length of `status.history`.
+pub const HISTORY: usize = 10;
+
+/// One complete application of a commit that changed a file of the GitSync or an object. A commit can have several, if
+/// the spec or the cluster changed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct AppliedCommit {
+    /// The commit.
+    pub commit: String,
+    /// First line of its message, at most 72 characters.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub subject: String,
+    /// Full name of the branch or tag; absent if `spec.reference` is a commit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reference: Option<String>,
+    /// Time at which the last object was applied or deleted.
+    #[schemars(with = "TimeSchema")]
+    pub when: Time,
+    /// Milliseconds from the lookup that found the commit to that time.
+    #[serde(rename = "durationMs")]
+    pub duration_ms: i64,
+    /// Number of created objects.
+    pub created: i64,
+    /// Number of changed objects.
+    pub changed: i64,
+    /// Number of objects that were already as in the commit.
+    pub unchanged: i64,
+    /// Number of deleted objects that the commit had removed.
+    pub pruned: i64,
 }
 
 /// Field path of the object itself.
