@@ -32,7 +32,7 @@ enum Former {
 }
 use Former::{Absent, Applied, Kubectl as By, Replaced, Wiped};
 
-const FORMERS: [(&str, Former); 19] = [
+const FORMERS: [(&str, Former); 21] = [
     ("absent", Absent),
     ("client-side", By(&[&["apply", "-f", "ALL"]])),
     ("server-side", By(&[&["apply", "--server-side", "-f", "ALL"]])),
@@ -48,8 +48,10 @@ const FORMERS: [(&str, Former); 19] = [
     ("flux-command", Applied("flux")),
     ("argo-server-side", Applied("argocd-controller")),
     ("argo-client-side", Replaced("argocd-controller")),
+    ("argo-application", Replaced("argocd-application-controller")),
     ("helm-4", Applied("helm")),
     ("helm-3", Replaced("helm")),
+    ("helm-capital", Replaced("Helm")),
     ("helm-controller", Replaced("helm-controller")),
     ("wiped", Wiped),
 ];
