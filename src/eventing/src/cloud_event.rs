@@ -16,7 +16,7 @@ use http::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderName, HeaderValue};
 use http::{HeaderMap, header};
 use jiff::Timestamp;
 
-use super::json::{Members, is_deeper};
+use super::json::{Members, SCALAR, is_deeper, read};
 use super::not_an_event::{ATTRIBUTES, HEADERS, NotAnEvent};
 
 /// Maximum bytes of an attribute's name.
@@ -209,11 +209,11 @@ fn structured(body: &Bytes) -> Result<Parsed, NotAnEvent> {
     let data = match (data.filter(|data| *data != "null"), encoded) {
         (Some(_), Some(_)) => return Err(NotAnEvent::TwoData),
         (None, Some(encoded)) => {
-            let text: String = serde_json::from_str(encoded).map_err(|error| NotAnEvent::Base64(error.to_string()))?;
+            let text: String = read(SCALAR, encoded.as_bytes()).map_err(NotAnEvent::Base64)?;
             BASE64_STANDARD.decode(text).map_err(|error| NotAnEvent::Base64(error.to_string()))?.into()
         }
         (Some(data), None) if !is_json(content) && data.starts_with('"') => {
-            let text: String = serde_json::from_str(data).map_err(|error| NotAnEvent::Json(error.to_string()))?;
+            let text: String = read(SCALAR, data.as_bytes()).map_err(NotAnEvent::Json)?;
             text.into()
         }
         (Some(data), None) => Bytes::copy_from_slice(data.as_bytes()),
@@ -252,7 +252,7 @@ fn version(value: Option<&str>) -> Result<(), NotAnEvent> {
 
 /// Returns the text of an attribute; `Some(None)` for `null`.
 fn text_of(json: &str) -> Option<Option<String>> {
-    match serde_json::from_str(json).ok()? {
+    match SCALAR.read(json.as_bytes()).ok()? {
         serde_json::Value::Null => Some(None),
         serde_json::Value::String(text) => Some(Some(text)),
         serde_json::Value::Bool(_) | serde_json::Value::Number(_) => Some(Some(json.to_owned())),
