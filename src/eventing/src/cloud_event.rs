@@ -22,6 +22,9 @@ use super::not_an_event::{ATTRIBUTES, HEADERS, NotAnEvent};
 /// Maximum bytes of an attribute's name.
 const NAME: usize = 64;
 
+/// Prefix of the media types of events.
+const EVENTS: &str = "application/cloudevents";
+
 /// Tracing headers, and the extensions that carry them.
 const TRACING: [(&str, &str); 7] = [
     ("traceparent", "traceparent"),
@@ -84,12 +87,12 @@ impl CloudEvent {
         }
         let content = headers.get(CONTENT_TYPE).map(HeaderValue::to_str).transpose();
         let content = content.map_err(|_| NotAnEvent::NotAscii("content-type"))?.unwrap_or_default();
-        let media = content.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+        let media = media(content);
         let mut parsed = if media == "application/cloudevents+json" {
             structured(&body)?
         } else if media.starts_with("application/cloudevents-batch") {
             return Err(NotAnEvent::Batch);
-        } else if media.starts_with("application/cloudevents") {
+        } else if media.starts_with(EVENTS) {
             return Err(NotAnEvent::Format(media.chars().take(NAME).collect()));
         } else if headers.contains_key("ce-specversion") {
             Parsed { event: binary(headers, content, body)?, has_prefixed_keys: false }
@@ -113,6 +116,10 @@ impl CloudEvent {
         }
         if let Some((name, _)) = self.attributes.iter().find(|(_, value)| value.contains(char::is_control)) {
             return Err(NotAnEvent::Control(name.clone()));
+        }
+        // In a delivery, the content type decides where a reader finds the attributes, such as the number of hops.
+        if self.attribute("datacontenttype").is_some_and(|content| media(content).starts_with(EVENTS)) {
+            return Err(NotAnEvent::Nested);
         }
         // These headers are not percent-encoded.
         let plain = TRACING.into_iter().map(|(_, extension)| extension).chain(["datacontenttype"]);
@@ -261,8 +268,13 @@ fn text_of(json: &str) -> Option<Option<String>> {
 }
 
 fn is_json(content: &str) -> bool {
-    let media = content.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    let media = media(content);
     media.ends_with("/json") || media.ends_with("+json")
+}
+
+/// Returns a media type without its parameters.
+fn media(content: &str) -> String {
+    content.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
 }
 
 /// Percent-encodes a header's value: space, `"`, `%` and all bytes that are not printable ASCII.
@@ -417,6 +429,19 @@ mod tests {
         let subject = |length: usize| format!(r#","subject":"{}""#, "\u{e9}".repeat(length));
         assert!(with(&subject(HEADERS / 6 - 10)).is_ok());
         check(with(&subject(HEADERS / 6)), NotAnEvent::TooLong);
+    }
+
+    #[test]
+    fn an_event_is_not_delivered_in_place_of_the_one_that_contains_it() {
+        let inner = r#"{"specversion":"1.0","id":"2","source":"s","type":"t","knativebrokerttl":"255"}"#;
+        for content in
+            ["application/cloudevents+json", " Application/CloudEvents; a=b", "application/cloudevents-batch+json"]
+        {
+            let outer = format!(
+                r#"{{"specversion":"1.0","id":"1","source":"s","type":"t","datacontenttype":"{content}","data":{inner}}}"#
+            );
+            assert_eq!(structured(&outer), Err(NotAnEvent::Nested), "{content}");
+        }
     }
 
     #[test]

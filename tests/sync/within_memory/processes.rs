@@ -15,7 +15,7 @@ use rustls::ClientConfig;
 use serde::Deserialize as _;
 use serde_json::json;
 use tokio::{
-    io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _},
+    io::{AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _},
     net::{TcpListener, TcpStream},
     task::JoinSet,
     time::timeout,
@@ -161,6 +161,8 @@ async fn the_publisher_of_events_holds_its_bounds_against_the_smallest_values() 
 const KEY: &str = "key-of-the-logins-of-namespaces";
 /// Namespaces with a login.
 const TEAMS: [&str; 3] = ["team-a", "team-b", "team-c"];
+/// Bytes of a body that a sender offers. Together they are many times the limit.
+const MOST: usize = 16 << 20;
 /// Connections of each namespace. This is the share of one.
 const SHARE: usize = 48;
 
@@ -241,9 +243,13 @@ async fn serve_slowly(listener: TcpListener) {
     }
 }
 
-/// Sends these bytes again and again, until the other side takes no more.
-async fn send<S: AsyncRead + AsyncWrite + Unpin>(stream: &mut S, bytes: &[u8]) {
-    while matches!(timeout(Duration::from_secs(3), stream.write_all(bytes)).await, Ok(Ok(()))) {}
+/// Sends these bytes again and again, until the other side takes no more of them for a while, or has taken [`MOST`].
+async fn send<S: AsyncWrite + Unpin>(stream: &mut S, bytes: &[u8]) {
+    for _ in 0..MOST / bytes.len() {
+        if !matches!(timeout(Duration::from_secs(3), stream.write_all(bytes)).await, Ok(Ok(()))) {
+            return;
+        }
+    }
 }
 
 /// Returns the headers of a request with the login of a namespace.
@@ -254,6 +260,30 @@ fn login_of(namespace: &str) -> String {
     let password = BASE64_STANDARD.decode(copy["password"].as_str().unwrap()).unwrap();
     let login = encoded(&format!("{namespace}:{}", String::from_utf8(password).unwrap()));
     format!("Host: registry\r\nAuthorization: Basic {login}\r\n")
+}
+
+/// Sends a body without end, of which the registry takes nothing, or reads nothing of an answer without end. Returns the
+/// open connection.
+async fn endless(mut stream: TlsStream<TcpStream>, namespace: &str, number: usize) -> TlsStream<TcpStream> {
+    let (login, name) = (login_of(namespace), format!("{namespace}_fn"));
+    let head = match number % 3 {
+        0 => format!("GET /v2/{name}/blobs/sha256:1 HTTP/1.1\r\n{login}\r\n"),
+        1 => format!("PATCH /v2/{name}/blobs/uploads/1 HTTP/1.1\r\n{login}{CHUNKED}\r\n"),
+        _ => format!("PUT /v2/{name}/manifests/1 HTTP/1.1\r\n{login}{CHUNKED}\r\n"),
+    };
+    stream.write_all(head.as_bytes()).await.unwrap();
+    let mut answer = [0; 15];
+    if number.is_multiple_of(3) {
+        timeout(PATIENCE, stream.read_exact(&mut answer)).await.expect("an answer begins").unwrap();
+        assert_eq!(&answer, b"HTTP/1.1 200 OK");
+        return stream;
+    }
+    let large = [b"10000\r\n".as_slice(), &vec![b'0'; 64 << 10], b"\r\n"].concat();
+    let body = if number.is_multiple_of(2) { large } else { single_bytes(4 << 10) };
+    send(&mut stream, &body).await;
+    let answered = timeout(Duration::from_millis(100), stream.read(&mut answer)).await;
+    assert!(answered.is_err(), "the guard takes the body: {}", String::from_utf8_lossy(&answer));
+    stream
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -269,32 +299,18 @@ async fn the_guard_of_the_registry_holds_its_bounds_against_the_smallest_values(
     // Half-sent heads of clients without a login.
     let half = format!("GET /v2/ HTTP/1.1\r\nHost: a\r\nX: {}", "x".repeat(8 << 10));
     let _half = slow_senders(guarded.address, &half);
-    // Bodies in single bytes that no registry takes, and answers that no client takes.
-    let (mut senders, bytes) = (JoinSet::new(), Arc::<[u8]>::from(single_bytes(16 << 10)));
+    let mut senders = JoinSet::new();
     for namespace in TEAMS {
-        let (login, name) = (login_of(namespace), format!("{namespace}_fn"));
         for number in 0..SHARE {
-            let Some(mut stream) = guarded.connect().await else { continue };
-            let bytes = Arc::clone(&bytes);
-            let head = match number % 3 {
-                0 => format!("GET /v2/{name}/blobs/sha256:1 HTTP/1.1\r\n{login}\r\n"),
-                1 => format!("PATCH /v2/{name}/blobs/uploads/1 HTTP/1.1\r\n{login}{CHUNKED}\r\n"),
-                _ => format!("PUT /v2/{name}/manifests/1 HTTP/1.1\r\n{login}{CHUNKED}\r\n"),
-            };
-            senders.spawn(async move {
-                let _ = stream.write_all(head.as_bytes()).await;
-                if !head.starts_with("GET ") {
-                    send(&mut stream, &bytes).await;
-                }
-                stream
-            });
+            let Some(stream) = guarded.connect().await else { continue };
+            senders.spawn(endless(stream, namespace, number));
         }
     }
     let mut streams = Vec::new();
     while let Some(stream) = senders.join_next().await {
         streams.push(stream.unwrap());
     }
-    assert!(streams.len() > SHARE, "{} connections", streams.len());
+    assert_eq!(streams.len(), TEAMS.len() * SHARE);
     assert_eq!(guarded.process.ended(), None, "single bytes");
     assert_eq!(guarded.asks(&version, b"").await, "HTTP/1.1 200 OK");
     judge(&mut guarded.process, "guard of the registry", alone, begun);
