@@ -233,8 +233,10 @@ async fn serve_slowly(listener: TcpListener) {
             let read = stream.read(&mut head).await.unwrap_or(0);
             let head = String::from_utf8_lossy(&head[..read]).into_owned();
             if head.starts_with("GET /v2/ ") {
-                let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}").await;
-            } else if head.starts_with("GET ") {
+                let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\n{}").await;
+                return;
+            }
+            if head.starts_with("GET ") {
                 let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n").await;
                 send(&mut stream, &single_bytes(16 << 10)).await;
             }
@@ -262,8 +264,8 @@ fn login_of(namespace: &str) -> String {
     format!("Host: registry\r\nAuthorization: Basic {login}\r\n")
 }
 
-/// Sends a body without end, of which the registry takes nothing, or reads nothing of an answer without end. Returns the
-/// open connection.
+/// Sends a body without end, or receives an answer without end. The registry does not read the body, and this client does
+/// not read the answer. Returns the open connection.
 async fn endless(mut stream: TlsStream<TcpStream>, namespace: &str, number: usize) -> TlsStream<TcpStream> {
     let (login, name) = (login_of(namespace), format!("{namespace}_fn"));
     let head = match number % 3 {
