@@ -18,11 +18,11 @@ use tower::ServiceExt as _;
 use super::certificate::Certificate;
 use super::session::token;
 use super::shared::{Entry, Nobody, Shared};
-use super::{act, answer, assets, live, own, pages};
+use super::{act, answer, assets, call, live, own, pages};
 use crate::guard::{self, Gate, Links, Permitted};
 use crate::page;
+use crate::readers::Readers;
 use crate::session::TokenDigest;
-use crate::tree::TreeReader;
 use crate::web_origin::WebOrigin;
 use loopback::Listener;
 use mainstay_cluster::listener::{self, Limits};
@@ -60,8 +60,8 @@ pub struct Settings {
     pub users: Users,
     /// The namespace to show if a user may not list the objects of all namespaces.
     pub namespace: String,
-    /// Reads the tree of a GitSync.
-    pub tree: TreeReader,
+    /// Functions of the program that read inventories.
+    pub readers: Readers,
 }
 
 /// A web server.
@@ -79,7 +79,7 @@ impl Console {
     /// If the listener has no address, or if the system gives no random numbers.
     pub fn new(settings: Settings, listener: Listener, stop: CancellationToken) -> io::Result<Self> {
         let port = listener.local_addr()?.port();
-        let Settings { users, namespace, tree } = settings;
+        let Settings { users, namespace, readers } = settings;
         let names = ["127.0.0.1", "localhost", "[::1]"];
         let (entry, origins, links) = match users {
             Users::Own(cluster) => {
@@ -93,7 +93,7 @@ impl Console {
             entry,
             gate: Gate { origins, links },
             namespace,
-            tree,
+            readers,
             port,
             sessions: Mutex::default(),
             stop: stop.clone(),
@@ -145,6 +145,7 @@ fn router() -> Router {
         .route("/", get(pages::fleet))
         .route("/gitsync/{namespace}/{name}", get(pages::git_sync))
         .route("/function/{namespace}/{name}", get(pages::function))
+        .route("/function/{namespace}/{name}/call", get(call::form).post(call::call))
         .route("/object", get(pages::object))
         .route("/drift", get(pages::drift))
         .route("/drift.csv", get(pages::drift_csv))

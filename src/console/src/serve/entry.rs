@@ -91,7 +91,7 @@ impl Shared {
             Err(error) => return Err(Nobody::Failed(said(&error))),
             Ok(None) => "unknown user".to_owned(),
         };
-        let session = Session::begin(&cluster, &user, &self.namespace, &self.tree, csrf(&user), &self.stop);
+        let session = Session::begin(&cluster, &user, &self.namespace, &self.readers, csrf(&user), &self.stop);
         let session = Arc::new(session.with_sign_out(matches!(self.entry, Entry::Form(_))));
         // Users whom the server does not name are not the same user.
         let owner = if user == "unknown user" {
@@ -120,7 +120,7 @@ impl Shared {
         let (Ok(token), Ok(csrf)) = (token(), token()) else { return no_random_numbers() };
         // A server that does not say it, or refuses it, does not keep the page from opening.
         let user = cluster.user_name().await.ok().flatten().unwrap_or_else(|| "unknown user".to_owned());
-        let session = Session::begin(cluster, &user, &self.namespace, &self.tree, csrf, &self.stop);
+        let session = Session::begin(cluster, &user, &self.namespace, &self.readers, csrf, &self.stop);
         self.sessions.lock().open(TokenDigest::of(&token), &user, Arc::new(session), None, Timestamp::now());
         self.with_cookie(answer::see_other("/"), &token, origin)
     }

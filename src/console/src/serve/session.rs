@@ -7,16 +7,20 @@ use axum::Extension;
 use jiff::{SignedDuration, Timestamp};
 use parking_lot::Mutex;
 use ring::rand::{SecureRandom as _, SystemRandom};
+use tokio::sync::Semaphore;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::watched::Watched;
 use crate::page::Visitor;
+use crate::readers::Readers;
 use crate::text::{SHORT, plain};
-use crate::tree::TreeReader;
 use mainstay_cluster::Cluster;
 
 /// The API server is asked after this time whether it still accepts the token of a session.
 const CHECKED_EVERY: SignedDuration = SignedDuration::from_secs(15);
+
+/// Maximum number of logs that a session follows.
+pub(super) const LOGS: usize = 8;
 
 /// The session of a handler.
 pub(super) type Its = Extension<Arc<Session>>;
@@ -31,7 +35,9 @@ pub(super) struct Session {
     /// The fleet, whose watches end when it is replaced.
     watched: Mutex<(Arc<Watched>, DropGuard)>,
     checked: Mutex<Timestamp>,
-    pub(super) tree: TreeReader,
+    pub(super) readers: Readers,
+    /// Limits the logs that are followed.
+    pub(super) logs: Arc<Semaphore>,
     pub(super) stop: CancellationToken,
     _end: DropGuard,
 }
@@ -42,7 +48,7 @@ impl Session {
         cluster: &Cluster,
         user: &str,
         namespace: &str,
-        tree: &TreeReader,
+        readers: &Readers,
         csrf: String,
         stop: &CancellationToken,
     ) -> Self {
@@ -54,7 +60,8 @@ impl Session {
             has_sign_out: false,
             watched: Mutex::new(watch(cluster, namespace, &stop)),
             checked: Mutex::new(Timestamp::now()),
-            tree: Arc::clone(tree),
+            readers: readers.clone(),
+            logs: Arc::new(Semaphore::new(LOGS)),
             _end: stop.clone().drop_guard(),
             stop,
         }
