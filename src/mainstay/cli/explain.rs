@@ -40,9 +40,8 @@ const EVENTS: &str = "Event";
 fn kinds(reason: conditions::Reason) -> &'static str {
     use conditions::Reason as R;
     match reason {
-        R::SpecInvalid => "GitSync, Receiver, Provider, Alert",
+        R::SpecInvalid | R::Suspended => "GitSync, Receiver, Provider, Alert",
         R::SecretNotFound => "GitSync, GitRepository, Provider",
-        R::Suspended => "GitSync, Receiver, Provider, Alert",
         R::GitAuthorizationFailed | R::SourceUnavailable => "GitSync, GitRepository",
         R::ClusterUnavailable => "GitSync, APIRule",
         R::Resolved | R::Authenticated | R::PinnedAtFirstUse => "GitRepository",

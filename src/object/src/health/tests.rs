@@ -269,5 +269,10 @@ fn a_provider_whose_service_is_away_keeps_no_commit_waiting() {
         format!("{{status: {{conditions: [{{type: Ready, status: 'False', reason: {reason}, message: no}}]}}}}")
     };
     check("mainstay.dev/v1alpha1", "Provider", &with("NotDelivered"), "healthy");
-    check("mainstay.dev/v1alpha1", "Provider", &with("SecretNotFound"), "progressing: Ready is False: SecretNotFound: no");
+    check(
+        "mainstay.dev/v1alpha1",
+        "Provider",
+        &with("SecretNotFound"),
+        "progressing: Ready is False: SecretNotFound: no",
+    );
 }
