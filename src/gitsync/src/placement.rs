@@ -205,4 +205,12 @@ mod tests {
         assert_ne!(label(beginning, hash), long, "a name that is made up to be the same");
         assert_ne!(label("other", &"a".repeat(60)), long);
     }
+
+    #[test]
+    fn an_undefined_kind_of_another_tool_names_the_conversion() {
+        assert!(remedy("kustomize.toolkit.fluxcd.io/v1").contains("`mainstay convert flux`"));
+        assert!(remedy("argoproj.io/v1alpha1").contains("`mainstay convert argocd`"));
+        assert!(remedy("example.org/v1").contains("check apiVersion"));
+        assert!(remedy("v1").contains("check apiVersion"));
+    }
 }
