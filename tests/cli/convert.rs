@@ -163,5 +163,5 @@ async fn printed_objects_are_accepted_whole_and_losses_give_the_exit_code_1() {
     }
     let (code, printed, error) = run(executable(), &["convert", "flux", "."], room.path());
     assert_eq!((code, printed.as_str()), (2, ""), "{error}");
-    assert!(error.contains("has no objects of this tool"), "{error}");
+    assert!(error.contains(". has no objects of Flux"), "{error}");
 }

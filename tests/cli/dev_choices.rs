@@ -46,7 +46,9 @@ fn asks_which_of_a_base_and_its_overlays_is_meant() {
         .output()
         .unwrap();
     let said = String::from_utf8(manifests.stderr).unwrap();
-    assert_eq!(said, format!("{choices} as PATH, or the others in .mainstayignore\n"));
+    assert_eq!(said, format!("warning: {choices} as PATH, or the others in .mainstayignore\n"));
+    let said = String::from_utf8(manifests.stdout).unwrap();
+    assert!(said.contains(", 3 built, ") && said.ends_with(", 0 with problems\n"), "{said}");
 
     let dev = Dev::start(home.path(), &["work", "--base-dir", "overlays/dev"]);
     assert_eq!(dev.event("commitApplied")["created"], 1);

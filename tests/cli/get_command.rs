@@ -26,6 +26,8 @@ async fn prints_what_kubectl_prints() {
     let (world, commit) = world().await;
     let program = Program::of(&world).await;
     let kubectl = Kubectl::of_world(&world.server, NAMESPACE).await;
+    let by_default = program.run(&["get", "-n", NAMESPACE, "-o", "name"]).await;
+    assert_eq!(by_default.1, kubectl.run(&["get", "gitsyncs", "-o", "name"]).await, "{by_default:?}");
     for kind in ["gitsyncs", "gitrepositories"] {
         let (code, ours, error) = program.run(&["get", kind, "-n", NAMESPACE, "-o", "wide"]).await;
         assert_eq!((code, error.as_str()), (0, ""), "{ours}");

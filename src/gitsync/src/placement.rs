@@ -92,6 +92,18 @@ pub struct Unplaced {
     pub lacks_kinds_only: bool,
 }
 
+/// Returns what to do about a kind that the cluster does not serve.
+fn remedy(version: &str) -> &'static str {
+    let group = version.split('/').next().unwrap_or_default();
+    if group.ends_with(".toolkit.fluxcd.io") {
+        "`mainstay convert flux` prints the counterparts of objects of Flux"
+    } else if group == "argoproj.io" {
+        "`mainstay convert argocd` prints the counterparts of Applications; otherwise add the CustomResourceDefinition"
+    } else {
+        "check apiVersion and kind, or add the CustomResourceDefinition to the repository"
+    }
+}
+
 /// Places the objects.
 ///
 /// # Errors
@@ -110,7 +122,7 @@ pub fn place(objects: &[Arc<Object>], served: &Served, placing: &Placing<'_>) ->
             problems.push(problem(
                 object,
                 format!("neither the cluster nor a CustomResourceDefinition of this commit has {} {}", word.0, word.1),
-                "check apiVersion and kind, or add the CustomResourceDefinition to the repository",
+                remedy(&word.0),
             ));
             continue;
         };
@@ -192,5 +204,13 @@ mod tests {
         let (beginning, hash) = long.split_once('_').unwrap();
         assert_ne!(label(beginning, hash), long, "a name that is made up to be the same");
         assert_ne!(label("other", &"a".repeat(60)), long);
+    }
+
+    #[test]
+    fn an_undefined_kind_of_another_tool_names_the_conversion() {
+        assert!(remedy("kustomize.toolkit.fluxcd.io/v1").contains("`mainstay convert flux`"));
+        assert!(remedy("argoproj.io/v1alpha1").contains("`mainstay convert argocd`"));
+        assert!(remedy("example.org/v1").contains("check apiVersion"));
+        assert!(remedy("v1").contains("check apiVersion"));
     }
 }

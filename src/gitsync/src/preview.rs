@@ -268,8 +268,12 @@ impl Preview {
             let from = &self.sync.spec.substitute_from;
             let has_secrets = from.iter().any(|source| source.kind == SubstituteSourceKind::Secret);
             self.applied.is_any = has_secrets || self.sync.spec.decryption.is_some();
-            let words = "values are masked: some are of Secrets or decrypted, and the commit that is applied, which says where, is not \
-                in the repository (is it a shallow clone?)";
+            let words = if applied.is_none() {
+                "values are masked: some are of Secrets or decrypted, and no commit is applied yet, which would say where"
+            } else {
+                "values are masked: some are of Secrets or decrypted, and the commit that is applied, which says where, is not \
+                 in the repository (is it a shallow clone?)"
+            };
             return self.applied.is_any.then(|| words.to_owned());
         };
         let confidential = before.objects.iter().filter(|desired| desired.object.is_confidential());

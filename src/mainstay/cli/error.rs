@@ -35,8 +35,8 @@ pub(super) enum Error {
     },
     #[error("the registry is not guarded")]
     Guard(#[from] mainstay_function::registry::guard::ServeError),
-    #[error("{place} has no objects of this tool")]
-    NothingToConvert { place: String },
+    #[error("{place} has no objects of {tool}")]
+    NothingToConvert { place: String, tool: &'static str },
     #[error("could not read {}: {why}", if file.is_empty() { "standard input" } else { file })]
     Convert { file: String, why: String },
     #[error("could not listen for signals")]

@@ -33,13 +33,39 @@ struct Explanation {
 }
 
 const FUNCTIONS: &str = "Function";
-const OTHERS: &str = "GitSync, GitRepository, Receiver, Provider, Alert, APIRule";
+const SYNCS: &str = "GitSync";
 const EVENTS: &str = "Event";
+
+/// Returns the kinds whose conditions have a reason.
+fn kinds(reason: conditions::Reason) -> &'static str {
+    use conditions::Reason as R;
+    match reason {
+        R::SpecInvalid | R::Suspended => "GitSync, Receiver, Provider, Alert",
+        R::SecretNotFound => "GitSync, GitRepository, Provider",
+        R::GitAuthorizationFailed | R::SourceUnavailable => "GitSync, GitRepository",
+        R::ClusterUnavailable => "GitSync, APIRule",
+        R::Resolved | R::Authenticated | R::PinnedAtFirstUse => "GitRepository",
+        R::Receiving | R::TokenNotFound | R::TokenInvalid | R::NotServed => "Receiver",
+        R::Sending => "Provider, Alert",
+        R::TypeNotSupported | R::NotDelivered => "Provider",
+        R::ProviderNotFound => "Alert",
+        R::Served
+        | R::Invalid
+        | R::HostOccupied
+        | R::ServiceNotFound
+        | R::ServiceNotAllowed
+        | R::NoRouteApi
+        | R::AuthNotSupported
+        | R::NotAccepted
+        | R::ManagedElsewhere => "APIRule",
+        _ => SYNCS,
+    }
+}
 
 fn all() -> Vec<Explanation> {
     let others = conditions::Reason::ALL.iter().map(|reason| Explanation {
         reason: reason.as_str(),
-        of: OTHERS,
+        of: kinds(*reason),
         meaning: reason.meaning(),
         remedy: reason.remedy(),
     });
@@ -90,8 +116,7 @@ fn details(found: &[Explanation]) -> String {
 fn list(found: &[Explanation]) -> String {
     let mut table = Table::new(&["REASON", "OF", "MEANING"]);
     for one in found {
-        let of = if one.of == OTHERS { "others" } else { one.of };
-        table.row(vec![one.reason.clone(), of.to_owned(), one.meaning.to_owned()]);
+        table.row(vec![one.reason.clone(), one.of.to_owned(), one.meaning.to_owned()]);
     }
     table.render(width())
 }
@@ -128,9 +153,17 @@ mod tests {
     }
 
     #[test]
+    fn the_kinds_of_a_reason_are_those_that_have_it() {
+        for (reason, of) in [("ManifestInvalid", "GitSync"), ("NotDelivered", "Provider"), ("HostOccupied", "APIRule")]
+        {
+            assert_eq!(all().iter().find(|one| one.reason == reason).unwrap().of, of);
+        }
+    }
+
+    #[test]
     fn a_reason_of_two_kinds_is_explained_for_both() {
         let both: Vec<_> = all().into_iter().filter(|one| one.reason == "ApplyFailed").collect();
         let text = details(&both);
-        assert!(text.starts_with("ApplyFailed (GitSync, ") && text.contains("\n\nApplyFailed (Function)\n"), "{text}");
+        assert!(text.starts_with("ApplyFailed (GitSync)") && text.contains("\n\nApplyFailed (Function)\n"), "{text}");
     }
 }

@@ -21,8 +21,8 @@ use super::{Error, Exit, completion, connection::WideConnection, output, table};
 /// Arguments of `get`.
 #[derive(clap::Args, Debug)]
 pub(super) struct Arguments {
-    /// Kinds, separated by commas: gitsyncs, gitrepositories, functions, receivers, apirules or all
-    #[arg(value_name = "KIND", value_parser = resource::asked, add = ArgValueCompleter::new(completion::kinds))]
+    /// Kinds, separated by commas: gitsyncs, gitrepositories, functions, receivers, providers, alerts, apirules or all
+    #[arg(value_name = "KIND", default_value = "gitsyncs", value_parser = resource::asked, add = ArgValueCompleter::new(completion::kinds))]
     asked: Asked,
     /// Names; by default all in the namespace
     #[arg(id = "name", value_name = "NAME", add = ArgValueCompleter::new(completion::names_of_kind))]

@@ -41,7 +41,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<Exit, Error> {
     };
     output::print(&text)?;
     if let Some(overlays) = overlays(&arguments.path, &reports)? {
-        output::note(&format!("{overlays} as PATH, or the others in {IGNORE_FILE}\n"));
+        output::note(&format!("warning: {overlays} as PATH, or the others in {IGNORE_FILE}\n"));
     }
     Ok(if has_problems { Exit::Differs } else { Exit::Fine })
 }
@@ -131,7 +131,7 @@ fn entry(root: &Path, path: &Path) -> io::Result<Option<Entry>> {
 
 fn text(reports: &[FileReport]) -> String {
     let mut text = String::new();
-    let (mut read, mut objects, mut left_out, mut wrong) = (0, 0, 0, 0);
+    let (mut read, mut objects, mut built, mut left_out, mut wrong) = (0, 0, 0, 0, 0);
     for FileReport { path, state } in reports {
         let path = printable(path);
         match state {
@@ -139,8 +139,14 @@ fn text(reports: &[FileReport]) -> String {
                 (read, objects) = (read + 1, objects + count);
                 text += &format!("read      {path}: {}\n", counted(*count, "object"));
             }
-            FileState::Built => text += &format!("built     {path}: its directory is a kustomization\n"),
-            FileState::Rendered => text += &format!("rendered  {path}: its directory is a Helm chart\n"),
+            FileState::Built => {
+                built += 1;
+                text += &format!("built     {path}: its directory is a kustomization\n");
+            }
+            FileState::Rendered => {
+                built += 1;
+                text += &format!("rendered  {path}: its directory is a Helm chart\n");
+            }
             FileState::LeftOut(why) => {
                 left_out += 1;
                 text += &format!("left out  {path}: {why}\n");
@@ -152,7 +158,7 @@ fn text(reports: &[FileReport]) -> String {
         }
     }
     let [files, objects] = [counted(read, "file"), counted(objects, "object")];
-    text + &format!("{files} read with {objects}, {left_out} left out, {wrong} with problems\n")
+    text + &format!("{files} read with {objects}, {built} built, {left_out} left out, {wrong} with problems\n")
 }
 
 fn as_json(report: &FileReport) -> Value {

@@ -125,14 +125,14 @@ enum Command {
     Crd,
     /// Show which files of a directory the agent reads and which it skips, and why; exit code 1 if a file has problems
     Manifests(manifests::Arguments),
-    /// Print GitRepositories, GitSyncs and Receivers for the objects of Flux or Argo CD; exit code 1 if anything is lost
+    /// Print the objects of Mainstay for those of Flux or Argo CD; exit code 1 if anything is lost
     Convert(convert::Arguments),
     /// Develop a Function in a directory: init, run, apply, sync. `mainstay init function` and the like do the same
     Function(function::Arguments),
     /// Request a sync of a GitSync, wait until its objects are healthy, and print the commit and the result. `mainstay
     /// sync function NAME` is the same as `mainstay function sync NAME`
     Sync(sync::Arguments),
-    /// Print GitSyncs, GitRepositories, Functions, Receivers and APIRules, as `kubectl get` does
+    /// Print the objects of Mainstay, by default GitSyncs, as `kubectl get` does
     Get(get::Arguments),
     /// Show repository, commit, objects, failures, remaining drift, reverts and pauses; a table for several GitSyncs
     Status(status::Arguments),

@@ -66,6 +66,7 @@ fn rule_of(key: &Key) -> fn(&Live<'_>) -> Health {
         ("autoscaling", "HorizontalPodAutoscaler") => others::autoscaler,
         ("serverless.kyma-project.io", "Function") => others::function,
         ("gateway.kyma-project.io", "APIRule") => others::api_rule,
+        ("mainstay.dev", "Provider") => others::provider,
         _ => others::ready,
     }
 }

@@ -173,6 +173,7 @@ tutorials! {
     Own {
         your_first_repository: Nothing,
         move_from_argo_cd: Nothing,
+        move_from_flux: Nothing,
         protect_production: Nothing,
         preview_a_pull_request: Nothing,
         a_private_monorepo_with_tenants: RepositoryWithKey,

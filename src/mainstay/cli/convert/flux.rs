@@ -22,7 +22,7 @@ pub(super) fn convert(documents: &[Document], target: Option<&str>) -> Conversio
             "HelmRelease" => helm_release::convert(&mut known, document, &mut syncs),
             "Receiver" => receiver::convert(document, known.namespace(document.namespace()), &mut syncs),
             "Provider" => notification::provider(document, known.namespace(document.namespace()), &mut syncs),
-            "Alert" => notification::alert(document, known.namespace(document.namespace()), &mut syncs),
+            "Alert" => notification::alert(&known, document, &mut syncs),
             kind => syncs.judged.push(Judged::lost(document, counterpart(kind))),
         }
     }

@@ -39,9 +39,8 @@ pub(super) fn convert<'a>(known: &mut Known<'a>, document: &'a Document, convers
     let chart = fields.text("spec.chart.spec.chart").unwrap_or_default();
     made.set("baseDir", base_dir(&chart), document, "spec.chart.spec.chart");
     let namespace = fields.text("spec.targetNamespace");
-    let plain = namespace.as_ref().map(|namespace| format!("{namespace}-{}", document.name()));
-    let release = fields.text("spec.releaseName").or(plain).unwrap_or_else(|| document.name().to_owned());
-    made.set("render.helm.releaseName", release, document, "spec.releaseName");
+    fields.drop_unneeded(&["spec.releaseName"]);
+    made.set("render.helm.releaseName", release_name(document), document, "spec.releaseName");
     let namespace = namespace.unwrap_or_else(|| document.namespace().to_owned());
     if !namespace.is_empty() {
         made.set("targetNamespace", namespace, document, "spec.targetNamespace");
@@ -65,6 +64,15 @@ pub(super) fn convert<'a>(known: &mut Known<'a>, document: &'a Document, convers
     conversion.add(made, document, fields.finish());
 }
 
+/// The name of the release that helm-controller makes.
+pub(super) fn release_name(document: &Document) -> String {
+    match (document.field("/spec/releaseName"), document.field("/spec/targetNamespace")) {
+        ("", "") => document.name().to_owned(),
+        ("", namespace) => format!("{namespace}-{}", document.name()),
+        (name, _) => name.to_owned(),
+    }
+}
+
 fn values(made: &mut Converted, fields: &mut Fields, document: &Document, chart: &str) {
     let files = fields.list("spec.chart.spec.valuesFiles");
     if !files.is_empty() {
@@ -77,6 +85,10 @@ fn values(made: &mut Converted, fields: &mut Fields, document: &Document, chart:
         made.set("render.helm.valuesFiles", files, document, "spec.chart.spec.valuesFiles");
     }
     if let Some(values) = fields.take("spec.values") {
+        if values.to_string().contains("${") {
+            let text = "the Kustomization that applies the HelmRelease substitutes its variables: give the GitSync the same `substitute`";
+            fields.ask("spec.values", text);
+        }
         made.set("render.helm.values", values, document, "spec.values");
     }
     let text = format!("put the values into a file below {} and name it in `render.helm.valuesFiles`", base_dir(chart));

@@ -7,9 +7,12 @@ use serde_json::{Map, Value, json};
 use super::converted::{Converted, OURS};
 use super::document::Document;
 use super::fields::Fields;
+use super::references::copies;
 
 /// The branch that Flux follows by default.
 const BRANCH: &str = "master";
+/// Prefixes of the labels by which Flux marks the objects that it applied.
+const MARKS: [&str; 2] = ["kustomize.toolkit.fluxcd.io", "helm.toolkit.fluxcd.io"];
 /// GitRepositories by namespace and name.
 type Sources<'a> = BTreeMap<(&'a str, &'a str), &'a Document>;
 
@@ -74,16 +77,16 @@ impl<'a> Known<'a> {
             return fields.lost(path, text);
         };
         if own != self.namespace(namespace) {
+            let place = if own.is_empty() { "the namespace of the GitSync" } else { &own };
             let text = format!(
-                "a GitSync and its GitRepository have one namespace: the GitRepository is printed in {own}, too"
+                "a GitSync and its GitRepository have one namespace: the GitRepository is printed in {place}, too"
             );
             fields.differs(path, text);
-            let secret = source.field("/spec/secretRef/name");
-            if !secret.is_empty() {
-                fields.ask(path, format!("copy Secret {secret} from the namespace {namespace} to {own}"));
-            }
         }
-        self.needed.insert((own, namespace, name));
+        let is_new = self.needed.insert((own.clone(), namespace, name));
+        for note in copies(source, &own).into_iter().filter(|_| is_new) {
+            fields.ask(path, note.text);
+        }
         let at = |pointer: &str| source.field(&format!("/spec/ref/{pointer}"));
         match (at("commit"), at("name"), at("semver"), at("tag"), at("branch")) {
             ("", "", "", "", "") => sync.put("reference", BRANCH),
@@ -151,9 +154,21 @@ pub(super) fn annotations(fields: &mut Fields) -> Map<String, Value> {
     annotations
 }
 
+/// The labels of an object, without those by which Flux marks the objects that it applied.
+pub(super) fn labels(fields: &mut Fields) -> Map<String, Value> {
+    let mut labels = fields.map("metadata.labels");
+    let is_mark = |key: &str| MARKS.iter().any(|group| key.strip_prefix(group).is_some_and(|key| key.starts_with('/')));
+    labels.retain(|key, _| !is_mark(key));
+    labels
+}
+
 /// Sets fields that a Kustomization and a HelmRelease have in common.
 pub(super) fn common(made: &mut Converted, fields: &mut Fields, document: &Document) {
-    made.put_metadata("labels", fields.map("metadata.labels"));
+    if document.namespace().is_empty() {
+        let text = "the manifest has no namespace: build its kustomization first, as in `kubectl kustomize DIR | mainstay convert flux -`";
+        fields.ask("metadata.namespace", text);
+    }
+    made.put_metadata("labels", labels(fields));
     made.put_metadata("annotations", annotations(fields));
     for field in ["suspend", "serviceAccountName"] {
         if let Some(value) = fields.take(&format!("spec.{field}")).filter(|value| *value != false) {

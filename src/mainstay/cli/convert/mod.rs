@@ -21,6 +21,7 @@ mod kustomization;
 mod live;
 mod notification;
 mod receiver;
+mod references;
 mod report;
 mod repositories;
 mod repository;
@@ -76,6 +77,13 @@ impl Tool {
             Self::Argocd => argocd::GROUP,
         }
     }
+
+    fn title(self) -> &'static str {
+        match self {
+            Self::Flux => "Flux",
+            Self::Argocd => "Argo CD",
+        }
+    }
 }
 
 /// Prints the objects. The exit code is 1 if anything is lost.
@@ -85,8 +93,11 @@ pub(super) async fn run(arguments: &Arguments) -> Result<Exit, Error> {
         None => (live::read(&arguments.cluster.connect().await?, arguments.tool.group()).await?, Tree::default()),
     };
     if documents.is_empty() {
-        let place = arguments.path.as_ref().map_or("the cluster".to_owned(), |path| path.display().to_string());
-        return Err(Error::NothingToConvert { place });
+        let place = arguments.path.as_ref().map_or("the cluster".to_owned(), |path| match path.to_str() {
+            Some("-") => "standard input".to_owned(),
+            _ => path.display().to_string(),
+        });
+        return Err(Error::NothingToConvert { place, tool: arguments.tool.title() });
     }
     let target = arguments.namespace.as_deref();
     let conversion = match arguments.tool {
@@ -101,7 +112,10 @@ pub(super) async fn run(arguments: &Arguments) -> Result<Exit, Error> {
     output::print(&text)?;
     output::note(&conversion.text());
     if arguments.live {
-        output::note(&sequence::text(&documents));
+        output::note(&sequence::text(&documents, &conversion));
+    }
+    if target.is_none() {
+        output::note(&conversion.confinement());
     }
     Ok(if conversion.count(Fate::Lost) > 0 { Exit::Differs } else { Exit::Fine })
 }

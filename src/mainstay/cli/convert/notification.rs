@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::converted::{Converted, OURS};
 use super::document::Document;
 use super::fields::Fields;
-use super::known::annotations;
+use super::known::{Known, annotations, labels};
 use super::report::{Conversion, Judged};
 use mainstay_notification::ProviderType;
 
@@ -30,7 +30,7 @@ const SYNCS: [&str; 2] = ["Kustomization", "HelmRelease"];
 
 fn begun(document: &Document, kind: &str, namespace: &str, fields: &mut Fields) -> Converted {
     let mut made = Converted::in_place_of(document, OURS, kind, namespace, document.name());
-    made.put_metadata("labels", fields.map("metadata.labels"));
+    made.put_metadata("labels", labels(fields));
     made.put_metadata("annotations", annotations(fields));
     made
 }
@@ -58,7 +58,8 @@ pub(super) fn provider(document: &Document, namespace: &str, conversion: &mut Co
     conversion.add(made, document, fields.finish());
 }
 
-pub(super) fn alert(document: &Document, namespace: &str, conversion: &mut Conversion) {
+pub(super) fn alert(known: &Known<'_>, document: &Document, conversion: &mut Conversion) {
+    let namespace = known.namespace(document.namespace());
     let mut fields = Fields::new(&document.object);
     let mut made = begun(document, "Alert", namespace, &mut fields);
     take(&mut made, &mut fields, document, &ALERT);
@@ -73,17 +74,20 @@ pub(super) fn alert(document: &Document, namespace: &str, conversion: &mut Conve
             fields.differs("spec.eventSources", format!("no message is about a {kind}"));
             continue;
         }
-        if source["namespace"].as_str() == Some(document.namespace()) {
-            // The Alert may be converted into another namespace.
+        let place = source["namespace"].as_str().map(|place| known.namespace(place).to_owned());
+        if place.as_deref() == Some(namespace) {
             source["namespace"] = Value::Null;
-        } else if !source["namespace"].is_null() {
+        } else if let Some(place) = place {
+            source["namespace"] = place.into();
             let text = "only an Alert in a namespace that the agent trusts selects objects of other namespaces";
             fields.differs("spec.eventSources", text);
         }
         if let Some(fields) = source.as_object_mut() {
             fields.retain(|_, value| !value.is_null());
         }
-        sources.push(source);
+        if !sources.contains(&source) {
+            sources.push(source);
+        }
     }
     if sources.is_empty() {
         let text = "none of its sources has messages; GitSyncs and Functions have";

@@ -3,7 +3,7 @@
 use super::converted::{Converted, OURS};
 use super::document::Document;
 use super::fields::Fields;
-use super::known::annotations;
+use super::known::{annotations, labels};
 use super::report::{Conversion, Judged};
 
 /// Types that both have.
@@ -12,7 +12,7 @@ const TYPES: [&str; 5] = ["github", "gitlab", "bitbucket", "generic", "generic-h
 pub(super) fn convert(document: &Document, namespace: &str, conversion: &mut Conversion) {
     let mut fields = Fields::new(&document.object);
     let mut made = Converted::in_place_of(document, OURS, "Receiver", namespace, document.name());
-    made.put_metadata("labels", fields.map("metadata.labels"));
+    made.put_metadata("labels", labels(&mut fields));
     made.put_metadata("annotations", annotations(&mut fields));
     let kind = fields.text("spec.type").unwrap_or_default();
     if !TYPES.contains(&kind.as_str()) {

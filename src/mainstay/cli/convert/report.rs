@@ -1,10 +1,13 @@
 //! The results of a conversion and the report about it.
 
+use std::collections::BTreeSet;
+
 use mainstay_object::{counted, printable};
 
 use super::converted::Converted;
 use super::document::Document;
 use super::fields::{Fate, Note};
+use super::references::copies;
 
 /// The result of a conversion.
 #[derive(Debug, Default)]
@@ -42,9 +45,38 @@ impl Conversion {
     pub(super) fn add(&mut self, converted: Converted, document: &Document, mut notes: Vec<Note>) {
         match converted.problem() {
             Some(problem) => notes.insert(0, Note { fate: Fate::Lost, field: String::new(), text: problem }),
-            None => self.objects.push(converted),
+            None => {
+                // Those of a GitRepository are reported with the GitSyncs that use it.
+                if document.kind() != "GitRepository" {
+                    let namespace = converted.object["metadata"]["namespace"].as_str().unwrap_or_default();
+                    notes.extend(copies(document, namespace));
+                }
+                self.objects.push(converted);
+            }
         }
         self.judged.push(Judged::new(document, notes));
+    }
+
+    /// Returns whether no object was printed for one that was read.
+    pub(super) fn has_lost(&self, document: &Document) -> bool {
+        let subject = document.subject();
+        let of = self.judged.iter().filter(|judged| judged.subject == subject);
+        of.flat_map(|judged| &judged.notes).any(|note| note.fate == Fate::Lost && note.field.is_empty())
+    }
+
+    /// Warns that GitSyncs outside of the namespace of the agent are confined; empty if there are none.
+    pub(super) fn confinement(&self) -> String {
+        let syncs = self.objects.iter().filter(|made| made.object["kind"] == "GitSync");
+        let namespaces: BTreeSet<_> =
+            syncs.filter_map(|made| made.object["metadata"]["namespace"].as_str()).map(printable).collect();
+        let Some(first) = namespaces.first() else { return String::new() };
+        let all: Vec<_> = namespaces.iter().map(ToString::to_string).collect();
+        format!(
+            "note: outside of the namespace of the agent, a GitSync may manage objects of its own namespace only. This concerns {}. \
+             `-n mainstay-system` prints all objects for the namespace of the agent; \
+             `mainstay install --extra-arg=--allow-namespace={first}` trusts another one\n",
+            all.join(", ")
+        )
     }
 
     /// The report for people.

@@ -5,14 +5,14 @@ use serde_json::json;
 use super::converted::{Converted, SERVERLESS};
 use super::document::Document;
 use super::fields::Fields;
-use super::known::annotations;
+use super::known::{annotations, labels};
 use super::report::Conversion;
 
 /// A GitRepository in a namespace. Notes are made for the first one of several.
 pub(super) fn convert(document: &Document, namespace: &str, is_first: bool, conversion: &mut Conversion) {
     let mut fields = Fields::new(&document.object);
     let mut made = Converted::in_place_of(document, SERVERLESS, "GitRepository", namespace, document.name());
-    made.put_metadata("labels", fields.map("metadata.labels"));
+    made.put_metadata("labels", labels(&mut fields));
     made.put_metadata("annotations", annotations(&mut fields));
     let url = fields.text("spec.url").unwrap_or_default();
     let is_ssh = url.starts_with("ssh://");

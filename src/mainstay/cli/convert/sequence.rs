@@ -1,41 +1,124 @@
 //! How live objects change hands without a restart of a pod.
 
 use super::document::Document;
+use super::helm_release::release_name;
+use super::report::Conversion;
 
 /// Label of Flux on an object that a Kustomization applied.
 const PARENT: &str = "/metadata/labels/kustomize.toolkit.fluxcd.io~1name";
+/// Label of Flux with the namespace of that Kustomization.
+const PARENT_NAMESPACE: &str = "/metadata/labels/kustomize.toolkit.fluxcd.io~1namespace";
 
-/// The commands, for the objects that are read from a cluster.
-pub(super) fn text(documents: &[Document]) -> String {
-    let mut text = "\nOne object at a time, without a restart of a pod:\n".to_owned();
-    for document in documents {
-        let (name, namespace) = (document.name(), document.namespace());
-        let parent = document.field(PARENT);
-        if !parent.is_empty() && parent != name && is_moved(document) {
-            text.push_str(&format!(
-                "  # Kustomization {parent} applies {}: suspend it first, and remove the manifest from its path\n",
-                document.subject()
-            ));
-        }
-        text.push_str(&match document.kind() {
-            "Kustomization" | "HelmRelease" => {
-                let kind = if document.kind() == "Kustomization" { "kustomizations.kustomize" } else { "helmreleases.helm" };
-                let kind = format!("{kind}.toolkit.fluxcd.io");
-                format!(
-                    "  kubectl patch {kind} {name} -n {namespace} --type merge -p '{{\"spec\":{{\"suspend\":true}}}}'\n  \
-                     kubectl delete {kind} {name} -n {namespace}\n"
-                )
-            }
-            "Application" => format!(
-                "  kubectl patch applications.argoproj.io {name} -n {namespace} --type merge -p '{{\"metadata\":{{\"finalizers\":null}}}}'\n  \
-                 kubectl delete applications.argoproj.io {name} -n {namespace}\n"
-            ),
-            _ => String::new(),
-        });
+/// The steps, for the objects that are read from a cluster. Objects that are not converted stay with their tool.
+pub(super) fn text(documents: &[Document], conversion: &Conversion) -> String {
+    let (kept, moved): (Vec<_>, Vec<_>) =
+        documents.iter().filter(|document| resource(document).is_some()).partition(|one| conversion.has_lost(one));
+    let moved = in_order(moved);
+    if moved.is_empty() {
+        return String::new();
     }
-    text + "  kubectl apply -f FILE   # the GitRepositories, then the GitSync of the object\n"
+    let mut text = "\nThe objects change hands without a restart of a pod:\n".to_owned();
+    let suspensions: Vec<_> = moved.iter().rev().filter_map(|document| suspension(document)).collect();
+    let mut steps = Vec::new();
+    if !suspensions.is_empty() {
+        steps.push(format!(
+            "Suspend the objects. Flux then applies and deletes nothing for them:\n{}",
+            suspensions.concat()
+        ));
+    }
+    let applied: Vec<_> = moved.iter().filter_map(|document| applied_by(document)).collect();
+    if !applied.is_empty() {
+        steps.push(format!(
+            "Remove their manifests from Git, so that nothing creates them again:\n{}",
+            applied.concat()
+        ));
+    }
+    steps.push(
+        "Create the GitSyncs. They apply no object that is still listed by its former tool:\n  kubectl apply -f FILE\n"
+            .to_owned(),
+    );
+    let releases: String = moved.iter().map(|document| release(document)).collect();
+    steps.push(format!(
+        "Release one object after the other. Its GitSync is then Ready (`mainstay status`):\n{releases}"
+    ));
+    for (number, step) in steps.iter().enumerate() {
+        text.push_str(&format!("{}. {step}", number + 1));
+    }
+    if !kept.is_empty() {
+        let kept: Vec<_> = kept.iter().map(|document| document.subject()).collect();
+        text.push_str(&format!("Not converted, so leave them as they are: {}\n", kept.join(", ")));
+    }
+    text
 }
 
-fn is_moved(document: &Document) -> bool {
-    matches!(document.kind(), "Kustomization" | "HelmRelease" | "Application")
+/// The resource of an object that applies others.
+fn resource(document: &Document) -> Option<&'static str> {
+    match document.kind() {
+        "Kustomization" => Some("kustomizations.kustomize.toolkit.fluxcd.io"),
+        "HelmRelease" => Some("helmreleases.helm.toolkit.fluxcd.io"),
+        "Application" => Some("applications.argoproj.io"),
+        _ => None,
+    }
+}
+
+/// Kind, name and namespace as arguments of kubectl.
+fn arguments(document: &Document) -> String {
+    format!("{} {} -n {}", resource(document).unwrap_or_default(), document.name(), document.namespace())
+}
+
+fn suspension(document: &Document) -> Option<String> {
+    let is_of_flux = document.kind() != "Application";
+    let patch = r#"{"spec":{"suspend":true}}"#;
+    is_of_flux.then(|| format!("  kubectl patch {} --type merge -p '{patch}'\n", arguments(document)))
+}
+
+fn applied_by(document: &Document) -> Option<String> {
+    let parent = document.field(PARENT);
+    let is_own = parent == document.name() && document.kind() == "Kustomization";
+    let is_applied = !parent.is_empty() && !is_own;
+    is_applied.then(|| format!("  {}, applied by Kustomization {parent}\n", document.subject()))
+}
+
+/// The commands after which no tool lists the objects.
+fn release(document: &Document) -> String {
+    let arguments = arguments(document);
+    let delete = format!("  kubectl delete {arguments}\n");
+    match document.kind() {
+        "Application" => {
+            let patch = r#"{"metadata":{"finalizers":null}}"#;
+            format!("  kubectl patch {arguments} --type merge -p '{patch}'\n{delete}")
+        }
+        "HelmRelease" => {
+            let storage = match document.field("/spec/storageNamespace") {
+                "" => document.namespace(),
+                namespace => namespace,
+            };
+            format!("{delete}  kubectl delete secret -n {storage} -l owner=helm,name={}\n", release_name(document))
+        }
+        _ => delete,
+    }
+}
+
+/// Sorts objects after those on which they depend, and a Kustomization after the objects that it applies.
+fn in_order(mut left: Vec<&Document>) -> Vec<&Document> {
+    let mut sorted = Vec::with_capacity(left.len());
+    while !left.is_empty() {
+        let is_free = |one: &&Document| !left.iter().any(|other| !std::ptr::eq(*one, *other) && needs(one, other));
+        // Objects that wait for each other keep their order.
+        let next = left.iter().position(is_free).unwrap_or_default();
+        sorted.push(left.remove(next));
+    }
+    sorted
+}
+
+/// Returns whether `one` comes after `other`.
+fn needs(one: &Document, other: &Document) -> bool {
+    let depends = one.object["spec"]["dependsOn"].as_array().into_iter().flatten().any(|named| {
+        let namespace = named["namespace"].as_str().unwrap_or(one.namespace());
+        one.kind() == other.kind() && named["name"] == other.name() && namespace == other.namespace()
+    });
+    let applies = one.kind() == "Kustomization"
+        && other.field(PARENT) == one.name()
+        && other.field(PARENT_NAMESPACE) == one.namespace();
+    depends || applies
 }

@@ -61,11 +61,127 @@ fn two_objects_of_one_name_become_two_git_syncs() {
 
 #[test]
 fn the_sequence_suspends_before_it_deletes() {
-    let text = sequence::text(&documents(FLUX, Tool::Flux));
+    let read = documents(FLUX, Tool::Flux);
+    let text = sequence::text(&read, &flux::convert(&read, None));
     let at = |part: &str| text.find(part).unwrap_or_else(|| panic!("{part}: {text}"));
     assert!(
         at("patch kustomizations.kustomize.toolkit.fluxcd.io apps -n team")
             < at("delete kustomizations.kustomize.toolkit.fluxcd.io apps")
     );
-    assert!(sequence::text(&documents(ARGO_CD, Tool::Argocd)).contains("\"finalizers\":null"));
+    let read = documents(ARGO_CD, Tool::Argocd);
+    let text = sequence::text(&read, &argocd::convert(&read, None, &Tree::default()));
+    assert!(text.contains("\"finalizers\":null"), "{text}");
+}
+
+/// A fleet as a cluster has it: the Kustomization `root` applied the others.
+const FLEET: &str = "\
+apiVersion: source.toolkit.fluxcd.io/v1
+kind: GitRepository
+metadata: {name: fleet, namespace: flux-system}
+spec: {url: 'ssh://git@a.example/fleet', interval: 1m, secretRef: {name: fleet-key}, proxySecretRef: {name: proxy}}
+---
+apiVersion: kustomize.toolkit.fluxcd.io/v1
+kind: Kustomization
+metadata:
+  name: apps
+  namespace: flux-system
+  labels: {team: shop, kustomize.toolkit.fluxcd.io/name: root, kustomize.toolkit.fluxcd.io/namespace: flux-system}
+spec:
+  interval: 10m
+  path: ./apps
+  sourceRef: {kind: GitRepository, name: fleet}
+  dependsOn: [{name: infra}]
+  decryption: {provider: sops, secretRef: {name: sops-age}}
+  serviceAccountName: deployer
+  postBuild: {substituteFrom: [{kind: ConfigMap, name: settings}]}
+---
+apiVersion: kustomize.toolkit.fluxcd.io/v1
+kind: Kustomization
+metadata:
+  name: infra
+  namespace: flux-system
+  labels: {kustomize.toolkit.fluxcd.io/name: root, kustomize.toolkit.fluxcd.io/namespace: flux-system}
+spec: {interval: 10m, path: ./infra, sourceRef: {kind: GitRepository, name: fleet}}
+---
+apiVersion: kustomize.toolkit.fluxcd.io/v1
+kind: Kustomization
+metadata: {name: root, namespace: flux-system, labels: {kustomize.toolkit.fluxcd.io/name: root, kustomize.toolkit.fluxcd.io/namespace: flux-system}}
+spec: {interval: 10m, path: ./clusters, sourceRef: {kind: GitRepository, name: fleet}}
+---
+apiVersion: helm.toolkit.fluxcd.io/v2
+kind: HelmRelease
+metadata: {name: web, namespace: shop, labels: {kustomize.toolkit.fluxcd.io/name: apps, kustomize.toolkit.fluxcd.io/namespace: flux-system}}
+spec:
+  chart: {spec: {chart: ./web, sourceRef: {kind: GitRepository, name: fleet, namespace: flux-system}}}
+  targetNamespace: front
+  values: {host: 'web.${domain}'}
+---
+apiVersion: helm.toolkit.fluxcd.io/v2
+kind: HelmRelease
+metadata: {name: redis, namespace: shop}
+spec: {chart: {spec: {chart: redis, sourceRef: {kind: HelmRepository, name: bitnami}}}}
+---
+apiVersion: notification.toolkit.fluxcd.io/v1beta3
+kind: Alert
+metadata: {name: all, namespace: flux-system}
+spec: {providerRef: {name: chat}, eventSources: [{kind: Kustomization, name: '*'}, {kind: HelmRelease, name: '*', namespace: shop}]}
+";
+
+#[test]
+fn the_sequence_follows_dependencies_and_keeps_what_is_not_converted() {
+    let read = documents(FLEET, Tool::Flux);
+    let text = sequence::text(&read, &flux::convert(&read, Some("mainstay-system")));
+    let at = |part: &str| text.find(part).unwrap_or_else(|| panic!("{part}: {text}"));
+    let deleted = ["infra -n flux-system\n", "apps -n flux-system\n", "root -n flux-system\n"]
+        .map(|name| at(&format!("kubectl delete kustomizations.kustomize.toolkit.fluxcd.io {name}")));
+    assert!(deleted.is_sorted(), "{text}");
+    assert!(at("root -n flux-system --type") < at("apps -n flux-system --type"), "{text}");
+    assert!(at("kubectl delete secret -n shop -l owner=helm,name=front-web\n") < deleted[1], "{text}");
+    assert!(text.contains("\n  HelmRelease shop/web, applied by Kustomization apps\n"), "{text}");
+    assert!(!text.contains("helmreleases.helm.toolkit.fluxcd.io redis"), "{text}");
+    assert!(text.ends_with("leave them as they are: HelmRelease shop/redis\n"), "{text}");
+}
+
+#[test]
+fn another_namespace_needs_copies_of_all_that_an_object_names() {
+    let read = documents(FLEET, Tool::Flux);
+    let conversion = flux::convert(&read, Some("mainstay-system"));
+    let text = conversion.text();
+    for (name, count) in [
+        ("copy Secret fleet-key from the namespace flux-system to mainstay-system", 1),
+        ("copy Secret proxy from", 1),
+        ("spec.decryption.secretRef: copy Secret sops-age from", 1),
+        ("spec.postBuild.substituteFrom: copy ConfigMap settings from", 1),
+        ("spec.serviceAccountName: create ServiceAccount deployer in the namespace mainstay-system", 1),
+        ("spec.values: the Kustomization that applies the HelmRelease substitutes its variables", 1),
+    ] {
+        assert_eq!(text.matches(name).count(), count, "{name}: {text}");
+    }
+    assert!(!flux::convert(&read, None).text().contains("copy Secret sops-age"));
+}
+
+#[test]
+fn marks_of_flux_and_repeated_sources_are_left_out() {
+    let read = documents(FLEET, Tool::Flux);
+    let text = printed(&flux::convert(&read, Some("mainstay-system")));
+    assert!(!text.contains("toolkit.fluxcd.io/name") && text.contains("    team: shop\n"), "{text}");
+    assert_eq!(text.matches("  - kind: GitSync\n    name: '*'\n").count(), 1, "{text}");
+}
+
+#[test]
+fn confined_git_syncs_are_named() {
+    let read = documents(FLEET, Tool::Flux);
+    let text = flux::convert(&read, None).confinement();
+    assert!(
+        text.contains("This concerns flux-system, shop.") && text.contains("--allow-namespace=flux-system"),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_manifest_without_a_namespace_is_to_be_built_first() {
+    let text = FLEET.replace("metadata: {name: web, namespace: shop, ", "metadata: {name: web, ");
+    let text = flux::convert(&documents(&text, Tool::Flux), None).text();
+    assert!(text.contains("to do    metadata.namespace: the manifest has no namespace"), "{text}");
+    assert!(!text.contains("printed in ,") && !text.contains(" to \n"), "{text}");
 }

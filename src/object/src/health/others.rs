@@ -95,6 +95,12 @@ pub(super) fn api_rule(object: &Live<'_>) -> Health {
     }
 }
 
+/// A service that is away says nothing about the commit: no GitSync waits for a chat.
+pub(super) fn provider(object: &Live<'_>) -> Health {
+    let is_away = object.condition("Ready").is_some_and(|ready| ready.reason() == "NotDelivered");
+    if is_away { Healthy } else { ready(object) }
+}
+
 pub(super) fn ready(object: &Live<'_>) -> Health {
     let Some(condition) = object.condition("Ready") else { return Healthy };
     let generation = object.number("/metadata/generation");

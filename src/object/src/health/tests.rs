@@ -262,3 +262,17 @@ fn an_api_rule_is_healthy_once_it_is_served() {
     rule("{state: Ready}", "healthy");
     rule("{state: Processing}", "progressing: its state is Processing");
 }
+
+#[test]
+fn a_provider_whose_service_is_away_keeps_no_commit_waiting() {
+    let with = |reason: &str| {
+        format!("{{status: {{conditions: [{{type: Ready, status: 'False', reason: {reason}, message: no}}]}}}}")
+    };
+    check("mainstay.dev/v1alpha1", "Provider", &with("NotDelivered"), "healthy");
+    check(
+        "mainstay.dev/v1alpha1",
+        "Provider",
+        &with("SecretNotFound"),
+        "progressing: Ready is False: SecretNotFound: no",
+    );
+}
