@@ -115,14 +115,12 @@ impl GithubApp {
     /// # Errors
     /// If the repository is not at `https://github.com` and the Secret names no API, or names that of another host.
     pub(super) fn issuer(&self, repository: &Url) -> Result<Issuer, AccessFault> {
-        let missing = AccessFault::MissingApi { field: BASE };
-        match &self.base {
-            Some(base) => Issuer::new(base.clone(), repository),
-            None => {
-                let public = Url::parse(PUBLIC_API).map_err(|_| missing.clone())?;
-                Issuer::new(public, repository).map_err(|_| missing)
-            }
+        if let Some(base) = &self.base {
+            return Issuer::new(base.clone(), repository);
         }
+        let missing = AccessFault::MissingApi { field: BASE };
+        let public = Url::parse(PUBLIC_API).map_err(|_| missing.clone())?;
+        Issuer::new(public, repository).map_err(|_| missing)
     }
 
     /// Returns the address for looking up the owner's installation; `None` if its number is known.
