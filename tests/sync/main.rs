@@ -4,6 +4,7 @@
 mod additions;
 mod addresses;
 mod adoption;
+mod artifacts;
 mod agent_restarts;
 mod bootstrap;
 mod canary_faults;

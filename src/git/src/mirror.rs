@@ -22,6 +22,7 @@ use std::time::{Duration, Instant, SystemTime};
 use parking_lot::Mutex;
 use sha2::{Digest as _, Sha256};
 
+use super::artifact::UNFINISHED;
 use super::error::Fault;
 use super::fair_queue::Tenant;
 use super::id::{Commit, Id};
@@ -219,6 +220,7 @@ impl Generation {
         // Remains of a killed process. A failure to remove them does no harm.
         let _ = integrity::remove_unfinished(&directory);
         large_files::remove_unfinished(&path);
+        let _ = fs::remove_dir_all(path.join(UNFINISHED));
         storage.measure_generation(&path);
         Ok(Some(Self::new(path, commits, packs, storage.clone())))
     }

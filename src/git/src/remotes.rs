@@ -14,6 +14,7 @@ use parking_lot::Mutex;
 use tokio::sync::{mpsc, watch};
 
 use super::abbreviation::Resolutions;
+use super::artifact::Artifact;
 use super::connection::Connection;
 use super::consumers::{Consumer, ConsumerKind, Consumers, Identity};
 use super::error::Fault;
@@ -106,6 +107,8 @@ pub(super) struct State {
     /// Locked during a search in the history.
     pub(super) searching: tokio::sync::Mutex<()>,
     pub(super) negotiated: Mutex<Option<Negotiated>>,
+    /// The artifact of an OCIRepository, or why there is none.
+    pub(super) artifact: Mutex<Option<Result<Artifact, String>>>,
     /// Successful signature checks.
     pub(super) judgements: Mutex<Judgements>,
     /// The opened private key, or why it cannot be opened.

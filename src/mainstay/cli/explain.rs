@@ -33,7 +33,7 @@ struct Explanation {
 }
 
 const FUNCTIONS: &str = "Function";
-const OTHERS: &str = "GitSync, GitRepository, Receiver, Provider, Alert, APIRule";
+const OTHERS: &str = "GitSync, GitRepository, OCIRepository, Receiver, Provider, Alert, APIRule";
 const EVENTS: &str = "Event";
 
 fn all() -> Vec<Explanation> {

@@ -20,13 +20,22 @@ pub enum Referrer {
     Receiver,
     /// Providers.
     Provider,
+    /// OCIRepositories.
+    OciRepository,
     /// Functions.
     Function,
 }
 
 impl Referrer {
     /// All kinds.
-    pub const ALL: [Self; 5] = [Self::GitRepository, Self::GitSync, Self::Receiver, Self::Provider, Self::Function];
+    pub const ALL: [Self; 6] = [
+        Self::GitRepository,
+        Self::GitSync,
+        Self::Receiver,
+        Self::Provider,
+        Self::OciRepository,
+        Self::Function,
+    ];
 
     /// The plural of the kind for messages.
     pub const fn plural(self) -> &'static str {
@@ -35,6 +44,7 @@ impl Referrer {
             Self::GitSync => "GitSyncs",
             Self::Receiver => "Receivers",
             Self::Provider => "Providers",
+            Self::OciRepository => "OCIRepositories",
             Self::Function => "Functions",
         }
     }

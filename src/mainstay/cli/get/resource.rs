@@ -21,8 +21,13 @@ const GIT_REPOSITORIES: Resource =
     Resource { group: SERVERLESS, kind: "GitRepository", names: &["gitrepositories", "gitrepository", "gitrepos"] };
 
 /// All resources, in the order of printing.
-const ALL: [Resource; 7] = [
+const ALL: [Resource; 8] = [
     GIT_REPOSITORIES,
+    Resource {
+        group: "mainstay.dev",
+        kind: "OCIRepository",
+        names: &["ocirepositories", "ocirepository", "ocirepo"],
+    },
     GIT_SYNCS,
     Resource { group: "mainstay.dev", kind: "Receiver", names: &["receivers", "receiver"] },
     Resource { group: "mainstay.dev", kind: "Provider", names: &["providers", "provider"] },
