@@ -141,7 +141,9 @@ async fn refused(world: &World, part: &str) {
 /// Waits until the ConfigMap has this value.
 async fn applied(world: &World, value: &str) {
     let shown = || format!("{} {}", status(world), world.status("web"));
-    world.until_or(value, |world| world.config_maps().contains(&"web".to_owned()) && world.data("web") == value, shown).await;
+    world
+        .until_or(value, |world| world.config_maps().contains(&"web".to_owned()) && world.data("web") == value, shown)
+        .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -171,7 +173,8 @@ async fn chooses_a_version_a_digest_a_layer_and_files() {
     pushed.push_value("1.2.0", "range").await;
     pushed.push_value("1.3.0-rc.1", "candidate").await;
     pushed.push_value("2.0.0", "too new").await;
-    let (chart, other) = (packed(&[("web.yaml", b"{")]), packed(&[("web.yaml", config_map("web", "layer").as_bytes())]));
+    let (chart, other) =
+        (packed(&[("web.yaml", b"{")]), packed(&[("web.yaml", config_map("web", "layer").as_bytes())]));
     pushed.push("layers", &[("application/vnd.example.chart", &chart), (CONTENT, &other)]).await;
     let files = packed(&[("web.yaml", config_map("web", "files").as_bytes()), ("docs/bad.yaml", b"{")]);
     pushed.push("files", &[(CONTENT, &files)]).await;
@@ -183,7 +186,9 @@ async fn chooses_a_version_a_digest_a_layer_and_files() {
     change(json!({"ref": {"digest": old}}));
     applied(&world, "old").await;
     assert!(ready(&world).contains(&format!("stored artifact {old}")), "{}", ready(&world));
-    change(json!({"ref": {"digest": null, "semver": null, "semverFilter": null, "tag": "layers"}, "layerSelector": {"mediaType": CONTENT, "operation": "extract"}}));
+    change(
+        json!({"ref": {"digest": null, "semver": null, "semverFilter": null, "tag": "layers"}, "layerSelector": {"mediaType": CONTENT, "operation": "extract"}}),
+    );
     applied(&world, "layer").await;
     change(json!({"ref": {"tag": "files"}, "layerSelector": null, "ignore": "docs/\n"}));
     applied(&world, "files").await;

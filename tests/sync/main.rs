@@ -4,8 +4,8 @@
 mod additions;
 mod addresses;
 mod adoption;
-mod artifacts;
 mod agent_restarts;
+mod artifacts;
 mod bootstrap;
 mod canary_faults;
 mod charts;

@@ -50,7 +50,8 @@ use kube::CustomResourceExt;
 
 /// Returns every required CRD, in the order of applying. `v1alpha2` of Function is served if a webhook converts it.
 pub fn definitions() -> Vec<CustomResourceDefinition> {
-    let own = [GitRepository::crd(), OciRepository::crd(), GitSync::crd(), Receiver::crd(), Provider::crd(), Alert::crd()];
+    let own =
+        [GitRepository::crd(), OciRepository::crd(), GitSync::crd(), Receiver::crd(), Provider::crd(), Alert::crd()];
     own.into_iter().chain([function()]).collect()
 }
 

@@ -116,7 +116,8 @@ impl Source {
                 self.fresh(remote, mirror).await?
             }
         };
-        let spool = PackSpool::new(generation.path(), self.inner.settings.limits.object_bytes, self.room(generation.path()));
+        let spool =
+            PackSpool::new(generation.path(), self.inner.settings.limits.object_bytes, self.room(generation.path()));
         let (keeper, large) = (Arc::clone(&generation), self.large());
         let file_bytes = self.inner.settings.limits.file_bytes;
         let made = move || {

@@ -101,10 +101,7 @@ pub(super) fn version(tag: &str) -> Option<Version> {
 ///
 /// # Errors
 /// The rule that the range violates.
-pub fn highest_version<'t>(
-    range: &str,
-    tags: impl Iterator<Item = &'t str>,
-) -> Result<Option<&'t str>, &'static str> {
+pub fn highest_version<'t>(range: &str, tags: impl Iterator<Item = &'t str>) -> Result<Option<&'t str>, &'static str> {
     let range = VersionRange::parse(range)?;
     let versions = tags.filter_map(|tag| Some((version(tag)?, tag))).filter(|(version, _)| range.holds(version));
     Ok(versions.max().map(|(_, tag)| tag))

@@ -41,8 +41,8 @@ use mainstay_engine::managed::inventory::Inventory;
 use mainstay_engine::managed::{Desired, Part};
 use mainstay_engine::notification::Message;
 use mainstay_git::{
-    Alone, Ancestry, BaseDir, Commit, Credentials, Entry, MissingDirectory, Reference, Remote, RemoteUrl, ResolvedRef, SkippedTrees,
-    Snapshot, TreeId, Verification,
+    Alone, Ancestry, BaseDir, Commit, Credentials, Entry, MissingDirectory, Reference, Remote, RemoteUrl, ResolvedRef,
+    SkippedTrees, Snapshot, TreeId, Verification,
 };
 use mainstay_manifest::Problem;
 use mainstay_object::egress::Egress;
@@ -113,9 +113,7 @@ impl Task {
             None => (repositories.problem(namespace, name), repositories.unknown().is_none()),
         };
         let (reason, message) = match problem {
-            Some(why) if is_listed => {
-                (Reason::SpecInvalid, format!("{kind} {name} cannot be read; correct it: {why}"))
-            }
+            Some(why) if is_listed => (Reason::SpecInvalid, format!("{kind} {name} cannot be read; correct it: {why}")),
             Some(why) => (Reason::ClusterUnavailable, format!("{kind} {name} cannot be read: {why}")),
             None => (Reason::SourceNotFound, format!("{kind} {name} does not exist in this namespace")),
         };

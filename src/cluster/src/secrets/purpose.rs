@@ -188,8 +188,7 @@ mod tests {
     ];
 
     /// The uses in which other users may see values.
-    const SHOWING: [P; 6] =
-        [P::Code, P::FunctionRepository, P::Repository, P::Values, P::Provider, P::Artifact];
+    const SHOWING: [P; 6] = [P::Code, P::FunctionRepository, P::Repository, P::Values, P::Provider, P::Artifact];
 
     #[test]
     fn a_use_that_shows_values_is_excluded_by_every_other_purpose_but_a_few() {

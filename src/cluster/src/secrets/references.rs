@@ -2,10 +2,10 @@
 
 use super::Purpose;
 use mainstay_api::FunctionSpec;
-use mainstay_api::{OciRepositorySpec, ProviderSpec};
 use mainstay_api::git_repository::GitRepositorySpec;
 use mainstay_api::git_sync::{GitSyncSpec, SubstituteSourceKind};
 use mainstay_api::receiver::ReceiverSpec;
+use mainstay_api::{OciRepositorySpec, ProviderSpec};
 
 /// Maximum length of a Secret's name in bytes.
 const LONGEST_NAME: usize = 253;

@@ -110,7 +110,9 @@ impl Task {
         }
         if !self.fits {
             let message = format!("this namespace has {MOST} OCIRepositories, and the agent keeps no more; delete one");
-            return self.settle(remote, &State::not_ready(Reason::MemoryExhausted, message), object.generation, FAR).await;
+            return self
+                .settle(remote, &State::not_ready(Reason::MemoryExhausted, message), object.generation, FAR)
+                .await;
         }
         let wanted = match wanted(&object.spec) {
             Ok(wanted) => wanted,

@@ -114,7 +114,8 @@ fn version(reference: &OciReference) -> Result<Version, String> {
         return Err("semverFilter: has an effect with semver only".to_owned());
     }
     let tag = reference.tag.as_deref().unwrap_or("latest");
-    let is_tag = format!("host.example/a:{tag}").parse::<ImageRef>().is_ok_and(|image| image.tag.as_deref() == Some(tag));
+    let is_tag =
+        format!("host.example/a:{tag}").parse::<ImageRef>().is_ok_and(|image| image.tag.as_deref() == Some(tag));
     if is_tag { Ok(Version::Tag(tag.to_owned())) } else { Err("tag: is no tag of a registry".to_owned()) }
 }
 
@@ -139,7 +140,10 @@ mod tests {
     fn follows_the_tag_latest_by_default() {
         let wanted = read(json!({})).unwrap();
         assert!(matches!(wanted.version, Version::Tag(tag) if tag == "latest"));
-        assert_eq!((wanted.image.registry.as_str(), wanted.image.repository.as_str()), ("registry.example.org", "team/shop"));
+        assert_eq!(
+            (wanted.image.registry.as_str(), wanted.image.repository.as_str()),
+            ("registry.example.org", "team/shop")
+        );
         assert_eq!((wanted.interval, wanted.timeout), (Duration::from_secs(600), TIMEOUT));
     }
 
@@ -155,7 +159,10 @@ mod tests {
     #[test]
     fn names_each_field_that_is_wrong_or_not_supported() {
         check(json!({"url": "https://registry.example.org/a"}), "spec.url: has the form oci://HOST/PATH");
-        check(json!({"url": "oci://registry.example.org/a:v1"}), "spec.url: has no tag and no digest; name them in spec.ref");
+        check(
+            json!({"url": "oci://registry.example.org/a:v1"}),
+            "spec.url: has no tag and no digest; name them in spec.ref",
+        );
         check(json!({"url": "oci://team/shop"}), "spec.url: its host has a dot or a port, or is localhost");
         check(json!({"ref": {"tag": "a b"}}), "spec.ref.tag: is no tag of a registry");
         check(json!({"ref": {"semverFilter": "x"}}), "spec.ref.semverFilter: has an effect with semver only");

@@ -158,7 +158,10 @@ pub(super) fn counterpart(kind: &str) -> &'static str {
         "HelmRepository" | "HelmChart" => {
             "charts come from Git: put the chart into a repository, or keep helm-controller for it"
         }
-        "Bucket" | "ExternalArtifact" => "sources other than Git are not supported",
+        "OCIRepository" => {
+            "a chart from a registry has no counterpart: put it into a GitSync with `sourceRef`, and its directory into `baseDir`"
+        }
+        "Bucket" | "ExternalArtifact" => "sources other than Git and registries are not supported",
         "ImageRepository" | "ImagePolicy" | "ImageUpdateAutomation" => "there is no image automation",
         _ => "the kind has no counterpart",
     }

@@ -23,11 +23,7 @@ const GIT_REPOSITORIES: Resource =
 /// All resources, in the order of printing.
 const ALL: [Resource; 8] = [
     GIT_REPOSITORIES,
-    Resource {
-        group: "mainstay.dev",
-        kind: "OCIRepository",
-        names: &["ocirepositories", "ocirepository", "ocirepo"],
-    },
+    Resource { group: "mainstay.dev", kind: "OCIRepository", names: &["ocirepositories", "ocirepository", "ocirepo"] },
     GIT_SYNCS,
     Resource { group: "mainstay.dev", kind: "Receiver", names: &["receivers", "receiver"] },
     Resource { group: "mainstay.dev", kind: "Provider", names: &["providers", "provider"] },
