@@ -70,7 +70,7 @@ impl Task {
 
     /// Runs until its feed is closed.
     pub(super) async fn run(mut self, mut input: watch::Receiver<Object<OciRepositorySpec>>) {
-        let mut remote = None;
+        let mut remote: Option<Remote> = None;
         loop {
             let object = input.borrow_and_update().clone();
             let now = Remote::new(address(&self.name, &object), Credentials::Anonymous);
