@@ -154,7 +154,7 @@ async fn applies_the_artifact_of_a_tag_and_follows_the_tag() {
     let first = pushed.push_value("latest", "one").await;
     let world = world(&pushed, json!({})).await;
     applied(&world, "one").await;
-    world.ready("web").await;
+    world.condition_is("web", "Ready", "True").await;
     world.until("status", |world| status(world)["artifact"]["revision"] == format!("latest@{first}")).await;
     let artifact = status(&world)["artifact"].clone();
     assert_eq!(world.status("web")["appliedCommit"], artifact["commit"]);
@@ -194,7 +194,7 @@ async fn chooses_a_version_a_digest_a_layer_and_files() {
     applied(&world, "layer").await;
     change(json!({"ref": {"tag": "files"}, "layerSelector": null, "ignore": "docs/\n"}));
     applied(&world, "files").await;
-    world.ready("web").await;
+    world.condition_is("web", "Ready", "True").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
