@@ -137,7 +137,7 @@ mod tests {
             ("gitsync/shop", "GitSync", Some("shop")),
             ("gitrepositories,functions", "GitRepository Function", None),
             ("functions.serverless.kyma-project.io/a", "Function", Some("a")),
-            ("all", "GitRepository GitSync Receiver Provider Alert Function APIRule", None),
+            ("all", "GitRepository OCIRepository GitSync Receiver Provider Alert Function APIRule", None),
         ] {
             assert_eq!(kinds(text), Ok((expected.to_owned(), name.map(str::to_owned))), "{text}");
         }
