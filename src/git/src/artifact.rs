@@ -16,8 +16,9 @@ use git2::{FileMode, Index, IndexEntry, IndexTime, Repository, RepositoryInitOpt
 
 use super::archive::{ArchiveFile, ArchiveLimits, unpack};
 use super::error::Fault;
+use super::followed_artifact::Artifact;
 use super::id::{Commit, Id};
-use super::mirror::Generation;
+use super::mirror::{Generation, UNFINISHED};
 use super::permits::Permit;
 use super::ref_list::{At, RefNames, Refs};
 use super::reference::TAGS;
@@ -31,21 +32,10 @@ pub const ARTIFACT_BYTES: u64 = 64 << 20;
 /// Maximum number of unpacked bytes, and of files.
 const UNPACKED_BYTES: u64 = 128 << 20;
 const FILES: usize = 10_000;
-/// Name of the directory in a generation in which an artifact becomes a commit.
-pub(super) const UNFINISHED: &str = "artifact.new";
 /// Author of the commits.
 const AUTHOR: &str = "mainstay";
 /// The file with ignored patterns.
 const IGNORE_FILE: &str = ".mainstayignore";
-
-/// An artifact that GitSyncs read.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Artifact {
-    /// Its commit.
-    pub commit: Commit,
-    /// Its tag; empty if it was found by its digest.
-    pub tag: String,
-}
 
 /// An archive that becomes an artifact.
 #[derive(Debug)]

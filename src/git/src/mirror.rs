@@ -22,7 +22,6 @@ use std::time::{Duration, Instant, SystemTime};
 use parking_lot::Mutex;
 use sha2::{Digest as _, Sha256};
 
-use super::artifact::UNFINISHED;
 use super::error::Fault;
 use super::fair_queue::Tenant;
 use super::id::{Commit, Id};
@@ -49,6 +48,8 @@ const INDEX_BYTES: u64 = 40;
 /// How long packs count as intact after their checksums were verified.
 const INTACT_FOR: Duration = Duration::from_secs(600);
 const SALT: &str = "salt";
+/// Name of the directory in a generation in which an artifact becomes a commit.
+pub(super) const UNFINISHED: &str = "artifact.new";
 
 /// Complete commits, and how much of their history is present.
 type HeldCommits = Vec<(Id, History)>;

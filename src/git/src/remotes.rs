@@ -14,11 +14,11 @@ use parking_lot::Mutex;
 use tokio::sync::{mpsc, watch};
 
 use super::abbreviation::Resolutions;
-use super::artifact::Artifact;
 use super::connection::Connection;
 use super::consumers::{Consumer, ConsumerKind, Consumers, Identity};
 use super::error::Fault;
 use super::fair_queue::Tenant;
+use super::followed_artifact::Artifact;
 use super::hosts::Hosts;
 use super::in_vain::InVain;
 use super::judgements::Judgements;

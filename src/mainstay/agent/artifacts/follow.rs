@@ -8,28 +8,18 @@ use tokio::sync::watch;
 use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 
+use super::context::{Context, MOST};
 use super::task::{Task, address};
 use crate::agent::functions::is_defined;
 use crate::agent::kept::Name;
 use crate::agent::notifications::{Object, kind, read};
 use mainstay_api::{OciRepositorySpec, OciRepositoryStatus};
+use mainstay_cluster::Selection;
 use mainstay_cluster::reflector::{Change, Reflector};
-use mainstay_cluster::secrets::{Referrer, SecretReferences as _, Secrets};
-use mainstay_cluster::{Cluster, Selection};
-use mainstay_git::{Repositories, Source};
+use mainstay_cluster::secrets::{Referrer, SecretReferences as _};
 use mainstay_object::failure::chain;
 
 const DEFINITION: &str = "ocirepositories.mainstay.dev";
-/// Maximum number of OCIRepositories in a namespace.
-pub(super) const MOST: usize = 50;
-
-/// The parts of the agent that OCIRepositories need.
-pub(in crate::agent) struct Context {
-    pub(in crate::agent) cluster: Cluster,
-    pub(in crate::agent) secrets: Arc<Secrets>,
-    pub(in crate::agent) source: Source,
-    pub(in crate::agent) repositories: Arc<Repositories>,
-}
 
 /// Watches OCIRepositories until `stop`, or until a task panics.
 pub(in crate::agent) async fn follow(context: Arc<Context>, stop: CancellationToken) -> Result<(), JoinError> {

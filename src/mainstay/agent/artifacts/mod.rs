@@ -6,10 +6,12 @@
 //! Invariant: a registry that cannot be reached delays no other one, and no reconcile. The last artifact stays.
 //! Invariant: a login is sent to the host of `spec.url` only.
 
+mod context;
 mod download;
 mod follow;
 mod status;
 mod task;
 mod wanted;
 
-pub(super) use follow::{Context, follow};
+pub(super) use context::Context;
+pub(super) use follow::follow;

@@ -12,8 +12,8 @@ use serde_json::json;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
+use super::context::{Context, MOST};
 use super::download::{self, Found};
-use super::follow::{Context, MOST};
 use super::status::{self, State};
 use super::wanted::{Wanted, wanted};
 use crate::agent::kept::Name;

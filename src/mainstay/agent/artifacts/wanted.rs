@@ -11,8 +11,9 @@ use mainstay_api::oci_repository::OciReference;
 use mainstay_function::registry::{Digest, ImageRef};
 use mainstay_git::highest_version;
 
-/// The scheme of an address.
+/// The scheme of an address, and its form.
 const SCHEME: &str = "oci://";
+const FORM: &str = "oci://HOST/PATH";
 /// Minimum time between two lookups.
 const SHORTEST: Duration = Duration::from_secs(10);
 /// Default and maximum time of a lookup with its download.
@@ -90,8 +91,8 @@ fn unsupported(spec: &OciRepositorySpec) -> Vec<String> {
 }
 
 fn image(url: &str) -> Result<ImageRef, String> {
-    let rest = url.strip_prefix(SCHEME).ok_or("has the form oci://HOST/PATH")?.trim_end_matches('/');
-    let image: ImageRef = rest.parse().map_err(|why| format!("{why}; write oci://HOST/PATH"))?;
+    let rest = url.strip_prefix(SCHEME).ok_or_else(|| format!("has the form {FORM}"))?.trim_end_matches('/');
+    let image: ImageRef = rest.parse().map_err(|why| format!("{why}; write {FORM}"))?;
     if image.tag.is_some() || image.digest.is_some() {
         return Err("has no tag and no digest; name them in spec.ref".to_owned());
     }
