@@ -93,11 +93,12 @@ impl Following {
     /// Starts the task of an OCIRepository. The task of an older one with this name ends with its feed.
     fn begin(&mut self, name: Name, object: Object<OciRepositorySpec>, live: &Value, stop: &CancellationToken) {
         let fits = self.running.keys().filter(|other| other.0 == name.0 && **other != name).count() < MOST;
+        let uid = object.uid.clone();
         let (feed, input) = watch::channel(object);
         self.running.insert(name.clone(), feed);
         let status = live.get("status").and_then(|status| serde_json::from_value(status.clone()).ok());
         let status: OciRepositoryStatus = status.unwrap_or_default();
-        let task = Task::new(Arc::clone(&self.context), name, status, fits);
+        let task = Task::new(Arc::clone(&self.context), (name, &uid), status, fits);
         let stop = stop.clone();
         self.tasks.spawn(async move {
             let _ = stop.run_until_cancelled(task.run(input)).await;

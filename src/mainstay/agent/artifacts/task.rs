@@ -61,8 +61,14 @@ pub(super) struct Task {
 type Key = (Found, Option<String>, String);
 
 impl Task {
-    pub(super) fn new(context: Arc<Context>, name: Name, status: OciRepositoryStatus, fits: bool) -> Self {
-        let consumer = Consumer::new(ConsumerKind::OciRepository, &name.0, &name.1);
+    pub(super) fn new(
+        context: Arc<Context>,
+        (name, uid): (Name, &str),
+        status: OciRepositoryStatus,
+        fits: bool,
+    ) -> Self {
+        // An older object of this name may still be leaving.
+        let consumer = Consumer::new(ConsumerKind::OciRepository, &name.0, &format!("{}/{uid}", name.1));
         let (source, kind) = (context.source.for_namespace(&name.0), kind("OCIRepository", "ocirepositories"));
         let (written, artifact) = (status.clone(), status.artifact);
         Self { context, source, kind, name, consumer, written, artifact, fits, secrets: [None, None, None], made: None }
