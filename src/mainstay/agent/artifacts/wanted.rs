@@ -11,8 +11,7 @@ use mainstay_api::oci_repository::OciReference;
 use mainstay_function::registry::{Digest, ImageRef};
 use mainstay_git::highest_version;
 
-/// The scheme of an address, and its form.
-const SCHEME: &str = "oci://";
+/// The form of an address.
 const FORM: &str = "oci://HOST/PATH";
 /// Minimum time between two lookups.
 const SHORTEST: Duration = Duration::from_secs(10);
@@ -91,7 +90,7 @@ fn unsupported(spec: &OciRepositorySpec) -> Vec<String> {
 }
 
 fn image(url: &str) -> Result<ImageRef, String> {
-    let rest = url.strip_prefix(SCHEME).ok_or_else(|| format!("has the form {FORM}"))?.trim_end_matches('/');
+    let rest = url.strip_prefix("oci://").ok_or_else(|| format!("has the form {FORM}"))?.trim_end_matches('/');
     let image: ImageRef = rest.parse().map_err(|why| format!("{why}; write {FORM}"))?;
     if image.tag.is_some() || image.digest.is_some() {
         return Err("has no tag and no digest; name them in spec.ref".to_owned());
