@@ -5,6 +5,7 @@ mod additions;
 mod addresses;
 mod adoption;
 mod agent_restarts;
+mod artifacts;
 mod bootstrap;
 mod canary_faults;
 mod charts;

@@ -51,9 +51,17 @@ use super::schemas::TimeSchema;
     printcolumn(name = "Applied", type_ = "string", json_path = ".status.appliedCommit", priority = 1)
 )]
 #[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = [
+    {"rule": "has(self.gitRepository) != has(self.sourceRef)", "message": "name either gitRepository or sourceRef"}
+]))]
 pub struct GitSyncSpec {
-    /// Name of a GitRepository in the same namespace.
+    /// Name of a GitRepository in the same namespace. Exactly one of `gitRepository` and `sourceRef` is set.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub git_repository: String,
+    /// An OCIRepository in the same namespace, instead of a GitRepository. It chooses the version: `reference` and
+    /// `semver` have no effect.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source_ref: Option<SourceRef>,
     /// Git reference to follow: a full ref name (`refs/…`), a commit id of 40 digits, a branch, a tag, or the first 7 or more
     /// digits of a commit id; tried in this order. With the prefix `semver:`, a range of versions, such as `semver:>=1.2 <2`:
     /// follows the tag with the highest version in the range.
@@ -351,9 +359,38 @@ pub enum DriftPolicy {
     Ignore,
 }
 
+/// The source of a GitSync that is not a GitRepository.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct SourceRef {
+    /// The kind of the source.
+    pub kind: SourceKind,
+    /// Its name.
+    #[schemars(length(min = 1, max = 253))]
+    pub name: String,
+}
+
+/// The kind of a source that is not a GitRepository.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum SourceKind {
+    /// An artifact in an image registry.
+    #[serde(rename = "OCIRepository")]
+    OciRepository,
+}
+
 impl GitSyncSpec {
+    /// Returns kind and name of the source.
+    pub fn source(&self) -> (&'static str, &str) {
+        match &self.source_ref {
+            Some(source) => ("OCIRepository", &source.name),
+            None => ("GitRepository", &self.git_repository),
+        }
+    }
+
     /// Returns the followed reference, in the format of `reference`.
     pub fn followed_reference(&self) -> Cow<'_, str> {
+        if self.source_ref.is_some() {
+            return Cow::Borrowed("HEAD");
+        }
         self.semver.as_ref().map_or(Cow::Borrowed(&*self.reference), |range| Cow::Owned(format!("semver:{range}")))
     }
 

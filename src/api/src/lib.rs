@@ -22,6 +22,7 @@ pub mod ignore;
 pub mod kube_config;
 pub mod metadata;
 pub mod names;
+pub mod oci_repository;
 pub mod overlay;
 pub mod own_repository;
 pub mod provider;
@@ -40,6 +41,7 @@ pub use function::{Function, FunctionSpec, FunctionStatus};
 pub use git_repository::{GitRepository, GitRepositorySpec, GitRepositoryStatus};
 pub use git_sync::{DriftPolicy, GitSync, GitSyncSpec, GitSyncStatus};
 pub use ids::{SHORT_ID, short_id};
+pub use oci_repository::{OciRepository, OciRepositorySpec, OciRepositoryStatus};
 pub use provider::{Provider, ProviderSpec, ProviderStatus};
 pub use receiver::{Receiver, ReceiverSpec, ReceiverStatus, ReceiverType};
 
@@ -48,7 +50,9 @@ use kube::CustomResourceExt;
 
 /// Returns every required CRD, in the order of applying. `v1alpha2` of Function is served if a webhook converts it.
 pub fn definitions() -> Vec<CustomResourceDefinition> {
-    vec![GitRepository::crd(), GitSync::crd(), Receiver::crd(), Provider::crd(), Alert::crd(), function()]
+    let own =
+        [GitRepository::crd(), OciRepository::crd(), GitSync::crd(), Receiver::crd(), Provider::crd(), Alert::crd()];
+    own.into_iter().chain([function()]).collect()
 }
 
 fn function() -> CustomResourceDefinition {

@@ -38,6 +38,16 @@ enum Place {
     Ssh(SshAddress),
     Git(GitAddress),
     Local(PathBuf),
+    Artifact(ArtifactAddress),
+}
+
+/// The artifact of an OCIRepository.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(super) struct ArtifactAddress {
+    /// The address of the registry's repository.
+    url: String,
+    /// Namespace, name and uid of the OCIRepository.
+    pub(super) owner: String,
 }
 
 /// Maximum length of an address, in bytes.
@@ -55,6 +65,21 @@ impl RemoteUrl {
         Self::new(Place::Local(path.into()), Credentials::Anonymous)
     }
 
+    /// Returns the address of the artifact of an OCIRepository, which only the agent makes. `owner` distinguishes
+    /// OCIRepositories.
+    pub fn of_artifact(url: &str, owner: String) -> Self {
+        let url = url.chars().filter(|c| !c.is_control()).take(LONGEST / 4).collect();
+        Self::new(Place::Artifact(ArtifactAddress { url, owner }), Credentials::Anonymous)
+    }
+
+    /// Returns the artifact of an OCIRepository.
+    pub(super) fn artifact(&self) -> Option<&ArtifactAddress> {
+        match &self.0.place {
+            Place::Artifact(address) => Some(address),
+            Place::Http(_) | Place::Ssh(_) | Place::Git(_) | Place::Local(_) => None,
+        }
+    }
+
     fn new(place: Place, embedded: Credentials) -> Self {
         Self(Arc::new(Address { place, embedded }))
     }
@@ -63,28 +88,28 @@ impl RemoteUrl {
     pub fn local_path(&self) -> Option<&Path> {
         match &self.0.place {
             Place::Local(path) => Some(path),
-            Place::Http(_) | Place::Ssh(_) | Place::Git(_) => None,
+            Place::Http(_) | Place::Ssh(_) | Place::Git(_) | Place::Artifact(_) => None,
         }
     }
 
     pub(super) fn http(&self) -> Option<&Url> {
         match &self.0.place {
             Place::Http(url) => Some(url),
-            Place::Ssh(_) | Place::Git(_) | Place::Local(_) => None,
+            Place::Ssh(_) | Place::Git(_) | Place::Local(_) | Place::Artifact(_) => None,
         }
     }
 
     pub(super) fn ssh(&self) -> Option<&SshAddress> {
         match &self.0.place {
             Place::Ssh(address) => Some(address),
-            Place::Http(_) | Place::Git(_) | Place::Local(_) => None,
+            Place::Http(_) | Place::Git(_) | Place::Local(_) | Place::Artifact(_) => None,
         }
     }
 
     pub(super) fn git(&self) -> Option<&GitAddress> {
         match &self.0.place {
             Place::Git(address) => Some(address),
-            Place::Http(_) | Place::Ssh(_) | Place::Local(_) => None,
+            Place::Http(_) | Place::Ssh(_) | Place::Local(_) | Place::Artifact(_) => None,
         }
     }
 
@@ -95,6 +120,7 @@ impl RemoteUrl {
             Place::Ssh(_) => "ssh",
             Place::Git(_) => "git",
             Place::Local(_) => "file",
+            Place::Artifact(_) => "oci",
         }
     }
 
@@ -104,7 +130,7 @@ impl RemoteUrl {
             Place::Http(url) => url.host_str(),
             Place::Ssh(address) => Some(&address.host),
             Place::Git(address) => Some(&address.host),
-            Place::Local(_) => None,
+            Place::Local(_) | Place::Artifact(_) => None,
         }
     }
 
@@ -114,7 +140,7 @@ impl RemoteUrl {
             Place::Http(url) => url.port(),
             Place::Ssh(address) => address.unusual_port(),
             Place::Git(address) => address.unusual_port(),
-            Place::Local(_) => None,
+            Place::Local(_) | Place::Artifact(_) => None,
         }
     }
 
@@ -131,7 +157,7 @@ impl RemoteUrl {
             Place::Http(url) => url.path(),
             Place::Ssh(address) => &address.path,
             Place::Git(address) => &address.path,
-            Place::Local(_) => return None,
+            Place::Local(_) | Place::Artifact(_) => return None,
         };
         let path = path.trim_matches('/');
         Some(path.strip_suffix(".git").unwrap_or(path))
@@ -192,6 +218,10 @@ fn read(text: &str) -> Result<RemoteUrl, Fault> {
         "git" => {
             let address = GitAddress::parse(rest).map_err(|why| Fault::Malformed { why })?;
             Ok(RemoteUrl::new(Place::Git(address), Credentials::Anonymous))
+        }
+        "oci" => {
+            let instead = "create an OCIRepository, and name it in spec.sourceRef of the GitSync";
+            Err(Fault::Unsupported { what: "an image registry as a Git repository", instead })
         }
         _ => Err(Fault::Unsupported { what: "this kind of address", instead: INSTEAD }),
     }
@@ -262,6 +292,7 @@ impl fmt::Display for RemoteUrl {
             Place::Ssh(address) => address.fmt(f),
             Place::Git(address) => address.fmt(f),
             Place::Local(path) => path.display().fmt(f),
+            Place::Artifact(address) => f.write_str(&address.url),
         }
     }
 }

@@ -10,7 +10,7 @@ use std::collections::{HashMap, HashSet};
 /// The identity of a remote: a digest of its address and credentials.
 pub(super) type Identity = [u8; 32];
 
-/// A GitSync, Function or GitRepository. It reads one remote at a time.
+/// A GitSync, Function, GitRepository or OCIRepository. It reads one remote at a time.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Consumer {
     /// Its kind. A GitSync and a Function with the same name are two consumers.
@@ -37,6 +37,8 @@ pub enum ConsumerKind {
     Function,
     /// A GitRepository whose status is kept up to date. It has no mirror, so it is not one of the [`Consumers`].
     GitRepository,
+    /// An OCIRepository. It keeps the mirror with its artifact.
+    OciRepository,
 }
 
 impl ConsumerKind {

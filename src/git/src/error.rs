@@ -191,6 +191,18 @@ pub enum Fault {
         "local paths are read by `mainstay dev` only, for a local repository or with --run-code; give the address of a Git server"
     )]
     LocalForbidden,
+    /// The archive of an artifact is refused.
+    #[error("the archive of the artifact is refused: {what}")]
+    Archive {
+        /// The violated rule.
+        what: String,
+    },
+    /// The artifact of an OCIRepository is not there.
+    #[error("the OCIRepository has no artifact: {why}")]
+    NoArtifact {
+        /// Why not.
+        why: String,
+    },
     /// The Secret of the repository does not exist.
     #[error("the Secret that `auth.secretName` names does not exist in the repository's namespace")]
     MissingSecret,
@@ -546,6 +558,7 @@ impl Fault {
             Self::Malformed { .. }
             | Self::Unsupported { .. }
             | Self::LocalForbidden
+            | Self::Archive { .. }
             | Self::LocalUnusable { .. }
             | Self::Access(_)
             | Self::Signature(_)
@@ -562,7 +575,7 @@ impl Fault {
             | Self::NotCommit
             | Self::Broken { .. }
             | Self::MissingDirectory => Class::Invalid,
-            Self::MissingSecret => Class::NotReady,
+            Self::MissingSecret | Self::NoArtifact { .. } => Class::NotReady,
             Self::Denied { .. }
             | Self::WebPage
             | Self::Certificate { .. }

@@ -205,6 +205,9 @@ impl Source {
             let (path, wanted) = (path.to_owned(), wanted.clone());
             return self.shared(remote).run(move || transport::local::list_refs(&path, &wanted)).await?;
         }
+        if remote.url.artifact().is_some() {
+            return self.artifact_refs(remote, wanted);
+        }
         let known = state.negotiated.lock().clone();
         let limit = self.inner.settings.limits.advertisement_bytes;
         let wire = self.wire(remote)?;

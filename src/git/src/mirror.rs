@@ -48,6 +48,8 @@ const INDEX_BYTES: u64 = 40;
 /// How long packs count as intact after their checksums were verified.
 const INTACT_FOR: Duration = Duration::from_secs(600);
 const SALT: &str = "salt";
+/// Name of the directory in a generation in which an artifact becomes a commit.
+pub(super) const UNFINISHED: &str = "artifact.new";
 
 /// Complete commits, and how much of their history is present.
 type HeldCommits = Vec<(Id, History)>;
@@ -219,6 +221,7 @@ impl Generation {
         // Remains of a killed process. A failure to remove them does no harm.
         let _ = integrity::remove_unfinished(&directory);
         large_files::remove_unfinished(&path);
+        let _ = fs::remove_dir_all(path.join(UNFINISHED));
         storage.measure_generation(&path);
         Ok(Some(Self::new(path, commits, packs, storage.clone())))
     }

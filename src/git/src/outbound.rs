@@ -29,6 +29,9 @@ pub struct Outbound {
     tenant: Tenant,
 }
 
+/// Returns why a host may not be reached.
+pub type HostCheck = Arc<dyn Fn(&str) -> Result<(), String> + Send + Sync>;
+
 /// The answer of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
@@ -59,6 +62,17 @@ impl Source {
 }
 
 impl Outbound {
+    /// Returns the client for the named host, the one for other hosts, and the check of a host before a request.
+    pub fn clients(&self) -> (reqwest::Client, reqwest::Client, HostCheck) {
+        let (own, foreign, names) = self.http.clients();
+        (own, foreign, Arc::new(move |host| names.check_host(host).map_err(|fault| fault.to_string())))
+    }
+
+    /// Runs requests of [`clients`](Self::clients) for the namespace.
+    pub async fn run<T>(&self, requests: impl Future<Output = T>) -> T {
+        on_behalf_of(&self.tenant, requests).await
+    }
+
     /// Sends a request. The whole exchange takes at most `timeout`, and 30 s by the deadline of Git requests.
     ///
     /// # Errors

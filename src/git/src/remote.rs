@@ -92,7 +92,9 @@ impl Remote {
             Some(self.url.scheme()).filter(|scheme| !matches!(*scheme, "https" | "ssh")).unwrap_or_default();
         let own = Connection { client: None, egress: Egress::default(), ..self.connection.clone() };
         let own = if own == Connection::default() { Vec::new() } else { own.parts() };
-        RepositoryId(digest([protection, &place].into_iter().chain(own.iter().map(String::as_str))))
+        let owner = self.url.artifact().map(|artifact| artifact.owner.as_str());
+        let parts = [protection, &place].into_iter().chain(own.iter().map(String::as_str)).chain(owner);
+        RepositoryId(digest(parts))
     }
 
     /// Returns the identity of the remote: a digest of address, credentials and connection.
@@ -104,6 +106,10 @@ impl Remote {
         };
         add(&self.url.to_string());
         self.credential_parts().into_iter().for_each(&mut add);
+        if let Some(artifact) = self.url.artifact() {
+            add("artifact");
+            add(&artifact.owner);
+        }
         // Without special settings, the identity, and thus the mirror, is the one of earlier versions.
         if self.connection != Connection::default() {
             add("connection");

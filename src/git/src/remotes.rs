@@ -18,6 +18,7 @@ use super::connection::Connection;
 use super::consumers::{Consumer, ConsumerKind, Consumers, Identity};
 use super::error::Fault;
 use super::fair_queue::Tenant;
+use super::followed_artifact::Artifact;
 use super::hosts::Hosts;
 use super::in_vain::InVain;
 use super::judgements::Judgements;
@@ -106,6 +107,8 @@ pub(super) struct State {
     /// Locked during a search in the history.
     pub(super) searching: tokio::sync::Mutex<()>,
     pub(super) negotiated: Mutex<Option<Negotiated>>,
+    /// The artifact of an OCIRepository, or why there is none.
+    pub(super) artifact: Mutex<Option<Result<Artifact, String>>>,
     /// Successful signature checks.
     pub(super) judgements: Mutex<Judgements>,
     /// The opened private key, or why it cannot be opened.

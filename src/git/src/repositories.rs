@@ -6,6 +6,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
+use super::RemoteUrl;
 use super::pinning::SupersededPins;
 use super::pins::without_stale_pins;
 use super::shared_host_keys::SharedHostKeys;
@@ -20,6 +21,8 @@ pub struct Repositories {
     all: Mutex<HashMap<(String, String), Arc<GitRepository>>>,
     /// Unreadable objects, with the cause.
     unreadable: Mutex<HashMap<(String, String), String>>,
+    /// The addresses of OCIRepositories, each with an owner that distinguishes it; `None` before the first list.
+    artifacts: Mutex<Option<HashMap<(String, String), RemoteUrl>>>,
     changed: watch::Sender<u64>,
     /// Why the list is unknown so far.
     unknown: Mutex<Option<String>>,
@@ -30,6 +33,7 @@ impl Default for Repositories {
         Self {
             all: Mutex::default(),
             unreadable: Mutex::default(),
+            artifacts: Mutex::default(),
             changed: watch::Sender::default(),
             unknown: Mutex::new(Some(NOT_LISTED.to_owned())),
         }
@@ -49,6 +53,25 @@ impl Repositories {
     pub fn get(&self, namespace: &str, name: &str) -> Option<Arc<GitRepository>> {
         let all = self.all.lock();
         all.get(&(namespace.to_owned(), name.to_owned())).cloned()
+    }
+
+    /// Returns the address of the artifact of an OCIRepository; `Ok(None)` if it does not exist.
+    ///
+    /// # Errors
+    /// Why the OCIRepositories are not known.
+    pub fn artifact(&self, namespace: &str, name: &str) -> Result<Option<RemoteUrl>, &'static str> {
+        let artifacts = self.artifacts.lock();
+        let known = artifacts.as_ref().ok_or(NOT_LISTED)?;
+        Ok(known.get(&(namespace.to_owned(), name.to_owned())).cloned())
+    }
+
+    /// Replaces the addresses of all OCIRepositories.
+    pub fn set_artifacts(&self, artifacts: HashMap<(String, String), RemoteUrl>) {
+        let mut known = self.artifacts.lock();
+        if known.as_ref() != Some(&artifacts) {
+            *known = Some(artifacts);
+            self.changed.send_modify(|count| *count += 1);
+        }
     }
 
     /// Returns the GitRepositories of a namespace.

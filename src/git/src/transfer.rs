@@ -99,6 +99,10 @@ impl Source {
         {
             return Err(fault);
         }
+        if remote.url.artifact().is_some() {
+            let why = "the agent does not have this version of it any more".to_owned();
+            return Err(Fault::NoArtifact { why }.into());
+        }
         let failed = |fault| state.in_vain.lock().add_failure(found.tip, fault, Instant::now());
         self.inner.fetches.fetch_add(1, Ordering::Relaxed);
         let mut kept = None;
@@ -224,7 +228,7 @@ impl Source {
     }
 
     /// Returns the generation unless it is damaged or too large.
-    async fn usable(
+    pub(super) async fn usable(
         &self,
         remote: &Remote,
         generation: Option<Arc<Generation>>,

@@ -97,6 +97,16 @@ pub(super) fn version(tag: &str) -> Option<Version> {
     Version::parse(tag.strip_prefix('v').unwrap_or(tag)).ok()
 }
 
+/// Returns the tag with the highest version in a range; `None` without such a tag.
+///
+/// # Errors
+/// The rule that the range violates.
+pub fn highest_version<'t>(range: &str, tags: impl Iterator<Item = &'t str>) -> Result<Option<&'t str>, &'static str> {
+    let range = VersionRange::parse(range)?;
+    let versions = tags.filter_map(|tag| Some((version(tag)?, tag))).filter(|(version, _)| range.holds(version));
+    Ok(versions.max().map(|(_, tag)| tag))
+}
+
 impl fmt::Debug for VersionRange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "VersionRange({self})")

@@ -265,7 +265,8 @@ impl Dependencies {
     pub(super) fn read(&self, owner: &Owner, sync: &Arc<GitSync>, depends_on: Vec<Owner>) {
         let spec = &sync.spec;
         let namespace = sync.metadata.namespace.clone().unwrap_or_default();
-        let follows = (namespace, spec.git_repository.clone(), spec.followed_reference().into_owned());
+        let (kind, name) = spec.source();
+        let follows = (namespace, format!("{kind} {name}"), spec.followed_reference().into_owned());
         let is_deleted = sync.metadata.deletion_timestamp.is_some();
         let said = || Said::new(&sync.status.clone().unwrap_or_default());
         self.change(owner, |node| {

@@ -41,8 +41,8 @@ use mainstay_engine::managed::inventory::Inventory;
 use mainstay_engine::managed::{Desired, Part};
 use mainstay_engine::notification::Message;
 use mainstay_git::{
-    Alone, Ancestry, BaseDir, Commit, Entry, MissingDirectory, Reference, Remote, RemoteUrl, ResolvedRef, SkippedTrees,
-    Snapshot, TreeId, Verification,
+    Alone, Ancestry, BaseDir, Commit, Credentials, Entry, MissingDirectory, Reference, Remote, RemoteUrl, ResolvedRef,
+    SkippedTrees, Snapshot, TreeId, Verification,
 };
 use mainstay_manifest::Problem;
 use mainstay_object::egress::Egress;
@@ -69,10 +69,22 @@ impl Task {
         sync: &GitSync,
         repository: Option<&GitRepository>,
     ) -> Result<(Remote, Result<(), Refused>), Refused> {
+        if let Some(artifact) = self.artifact(sync) {
+            let url = artifact.ok().flatten().ok_or_else(|| self.without_repository(sync))?;
+            return Ok((Remote::new(url, Credentials::Anonymous), Ok(())));
+        }
         let repository = repository.ok_or_else(|| self.without_repository(sync))?;
         let namespace = sync.metadata.namespace.as_deref().unwrap_or_default();
         let known = self.secrets.of(&self.context.secrets, namespace, &repository.spec, Purpose::Repository).await;
         remote_of(repository, &known, self.context.source.egress(namespace))
+    }
+
+    /// Returns the artifact that the GitSync follows, or why the OCIRepositories are not known; `None` if it follows a
+    /// GitRepository.
+    pub(super) fn artifact(&self, sync: &GitSync) -> Option<Result<Option<RemoteUrl>, &'static str>> {
+        let namespace = sync.metadata.namespace.as_deref().unwrap_or_default();
+        let source = sync.spec.source_ref.as_ref()?;
+        Some(self.context.repositories.artifact(namespace, &source.name))
     }
 
     /// Reads the values of variables. Watches only the sources that the GitSync names.
@@ -94,14 +106,16 @@ impl Task {
     }
 
     fn without_repository(&self, sync: &GitSync) -> Refused {
-        let (repositories, name) = (&self.context.repositories, &sync.spec.git_repository);
+        let (repositories, (kind, name)) = (&self.context.repositories, sync.spec.source());
         let namespace = sync.metadata.namespace.as_deref().unwrap_or_default();
-        let (reason, message) = match repositories.problem(namespace, name) {
-            Some(why) if repositories.unknown().is_none() => {
-                (Reason::SpecInvalid, format!("GitRepository {name} cannot be read; correct it: {why}"))
-            }
-            Some(why) => (Reason::ClusterUnavailable, format!("GitRepository {name} cannot be read: {why}")),
-            None => (Reason::SourceNotFound, format!("GitRepository {name} does not exist in this namespace")),
+        let (problem, is_listed) = match self.artifact(sync) {
+            Some(artifact) => (artifact.err().map(str::to_owned), false),
+            None => (repositories.problem(namespace, name), repositories.unknown().is_none()),
+        };
+        let (reason, message) = match problem {
+            Some(why) if is_listed => (Reason::SpecInvalid, format!("{kind} {name} cannot be read; correct it: {why}")),
+            Some(why) => (Reason::ClusterUnavailable, format!("{kind} {name} cannot be read: {why}")),
+            None => (Reason::SourceNotFound, format!("{kind} {name} does not exist in this namespace")),
         };
         Refused { class: Class::NotReady, reason, message, retry_after: None }
     }

@@ -48,7 +48,7 @@ pub(super) fn wanted(
     Some(Wanted::Prevented(Arc::new(Protection {
         owner: Owner::git_sync(namespace, sync.metadata.name.as_deref().unwrap_or_default()),
         label: label.to_owned(),
-        repository: spec.git_repository.clone(),
+        repository: format!("{} {namespace}/{}", spec.source().0, spec.source().1),
         reference: spec.followed_reference().into_owned(),
         base_dir: spec.base_dir.clone(),
         account,

@@ -105,6 +105,8 @@ pub(super) struct Seen {
     annotations: Option<BTreeMap<String, String>>,
     deleting: bool,
     repository: Option<GitRepository>,
+    /// The artifact of the OCIRepository.
+    artifact: Option<RemoteUrl>,
     /// The reason why the repository is unknown.
     unread: Option<String>,
 }
@@ -220,13 +222,18 @@ impl Task {
     async fn reconcile(&mut self, sync: &GitSync) -> Next {
         let namespace = sync.metadata.namespace.as_deref().unwrap_or_default();
         let repository = self.context.repositories.get(namespace, &sync.spec.git_repository);
+        let artifact = self.artifact(sync);
         let seen = Seen {
             uid: sync.metadata.uid.clone(),
             generation: sync.metadata.generation,
             annotations: sync.metadata.annotations.clone(),
             deleting: sync.metadata.deletion_timestamp.is_some(),
             repository: repository.as_deref().cloned().map(without_bookkeeping),
-            unread: self.context.repositories.problem(namespace, &sync.spec.git_repository),
+            unread: match &artifact {
+                None => self.context.repositories.problem(namespace, &sync.spec.git_repository),
+                Some(artifact) => artifact.as_ref().err().map(|why| (*why).to_owned()),
+            },
+            artifact: artifact.and_then(|artifact| artifact.ok().flatten()),
         };
         let changed = self.last_seen.as_ref() != Some(&seen);
         let now = Instant::now();
@@ -377,8 +384,11 @@ impl Task {
             let unread = sync.status.as_ref().map(|status| &*status.unread).unwrap_or_default();
             self.set_unread(unread::recalled(unread, &reads_by));
         }
-        let url = repository.map(|repository| RemoteUrl::parse(&repository.spec.url));
-        let url = url.as_ref().and_then(|url| url.as_ref().ok());
+        let url = match self.artifact(sync) {
+            None => repository.and_then(|repository| RemoteUrl::parse(&repository.spec.url).ok()),
+            Some(artifact) => artifact.ok().flatten(),
+        };
+        let url = url.as_ref();
         self.context.pushes.set(&self.consumer, followed(sync, url));
         let branch = url.map(|url| registry::branch(url, &sync.spec.followed_reference()));
         self.context.registry.update(&self.owner, |row| {

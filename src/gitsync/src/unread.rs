@@ -38,7 +38,9 @@ pub(super) fn is_of_reading(reason: Reason) -> bool {
 /// Returns the objects with which a GitSync reads its repository.
 pub(super) fn reads_by(owner: &Owner, sync: &GitSync, repository: Option<&GitRepository>) -> Vec<Key> {
     let namespace = Some(owner.resource().namespace());
-    let named = Key::new("serverless.kyma-project.io", "GitRepository", namespace, sync.spec.git_repository.as_str());
+    let (kind, name) = sync.spec.source();
+    let group = if sync.spec.source_ref.is_some() { "mainstay.dev" } else { "serverless.kyma-project.io" };
+    let named = Key::new(group, kind, namespace, name);
     let spec = repository.map(|repository| &repository.spec);
     let secrets = [
         spec.and_then(|spec| Some(&spec.auth.as_ref()?.secret_name)),

@@ -6,6 +6,7 @@
 //! Invariant: only the holder of the Lease writes. All state is rebuilt for every term.
 
 mod api_rules;
+mod artifacts;
 mod bootstrap;
 mod copies;
 mod error;

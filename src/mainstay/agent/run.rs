@@ -19,7 +19,7 @@ use super::notify::Notifier;
 use super::serverless::Serverless;
 use super::shown::{Shown, gauges};
 use super::{
-    api_rules, bootstrap, functions, health, host_keys, inputs, installation, leader_label, notifications,
+    api_rules, artifacts, bootstrap, functions, health, host_keys, inputs, installation, leader_label, notifications,
     operator_settings, pins, receivers, repositories, ssh_keys,
 };
 use crate::{Component, Components};
@@ -487,6 +487,15 @@ async fn lead(
         notifier: notifier.clone(),
         trusted,
     });
+    let artifacts = Arc::new(artifacts::Context {
+        cluster: cluster.clone(),
+        secrets: Arc::clone(&secrets),
+        source: context.source.clone(),
+        repositories: Arc::clone(&context.repositories),
+    });
+    let component = liveness.component("the watch of OCIRepositories");
+    let following = artifacts::follow(artifacts, stop.clone());
+    tasks.spawn(async move { component.track_loop(following).await.map_err(Error::Task) });
     let component = liveness.component("the watch of Providers and Alerts");
     let following = notifications::follow(notifications, stop.clone());
     tasks.spawn(async move { component.track_loop(following).await.map_err(Error::Task) });

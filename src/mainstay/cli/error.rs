@@ -106,6 +106,8 @@ pub(super) enum Error {
         "GitRepository {repository} is a path of the agent's machine, as with `mainstay dev DIR`; it is not read at the word of a cluster"
     )]
     PathOfAgent { repository: String },
+    #[error("the files of OCIRepository {repository} are in the agent and in its registry; this command reads neither")]
+    PreviewArtifact { repository: String },
     #[error("a comment shows what a work tree or a revision would change")]
     NoComment,
     #[error("could not read the manifests")]
@@ -188,6 +190,7 @@ impl Error {
                  --repository DIR` for a commit"
                     .into(),
             ),
+            Self::PreviewArtifact { .. } => Some("unpack the artifact, and name its directory: `mainstay diff NAME --path DIR`".into()),
             Self::NoComment => Some("as in: mainstay diff NAME --path . --output markdown".into()),
             Self::NotConfirmed => Some("--yes confirms without a terminal".into()),
             Self::Install { what: "values", .. } => {

@@ -104,7 +104,7 @@ impl StatusCommand<'_> {
     /// Reads the GitRepositories of the GitSyncs, by namespace and name.
     async fn repositories(&self, syncs: &[&GitSync]) -> Result<BTreeMap<(String, String), GitRepository>, Error> {
         let mut found = BTreeMap::new();
-        for sync in syncs {
+        for sync in syncs.iter().filter(|sync| sync.spec.source_ref.is_none()) {
             let namespace = sync.metadata.namespace.clone().unwrap_or_default();
             let key = (namespace, sync.spec.git_repository.clone());
             if found.contains_key(&key) {
@@ -139,6 +139,7 @@ fn describe(
     let mut text = format!("{}\n", syncs::name(sync));
     let mut row = |label: &str, value: String| text.push_str(&format!("  {label:<11} {value}\n"));
     let address = match repository {
+        None if spec.source_ref.is_some() => format!("OCIRepository {}", spec.source().1),
         None => format!("(GitRepository {} does not exist)", spec.git_repository),
         Some(repository) => address(repository).unwrap_or_else(|| "(the address cannot be read)".to_owned()),
     };

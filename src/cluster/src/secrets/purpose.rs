@@ -33,6 +33,8 @@ pub enum Purpose {
     Receiver,
     /// The credentials of a Provider.
     Provider,
+    /// The login and certificates for the registry of an OCIRepository.
+    Artifact,
     /// The credentials that pull the image of the builder.
     BuilderImage,
     /// The credentials of the package registries of builds.
@@ -68,6 +70,7 @@ impl Purpose {
             Self::Proxy => "a proxy of a Git repository",
             Self::Receiver => "a Receiver",
             Self::Provider => "a Provider",
+            Self::Artifact => "an OCIRepository",
             Self::BuilderImage => "the image of the builder",
             Self::PackageRegistry => "the package registries",
             Self::ImageRegistry => "the image registry",
@@ -101,6 +104,8 @@ impl Purpose {
             }
             // Sent to an address that the author of the Provider chooses.
             P::Provider => !matches!(other, P::SignatureKeys | P::Provider),
+            // Sent to an address that the author of the OCIRepository chooses.
+            P::Artifact => !matches!(other, P::SignatureKeys | P::Artifact),
             // Sent to an address in the Secret, or not at all.
             P::Proxy
             | P::Receiver
@@ -161,7 +166,7 @@ mod tests {
     use super::*;
     use Purpose as P;
 
-    const ALL: [P; 17] = [
+    const ALL: [P; 18] = [
         P::Code,
         P::SignatureKeys,
         P::FunctionRepository,
@@ -170,6 +175,7 @@ mod tests {
         P::Proxy,
         P::Receiver,
         P::Provider,
+        P::Artifact,
         P::BuilderImage,
         P::PackageRegistry,
         P::ImageRegistry,
@@ -182,7 +188,7 @@ mod tests {
     ];
 
     /// The uses in which other users may see values.
-    const SHOWING: [P; 5] = [P::Code, P::FunctionRepository, P::Repository, P::Values, P::Provider];
+    const SHOWING: [P; 6] = [P::Code, P::FunctionRepository, P::Repository, P::Values, P::Provider, P::Artifact];
 
     #[test]
     fn a_use_that_shows_values_is_excluded_by_every_other_purpose_but_a_few() {

@@ -2,10 +2,10 @@
 
 use super::Purpose;
 use mainstay_api::FunctionSpec;
-use mainstay_api::ProviderSpec;
 use mainstay_api::git_repository::GitRepositorySpec;
 use mainstay_api::git_sync::{GitSyncSpec, SubstituteSourceKind};
 use mainstay_api::receiver::ReceiverSpec;
+use mainstay_api::{OciRepositorySpec, ProviderSpec};
 
 /// Maximum length of a Secret's name in bytes.
 const LONGEST_NAME: usize = 253;
@@ -48,6 +48,15 @@ impl SecretReferences for ProviderSpec {
     fn secret_references(&self) -> References {
         let all = [&self.secret_ref, &self.cert_secret_ref, &self.proxy_secret_ref];
         references(all.into_iter().flatten().map(|secret| (&*secret.name, Purpose::Provider)))
+    }
+}
+
+impl SecretReferences for OciRepositorySpec {
+    /// Certificates may hold a private key, so they are listed, too.
+    fn secret_references(&self) -> References {
+        let sent = [&self.secret_ref, &self.cert_secret_ref].into_iter().flatten();
+        let proxy = self.proxy_secret_ref.iter().map(|proxy| (&*proxy.name, Purpose::Proxy));
+        references(sent.map(|secret| (&*secret.name, Purpose::Artifact)).chain(proxy))
     }
 }
 

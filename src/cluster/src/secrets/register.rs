@@ -20,13 +20,16 @@ pub enum Referrer {
     Receiver,
     /// Providers.
     Provider,
+    /// OCIRepositories.
+    OciRepository,
     /// Functions.
     Function,
 }
 
 impl Referrer {
     /// All kinds.
-    pub const ALL: [Self; 5] = [Self::GitRepository, Self::GitSync, Self::Receiver, Self::Provider, Self::Function];
+    pub const ALL: [Self; 6] =
+        [Self::GitRepository, Self::GitSync, Self::Receiver, Self::Provider, Self::OciRepository, Self::Function];
 
     /// The plural of the kind for messages.
     pub const fn plural(self) -> &'static str {
@@ -35,6 +38,7 @@ impl Referrer {
             Self::GitSync => "GitSyncs",
             Self::Receiver => "Receivers",
             Self::Provider => "Providers",
+            Self::OciRepository => "OCIRepositories",
             Self::Function => "Functions",
         }
     }
@@ -186,12 +190,16 @@ impl Register {
 /// Returns the kinds whose references may exclude this use.
 const fn referrers_that_exclude(used_for: Purpose) -> &'static [Referrer] {
     match used_for {
-        // The repository of a Function excludes a Provider, too.
-        Purpose::Code | Purpose::Provider => &Referrer::ALL,
-        Purpose::FunctionRepository | Purpose::Repository | Purpose::Values | Purpose::Proxy => {
-            &[Referrer::GitRepository, Referrer::GitSync, Referrer::Receiver, Referrer::Provider]
-        }
-        Purpose::Receiver => &[Referrer::GitSync, Referrer::Provider],
+        // The repository of a Function excludes a Provider and an OCIRepository, too.
+        Purpose::Code | Purpose::Provider | Purpose::Artifact => &Referrer::ALL,
+        Purpose::FunctionRepository | Purpose::Repository | Purpose::Values | Purpose::Proxy => &[
+            Referrer::GitRepository,
+            Referrer::GitSync,
+            Referrer::Receiver,
+            Referrer::Provider,
+            Referrer::OciRepository,
+        ],
+        Purpose::Receiver => &[Referrer::GitSync, Referrer::Provider, Referrer::OciRepository],
         Purpose::Decryption | Purpose::BuilderImage | Purpose::PackageRegistry | Purpose::ImageRegistry => {
             &[Referrer::GitSync]
         }

@@ -72,7 +72,11 @@ fn facts(key: &Key, live: &Value) -> Markup {
         dl.facts {
             div { dt { "Commit" } dd { code title=(applied) { (if applied.is_empty() { "none yet" } else { short_id(&applied) }) } } }
             @if attempted != applied && !attempted.is_empty() { div { dt { "Attempted" } dd { code title=(attempted) { (short_id(&attempted)) } } } }
-            div { dt { "Repository" } dd { a href=(address::of_object(&FleetKind::GitRepository.key(namespace, &repository))) { (repository) } } }
+            @if repository.is_empty() {
+                div { dt { "OCIRepository" } dd { (text("/spec/sourceRef/name")) } }
+            } @else {
+                div { dt { "Repository" } dd { a href=(address::of_object(&FleetKind::GitRepository.key(namespace, &repository))) { (repository) } } }
+            }
             div { dt { "Follows" } dd { (reference) " " code { (text("/spec/baseDir")) } } }
             div { dt { "Looks every" } dd { (text("/spec/interval")) } }
             div { dt { "Drift" } dd { (if text("/spec/drift").is_empty() { "Revert".to_owned() } else { text("/spec/drift") }) } }

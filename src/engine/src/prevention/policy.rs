@@ -54,7 +54,7 @@ pub struct Protection {
     pub owner: Owner,
     /// The value of the label on its objects.
     pub label: String,
-    /// The name of its GitRepository.
+    /// Its source with kind, namespace and name.
     pub repository: String,
     /// The branch, tag or commit that it follows.
     pub reference: String,
@@ -225,9 +225,9 @@ impl Protection {
     /// The parts of the message before and after the name of the object.
     fn message(&self) -> (String, String) {
         let part = |text: &str| cut(&printable(text), LONGEST_PART).to_owned();
-        let (resource, namespace) = (self.owner.resource(), self.owner.resource().namespace());
+        let resource = self.owner.resource();
         let before = format!(
-            "is kept as it is in Git by GitSync {resource} (directory {} of GitRepository {namespace}/{}, {}): change it there; `mainstay trace` says in which file. To change it here all the same: `mainstay pause` for ",
+            "is kept as it is in Git by GitSync {resource} (directory {} of {}, {}): change it there; `mainstay trace` says in which file. To change it here all the same: `mainstay pause` for ",
             part(&self.base_dir),
             part(&self.repository),
             part(&self.reference),

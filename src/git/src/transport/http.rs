@@ -149,6 +149,11 @@ impl Http {
         if at.own { &self.own } else { &self.foreign }
     }
 
+    /// Returns its clients, and the names that they may reach.
+    pub(crate) fn clients(&self) -> (reqwest::Client, reqwest::Client, Names) {
+        (self.own.clone(), self.foreign.clone(), self.names.clone())
+    }
+
     /// Requests the advertisement, and follows redirects.
     pub(super) async fn advertisement(
         &self,

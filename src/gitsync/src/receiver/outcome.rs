@@ -130,6 +130,7 @@ fn shown(consumer: &Consumer) -> String {
         ConsumerKind::GitSync => "GitSync",
         ConsumerKind::Function => "Function",
         ConsumerKind::GitRepository => "GitRepository",
+        ConsumerKind::OciRepository => "OCIRepository",
     };
     format!("{kind} {}", consumer.name)
 }

@@ -30,21 +30,21 @@ pub(in crate::agent) struct Context {
     pub(in crate::agent) trusted: BTreeSet<String>,
 }
 
-/// A Provider or an Alert without its status.
+/// A Provider, an Alert or an OCIRepository without its status.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Object<S> {
-    pub(super) uid: String,
-    pub(super) generation: Option<i64>,
-    pub(super) spec: S,
+pub(in crate::agent) struct Object<S> {
+    pub(in crate::agent) uid: String,
+    pub(in crate::agent) generation: Option<i64>,
+    pub(in crate::agent) spec: S,
 }
 
 /// Returns a kind by its name and its plural.
-pub(super) fn kind(kind: &str, plural: &str) -> Arc<Kind> {
+pub(in crate::agent) fn kind(kind: &str, plural: &str) -> Arc<Kind> {
     Arc::new(Kind::custom("mainstay.dev", "v1alpha1", kind, plural, true))
 }
 
 /// Reads an object of a watch.
-pub(super) fn read<S: DeserializeOwned>(live: &Value) -> Result<Option<Object<S>>, String> {
+pub(in crate::agent) fn read<S: DeserializeOwned>(live: &Value) -> Result<Option<Object<S>>, String> {
     let spec = &live["spec"];
     if memory(spec) > LONGEST {
         return Err("its spec is larger than 32 KiB".to_owned());

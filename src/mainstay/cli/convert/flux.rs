@@ -1,11 +1,11 @@
-//! Objects of Flux become GitRepositories, GitSyncs, Receivers, Providers and Alerts.
+//! Objects of Flux become GitRepositories, OCIRepositories, GitSyncs, Receivers, Providers and Alerts.
 
 use std::collections::BTreeSet;
 
 use super::document::Document;
 use super::known::{Known, counterpart};
 use super::report::{Conversion, Judged};
-use super::{helm_release, kustomization, notification, receiver, repository};
+use super::{helm_release, kustomization, notification, oci_repository, receiver, repository};
 
 /// The end of the API groups of Flux.
 pub(super) const GROUP: &str = "toolkit.fluxcd.io";
@@ -18,6 +18,7 @@ pub(super) fn convert(documents: &[Document], target: Option<&str>) -> Conversio
     for document in documents {
         match document.kind() {
             "GitRepository" => {}
+            "OCIRepository" => oci_repository::convert(document, known.namespace(document.namespace()), &mut syncs),
             "Kustomization" => kustomization::convert(&mut known, document, &mut syncs),
             "HelmRelease" => helm_release::convert(&mut known, document, &mut syncs),
             "Receiver" => receiver::convert(document, known.namespace(document.namespace()), &mut syncs),

@@ -66,6 +66,9 @@ impl<'a> Known<'a> {
         let name = reference["name"].as_str().unwrap_or_default();
         let namespace = reference["namespace"].as_str().unwrap_or(document.namespace());
         fields.drop_unneeded(&[path]);
+        if reference["kind"] == "OCIRepository" {
+            return self.follow_artifact(sync, fields, document, (path, namespace, name));
+        }
         sync.set("gitRepository", name, document, path);
         let own = self.namespace(document.namespace()).to_owned();
         let Some(source) = self.sources.get(&(namespace, name)) else {
@@ -113,6 +116,23 @@ impl<'a> Known<'a> {
         }
     }
 
+    /// Sets the OCIRepository of a GitSync.
+    fn follow_artifact(
+        &self,
+        sync: &mut Converted,
+        fields: &mut Fields,
+        document: &Document,
+        (path, namespace, name): (&str, &str, &str),
+    ) {
+        sync.set("sourceRef", json!({"kind": "OCIRepository", "name": name}), document, path);
+        if self.namespace(namespace) != self.namespace(document.namespace()) {
+            fields.lost(path, format!("a GitSync reads OCIRepositories of its namespace: create {name} there, too"));
+        }
+        if let Some(interval) = fields.text("spec.interval") {
+            sync.set("interval", interval, document, "spec.interval");
+        }
+    }
+
     /// Sets what a GitSync depends on; the others are of the same kind.
     pub(super) fn depend(&self, sync: &mut Converted, fields: &mut Fields, document: &Document) {
         let mut depends_on = fields.list("spec.dependsOn");
@@ -141,7 +161,10 @@ pub(super) fn counterpart(kind: &str) -> &'static str {
         "HelmRepository" | "HelmChart" => {
             "charts come from Git: put the chart into a repository, or keep helm-controller for it"
         }
-        "OCIRepository" | "Bucket" | "ExternalArtifact" => "sources other than Git are not supported",
+        "OCIRepository" => {
+            "a chart from a registry has no counterpart: put it into a GitSync with `sourceRef`, and its directory into `baseDir`"
+        }
+        "Bucket" | "ExternalArtifact" => "sources other than Git and registries are not supported",
         "ImageRepository" | "ImagePolicy" | "ImageUpdateAutomation" => "there is no image automation",
         _ => "the kind has no counterpart",
     }

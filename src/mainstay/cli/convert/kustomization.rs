@@ -28,7 +28,7 @@ const RESERVE: Duration = Duration::from_secs(30);
 
 pub(super) fn convert<'a>(known: &mut Known<'a>, document: &'a Document, conversion: &mut Conversion) {
     let kind = document.field("/spec/sourceRef/kind");
-    if kind != "GitRepository" {
+    if kind != "GitRepository" && kind != "OCIRepository" {
         let text =
             if kind.is_empty() { "it names no source: build its kustomization first" } else { counterpart(kind) };
         return conversion.judged.push(Judged::lost(document, text));

@@ -20,6 +20,7 @@ mod known;
 mod kustomization;
 mod live;
 mod notification;
+mod oci_repository;
 mod receiver;
 mod references;
 mod report;

@@ -30,6 +30,39 @@ fn objects_of_flux_are_converted_field_by_field() {
 }
 
 #[test]
+fn an_oci_repository_keeps_its_fields_and_a_kustomization_follows_it() {
+    let text = r#"
+apiVersion: source.toolkit.fluxcd.io/v1
+kind: OCIRepository
+metadata: {name: web, namespace: shop}
+spec:
+  interval: 5m
+  url: oci://ghcr.io/acme/web
+  ref: {semver: ">=1 <2"}
+  provider: aws
+  secretRef: {name: login}
+  verify: {provider: cosign}
+---
+apiVersion: kustomize.toolkit.fluxcd.io/v1
+kind: Kustomization
+metadata: {name: web, namespace: shop}
+spec: {interval: 1h, path: ./deploy, prune: true, wait: true, sourceRef: {kind: OCIRepository, name: web}}
+"#;
+    let conversion = flux::convert(&documents(text, Tool::Flux), None);
+    let [repository, sync] = &conversion.objects[..] else { panic!("{}", printed(&conversion)) };
+    assert_eq!(repository.problem().or(sync.problem()), None);
+    let spec = &repository.object["spec"];
+    assert_eq!((&spec["url"], &spec["ref"]["semver"]), (&"oci://ghcr.io/acme/web".into(), &">=1 <2".into()));
+    assert!(spec.get("verify").is_none() && spec.get("provider").is_none(), "{spec}");
+    let spec = &sync.object["spec"];
+    assert_eq!(spec["sourceRef"], serde_json::json!({"kind": "OCIRepository", "name": "web"}));
+    assert!(spec.get("gitRepository").is_none() && spec["baseDir"] == "/deploy", "{spec}");
+    let report = conversion.text();
+    assert!(report.contains("spec.provider: there is no login by the identity of aws"), "{report}");
+    assert!(report.contains("spec.verify: signatures of artifacts are not verified"), "{report}");
+}
+
+#[test]
 fn objects_of_argo_cd_are_converted_field_by_field() {
     let tree =
         Tree { directories: ["apps", "apps/one", "apps/two", "apps/one/deep", "apps/old"].map(str::to_owned).to_vec() };

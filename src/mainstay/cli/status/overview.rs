@@ -27,7 +27,7 @@ pub(super) fn facts(
         "suspended": suspended.is_some(),
         "suspendedUntil": suspended.flatten(),
         "repository": {
-            "name": sync.spec.git_repository,
+            "name": sync.spec.source().1,
             "url": repository.and_then(address),
             "reference": sync.spec.followed_reference(),
             "baseDir": sync.spec.base_dir,

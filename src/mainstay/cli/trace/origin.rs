@@ -177,7 +177,11 @@ impl<'a> Search<'a> {
             let sync = self.syncs[number].0.clone();
             let repositories = own_kind::<GitRepository>(self.cluster).await?;
             let namespace = sync.metadata.namespace.clone();
-            let read = self.cluster.get(&repositories, namespace.as_deref(), &sync.spec.git_repository).await;
+            let named = Some(&sync.spec.git_repository).filter(|_| sync.spec.source_ref.is_none());
+            let read = match named {
+                Some(name) => self.cluster.get(&repositories, namespace.as_deref(), name).await,
+                None => Ok(None),
+            };
             let repository = match read {
                 Err(error) if error.is_forbidden() => None,
                 read => read?.map(understand).transpose()?,

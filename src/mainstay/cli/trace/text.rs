@@ -74,7 +74,7 @@ pub(super) fn text(trace: &Trace, next: &Next, moments: &[Moment], now: Timestam
 pub(super) fn repository(manager: &Manager) -> String {
     let spec = &manager.sync.spec;
     let repository = manager.repository.as_ref().and_then(address);
-    let repository = repository.unwrap_or_else(|| format!("GitRepository {}", spec.git_repository));
+    let repository = repository.unwrap_or_else(|| format!("{} {}", spec.source().0, spec.source().1));
     format!("{repository}, {}, {}", spec.followed_reference(), spec.base_dir)
 }
 
@@ -95,7 +95,7 @@ pub(super) fn facts(trace: &Trace, next: &Next, moments: &[Moment], now: Timesta
         json!({
             "gitSync": object_name::facts(&syncs::key(&manager.sync)),
             "repository": {
-                "name": spec.git_repository, "url": manager.repository.as_ref().and_then(address),
+                "name": spec.source().1, "url": manager.repository.as_ref().and_then(address),
                 "reference": spec.followed_reference(), "baseDir": spec.base_dir,
             },
             "appliedCommit": status.applied_commit, "attemptedCommit": status.attempted_commit,

@@ -10,7 +10,7 @@ fn protection() -> Protection {
     Protection {
         owner: Owner::git_sync("shop", "web"),
         label: "shop.web".to_owned(),
-        repository: "app".to_owned(),
+        repository: "GitRepository shop/app".to_owned(),
         reference: "main".to_owned(),
         base_dir: "/deploy".to_owned(),
         account: Some("system:serviceaccount:shop:deployer".to_owned()),

@@ -30,6 +30,12 @@ pub enum Fault {
         /// Whether the server is unreachable or closed the connection, so that a retry may help.
         is_outage: bool,
     },
+    /// The host may not be reached.
+    #[error("{why}")]
+    Forbidden {
+        /// The rule that forbids it.
+        why: String,
+    },
     /// Its certificate is not trusted.
     #[error("its certificate is refused: {why}")]
     Untrusted {
@@ -138,7 +144,7 @@ impl Fault {
     /// Returns the class of the failure.
     pub fn class(&self) -> Class {
         match self {
-            Self::Denied { .. } => Class::Denied,
+            Self::Denied { .. } | Self::Forbidden { .. } => Class::Denied,
             Self::Network { .. }
             | Self::Untrusted { .. }
             | Self::Timeout { .. }

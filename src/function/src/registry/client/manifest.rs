@@ -45,7 +45,7 @@ impl Client {
     }
 
     /// Returns the digest that a tag or digest resolves to; `None` if the image does not exist.
-    pub(crate) async fn points_to(&self, reference: &str) -> Result<Option<Digest>, Error> {
+    pub async fn points_to(&self, reference: &str) -> Result<Option<Digest>, Error> {
         let fail = self.failed("could not look for an image at");
         let url = self.address("manifests", reference);
         match self.ask(&Ask::accepting(Method::HEAD, ACCEPTED), &url).await {

@@ -17,12 +17,15 @@ pub(super) mod fuzz;
 mod manifest;
 mod retry;
 mod send;
+mod tags;
 mod token;
 
 pub use blob::{Content, Mounted};
 pub use error::{Error, Fault};
 pub use manifest::Manifest;
 
+use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -30,6 +33,7 @@ use reqwest::Url;
 
 use super::{Access, ImageRef, Scheme};
 
+const PREPARE: &str = "could not prepare to talk to";
 /// Host of Docker Hub's API.
 const DOCKER_HUB: &str = "registry-1.docker.io";
 
@@ -73,10 +77,28 @@ pub enum Rights {
     PullAndPush,
 }
 
+/// The HTTP clients of a [`Client`], and the hosts that they may reach.
+#[derive(Clone)]
+pub struct Network {
+    /// The client for the registry.
+    pub own: reqwest::Client,
+    /// The client for other hosts, without a client certificate.
+    pub foreign: reqwest::Client,
+    /// Returns why a host may not be reached. The clients check names, but no addresses.
+    pub check: Arc<dyn Fn(&str) -> Result<(), String> + Send + Sync>,
+}
+
+/// Omits the clients, whose output would contain the password of a proxy.
+impl fmt::Debug for Network {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Network").finish_non_exhaustive()
+    }
+}
+
 /// A client for one repository of one registry.
 #[derive(Debug)]
 pub struct Client {
-    http: reqwest::Client,
+    network: Network,
     deadlines: Deadlines,
     access: Access,
     rights: Rights,
@@ -94,32 +116,45 @@ impl Client {
     ///
     /// Fails if the CA certificates are invalid.
     pub fn new(image: &ImageRef, access: Access, rights: Rights, deadlines: Deadlines) -> Result<Self, Error> {
-        let fail = |fault| Error { attempt: "could not prepare to talk to", registry: image.registry.clone(), fault };
+        let fail = |fault| Error { attempt: PREPARE, registry: image.registry.clone(), fault };
         // An error means that a provider is installed already.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let mut builder = reqwest::Client::builder()
             .user_agent(concat!("mainstay/", env!("CARGO_PKG_VERSION")))
             .redirect(reqwest::redirect::Policy::none())
             .connect_timeout(deadlines.connect);
-        let scheme = match access.scheme {
-            Scheme::Https => "https",
-            Scheme::Http => {
-                // A proxy would see the login in plain text.
-                builder = builder.no_proxy();
-                "http"
-            }
-        };
+        if access.scheme == Scheme::Http {
+            // A proxy would see the login in plain text.
+            builder = builder.no_proxy();
+        }
         if !access.authorities.is_empty() {
             let authorities = reqwest::Certificate::from_pem_bundle(&access.authorities);
             let authorities = authorities.ok().filter(|list| !list.is_empty());
             builder = builder.tls_certs_merge(authorities.ok_or_else(|| fail(Fault::Authorities))?);
         }
-        let http = builder.build().map_err(|_| fail(Fault::Authorities))?;
+        let own = builder.build().map_err(|_| fail(Fault::Authorities))?;
+        let network = Network { foreign: own.clone(), own, check: Arc::new(|_| Ok(())) };
+        Self::within(network, image, access, rights, deadlines)
+    }
+
+    /// Returns a client that reaches its hosts through `network`. The CA certificates of `access` are not used.
+    pub fn within(
+        network: Network,
+        image: &ImageRef,
+        access: Access,
+        rights: Rights,
+        deadlines: Deadlines,
+    ) -> Result<Self, Error> {
+        let fail = |fault| Error { attempt: PREPARE, registry: image.registry.clone(), fault };
+        let scheme = match access.scheme {
+            Scheme::Https => "https",
+            Scheme::Http => "http",
+        };
         let host = if image.registry == "docker.io" { DOCKER_HUB } else { &image.registry };
         let origin = Url::parse(&format!("{scheme}://{host}/"));
         let origin = origin.map_err(|_| fail(Fault::Protocol { why: "its host makes no address" }))?;
         Ok(Self {
-            http,
+            network,
             deadlines,
             access,
             rights,

@@ -75,7 +75,9 @@ impl Client {
         let mut at = url.clone();
         for _ in 0..=REDIRECTS {
             let own = at.origin() == origin.origin();
-            let mut request = self.http.request(ask.method.clone(), at.clone()).headers(ask.headers.clone());
+            (self.network.check)(at.host_str().unwrap_or_default()).map_err(|why| Fault::Forbidden { why })?;
+            let http = if at.origin() == self.origin.origin() { &self.network.own } else { &self.network.foreign };
+            let mut request = http.request(ask.method.clone(), at.clone()).headers(ask.headers.clone());
             if let Some(value) = authorization.clone().filter(|_| own) {
                 request = request.header(header::AUTHORIZATION, value);
             }
@@ -190,7 +192,12 @@ fn is_code(text: &str) -> bool {
 
 /// Returns the target of a redirect without user name, password and fragment.
 pub(super) fn location(response: &Response, base: &Url) -> Option<Url> {
-    let mut to = base.join(response.headers().get(header::LOCATION)?.to_str().ok()?).ok()?;
+    location_in(response.headers().get(header::LOCATION)?.to_str().ok()?, base)
+}
+
+/// Returns the address in a text without user name, password and fragment.
+pub(super) fn location_in(text: &str, base: &Url) -> Option<Url> {
+    let mut to = base.join(text).ok()?;
     // These fail only for addresses without a host, which `allowed` refuses.
     let _ = to.set_username("");
     let _ = to.set_password(None);

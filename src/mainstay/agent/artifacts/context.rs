@@ -1,0 +1,18 @@
+//! The parts of the agent that OCIRepositories need.
+
+use std::sync::Arc;
+
+use mainstay_cluster::Cluster;
+use mainstay_cluster::secrets::Secrets;
+use mainstay_git::{Repositories, Source};
+
+/// Maximum number of OCIRepositories in a namespace.
+pub(super) const MOST: usize = 50;
+
+/// The parts of the agent that OCIRepositories need.
+pub(in crate::agent) struct Context {
+    pub(in crate::agent) cluster: Cluster,
+    pub(in crate::agent) secrets: Arc<Secrets>,
+    pub(in crate::agent) source: Source,
+    pub(in crate::agent) repositories: Arc<Repositories>,
+}

@@ -1,0 +1,107 @@
+//! Watches OCIRepositories, and runs a task for each one, once the cluster serves the kind.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use serde_json::Value;
+use tokio::sync::watch;
+use tokio::task::{JoinError, JoinSet};
+use tokio_util::sync::CancellationToken;
+
+use super::context::{Context, MOST};
+use super::task::{Task, address};
+use crate::agent::functions::is_defined;
+use crate::agent::kept::Name;
+use crate::agent::notifications::{Object, kind, read};
+use mainstay_api::{OciRepositorySpec, OciRepositoryStatus};
+use mainstay_cluster::Selection;
+use mainstay_cluster::reflector::{Change, Reflector};
+use mainstay_cluster::secrets::{Referrer, SecretReferences as _};
+use mainstay_object::failure::chain;
+
+const DEFINITION: &str = "ocirepositories.mainstay.dev";
+
+/// Watches OCIRepositories until `stop`, or until a task panics.
+pub(in crate::agent) async fn follow(context: Arc<Context>, stop: CancellationToken) -> Result<(), JoinError> {
+    let absent = || {
+        context.secrets.set_listed(Referrer::OciRepository);
+        context.repositories.set_artifacts(HashMap::new());
+    };
+    if !is_defined(DEFINITION, &context.cluster, absent, &stop).await {
+        return Ok(());
+    }
+    let kind = kind("OCIRepository", "ocirepositories");
+    let watched = context.cluster.reflect(&kind, Selection::default(), read::<OciRepositorySpec>);
+    Following { context, watched, running: BTreeMap::new(), tasks: JoinSet::new() }.run(stop).await
+}
+
+struct Following {
+    context: Arc<Context>,
+    watched: Reflector<Object<OciRepositorySpec>>,
+    running: BTreeMap<Name, watch::Sender<Object<OciRepositorySpec>>>,
+    tasks: JoinSet<()>,
+}
+
+impl Following {
+    async fn run(mut self, stop: CancellationToken) -> Result<(), JoinError> {
+        loop {
+            tokio::select! {
+                () = stop.cancelled() => return Ok(()),
+                Some(ended) = self.tasks.join_next() => ended?,
+                change = self.watched.next() => self.see(change, &stop),
+            }
+        }
+    }
+
+    fn see(&mut self, change: Change<Object<OciRepositorySpec>>, stop: &CancellationToken) {
+        match change {
+            Change::Changed { name, live, before } => {
+                let Some(object) = self.watched.cache().get(&name.0, &name.1).cloned() else { return };
+                let references = object.spec.secret_references();
+                self.context.secrets.set_references(&name.0, (Referrer::OciRepository, &name.1), references);
+                let is_same = before.is_some_and(|before| before.uid == object.uid);
+                match self.running.get(&name).filter(|_| is_same) {
+                    Some(feed) => {
+                        feed.send_replace(object);
+                    }
+                    None => self.begin(name, object, &live, stop),
+                }
+                self.publish();
+            }
+            Change::Gone { name, .. } => {
+                self.running.remove(&name);
+                self.context.secrets.set_references(&name.0, (Referrer::OciRepository, &name.1), Vec::new());
+                self.publish();
+            }
+            Change::Complete { .. } => {
+                self.context.secrets.set_listed(Referrer::OciRepository);
+                self.publish();
+            }
+            Change::Failed(error) => tracing::warn!(why = chain(&error), "OCIRepositories cannot be watched"),
+            Change::Unreadable { .. } | Change::Resumed => {}
+        }
+    }
+
+    /// Publishes the addresses for GitSyncs.
+    fn publish(&self) {
+        if self.watched.cache().is_complete() {
+            let all = self.running.iter().map(|(name, feed)| (name.clone(), address(name, &feed.borrow())));
+            self.context.repositories.set_artifacts(all.collect());
+        }
+    }
+
+    /// Starts the task of an OCIRepository. The task of an older one with this name ends with its feed.
+    fn begin(&mut self, name: Name, object: Object<OciRepositorySpec>, live: &Value, stop: &CancellationToken) {
+        let fits = self.running.keys().filter(|other| other.0 == name.0 && **other != name).count() < MOST;
+        let uid = object.uid.clone();
+        let (feed, input) = watch::channel(object);
+        self.running.insert(name.clone(), feed);
+        let status = live.get("status").and_then(|status| serde_json::from_value(status.clone()).ok());
+        let status: OciRepositoryStatus = status.unwrap_or_default();
+        let task = Task::new(Arc::clone(&self.context), (name, &uid), status, fits);
+        let stop = stop.clone();
+        self.tasks.spawn(async move {
+            let _ = stop.run_until_cancelled(task.run(input)).await;
+        });
+    }
+}

@@ -1,0 +1,42 @@
+//! An OCIRepository of Flux becomes an OCIRepository.
+
+use super::converted::{Converted, OURS};
+use super::document::Document;
+use super::fields::Fields;
+use super::known::annotations;
+use super::report::Conversion;
+
+/// Fields that are taken as they are.
+const SAME: [&str; 11] = [
+    "url",
+    "ref",
+    "layerSelector",
+    "secretRef",
+    "certSecretRef",
+    "proxySecretRef",
+    "insecure",
+    "interval",
+    "timeout",
+    "ignore",
+    "suspend",
+];
+
+pub(super) fn convert(document: &Document, namespace: &str, conversion: &mut Conversion) {
+    let mut fields = Fields::new(&document.object);
+    let mut made = Converted::in_place_of(document, OURS, "OCIRepository", namespace, document.name());
+    made.put_metadata("labels", fields.map("metadata.labels"));
+    made.put_metadata("annotations", annotations(&mut fields));
+    for name in SAME {
+        let path = format!("spec.{name}");
+        if let Some(value) = fields.take(&path) {
+            made.set(name, value, document, &path);
+        }
+    }
+    match fields.text("spec.provider").as_deref() {
+        None | Some("generic") => {}
+        Some(other) => fields.lost("spec.provider", format!("there is no login by the identity of {other}")),
+    }
+    fields.drop_lost("spec.serviceAccountName", "name a Secret with a login in `secretRef`");
+    fields.drop_lost("spec.verify", "signatures of artifacts are not verified: follow a digest in `ref.digest`");
+    conversion.add(made, document, fields.finish());
+}

@@ -1,0 +1,286 @@
+//! OCIRepositories: artifacts of a real registry are applied like commits.
+
+use std::io::Write as _;
+
+use flate2::{Compression, write::GzEncoder};
+use mainstay_testkit::docker_registry::{DockerRegistry, PASSWORD, Served, USER};
+use mainstay_testkit::world::{NAMESPACE, World, condition_of, config_map};
+use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
+use tar::{Builder, EntryType, Header};
+
+const OURS: &str = "mainstay.dev/v1alpha1";
+/// The media types of `flux push artifact`.
+const CONFIG: &str = "application/vnd.cncf.flux.config.v1+json";
+const CONTENT: &str = "application/vnd.cncf.flux.content.v1.tar+gzip";
+const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
+
+/// A registry, and a client that pushes to it.
+struct Pushed {
+    registry: DockerRegistry,
+    client: reqwest::Client,
+}
+
+impl Pushed {
+    async fn start(served: Served) -> Self {
+        let registry = DockerRegistry::start(served).await;
+        // Fails only if another test has installed it.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let mut client = reqwest::Client::builder().no_proxy();
+        if served == Served::Safely {
+            let authority = reqwest::Certificate::from_pem(registry.authority().as_bytes()).unwrap();
+            client = client.tls_certs_only([authority]);
+        }
+        Self { client: client.build().unwrap(), registry }
+    }
+
+    fn url(&self) -> String {
+        format!("oci://{}/shop/web", self.registry.host())
+    }
+
+    fn address(&self, path: &str) -> String {
+        let scheme = if self.registry.authority().is_empty() { "http" } else { "https" };
+        format!("{scheme}://{}/v2/shop/web/{path}", self.registry.host())
+    }
+
+    async fn blob(&self, bytes: &[u8]) -> Value {
+        let digest = digest(bytes);
+        let begun = self.client.post(self.address("blobs/uploads/")).basic_auth(USER, Some(PASSWORD));
+        let begun = begun.send().await.unwrap().error_for_status().unwrap();
+        let at = begun.headers()["location"].to_str().unwrap().to_owned();
+        let mut at = begun.url().join(&at).unwrap();
+        at.query_pairs_mut().append_pair("digest", &digest);
+        let put = self.client.put(at).basic_auth(USER, Some(PASSWORD));
+        put.body(bytes.to_vec()).send().await.unwrap().error_for_status().unwrap();
+        json!({"digest": digest, "size": bytes.len()})
+    }
+
+    /// Pushes layers, each a media type and its bytes, under a tag. Returns the digest of the manifest.
+    async fn push(&self, tag: &str, layers: &[(&str, &[u8])]) -> String {
+        let mut config = self.blob(b"{}").await;
+        config["mediaType"] = CONFIG.into();
+        let mut listed = Vec::new();
+        for (media_type, bytes) in layers {
+            let mut layer = self.blob(bytes).await;
+            layer["mediaType"] = (*media_type).into();
+            listed.push(layer);
+        }
+        let manifest = json!({"schemaVersion": 2, "mediaType": MANIFEST, "config": config, "layers": listed});
+        let manifest = manifest.to_string();
+        let put = self.client.put(self.address(&format!("manifests/{tag}"))).basic_auth(USER, Some(PASSWORD));
+        let put = put.header("content-type", MANIFEST).body(manifest.clone());
+        put.send().await.unwrap().error_for_status().unwrap();
+        digest(manifest.as_bytes())
+    }
+
+    /// Pushes an artifact with a ConfigMap `web` of this value.
+    async fn push_value(&self, tag: &str, value: &str) -> String {
+        self.push(tag, &[(CONTENT, &packed(&[("web.yaml", config_map("web", value).as_bytes())]))]).await
+    }
+}
+
+fn digest(bytes: &[u8]) -> String {
+    let digits: String = Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("sha256:{digits}")
+}
+
+fn entry(path: &str, kind: EntryType, size: usize) -> Header {
+    let mut header = Header::new_gnu();
+    header.as_mut_bytes()[..path.len()].copy_from_slice(path.as_bytes());
+    header.set_entry_type(kind);
+    header.set_mode(0o644);
+    header.set_size(size as u64);
+    header.set_cksum();
+    header
+}
+
+fn gzip(bytes: &[u8]) -> Vec<u8> {
+    let mut gzip = GzEncoder::new(Vec::new(), Compression::fast());
+    gzip.write_all(bytes).unwrap();
+    gzip.finish().unwrap()
+}
+
+/// Returns an archive of these files.
+fn packed(files: &[(&str, &[u8])]) -> Vec<u8> {
+    let mut builder = Builder::new(Vec::new());
+    for (path, content) in files {
+        builder.append(&entry(path, EntryType::Regular, content.len()), *content).unwrap();
+    }
+    gzip(&builder.into_inner().unwrap())
+}
+
+/// Returns a world with the OCIRepository `web` of a registry without TLS, and a GitSync that follows it.
+async fn world(pushed: &Pushed, spec: Value) -> World {
+    let mut world = World::new().await;
+    let mut whole = json!({"url": pushed.url(), "insecure": true, "interval": "10s"});
+    json_patch::merge(&mut whole, &spec);
+    create(&world, whole);
+    world.sync("web", json!({"gitRepository": null, "sourceRef": {"kind": "OCIRepository", "name": "web"}}));
+    world.start();
+    world
+}
+
+fn create(world: &World, spec: Value) {
+    let object = json!({
+        "apiVersion": OURS, "kind": "OCIRepository", "metadata": {"name": "web", "namespace": NAMESPACE}, "spec": spec,
+    });
+    world.create(OURS, "ocirepositories", NAMESPACE, object);
+}
+
+fn status(world: &World) -> Value {
+    world.get(OURS, "ocirepositories", "web").map_or(Value::Null, |live| live["status"].clone())
+}
+
+fn ready(world: &World) -> String {
+    condition_of(&status(world), "Ready")
+}
+
+/// Waits until the OCIRepository is not ready for this reason.
+async fn refused(world: &World, part: &str) {
+    world.until_or(part, |world| ready(world).contains(part), || format!("{}", status(world))).await;
+}
+
+/// Waits until the ConfigMap has this value.
+async fn applied(world: &World, value: &str) {
+    let shown = || format!("{} {}", status(world), world.status("web"));
+    world
+        .until_or(value, |world| world.config_maps().contains(&"web".to_owned()) && world.data("web") == value, shown)
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn applies_the_artifact_of_a_tag_and_follows_the_tag() {
+    let pushed = Pushed::start(Served::Plainly).await;
+    let first = pushed.push_value("latest", "one").await;
+    let world = world(&pushed, json!({})).await;
+    applied(&world, "one").await;
+    world.condition_is("web", "Ready", "True").await;
+    world.until("status", |world| status(world)["artifact"]["revision"] == format!("latest@{first}")).await;
+    let artifact = status(&world)["artifact"].clone();
+    assert_eq!(world.status("web")["appliedCommit"], artifact["commit"]);
+    assert_eq!(world.status("web")["attemptedReference"], "refs/tags/latest");
+    let second = pushed.push_value("latest", "two").await;
+    applied(&world, "two").await;
+    world.until("status", |world| status(world)["artifact"]["revision"] == format!("latest@{second}")).await;
+    // The files that an artifact no longer has are pruned.
+    pushed.push("latest", &[(CONTENT, &packed(&[("other.yaml", config_map("other", "x").as_bytes())]))]).await;
+    world.until("pruned", |world| world.config_maps().contains(&"other".to_owned())).await;
+    world.until("pruned", |world| !world.config_maps().contains(&"web".to_owned())).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn chooses_a_version_a_digest_a_layer_and_files() {
+    let pushed = Pushed::start(Served::Plainly).await;
+    let old = pushed.push_value("v1.0.0", "old").await;
+    pushed.push_value("1.2.0", "range").await;
+    pushed.push_value("1.3.0-rc.1", "candidate").await;
+    pushed.push_value("2.0.0", "too new").await;
+    let (chart, other) =
+        (packed(&[("web.yaml", b"{")]), packed(&[("web.yaml", config_map("web", "layer").as_bytes())]));
+    pushed.push("layers", &[("application/vnd.example.chart", &chart), (CONTENT, &other)]).await;
+    let files = packed(&[("web.yaml", config_map("web", "files").as_bytes()), ("docs/bad.yaml", b"{")]);
+    pushed.push("files", &[(CONTENT, &files)]).await;
+    let world = world(&pushed, json!({"ref": {"semver": ">=1.0 <2"}})).await;
+    applied(&world, "range").await;
+    let change = |spec: Value| world.edit(OURS, "ocirepositories", "web", json!({"spec": spec}));
+    change(json!({"ref": {"semver": ">=1.0.0-0 <2.0.0", "semverFilter": "-rc"}}));
+    applied(&world, "candidate").await;
+    change(json!({"ref": {"digest": old}}));
+    applied(&world, "old").await;
+    world.until("its digest", |world| ready(world).contains(&format!("stored artifact {old}"))).await;
+    change(
+        json!({"ref": {"digest": null, "semver": null, "semverFilter": null, "tag": "layers"}, "layerSelector": {"mediaType": CONTENT, "operation": "extract"}}),
+    );
+    applied(&world, "layer").await;
+    change(json!({"ref": {"tag": "files"}, "layerSelector": null, "ignore": "docs/\n"}));
+    applied(&world, "files").await;
+    world.condition_is("web", "Ready", "True").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn logs_in_with_a_secret_of_its_own_and_no_other() {
+    let pushed = Pushed::start(Served::Safely).await;
+    pushed.push_value("latest", "private").await;
+    let mut world = World::new().await;
+    let encoded = |text: &str| {
+        use base64::Engine as _;
+        base64::prelude::BASE64_STANDARD.encode(text)
+    };
+    let login = |host: &str| {
+        let auth = encoded(&format!("{USER}:{PASSWORD}"));
+        json!({".dockerconfigjson": json!({"auths": {host: {"auth": auth}}}).to_string()})
+    };
+    world.set_secret("ca", json!({"ca.crt": pushed.registry.authority()}));
+    create(&world, json!({"url": pushed.url(), "interval": "10s", "certSecretRef": {"name": "ca"}}));
+    world.sync("web", json!({"gitRepository": null, "sourceRef": {"kind": "OCIRepository", "name": "web"}}));
+    world.start();
+    refused(&world, "to a request without credentials").await;
+    world.until("no artifact", |world| world.condition("web", "Ready").contains("has no artifact")).await;
+    let change = |spec: Value| world.edit(OURS, "ocirepositories", "web", json!({"spec": spec}));
+    change(json!({"secretRef": {"name": "login"}}));
+    refused(&world, "the Secret login does not exist").await;
+    world.set_secret("login", login("other.example.org"));
+    refused(&world, "has no login for 127.0.0.1").await;
+    world.set_secret("login", login(&pushed.registry.host()));
+    applied(&world, "private").await;
+    // A Secret with another purpose is not sent to the address.
+    world.set_secret("values", login(&pushed.registry.host()));
+    world.sync("other", json!({"substituteFrom": [{"kind": "Secret", "name": "values"}]}));
+    change(json!({"secretRef": {"name": "values"}}));
+    refused(&world, "the variables of a GitSync").await;
+    assert!(!ready(&world).contains(PASSWORD));
+    assert_eq!(world.data("web"), "private", "the last artifact stays");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn refuses_archives_and_layers_and_keeps_the_last_artifact() {
+    let mut pushed = Pushed::start(Served::Plainly).await;
+    pushed.push_value("good", "good").await;
+    let archive = |path: &str, kind: EntryType| {
+        let mut builder = Builder::new(Vec::new());
+        builder.append(&entry(path, kind, 0), &b""[..]).unwrap();
+        gzip(&builder.into_inner().unwrap())
+    };
+    let mut bomb = entry("a", EntryType::Directory, 200 << 20).as_bytes().to_vec();
+    bomb.resize(200 << 20, 0);
+    pushed.push("outside", &[(CONTENT, &archive("../web.yaml", EntryType::Regular))]).await;
+    pushed.push("link", &[(CONTENT, &archive("web.yaml", EntryType::Symlink))]).await;
+    pushed.push("bomb", &[(CONTENT, &gzip(&bomb))]).await;
+    pushed.push("text", &[("text/plain", b"hello")]).await;
+    pushed.push_value("changed", "changed").await;
+    let world = world(&pushed, json!({"ref": {"tag": "good"}})).await;
+    applied(&world, "good").await;
+    let follow = |reference: Value| {
+        let spec = json!({"ref": {"tag": null, "digest": null}});
+        world.edit(OURS, "ocirepositories", "web", json!({"spec": spec}));
+        world.edit(OURS, "ocirepositories", "web", json!({"spec": {"ref": reference}}));
+    };
+    for (tag, part) in [
+        ("outside", "leads out of the artifact"),
+        ("link", "is a link"),
+        ("bomb", "the unpacked artifact in bytes is larger"),
+        ("text", "it is not a tar file"),
+        ("missing", "the registry has no tag missing"),
+    ] {
+        follow(json!({"tag": tag}));
+        refused(&world, part).await;
+    }
+    follow(json!({"digest": format!("sha256:{}", "0".repeat(64))}));
+    refused(&world, "404").await;
+    // The registry serves other bytes under the digest of a layer.
+    let layer = packed(&[("web.yaml", config_map("web", "changed").as_bytes())]);
+    let named = digest(&layer);
+    let blob = format!("docker/registry/v2/blobs/sha256/{}/{}/data", &named[7..9], &named[7..]);
+    std::fs::write(pushed.registry.images().join(blob), vec![b'x'; layer.len()]).unwrap();
+    follow(json!({"tag": "changed"}));
+    refused(&world, "the layer was not read").await;
+    world.edit(OURS, "ocirepositories", "web", json!({"spec": {"verify": {"provider": "cosign"}}}));
+    refused(&world, "spec.verify: signatures of artifacts are not supported").await;
+    assert!(condition_of(&status(&world), "Stalled").starts_with("True"));
+    world.edit(OURS, "ocirepositories", "web", json!({"spec": {"verify": null}}));
+    pushed.registry.kill().await;
+    follow(json!({"tag": "good"}));
+    refused(&world, "ArtifactFailed").await;
+    assert_eq!(world.data("web"), "good");
+    assert!(world.condition("web", "Ready").starts_with("True"), "{}", world.condition("web", "Ready"));
+}
