@@ -9,6 +9,8 @@ use parking_lot::Mutex;
 use ring::rand::{SecureRandom as _, SystemRandom};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
+use super::row_memory::RowMemory;
+use super::shared::Shared;
 use super::watched::Watched;
 use crate::page::Visitor;
 use crate::text::{SHORT, plain};
@@ -30,6 +32,7 @@ pub(super) struct Session {
     has_sign_out: bool,
     /// The fleet, whose watches end when it is replaced.
     watched: Mutex<(Arc<Watched>, DropGuard)>,
+    memory: RowMemory,
     checked: Mutex<Timestamp>,
     pub(super) tree: TreeReader,
     pub(super) stop: CancellationToken,
@@ -37,22 +40,17 @@ pub(super) struct Session {
 }
 
 impl Session {
-    /// Begins a session. Its watches end with it, or with `stop`.
-    pub(super) fn begin(
-        cluster: &Cluster,
-        user: &str,
-        namespace: &str,
-        tree: &TreeReader,
-        csrf: String,
-        stop: &CancellationToken,
-    ) -> Self {
-        let stop = stop.child_token();
+    /// Begins a session. Its watches end with it, or with the server.
+    pub(super) fn begin(cluster: &Cluster, user: &str, csrf: String, shared: &Shared) -> Self {
+        let Shared { namespace, tree, memory, .. } = shared;
+        let stop = shared.stop.child_token();
         Self {
             cluster: cluster.clone(),
             user: plain(user, SHORT),
             csrf,
             has_sign_out: false,
-            watched: Mutex::new(watch(cluster, namespace, &stop)),
+            watched: Mutex::new(watch(cluster, namespace, memory, &stop)),
+            memory: memory.clone(),
             checked: Mutex::new(Timestamp::now()),
             tree: Arc::clone(tree),
             _end: stop.clone().drop_guard(),
@@ -71,7 +69,12 @@ impl Session {
 
     /// Watches this namespace instead where the user may not list all.
     pub(super) fn watch_within(&self, namespace: &str) {
-        *self.watched.lock() = watch(&self.cluster, namespace, &self.stop);
+        *self.watched.lock() = watch(&self.cluster, namespace, &self.memory, &self.stop);
+    }
+
+    /// Returns the size of its rows, in KiB.
+    pub(super) fn memory(&self) -> usize {
+        self.watched().memory()
     }
 
     /// Returns the user of pages.
@@ -94,9 +97,14 @@ impl Session {
     }
 }
 
-fn watch(cluster: &Cluster, namespace: &str, stop: &CancellationToken) -> (Arc<Watched>, DropGuard) {
+fn watch(
+    cluster: &Cluster,
+    namespace: &str,
+    memory: &RowMemory,
+    stop: &CancellationToken,
+) -> (Arc<Watched>, DropGuard) {
     let stop = stop.child_token();
-    (Watched::begin(cluster, namespace, &stop), stop.drop_guard())
+    (Watched::begin(cluster, namespace, memory.share(), &stop), stop.drop_guard())
 }
 
 /// Returns a new token.
