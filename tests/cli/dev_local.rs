@@ -202,6 +202,9 @@ fn manifests_of_a_stranger(private: &Path, webhook: SocketAddr) -> String {
 {"apiVersion": "v1", "kind": "Endpoints", "metadata": {"name": "written"},
  "subsets": [{"addresses": [{"ip": "127.0.0.1"}], "ports": [{"port": 9}]}]}
 ---
+{"apiVersion": "eventing.knative.dev/v1alpha1", "kind": "Trigger", "metadata": {"name": "written"}, "spec": {
+ "broker": "default", "subscriber": {"ref": {"apiVersion": "v1", "kind": "Service", "name": "written"}}}}
+---
 {"apiVersion": "gateway.kyma-project.io/v1beta1", "kind": "APIRule", "metadata": {"name": "written"}, "spec": {
  "gateway": "kyma-gateway.kyma-system.svc.cluster.local", "host": "written", "service": {"name": "written", "port": 80},
  "rules": [{"path": "/.*", "methods": ["GET"], "accessStrategies": [{"handler": "noop"}]}]}}
@@ -241,6 +244,7 @@ async fn objects_of_a_remote_repository_read_no_local_path_and_reach_no_internal
         ("gitsync", "local", "local paths are read by `mainstay dev` only"),
         ("gitsync", "inside", "or of a private network"),
         ("apirules.v1beta1.gateway.kyma-project.io", "written", "it has no selector"),
+        ("triggers.eventing.knative.dev", "written", "has no selector"),
     ] {
         wait_until(&format!("{kind} {name}: {refusal}"), || said(kind, name).contains(refusal));
     }

@@ -190,6 +190,7 @@ fn decide(case: &Case) -> String {
             attempted: Some(&commit),
             reference: Some("refs/heads/main"),
             applied: is_complete.then_some((&*commit, &*tree)),
+            history: None,
             request: attempt.request.as_deref(),
             outcome: &outcome,
             summary: &summary(&attempt.objects),

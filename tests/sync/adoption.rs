@@ -32,7 +32,7 @@ enum Former {
 }
 use Former::{Absent, Applied, Kubectl as By, Replaced, Wiped};
 
-const FORMERS: [(&str, Former); 19] = [
+const FORMERS: [(&str, Former); 21] = [
     ("absent", Absent),
     ("client-side", By(&[&["apply", "-f", "ALL"]])),
     ("server-side", By(&[&["apply", "--server-side", "-f", "ALL"]])),
@@ -48,8 +48,10 @@ const FORMERS: [(&str, Former); 19] = [
     ("flux-command", Applied("flux")),
     ("argo-server-side", Applied("argocd-controller")),
     ("argo-client-side", Replaced("argocd-controller")),
+    ("argo-application", Replaced("argocd-application-controller")),
     ("helm-4", Applied("helm")),
     ("helm-3", Replaced("helm")),
+    ("helm-capital", Replaced("Helm")),
     ("helm-controller", Replaced("helm-controller")),
     ("wiped", Wiped),
 ];
@@ -292,6 +294,37 @@ async fn an_adoption_leaves_what_controllers_and_people_who_restart_or_pause_wro
     );
     // Otherwise the deletion of the namespace would wait for the finalizer.
     world.write_as("t", call(&web, "web", Action::Patch(Form::Merge, json!({"metadata": {"finalizers": null}}))));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_renamed_container_takes_the_place_of_the_former_one() {
+    let mut world = World::new().await;
+    let renamed = |name: &str| {
+        let mut web = some(name).remove(2);
+        web["spec"]["template"]["spec"]["containers"][0]["name"] = "former".into();
+        web
+    };
+    let kubectl = Kubectl::of_user(&world.server, NAMESPACE, PERSON).await;
+    let client_side = kubectl.file("client-side.yaml", &file(&[renamed("client-side")]));
+    kubectl.run(&["apply", "-f", &client_side]).await;
+    let updated = renamed("argo-client-side");
+    world.write_as("argocd-controller", call(&updated, "", Action::Create(updated.clone())));
+    let appliers = ["kubectl", "kustomize-controller", "argocd-controller", "helm"];
+    for manager in appliers {
+        let web = renamed(manager);
+        world.write_as(manager, call(&web, manager, Action::Patch(Form::Apply, web.clone())));
+    }
+    let names = [&appliers[..], &["client-side", "argo-client-side"]].concat();
+    for name in &names {
+        world.remote.file(&format!("{name}.yaml"), file(&some(name)[2..3]));
+    }
+    world.remote.commit("another name");
+    world.synced(json!({"wait": false})).await;
+    for name in names {
+        let live = world.get("apps/v1", "deployments", name).unwrap();
+        let containers = live["spec"]["template"]["spec"]["containers"].as_array().unwrap().iter();
+        assert_eq!(containers.map(|one| one["name"].as_str().unwrap()).collect::<Vec<_>>(), ["web"], "{name}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -242,6 +242,48 @@ async fn providers_and_alerts_that_cannot_work_say_why_and_follow_a_correction()
     is(&mut world, "alerts", "all", "False ProviderNotFound").await;
 }
 
+/// The namespace of a tenant.
+const SHOP: &str = "mainstay-tests-shop";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_provider_sends_no_secret_of_another_purpose_and_reaches_no_internal_address() {
+    logs::keep();
+    let (mut world, service) = (World::new().await, Service::start().await);
+    world.allow_networks.clear();
+    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SHOP}});
+    world.create("v1", "namespaces", "", namespace);
+    let create = |api: &str, kind: &str, resource: &str, name: &str, spec: Value| {
+        let metadata = json!({"name": name, "namespace": SHOP});
+        world.create(api, resource, SHOP, json!({"apiVersion": api, "kind": kind, "metadata": metadata, "spec": spec}));
+    };
+    let metadata = json!({"name": "key", "namespace": SHOP, "labels": {"mainstay.dev/generate": "ssh-key"}});
+    let key = json!({"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "stringData": {"token": TOKEN}});
+    world.create("v1", "secrets", SHOP, key);
+    for (name, more) in [("key", json!({"secretRef": {"name": "key"}})), ("inside", json!({}))] {
+        let mut spec = json!({"type": "generic", "address": service.url()});
+        spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        create(OURS, "Provider", "providers", name, spec);
+        create(OURS, "Alert", "alerts", name, alert(name));
+    }
+    // It fails, and its message goes to the Providers.
+    let version = "serverless.kyma-project.io/v1alpha1";
+    create(version, "GitRepository", "gitrepositories", "inside", json!({"url": service.url()}));
+    create(OURS, "GitSync", "gitsyncs", "inside", json!({"gitRepository": "inside"}));
+    world.start();
+    for (name, expected) in [
+        ("key", "False SpecInvalid: spec.secretRef: the Secret key"),
+        ("inside", "False NotDelivered: 127.0.0.1: the host is not found, or has an address of the cluster"),
+    ] {
+        let said = |w: &World| {
+            let provider = w.server.object(OURS, "providers", SHOP, name);
+            provider.map(|provider| condition_of(&provider["status"], "Ready")).unwrap_or_default()
+        };
+        world.until_or(name, |w| said(w).starts_with(expected), || said(&world)).await;
+    }
+    assert!(service.seen.requests.lock().is_empty());
+    nothing_is_shown(&mut world, &[TOKEN]).await;
+}
+
 /// Starts a real Alertmanager. Returns it with its address.
 async fn alertmanager(directory: &std::path::Path) -> (tokio::process::Child, String) {
     use tokio::io::{AsyncBufReadExt as _, BufReader};

@@ -1,6 +1,6 @@
 //! Objects that leave the repository are pruned, except for those that guards hold.
 
-use devcluster::fault_injection::Fault;
+use devcluster::{Action, Call, fault_injection::Fault, verbs::delete::DeleteOptions};
 use serde_json::{Value, json};
 
 use mainstay_testkit::world::{NAMESPACE, World, config_map, definition};
@@ -249,6 +249,38 @@ async fn a_refused_deletion_keeps_the_object_in_the_inventory_and_is_tried_again
     world.levers().clear_faults();
     world.until("it is deleted at the second try", |w| w.config_maps() == ["map-00", "map-02"]).await;
     world.ready("demo").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_deletion_that_a_policy_denies_is_answered_with_its_dry_run() {
+    let mut world = with_maps(3, json!({})).await;
+    let (version, name) = ("admissionregistration.k8s.io/v1", format!("mainstay-{NAMESPACE}-keeps"));
+    let (policies, bindings) = ("validatingadmissionpolicies", "validatingadmissionpolicybindings");
+    let config_maps =
+        json!({"operations": ["DELETE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["configmaps"]});
+    let here = json!({"matchLabels": {"kubernetes.io/metadata.name": NAMESPACE}});
+    let spec = json!({
+        "matchConstraints": {"resourceRules": [config_maps], "namespaceSelector": here},
+        "validations": [{"expression": "oldObject.metadata.name != 'map-01'", "message": "hush"}],
+    });
+    world.create(version, policies, "", json!({"metadata": {"name": name}, "spec": spec}));
+    let binding = json!({"policyName": name, "validationActions": ["Deny"]});
+    world.create(version, bindings, "", json!({"metadata": {"name": name}, "spec": binding}));
+    let dry_run = DeleteOptions { dry_run: true, ..DeleteOptions::default() };
+    let deletion = || Call::new("v1", "configmaps", NAMESPACE, "map-01", Action::Delete(dry_run.clone()));
+    world.until("the policy is in effect", |w| w.try_as("t", deletion()).is_err()).await;
+    world.remote.remove("01.yaml");
+    world.try_commit("demo", "one goes").await;
+    let failure = |w: &World| w.failure("demo", "ConfigMap mainstay-tests/map-01");
+    world.until("the deletion is refused", |w| failure(w).starts_with("PruneFailed")).await;
+    let said = failure(&world);
+    assert!(said.contains("`kubectl delete --dry-run=server ConfigMap map-01 -n mainstay-tests` shows it"), "{said}");
+    assert!(!said.contains("kubectl apply") && !said.contains("hush"), "{said}");
+    for resource in [bindings, policies] {
+        let delete = Action::Delete(DeleteOptions::default());
+        world.write_as("t", Call::new(version, resource, "", &name, delete));
+    }
+    world.until("it is deleted at another try", |w| w.config_maps() == ["map-00", "map-02"]).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

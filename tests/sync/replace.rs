@@ -455,26 +455,35 @@ async fn an_agent_killed_between_any_two_writes_ends_with_the_new_one() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_claim_that_was_grown_by_hand_is_answered_with_the_size_to_commit() {
-    let claim = |size: &str| {
+    let claim = |size: &str, label: &str| {
         format!(
-            "apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {{name: disk}}\nspec:\n  accessModes: [ReadWriteOnce]\n  \
+            "apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {{name: disk, labels: {{commit: {label}}}}}\nspec:\n  \
+             accessModes: [ReadWriteOnce]\n  storageClassName: mainstay-tests-grows\n  \
              resources: {{requests: {{storage: {size}}}}}\n"
         )
     };
-    let mut world = with(&claim("1Gi"), json!({})).await;
-    world.edit(
-        "v1",
-        "persistentvolumeclaims",
-        "disk",
-        json!({"spec": {"resources": {"requests": {"storage": "3Gi"}}}}),
-    );
-    world.remote.file("it.yaml", claim("2Gi"));
+    let mut world = World::new().await;
+    // Without such a class, no claim can grow.
+    let class = json!({
+        "metadata": {"name": "mainstay-tests-grows"}, "provisioner": "example.org/none", "allowVolumeExpansion": true,
+    });
+    let classes = ("storage.k8s.io/v1", "storageclasses");
+    world.create(classes.0, classes.1, "", class);
+    world.remote.file("it.yaml", claim("1Gi", "one")).commit("one");
+    world.synced(json!({})).await;
+    let is_bound = |w: &World| w.get("v1", "persistentvolumeclaims", "disk").unwrap()["status"]["phase"] == "Bound";
+    world.until("the claim is bound", is_bound).await;
+    let grown = json!({"spec": {"resources": {"requests": {"storage": "3Gi"}}}});
+    world.edit("v1", "persistentvolumeclaims", "disk", grown);
+    world.remote.file("it.yaml", claim("1Gi", "two"));
     world.try_commit("demo", "less than it has").await;
     let advice =
         "it was grown to 3Gi, and a claim cannot shrink: commit the size, `spec.resources.requests.storage: 3Gi`";
     world.until("Ready names the size", |w| w.condition("demo", "Ready").contains(advice)).await;
     let said = world.status("demo").to_string();
     assert!(!said.contains("delete the object") && !said.contains("mainstay.dev/replace"), "{said}");
-    world.remote.file("it.yaml", claim("3Gi"));
+    world.remote.file("it.yaml", claim("3Gi", "three"));
     world.commit("demo", "the size").await;
+    let delete = Action::Delete(DeleteOptions::default());
+    world.write_as("t", Call::new(classes.0, classes.1, "", "mainstay-tests-grows", delete));
 }

@@ -435,7 +435,10 @@ async fn names_with_the_syntax_of_selectors_are_applied_reverted_and_pruned() {
         let rules = json!([{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get"]}]);
         json!({"apiVersion": ROLES.0, "kind": "Role", "metadata": {"name": name}, "rules": rules}).to_string()
     };
-    // A single object of a kind is read by name.
+    // Objects that exist are read by name.
+    for name in names {
+        world.create(ROLES.0, ROLES.1, NAMESPACE, serde_json::from_str(&role(name)).unwrap());
+    }
     world.remote.file("0/role.json", role(names[0])).commit("one");
     world.synced(json!({})).await;
     world.remote.file("1/role.json", role(names[1])).file("2/role.json", role(names[2]));

@@ -1,6 +1,7 @@
 //! Objects of other GitOps tools: left to running tools, and taken over from removed ones.
 
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::time::Duration;
 
 use devcluster::{Action, Call, verbs::patch::Form};
 use serde_json::{Value, json};
@@ -71,6 +72,8 @@ async fn an_object_that_another_tool_lists_is_left_to_it_until_it_lets_go() {
             assert!(said.contains(part), "{name}: {part}: {said}");
         }
     }
+    // Contested objects are not tried again and again, and no attempt under way could find that they let go.
+    tokio::time::timeout(Duration::from_secs(60), world.quiet()).await.expect("the agent sends no requests");
     // No sync is requested: watches show that they let go. The next attempt without them is two minutes away.
     for (name, ..) in &cases {
         without_finalizers(&world, name, "theirs");
@@ -154,6 +157,39 @@ fn notes(world: &World) -> Vec<String> {
     let of =
         events.iter().filter(|event| event["reason"] == "TakenOver" && event["involvedObject"]["kind"] == "GitSync");
     of.filter_map(|event| event["message"].as_str().map(str::to_owned)).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn fields_that_the_server_refuses_to_remove_stay_with_their_applier_and_the_others_go() {
+    let mut world = World::new().await;
+    let set = |metadata: &Value, spec: &Value| {
+        let pods =
+            json!({"metadata": {"labels": {"app": "db"}}, "spec": {"containers": [{"name": "db", "image": "db:1"}]}});
+        let mut set = json!({"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": "db"}, "spec": {
+            "replicas": 0, "serviceName": "db", "selector": {"matchLabels": {"app": "db"}}, "template": pods}});
+        json_patch::merge(&mut set["metadata"], metadata);
+        json_patch::merge(&mut set["spec"], spec);
+        set
+    };
+    // This field is immutable.
+    let theirs = set(&json!({"labels": {"old": "1"}}), &json!({"podManagementPolicy": "Parallel"}));
+    let apply = Action::Patch(Form::Apply, theirs);
+    world.write_as("kubectl", Call::new("apps/v1", "statefulsets", NAMESPACE, "db", apply));
+    world.remote.file("db.json", set(&json!({}), &json!({})).to_string()).commit("one");
+    world.synced(json!({})).await;
+    let live = world.get("apps/v1", "statefulsets", "db").unwrap();
+    assert_eq!(live["spec"]["podManagementPolicy"], "Parallel");
+    assert_eq!(live["metadata"]["labels"], json!({"mainstay.dev/sync": format!("{NAMESPACE}.demo")}));
+    let entries = live["metadata"]["managedFields"].as_array().unwrap();
+    let owns = |entry: &&Value| entry["fieldsV1"]["f:spec"]["f:podManagementPolicy"].is_object();
+    let owners = entries.iter().filter(owns).map(|entry| entry["manager"].as_str().unwrap());
+    assert_eq!(owners.collect::<Vec<_>>(), ["kubectl"]);
+    let is_said = |w: &World| {
+        let events = w.server.objects("v1", "events", Some(NAMESPACE));
+        let mut notes = events.iter().filter(|event| event["reason"] == "NotRemoved");
+        notes.any(|event| event["message"].as_str().unwrap_or_default().contains(&format!("{NAMESPACE}/db")))
+    };
+    world.until("an Event names the object", is_said).await;
 }
 
 /// The rewrite of `managedFields` and the apply are two requests. A controller that writes between them makes the apply

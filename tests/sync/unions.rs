@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 
 use devcluster::{Action, Call, verbs::patch::Form};
-use mainstay_testkit::world::{NAMESPACE, World};
+use mainstay_testkit::world::{NAMESPACE, World, definition};
 
 /// Returns a workload with these fields in its spec and in its pods.
 fn workload(kind: &str, spec: &Value, pods: &Value) -> Value {
@@ -321,40 +321,95 @@ fn others() -> Vec<Case> {
     ]
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_next_commit_sets_any_other_member_of_a_union() {
-    let mut world = World::new().await;
-    let cases: Vec<_> = [strategies(), pod_parts(), network(), others()].concat();
+/// Applies all cases, and then their next commit.
+async fn check(world: &mut World, cases: &[Case]) {
     let document = |name: &str, object: &Value| {
         let mut object = object.clone();
         object["metadata"] = json!({"name": name});
         object.to_string()
     };
-    for (name, before, ..) in &cases {
+    for (name, before, ..) in cases {
         world.remote.file(&format!("{name}.json"), document(name, before));
     }
     world.remote.commit("before");
     // Pods with these volumes and probes need not run.
     world.synced(json!({"wait": false})).await;
-    for (name, _, after, ..) in &cases {
+    for (name, _, after, ..) in cases {
         world.remote.file(&format!("{name}.json"), document(name, after));
     }
     world.commit("demo", "after").await;
     let mut wrong = Vec::new();
-    for (name, _, after, path, expected) in &cases {
+    for (name, _, after, path, expected) in cases {
         let (api_version, kind) = (after["apiVersion"].as_str().unwrap(), after["kind"].as_str().unwrap());
-        let resource = match kind {
-            "NetworkPolicy" => "networkpolicies".to_owned(),
-            "Ingress" => "ingresses".to_owned(),
-            kind => format!("{}s", kind.to_lowercase()),
+        let (resource, namespace) = match kind {
+            "NetworkPolicy" => ("networkpolicies".to_owned(), NAMESPACE),
+            "Ingress" => ("ingresses".to_owned(), NAMESPACE),
+            "ValidatingWebhookConfiguration" | "CustomResourceDefinition" => (format!("{}s", kind.to_lowercase()), ""),
+            kind => (format!("{}s", kind.to_lowercase()), NAMESPACE),
         };
-        let live = world.get(api_version, &resource, name).unwrap();
+        let live = world.server.object(api_version, &resource, namespace, name).unwrap();
         let found = live.pointer(path).cloned().unwrap_or_default();
         if found != *expected {
             wrong.push(format!("{name}: {path} is {found}, not {expected}"));
         }
     }
     assert_eq!(wrong, Vec::<String>::new());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_next_commit_sets_any_other_member_of_a_union() {
+    let mut world = World::new().await;
+    check(&mut world, &[strategies(), pod_parts(), network(), others()].concat()).await;
+}
+
+/// Cases of kinds that are not in a namespace.
+fn of_the_cluster() -> Vec<Case> {
+    let definition = |conversion: Value| {
+        let mut definition: Value = serde_json::from_str(&definition()).unwrap();
+        definition["spec"]["conversion"] = conversion;
+        definition
+    };
+    let webhooks = |client: Value| {
+        let nothing = json!({"apiGroups": ["example.net"], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["nothing"]});
+        json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration", "webhooks": [{
+            "name": "one.example.org", "clientConfig": client, "rules": [nothing], "sideEffects": "None",
+            "admissionReviewVersions": ["v1"], "failurePolicy": "Ignore",
+        }]})
+    };
+    let service = || json!({"service": {"name": "hooks", "namespace": NAMESPACE}});
+    let url = || json!({"url": "https://127.0.0.1:1/one"});
+    let converted =
+        json!({"strategy": "Webhook", "webhook": {"clientConfig": service(), "conversionReviewVersions": ["v1"]}});
+    let client = "/webhooks/0/clientConfig";
+    let filled = json!({"service": {"name": "hooks", "namespace": NAMESPACE, "port": 443}});
+    vec![
+        ("mainstay-tests-service-to-url", webhooks(service()), webhooks(url()), client, url()),
+        ("mainstay-tests-url-to-service", webhooks(url()), webhooks(service()), client, filled),
+        (
+            "widgets.mainstay-tests.example.org",
+            definition(converted),
+            definition(json!({"strategy": "None"})),
+            "/spec/conversion",
+            json!({"strategy": "None"}),
+        ),
+    ]
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_next_commit_sets_any_other_member_of_a_union_of_the_cluster() {
+    let mut world = World::new().await;
+    check(&mut world, &of_the_cluster()).await;
+    // They outlive the namespace.
+    world.remote.clear().file("README.md", "nothing");
+    let commit = world.try_commit("demo", "all go").await;
+    world.allow_prune("demo", &commit).await;
+    let hooks = ("admissionregistration.k8s.io/v1", "validatingwebhookconfigurations");
+    let are_gone = |w: &World| {
+        ["service-to-url", "url-to-service"]
+            .iter()
+            .all(|name| w.server.object(hooks.0, hooks.1, "", &format!("mainstay-tests-{name}")).is_none())
+    };
+    world.until("the webhooks are pruned", are_gone).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -39,8 +39,15 @@ use super::{Amount, Amounts};
     printcolumn(name = "Runtime", type_ = "string", json_path = ".status.runtime"),
     printcolumn(name = "Version", type_ = "integer", json_path = ".metadata.generation"),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
-    // The last column, because scripts read the others by position.
-    printcolumn(name = "Serves", type_ = "integer", json_path = ".status.servedGeneration")
+    // After the others, because scripts read them by position.
+    printcolumn(name = "Serves", type_ = "integer", json_path = ".status.servedGeneration"),
+    printcolumn(name = "Commit", type_ = "string", json_path = ".status.commit", priority = 1),
+    printcolumn(
+        name = "Message",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type=='Running')].message",
+        priority = 1
+    )
 )]
 #[serde(rename_all = "camelCase")]
 pub struct FunctionSpec {

@@ -40,7 +40,14 @@ use super::git_repository::RepositoryAuth;
     printcolumn(name = "Runtime", type_ = "string", json_path = ".spec.runtime"),
     printcolumn(name = "Version", type_ = "integer", json_path = ".metadata.generation"),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
-    printcolumn(name = "Serves", type_ = "integer", json_path = ".status.servedGeneration")
+    printcolumn(name = "Serves", type_ = "integer", json_path = ".status.servedGeneration"),
+    printcolumn(name = "Commit", type_ = "string", json_path = ".status.commit", priority = 1),
+    printcolumn(
+        name = "Message",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type=='Running')].message",
+        priority = 1
+    )
 )]
 #[serde(rename_all = "camelCase")]
 pub struct FunctionSpec {

@@ -33,6 +33,8 @@ pub enum Attempt {
     Patch,
     /// Delete.
     Delete,
+    /// Call a Service.
+    Call,
 }
 
 impl fmt::Display for Attempt {
@@ -48,6 +50,7 @@ impl fmt::Display for Attempt {
             Self::Replace => "replace",
             Self::Patch => "patch",
             Self::Delete => "delete",
+            Self::Call => "call",
         })
     }
 }

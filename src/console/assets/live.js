@@ -1,14 +1,21 @@
 // Reads the page again when the server says that something has changed, and swaps its content.
 // Keeps the focus, the scroll position, open details, and a form that the user has begun to fill in.
+// Adds the lines of a log that the page follows.
 "use strict";
+
+// A longer log loses its first lines.
+const LONGEST_LOG = 1 << 20;
 
 const main = document.getElementById("main");
 const badge = document.getElementById("live");
-const stream = main && main.dataset.live;
 
+let source = null;
 let isReading = false;
 let isDirty = false;
 let hasInput = false;
+// The lines of the page are replaced by the first ones of the stream.
+let isLogFresh = false;
+let isFollowing = false;
 
 function say(text) {
   if (badge && badge.textContent !== text) badge.textContent = text;
@@ -27,24 +34,52 @@ function at(steps) {
   return steps.reduce((element, step) => element && element.children[step], main);
 }
 
-function summaries(root) {
-  return Array.from(root.querySelectorAll("details"));
+function all(root, selector) {
+  return Array.from(root.querySelectorAll(selector));
 }
 
 function nameOf(details) {
   const link = details.querySelector("summary a");
-  return link ? link.getAttribute("href") : "";
+  return details.id || (link ? link.getAttribute("href") : "");
+}
+
+function followed(root) {
+  return root.querySelector("[data-follow]");
+}
+
+function sayOfLog(text) {
+  const note = document.getElementById("following");
+  if (note) note.textContent = text;
+}
+
+// Keeps the log that is followed, with its lines, in the new content.
+function keepLog(next) {
+  const [before, after] = [followed(main), followed(next)];
+  if (!isFollowing || !before || !after || before.dataset.follow !== after.dataset.follow) return;
+  const note = next.querySelector("#following");
+  if (note) note.textContent = "Following the log.";
+  after.replaceWith(before);
 }
 
 function swap(next) {
-  const open = new Map(summaries(main).map((details) => [nameOf(details), details.open]));
+  const open = new Map(all(main, "details").map((details) => [nameOf(details), details.open]));
+  const scrolled = all(main, "pre").map((pre) => [place(pre), pre.scrollTop]);
   const focused = main.contains(document.activeElement) ? place(document.activeElement) : null;
-  for (const details of summaries(next)) {
+  for (const details of all(next, "details")) {
     if (open.has(nameOf(details))) details.open = open.get(nameOf(details));
   }
+  keepLog(next);
   main.replaceChildren(...next.childNodes);
+  for (const [steps, top] of scrolled) {
+    const pre = at(steps);
+    if (pre) pre.scrollTop = top;
+  }
   const element = focused && at(focused);
   if (element && element.focus) element.focus({ preventScroll: true });
+  if (next.dataset.live && next.dataset.live !== main.dataset.live) {
+    main.dataset.live = next.dataset.live;
+    listen();
+  }
 }
 
 async function read() {
@@ -71,21 +106,54 @@ async function read() {
   }
 }
 
-if (stream) {
-  main.addEventListener("input", () => { hasInput = true; });
-  const source = new EventSource(stream);
+function addLines(text) {
+  const log = followed(main);
+  if (!log) return;
+  const isAtEnd = isLogFresh || log.scrollTop + log.clientHeight >= log.scrollHeight - 4;
+  if (isLogFresh) log.textContent = "";
+  isLogFresh = false;
+  log.append(text + "\n");
+  if (log.textContent.length > LONGEST_LOG) {
+    const kept = log.textContent.slice(-LONGEST_LOG / 2);
+    log.textContent = kept.slice(kept.indexOf("\n") + 1);
+  }
+  log.normalize();
+  if (isAtEnd) log.scrollTop = log.scrollHeight;
+}
+
+function listen() {
+  if (source) source.close();
+  isFollowing = false;
   let wasLost = false;
-  source.addEventListener("open", () => {
+  const own = new EventSource(main.dataset.live);
+  source = own;
+  own.addEventListener("open", () => {
     say("Live");
     // Something may have changed while the connection was lost.
     if (wasLost) read();
     wasLost = false;
   });
-  source.addEventListener("change", read);
-  source.addEventListener("error", () => {
+  own.addEventListener("change", read);
+  own.addEventListener("log-begin", () => {
+    isLogFresh = true;
+    isFollowing = true;
+    sayOfLog("Following the log.");
+  });
+  own.addEventListener("log", (event) => addLines(event.data));
+  own.addEventListener("log-end", (event) => {
+    isFollowing = false;
+    sayOfLog(event.data);
+  });
+  own.addEventListener("error", () => {
     wasLost = true;
+    isFollowing = false;
     say("Connecting…");
     // The server refuses the stream: the page says why.
-    if (source.readyState === EventSource.CLOSED) read();
+    if (own.readyState === EventSource.CLOSED) read();
   });
+}
+
+if (main && main.dataset.live) {
+  main.addEventListener("input", () => { hasInput = true; });
+  listen();
 }

@@ -10,28 +10,35 @@
 //! Invariant: no page contains a value of a Secret, a script, a style or an address of another host.
 //! Invariant: a request that changes something has the token of its session and comes from a page of this server.
 //!
-//! Not here: the trees of GitSyncs and their inventories. The program passes a function that reads them ([`TreeReader`]).
+//! Not here: inventories, and what is read from them. The program passes functions that read it ([`Readers`]).
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods))]
 
 mod action;
 mod address;
 mod bearer;
+mod call;
 mod csv;
+mod difference;
 mod drift;
 mod edits;
 mod field;
 mod filter;
 mod guard;
+mod history;
 mod page;
+mod readers;
 mod row;
 #[expect(clippy::disallowed_methods, reason = "it reads the cluster and answers requests")]
 mod serve;
 mod session;
 mod shown;
 mod text;
+mod trace;
 mod tree;
 mod web_origin;
 
+pub use readers::Readers;
 pub use serve::{Certificate, CertificateError, Console, Settings, Users};
+pub use trace::{FieldManager, Manager, ManifestPart, Trace, TraceReader};
 pub use tree::{Mark, Node, Tree, TreeReader};
 pub use web_origin::WebOrigin;

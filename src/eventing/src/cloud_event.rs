@@ -16,11 +16,14 @@ use http::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderName, HeaderValue};
 use http::{HeaderMap, header};
 use jiff::Timestamp;
 
-use super::json::{Members, is_deeper};
+use super::json::{Members, SCALAR, is_deeper, read};
 use super::not_an_event::{ATTRIBUTES, HEADERS, NotAnEvent};
 
 /// Maximum bytes of an attribute's name.
 const NAME: usize = 64;
+
+/// Prefix of the media types of events.
+const EVENTS: &str = "application/cloudevents";
 
 /// Tracing headers, and the extensions that carry them.
 const TRACING: [(&str, &str); 7] = [
@@ -84,12 +87,12 @@ impl CloudEvent {
         }
         let content = headers.get(CONTENT_TYPE).map(HeaderValue::to_str).transpose();
         let content = content.map_err(|_| NotAnEvent::NotAscii("content-type"))?.unwrap_or_default();
-        let media = content.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+        let media = media(content);
         let mut parsed = if media == "application/cloudevents+json" {
             structured(&body)?
         } else if media.starts_with("application/cloudevents-batch") {
             return Err(NotAnEvent::Batch);
-        } else if media.starts_with("application/cloudevents") {
+        } else if media.starts_with(EVENTS) {
             return Err(NotAnEvent::Format(media.chars().take(NAME).collect()));
         } else if headers.contains_key("ce-specversion") {
             Parsed { event: binary(headers, content, body)?, has_prefixed_keys: false }
@@ -113,6 +116,10 @@ impl CloudEvent {
         }
         if let Some((name, _)) = self.attributes.iter().find(|(_, value)| value.contains(char::is_control)) {
             return Err(NotAnEvent::Control(name.clone()));
+        }
+        // In a delivery, the content type decides where a reader finds the attributes, such as the number of hops.
+        if self.attribute("datacontenttype").is_some_and(|content| media(content).starts_with(EVENTS)) {
+            return Err(NotAnEvent::Nested);
         }
         // These headers are not percent-encoded.
         let plain = TRACING.into_iter().map(|(_, extension)| extension).chain(["datacontenttype"]);
@@ -209,11 +216,11 @@ fn structured(body: &Bytes) -> Result<Parsed, NotAnEvent> {
     let data = match (data.filter(|data| *data != "null"), encoded) {
         (Some(_), Some(_)) => return Err(NotAnEvent::TwoData),
         (None, Some(encoded)) => {
-            let text: String = serde_json::from_str(encoded).map_err(|error| NotAnEvent::Base64(error.to_string()))?;
+            let text: String = read(SCALAR, encoded.as_bytes()).map_err(NotAnEvent::Base64)?;
             BASE64_STANDARD.decode(text).map_err(|error| NotAnEvent::Base64(error.to_string()))?.into()
         }
         (Some(data), None) if !is_json(content) && data.starts_with('"') => {
-            let text: String = serde_json::from_str(data).map_err(|error| NotAnEvent::Json(error.to_string()))?;
+            let text: String = read(SCALAR, data.as_bytes()).map_err(NotAnEvent::Json)?;
             text.into()
         }
         (Some(data), None) => Bytes::copy_from_slice(data.as_bytes()),
@@ -252,7 +259,7 @@ fn version(value: Option<&str>) -> Result<(), NotAnEvent> {
 
 /// Returns the text of an attribute; `Some(None)` for `null`.
 fn text_of(json: &str) -> Option<Option<String>> {
-    match serde_json::from_str(json).ok()? {
+    match SCALAR.read(json.as_bytes()).ok()? {
         serde_json::Value::Null => Some(None),
         serde_json::Value::String(text) => Some(Some(text)),
         serde_json::Value::Bool(_) | serde_json::Value::Number(_) => Some(Some(json.to_owned())),
@@ -261,8 +268,13 @@ fn text_of(json: &str) -> Option<Option<String>> {
 }
 
 fn is_json(content: &str) -> bool {
-    let media = content.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    let media = media(content);
     media.ends_with("/json") || media.ends_with("+json")
+}
+
+/// Returns a media type without its parameters.
+fn media(content: &str) -> String {
+    content.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
 }
 
 /// Percent-encodes a header's value: space, `"`, `%` and all bytes that are not printable ASCII.
@@ -417,6 +429,19 @@ mod tests {
         let subject = |length: usize| format!(r#","subject":"{}""#, "\u{e9}".repeat(length));
         assert!(with(&subject(HEADERS / 6 - 10)).is_ok());
         check(with(&subject(HEADERS / 6)), NotAnEvent::TooLong);
+    }
+
+    #[test]
+    fn an_event_is_not_delivered_in_place_of_the_one_that_contains_it() {
+        let inner = r#"{"specversion":"1.0","id":"2","source":"s","type":"t","knativebrokerttl":"255"}"#;
+        for content in
+            ["application/cloudevents+json", " Application/CloudEvents; a=b", "application/cloudevents-batch+json"]
+        {
+            let outer = format!(
+                r#"{{"specversion":"1.0","id":"1","source":"s","type":"t","datacontenttype":"{content}","data":{inner}}}"#
+            );
+            assert_eq!(structured(&outer), Err(NotAnEvent::Nested), "{content}");
+        }
     }
 
     #[test]

@@ -2,12 +2,22 @@
 
 use std::fmt;
 
+use bounded_json::{Bounds, Unreadable};
 use serde::Deserialize;
 use serde::de::{Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
 /// Maximum nesting depth. It is the limit of `serde_json`, and lower than that of all Function runtimes.
 pub(super) const DEPTH: usize = 128;
+/// Maximum bytes of a body.
+pub(super) const LONGEST: usize = 65_536;
+/// Bounds of a body. Values of data and of attributes are texts at first, so neither their number nor their depth costs
+/// memory.
+pub(super) const BODY: Bounds = Bounds { bytes: LONGEST, values: usize::MAX, depth: usize::MAX };
+/// Bounds of a text, a number or a truth value.
+pub(super) const SCALAR: Bounds = Bounds { bytes: LONGEST, values: 1, depth: 1 };
+/// Bounds of data that runtimes can read.
+const DATA: Bounds = Bounds { bytes: LONGEST, values: usize::MAX, depth: DEPTH };
 
 /// The members of an object with their unparsed values, including duplicates.
 #[derive(Debug)]
@@ -17,7 +27,7 @@ impl<'b> Members<'b> {
     /// # Errors
     /// Returns why the text is not an object.
     pub(super) fn read(body: &'b [u8]) -> Result<Self, String> {
-        serde_json::from_slice(body).map_err(|error| error.to_string().chars().take(200).collect())
+        read(BODY, body)
     }
 }
 
@@ -43,23 +53,21 @@ impl<'b> Deserialize<'b> for Members<'b> {
     }
 }
 
+/// Parses a text within bounds.
+///
+/// # Errors
+/// Returns why the text cannot be read, in at most 200 characters.
+pub(super) fn read<'t, T: Deserialize<'t>>(bounds: Bounds, text: &'t [u8]) -> Result<T, String> {
+    let shortened = |why: &dyn fmt::Display| why.to_string().chars().take(200).collect();
+    bounds.read(text).map_err(|error| match error {
+        Unreadable::Malformed(cause) => shortened(&cause),
+        other => shortened(&other),
+    })
+}
+
 /// Whether a JSON text is nested deeper than [`DEPTH`].
 pub(super) fn is_deeper(json: &str) -> bool {
-    let (mut depth, mut in_text, mut is_escaped) = (0_usize, false, false);
-    for byte in json.bytes() {
-        match byte {
-            _ if is_escaped => is_escaped = false,
-            b'\\' if in_text => is_escaped = true,
-            b'"' => in_text = !in_text,
-            b'[' | b'{' if !in_text => depth += 1,
-            b']' | b'}' if !in_text => depth = depth.saturating_sub(1),
-            _ => {}
-        }
-        if depth > DEPTH {
-            return true;
-        }
-    }
-    false
+    matches!(DATA.check(json.as_bytes()), Err(Unreadable::TooDeep(_)))
 }
 
 #[cfg(test)]

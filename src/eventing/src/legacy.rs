@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 
 use super::cloud_event::CloudEvent;
 use super::event_type::{self, PREFIX};
-use super::json::is_deeper;
+use super::json::{BODY, is_deeper, read};
 use super::not_an_event::NotAnEvent;
 
 /// A status and a JSON body.
@@ -67,8 +67,7 @@ pub(super) fn parse(application: &str, body: &[u8], new_id: &str) -> Result<Lega
     if body.is_empty() {
         return Err(bad(BAD));
     }
-    let short = |error: serde_json::Error| error.to_string().chars().take(200).collect::<String>();
-    let written: Written = serde_json::from_slice(body).map_err(|error| bad(&short(error)))?;
+    let written: Written = read(BODY, body).map_err(|error| bad(&error))?;
     let Written { event_type, event_type_version: version, event_time: time, event_id, data } = written;
     if event_type.is_empty() {
         return Err(missing("event-type"));

@@ -36,6 +36,11 @@ pub(super) enum NotAnEvent {
     TooDeep,
     #[error("{0}: the value has control characters, which no attribute may have")]
     Control(String),
+    #[error(
+        "datacontenttype: an event cannot be the data of another, because subscribers would read it in place of that; send its \
+         parts as data of application/json"
+    )]
+    Nested,
     #[error("{0}: the value is printable ASCII")]
     NotAscii(&'static str),
     #[error("{0} is not understood: send application/cloudevents+json, or headers from `ce-specversion: 1.0` on")]

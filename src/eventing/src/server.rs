@@ -9,7 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HOST, HeaderValue, WWW_AUTHENTICATE};
 use http::{Request, Response, StatusCode};
-use http_body_util::{BodyExt as _, Full, Limited};
+use http_body_util::Full;
 use hyper::body::Incoming;
 use serde_json::json;
 use tokio::sync::watch;
@@ -18,17 +18,17 @@ use uuid::Uuid;
 use super::cloud_event::CloudEvent;
 use super::grants::SHARED;
 use super::journal::Refused;
+use super::json::LONGEST;
 use super::legacy;
 use super::publishers::{Denied, Publishers};
 use super::request::{Asked, asked};
 use super::send::TTL;
 use super::store::Store;
 use super::table::{Routed, Table};
+use mainstay_cluster::body::{self, BodyFault};
 use mainstay_cluster::listener::Limits;
 use mainstay_object::failure::chain;
 
-/// Maximum bytes of a body.
-const LONGEST: usize = 65_536;
 /// Timeouts for reading a body, and for storing an event.
 const BODY: Duration = Duration::from_secs(5);
 const DISK: Duration = Duration::from_secs(30);
@@ -183,12 +183,12 @@ fn refused(denied: &Denied) -> Answer {
     answer
 }
 
-/// Reads the whole body.
-async fn read(body: Incoming) -> Result<Bytes, NoBody> {
-    match tokio::time::timeout(BODY, Limited::new(body, LONGEST).collect()).await {
-        Ok(Ok(whole)) => Ok(whole.to_bytes()),
-        Ok(Err(error)) if error.is::<http_body_util::LengthLimitError>() => Err(NoBody::TooLarge),
-        Ok(Err(_)) | Err(_) => Err(NoBody::Unread),
+/// Reads the whole body. Its size in frames costs no memory.
+async fn read(mut body: Incoming) -> Result<Bytes, NoBody> {
+    match tokio::time::timeout(BODY, body::read(&mut body, LONGEST, |_| true)).await {
+        Ok(Ok(whole)) => Ok(whole.into_boxed_slice().into()),
+        Ok(Err(BodyFault::TooLarge)) => Err(NoBody::TooLarge),
+        Ok(Err(BodyFault::NoRoom | BodyFault::Broken)) | Err(_) => Err(NoBody::Unread),
     }
 }
 

@@ -6,6 +6,7 @@
 //! match the same requests.
 
 use super::checks::is_empty;
+use super::expression;
 use super::no_target::NoTargets;
 use super::paths::may_overlap;
 use super::resolve::{Resolved, Rule};
@@ -101,6 +102,9 @@ fn guard(resolved: &Resolved, rule: &Rule, means: Means, workloads: &Workloads) 
         return Ok(Guard::Open);
     }
     if means == Means::Oathkeeper {
+        if let Some(why) = expression::why_slow(&rule.path) {
+            return Err(format!(": {why}"));
+        }
         return Ok(Guard::Oathkeeper);
     }
     let is_plain = rule.mutators.iter().all(|mutator| mutator.handler == "noop" && is_empty(mutator.config.as_ref()));

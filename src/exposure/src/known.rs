@@ -303,6 +303,10 @@ impl Known {
     }
 
     fn put_service(&mut self, name: Name, service: Option<Service>) {
+        // A URL with this namespace in its host leads into the cluster from now on.
+        if service.is_some() && !self.has_services(&name.0) {
+            self.wake_all();
+        }
         let is_new = match service {
             Some(service) => self.services.insert(name.clone(), service.clone()) != Some(service),
             None => self.services.remove(&name).is_some(),

@@ -25,6 +25,7 @@ mod child;
 mod context;
 mod decide;
 mod express;
+mod expression;
 #[cfg(any(test, feature = "fuzz"))]
 pub mod fuzz;
 mod host_conflict;

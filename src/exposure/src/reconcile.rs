@@ -1,7 +1,8 @@
 //! The task of one APIRule. It writes the desired objects and reports in the status.
 //!
-//! Invariant: while an APIRule is invalid or another owner holds its host, its last valid version stays. After a
-//! restart that version is unknown; then the objects of an APIRule with a forbidden target are deleted.
+//! Invariant: while an APIRule is invalid or another owner holds its host, its last valid version stays, as long as its
+//! URLs are permitted. After a restart that version is unknown; then the objects of an APIRule with a forbidden target
+//! are deleted.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -17,7 +18,7 @@ use super::known::Facts;
 use super::perform::{Objects, place};
 use super::refusals::{FAR, NotDone};
 use super::report::Reporter;
-use super::resolve::{Identity, Resolved, identity, resolve};
+use super::resolve::{Identity, Resolved, identity, is_still_permitted, resolve};
 use super::routes::{Routes, build};
 use super::served::{Means, Served};
 use super::services::Services;
@@ -169,6 +170,8 @@ impl Task {
             Ok(_) => vec![occupied.clone()],
             Err(failures) => failures,
         };
+        // The last valid version may aim where it no longer may.
+        self.good.take_if(|good| !is_still_permitted(good, &context.settings, &is_namespace));
         let is_forbidden = self.good.is_none() && failures.iter().any(Failure::is_forbidden);
         let outcome = not_served(&failures, &occupied, is_served && !is_forbidden);
         if !matches!(outcome, Outcome::Occupied(..)) {

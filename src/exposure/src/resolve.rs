@@ -4,6 +4,7 @@ use jiff::Timestamp;
 
 use super::anchored;
 use super::checks::{Failure, check_duplicates, check_strategies, check_urls, host_attribute, target};
+use super::expression;
 use super::settings::Settings;
 use super::urls::Inside;
 use mainstay_api::ApiRule;
@@ -67,6 +68,22 @@ pub(super) fn identity(rule: &ApiRule) -> Identity {
     }
 }
 
+/// Whether the URLs of a validated APIRule still lead to permitted hosts. A namespace may have got its first Service
+/// since.
+pub(super) fn is_still_permitted(
+    resolved: &Resolved,
+    settings: &Settings,
+    is_namespace: &dyn Fn(&str) -> bool,
+) -> bool {
+    let inside = Inside { allowed: &settings.allowed_issuers, is_namespace };
+    let mut failures = Vec::new();
+    for rule in &resolved.rules {
+        check_strategies(&rule.strategies, "", inside, &mut failures);
+        rule.mutators.iter().for_each(|mutator| check_urls(mutator, "", inside, &mut failures));
+    }
+    !failures.iter().any(Failure::is_forbidden)
+}
+
 /// Validates an APIRule. `is_namespace` returns whether a namespace has Services, and `is_occupied` whether another
 /// owner has a host.
 pub(super) fn resolve(
@@ -109,6 +126,8 @@ pub(super) fn resolve(
         }
         if let Some(why) = anchored::why_not(&rule.path) {
             failures.push(Failure::new(format!("{attribute}.path"), format!("not a path of this host: {why}")));
+        } else if let Some(why) = expression::why_not(&rule.path) {
+            failures.push(Failure::forbidden(format!("{attribute}.path"), format!("not a valid path: {why}")));
         }
         let Some(target) = own.or_else(|| main.clone()) else {
             let why = "No service defined with no main service on spec level";

@@ -72,6 +72,7 @@ pub mod runtimes;
 mod settings;
 pub mod stage;
 pub mod status;
+mod syntax_error;
 pub mod tag;
 mod variables;
 mod violation;

@@ -18,9 +18,14 @@ use mainstay_cluster::{Cluster, Error, Kind, Scope};
 /// How long a result is valid.
 const COUNTS_FOR: Duration = Duration::from_secs(60);
 
-/// The known purposes of the Secrets in one Function.
+/// The Secrets that one Function names.
 #[derive(Debug, Default)]
-pub(super) struct NamedSecrets(BTreeMap<String, (Instant, Option<Purpose>)>);
+pub(super) struct NamedSecrets {
+    /// The known purposes of existing Secrets.
+    known: BTreeMap<String, (Instant, Option<Purpose>)>,
+    /// The Secrets that did not exist at the last look.
+    missing: BTreeSet<String>,
+}
 
 impl NamedSecrets {
     /// Returns the Secrets that are credentials, with their purposes. Fails with the name of a Secret that cannot be
@@ -34,19 +39,25 @@ impl NamedSecrets {
     ) -> Result<BTreeMap<String, Purpose>, (String, Error)> {
         let bound = bound.iter().map(|bound| bound.secret.as_str());
         let names = named(spec).chain(bound).map(str::to_owned).collect::<BTreeSet<_>>();
-        self.0.retain(|name, (at, _)| names.contains(name) && at.elapsed() < COUNTS_FOR);
+        self.known.retain(|name, (at, _)| names.contains(name) && at.elapsed() < COUNTS_FOR);
+        self.missing.clear();
         let kind = Kind::fixed("v1", "Secret", "secrets", Scope::Namespaced);
         for name in names.into_iter().filter(|name| !name.is_empty()) {
-            if self.0.contains_key(&name) {
+            if self.known.contains_key(&name) {
                 continue;
             }
             match cluster.get_metadata(&kind, Some(namespace), &name).await {
-                Ok(Some(meta)) => _ = self.0.insert(name, (Instant::now(), by_metadata(&meta))),
+                Ok(Some(meta)) => _ = self.known.insert(name, (Instant::now(), by_metadata(&meta))),
                 // The pods wait for the Secret. It is checked once it exists.
-                Ok(None) => {}
+                Ok(None) => _ = self.missing.insert(name),
                 Err(error) => return Err((name, error)),
             }
         }
-        Ok(self.0.iter().filter_map(|(name, (_, purpose))| Some((name.clone(), (*purpose)?))).collect())
+        Ok(self.known.iter().filter_map(|(name, (_, purpose))| Some((name.clone(), (*purpose)?))).collect())
+    }
+
+    /// Returns the Secrets that did not exist at the last look.
+    pub(super) fn missing(&self) -> &BTreeSet<String> {
+        &self.missing
     }
 }

@@ -312,6 +312,7 @@ impl Task {
         let cluster = self.context.writer.cluster();
         let by_name = by_name.as_ref().map_err(Clone::clone)?;
         let found = self.named_secrets.look(cluster, &self.namespace, &function.spec, &self.bound).await;
+        self.state.missing_secrets.clone_from(self.named_secrets.missing());
         let unread = |(name, error): (String, Error)| format!("Secret {name} cannot be read: {}", error.cause_text());
         found.map(|found| by_name.clone().and(found)).map_err(unread)
     }

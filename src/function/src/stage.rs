@@ -20,6 +20,7 @@ mod suspension;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -131,6 +132,8 @@ pub struct ReconcileState {
     pub failed: Option<(String, String)>,
     /// The last refused write.
     pub refused: Option<RefusedWrite>,
+    /// Secrets that the Function names and that do not exist.
+    pub missing_secrets: BTreeSet<String>,
     /// State of the Knative Service at the last cleanup that left no Revision to delete.
     pub cleaned_up: Option<String>,
 }

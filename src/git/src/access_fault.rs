@@ -27,6 +27,15 @@ pub enum AccessFault {
         /// Key of the Secret.
         field: &'static str,
     },
+    /// The Secret names the API of another host than the repository's, or the repository's address has no TLS.
+    #[error(
+        "{field} of the Secret is not the API of the repository's host: the repository needs the address https://HOST/…, and the \
+         Secret https://HOST/api/v3 or https://api.HOST with the same host"
+    )]
+    ForeignApi {
+        /// Key of the Secret.
+        field: &'static str,
+    },
     /// A value of the Secret cannot be used.
     #[error("{field} of the Secret cannot be used: {why}")]
     UnusableField {

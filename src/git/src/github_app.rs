@@ -1,7 +1,8 @@
 //! A GitHub App in a Secret. Its private key requests a token for the repositories of an installation.
 //!
 //! Invariant: no error and no `Debug` shows any part of the key.
-//! Invariant: signed requests are sent over TLS only.
+//! Invariant: signed requests and tokens are sent over TLS only.
+//! Invariant: a token is sent only to a host that belongs to the API that issued it.
 //!
 //! Not here: clocks, and the request itself (`transport::app_token`).
 
@@ -56,6 +57,30 @@ pub struct GithubApp {
     base: Option<Url>,
 }
 
+/// An API that issues tokens for the host of a repository. Only [`GithubApp::issuer`] creates one.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Issuer(Url);
+
+impl Issuer {
+    /// Returns the API if it belongs to the repository's host. GitHub serves it at `https://HOST/api/v3` or
+    /// `https://api.HOST`.
+    fn new(api: Url, repository: &Url) -> Result<Self, AccessFault> {
+        let (Some(host), Some(of_api)) = (repository.host_str(), api.host_str()) else {
+            return Err(AccessFault::ForeignApi { field: BASE });
+        };
+        let belongs = of_api == host || of_api.strip_prefix("api.") == Some(host);
+        if repository.scheme() != "https" || !belongs {
+            return Err(AccessFault::ForeignApi { field: BASE });
+        }
+        Ok(Self(api))
+    }
+
+    /// Returns the address of the API.
+    pub(super) fn url(&self) -> &Url {
+        &self.0
+    }
+}
+
 impl GithubApp {
     /// Reads the data of a Secret; `None` if it has no App.
     pub(super) fn read(data: &BTreeMap<String, ByteString>) -> Result<Option<Self>, AccessFault> {
@@ -84,37 +109,38 @@ impl GithubApp {
     }
 
     /// Returns the API that issues tokens for a repository at this address. A signed request is worth a token of the
-    /// App, so it is sent only to GitHub's own API or to the API in the Secret. A host that only the repository's
-    /// address names never receives one.
+    /// App, so it is sent only to GitHub's own API or to the API in the Secret. A token reads all repositories of the
+    /// installation, so no other host than that of the API receives it.
     ///
     /// # Errors
-    /// If the repository is not on `github.com` and the Secret names no API.
-    pub(super) fn api(&self, repository: &Url) -> Result<Url, AccessFault> {
+    /// If the repository is not at `https://github.com` and the Secret names no API, or names that of another host.
+    pub(super) fn issuer(&self, repository: &Url) -> Result<Issuer, AccessFault> {
+        let missing = AccessFault::MissingApi { field: BASE };
         match &self.base {
-            Some(base) => Ok(base.clone()),
-            None if repository.host_str() == Some("github.com") && repository.port_or_known_default() != Some(80) => {
-                Url::parse(PUBLIC_API).map_err(|_| AccessFault::MissingApi { field: BASE })
+            Some(base) => Issuer::new(base.clone(), repository),
+            None => {
+                let public = Url::parse(PUBLIC_API).map_err(|_| missing.clone())?;
+                Issuer::new(public, repository).map_err(|_| missing)
             }
-            None => Err(AccessFault::MissingApi { field: BASE }),
         }
     }
 
     /// Returns the address for looking up the owner's installation; `None` if its number is known.
-    pub(super) fn installation_url(&self, api: &Url) -> Option<Url> {
+    pub(super) fn installation_url(&self, api: &Issuer) -> Option<Url> {
         match &self.installation {
             Installation::Number(_) => None,
             // This path works for users and organizations.
-            Installation::Owner(owner) => Some(below(api, &format!("users/{owner}/installation"))),
+            Installation::Owner(owner) => Some(below(api.url(), &format!("users/{owner}/installation"))),
         }
     }
 
     /// Returns the address for requesting a token. `found` is the installation of the owner.
-    pub(super) fn token_url(&self, api: &Url, found: Option<u64>) -> Url {
+    pub(super) fn token_url(&self, api: &Issuer, found: Option<u64>) -> Url {
         let number = match &self.installation {
             Installation::Number(number) => number.clone(),
             Installation::Owner(_) => found.unwrap_or_default().to_string(),
         };
-        below(api, &format!("app/installations/{number}/access_tokens"))
+        below(api.url(), &format!("app/installations/{number}/access_tokens"))
     }
 
     /// Returns the signed request for a token. `now` is in seconds since 1970.
@@ -130,8 +156,8 @@ impl GithubApp {
     }
 
     /// Returns a digest that distinguishes an App and its API, and reveals nothing of the key.
-    pub(super) fn digest(&self, api: &Url) -> [u8; 32] {
-        digest(self.parts().into_iter().chain([api.as_str()]))
+    pub(super) fn digest(&self, api: &Issuer) -> [u8; 32] {
+        digest(self.parts().into_iter().chain([api.url().as_str()]))
     }
 
     /// Returns the parts that distinguish Apps.
@@ -207,7 +233,7 @@ mod tests {
     #[test]
     fn asks_the_api_that_the_secret_names_or_that_of_github_for_the_token() {
         let check = |base: Option<&str>, repository: &str, expected: &str| {
-            let api = app(base).api(&Url::parse(repository).unwrap()).unwrap();
+            let api = app(base).issuer(&Url::parse(repository).unwrap()).unwrap();
             let url = app(base).token_url(&api, None);
             assert_eq!(url.as_str(), format!("{expected}/app/installations/2/access_tokens"));
             assert_eq!(app(base).installation_url(&api), None);
@@ -220,7 +246,8 @@ mod tests {
             assert_eq!(url.as_str(), format!("{expected}/app/installations/7/access_tokens"));
         };
         check(None, "https://github.com/a/b", "https://api.github.com");
-        check(Some("https://api.corp/"), "https://github.com/a/b", "https://api.corp");
+        check(Some("https://api.github.com"), "https://github.com/a/b", "https://api.github.com");
+        check(Some("https://api.corp.ghe.com/"), "https://corp.ghe.com/a/b", "https://api.corp.ghe.com");
         check(Some("https://git.corp/api/v3"), "https://git.corp/a/b", "https://git.corp/api/v3");
         assert!(!format!("{:?}", app(None)).contains("hunter2"));
     }
@@ -233,12 +260,33 @@ mod tests {
             "https://gist.github.com/a",
             "http://github.com/a/b",
         ] {
-            let refused = app(None).api(&Url::parse(repository).unwrap()).unwrap_err();
+            let refused = app(None).issuer(&Url::parse(repository).unwrap()).unwrap_err();
             assert_eq!(
                 refused.to_string(),
                 "missing field githubAppBaseURL: a GitHub App for a repository that is not at https://github.com/ needs the address \
                  of the API in the Secret, such as https://HOST/api/v3",
                 "{repository}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_token_goes_to_no_host_that_does_not_belong_to_the_api_that_issues_it() {
+        for (base, repository) in [
+            ("https://api.github.com", "https://evil.example/a/b"),
+            ("https://api.github.com", "https://github.com.evil.example/a/b"),
+            ("https://api.github.com", "https://com/a/b"),
+            ("https://api.github.com", "http://github.com/a/b"),
+            ("https://git.corp/api/v3", "https://github.com/a/b"),
+            ("https://git.corp/api/v3", "https://api.git.corp/a/b"),
+            ("https://git.corp/api/v3", "http://git.corp/a/b"),
+        ] {
+            let refused = app(Some(base)).issuer(&Url::parse(repository).unwrap()).unwrap_err();
+            assert_eq!(
+                refused.to_string(),
+                "githubAppBaseURL of the Secret is not the API of the repository's host: the repository needs the address \
+                 https://HOST/…, and the Secret https://HOST/api/v3 or https://api.HOST with the same host",
+                "{base} {repository}"
             );
         }
     }

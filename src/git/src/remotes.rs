@@ -338,7 +338,7 @@ impl Source {
         let given = remote.credentials().clone();
         match (&given, wire) {
             (Credentials::App(app), Wire::Http(http, url)) => {
-                let api = app.api(url)?;
+                let api = app.issuer(url)?;
                 let password = self.inner.tokens.get(app.digest(&api), http.app_token(app, &api)).await?;
                 Ok(Credentials::Basic { username: APP_USER.to_owned(), password })
             }
@@ -349,7 +349,7 @@ impl Source {
     /// Returns the fault of a request, without any part of these credentials.
     pub(super) fn refused(&self, remote: &Remote, credentials: &Credentials, fault: Fault) -> Fault {
         if let (Credentials::App(app), Fault::Denied { .. }) = (remote.credentials(), &fault)
-            && let Some(api) = remote.url.http().and_then(|url| app.api(url).ok())
+            && let Some(api) = remote.url.http().and_then(|url| app.issuer(url).ok())
         {
             self.inner.tokens.refused(app.digest(&api));
         }

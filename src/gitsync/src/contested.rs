@@ -3,6 +3,9 @@
 //! Field managers show who applied an object, not whether that tool still keeps it. A keeper is a Kustomization of
 //! Flux, an Application of Argo CD or a Helm release that exists and lists the object.
 //!
+//! Invariant: a Kustomization or an Application of another namespace keeps an object only if the object names it. Tenants
+//! can write any list into such an object of theirs.
+//!
 //! Not here: reading these tools' objects (`former_owners`).
 
 use std::collections::{HashMap, HashSet};
@@ -81,9 +84,13 @@ pub struct Signs {
     /// One of [`KNOWN_APPLIERS`] owns fields of the object.
     pub applied: bool,
     /// A Kustomization has labelled it.
-    kustomization: bool,
-    /// An Application tracks it.
-    application: bool,
+    is_labelled: bool,
+    /// The Kustomization in its labels.
+    kustomization: Option<NamespacedName>,
+    /// The Application in its tracking annotation: `NAME` or `NAMESPACE_NAME`.
+    tracked_by: Option<String>,
+    /// The Application that its label names, in any namespace. Every chart sets this label, too.
+    instance: Option<String>,
     /// The HelmRelease in its labels.
     pub helm_release: Option<NamespacedName>,
     /// The Helm release in its annotations.
@@ -104,8 +111,14 @@ impl Signs {
         let mut entries = meta.managed_fields.iter().flatten().filter(|entry| entry.subresource.is_none());
         Self {
             applied: entries.any(|entry| entry.manager.as_deref().is_some_and(is_known)),
-            kustomization: label("kustomize.toolkit.fluxcd.io/name").is_some(),
-            application: annotation("argocd.argoproj.io/tracking-id").is_some(),
+            is_labelled: label("kustomize.toolkit.fluxcd.io/name").is_some(),
+            kustomization: named(
+                label("kustomize.toolkit.fluxcd.io/namespace"),
+                label("kustomize.toolkit.fluxcd.io/name"),
+            ),
+            tracked_by: annotation("argocd.argoproj.io/tracking-id")
+                .map(|id| id.split(':').next().unwrap_or_default().to_owned()),
+            instance: label("app.kubernetes.io/instance"),
             helm_release: named(label("helm.toolkit.fluxcd.io/namespace"), label("helm.toolkit.fluxcd.io/name")),
             release: named(annotation("meta.helm.sh/release-namespace"), annotation("meta.helm.sh/release-name")),
         }
@@ -113,17 +126,30 @@ impl Signs {
 
     /// Whether a Kustomization may keep it.
     pub(super) fn may_be_of_kustomization(&self) -> bool {
-        self.applied || self.kustomization
+        self.applied || self.is_labelled
     }
 
     /// Whether an Application may keep it.
     pub(super) fn may_be_of_application(&self) -> bool {
-        self.applied || self.application
+        self.applied || self.tracked_by.is_some()
+    }
+
+    fn names_kustomization(&self, name: &NamespacedName) -> bool {
+        self.kustomization.as_ref() == Some(name)
+    }
+
+    fn names_application(&self, name: &NamespacedName) -> bool {
+        let is_tracked = self
+            .tracked_by
+            .as_ref()
+            .is_some_and(|by| *by == name.name() || by.split_once('_') == Some((name.namespace(), name.name())));
+        is_tracked || (self.tracked_by.is_none() && self.instance.as_deref() == Some(name.name()))
     }
 
     /// Whether there is any sign.
     pub fn any(&self) -> bool {
-        self.applied || self.kustomization || self.application || self.helm_release.is_some() || self.release.is_some()
+        let is_of_a_tool = self.may_be_of_kustomization() || self.may_be_of_application();
+        is_of_a_tool || self.helm_release.is_some() || self.release.is_some()
     }
 }
 
@@ -132,13 +158,16 @@ fn is_name(text: &str) -> bool {
     text.len() <= 253 && text.starts_with(|c: char| c.is_ascii_alphanumeric()) && text.chars().all(is_part)
 }
 
+/// The objects that other objects list, with the latter.
+pub(super) type Lists = HashMap<Key, Vec<NamespacedName>>;
+
 /// The existing objects of tools that may keep objects.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Keepers {
-    /// Objects that Kustomizations list, with the Kustomization.
-    pub kustomizations: Found<HashMap<Key, NamespacedName>>,
-    /// Objects that Applications list, with the Application.
-    pub applications: Found<HashMap<Key, NamespacedName>>,
+    /// Objects that Kustomizations list, with the Kustomizations.
+    pub kustomizations: Found<Lists>,
+    /// Objects that Applications list, with the Applications.
+    pub applications: Found<Lists>,
     /// HelmReleases that exist.
     pub helm_releases: Found<HashSet<NamespacedName>>,
     /// Releases that exist.
@@ -163,9 +192,16 @@ impl<T: Default> Default for Found<T> {
 impl Keepers {
     /// Returns the keeper of an object; `None` if no tool keeps it any more.
     pub(super) fn of(&self, key: &Key, signs: &Signs) -> Option<Keeper> {
-        let listed = |found: &Found<HashMap<Key, NamespacedName>>, keeper: fn(NamespacedName) -> Keeper| match found {
-            Found::All(all) => all.get(key).cloned().map(keeper),
-            Found::Unknown(why) => Some(Keeper::Unknown(why.clone())),
+        let is_near = |name: &&NamespacedName| key.namespace.as_deref() == Some(name.namespace());
+        let listed = |found: &Found<Lists>, is_named: &dyn Fn(&NamespacedName) -> bool| match found {
+            Found::All(all) => {
+                let mut lists = all.get(key).into_iter().flatten();
+                Ok(lists.find(|name| is_near(name) || is_named(name)).cloned())
+            }
+            Found::Unknown(why) => Err(Keeper::Unknown(why.clone())),
+        };
+        let keeper = |found: Result<Option<NamespacedName>, Keeper>, of: fn(NamespacedName) -> Keeper| {
+            found.map_or_else(Some, |name| name.map(of))
         };
         let exists =
             |found: &Found<HashSet<NamespacedName>>, name: &NamespacedName, keeper: fn(NamespacedName) -> Keeper| {
@@ -174,9 +210,12 @@ impl Keepers {
                     Found::Unknown(why) => Some(Keeper::Unknown(why.clone())),
                 }
             };
-        let kustomization =
-            signs.may_be_of_kustomization().then(|| listed(&self.kustomizations, Keeper::Kustomization));
-        let application = signs.may_be_of_application().then(|| listed(&self.applications, Keeper::Application));
+        let kustomization = signs.may_be_of_kustomization().then(|| {
+            keeper(listed(&self.kustomizations, &|name| signs.names_kustomization(name)), Keeper::Kustomization)
+        });
+        let application = signs
+            .may_be_of_application()
+            .then(|| keeper(listed(&self.applications, &|name| signs.names_application(name)), Keeper::Application));
         let of_flux = signs.helm_release.iter().map(|name| exists(&self.helm_releases, name, Keeper::HelmRelease));
         let of_helm = signs.release.iter().map(|name| exists(&self.releases, name, Keeper::Release));
         kustomization.into_iter().chain(application).chain(of_flux).chain(of_helm).flatten().next()
@@ -269,8 +308,8 @@ mod tests {
             assert!(signs.any());
             assert_eq!(nobody.of(&web(), &signs), None);
         }
-        let name = NamespacedName::new("flux-system", "apps");
-        let lists = Found::All(HashMap::from([(web(), name.clone())]));
+        let name = NamespacedName::new("shop", "apps");
+        let lists = Found::All(HashMap::from([(web(), vec![name.clone()])]));
         let flux = Keepers { kustomizations: lists.clone(), ..Keepers::default() };
         assert_eq!(flux.of(&web(), &Signs::of(&applied)), Some(Keeper::Kustomization(name.clone())));
         assert_eq!(flux.of(&Key::new("", "Service", Some("shop"), "web"), &Signs::of(&applied)), None);
@@ -282,6 +321,38 @@ mod tests {
         let of_flux = NamespacedName::new("flux-system", "shop");
         let helm = Keepers { helm_releases: Found::All(HashSet::from([of_flux.clone()])), ..Keepers::default() };
         assert_eq!(helm.of(&web(), &Signs::of(&labelled)), Some(Keeper::HelmRelease(of_flux)));
+    }
+
+    #[test]
+    fn a_list_of_another_namespace_counts_only_if_the_object_names_it() {
+        let applied = json!([{"manager": "kustomize-controller", "operation": "Apply"}]);
+        let with = |labels: Value, annotations: Value| {
+            Signs::of(&meta(json!({"managedFields": applied, "labels": labels, "annotations": annotations})))
+        };
+        let flux = |namespace: &str| {
+            let (name, of) = ("kustomize.toolkit.fluxcd.io/name", "kustomize.toolkit.fluxcd.io/namespace");
+            with(json!({name: "apps", of: namespace}), json!({}))
+        };
+        let argo = |id: &str| with(json!({}), json!({"argocd.argoproj.io/tracking-id": id}));
+        let instance = |name: &str| with(json!({"app.kubernetes.io/instance": name}), json!({}));
+        let (tenant, platform) = (NamespacedName::new("evil", "apps"), NamespacedName::new("gitops", "apps"));
+        let none = with(json!({}), json!({}));
+        let cluster_wide = Key::new("rbac.authorization.k8s.io", "ClusterRole", None, "admin");
+        for key in [web(), cluster_wide] {
+            let lists = Found::All(HashMap::from([(key.clone(), vec![tenant.clone(), platform.clone()])]));
+            let all = Keepers { kustomizations: lists.clone(), ..Keepers::default() };
+            let keeper = Some(Keeper::Kustomization(platform.clone()));
+            assert_eq!(
+                (all.of(&key, &none), all.of(&key, &flux("other")), all.of(&key, &flux("gitops"))),
+                (None, None, keeper)
+            );
+            let all = Keepers { applications: lists, ..Keepers::default() };
+            assert_eq!((all.of(&key, &none), all.of(&key, &argo("other:apps/Deployment:shop/web"))), (None, None));
+            let keeper = Some(Keeper::Application(platform.clone()));
+            assert_eq!(all.of(&key, &argo("gitops_apps:apps/Deployment:shop/web")), keeper);
+            assert!(all.of(&key, &argo("apps:apps/Deployment:shop/web")).is_some());
+            assert_eq!((all.of(&key, &instance("other")), all.of(&key, &instance("apps")).is_some()), (None, true));
+        }
     }
 
     #[test]

@@ -33,7 +33,8 @@ struct Failed {
 
 impl Failed {
     fn awaits_others(&self) -> bool {
-        self.class == Class::NotReady || self.reason == Reason::OwnershipConflict
+        let is_owned = self.reason == Reason::OwnershipConflict && self.keeper.is_none();
+        self.class == Class::NotReady || is_owned
     }
 }
 
@@ -52,9 +53,12 @@ impl Failures {
         self.0.insert(key.clone(), failed);
     }
 
-    /// Whether the server denied the last attempt.
-    pub(super) fn is_denied(&self, key: &Key) -> bool {
-        self.0.get(key).is_some_and(|failed| failed.class == Class::Denied)
+    /// Whether an object has to be read before the next attempt: the server denied the last one, or the object exists and
+    /// belongs to another owner.
+    pub(super) fn needs_read(&self, key: &Key) -> bool {
+        self.0
+            .get(key)
+            .is_some_and(|failed| failed.class == Class::Denied || failed.reason == Reason::OwnershipConflict)
     }
 
     /// The drift loop creates the failed object as soon as the live one is gone.

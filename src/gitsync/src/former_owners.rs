@@ -10,7 +10,7 @@ use std::sync::Arc;
 use futures::StreamExt;
 use serde_json::Value;
 
-use super::contested::{Found, Keeper, Keepers, Signs, listed_by_application, listed_by_kustomization, named};
+use super::contested::{Found, Keeper, Keepers, Lists, Signs, listed_by_application, listed_by_kustomization, named};
 use mainstay_cluster::{Cluster, Error, Kind, LabelSelector, Scope, Selection};
 use mainstay_object::failure::chain;
 use mainstay_object::{Key, NamespacedName};
@@ -53,13 +53,8 @@ fn unless_forbidden<T>(found: Result<T, Error>) -> Result<Found<T>, Error> {
 }
 
 /// Returns the objects that objects of a kind list.
-async fn listed(
-    cluster: &Cluster,
-    group: &str,
-    kind: &str,
-    lists: fn(&Value) -> Vec<Key>,
-) -> Result<HashMap<Key, NamespacedName>, Error> {
-    let mut all = HashMap::new();
+async fn listed(cluster: &Cluster, group: &str, kind: &str, lists: fn(&Value) -> Vec<Key>) -> Result<Lists, Error> {
+    let mut all = Lists::new();
     let Some(kind) = cluster.preferred_kind(group, kind).await? else { return Ok(all) };
     let mut list = cluster.list(&kind, Selection::default());
     while let Some(object) = list.next().await {
@@ -70,7 +65,9 @@ async fn listed(
             Err(error) => return Err(error),
         };
         if let Some(name) = named(&object) {
-            all.extend(lists(&object).into_iter().map(|key| (key, name.clone())));
+            for key in lists(&object) {
+                all.entry(key).or_default().push(name.clone());
+            }
         }
     }
     Ok(all)

@@ -68,7 +68,7 @@ pub(super) async fn run(arguments: &Arguments) -> Result<Exit, Error> {
         SignIn::Form => Users::Tokens(server, arguments.urls.clone()),
         SignIn::Proxy => Users::Proxy(server, arguments.urls.clone()),
     };
-    let settings = Settings { users, namespace: arguments.namespace.clone(), tree: ui::tree_reader() };
+    let settings = Settings { users, namespace: arguments.namespace.clone(), readers: ui::readers() };
     let console = Console::new(settings, listener, stop).map_err(listen)?;
     tracing::info!(address = %bound, "the console accepts connections");
     if arguments.log_format == logs::Format::Text {

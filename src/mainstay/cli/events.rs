@@ -130,7 +130,9 @@ impl Wanted {
     fn is_among(&self, subjects: &Subjects) -> Result<(), Error> {
         match &self.about {
             Some(key) if !subjects.keys.iter().any(|subject| is_named(key, subject)) => {
-                Err(Error::NotManaged { what: key.to_string(), notes: Vec::new() })
+                let elsewhere =
+                    format!("`kubectl events --for {}/{}` shows its Events", key.kind.to_lowercase(), key.name);
+                Err(Error::NotManaged { what: key.to_string(), notes: vec![elsewhere] })
             }
             _ => Ok(()),
         }

@@ -8,6 +8,7 @@
 
 mod next;
 pub(super) mod origin;
+pub(super) mod page;
 mod text;
 mod timeline;
 

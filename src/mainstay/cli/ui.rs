@@ -16,14 +16,14 @@ use super::{
     Error, Exit,
     connection::Connection,
     output::{self, OutputArgument},
-    stop,
+    stop, trace,
     tree::{self, Node, State},
 };
 use loopback::{Listener, Reach};
 use mainstay_api::GitSync;
 use mainstay_cluster::Cluster;
-use mainstay_console::{Console, Mark, Settings, Tree, TreeReader, Users};
-use mainstay_object::{Health, failure::chain};
+use mainstay_console::{Console, Mark, Readers, Settings, Tree, Users};
+use mainstay_object::{Health, Key, failure::chain};
 
 /// Arguments of `ui`.
 #[derive(clap::Args, Debug)]
@@ -47,7 +47,7 @@ pub(super) async fn run(arguments: &Arguments) -> Result<Exit, Error> {
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, arguments.port));
     let listen = |cause| Error::Listen { address, cause };
     let listener = Listener::bind(address, Reach::SameUser).map_err(listen)?;
-    let settings = Settings { users: Users::Own(cluster), namespace, tree: tree_reader() };
+    let settings = Settings { users: Users::Own(cluster), namespace, readers: readers() };
     let console = Console::new(settings, listener, stop).map_err(listen)?;
     let link = console.link().map_err(listen)?;
     let text = || {
@@ -72,11 +72,16 @@ fn open(link: &str) -> bool {
     command.spawn().is_ok()
 }
 
-/// Returns the reader of trees for a console.
-pub(super) fn tree_reader() -> TreeReader {
-    Arc::new(|cluster: Cluster, sync: GitSync| -> futures::future::BoxFuture<'static, _> {
-        Box::pin(async move { read_tree(&cluster, &sync).await })
-    })
+/// Returns the readers for a console.
+pub(super) fn readers() -> Readers {
+    Readers {
+        tree: Arc::new(|cluster: Cluster, sync: GitSync| -> futures::future::BoxFuture<'static, _> {
+            Box::pin(async move { read_tree(&cluster, &sync).await })
+        }),
+        trace: Arc::new(|cluster: Cluster, key: Key| -> futures::future::BoxFuture<'static, _> {
+            Box::pin(async move { trace::page::of(&cluster, key).await.map_err(|error| chain(&error)) })
+        }),
+    }
 }
 
 /// Reads the tree of a GitSync, as `mainstay tree` does.

@@ -11,7 +11,7 @@ use std::{
 
 use serde_json::Value;
 
-use super::{limited_agent, memory_limit::MemoryLimit};
+use super::{limited_process, memory_limit::MemoryLimit};
 
 /// Timeout of each step.
 pub const PATIENCE: Duration = Duration::from_secs(60);
@@ -76,7 +76,7 @@ impl Dev {
 
     /// Returns its peak resident memory in MiB, corrected to the size of the release program.
     pub fn peak_mib(&self) -> u64 {
-        limited_agent::peak_mib(self.child.id())
+        limited_process::peak_mib(self.child.id())
     }
 
     /// Returns how it ended, if it has.

@@ -299,6 +299,9 @@ impl Api {
                 if let Some(propagation) = options.propagation {
                     body["propagationPolicy"] = json!(format!("{propagation:?}"));
                 }
+                if options.dry_run {
+                    body["dryRun"] = json!(["All"]);
+                }
                 if options.uid.is_some() || options.version.is_some() {
                     body["preconditions"] = json!({"uid": options.uid, "resourceVersion": options.version});
                 }

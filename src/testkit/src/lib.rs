@@ -27,6 +27,7 @@ pub mod kubectl;
 pub mod large_files;
 pub mod libraries;
 pub mod limited_agent;
+pub mod limited_process;
 pub mod listener;
 pub mod logs;
 pub mod machine;

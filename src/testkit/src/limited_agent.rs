@@ -3,27 +3,22 @@
 use std::{
     fs::{self, File},
     net::SocketAddr,
-    process::{Child, Stdio},
+    process::Stdio,
     time::Duration,
 };
 
 use super::{
     cpu_limit::CpuLimit,
-    memory_limit::MemoryLimit,
+    limited_process::LimitedProcess,
     world::{NAMESPACE, World, free_address},
 };
 
 /// The agent's memory limit in `manifests/deployment.yaml`, in MiB.
 pub const POD_MIB: u64 = 160;
 
-/// Resident memory of the release program's own code, in MiB. The test program is larger.
-const PROGRAM_MIB: u64 = 24;
-
 /// A running agent. It ends when this is dropped.
 pub struct LimitedAgent {
-    child: Child,
-    /// `None` if this machine allows no cgroup.
-    limit: Option<MemoryLimit>,
+    process: LimitedProcess,
     cpu: Option<CpuLimit>,
     directory: tempfile::TempDir,
     /// Address of its health and metrics endpoints.
@@ -57,9 +52,9 @@ impl LimitedAgent {
         let base = format!(r#"{{"*": "registry.example.org/base@sha256:{}"}}"#, "1".repeat(64));
         command.env("MAINSTAY_BASE_IMAGES", base);
         let log = File::create(directory.path().join("log")).unwrap();
-        let child = command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log).spawn().unwrap();
-        let limit = MemoryLimit::set(child.id(), POD_MIB);
-        let agent = Self { child, limit, cpu: None, directory, listen, _serving: serving };
+        command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log);
+        let process = LimitedProcess::start(&mut command, POD_MIB);
+        let agent = Self { process, cpu: None, directory, listen, _serving: serving };
         agent.until_ready().await;
         agent
     }
@@ -79,18 +74,18 @@ impl LimitedAgent {
 
     /// Whether the kernel enforces its memory limit.
     pub fn is_limited(&self) -> bool {
-        self.limit.is_some()
+        self.process.is_limited()
     }
 
     /// Limits its CPU. Returns whether this machine allows it.
     pub fn limit_cpu(&mut self, millicores: u64) -> bool {
-        self.cpu = CpuLimit::set(self.child.id(), millicores);
+        self.cpu = CpuLimit::set(self.process.id(), millicores);
         self.cpu.is_some()
     }
 
     /// Returns its CPU time.
     pub fn cpu_time(&self) -> Duration {
-        let stat = fs::read_to_string(format!("/proc/{}/stat", self.child.id())).unwrap_or_default();
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.process.id())).unwrap_or_default();
         let after_name = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
         let ticks = after_name.split_whitespace().skip(11).take(2).filter_map(|ticks| ticks.parse::<u64>().ok());
         // Linux reports 100 ticks per second.
@@ -99,7 +94,7 @@ impl LimitedAgent {
 
     /// Checks that it is running.
     pub fn assert_alive(&mut self, during: &str) {
-        if let Some(ended) = self.child.try_wait().unwrap() {
+        if let Some(ended) = self.process.ended() {
             panic!("the agent ended ({ended}) during: {during}\n{}", self.log());
         }
     }
@@ -118,30 +113,11 @@ impl LimitedAgent {
 
     /// Returns its peak resident memory in MiB, corrected to the size of the release program.
     pub fn peak_mib(&self) -> u64 {
-        peak_mib(self.child.id())
+        self.process.peak_mib()
     }
 
     /// Returns its anonymous memory in MiB, which can only be swapped out.
     pub fn own_mib(&self) -> u64 {
-        status(self.child.id(), "RssAnon:")
-    }
-}
-
-/// Returns the peak resident memory of a process in MiB, corrected to the size of the release program.
-pub(super) fn peak_mib(process: u32) -> u64 {
-    status(process, "VmHWM:").saturating_sub(status(process, "RssFile:")) + PROGRAM_MIB
-}
-
-fn status(process: u32, name: &str) -> u64 {
-    let text = fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
-    let line = text.lines().find_map(|line| line.strip_prefix(name)).unwrap_or("0");
-    line.split_whitespace().next().and_then(|kib| kib.parse::<u64>().ok()).unwrap_or(0) >> 10
-}
-
-impl Drop for LimitedAgent {
-    fn drop(&mut self) {
-        // The process may have ended.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        self.process.own_mib()
     }
 }

@@ -188,7 +188,8 @@ impl Tab {
                 tokio::task::yield_now().await;
             }
         };
-        if tokio::time::timeout(PATIENCE, holds).await.is_err() {
+        // Sooner than the promise, so that the page is shown.
+        if tokio::time::timeout(PATIENCE / 2, holds).await.is_err() {
             let page = self.try_value("location.href + ': ' + document.body.innerText").await;
             panic!("{expression} never held at {page:?}; {:?}", self.chromium.complaints());
         }
@@ -254,10 +255,14 @@ impl Tab {
         self.value(found).await
     }
 
-    /// Writes a picture of the page.
+    /// Writes a picture of the whole page.
     pub(super) async fn picture(&self, path: &Path) {
         use base64::prelude::{BASE64_STANDARD, Engine as _};
-        let picture = self.call("Page.captureScreenshot", json!({"format": "png"})).await.unwrap();
+        let size = "({width: document.documentElement.clientWidth, height: Math.min(document.documentElement.scrollHeight, 4000)})";
+        let mut clip = self.value(size).await;
+        json_patch::merge(&mut clip, &json!({"x": 0, "y": 0, "scale": 1}));
+        let parameters = json!({"format": "png", "captureBeyondViewport": true, "clip": clip});
+        let picture = self.call("Page.captureScreenshot", parameters).await.unwrap();
         std::fs::write(path, BASE64_STANDARD.decode(picture["data"].as_str().unwrap()).unwrap()).unwrap();
     }
 }

@@ -1,6 +1,8 @@
 //! `mainstay console`: users of a cluster sign in with their tokens, and each has the rights of the own one.
 
+mod calls;
 mod chromium;
+mod objects;
 mod pages;
 mod users;
 

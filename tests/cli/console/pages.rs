@@ -15,21 +15,24 @@ use super::{
 const SYNCS: (&str, &str) = ("mainstay.dev/v1alpha1", "gitsyncs");
 const FUNCTIONS: (&str, &str) = ("serverless.kyma-project.io/v1alpha1", "functions");
 /// A text that would run a script in each place of a page, and has no space to break at.
-const HOSTILE: &str =
+pub(super) const HOSTILE: &str =
     "\"'><script>window.ran=1</script><img/src=x/onerror=window.ran=1><svg/onload=window.ran=1>javascript:window.ran=1";
 const WHEN: &str = "2026-01-01T00:00:00Z";
 
 /// A cluster, its console over TLS, and a browser.
-struct Desk {
-    users: Users,
-    chromium: Arc<Chromium>,
+pub(super) struct Desk {
+    pub(super) users: Users,
+    pub(super) chromium: Arc<Chromium>,
     _console: Console,
     _certificate: tempfile::TempDir,
 }
 
 impl Desk {
-    async fn new() -> Self {
-        let users = Users::new().await;
+    pub(super) async fn new() -> Self {
+        Self::of(Users::new().await).await
+    }
+
+    pub(super) async fn of(users: Users) -> Self {
         let certificate = tempfile::tempdir().unwrap();
         let pair = PrivateCa::new().issue("console.example.com");
         std::fs::write(certificate.path().join("tls.crt"), &pair.certificate).unwrap();
@@ -41,7 +44,7 @@ impl Desk {
     }
 
     /// Opens a tab, and signs in by the form.
-    async fn user(&self, token: &str) -> Tab {
+    pub(super) async fn user(&self, token: &str) -> Tab {
         let tab = self.chromium.tab().await;
         tab.open(URL).await;
         tab.shows("kubectl create token").await;
@@ -65,6 +68,7 @@ impl Desk {
             "failures": [{"object": format!("Service {NAMESPACE}/{text}"), "reason": "ApplyFailed", "message": text}],
             "held": [format!("ConfigMap {NAMESPACE}/{text}")], "heldObjects": 3,
             "paused": [{"object": "Deployment.apps shop/web", "until": text}],
+            "lastReplacements": [{"object": text, "fields": [text], "uid": "u", "allowedBy": "Spec", "when": WHEN}],
             "drifted": [{"object": "Service shop/api", "fields": [text], "who": text, "since": WHEN, "reason": "Paused"}],
             "lastReverts": [{
                 "object": "Deployment.apps shop/web", "fields": ["spec.replicas"], "who": text, "when": WHEN, "latencyMs": 7,
@@ -89,6 +93,11 @@ impl Desk {
             "message": text, "involvedObject": {"kind": "ConfigMap", "namespace": NAMESPACE, "name": "settings"},
         });
         self.users.world.create("v1", "events", NAMESPACE, event);
+        let failed = json!({
+            "apiVersion": "v1", "kind": "Event", "metadata": {"name": "demo"}, "type": "Warning", "reason": "Failed", "message": text,
+            "lastTimestamp": WHEN, "involvedObject": {"kind": "GitSync", "namespace": NAMESPACE, "name": "demo"},
+        });
+        self.users.world.create("v1", "events", NAMESPACE, failed);
     }
 }
 
@@ -104,6 +113,7 @@ fn views() -> Vec<(&'static str, String)> {
         ("gitsync", format!("{URL}/gitsync/{NAMESPACE}/demo")),
         ("function", format!("{URL}/function/{NAMESPACE}/greeter")),
         ("object", format!("{URL}/object?kind=ConfigMap&namespace={NAMESPACE}&name=settings")),
+        ("call", format!("{URL}/function/{NAMESPACE}/greeter/call")),
         ("drift", format!("{URL}/drift")),
         ("question", format!("{URL}/act?action=allow-prune&{sync}")),
         ("suspend", format!("{URL}/act?action=suspend&{sync}")),
@@ -117,7 +127,7 @@ fn axe() -> PathBuf {
 }
 
 /// Asserts that a view is as wide as its window, in both themes, and has no fault that axe-core finds.
-async fn looks_right(tab: &Tab, name: &str) {
+pub(super) async fn looks_right(tab: &Tab, name: &str) {
     let pictures = std::env::var_os("MAINSTAY_PICTURES").map(PathBuf::from);
     for (width, theme) in [(360, "light"), (768, "dark"), (1280, "dark"), (1280, "light"), (2560, "light")] {
         tab.look(width, theme).await;

@@ -22,7 +22,12 @@ pub(super) struct Users {
 
 impl Users {
     pub(super) async fn new() -> Self {
-        let world = World::of(Cluster::new(Options { rbac: true, ..Options::default() }));
+        Self::with(Options::default()).await
+    }
+
+    /// Starts a cluster with these options.
+    pub(super) async fn with(options: Options) -> Self {
+        let world = World::of(Cluster::new(Options { rbac: true, ..options }));
         let program = Program::of(&world).await;
         Self { world, program }
     }

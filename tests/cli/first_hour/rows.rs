@@ -283,7 +283,12 @@ pub(super) const ROWS: &[Row] = &[
          curl -sS \"http://$address/?name=Ada\" || curl -sS \"http://$address:8080/?name=Ada\"",
     ),
     functions("kubectl get functions", &["CONFIGURED", "hello", "nodejs22"]),
-    functions("kubectl logs -l serverless.kyma-project.io/function-name=hello", &["Listening on"]).repeated(),
+    functions(
+        "kubectl logs -l serverless.kyma-project.io/function-name=hello,serverless.kyma-project.io/resource=deployment",
+        &["Listening on"],
+    )
+    .repeated(),
+    functions("kubectl describe function hello", &["DeploymentReady"]),
     functions(
         "kubectl exec \"$(kubectl get deployment -l serverless.kyma-project.io/function-name=hello -o name)\" -- env",
         &["GREETING=Hello"],

@@ -293,3 +293,23 @@ async fn objects_that_aim_where_they_may_not_are_deleted_after_a_restart() {
     world.until("its objects are gone", |w| made(w, &[SERVICES, RULES]).is_empty()).await;
     assert!(!world.rule_said(NAMESPACE, "shop").1.contains("still served"));
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn urls_into_a_namespace_are_withdrawn_when_it_gets_its_first_service() {
+    let (world, _gateway) = exposing().await;
+    let keys = |host: &str| json!({"trusted_issuers": ["https://issuer.example.com"], "jwks_urls": [format!("http://{host}/keys")]});
+    for (name, host) in [("early", "admin.later"), ("public", "keys.example.com")] {
+        let mut spec = with_rules(json!([path("/.*", &["GET"], "jwt", keys(host))]));
+        spec["service"]["host"] = json!(format!("{name}.kyma.local"));
+        world.api_rule_in(NAMESPACE, name, spec);
+        world.says_of(NAMESPACE, name, SERVED.0, SERVED.1).await;
+    }
+    let written = made(&world, &[SERVICES, RULES]).len();
+    let service = json!({"metadata": {"name": "admin", "namespace": "later"}, "spec": {"ports": [{"port": 80}]}});
+    world.create("v1", "namespaces", "", json!({"metadata": {"name": "later"}}));
+    world.create("v1", "services", "later", service);
+    world.says_of(NAMESPACE, "early", INVALID.0, INVALID.1).await;
+    world.until("its objects are gone", |w| made(w, &[SERVICES, RULES]).len() * 2 == written).await;
+    assert!(!world.rule_said(NAMESPACE, "early").1.contains("still served"));
+    assert_eq!(world.rule_said(NAMESPACE, "public").0, SERVED.0);
+}

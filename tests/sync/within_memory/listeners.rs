@@ -26,7 +26,7 @@ const MIB: usize = 1 << 20;
 /// Number of open connections of each kind.
 const CONNECTIONS: usize = 150;
 /// Upper bound for every wait, beside slow tests.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Returns a body of at most `size` bytes: `{before}[{item},{item},…]{after}`.
 fn many(before: &str, item: &str, after: &str, size: usize) -> Vec<u8> {
@@ -36,12 +36,12 @@ fn many(before: &str, item: &str, after: &str, size: usize) -> Vec<u8> {
 }
 
 /// Returns a body of `size` bytes that is nested throughout.
-fn deep(before: &str, size: usize) -> Vec<u8> {
+pub(super) fn deep(before: &str, size: usize) -> Vec<u8> {
     format!("{before}{}", "[".repeat(size - before.len())).into_bytes()
 }
 
 /// Returns bodies with the smallest JSON values, between two texts.
-fn tiny(before: &str, after: &str, size: usize) -> Vec<Vec<u8>> {
+pub(super) fn tiny(before: &str, after: &str, size: usize) -> Vec<Vec<u8>> {
     let mut all: Vec<_> =
         ["0", "{}", "[]", r#"{"":0}"#, r#""""#].iter().map(|item| many(before, item, after, size)).collect();
     all.push(deep(before, size));
@@ -49,7 +49,7 @@ fn tiny(before: &str, after: &str, size: usize) -> Vec<Vec<u8>> {
 }
 
 /// Sends bytes to a port. Returns the first line of the answer.
-async fn tell(address: SocketAddr, head: &str, body: &[u8]) -> String {
+pub(super) async fn tell(address: SocketAddr, head: &str, body: &[u8]) -> String {
     let Ok(mut stream) = TcpStream::connect(address).await else { return String::new() };
     let _ = stream.write_all(head.as_bytes()).await;
     let _ = stream.write_all(body).await;
@@ -59,14 +59,14 @@ async fn tell(address: SocketAddr, head: &str, body: &[u8]) -> String {
     answer.lines().next().unwrap_or_default().to_owned()
 }
 
-fn post(path: &str, length: usize, headers: &str) -> String {
+pub(super) fn post(path: &str, length: usize, headers: &str) -> String {
     format!(
         "POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n{headers}\r\n"
     )
 }
 
 /// Opens connections that send a head and then a body byte by byte, as long as the server accepts it.
-fn slow_senders(address: SocketAddr, head: &str) -> JoinSet<()> {
+pub(super) fn slow_senders(address: SocketAddr, head: &str) -> JoinSet<()> {
     let mut all = JoinSet::new();
     for _ in 0..CONNECTIONS {
         let head = head.to_owned();

@@ -10,6 +10,7 @@ mod inputs;
 mod lease;
 mod listeners;
 mod packs;
+mod processes;
 
 use std::{
     sync::LazyLock,

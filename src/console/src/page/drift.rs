@@ -3,10 +3,9 @@
 use jiff::Timestamp;
 use maud::{Markup, html};
 
-use super::parts;
+use super::history;
 use crate::address;
 use crate::drift::OwnedEdit;
-use crate::edits::End;
 
 /// Maximum number of edits on the page. The CSV file has all of them.
 const MOST: usize = 500;
@@ -26,20 +25,7 @@ pub(crate) fn drift(edits: &[OwnedEdit<'_>], who: &str, notes: &[String], now: T
         ol.timeline {
             @for (row, edit) in edits.iter().take(MOST) {
                 li {
-                    p {
-                        @let remains = matches!(edit.end, End::Remains(_));
-                        span.state.(if remains { "warn" } else { "good" }) {
-                            span aria-hidden="true" { (if remains { "▲" } else { "✔" }) } " " (edit.end_text())
-                        }
-                        " " (parts::age(edit.when, now)) " ago by " strong { (edit.who) }
-                    }
-                    p {
-                        (parts::named_object(&edit.object)) " of "
-                        a href=(address::of_git_sync(&row.namespace, &row.name)) { (row.namespace) "/" (row.name) }
-                    }
-                    @for field in &edit.fields {
-                        (parts::change(field))
-                    }
+                    (history::edit(edit, now, Some(html! { a href=(address::of_git_sync(&row.namespace, &row.name)) { (row.namespace) "/" (row.name) } })))
                 }
             }
         }

@@ -50,12 +50,13 @@ pub(crate) fn function(page: &FunctionPage<'_>) -> Markup {
     html! {
         nav aria-label="Place" { a href="/" { "Fleet" } " / " (namespace) }
         h1 { "Function " (key.name) " " (parts::state(*state)) }
+        div.actions { a.button href=(address::path(&["function", namespace, &key.name, "call"])) { "Call" } }
         @for warning in warnings.take(20) { p.note { (plain(warning, MESSAGE)) } }
         dl.facts {
-            div { dt { "Runtime" } dd { (text("/status/runtime")) } }
+            @if !text("/status/runtime").is_empty() { div { dt { "Runtime" } dd { (text("/status/runtime")) } } }
             div { dt { "Source" } dd { (if text("/spec/type") == "git" { format!("Git, {}", text("/spec/source")) } else { "inline".to_owned() }) } }
             @if !text("/status/commit").is_empty() { div { dt { "Commit" } dd { code title=(text("/status/commit")) { (short_id(&text("/status/commit"))) } } } }
-            div { dt { "Image" } dd { code { (text("/status/image")) } } }
+            @if !text("/status/image").is_empty() { div { dt { "Image" } dd { code { (text("/status/image")) } } } }
             @if let Some(place) = number("/status/queue") { div { dt { "Build queue" } dd { "position " (place) } } }
             @if let Some(replicas) = number("/status/replicas") { div { dt { "Replicas" } dd { (replicas) } } }
         }
@@ -66,8 +67,10 @@ pub(crate) fn function(page: &FunctionPage<'_>) -> Markup {
                 h2 #log { "Log of " (log.pod) ", " (log.container) }
                 @match &log.lines {
                     Err(why) => p.note { (why) },
-                    Ok(lines) if lines.is_empty() => p.quiet { "The log is empty." },
-                    Ok(lines) => pre tabindex="0" aria-label="Log" { (lines) },
+                    Ok(lines) => {
+                        p.quiet #following { "The last lines. Reload the page for later ones." }
+                        pre.log tabindex="0" role="log" aria-label="Log" data-follow={ (log.pod) "/" (log.container) } { (lines) }
+                    }
                 }
             }
         }
@@ -78,7 +81,7 @@ pub(crate) fn function(page: &FunctionPage<'_>) -> Markup {
             @else { dl.facts { @for one in &all { div { dt { code { (one.name) } } dd { span.text { (one.value) } } } } } }
         }
         section aria-labelledby="events" { h2 #events { "Events" } (parts::events(events, *now)) }
-        p { a href=(address::with_query("/object", &[("group", &key.group), ("kind", &key.kind), ("namespace", namespace), ("name", &key.name)])) { "YAML of this Function" } }
+        p { a href=(address::with_query("/object", &[("group", &key.group), ("kind", &key.kind), ("namespace", namespace), ("name", &key.name)])) { "Origin, steps, field managers and YAML of this Function" } }
     }
 }
 

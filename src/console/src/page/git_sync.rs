@@ -4,11 +4,13 @@ use jiff::Timestamp;
 use maud::{Markup, html};
 use serde_json::Value;
 
+use super::history;
 use super::parts::{self, Right};
 use crate::action::Action;
 use crate::address;
 use crate::edits::Edit;
 use crate::field::text_at;
+use crate::history::history as moments;
 use crate::row::{FleetKind, State, conditions_of};
 use crate::shown::EventRow;
 use crate::text::{MESSAGE, SHORT, plain, short_id};
@@ -48,20 +50,9 @@ pub(crate) fn git_sync(page: &GitSyncPage<'_>) -> Markup {
         (problems(live))
         section aria-labelledby="conditions" { h2 #conditions { "Conditions" } (parts::conditions(&conditions_of(live), *now)) }
         section aria-labelledby="objects" { h2 #objects { "Objects" } (tree_of(tree)) }
-        @if !edits.is_empty() {
-            section aria-labelledby="edits" { h2 #edits { "Hand edits" }
-                ul { @for edit in *edits {
-                    li {
-                        (parts::named_object(&edit.object)) " by " strong { (edit.who) } ", " (edit.end_text()) ", " (parts::age(edit.when, *now)) " ago"
-                        @for field in &edit.fields {
-                            (parts::change(field))
-                        }
-                    }
-                } }
-            }
-        }
+        (history::history(&moments(live, events.as_deref().unwrap_or_default(), edits), *now))
         section aria-labelledby="events" { h2 #events { "Events" } (parts::events(events, *now)) }
-        p { a href=(address::with_query("/object", &[("group", &key.group), ("kind", &key.kind), ("namespace", key.namespace.as_deref().unwrap_or_default()), ("name", &key.name)])) { "YAML of this GitSync" } }
+        p { a href=(address::with_query("/object", &[("group", &key.group), ("kind", &key.kind), ("namespace", key.namespace.as_deref().unwrap_or_default()), ("name", &key.name)])) { "Origin, field managers and YAML of this GitSync" } }
     }
 }
 

@@ -1,16 +1,20 @@
 //! The pages. A template escapes every text; only `DOCTYPE` is written as it is.
 
 mod act;
+mod call;
 mod drift;
 mod fleet;
 mod frame;
 mod function;
 mod git_sync;
+mod history;
 mod object;
+mod origin;
 mod parts;
 mod sign_in;
 
 pub(crate) use act::{Confirmation, confirmation, outcome};
+pub(crate) use call::{CallPage, Methods, call};
 pub(crate) use drift::drift;
 pub(crate) use fleet::{Fleet, fleet};
 pub(crate) use frame::{Page, Visitor, message, render};

@@ -1,9 +1,11 @@
-//! One live object: its owner, health, conditions, Events and YAML.
+//! One object: its origin, the agent's next action, its difference from the repository, the owners of its fields, its
+//! conditions, Events and YAML.
 
 use jiff::Timestamp;
 use maud::{Markup, html};
 use serde_json::Value;
 
+use super::origin;
 use super::parts::{self, Right};
 use crate::action::Action;
 use crate::address;
@@ -11,6 +13,7 @@ use crate::field::text_at;
 use crate::row::conditions_of;
 use crate::shown::{EventRow, yaml};
 use crate::text::{MESSAGE, SHORT, plain};
+use crate::trace::Trace;
 use crate::tree::Mark;
 use mainstay_api::names;
 use mainstay_object::{Health, Key, health};
@@ -18,56 +21,124 @@ use mainstay_object::{Health, Key, health};
 /// Contents of the page.
 pub(crate) struct ObjectPage<'p> {
     pub(crate) key: &'p Key,
-    pub(crate) live: &'p Value,
+    /// `None` if a GitSync manages it and it does not exist.
+    pub(crate) live: Option<&'p Value>,
+    pub(crate) trace: &'p Result<Trace, String>,
     pub(crate) events: &'p Result<Vec<EventRow>, String>,
     pub(crate) right: &'p Right,
     pub(crate) now: Timestamp,
 }
 
+impl ObjectPage<'_> {
+    fn metadata(&self, kind: &str, name: &str) -> String {
+        let map = self.live.and_then(|live| live.pointer(&format!("/metadata/{kind}")));
+        let text = map.and_then(|map| map.get(name)).and_then(Value::as_str);
+        text.map(|text| plain(text, SHORT)).unwrap_or_default()
+    }
+
+    fn health(&self) -> (Mark, String) {
+        let known = self.trace.as_ref().ok().and_then(|trace| trace.health.clone());
+        match known.or_else(|| self.live.map(|live| health(self.key, live))) {
+            None => (Mark::Failed, "does not exist".to_owned()),
+            Some(Health::Healthy) => (Mark::Healthy, "healthy".to_owned()),
+            Some(Health::Progressing(why)) => (Mark::Waiting, why),
+            Some(Health::Failed(why)) => (Mark::Failed, why),
+        }
+    }
+
+    fn is_managed(&self) -> bool {
+        !self.metadata("labels", names::SYNC_LABEL).is_empty() && !self.key.is("mainstay.dev", "GitSync")
+    }
+}
+
 /// Returns the page.
 pub(crate) fn object(page: &ObjectPage<'_>) -> Markup {
-    let ObjectPage { key, live, events, right, now } = page;
-    let (mark, state) = match health(key, live) {
-        Health::Healthy => (Mark::Healthy, "healthy".to_owned()),
-        Health::Progressing(why) => (Mark::Waiting, why),
-        Health::Failed(why) => (Mark::Failed, why),
-    };
-    let metadata = |kind: &str, name: &str| {
-        live.pointer(&format!("/metadata/{kind}"))
-            .and_then(|map| map.get(name))
-            .and_then(Value::as_str)
-            .map(|text| plain(text, SHORT))
-            .unwrap_or_default()
-    };
-    let owner = metadata("labels", names::SYNC_LABEL);
-    let is_paused = metadata("annotations", names::RECONCILE) == names::DISABLED;
-    let conditions = conditions_of(live);
-    let owners = live.pointer("/metadata/ownerReferences").and_then(Value::as_array).into_iter().flatten().take(10);
+    let ObjectPage { key, live, trace, events, right, now } = page;
+    let (mark, _) = page.health();
+    let is_paused = page.metadata("annotations", names::RECONCILE) == names::DISABLED;
+    let conditions = live.map(conditions_of).unwrap_or_default();
     html! {
         nav aria-label="Place" { a href="/" { "Fleet" } @if let Some(namespace) = &key.namespace { " / " (plain(namespace, SHORT)) } }
         h1 { (plain(&key.kind, SHORT)) " " (plain(&key.name, SHORT)) " " (parts::mark(mark)) }
-        @if !owner.is_empty() && !key.is("mainstay.dev", "GitSync") {
+        @if page.is_managed() {
             (parts::actions(&[if is_paused { Action::EndPause } else { Action::Pause }], key, right))
         }
-        dl.facts {
-            div { dt { "Health" } dd { span.text { (plain(&state, MESSAGE)) } } }
-            @if !owner.is_empty() { div { dt { "GitSync" } dd { (owner_link(&owner)) } } }
-            @for one in owners {
-                div { dt { "Owner" } dd { (text_at(one, "/kind", SHORT)) " " (text_at(one, "/name", SHORT)) } }
+        (facts(page))
+        @match trace {
+            Ok(trace) => {
+                // With a GitSync, they are about other ones, or about the steps.
+                @if trace.manager.is_none() || !trace.moments.is_empty() {
+                    @for note in &trace.notes { p.note { (plain(note, MESSAGE)) } }
+                }
+                (origin::difference(key, trace, *now))
             }
-            @if is_paused { div { dt { "Paused" } dd { (if metadata("annotations", names::UNTIL).is_empty() { "until it is resumed".to_owned() } else { format!("until {}", metadata("annotations", names::UNTIL)) }) } } }
-            div { dt { "Created" } dd { (text_at(live, "/metadata/creationTimestamp", SHORT)) } }
+            Err(why) => p.note { "The origin of the object cannot be read: " (why) },
         }
         @if !conditions.is_empty() {
             section aria-labelledby="conditions" { h2 #conditions { "Conditions" } (parts::conditions(&conditions, *now)) }
         }
+        @if let Ok(trace) = trace { (origin::moments(trace)) (origin::field_managers(trace, *now)) }
         section aria-labelledby="events" { h2 #events { "Events" } (parts::events(events, *now)) }
-        section aria-labelledby="yaml" {
-            h2 #yaml { "YAML" }
-            @if key.is("", "Secret") { p.note { "The values of a Secret are never shown." } }
-            pre tabindex="0" aria-label="YAML of the object" { (yaml(key, live)) }
+        (documents(page))
+    }
+}
+
+fn facts(page: &ObjectPage<'_>) -> Markup {
+    let ObjectPage { live, trace, .. } = page;
+    let until = page.metadata("annotations", names::UNTIL);
+    let label = page.metadata("labels", names::SYNC_LABEL);
+    let owners = live.and_then(|live| live.pointer("/metadata/ownerReferences")).and_then(Value::as_array);
+    let is_traced = trace.as_ref().is_ok_and(|trace| trace.manager.is_some());
+    html! {
+        @if let Ok(trace) = trace { (origin::next(trace)) }
+        dl.facts {
+            div { dt { "Health" } dd { span.text { (plain(&page.health().1, MESSAGE)) } } }
+            @if let Ok(trace) = trace { (origin::facts(trace, page.now)) }
+            @if !is_traced && !label.is_empty() { div { dt { "GitSync of the label" } dd { (owner_link(&label)) } } }
+            @for one in owners.into_iter().flatten().take(10) { div { dt { "Owner" } dd { (owner(page.key, one)) } } }
+            @if page.metadata("annotations", names::RECONCILE) == names::DISABLED {
+                div { dt { "Paused" } dd { (if until.is_empty() { "until it is resumed".to_owned() } else { format!("until {until}") }) } }
+            }
+            @if let Some(live) = live { div { dt { "Created" } dd { (text_at(live, "/metadata/creationTimestamp", SHORT)) } } }
         }
     }
+}
+
+/// Returns the YAML of the repository, and of the live object.
+fn documents(page: &ObjectPage<'_>) -> Markup {
+    let ObjectPage { key, live, trace, .. } = page;
+    let part = trace.as_ref().ok().and_then(|trace| trace.manager.as_ref()?.part.as_ref());
+    html! {
+        @if key.is("", "Secret") { p.note { "The values of a Secret are never shown." } }
+        div.pair {
+            @if let Some(part) = part {
+                section aria-labelledby="desired" {
+                    h2 #desired { "Desired YAML" }
+                    p.quiet { "The fields that the manifest sets, as the API server holds them. A drifted field has the value of the repository." }
+                    @if !part.unknown.is_empty() {
+                        p.note { "The value of the repository is unknown for: " (plain(&part.unknown.join(", "), MESSAGE)) }
+                    }
+                    pre tabindex="0" aria-label="YAML of the repository" { (yaml(key, &part.wanted)) }
+                }
+            }
+            @if let Some(live) = live {
+                section aria-labelledby="yaml" {
+                    h2 #yaml { "Live YAML" }
+                    p.quiet { "The object in the cluster, without its field managers." }
+                    pre tabindex="0" aria-label="YAML of the object" { (yaml(key, live)) }
+                }
+            }
+        }
+    }
+}
+
+/// Returns the link to an owner reference. An owner is in the same namespace, or has none.
+fn owner(key: &Key, one: &Value) -> Markup {
+    let text = |field: &str| text_at(one, &format!("/{field}"), SHORT);
+    let (api_version, kind, name) = (text("apiVersion"), text("kind"), text("name"));
+    let group = mainstay_object::split_api_version(&api_version).0;
+    let owner = Key::new(group, kind.as_str(), key.namespace.as_deref(), name.as_str());
+    html! { a href=(address::of_object(&owner)) { (kind) " " (name) } }
 }
 
 /// Returns the link to the GitSync of a label, `NAMESPACE.NAME`. A hashed label is no link.

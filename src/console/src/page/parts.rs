@@ -35,6 +35,11 @@ pub(super) fn mark(mark: Mark) -> Markup {
     html! { span.state.(class) { span aria-hidden="true" { (symbol) } span.unseen { (word) } } }
 }
 
+/// Returns a word with its symbol.
+pub(super) fn sign(class: &str, symbol: &str, word: &str) -> Markup {
+    html! { span.state.(class) { span aria-hidden="true" { (symbol) } " " (word) } }
+}
+
 /// Returns a time as its age, with the whole time as title.
 pub(super) fn age(time: Option<Timestamp>, now: Timestamp) -> Markup {
     html! {

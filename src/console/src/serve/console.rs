@@ -19,11 +19,11 @@ use super::certificate::Certificate;
 use super::row_memory::RowMemory;
 use super::session::{Session, token};
 use super::shared::{Entry, Nobody, Shared};
-use super::{act, answer, assets, live, own, pages};
+use super::{act, answer, assets, call, live, own, pages};
 use crate::guard::{self, Gate, Links, Permitted};
 use crate::page;
+use crate::readers::Readers;
 use crate::session::TokenDigest;
-use crate::tree::TreeReader;
 use crate::web_origin::{OWN_HOST, WebOrigin};
 use loopback::Listener;
 use mainstay_cluster::listener::{self, Limits};
@@ -61,8 +61,8 @@ pub struct Settings {
     pub users: Users,
     /// The namespace to show if a user may not list the objects of all namespaces.
     pub namespace: String,
-    /// Reads the tree of a GitSync.
-    pub tree: TreeReader,
+    /// Functions of the program that read inventories.
+    pub readers: Readers,
 }
 
 /// A web server.
@@ -80,7 +80,7 @@ impl Console {
     /// If the listener has no address, or if the system gives no random numbers.
     pub fn new(settings: Settings, listener: Listener, stop: CancellationToken) -> io::Result<Self> {
         let port = listener.local_addr()?.port();
-        let Settings { users, namespace, tree } = settings;
+        let Settings { users, namespace, readers } = settings;
         let names = [OWN_HOST, "127.0.0.1", "localhost", "[::1]"];
         let (entry, origins, links) = match users {
             Users::Own(cluster) => {
@@ -94,7 +94,7 @@ impl Console {
             entry,
             gate: Gate { origins, links },
             namespace,
-            tree,
+            readers,
             port,
             sessions: Mutex::default(),
             memory: RowMemory::default(),
@@ -155,6 +155,7 @@ fn router() -> Router {
         .route("/", get(pages::fleet))
         .route("/gitsync/{namespace}/{name}", get(pages::git_sync))
         .route("/function/{namespace}/{name}", get(pages::function))
+        .route("/function/{namespace}/{name}/call", get(call::form).post(call::call))
         .route("/object", get(pages::object))
         .route("/drift", get(pages::drift))
         .route("/drift.csv", get(pages::drift_csv))

@@ -1,4 +1,4 @@
-//! The stream that says when a page is to be read again.
+//! The stream that says when a page is to be read again, and of a Function also the lines of a log.
 //!
 //! Not here: what has changed. The browser reads the page again, with the same checks as at first.
 
@@ -10,12 +10,13 @@ use axum::Extension;
 use axum::body::Body;
 use axum::response::Response;
 use bytes::Bytes;
-use futures::stream;
+use futures::{StreamExt as _, stream};
 use http::{StatusCode, Uri};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::answer;
+use super::follow::{Followed, follow};
 use super::pages::query;
 use super::session::Its;
 use super::watched::Watched;
@@ -81,6 +82,14 @@ pub(super) async fn events(Extension(session): Its, uri: Uri) -> Response {
     let kind = FleetKind::ALL.into_iter().find(|kind| kind.name() == query.get("kind"));
     let about = kind.map(|kind| (kind, query.get("namespace").to_owned(), query.get("name").to_owned()));
     let changes = watched.changes();
+    let log = match &about {
+        Some((FleetKind::Function, namespace, name)) if !query.get("pod").is_empty() => {
+            let function = FleetKind::Function.key(namespace, name);
+            let (pod, container) = (query.get("pod").to_owned(), query.get("container").to_owned());
+            follow(&session, Followed { function, pod, container }).boxed()
+        }
+        _ => stream::empty().boxed(),
+    };
     // A stream does not keep its session.
     let stop = session.stop.clone();
     drop(session);
@@ -88,7 +97,8 @@ pub(super) async fn events(Extension(session): Its, uri: Uri) -> Response {
     stream.known = stream.version();
     let messages = stream::unfold(stream, |mut stream| async move {
         let message = stream.next().await?;
-        Some((Ok::<_, Infallible>(message), stream))
+        Some((message, stream))
     });
-    answer::of_type(StatusCode::OK, "text/event-stream", Body::from_stream(messages))
+    let all = stream::select(messages, log).map(Ok::<_, Infallible>);
+    answer::of_type(StatusCode::OK, "text/event-stream", Body::from_stream(all))
 }

@@ -14,7 +14,7 @@ use mainstay_object::Key;
 /// Maximum number of pods.
 const PODS: usize = 100;
 /// Number of lines of a log, and its maximum size in bytes.
-const LINES: u32 = 300;
+pub(super) const LINES: u32 = 300;
 const BYTES: usize = 128 << 10;
 
 /// Reads the pods of a Function, those that serve first.
@@ -43,12 +43,10 @@ fn pod(live: &Value) -> Pod {
 
 /// Reads the last lines of the chosen log, or of the first pod's. Only the logs of these pods are read.
 pub(super) async fn log(cluster: &Cluster, key: &Key, pods: &[Pod], pod: &str, container: &str) -> Option<Log> {
-    let chosen = pods.iter().find(|one| one.name == pod).or_else(|| pods.iter().find(|_| pod.is_empty()))?;
-    let named = chosen.containers.iter().find(|one| *one == container);
-    let container = named.or_else(|| chosen.containers.last())?.clone();
+    let (pod, container) = chosen(pods, pod, container)?;
     let options = LogOptions { container: Some(container.clone()), tail: Some(LINES), ..LogOptions::default() };
     let read = async {
-        let mut lines = cluster.pod_log(key.namespace.as_deref().unwrap_or_default(), &chosen.name, &options).await?;
+        let mut lines = cluster.pod_log(key.namespace.as_deref().unwrap_or_default(), &pod, &options).await?;
         let mut text = String::new();
         while let Some(line) = lines.next().await {
             text.push_str(&plain(&line?, BYTES));
@@ -60,7 +58,15 @@ pub(super) async fn log(cluster: &Cluster, key: &Key, pods: &[Pod], pod: &str, c
         Ok(text)
     };
     let lines = read.await.map_err(|error| said(&error)).map(|text| last(&text).to_owned());
-    Some(Log { pod: chosen.name.clone(), container, lines })
+    Some(Log { pod, container, lines })
+}
+
+/// Returns the pod and the container that are named, or the first pod and its last container. Only these pods are chosen.
+pub(super) fn chosen(pods: &[Pod], pod: &str, container: &str) -> Option<(String, String)> {
+    let chosen = pods.iter().find(|one| one.name == pod).or_else(|| pods.iter().find(|_| pod.is_empty()))?;
+    let named = chosen.containers.iter().find(|one| *one == container);
+    let container = named.or_else(|| chosen.containers.last())?;
+    Some((chosen.name.clone(), container.clone()))
 }
 
 /// Returns the last whole lines of a text, within the maximum size.

@@ -3,9 +3,11 @@
 mod act;
 mod answer;
 mod assets;
+mod call;
 mod certificate;
 mod console;
 mod entry;
+mod follow;
 mod live;
 mod log;
 mod own;

@@ -17,7 +17,8 @@ use crate::drift::{newest_first, table};
 use crate::filter::{Filter, Query, listing};
 use crate::page::{self, Fleet, FunctionPage, GitSyncPage, ObjectPage, Page};
 use crate::row::{FleetKind, row};
-use crate::text::{SHORT, plain};
+use crate::text::{MESSAGE, SHORT, plain};
+use crate::trace::Trace;
 use crate::tree::Tree;
 use mainstay_object::Key;
 
@@ -30,7 +31,7 @@ fn respond(session: &Session, title: &str, live: Option<String>, body: Markup) -
 }
 
 /// Returns a page that says why an object is not shown.
-fn not_shown(session: &Session, key: &Key, found: Found) -> Result<Value, Response> {
+pub(super) fn not_shown(session: &Session, key: &Key, found: Found) -> Result<Value, Response> {
     let (status, why) = match found {
         Found::There(live) => return Ok(live),
         Found::Missing(why) => (StatusCode::NOT_FOUND, why),
@@ -93,7 +94,7 @@ pub(super) async fn git_sync(Extension(session): Its, Path((namespace, name)): P
     };
     let tree = async {
         match serde_json::from_value(live.clone()) {
-            Ok(sync) => (session.tree)(session.cluster.clone(), sync).await.map_err(|why| plain(&why, SHORT)),
+            Ok(sync) => (session.readers.tree)(session.cluster.clone(), sync).await.map_err(|why| plain(&why, SHORT)),
             Err(error) => Err(plain(&format!("The GitSync cannot be read: {error}"), SHORT)),
         }
     };
@@ -140,19 +141,53 @@ pub(super) async fn function(
         events: &events,
         now: Timestamp::now(),
     });
-    respond(&session, &format!("Function {}", row.name), Some(stream(kind, &namespace, &name)), body)
+    let (pod, container) = log.as_ref().map_or(("", ""), |log| (log.pod.as_str(), log.container.as_str()));
+    let about = [
+        ("kind", kind.name()),
+        ("namespace", namespace.as_str()),
+        ("name", name.as_str()),
+        ("pod", pod),
+        ("container", container),
+    ];
+    let live = address::with_query("/events", &about);
+    respond(&session, &format!("Function {}", row.name), Some(live), body)
+}
+
+/// Returns the stream of the GitSync that manages an object, or of the object itself if it is in the fleet.
+fn stream_of(key: &Key, trace: &Result<Trace, String>) -> Option<String> {
+    let namespace = key.namespace.as_deref().unwrap_or_default();
+    let own = FleetKind::ALL.into_iter().find(|kind| kind.key(namespace, &key.name) == *key).map(|kind| (kind, key));
+    let manager = trace.as_ref().ok().and_then(|trace| trace.manager.as_ref());
+    let manager = manager.map(|manager| (FleetKind::GitSync, &manager.git_sync));
+    let (kind, key) = own.or(manager)?;
+    Some(stream(kind, key.namespace.as_deref().unwrap_or_default(), &key.name))
 }
 
 pub(super) async fn object(Extension(session): Its, uri: Uri) -> Response {
     let query = query(&uri);
     let key = Key::new(query.get("group"), query.get("kind"), Some(query.get("namespace")), query.get("name"));
-    let live = match not_shown(&session, &key, read::object(&session.cluster, &key).await) {
-        Ok(live) => live,
-        Err(response) => return response,
+    let found = read::object(&session.cluster, &key).await;
+    let (events, right, trace) = futures::join!(
+        read::events_of(&session.cluster, &key),
+        read::may_patch(&session.cluster, &key),
+        (session.readers.trace)(session.cluster.clone(), key.clone()),
+    );
+    let trace = trace.map_err(|why| plain(&why, MESSAGE));
+    let is_wanted = trace.as_ref().is_ok_and(|trace| trace.manager.is_some() && trace.owners.is_empty());
+    let live = match found {
+        Found::Missing(_) if is_wanted => None,
+        found => match not_shown(&session, &key, found) {
+            Ok(live) => Some(live),
+            Err(response) => return response,
+        },
     };
-    let (events, right) =
-        futures::join!(read::events_of(&session.cluster, &key), read::may_patch(&session.cluster, &key));
-    let body =
-        page::object(&ObjectPage { key: &key, live: &live, events: &events, right: &right, now: Timestamp::now() });
-    respond(&session, &plain(&key.to_string(), SHORT), None, body)
+    let body = page::object(&ObjectPage {
+        key: &key,
+        live: live.as_ref(),
+        trace: &trace,
+        events: &events,
+        right: &right,
+        now: Timestamp::now(),
+    });
+    respond(&session, &plain(&key.to_string(), SHORT), stream_of(&key, &trace), body)
 }

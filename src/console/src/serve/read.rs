@@ -62,14 +62,20 @@ pub(super) async fn may_patch(cluster: &Cluster, key: &Key) -> Right {
         "verb": "patch", "group": &*kind.group, "resource": &*kind.plural,
         "namespace": key.namespace.as_deref().unwrap_or_default(), "name": &*key.name,
     });
+    match may(cluster, attributes).await {
+        Ok(true) => Ok(()),
+        Ok(false) => Err(format!("You may not change this object: that needs the verb `patch` on {}.", kind.resource)),
+        Err(error) => Err(said(&error)),
+    }
+}
+
+/// Asks whether the user has a right.
+pub(super) async fn may(cluster: &Cluster, attributes: Value) -> Result<bool, Error> {
     let reviews =
         Kind::fixed("authorization.k8s.io/v1", "SelfSubjectAccessReview", "selfsubjectaccessreviews", Scope::Cluster);
     let review = json!({
         "apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview", "spec": {"resourceAttributes": attributes},
     });
-    match cluster.create(&reviews, None, "self", &review, Persistence::Kept).await {
-        Ok(answer) if answer.pointer("/status/allowed") == Some(&Value::Bool(true)) => Ok(()),
-        Ok(_) => Err(format!("You may not change this object: that needs the verb `patch` on {}.", kind.resource)),
-        Err(error) => Err(said(&error)),
-    }
+    let answer = cluster.create(&reviews, None, "self", &review, Persistence::Kept).await?;
+    Ok(answer.pointer("/status/allowed") == Some(&Value::Bool(true)))
 }

@@ -7,18 +7,22 @@ use axum::Extension;
 use jiff::{SignedDuration, Timestamp};
 use parking_lot::Mutex;
 use ring::rand::{SecureRandom as _, SystemRandom};
+use tokio::sync::Semaphore;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::row_memory::RowMemory;
 use super::shared::Shared;
 use super::watched::Watched;
 use crate::page::Visitor;
+use crate::readers::Readers;
 use crate::text::{SHORT, plain};
-use crate::tree::TreeReader;
 use mainstay_cluster::Cluster;
 
 /// The API server is asked after this time whether it still accepts the token of a session.
 const CHECKED_EVERY: SignedDuration = SignedDuration::from_secs(15);
+
+/// Maximum number of logs that a session follows.
+pub(super) const LOGS: usize = 8;
 
 /// The session of a handler.
 pub(super) type Its = Extension<Arc<Session>>;
@@ -34,7 +38,9 @@ pub(super) struct Session {
     watched: Mutex<(Arc<Watched>, DropGuard)>,
     memory: RowMemory,
     checked: Mutex<Timestamp>,
-    pub(super) tree: TreeReader,
+    pub(super) readers: Readers,
+    /// Limits the logs that are followed.
+    pub(super) logs: Arc<Semaphore>,
     pub(super) stop: CancellationToken,
     _end: DropGuard,
 }
@@ -42,7 +48,7 @@ pub(super) struct Session {
 impl Session {
     /// Begins a session. Its watches end with it, or with the server.
     pub(super) fn begin(cluster: &Cluster, user: &str, csrf: String, shared: &Shared) -> Self {
-        let Shared { namespace, tree, memory, .. } = shared;
+        let Shared { namespace, readers, memory, .. } = shared;
         let stop = shared.stop.child_token();
         Self {
             cluster: cluster.clone(),
@@ -52,7 +58,8 @@ impl Session {
             watched: Mutex::new(watch(cluster, namespace, memory, &stop)),
             memory: memory.clone(),
             checked: Mutex::new(Timestamp::now()),
-            tree: Arc::clone(tree),
+            readers: readers.clone(),
+            logs: Arc::new(Semaphore::new(LOGS)),
             _end: stop.clone().drop_guard(),
             stop,
         }

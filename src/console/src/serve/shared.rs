@@ -10,8 +10,8 @@ use tokio_util::sync::CancellationToken;
 use super::row_memory::RowMemory;
 use super::session::Session;
 use crate::guard::Gate;
+use crate::readers::Readers;
 use crate::session::Sessions;
-use crate::tree::TreeReader;
 use mainstay_cluster::{ApiServer, Cluster};
 
 /// How users come in.
@@ -51,7 +51,7 @@ pub(super) struct Shared {
     pub(super) entry: Entry,
     pub(super) gate: Gate,
     pub(super) namespace: String,
-    pub(super) tree: TreeReader,
+    pub(super) readers: Readers,
     pub(super) port: u16,
     pub(super) sessions: Mutex<Sessions<Arc<Session>>>,
     pub(super) memory: RowMemory,

@@ -258,7 +258,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_patch_makes_the_content_of_one_object_that_of_another() {
+    fn a_patch_turns_the_content_of_one_object_into_another() {
         let before =
             json!({"kind": "A", "metadata": {"name": "a", "labels": {"x": "1"}}, "spec": {"a": 1}, "data": {}});
         let after =

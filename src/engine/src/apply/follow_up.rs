@@ -35,7 +35,7 @@ pub enum FollowUp {
     Learn(ServerLoad),
 }
 
-/// The subject of a follow-up. A newer follow-up replaces the waiting one for the same subject, so their number is
+/// The subject of a follow-up. A newer follow-up replaces the waiting one for the same subject. So their number is
 /// bounded by that of the managed objects, and the writer never waits for the loop.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Subject {

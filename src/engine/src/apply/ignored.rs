@@ -1,8 +1,8 @@
-//! Ignored fields (`spec.ignore`): gives up their ownership before an apply omits them, because the apply would remove
-//! them otherwise, and after a creation.
+//! Ignored fields (`spec.ignore`): releases our ownership of them before an apply omits them and after a creation.
+//! Otherwise the apply would remove them.
 //!
-//! Invariant: an object without ignored fields costs no request. One with ignored fields costs a read for each apply
-//! of a commit, and a write if we owned one of them.
+//! Invariant: an object without ignored fields costs no request. One with ignored fields costs a read for each apply of
+//! a commit. It costs a write if we owned one of them.
 
 use std::borrow::Cow;
 
@@ -23,8 +23,8 @@ pub(super) struct GivenUp {
 }
 
 impl Writer {
-    /// Gives up ignored fields of the live object and sets `body` to the apply for it, or to the creation if there is
-    /// no live object. Reads the object unless it was `seen`. Returns `None` if there is none.
+    /// Gives up ignored fields of the live object, and sets `body` to the apply for it. Without a live object, sets
+    /// `body` to the creation and returns `None`. Reads the object unless it was `seen`.
     pub(super) async fn settle_ignored(
         &self,
         desired: &Desired,

@@ -59,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn only_writes_to_the_same_object_wait_for_each_other_and_nothing_is_left() {
+    fn writes_wait_only_for_others_to_the_same_object() {
         let locks = ObjectLocks::default();
         let held = (0..10_000).map(|number| locks.lock(&key(number)).now_or_never().unwrap()).collect::<Vec<_>>();
         let seven = key(7);

@@ -1,7 +1,7 @@
 //! Deletes objects that are no longer desired, and releases those that stay.
 //!
-//! Invariant: an object is deleted only in the state that [`may_delete`] or [`may_delete_child`] judged, and while no
-//! other write to it is in flight.
+//! Invariant: an object is deleted only in the state that [`may_delete`] or [`may_delete_child`] judged. No other write
+//! to it is in flight at that time.
 
 use std::collections::HashSet;
 use std::sync::Arc;

@@ -297,7 +297,7 @@ impl Writer {
     }
 
     /// Creates an object by an apply. Returns `None` if one of that name exists. The server ignores the resource
-    /// version of the body when it creates, and refuses it with a conflict when the object exists.
+    /// version of the body for a creation. If the object exists, the server answers with a conflict.
     pub(super) async fn create_now(
         &self,
         desired: &Arc<Desired>,

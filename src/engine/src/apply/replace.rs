@@ -1,7 +1,7 @@
 //! Replacement: deletes an object whose update changes an immutable field, so that it can be created again.
 //!
-//! Invariant: before a deletion, dry runs prove three things: the server refuses the update of this object, fields of
-//! other managers are not the reason, and the server accepts the object as a new one.
+//! Invariant: before a deletion, dry runs prove three things. The server refuses the update of this object. Fields of
+//! other managers are not the reason. The server accepts the object as a new one.
 //! Invariant: the deletion is limited to the UID that was checked.
 //! Invariant: each deletion is announced, recorded in the status of the GitSync, and counted like a revert if drift
 //! caused it.

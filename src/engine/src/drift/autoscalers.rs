@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn ten_thousand_autoscalers_are_looked_at_once_each() {
+    fn ten_thousand_autoscalers_are_each_read_once() {
         let key = |kind: &str, number: usize| Key::new("", kind, Some("shop"), format!("a-{number:05}"));
         let live = |number: usize| {
             let target = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": format!("a-{number:05}")});

@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_answers_as_usual_has_all_of_them() {
+    fn the_limit_stays_at_its_maximum_with_usual_answers() {
         let mut played = Played::new();
         for _ in 0..100 {
             assert_eq!(played.round(1.0), MOST);
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_has_too_much_to_do_has_half_of_them_and_then_one_more_with_every_round() {
+    fn the_limit_is_halved_by_an_overload_and_grows_by_one_per_round() {
         let mut played = Played::new();
         played.round(1.0);
         assert_eq!([played.refused(None), played.refused(None)], [MOST / 2, MOST / 4], "once for each incident");
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_answers_half_as_fast_has_fewer_until_that_is_usual() {
+    fn the_limit_falls_with_slow_answers_until_they_are_usual() {
         let mut played = Played::new();
         for _ in 0..10 {
             played.round(1.0);
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn a_few_slow_answers_among_many_say_nothing() {
+    fn a_few_slow_answers_among_many_do_not_change_the_limit() {
         let mut played = Played::new();
         played.round(1.0);
         for _ in 0..100 {
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_names_a_time_is_left_alone_for_it_but_not_for_ever() {
+    fn reverts_pause_for_a_retry_after_up_to_a_maximum() {
         let mut played = Played::new();
         assert_eq!(played.refused(Some(Duration::from_secs(7))), 0);
         assert_eq!(played.limit.allowed(played.now + Duration::from_secs(7)), MOST / 2);

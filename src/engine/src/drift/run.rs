@@ -1,7 +1,7 @@
 //! The drift loop: it carries out the follow-ups of writes and events, and starts the reverts.
 //!
-//! A revert first waits for its own backoff, then for a permit. [`Limit`] sets the number of permits and [`Fair`] shares
-//! them between owners.
+//! A revert first waits for its own backoff, then for a permit. [`Limit`] sets the number of permits and [`Fair`]
+//! shares them between owners.
 //!
 //! Not here: the watches (`watch`) and the revert itself (`apply`).
 

@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn an_object_waits_once_however_often_it_is_changed() {
+    async fn repeated_changes_of_an_object_start_one_wait() {
         let (mut timers, mut tasks) = (Timers::default(), JoinSet::new());
         let key = |name: &str| Key::new("", "ConfigMap", Some("shop"), name);
         let wait = |round: u64| async move {

@@ -134,8 +134,9 @@ impl Drift {
         shown.take_noting(event, |live| kind.key_of(live), |key, count| self.note(key, count))
     }
 
-    /// Returns the key of a listed object for [`Shown`] to note, or `None` for an unmanaged one beyond the limit of
-    /// noted keys. The limit bounds memory. An object above it that becomes managed later is only checked once more.
+    /// Returns the key of a listed object for [`Shown`] to note. Returns `None` for an unmanaged object beyond the
+    /// limit of noted keys. The limit bounds memory. An object above it that becomes managed later is only checked once
+    /// more.
     pub fn note(&self, key: &Key, count: usize) -> Option<Key> {
         // The key of the store shares its strings.
         let kept = self.writer.store().get(key).map(|managed| managed.desired.key.clone());

@@ -1,4 +1,4 @@
-//! What the store remembers of an owner: what it asks for all of its objects, and the reverts so far.
+//! The state of an owner in the store: its policy for all of its objects, and the reverts so far.
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -13,47 +13,47 @@ use mainstay_api::git_sync::{Drifted, Replacement, Revert};
 use mainstay_cluster::ServiceAccount;
 use mainstay_object::Key;
 
-/// How many reverts, and how many replacements, a GitSync's status shows.
+/// Maximum number of reverts, and of replacements, in the status of a GitSync.
 const SHOWN: usize = 10;
 
-/// What applies to all objects of one owner.
+/// The policy for all objects of one owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Policy {
-    /// What to do about drift.
+    /// Handling of drift.
     pub drift: DriftPolicy,
-    /// What people's tools add to its objects is taken back, where drift is reverted.
+    /// Whether fields that users' tools add are reverted. Needs a drift policy that reverts.
     pub additions: bool,
-    /// Both loops are stopped.
+    /// Whether commits and drift are not reconciled.
     pub suspended: bool,
-    /// It may touch only its own namespace: it takes no object from an owner that may touch everything.
+    /// Whether the owner is confined to its own namespace. It takes no object from an owner that is not.
     pub confined: bool,
-    /// In whose name its objects are read and written; `None`: with the agent's own rights.
+    /// The impersonated ServiceAccount; `None` stands for the agent's own permissions.
     pub acts_as: Option<ServiceAccount>,
 }
 
 impl Policy {
-    /// Whether what people's tools add goes back.
+    /// Whether fields that users' tools add are reverted.
     pub(crate) fn takes_back(&self) -> bool {
         self.additions && self.drift == DriftPolicy::Revert
     }
 }
 
-/// What an owner's status says of the time before this agent.
+/// The history in an owner's status, from before the agent started.
 #[derive(Clone, Debug, Default)]
 pub struct History {
     /// Reverts so far.
     pub reverted: i64,
-    /// The last of them, newest first.
+    /// The last reverts, newest first.
     pub last_reverts: Vec<Revert>,
     /// Replacements so far.
     pub replaced: i64,
-    /// The last of them, newest first.
+    /// The last replacements, newest first.
     pub last_replacements: Vec<Replacement>,
     /// Remaining drift.
     pub drifted: Vec<Drifted>,
 }
 
-/// What the store remembers of an owner.
+/// The state of an owner.
 #[derive(Debug)]
 pub(crate) struct Account {
     pub(crate) policy: Policy,
@@ -61,20 +61,21 @@ pub(crate) struct Account {
     pub(crate) last_reverts: VecDeque<Revert>,
     pub(crate) replaced: i64,
     pub(crate) last_replacements: VecDeque<Replacement>,
-    /// Kinds whose objects may be deleted and created anew.
+    /// Kinds whose objects may be deleted and created again.
     pub(crate) replaced_kinds: ReplacedKinds,
-    /// How to tell whether objects are healthy, where that is not known by their kind.
+    /// Health rules of the owner, which override those by kind.
     pub(crate) health_rules: Option<Arc<HealthRules>>,
-    /// Workloads that autoscalers among its documents scale.
+    /// Workloads that are the targets of autoscalers in the owner's manifests.
     pub(crate) scaled: HashSet<Key>,
-    /// Remaining drift that an earlier agent knew of, of objects that this one does not keep yet.
+    /// Remaining drift from the status, of objects that are not in the store yet.
     recalled: Vec<Drifted>,
-    /// Objects of which changes stay, because with them the owner cannot read its repository, and since when.
+    /// Objects that are exempt from reverts, with the start of the exemption. The owner needs them to read its
+    /// repository, and cannot.
     pub(crate) unread: BTreeMap<Key, Timestamp>,
 }
 
 impl Account {
-    /// Of an owner whose status says this.
+    /// Returns the account of an owner with this history.
     pub(crate) fn new(policy: Policy, history: History) -> Self {
         let History { reverted, last_reverts, replaced, last_replacements, drifted } = history;
         Self {
@@ -91,7 +92,7 @@ impl Account {
         }
     }
 
-    /// The remaining drift that an earlier agent knew of an object.
+    /// Takes the remaining drift of an object from the status, if it was there.
     pub(crate) fn recall(&mut self, key: &Key) -> Option<Drifted> {
         if self.recalled.is_empty() {
             return None;
@@ -101,7 +102,8 @@ impl Account {
         Some(self.recalled.swap_remove(at))
     }
 
-    /// What becomes of a verdict on an object: whoever repairs what cannot be read must not be reverted.
+    /// Returns the verdict without a revert for an exempt object, because its change may repair access to the
+    /// repository.
     pub(crate) fn spare(&self, key: &Key, verdict: Verdict) -> Verdict {
         if verdict == Verdict::Revert && self.unread.contains_key(key) {
             return Verdict::LeaveAlone(Reason::Unread);
@@ -109,14 +111,14 @@ impl Account {
         verdict
     }
 
-    /// One more object was deleted, to be created anew.
+    /// Records a replacement.
     pub(crate) fn record_replacement(&mut self, replacement: Replacement) {
         self.replaced += 1;
         self.last_replacements.push_front(replacement);
         self.last_replacements.truncate(SHOWN);
     }
 
-    /// One more revert.
+    /// Records a revert.
     pub(crate) fn record(&mut self, revert: Revert) {
         self.reverted += 1;
         self.last_reverts.push_front(revert);

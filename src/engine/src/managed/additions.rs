@@ -1,15 +1,15 @@
-//! What people's tools added to an object beside ours, where its owner takes that back (`spec.additions`).
+//! Fields that users' tools added to an object, for owners that revert them (`spec.additions`).
 //!
-//! Server-side apply leaves what others add. Here additions of tools that people use are moved into our entry of
-//! `managedFields`; the apply that follows does not name them, so it removes them. Whoever writes is known by the name of his
-//! field manager alone: a controller that calls itself as `kubectl` does counts as a person.
+//! Server-side apply keeps the fields of other managers. Additions by these tools are moved into our entry of
+//! `managedFields`. The next apply does not name them, so it removes them. A tool is known only by the name of its
+//! field manager: a controller named `kubectl` counts as a user's tool.
 //!
-//! Invariant: what a controller, an admission webhook or the API server itself added stays, as does what was written through a
-//! subresource (`kubectl scale`, status) and what is ignored.
-//! Invariant: `kubectl rollout restart` is no addition, nor are finalizers, owner references, replicas, and labels and annotations
-//! `mainstay.dev/…`.
+//! Invariant: fields of controllers, admission webhooks and the API server stay. So do ignored fields and writes to a
+//! subresource (`kubectl scale`, status).
+//! Invariant: `kubectl rollout restart` is not an addition. Neither are finalizers, owner references, replicas, and
+//! labels and annotations `mainstay.dev/…`.
 //!
-//! Deliberately absent: when a field was added. What tools left before the object was ours is taken back, too.
+//! Not here: the time of an addition. Fields from before our first apply are removed too.
 
 use serde_json::Value;
 
@@ -20,15 +20,15 @@ use super::ownership::{is_kubectl, moved};
 use super::projection::{Difference, child, quoted};
 use mainstay_api::names::{ANNOTATION_PREFIX, MANAGER, RESTARTED_AT};
 
-/// Field managers of tools that people use, besides `kubectl`.
+/// Field managers of users' tools, besides `kubectl`.
 const TOOLS: [&str; 10] =
     ["k9s", "Lens", "OpenLens", "Freelens", "node-fetch", "dashboard", "Mozilla", "headlamp", "helm", "Helm"];
-/// Whether people's tools added something to a live object, which is given as it is viewed.
+/// Whether users' tools added fields to an object. Takes its [`Desired::view`].
 pub(crate) fn are_in(desired: &Desired, view: &Value) -> bool {
     of(desired, view).any(|(_, added)| !added.is_empty())
 }
 
-/// What makes way for our next apply: what `collision` says, and what people's tools added.
+/// Returns `collision` extended by the additions of tools; the next apply removes both.
 pub(crate) fn with(collision: Option<Collision>, desired: &Desired, live: &Value, now: &str) -> Option<Collision> {
     let view = desired.view(live);
     let last = of(desired, &view).filter(|(_, added)| !added.is_empty());
@@ -43,7 +43,7 @@ pub(crate) fn with(collision: Option<Collision>, desired: &Desired, live: &Value
     moved.map(|entries| Collision { entries, who }).or(collision)
 }
 
-/// What people's tools added to `found`, and what stands there in `restored`, beside differences that are known.
+/// Adds the additions of tools to the known differences, with their values in `found` and `restored`.
 pub(crate) fn add_differences(known: &mut Vec<Difference>, desired: &Desired, found: &Value, restored: &Value) {
     for (entry, added) in of(desired, found) {
         let who = entry["manager"].as_str();
@@ -57,7 +57,7 @@ pub(crate) fn add_differences(known: &mut Vec<Difference>, desired: &Desired, fo
     }
 }
 
-/// The entries of tools in our version of the kind, with what each added; none where we never applied.
+/// Returns the entries of tools in our API version of the kind, with the additions of each. Empty if we never applied.
 fn of<'v>(desired: &'v Desired, view: &'v Value) -> impl Iterator<Item = (&'v Value, Fields)> {
     let (ours, own) = (applied_by(view, MANAGER), own_version(view));
     let entries = view.pointer("/metadata/managedFields").and_then(Value::as_array);
@@ -68,7 +68,7 @@ fn of<'v>(desired: &'v Desired, view: &'v Value) -> impl Iterator<Item = (&'v Va
         .filter_map(move |entry| Some((entry, added(desired, ours?, entry.get("fieldsV1")?.as_object()?))))
 }
 
-/// Visits the fields of a field set by themselves, and items of lists as a whole.
+/// Visits each field of a field set at its deepest path. An item of a list is visited as a whole.
 pub(super) fn outermost<'f>(fields: &'f Fields, path: &mut Vec<&'f str>, visit: &mut dyn FnMut(&[&'f str])) {
     for (key, inside) in fields.iter().filter(|(key, _)| *key != ".") {
         path.push(key);
@@ -96,19 +96,19 @@ pub(super) fn is_of_object(entry: &Value) -> bool {
     entry.get("subresource").is_none_or(|subresource| subresource == "")
 }
 
-/// What of a tool's fields is an addition.
+/// Returns the additions among the fields of a tool.
 fn added(desired: &Desired, ours: &Fields, fields: &Fields) -> Fields {
     let mut taken = removable(fields);
     desired.leave_ignored(&mut taken);
     subtract(&taken, ours)
 }
 
-/// The part of a field set that may be taken back.
+/// Returns the part of a field set that may be removed.
 pub(super) fn removable(fields: &Fields) -> Fields {
     part(fields, &mut Vec::new())
 }
 
-/// The part of a field set that may be taken back. The node itself is in it where everything else of it is.
+/// Returns the part of a field set that may be removed. A node is in it if all of its fields are.
 fn part<'f>(fields: &'f Fields, path: &mut Vec<&'f str>) -> Fields {
     let mut all = Fields::new();
     let mut is_whole = true;
@@ -134,7 +134,7 @@ fn part<'f>(fields: &'f Fields, path: &mut Vec<&'f str>) -> Fields {
     all
 }
 
-/// Whether the field at this path, items of lists left out, is never taken back.
+/// Whether the field at this path, without list items, is never removed.
 fn stays(path: &[&str]) -> bool {
     match path {
         ["status"] | ["spec", "replicas"] => true,
@@ -163,7 +163,7 @@ mod tests {
         json!({"metadata": {"managedFields": [entry(MANAGER, "Apply", &ours), entry(manager, "Update", theirs)]}})
     }
 
-    /// What is taken back of what a manager wrote.
+    /// Checks which fields of a manager are removed.
     fn check_of(manager: &str, theirs: &Value, taken: &Value) {
         let (desired, live) = (desired(), object(manager, theirs));
         let added = of(&desired, &live).map(|(_, added)| Value::Object(added)).next().unwrap_or_else(|| json!({}));
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_items_and_members_are_taken_as_a_whole_and_what_is_ours_is_none() {
+    fn items_and_members_are_removed_as_a_whole_unless_we_own_them() {
         let env = json!({"f:env": {".": {}, "k:{\"name\":\"A\"}": {".": {}, "f:name": {}, "f:value": {}}}});
         let mut both = env.clone();
         both["f:image"] = json!({});

@@ -1,13 +1,13 @@
-//! Adoption: what former appliers own of an object becomes ours, so that the next apply removes what its manifest does not say.
+//! Adoption: moves fields of former appliers to us, so that the next apply removes those that its manifest omits.
 //!
-//! Server-side apply removes only what its own field manager owned before. An object that `kubectl` or another GitOps tool
-//! applied keeps everything that they wrote, unless their fields change hands first.
+//! Server-side apply removes only fields that its own field manager owned. Without adoption an object keeps all fields
+//! that `kubectl` or another GitOps tool applied.
 //!
-//! Invariant: fields of controllers, admission webhooks and autoscalers stay theirs, as does what was written through a
-//! subresource and what is ignored.
-//! Invariant: what is never taken back (`additions::removable`) changes hands only where the manifest names it.
+//! Invariant: fields of controllers, admission webhooks and autoscalers stay theirs, as do ignored fields and writes to
+//! a subresource.
+//! Invariant: fields outside `additions::removable` are taken over only if the manifest names them.
 //!
-//! Deliberately absent: requests, and whether the owner of a former applier still lives.
+//! Not here: requests, and whether the owner of a former applier still exists.
 
 use std::sync::Arc;
 
@@ -34,55 +34,55 @@ pub const KNOWN_APPLIERS: [&str; 7] = [
     "Helm",
 ];
 
-/// Whose fields change hands.
+/// The field managers whose fields are taken over.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Appliers {
     tools: Tools,
     named: Arc<[String]>,
 }
 
-/// Whether those of `kubectl` and of what was there before the first apply do.
+/// Whether fields of `kubectl` and those from before the first apply are taken over.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 enum Tools {
     #[default]
     Never,
-    /// Those of `kubectl` that were written last before this time.
+    /// Fields of `kubectl` whose last write was before this time.
     Before(Timestamp),
     Always,
 }
 
-/// When fields change hands.
+/// The time of a takeover.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Moment {
     /// Before the first apply.
     Before,
-    /// After an apply, so that everything in our entry of `managedFields` is in the document.
+    /// After an apply: all fields in our entry of `managedFields` are in the manifest.
     After,
 }
 
-/// Fields that change hands.
+/// A takeover of fields.
 #[derive(Clone, Debug)]
 pub(crate) struct TakeOver {
-    /// `managedFields` rewritten so that our next apply removes what the document does not say.
+    /// `managedFields` rewritten so that our next apply removes fields that the manifest omits.
     pub(crate) entries: Value,
-    /// What changes hands.
+    /// The fields that are taken over.
     pub(crate) taken: Fields,
-    /// From which entries, to revert it.
+    /// Their former entries, to undo the takeover.
     pub(crate) moved: Vec<Moved>,
     /// The former appliers.
     pub(crate) from: Vec<String>,
-    /// The fields that the document does not name.
+    /// The fields that the manifest omits.
     unnamed: Fields,
 }
 
 impl TakeOver {
-    /// Returns readable paths of the fields that the document does not name.
+    /// Returns readable paths of the fields that the manifest omits.
     pub(crate) fn fields(&self) -> Vec<String> {
         paths(&self.unnamed)
     }
 }
 
-/// A takeover whose rewrite of `managedFields` was answered, but no apply after it yet.
+/// A takeover after the rewrite of `managedFields` and before the apply that follows.
 #[derive(Debug)]
 pub(crate) struct Taken {
     pub(crate) what: TakeOver,
@@ -110,8 +110,8 @@ impl Taken {
         what.from.extend(earlier.from.iter().filter(|one| !what.from.contains(one)).cloned().collect::<Vec<_>>());
     }
 
-    /// Returns readable paths of the fields that an apply of `body` removed, or `None` if `after` is another object.
-    /// Fields that the server set to the same value again, as it does with defaults, are not among them.
+    /// Returns readable paths of the fields that an apply of `body` removed; `None` if `after` is another object. Omits
+    /// fields that the server set to the same value again, such as defaults.
     pub(crate) fn removed(&self, body: &Value, after: &Value) -> Option<Vec<String>> {
         let unnamed = subtract(&self.what.unnamed, &named(&self.what.unnamed, body));
         (uid(&self.before) == uid(after)).then(|| paths(&changed(&unnamed, &self.before, after)))
@@ -119,12 +119,13 @@ impl Taken {
 }
 
 impl Appliers {
-    /// Those of an object that is adopted: `kubectl` in all its forms, what was there before the first apply, and these.
+    /// Returns the appliers of an object that is adopted: `kubectl`, fields from before the first apply, and `named`.
     pub fn former(named: Arc<[String]>) -> Self {
         Self { tools: Tools::Always, named }
     }
 
-    /// Those that an earlier version left in an object that is ours: `kubectl` where it wrote last before `since`, and these.
+    /// Returns the appliers that an earlier version left in our object: `kubectl` if its last write was before `since`,
+    /// and `named`.
     pub fn left(named: Arc<[String]>, since: Option<Timestamp>) -> Self {
         Self { tools: since.map_or(Tools::Never, Tools::Before), named }
     }
@@ -139,15 +140,15 @@ impl Appliers {
         is_tools || self.named.iter().any(|named| named == manager)
     }
 
-    /// The known ones beside those of this.
+    /// Adds the known appliers.
     #[must_use]
     pub fn and_known(&self) -> Self {
         let known = KNOWN_APPLIERS.iter().map(|known| (*known).to_owned());
         Self { tools: self.tools, named: self.named.iter().cloned().chain(known).collect() }
     }
 
-    /// What an apply of the manifest would remove, as paths for people, if something of these `managedFields` changed hands; `None`
-    /// where nothing does.
+    /// Returns the paths that an apply of the manifest would remove after a takeover of these `managedFields`; `None`
+    /// if no field would be taken over.
     pub fn would_remove(&self, managed_fields: &Value, desired: &Desired) -> Option<Vec<String>> {
         managed_fields.as_array().filter(|entries| entries.iter().any(|entry| self.takes(entry)))?;
         let taken = take_over(managed_fields, desired, &desired.body(), self, Moment::After, "")?;
@@ -161,8 +162,8 @@ fn written(entry: &Value) -> Option<Timestamp> {
     entry["time"].as_str()?.parse().ok()
 }
 
-/// What changes hands so that an apply of `body` removes what it does not say; `None` where nothing does. Fields of another
-/// version of the kind change hands by themselves, because one entry holds fields of one version.
+/// Returns the takeover that makes an apply of `body` remove omitted fields; `None` if there is no such field. Each API
+/// version needs its own takeover, because an entry holds fields of one version.
 pub(crate) fn take_over(
     managed_fields: &Value,
     desired: &Desired,
@@ -178,7 +179,7 @@ pub(crate) fn take_over(
     std::iter::once(wanted).chain(others).find_map(|version| {
         let entries = match own {
             Some(own) if own != version && moment == Moment::Before => return None,
-            // Whatever was ours in the other version was just applied.
+            // Our fields of the other version were just applied.
             Some(own) if own != version => entries.iter().filter(|entry| !is_own(entry)).cloned().collect(),
             _ => managed_fields.clone(),
         };
@@ -221,7 +222,7 @@ fn paths(fields: &Fields) -> Vec<String> {
     paths
 }
 
-/// The part of a field set whose values differ between two states of an object.
+/// Returns the part of a field set whose values differ between two states of an object.
 fn changed(fields: &Fields, before: &Value, after: &Value) -> Fields {
     let mut part = Fields::new();
     for (key, inside) in fields.iter().filter(|(key, _)| *key != ".") {
@@ -241,7 +242,7 @@ fn changed(fields: &Fields, before: &Value, after: &Value) -> Fields {
     part
 }
 
-/// The part of a field set that a document names.
+/// Returns the part of a field set that a document names.
 fn named(fields: &Fields, document: &Value) -> Fields {
     let mut named_here = Fields::new();
     for (key, inside) in fields.iter().filter(|(key, _)| *key != ".") {
@@ -261,7 +262,7 @@ fn named(fields: &Fields, document: &Value) -> Fields {
     named_here
 }
 
-/// The value in a document at one key of a field set.
+/// Returns the value at one key of a field set.
 fn at<'v>(document: &'v Value, key: &str) -> Option<&'v Value> {
     let found = match key.split_once(':')? {
         ("f", name) => document.get(name),
@@ -278,8 +279,8 @@ fn at<'v>(document: &'v Value, key: &str) -> Option<&'v Value> {
     found.filter(|value| !value.is_null())
 }
 
-/// `managedFields` in which what changed hands is its former owners' again, as far as it is at the field `causes` that a
-/// refusal names; all of it where there are none. `None` where that is nothing.
+/// Returns `managedFields` with fields returned to their former owners; `None` if there are none. With `causes`, the
+/// fields that a refusal names, only fields at those paths are returned.
 pub(crate) fn put_back(managed_fields: &Value, taken: &TakeOver, causes: &[&str]) -> Option<Value> {
     let causes = causes.iter().filter(|cause| !cause.is_empty()).map(|cause| names(cause)).collect::<Vec<_>>();
     let mut entries = managed_fields.as_array()?.clone();
@@ -313,12 +314,12 @@ fn is_same(entry: &Value, head: &Value) -> bool {
     ["manager", "operation", "apiVersion", "subresource"].iter().all(|name| entry.get(*name) == head.get(*name))
 }
 
-/// Names of the fields along a path of the server's, without positions and keys.
+/// Returns the names of the fields along a path in a refusal, without positions and keys.
 fn names(path: &str) -> Vec<&str> {
     path.split('.').map(|part| part.split('[').next().unwrap_or_default()).collect()
 }
 
-/// The part of a field set at the fields that `causes` name: in them, or around them where it is no finer.
+/// Returns the part of a field set that `causes` name. A field without inner fields is included if a cause lies in it.
 fn concerned<'f>(fields: &'f Fields, causes: &[Vec<&str>], path: &mut Vec<&'f str>) -> Fields {
     let mut part = Fields::new();
     for (key, inside) in fields.iter().filter(|(key, _)| *key != ".") {
@@ -342,12 +343,12 @@ fn concerned<'f>(fields: &'f Fields, causes: &[Vec<&str>], path: &mut Vec<&'f st
     part
 }
 
-/// Whether one of `causes` is the field at `path`, or something around it.
+/// Whether one of `causes` is the field at `path` or contains it.
 fn is_named(causes: &[Vec<&str>], path: &[&str]) -> bool {
     causes.iter().any(|cause| cause.len() <= path.len() && cause.iter().zip(path).all(|(one, other)| one == other))
 }
 
-/// An object as it is once an apply has removed what of `taken` the document does not say: `keep` is what anybody still owns.
+/// Returns the object after an apply that removed the fields in `taken`. Fields in `keep` have an owner and stay.
 pub(crate) fn without(mut object: Value, taken: &Fields, keep: &Fields) -> Value {
     remove(&mut object, taken, keep);
     object

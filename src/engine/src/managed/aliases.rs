@@ -1,10 +1,12 @@
-//! Fields that the API server keeps in step with another field, and that outlive it: server-side apply removes the field that
-//! left the manifest, and the server fills it in again from what was kept in step. So both are claimed before the apply that removes
-//! them, as far as it is known which will be stale, and else they are claimed after it and it is applied again.
+//! Aliases: fields that the API server derives from another field, and that outlive it.
 //!
-//! Invariant: only what nobody owns is stale. What a person, a controller or a manifest wrote is not.
+//! Server-side apply removes the field that left the manifest, and the server sets it again from its alias. So both are
+//! claimed before the apply that removes them. If the stale ones are not known by then, they are claimed after it, and
+//! a second apply follows.
 //!
-//! Deliberately absent: defaults that do not depend on another field.
+//! Invariant: only fields without an owner are stale. Fields of a person, a controller or a manifest are not.
+//!
+//! Not here: defaults that do not depend on another field.
 
 use serde_json::{Value, json};
 
@@ -12,23 +14,23 @@ use super::fields::{Fields, add, entries, owns};
 use mainstay_api::names::MANAGER;
 use mainstay_object::Key;
 
-/// A set of fields of one structure that are kept in step.
+/// Fields of one structure that the server derives from one another.
 struct Alias {
-    /// Where they are: the kinds, and the path of the structure in each.
+    /// Group and kind of the objects, and the path of the structure in each.
     places: &'static [(&'static str, &'static str, &'static [&'static str])],
-    /// The fields. A manifest that says one of them says all.
+    /// The fields. A manifest that sets one of them sets all.
     fields: &'static [&'static str],
-    /// The fields that the server sets them from: they are stale once these leave.
+    /// The fields that the server derives them from. The aliases are stale once these leave.
     follows: &'static [&'static str],
-    /// Whether their values in a live structure are stale, where the manifest says none of them.
+    /// Whether the values in a live structure are stale if the manifest sets none of the fields.
     is_stale: fn(&Value) -> bool,
 }
 
-/// All of them, as a Kubernetes API server has them.
+/// All aliases of a Kubernetes API server.
 const ALIASES: [Alias; 2] = [
     // Conversion copies one to the other.
     Alias { places: &PODS, fields: &SERVICE_ACCOUNT, follows: &SERVICE_ACCOUNT, is_stale: |_| true },
-    // The default lists Egress where there are rules for it. Left in the list without rules, it denies all egress.
+    // The default contains Egress if there are rules for it. Without rules, the entry would deny all egress.
     Alias {
         places: &[("networking.k8s.io", "NetworkPolicy", &["spec"])],
         fields: &["policyTypes"],
@@ -60,7 +62,7 @@ fn denies_egress_by_default(spec: &Value) -> bool {
 }
 
 impl Alias {
-    /// The aliases of a kind, each with the path of its structure.
+    /// Returns the aliases of a kind, each with the path of its structure.
     fn of(key: &Key) -> impl Iterator<Item = (&'static Self, &'static [&'static str])> {
         ALIASES.iter().filter_map(|alias| {
             let (_, _, path) = alias.places.iter().find(|(group, kind, _)| key.is(group, kind))?;
@@ -77,12 +79,12 @@ fn has(structure: &Value, field: &str) -> bool {
     structure.get(field).is_some_and(|value| !value.is_null())
 }
 
-/// Whether a kind has such fields.
+/// Whether a kind has aliases.
 pub(crate) fn are_in(key: &Key) -> bool {
     Alias::of(key).next().is_some()
 }
 
-/// Whether something may be stale once `body` takes the place of `old`, which was applied before.
+/// Whether aliases may be stale after an apply of `body` to an object to which `old` was applied.
 pub(crate) fn may_leave(key: &Key, old: &Value, body: &Value) -> bool {
     Alias::of(key).any(|(alias, path)| {
         let (old, body) = (at(old, path), at(body, path));
@@ -90,7 +92,8 @@ pub(crate) fn may_leave(key: &Key, old: &Value, body: &Value) -> bool {
     })
 }
 
-/// What of a live object will be stale once `body` is applied to it: what our own apply alone owns goes, if `body` does not say it.
+/// Returns the aliases of a live object that will be stale after an apply of `body`. The apply removes fields that only
+/// we own and that `body` omits.
 pub(crate) fn stale_after(key: &Key, body: &Value, live: &Value) -> Fields {
     let is_ours = |entry: &Value| entry["manager"] == MANAGER && entry["operation"] == "Apply";
     let mut after = live.clone();
@@ -114,7 +117,7 @@ pub(crate) fn stale_after(key: &Key, body: &Value, live: &Value) -> Fields {
     stale(key, body, &after)
 }
 
-/// What of a live object is stale after `body` was applied to it, as a field set; empty where nothing is.
+/// Returns the stale aliases of a live object after an apply of `body`, as a field set.
 pub(crate) fn stale(key: &Key, body: &Value, live: &Value) -> Fields {
     let mut stale = Fields::new();
     for (alias, path) in Alias::of(key) {
@@ -138,7 +141,7 @@ pub(crate) fn stale(key: &Key, body: &Value, live: &Value) -> Fields {
     stale
 }
 
-/// The field set of one field.
+/// Returns the field set of one field.
 fn nested(path: &[&str], field: &str) -> Fields {
     let leaf = Fields::from_iter([(format!("f:{field}"), json!({}))]);
     path.iter().rev().fold(leaf, |inside, name| Fields::from_iter([(format!("f:{name}"), Value::Object(inside))]))
@@ -175,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn a_service_account_that_somebody_owns_is_not_stale() {
+    fn a_service_account_with_an_owner_is_not_stale() {
         let (group, kind, path) = PODS[4];
         let live = json!({"serviceAccount": "theirs", "serviceAccountName": "theirs"});
         for owned in ["f:serviceAccount", "f:serviceAccountName"] {
@@ -185,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn a_policy_without_rules_for_egress_lists_it_only_where_the_manifest_does() {
+    fn a_policy_without_rules_for_egress_lists_it_only_if_the_manifest_does() {
         let check = |body: &Value, live: &Value, is_stale: bool| {
             let (group, kind, path) = ("networking.k8s.io", "NetworkPolicy", ["spec"]);
             let (key, live) = object(group, kind, &path, live, &json!({"f:podSelector": {}}));
@@ -201,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn stale_fields_are_known_before_the_apply_where_our_own_apply_alone_owns_it() {
+    fn stale_fields_are_known_before_the_apply_if_only_we_own_their_source() {
         for (group, kind, path) in PODS {
             let live = json!({"serviceAccount": "old", "serviceAccountName": "old", "containers": []});
             let (key, mut live) = object(group, kind, path, &live, &json!({"f:serviceAccountName": {}}));

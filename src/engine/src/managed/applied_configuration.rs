@@ -1,8 +1,8 @@
-//! The last-applied configuration, read back from a live object: the document that an earlier agent must have applied. A
-//! new agent compares it with its own document and learns whether an apply would change anything.
+//! The last-applied configuration, as read from a live object: the document that an earlier agent applied. A new agent
+//! compares it with its own document, and skips the apply if both are equal.
 //!
-//! Invariant: where both documents are equal no apply is needed: the same fields are ours, with the same values, in the
-//! same order. A value that the server stores in another form than it was sent differs, and is applied once more.
+//! Invariant: equal documents need no apply, because we own the same fields, with the same values, in the same order. A
+//! value that the server stores in another form differs, so it is applied once more.
 
 use serde_json::{Map, Value};
 
@@ -11,7 +11,7 @@ use super::{ownership, projection};
 use mainstay_api::names::MANAGER;
 use mainstay_object::Digest;
 
-/// What a live object holds of our last apply.
+/// Our last apply, as read from a live object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AppliedConfiguration {
     /// Digest of the document.
@@ -21,13 +21,13 @@ pub struct AppliedConfiguration {
 }
 
 impl AppliedConfiguration {
-    /// Reads it from `live`; `None` when we never applied to it, or when one of our fields is missing.
+    /// Reads it from `live`; `None` if we never applied, or if one of our fields is missing.
     pub fn of(live: &Value) -> Option<Self> {
         let fields = applied_by(live, MANAGER)?;
         if ownership::without_first_apply_echo(live).is_some() {
             return None;
         }
-        // The paths that were sent empty are those that are empty now: else the document is another one.
+        // If the paths that were sent empty are not empty now, the document digest differs anyway.
         let empty_containers = projection::empty_containers(live, live);
         Some(Self {
             document: digest(&owned_part(fields, live)?),
@@ -35,7 +35,7 @@ impl AppliedConfiguration {
         })
     }
 
-    /// Whether it is what applying `body` would make of the object.
+    /// Whether an apply of `body` would have this result.
     pub(crate) fn is_of(&self, mut body: Value) -> bool {
         if let Some(root) = body.as_object_mut() {
             root.retain(|name, _| name != "apiVersion" && name != "kind");
@@ -47,12 +47,12 @@ impl AppliedConfiguration {
     }
 }
 
-/// Objects of JSON are written in the order of their names.
+/// Returns the digest of a document. JSON objects are serialized in the order of their names.
 fn digest(document: &Value) -> Digest {
     Digest::of(document.to_string().as_bytes())
 }
 
-/// The part of `live` that `fields` owns; `None` when one of the fields is not there.
+/// Returns the part of `live` that `fields` owns; `None` if one of the fields is missing.
 fn owned_part(fields: &Fields, live: &Value) -> Option<Value> {
     let inside = || fields.iter().filter(|(key, _)| *key != ".");
     if inside().next().is_none() {
@@ -71,7 +71,7 @@ fn owned_part(fields: &Fields, live: &Value) -> Option<Value> {
     inside().map(field).collect::<Option<Map<_, _>>>().map(Value::Object)
 }
 
-/// A container that is ours, with nothing of ours in it.
+/// Returns a container that we own without any of its content.
 fn empty_container(live: &Value) -> Value {
     if live.is_array() { Value::Array(Vec::new()) } else { Value::Object(Map::new()) }
 }
@@ -117,12 +117,12 @@ mod tests {
     }
 
     #[test]
-    fn finds_the_document_that_was_applied_among_what_others_added() {
+    fn finds_the_applied_document_among_fields_of_other_managers() {
         assert!(is_applied_as(&live(), sent()));
     }
 
     #[test]
-    fn finds_every_difference_between_what_stands_and_what_would_be_applied() {
+    fn finds_every_difference_between_the_live_object_and_the_next_apply() {
         for (pointer, value) in [
             ("/metadata/labels/ours", json!("2")),
             ("/metadata/labels", json!({})),

@@ -1,22 +1,22 @@
-//! What was last applied to an object, and whether that is what is desired.
+//! The last apply of an object, and whether it has the desired state.
 
 use super::verdict::LastApplied;
 
-/// What was last applied to an object.
+/// The last apply of an object.
 #[derive(Debug, Default)]
 pub(crate) enum ApplyState {
-    /// Nothing yet.
+    /// No apply yet.
     #[default]
     Nothing,
-    /// What is desired.
+    /// The desired state was applied.
     Desired(LastApplied),
-    /// Not, or perhaps not, what is desired: `desired` has changed without a new document, a new document was held back by
-    /// a break glass, or the outcome of an apply is not known. It is applied again whatever is seen of the object.
+    /// The applied state may differ from the desired one, so the object is applied again. Causes: `desired` changed
+    /// without a new document, a pause held back a new document, or the outcome of an apply is unknown.
     Outdated(LastApplied),
 }
 
 impl ApplyState {
-    /// What an earlier agent applied, as far as it is known.
+    /// Returns the state after the last apply of an earlier agent, as far as it is known.
     pub(crate) fn known(last: LastApplied) -> Self {
         let is_known = last.digest.is_some() || !last.resource_version.is_empty();
         if is_known { Self::Desired(last) } else { Self::Nothing }
@@ -40,7 +40,7 @@ impl ApplyState {
         matches!(self, Self::Outdated(_))
     }
 
-    /// What was applied is not, or perhaps not, what is desired now.
+    /// Records that the applied state may differ from the desired one.
     pub(crate) fn mark_outdated(&mut self) {
         *self = match std::mem::take(self) {
             Self::Nothing => Self::Nothing,

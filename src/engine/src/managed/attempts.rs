@@ -1,11 +1,11 @@
-//! Futile attempts to make way for an apply: they are not repeated before something has changed.
+//! Futile attempts to resolve a collision: they are not repeated until their circumstances change.
 //!
-//! What collides with ours makes way by two writes, one that makes it ours and one that gives it back where the apply is
-//! refused all the same. Whoever refuses for ever (an admission policy, a webhook) would have an object rewritten with
-//! every try, and everybody who watches it woken. So the refusals are remembered, with what was applied over what.
+//! Resolving a collision takes two writes: one claims the colliding fields, and one returns them if the apply is
+//! refused again. A permanent refusal, such as by an admission policy, would repeat both writes and wake every watcher.
+//! So the store remembers the refusals, with the document and the object of the attempt.
 //!
-//! Invariant: as long as the document, the object and the refusals are the same, something makes way in one of
-//! [`EVERY`] tries at most. That one is for a server that has changed its mind behind a refusal that comes first.
+//! Invariant: for the same document, object and refusals, at most one of [`EVERY`] retries claims fields. This retry is
+//! needed because an unchanged first refusal may hide changes of later ones.
 
 use std::fmt::Write as _;
 
@@ -15,42 +15,41 @@ use super::desired::Desired;
 use mainstay_cluster::Error;
 use mainstay_object::Digest;
 
-/// In one of how many tries something makes way although that did not help before.
+/// One of this many retries claims fields although that was futile before.
 const EVERY: u32 = 8;
-/// Refusals that are remembered. Whoever finds more different ones refuses each for the same reason.
+/// Maximum number of stored refusals. If there are more, each further refusal counts as known.
 const MOST: usize = 8;
 
-/// What makes an attempt another one than before.
+/// The circumstances of an attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Attempted {
     document: Digest,
-    /// Of the object as it was seen, where it was.
+    /// Digest of the live object, if there was one.
     live: Option<Digest>,
 }
 
 impl Attempted {
-    /// An apply over an object as it was seen.
+    /// Returns the attempt of an apply over this live object.
     pub(crate) fn over(desired: &Desired, seen: Option<&Value>) -> Self {
         Self { document: desired.source(), live: seen.map(content) }
     }
 }
 
-/// Digest of what people and controllers wrote in an object.
+/// Returns the digest of the fields that people and controllers write.
 fn content(live: &Value) -> Digest {
     let fields =
         live.as_object().into_iter().flatten().filter(|(name, _)| !["metadata", "status"].contains(&name.as_str()));
     let metadata = live.get("metadata").and_then(Value::as_object).into_iter().flatten();
-    // The rest of the metadata is bookkeeping of the server, and of our own writes.
+    // The server and our own writes change the rest of the metadata.
     let metadata = metadata.filter(|(name, _)| ["labels", "annotations", "uid"].contains(&name.as_str()));
     let text = fields.chain(metadata).fold(String::new(), |mut text, (name, value)| {
-        // Writing to a String cannot fail.
         let _ = write!(text, "{name}\0{value}\0");
         text
     });
     Digest::of(text.as_bytes())
 }
 
-/// What is the same in refusals for the same reason. Texts may be others every time.
+/// The stable part of a refusal. Its texts may differ each time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ground {
     code: Option<u16>,
@@ -59,7 +58,7 @@ pub struct Ground {
 }
 
 impl Ground {
-    /// Of a failed apply.
+    /// Returns the ground of a failed apply.
     pub fn of(error: &Error) -> Self {
         let causes = error.refusal().into_iter().flat_map(|refusal| &refusal.causes);
         let causes = causes.map(|cause| (cause.reason.clone(), cause.field.clone())).collect();
@@ -67,38 +66,38 @@ impl Ground {
     }
 }
 
-/// Attempts that did not help.
+/// Attempts that failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Futile {
     attempted: Attempted,
     grounds: Vec<Ground>,
-    /// Tries since, with this one.
+    /// Retries so far, including the current one.
     tries: u32,
 }
 
 impl Futile {
-    /// The first of them.
+    /// Returns the record of a first attempt.
     pub(crate) fn new(attempted: Attempted) -> Self {
         Self { attempted, grounds: Vec::new(), tries: 0 }
     }
 
-    /// Whether it is about this attempt.
+    /// Whether the record is about this attempt.
     pub(crate) fn is_of(&self, attempted: &Attempted) -> bool {
         self.attempted == *attempted
     }
 
-    /// One more try of the same. Whether it goes without anything making way, unless it is refused for a new reason.
+    /// Counts a retry. Returns whether it must not claim fields, unless its refusal is new.
     pub(crate) fn holds_back(&mut self) -> bool {
         self.tries = self.tries.wrapping_add(1);
         !self.tries.is_multiple_of(EVERY)
     }
 
-    /// Whether that was refused for this reason before.
+    /// Whether an attempt was refused for this reason before.
     pub(crate) fn knows(&self, ground: &Ground) -> bool {
         self.grounds.len() >= MOST || self.grounds.contains(ground)
     }
 
-    /// It was refused for this reason.
+    /// Records a refusal.
     pub(crate) fn refused(&mut self, ground: Ground) {
         if !self.knows(&ground) {
             self.grounds.push(ground);
@@ -120,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_attempt_is_repeated_from_time_to_time() {
+    fn a_futile_attempt_is_repeated_in_one_of_several_retries() {
         let mut futile = futile();
         let made = (0..2 * EVERY).filter(|_| !futile.holds_back()).count();
         assert_eq!(made, 2);
@@ -139,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_is_the_same_whatever_is_written_down_about_its_writers() {
+    fn an_object_is_the_same_whatever_its_managed_fields_are() {
         let live = json!({"metadata": {"uid": "u", "labels": {"a": "b"}, "resourceVersion": "5", "managedFields": [{}]},
             "spec": {"ports": [{"port": 80}]}, "status": {"x": 1}});
         let with = |path: &str, value: Value| {

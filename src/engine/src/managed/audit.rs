@@ -1,12 +1,12 @@
-//! Which objects are audited, when, and what their audit is compared with.
+//! The schedule of audits, and the state with which an object is compared.
 //!
-//! Each object has its place in every interval, by its identity: so many are audited in each part of it, a restart changes
-//! nothing in that, and nothing is remembered for it.
+//! The hash of its identity gives each object a fixed place in the interval. Audits are thus spread evenly, restarts do
+//! not change them, and no schedule is stored.
 //!
 //! Invariant: an object is audited once in an interval.
-//! Invariant: what the drift loop would leave alone, or is busy with, is not audited.
+//! Invariant: objects that the drift loop skips, writes or reverts are not audited.
 //!
-//! Deliberately absent: the clock, and the requests (`drift`, `apply`).
+//! Not here: the clock, and the requests (`drift`, `apply`).
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
@@ -22,28 +22,28 @@ use super::verdict::LastApplied;
 use mainstay_api::DriftPolicy;
 use mainstay_object::{Key, Owner};
 
-/// Parts of an interval in each of which the objects are looked up whose turn it is.
+/// Number of parts of an interval. The objects of a part are looked up together.
 const PARTS: u32 = 60;
 
-/// When each object is audited. Times are those since 1970.
+/// The schedule of audits. Times are since 1970.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Schedule {
     interval: Duration,
 }
 
-/// An object whose turn it is.
+/// An object that is due.
 #[derive(Clone, Debug)]
 pub(crate) struct Audit {
-    /// For whom it is managed.
+    /// The owner of the object.
     pub(crate) owner: Owner,
-    /// What it must be.
+    /// The desired state.
     pub(crate) desired: Arc<Desired>,
-    /// As what it is known.
+    /// The last apply, with which the answer is compared.
     pub(crate) known: LastApplied,
 }
 
 impl Schedule {
-    /// One audit of each object in this time; none where it is 0.
+    /// Returns a schedule with this interval; `None` if it is 0.
     pub(crate) fn every(interval: Duration) -> Option<Self> {
         (!interval.is_zero()).then_some(Self { interval })
     }
@@ -53,10 +53,10 @@ impl Schedule {
         (self.interval / PARTS).max(Duration::from_millis(1))
     }
 
-    /// The time from which it goes on after the audits until `done`, where it is `now`: those that are late are made all the
-    /// same and in their order, but whole intervals that were missed are not made up for.
+    /// Returns the time at which audits continue at `now` if they are complete until `done`. Late audits are caught up
+    /// in order, but missed whole intervals are skipped.
     pub(crate) fn resume(self, done: Duration, now: Duration) -> Duration {
-        // A clock that was set back.
+        // The clock was set back.
         let Some(late) = now.checked_sub(done) else {
             return if done.saturating_sub(now) > self.part() { now } else { done };
         };
@@ -65,7 +65,7 @@ impl Schedule {
         done + Duration::from_nanos(u64::try_from(missed).unwrap_or_default())
     }
 
-    /// When an object is audited first at `from` or later.
+    /// Returns the time of an object's first audit at or after `from`.
     pub(crate) fn next(self, key: &Key, from: Duration) -> Duration {
         let mut hasher = DefaultHasher::new();
         key.hash(&mut hasher);
@@ -78,7 +78,7 @@ impl Schedule {
 }
 
 impl Store {
-    /// The objects whose turn comes from `from` on and before `to`, in their order.
+    /// Returns the objects that are due from `from` until before `to`, in order.
     pub(crate) fn audits_due(&self, schedule: Schedule, from: Duration, to: Duration) -> Vec<(Duration, Key)> {
         let applied = self.objects.iter().filter(|(_, managed)| managed.is_applied() && !managed.phase.is_leaving());
         let due = applied.map(|(key, _)| (schedule.next(key, from), key)).filter(|(at, _)| *at < to);
@@ -87,8 +87,8 @@ impl Store {
         due
     }
 
-    /// What the audit of an object is compared with; `None` where it is left alone, differs as is known already, is being put
-    /// back or written, or was not seen yet.
+    /// Returns the state for the audit of an object. `None` if it is exempt from reverts, has known drift, is being
+    /// written or reverted, or was not seen yet.
     pub(crate) fn begin_audit(&self, key: &Key) -> Option<Audit> {
         let managed = self.get(key)?;
         let account = self.accounts.get(&managed.owner)?;
@@ -105,20 +105,20 @@ impl Store {
         Some(Audit { owner, desired, known: known.clone() })
     }
 
-    /// Whether nothing was seen of an object, and nothing done about it, since its audit began.
+    /// Whether the state of an object is the same as at the start of its audit.
     pub(crate) fn is_as_audited(&self, audit: &Audit) -> bool {
         let now = self.begin_audit(&audit.desired.key);
         now.is_some_and(|now| now.known == audit.known && Arc::ptr_eq(&now.desired, &audit.desired))
     }
 
-    /// An apply would change an object as it is seen, although it is as it was applied: it is reverted, or reported.
+    /// Queues an object that an apply would change although it is as it was applied. It is reverted or reported.
     pub(crate) fn enqueue_audited(&mut self, key: &Key, live: Value, at: Instant) -> Next {
         let queued = self.objects.queued();
         let Some(mut managed) = self.objects.get_mut(key) else { return Next::Nothing };
         managed.write.enqueue(Seen::of(live, at), queued)
     }
 
-    /// In what an object as it was seen differs from its document.
+    /// Returns the differences between a live object and its manifest.
     pub(crate) fn differing(&self, desired: &Desired, live: &Value) -> Differing {
         Differing::of(desired, live, self.autoscaled.get(&desired.key).copied()).bounded()
     }
@@ -145,12 +145,12 @@ mod tests {
             assert!((HOUR * 7..HOUR * 8).contains(&at));
             minutes[usize::try_from(at.saturating_sub(HOUR * 7).as_secs() / 60).unwrap()] += 1;
         }
-        // 167 on the average; a deviation of five of the binomial's is 65.
+        // The mean is 167; five standard deviations of the binomial distribution are 65.
         assert!(minutes.iter().all(|count| (100..=235).contains(count)), "{minutes:?}");
     }
 
     #[test]
-    fn each_object_has_its_turn_once_in_an_interval_wherever_that_begins() {
+    fn each_object_is_audited_once_in_an_interval_wherever_it_begins() {
         let schedule = Schedule::every(HOUR).unwrap();
         for key in keys(100) {
             let first = schedule.next(&key, Duration::from_secs(123_456_789));

@@ -1,4 +1,4 @@
-//! The workloads of the store that an autoscaler scales.
+//! The workloads in the store that an autoscaler scales.
 
 use std::sync::Arc;
 
@@ -10,8 +10,8 @@ use super::store::Store;
 use mainstay_object::{Key, Owner};
 
 impl Store {
-    /// What scales a workload is this from now on, or nothing. Whether it is kept and has to be looked at for that, and then
-    /// whether it changes what is applied to it.
+    /// Sets or removes the autoscaler of a workload. Returns `None` if the workload needs no check. Otherwise returns
+    /// whether the applied state may differ from the desired one.
     pub(crate) fn set_autoscaler(&mut self, workload: &Key, autoscaler: Option<Autoscaler>) -> Option<bool> {
         let old = match autoscaler {
             Some(autoscaler) => self.autoscaled.insert(workload.clone(), autoscaler),
@@ -24,12 +24,12 @@ impl Store {
         (is_outdated || may_wake).then_some(is_outdated)
     }
 
-    /// The workloads that an autoscaler scales.
+    /// Returns the workloads that an autoscaler scales.
     pub(crate) fn autoscaled(&self) -> impl Iterator<Item = &Key> {
         self.autoscaled.keys()
     }
 
-    /// The documents of an owner are these from now on.
+    /// Sets the autoscalers of an owner from its manifests.
     pub(crate) fn expect_autoscalers(&mut self, owner: &Owner, desired: &[Arc<Desired>]) {
         if let Some(account) = self.accounts.get_mut(owner) {
             let targets = desired.iter().filter_map(|one| Autoscaler::target(&one.key, || one.object.value()));
@@ -37,7 +37,8 @@ impl Store {
         }
     }
 
-    /// Whether an apply of a document without a count may change the live count, because the agent owns it or it is 0.
+    /// Whether an apply without a count may change the live count. It may if the agent owns the count or the count is
+    /// 0.
     pub(crate) fn may_lose_count(&self, key: &Key) -> bool {
         self.objects.get(key).is_none_or(|managed| {
             managed.is_at_zero
@@ -46,8 +47,8 @@ impl Store {
         })
     }
 
-    /// Whether the live count stays although the document does not set it. An autoscaler may come from another owner or with
-    /// a later commit, so a count above the server's default of 1 stays.
+    /// Whether the live count stays although the document does not set it. A count above the server's default of 1
+    /// stays, because an autoscaler may come from another owner or a later commit.
     pub(crate) fn keeps_count(&self, key: &Key, live: &Value) -> bool {
         let is_above_default = || live.pointer("/spec/replicas").and_then(Value::as_i64) > Some(1);
         self.is_autoscaled(key)
@@ -59,12 +60,12 @@ impl Store {
         self.autoscaled.contains_key(key)
     }
 
-    /// Whether what scales a workload may leave it at 0.
+    /// Whether the autoscaler of a workload may scale it to 0.
     pub(crate) fn may_rest(&self, workload: &Key) -> bool {
         self.autoscaled.get(workload).is_some_and(|autoscaler| autoscaler.may_rest())
     }
 
-    /// How many replicas an autoscaled workload that is at 0 must have; `None` when 0 is right.
+    /// Returns the replica count for an autoscaled workload that is at 0; `None` if it stays at 0.
     pub(crate) fn woken(&self, desired: &Desired, live: &Value) -> Option<i64> {
         let autoscaler =
             self.autoscaled.get(&desired.key).filter(|_| is_at_zero(live) && !desired.ignores_replicas())?;

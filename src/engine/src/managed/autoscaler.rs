@@ -1,26 +1,26 @@
-//! The workloads that an autoscaler scales: whose their replicas are, and when they are nobody's.
+//! Autoscalers: the owner of a workload's replica count.
 //!
-//! The count is the autoscaler's while it scales. It does not scale what is at 0: there the count is Git's again, or as
-//! many as the autoscaler would have at least.
+//! An autoscaler owns the count while it scales. It does not scale a workload that is at 0. Then the count is that of
+//! the manifest, or else the autoscaler's minimum.
 //!
-//! Deliberately absent: how the count is handed over without a dip; that is the writer's.
+//! Not here: the handover of the count (`apply::replicas`).
 
 use serde_json::Value;
 
 use mainstay_object::{Key, split_api_version};
 
-/// Group of the scalers that scale to 0 by themselves what an autoscaler of theirs scales from 1 on.
+/// API group prefix of controllers that scale to 0 themselves, while their autoscaler scales from 1.
 const SCALES_TO_ZERO: &str = "keda.sh/";
 
-/// What scales a workload.
+/// The autoscaler of a workload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Autoscaler {
-    /// The fewest replicas that it may leave.
+    /// Its minimum number of replicas.
     least: i64,
 }
 
 impl Autoscaler {
-    /// The workload that a HorizontalPodAutoscaler scales, and how.
+    /// Reads a HorizontalPodAutoscaler: the workload that it scales, and its minimum.
     pub(crate) fn read(live: &Value) -> Option<(Key, Self)> {
         let target = live.pointer("/spec/scaleTargetRef")?;
         let text = |name: &str| target.get(name).and_then(Value::as_str);
@@ -37,7 +37,7 @@ impl Autoscaler {
         Some((Key::new(group, text("kind")?, Some(namespace), text("name")?), Self { least }))
     }
 
-    /// The workload that a document of an autoscaler scales: of a HorizontalPodAutoscaler, or of a ScaledObject of KEDA.
+    /// Returns the target of an autoscaler in a manifest: a HorizontalPodAutoscaler, or a ScaledObject of KEDA.
     pub(crate) fn target(key: &Key, document: impl FnOnce() -> Value) -> Option<Key> {
         let defaults = match (&*key.group, &*key.kind) {
             ("autoscaling", "HorizontalPodAutoscaler") => ("", ""),
@@ -52,24 +52,24 @@ impl Autoscaler {
         Some(Key::new(group, kind, key.namespace.as_deref(), text("name")?))
     }
 
-    /// Whether it may leave no replicas.
+    /// Whether it may scale to 0.
     pub(crate) fn may_rest(self) -> bool {
         self.least == 0
     }
 
-    /// How many replicas a workload must have that is at 0 and that `document` is applied for; `None` when 0 is right.
+    /// Returns the replica count for a workload that is at 0, for an apply of `document`; `None` if it stays at 0.
     pub(crate) fn woken(self, document: &Value, live: &Value) -> Option<i64> {
         let git = document.pointer("/spec/replicas").and_then(Value::as_i64);
         (is_at_zero(live) && self.least > 0 && git != Some(0)).then(|| git.unwrap_or(self.least))
     }
 }
 
-/// Whether somebody scaled it to 0.
+/// Whether the workload is scaled to 0.
 pub(crate) fn is_at_zero(live: &Value) -> bool {
     live.pointer("/spec/replicas").and_then(Value::as_i64) == Some(0)
 }
 
-/// Whether the server sets the count where no document does. A Function without one scales by itself.
+/// Whether the server sets a default count. A Function without a count scales by itself.
 pub(crate) fn has_default_count(key: &Key) -> bool {
     matches!(&*key.group, "" | "apps")
 }
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn documents_of_autoscalers_name_what_they_scale() {
+    fn autoscalers_in_manifests_name_their_targets() {
         let target = |api_version: &str, kind: &str, spec: Value| {
             let key = Key::new(split_api_version(api_version).0, kind, Some("shop"), "a");
             Autoscaler::target(&key, || json!({"spec": spec})).map(|key| key.to_string())

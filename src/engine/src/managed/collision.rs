@@ -1,14 +1,14 @@
-//! What somebody wrote where ours has to be, so that the API server refuses to have both: it makes way.
+//! Collisions: fields of other managers that the API server refuses beside ours. They are removed.
 //!
-//! Server-side apply merges. Where a person changes the key of a list item (the port of a Service, the name of a
-//! container) or replaces one field of a union by another one (`value` by `valueFrom`), applying ours would put it beside
-//! theirs, and an apply removes only what its own manager owns. So what stands in the place of ours is moved into our
-//! entry of `managedFields`; the apply that follows removes it and restores ours in one change of the object.
+//! Server-side apply merges. A user may change the key of a list item, such as the port of a Service or the name of a
+//! container. Or a user replaces a field of a union by another (`value` by `valueFrom`). Our apply would then add ours
+//! beside theirs, because it removes only fields that its manager owns. So the colliding fields are moved into our
+//! entry of `managedFields`. The next apply removes them and restores ours in one change of the object.
 //!
-//! Invariant: only fields of people's tools and of managers that update are moved. What another applier holds it would
-//! bring back; what admission added belongs to nobody.
-//! Invariant: what does not collide with ours stays beside it. What collides is known of the members of unions and of
-//! our own items under another key; of everything else the server says it, by refusing.
+//! Invariant: only fields of users' tools and of managers that update are moved. Another applier would restore its
+//! fields, and fields set by admission have no owner.
+//! Invariant: fields that do not collide stay. Collisions are known for members of unions and for our items under
+//! another key. All others are derived from a refusal by the server.
 
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Map, Value, json};
@@ -19,37 +19,37 @@ use super::projection::has_keys;
 use super::unions;
 use mainstay_api::names::{HANDOVER_MANAGER, MANAGER};
 
-/// Lists, with the field by which one of their items is known under another key: of ports with one name the server takes
-/// one, and hardly anybody runs an image beside itself.
+/// Lists, with a field that identifies an item under another key. A server accepts one port of a name, and an image
+/// rarely runs twice in a pod.
 const TELLING: [(&str, &str); 3] = [("ports", "name"), ("containers", "image"), ("initContainers", "image")];
 
-/// What was written this short a time ago was written by the edit that is reverted.
+/// Maximum age of a write that counts as part of the reverted edit.
 const RECENT: SignedDuration = SignedDuration::from_secs(5);
 
-/// What collides with ours.
+/// Fields that collide with ours.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Collision {
-    /// `managedFields` rewritten so that our next apply removes it.
+    /// `managedFields` rewritten so that our next apply removes the fields.
     pub(crate) entries: Value,
-    /// The manager that wrote it; the latest where several did.
+    /// The manager that wrote them; the latest if there are several.
     pub(crate) who: Option<String>,
 }
 
-/// What is known to collide with our apply of `body`.
+/// Returns fields that are known to collide with our apply of `body`.
 pub(crate) fn known(body: &Value, live: &Value, now: &str) -> Option<Collision> {
-    // Whoever never applied has lost nothing.
+    // If we never applied, no field of ours was lost.
     applied_by(live, MANAGER)?;
     between(body, live, &Evidence::Known, now)
 }
 
-/// What collides with our apply of `body`, which the server refused for what it says of the fields `causes`, such as
-/// `spec.ports[1].name`.
+/// Returns fields that collide with our apply of `body`, which the server refused. `causes` are the fields in the
+/// refusal, such as `spec.ports[1].name`.
 pub(crate) fn refused(body: &Value, live: &Value, causes: &[&str], now: &str) -> Option<Collision> {
     let causes = causes.iter().filter(|cause| !cause.is_empty()).map(|cause| names(cause)).collect();
     between(body, live, &Evidence::Refused(causes), now)
 }
 
-/// Paths of `body`, for people, that an object as it is does not have from us.
+/// Returns readable paths of `body` that we do not own in the live object.
 pub(crate) fn lost(body: &Value, live: &Value) -> Vec<String> {
     let mut found = Vec::new();
     let ours = Ours::of(live);
@@ -70,27 +70,27 @@ fn between(body: &Value, live: &Value, evidence: &Evidence, now: &str) -> Option
     Some(Collision { entries, who })
 }
 
-/// By what something of theirs is known to collide with ours.
+/// The evidence that a field collides.
 enum Evidence {
     /// It is a member of a union with ours, or our item under another key.
     Known,
-    /// The server refused to have both, because of these fields; because of any, where it named none.
+    /// The server refused the apply because of these fields. An empty list stands for any field.
     Refused(Vec<Vec<String>>),
 }
 
 impl Evidence {
-    /// Whether a refusal may be because of the field at `path`: the server named it, something in it, or what it is in.
+    /// Whether a refusal may be about the field at `path`: it names the field, an outer or an inner one.
     fn concerns(causes: &[Vec<String>], path: &[&str]) -> bool {
         causes.is_empty() || causes.iter().any(|cause| cause.iter().zip(path).all(|(one, other)| one == other))
     }
 }
 
-/// Names of the fields along a path of the server's, without positions and keys.
+/// Returns the names of the fields along a path in a refusal, without positions and keys.
 fn names(path: &str) -> Vec<String> {
     path.split('.').map(|part| part.split('[').next().unwrap_or_default().to_owned()).collect()
 }
 
-/// What of a part of an object is ours.
+/// Our fields in a part of an object.
 #[derive(Clone, Copy)]
 enum Ours<'f> {
     All,
@@ -118,7 +118,7 @@ impl<'f> Ours<'f> {
         self.at(&format!("f:{name}"))
     }
 
-    /// Of an item of a list with keys.
+    /// Returns our fields in an item of a list with keys.
     fn item(self, wanted: &Value) -> Self {
         let Self::Some(fields) = self else { return self };
         let key = fields.keys().find(|key| keys_of(key).is_some_and(|keys| is_item(wanted, &keys)));
@@ -130,7 +130,7 @@ impl<'f> Ours<'f> {
     }
 }
 
-/// The fields of an object that people write, without its metadata, in which nothing ever collides.
+/// Returns the fields of an object without its metadata, which never collide.
 pub(super) fn contents(body: &Value) -> impl Iterator<Item = (&String, &Value)> {
     let fields = body.as_object().into_iter().flatten();
     fields.filter(|(name, _)| !["apiVersion", "kind", "metadata"].contains(&name.as_str()))
@@ -144,13 +144,13 @@ pub(super) fn fields_of(entry: &Value) -> Option<&Fields> {
     entry.get("fieldsV1")?.as_object()
 }
 
-/// The entries of an object whose fields may be moved.
+/// Returns the entries of an object whose fields may be moved.
 fn strangers<'v>(live: &'v Value, api_version: &'v str) -> impl Iterator<Item = &'v Value> {
     let entries = live.pointer("/metadata/managedFields").and_then(Value::as_array);
     entries.into_iter().flatten().filter(move |entry| is_strangers(entry, api_version))
 }
 
-/// Whether what an entry holds may be moved.
+/// Whether the fields of an entry may be moved.
 pub(super) fn is_strangers(entry: &Value, api_version: &str) -> bool {
     let manager = entry["manager"].as_str().unwrap_or_default();
     entry["apiVersion"] == api_version
@@ -159,7 +159,7 @@ pub(super) fn is_strangers(entry: &Value, api_version: &str) -> bool {
         && (entry["operation"] == "Update" || is_kubectl(manager))
 }
 
-/// What of `fields` is in `taken`, whose empty nodes stand for everything inside.
+/// Returns the fields that are in `taken` too. An empty node in `taken` stands for all of its content.
 pub(super) fn part(fields: &Fields, taken: &Fields) -> Fields {
     let mut both = Fields::new();
     for (key, inside) in taken {
@@ -176,7 +176,7 @@ pub(super) fn part(fields: &Fields, taken: &Fields) -> Fields {
     both
 }
 
-/// What of theirs collides with ours, as a field set whose empty nodes stand for everything inside.
+/// Returns fields of others that collide with ours. An empty node stands for all of its content.
 fn colliding(body: &Value, live: &Value, evidence: &Evidence, now: &str) -> Fields {
     let (mut theirs, mut recent) = (Fields::new(), Fields::new());
     let since = now.parse::<Timestamp>().ok().and_then(|now| now.checked_sub(RECENT).ok());
@@ -207,14 +207,14 @@ fn put(taken: &mut Fields, key: &str, inside: Fields) {
     }
 }
 
-/// One place in a walk through what others wrote beside ours.
+/// A position in the search for colliding fields.
 struct Search<'a> {
     evidence: &'a Evidence,
-    /// The kind is one of Kubernetes' own.
+    /// Whether the kind is a built-in kind of Kubernetes.
     is_builtin: bool,
-    /// Names of the fields down to here.
+    /// Names of the fields on the path to this position.
     path: Vec<&'a str>,
-    /// What others wrote here just now.
+    /// Fields that others wrote here recently.
     recent: Option<&'a Fields>,
 }
 
@@ -262,7 +262,7 @@ impl<'a> Search<'a> {
         taken
     }
 
-    /// Whether a field of theirs excludes one of those that are lost beside it.
+    /// Whether a field of another manager excludes one of the lost ones.
     fn excludes(&self, lost: &[&str], name: &str) -> bool {
         match self.evidence {
             Evidence::Known => self.is_builtin && lost.iter().any(|lost| unions::exclude(lost, name)),
@@ -284,7 +284,7 @@ impl<'a> Search<'a> {
                 put(&mut taken, key, self.item(key).inside(wanted, live, ours.at(key), inside));
                 continue;
             }
-            // An item in which they only have fields belongs to somebody else, or to admission.
+            // Without ownership of the item itself, the item belongs to another manager or to admission.
             if inside.contains_key(".") {
                 others.push((key, keys, live));
             }
@@ -302,9 +302,9 @@ impl<'a> Search<'a> {
         taken
     }
 
-    /// Of items that others added, the one that is this item of ours under another key: at least half of the other fields
-    /// of ours say the same. One field that says the same may be chance, as an environment variable's value is. Then it has
-    /// to be the only such item and written just now, or the field one of [`TELLING`].
+    /// Returns the key of the added item that is our lost item under another key, if any. At least half of our other
+    /// fields must be equal. A single equal field may be chance, as with the value of a variable. Then the item must be
+    /// the only recent one, or the field must be one of [`TELLING`].
     fn edited<'k>(&self, ours: &Value, others: &[(&'k String, Map<String, Value>, &Value)]) -> Option<&'k str> {
         let is_telling = |(list, field): &(&str, &str)| {
             self.path.last() == Some(list) && ours.get(field).is_some_and(|value| !value.is_null())
@@ -321,12 +321,12 @@ impl<'a> Search<'a> {
     }
 }
 
-/// Whether nothing is applied by it.
+/// Whether an apply of this value sets no field.
 pub(super) fn is_nothing(value: &Value) -> bool {
     value.is_null() || value.as_array().is_some_and(Vec::is_empty)
 }
 
-/// Whether something of `wanted` is not ours.
+/// Whether we do not own all of `wanted`.
 fn is_lost_in(wanted: &Value, ours: Ours<'_>) -> bool {
     let mut found = Vec::new();
     lost_in(wanted, ours, String::new(), &mut found);
@@ -351,19 +351,20 @@ fn lost_in(wanted: &Value, ours: Ours<'_>, path: String, found: &mut Vec<String>
     }
 }
 
-/// The keys of an item: `k:{"name":"web"}`.
+/// Returns the keys of an item: `k:{"name":"web"}`.
 pub(super) fn keys_of(key: &str) -> Option<Map<String, Value>> {
     serde_json::from_str(key.strip_prefix("k:")?).ok()
 }
 
-/// Whether a document's item has these keys. It may leave out those with defaults; that of a protocol is known.
+/// Whether an item of a document has these keys. It may omit keys with a default; only the default of `protocol` is
+/// known.
 pub(super) fn is_item(wanted: &Value, keys: &Map<String, Value>) -> bool {
     let is_default =
         |(name, value): (&String, &Value)| name != "protocol" || value == "TCP" || wanted.get(name).is_some();
     has_keys(wanted, keys) && keys.iter().all(is_default)
 }
 
-/// How many fields of our item, without these keys, a live item has with the same value, and how many there are.
+/// Returns how many fields of our item have the same value in the live item, and how many there are. Omits its keys.
 fn same_fields(ours: &Value, live: &Value, keys: &Map<String, Value>) -> (usize, usize) {
     let fields = ours.as_object().into_iter().flatten().filter(|(name, _)| !keys.contains_key(*name));
     fields.fold((0, 0), |(same, all), (name, value)| {
@@ -372,7 +373,7 @@ fn same_fields(ours: &Value, live: &Value, keys: &Map<String, Value>) -> (usize,
     })
 }
 
-/// Whether what is live says what is wanted, with whatever else there is by default.
+/// Whether a live value contains the desired one. Additional fields may be defaults.
 pub(super) fn says(live: &Value, wanted: &Value) -> bool {
     match (live, wanted) {
         (Value::Object(live), Value::Object(wanted)) => {

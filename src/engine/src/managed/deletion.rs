@@ -1,9 +1,9 @@
-//! Whether an object that left may be deleted, as it is found right before its deletion.
+//! Decides whether a removed object may be deleted, from its state right before the deletion.
 //!
-//! Invariant: whatever is allowed, nothing may be deleted of which nothing proves that we applied it: our own entry in its
-//! `managedFields`, or a UID that the server answered to an apply of ours. A label is no proof: controllers copy it.
+//! Invariant: nothing is deleted without proof that we applied it. The proof is our entry in its `managedFields`, or
+//! the UID in the answer to our apply. A label is no proof, because controllers copy it.
 //!
-//! Deliberately absent: which objects of a commit left, and the guards for the commit as a whole (`gitsync`).
+//! Not here: the removed objects of a commit, and the guards of a whole commit (`gitsync`).
 
 use std::fmt;
 
@@ -16,18 +16,18 @@ use mainstay_api::names::{DELETE_OBJECTS, KEEPS, MANAGER, ON_DELETE, SYNC_LABEL}
 use mainstay_cluster::Terminating;
 use mainstay_object::Key;
 
-/// Why an object that left is kept as it was found.
+/// The reason for keeping a removed object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kept {
     /// This annotation, with its value, keeps it.
     Annotation(&'static str),
-    /// It is under break glass.
+    /// It is paused.
     Paused,
-    /// Nobody knows whether we created it.
+    /// It is unknown whether we created it.
     Unproven,
-    /// It is a GitSync whose objects go with it: the guards of none of them have been asked.
+    /// It is a GitSync whose objects are deleted with it, although no guard has approved that.
     TakesObjects,
-    /// It is part of the Mainstay that runs here.
+    /// It belongs to the running Mainstay.
     Installed,
 }
 
@@ -47,30 +47,30 @@ impl fmt::Display for Kept {
     }
 }
 
-/// Whether somebody allowed, for just this commit, to delete what a guard would hold (`mainstay.dev/allow-prune`).
+/// Whether a user permitted this commit to delete objects that a guard would hold (`mainstay.dev/allow-prune`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Permission {
-    /// Nobody did.
+    /// No permission.
     Unasked,
-    /// Somebody did.
+    /// Permission for this commit.
     Allowed,
 }
 
-/// Whether an object that left may be deleted as it was found.
+/// The decision about a removed object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Deletion {
-    /// It may, as long as it stays as it was found.
+    /// It may be deleted while it stays unchanged.
     Allowed,
-    /// It is being deleted already.
+    /// It is already being deleted.
     UnderWay(Terminating),
-    /// It is somebody else's by now.
+    /// It belongs to another owner now.
     NotOurs,
-    /// It is kept, for a reason.
+    /// It is kept for this reason.
     Kept(Kept),
 }
 
-/// Whether an object of the inventory that left the repository may be deleted. `entry` is what is remembered of it,
-/// `label` what our objects carry.
+/// Decides whether a removed object may be deleted. `entry` is its entry in the inventory, `label` the label of our
+/// objects.
 pub fn may_delete(
     key: &Key,
     meta: &ObjectMeta,
@@ -92,9 +92,9 @@ pub fn may_delete(
     if is_paused(meta, now) {
         return Deletion::Kept(Kept::Paused);
     }
-    // An object that we created, and whose UID nobody wrote down, is known by what we applied to it.
+    // If no UID was recorded for an object that we created, our entry in `managedFields` proves it.
     if !is_noted(entry, meta.uid.as_deref().unwrap_or_default()) && !is_applied_by_us(meta) {
-        // Forgotten, it would carry our label for ever and nobody would know why.
+        // If the inventory forgot it, it would keep our label forever without a visible reason.
         return Deletion::Kept(Kept::Unproven);
     }
     if permission == Permission::Allowed {
@@ -106,8 +106,9 @@ pub fn may_delete(
     Deletion::Allowed
 }
 
-/// Whether the child with this UID, which the Function with the UID `function` wants no longer, may be deleted as it is found.
-/// That the Function controls it is enough, as for the garbage collector: copies of children go, too.
+/// Decides whether a child that its Function no longer wants may be deleted. `function` and `uid` are the UIDs of the
+/// Function and of the child. The controller reference is enough, as for the garbage collector, so copies of children
+/// are deleted too.
 pub(crate) fn may_delete_child(meta: &ObjectMeta, function: &str, uid: &str, now: Timestamp) -> Deletion {
     let mut owners = meta.owner_references.iter().flatten();
     if meta.uid.as_deref() != Some(uid) || !owners.any(|one| one.controller == Some(true) && one.uid == function) {
@@ -121,12 +122,12 @@ pub(crate) fn may_delete_child(meta: &ObjectMeta, function: &str, uid: &str, now
     }
 }
 
-/// Whether the objects of the GitSync with these metadata are to be deleted with it.
+/// Whether the objects of the GitSync with this metadata are deleted with it.
 pub fn deletes_objects(sync: &ObjectMeta) -> bool {
     sync.annotations.as_ref().and_then(|all| all.get(ON_DELETE)).is_some_and(|value| value == DELETE_OBJECTS)
 }
 
-/// What takes other things with it when it is deleted, which no repository can bring back.
+/// Returns the loss that a deletion would cause and that no repository can restore.
 pub fn takes_much(key: &Key) -> Option<&'static str> {
     match (&*key.group, &*key.kind) {
         ("", "Namespace") => Some("deleting a Namespace deletes everything in it"),
@@ -136,8 +137,8 @@ pub fn takes_much(key: &Key) -> Option<&'static str> {
     }
 }
 
-/// The annotation that keeps an object from being deleted. As Flux does, a label of that name counts too, and capitals do
-/// not: what is kept by mistake is told, what is deleted by mistake is gone.
+/// Returns the annotation that protects an object from deletion. As in Flux, a label of that name counts too, in any
+/// case: an object kept by mistake is reported, but a deleted one is lost.
 pub(super) fn kept_by(meta: &ObjectMeta) -> Option<&'static str> {
     KEEPS.into_iter().find(|keeps| {
         let (name, value) = keeps.split_once(": ").unwrap_or((keeps, ""));
@@ -146,7 +147,7 @@ pub(super) fn kept_by(meta: &ObjectMeta) -> Option<&'static str> {
     })
 }
 
-/// Whether this is the UID that the server answered when we applied the object.
+/// Whether the inventory has this UID, from the answer to our apply.
 pub(crate) fn is_noted(entry: &Entry, uid: &str) -> bool {
     entry.uid.is_some_and(|noted| noted == uid_bytes(uid))
 }
@@ -163,7 +164,7 @@ mod tests {
 
     use super::*;
 
-    /// Metadata with our label, at random, of an object with `uid`.
+    /// Returns random metadata with our label, of an object with `uid`.
     fn any_meta(random: &mut fastrand::Rng, uid: &str) -> ObjectMeta {
         let mut meta = json!({"name": "a", "uid": uid, "labels": {SYNC_LABEL: "shop.demo"}});
         let managers = [("mainstay", "Update"), ("kubectl", "Apply"), ("mainstay", "Apply"), ("reflector", "Update")];
@@ -184,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn never_deletes_without_an_entry_of_ours_or_a_uid_that_we_were_answered() {
+    fn never_deletes_without_our_entry_or_a_recorded_uid() {
         let seed = fastrand::u64(..);
         let mut random = fastrand::Rng::with_seed(seed);
         let (mut deleted, mut children, mut unproven) = (0, 0, 0);

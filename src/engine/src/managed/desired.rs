@@ -1,7 +1,7 @@
-//! What an object must be: the document, and what is set in it before it is applied.
+//! The desired state of an object: its document, and the changes to it before an apply.
 //!
-//! Invariant: nothing but the namespace and one label is added, so the body changes only when the document does, or what is
-//! ignored of it.
+//! Invariant: only the namespace and one label are added. The body changes only with the document or with its ignored
+//! fields.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -15,25 +15,25 @@ use mainstay_api::names::{ANNOTATION_PREFIX, RERUN, SYNC_LABEL};
 use mainstay_cluster::Kind;
 use mainstay_object::{Digest, Ended, Key, Object, can_end, ended};
 
-/// By what a live object is known to be its owner's.
+/// The mark that identifies the owner of a live object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Mark {
-    /// By [`SYNC_LABEL`] with this value, which is set at every apply and by which the objects are watched.
+    /// [`SYNC_LABEL`] with this value. Every apply sets it, and the watch selects it.
     Label(Arc<str>),
-    /// By a controller reference, which is in the document, as is a label by which the owner watches the objects; the
-    /// owner hands the events of its watch to the drift loop.
+    /// A controller reference in the document. The owner watches the objects by a label in it, and passes the events to
+    /// the drift loop.
     Controller {
-        /// UID of the controller.
+        /// The UID of the controller.
         uid: Arc<str>,
-        /// Name of the label.
+        /// The name of the label.
         watched_by: &'static str,
-        /// Fields that nobody else may set.
+        /// Fields that only the owner may set.
         reserved: Reserved,
     },
 }
 
 impl Mark {
-    /// The UID that a controller of the object must have; an object that is marked by a label has no controller.
+    /// Returns the UID of the required controller. An object that is marked by a label has none.
     pub(crate) fn controller(&self) -> Option<&str> {
         match self {
             Self::Label(_) => None,
@@ -41,7 +41,7 @@ impl Mark {
         }
     }
 
-    /// Fields that nobody but the owner may set.
+    /// Returns the fields that only the owner may set.
     pub(crate) fn reserved(&self) -> Reserved {
         match self {
             Self::Label(_) => Reserved::NOTHING,
@@ -49,7 +49,7 @@ impl Mark {
         }
     }
 
-    /// Whether a live object has the label by which it is watched.
+    /// Whether a live object has the label of its watch.
     pub(crate) fn is_on(&self, live: &Value) -> bool {
         let label = match self {
             Self::Label(_) => SYNC_LABEL,
@@ -59,23 +59,23 @@ impl Mark {
     }
 }
 
-/// A desired object, placed in the cluster.
+/// A desired object with its place in the cluster.
 #[derive(Clone, Debug)]
 pub struct Desired {
-    /// Identity in the cluster, with the namespace that it goes to.
+    /// Identity in the cluster, with the target namespace.
     pub key: Key,
-    /// The kind, in the version as Git wrote it.
+    /// The kind, in the version of the document.
     pub kind: Arc<Kind>,
     /// The document.
     pub object: Arc<Object>,
-    /// What says whose it is.
+    /// The mark of its owner.
     pub mark: Mark,
-    /// Its fields that are left to others, if any are.
+    /// The ignored fields, if there are any.
     pub ignored: Option<Box<Ignored>>,
 }
 
 impl Desired {
-    /// What is applied to an object that is there: without what is ignored of it.
+    /// Returns the body of an apply to an existing object, without ignored fields.
     pub fn body(&self) -> Value {
         let mut body = self.whole_body();
         if let Some(ignored) = &self.ignored {
@@ -84,7 +84,7 @@ impl Desired {
         body
     }
 
-    /// What a new object is created as.
+    /// Returns the body that creates the object.
     pub fn whole_body(&self) -> Value {
         let mut body = self.object.value();
         let Some(root) = body.as_object_mut() else { return body };
@@ -102,7 +102,7 @@ impl Desired {
         body
     }
 
-    /// What is applied to this live object.
+    /// Returns the body of an apply to this live object.
     pub(crate) fn body_over(&self, live: &Value) -> Value {
         let mut body = self.whole_body();
         if let Some(ignored) = &self.ignored {
@@ -111,7 +111,7 @@ impl Desired {
         body
     }
 
-    /// What replaces this live object: what is ignored is as it is in it.
+    /// Returns the body that replaces this live object. Ignored fields keep their live values.
     pub fn body_in_place_of(&self, live: &Value) -> Value {
         let mut body = self.whole_body();
         if let Some(ignored) = &self.ignored {
@@ -120,12 +120,12 @@ impl Desired {
         body
     }
 
-    /// Whether something of what is applied to this live object is sent as it is in it.
+    /// Whether the apply to this live object sends some of its live values.
     pub(crate) fn follows(&self, live: &Value) -> bool {
         self.ignored.as_ref().is_some_and(|ignored| ignored.follows(&self.object.value(), live))
     }
 
-    /// What was sent, without what is ignored.
+    /// Returns a sent body without ignored fields.
     pub(crate) fn without_ignored<'v>(&self, sent: &'v Value) -> Cow<'v, Value> {
         let Some(ignored) = &self.ignored else { return Cow::Borrowed(sent) };
         let mut sent = sent.clone();
@@ -133,7 +133,7 @@ impl Desired {
         Cow::Owned(sent)
     }
 
-    /// A live object as far as it matters here: without what is ignored, and without our ownership of that.
+    /// Returns a live object without ignored fields and without our ownership of them.
     pub fn view<'v>(&self, live: &'v Value) -> Cow<'v, Value> {
         match &self.ignored {
             Some(ignored) => Cow::Owned(ignored.view(&self.object.value(), live)),
@@ -141,24 +141,24 @@ impl Desired {
         }
     }
 
-    /// `managedFields` of a live object in which nothing ignored is ours any more; `None` if nothing is.
+    /// Returns `managedFields` without our ownership of ignored fields; `None` if we own none.
     pub(crate) fn given_up(&self, live: &Value) -> Option<Value> {
         self.ignored.as_ref()?.given_up(&self.object.value(), live)
     }
 
-    /// Takes what is ignored out of a field set.
+    /// Removes ignored fields from a field set.
     pub(crate) fn leave_ignored(&self, fields: &mut Fields) {
         if let Some(ignored) = &self.ignored {
             ignored.leave(&self.object.value(), fields);
         }
     }
 
-    /// Whether the count of a workload is left to others.
+    /// Whether the replica count is ignored.
     pub(crate) fn ignores_replicas(&self) -> bool {
         self.ignored.as_ref().is_some_and(|ignored| ignored.covers(&["spec", "replicas"]))
     }
 
-    /// Value of the label that says whose it is, if one does.
+    /// Returns the value of the label that marks the owner, if there is one.
     pub fn label(&self) -> Option<&str> {
         match &self.mark {
             Mark::Label(label) => Some(label),
@@ -166,42 +166,42 @@ impl Desired {
         }
     }
 
-    /// Digest of the document: the same for as long as applying it again would send the same.
+    /// Returns the digest of the document without ignored fields. It changes if an apply would send other content.
     pub fn source(&self) -> Digest {
         self.ignored.as_ref().map_or(self.object.digest, |ignored| ignored.source())
     }
 
-    /// How a live object ended, if it did. What a controller owns is run again as its owner says.
+    /// Returns how a live object ended, if it did. The owner of a controlled object decides about another run.
     pub(crate) fn ended(&self, live: &Value) -> Option<Ended> {
         self.label().and_then(|_| ended(&self.key, live))
     }
 
-    /// The value that asks for another run of what ended, where the document has one.
+    /// Returns the value in the document that requests another run of an ended object.
     pub(crate) fn rerun(&self) -> Option<String> {
         let body = can_end(&self.key).then(|| self.object.value())?;
         body.pointer("/metadata/annotations")?.get(RERUN)?.as_str().map(str::to_owned)
     }
 
-    /// Whether an autoscaler can scale it.
+    /// Whether an autoscaler can scale the kind.
     pub fn is_scalable(&self) -> bool {
         let kinds = ["Deployment", "StatefulSet", "ReplicaSet", "ReplicationController", "Function"];
         kinds.contains(&&*self.key.kind)
     }
 
-    /// Whether the document sets `spec.replicas` of something that an autoscaler can scale.
+    /// Whether `body` sets `spec.replicas` of a kind that an autoscaler can scale.
     pub(crate) fn sets_replicas(&self, body: &Value) -> bool {
         self.is_scalable() && body.pointer("/spec/replicas").is_some_and(|v| !v.is_null())
     }
 }
 
-/// Takes `spec.replicas` out of a body, for a workload that an autoscaler scales.
+/// Removes `spec.replicas` from a body, for an autoscaled workload.
 pub(crate) fn without_replicas(body: &mut Value) {
     if let Some(spec) = body.get_mut("spec").and_then(Value::as_object_mut) {
         spec.remove("replicas");
     }
 }
 
-/// Sets the annotations for people to what they are in `live`, or leaves them out: they are never reverted.
+/// Gives the annotations `mainstay.dev/…` their values in `live`, or removes them: they are never reverted.
 pub(crate) fn yield_to_people(body: &mut Value, live: &Value) {
     let Some(annotations) = body.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut) else { return };
     let theirs = live.pointer("/metadata/annotations");
@@ -210,7 +210,7 @@ pub(crate) fn yield_to_people(body: &mut Value, live: &Value) {
             return true;
         }
         let live = theirs.and_then(|annotations| annotations.get(name));
-        // Leaving out what is still there and ours would take it away.
+        // An apply that omits a live annotation of ours would remove it.
         if let Some(live) = live {
             *value = live.clone();
         }
@@ -223,5 +223,5 @@ fn child<'a>(map: &'a mut Map<String, Value>, name: &str) -> &'a mut Map<String,
     if !slot.is_object() {
         *slot = Value::Object(Map::new());
     }
-    slot.as_object_mut().expect("it was made an object in the line above")
+    slot.as_object_mut().expect("the lines above make it an object")
 }

@@ -1,7 +1,7 @@
-//! What is known of managed objects whose drift remains, and what events and writes change in it.
+//! Remaining drift of managed objects, and its changes by events and writes.
 //!
-//! Invariant: since when an object differs does not change as long as it differs, also over a restart of the agent.
-//! Invariant: the drift of an object costs nothing before it remains, and no walk over other objects after that.
+//! Invariant: the start of a drift stays the same until the drift ends, even if the agent restarts.
+//! Invariant: drift that does not remain costs nothing, and remaining drift needs no walk over other objects.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -25,33 +25,33 @@ use mainstay_api::git_sync::{DriftReason, Drifted};
 use mainstay_object::{Digest, Key, Owner};
 
 impl Managed {
-    /// Whether its drift remains: it differs, and is not reverted at once.
+    /// Returns the remaining drift: the object drifted and is not reverted at once.
     pub(crate) fn drift(&self) -> Option<&Drifted> {
         self.drift.as_ref().map(|drift| &drift.shown)
     }
 
-    /// Whether it is known not to exist, and is not reverted at once.
+    /// Whether it is missing and is not created again at once.
     pub(crate) fn remains_absent(&self) -> bool {
         self.drift().is_some_and(Drifted::is_absent)
     }
 
-    /// Whether it was reported, and left as it is.
+    /// Whether its drift was only reported.
     pub(crate) fn is_reported(&self) -> bool {
         self.drift().is_some_and(|drift| drift.reason == DriftReason::Report)
     }
 
-    /// Whether it was reported as it is in `live`.
+    /// Whether its drift was reported in this state, without our label.
     pub(crate) fn is_reported_as(&self, live: &Value) -> bool {
         let is_known = self.drift.as_ref().is_some_and(|drift| *drift.version == *resource_version(live));
         is_known && self.is_reported() && !self.desired.mark.is_on(live)
     }
 
-    /// Whether it was reported that it does not exist.
+    /// Whether its absence was reported.
     pub(crate) fn is_reported_absent(&self) -> bool {
         self.is_reported() && self.remains_absent()
     }
 
-    /// It differs and stays so, for a reason.
+    /// Records remaining drift with its reason.
     pub(crate) fn remain(
         &mut self,
         differing: Differing,
@@ -81,12 +81,12 @@ impl Managed {
         projection::digest(&self.desired.view(live), &self.applied.last()?.empty_containers)
     }
 
-    /// The object was seen like this, and stays so for a reason.
+    /// Records remaining drift of the object in this state.
     fn remain_as(&mut self, live: &Value, reason: DriftReason, autoscaled: Option<Autoscaler>, now: Timestamp) {
         let (digest, seen) = (self.digest_of(live), Differing::of(&self.desired, live, autoscaled).bounded());
         let next_attempt = match self.drift.as_mut() {
-            // The server said what differs. What was not ours any more may have another value by now, or the right one:
-            // then it is asked again.
+            // The fields come from the answer of the server. If our own comparison changes, other values may differ by
+            // now, and the drift is reported again.
             Some(drift) if reason == DriftReason::Report && drift.known_by.is_some() && drift.digest == digest => {
                 drift.version = resource_version(live).into();
                 if drift.known_by.as_ref() != Some(&seen.fields) {
@@ -102,7 +102,7 @@ impl Managed {
         self.remain(seen, Some(live), reason, next_attempt.map(|time| time.0), now);
     }
 
-    /// What the verdict on the object as it was seen says about drift that remains.
+    /// Updates the remaining drift after a verdict on the live object.
     pub(crate) fn note_drift(
         &mut self,
         verdict: &Verdict,
@@ -112,7 +112,7 @@ impl Managed {
     ) {
         self.is_absent = false;
         match verdict {
-            // What was seen before says nothing about what was seen since.
+            // This state is older than that of the drift.
             Verdict::InSync if self.drift.as_ref().is_some_and(|drift| drift.is_newer_than(resource_version(live))) => {
             }
             Verdict::InSync | Verdict::LeaveAlone(Reason::Controlled | Reason::Ignore) => self.drift = None,
@@ -125,7 +125,7 @@ impl Managed {
                 }
             }
             Verdict::LeaveAlone(Reason::Unread) => self.remain_as(live, DriftReason::Unread, autoscaled, now),
-            // It is reverted or reported at once, or somebody says here that it is not.
+            // A new drift is reverted or reported at once, so only a known one is updated.
             Verdict::Revert | Verdict::LeaveAlone(Reason::Report) => {
                 if let Some(reason) = self.drift().map(|drift| drift.reason) {
                     self.remain_as(live, reason, autoscaled, now);
@@ -136,41 +136,41 @@ impl Managed {
     }
 }
 
-/// A revert or report that waits.
+/// A queued revert or report.
 #[derive(Debug)]
 pub(crate) struct Waiting {
     pub(crate) owner: Owner,
     pub(crate) desired: Arc<Desired>,
-    /// The object as it was seen, where that is kept.
+    /// The live object, if the queue still has it.
     pub(crate) live: Option<Value>,
-    /// It was not seen any more.
+    /// Whether it vanished from the watch and was not read since.
     pub(crate) is_missing: bool,
 }
 
 impl Store {
-    /// A commit was not applied to an object, because that is paused.
+    /// Records that a commit was not applied to an object because the object is paused.
     pub(crate) fn note_held_back(&mut self, key: &Key, now: Timestamp) {
         if let Some(mut managed) = self.objects.get_mut(key).filter(|m| m.drift.is_none() && m.applied.is_outdated()) {
             managed.remain(Differing::somehow(), None, DriftReason::Paused, None, now);
         }
     }
 
-    /// The object was read, and is not there.
+    /// Records that an object was read and does not exist.
     pub(crate) fn note_absent(&mut self, key: &Key) {
         if let Some(mut managed) = self.objects.get_mut(key) {
             managed.is_absent = true;
         }
     }
 
-    /// An object differs in nothing.
+    /// Ends the remaining drift of an object.
     pub(crate) fn end_drift(&mut self, key: &Key) {
         if let Some(mut managed) = self.objects.get_mut(key) {
             managed.drift = None;
         }
     }
 
-    /// The drift of an object was reported, and stays. Whether the object is to be followed by name: our label is not on
-    /// it, and its owner has few such objects.
+    /// Records that the drift of an object was reported and remains. Returns whether the object must be watched by
+    /// name: it lacks our label, and its owner has few such objects.
     pub(crate) fn note_reported(
         &mut self,
         key: &Key,
@@ -193,7 +193,7 @@ impl Store {
         is_unmarked && drifted <= SHOWN
     }
 
-    /// A revert or report of an object failed, and is tried again then.
+    /// Records that a revert or report of an object failed, with the time of the next attempt.
     pub(crate) fn note_not_put_back(
         &mut self,
         key: &Key,
@@ -213,7 +213,7 @@ impl Store {
         managed.expect_attempt(again);
     }
 
-    /// The revert or report that is queued with this generation.
+    /// Returns the queued revert or report with this generation.
     pub(crate) fn waiting(&self, key: &Key, generation: u32) -> Option<Waiting> {
         let managed = self.get(key).filter(|m| m.write.is_queued() && m.write.generation() == generation)?;
         let seen = managed.write.pending()?;
@@ -222,7 +222,7 @@ impl Store {
         Some(Waiting { owner: managed.owner.clone(), desired: Arc::clone(&managed.desired), live, is_missing })
     }
 
-    /// The revert or report of an object waits until then. For whom it is managed.
+    /// Records that a revert or report waits until this time. Returns the owner of the object.
     pub(crate) fn note_waiting(
         &mut self,
         key: &Key,
@@ -254,7 +254,7 @@ impl Store {
 }
 
 impl Managed {
-    /// What differs is reverted then; what is only reported stays.
+    /// Sets the time of the next revert. Drift that is only reported has none.
     fn expect_attempt(&mut self, at: Timestamp) {
         if let Some(drift) = &mut self.drift {
             drift.shown.next_attempt = (drift.shown.reason != DriftReason::Report).then_some(Time(at));

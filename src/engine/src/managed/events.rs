@@ -1,4 +1,4 @@
-//! What is seen of managed objects, and what has to be done about it.
+//! Watch events of managed objects, and their consequences.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use mainstay_cluster::Kind;
 use mainstay_object::{Health, Key, Owner, can_end};
 
 impl Store {
-    /// An object was seen. What the verdict on it leads to.
+    /// Handles the live state of an object. Returns the consequence of the verdict.
     pub(crate) fn see(&mut self, kind: &Kind, key: &Key, live: Value, at: Instant, now: Timestamp) -> Next {
         self.note_end(kind, key, &live);
         let autoscaled = self.autoscaled.get(key).copied();
@@ -44,7 +44,7 @@ impl Store {
         let verdict = account.spare(key, managed.judge(&live, account, &account.policy, autoscaled, now));
         managed.note_drift(&verdict, &live, autoscaled, now);
         let next = match verdict {
-            // What is known already says nothing about what was seen since.
+            // The queued state may be newer than this known one.
             Verdict::InSync if managed.write.is_queued() && is_known => Next::Nothing,
             Verdict::InSync => {
                 managed.write.clear_pending();
@@ -77,7 +77,7 @@ impl Store {
         next
     }
 
-    /// An object may have been seen at its end, whatever is done about it.
+    /// Records that an object ended.
     pub(crate) fn note_end(&mut self, kind: &Kind, key: &Key, live: &Value) {
         let managed = if can_end(key) { self.objects.get_mut(key) } else { None };
         let has_ended = managed.filter(|m| m.is_of(kind)).is_some_and(|mut m| m.note_end(live));
@@ -86,13 +86,13 @@ impl Store {
         }
     }
 
-    /// The object is gone. Whether it stays so: it had ended with what is desired, or is the GitSync itself, which somebody has
-    /// deleted to end its work.
+    /// Handles a deleted object. Returns whether it stays absent: it had ended in its desired state, or it is the
+    /// GitSync itself, which a user deleted.
     pub(crate) fn stays_absent(&mut self, key: &Key) -> bool {
         self.objects.get_mut(key).is_some_and(|mut managed| managed.is_owner() || managed.stays_absent())
     }
 
-    /// An object vanished from the watch by this version: deleted, or its label was taken off.
+    /// Handles an object that vanished from the watch at this version: it was deleted, or it lost its label.
     pub(crate) fn miss(&mut self, kind: &Kind, key: &Key, version: Option<&str>, at: Instant) -> Next {
         let Some(mut managed) = self.objects.get_mut(key).filter(|m| m.is_of(kind) && m.is_expected()) else {
             return Next::Nothing;
@@ -104,28 +104,28 @@ impl Store {
         managed.lose_sight(version, at, &account.policy)
     }
 
-    /// What a list at this version, of a kind's objects with this kind of mark, had to show and did not. What was
-    /// applied after the list is not missing: nothing has to be read for it. What is followed by name need not be shown,
-    /// unless it was only to be reported, which may have changed.
+    /// Returns the objects that a list at this version should have shown but did not. Skips objects that were applied
+    /// after the list. Skips objects that are watched by name, unless their drift was only reported: the policy may
+    /// have changed since.
     pub(crate) fn missing(&self, kind: &Kind, watched: Watched, shown: &HashSet<Key>, version: &str) -> Vec<Key> {
         let all = self.objects.iter().map(|(_, m)| m);
         all.filter(|m| m.is_missing(kind, watched, shown, version)).map(|m| m.desired.key.clone()).collect()
     }
 
-    /// The same for a list of one owner's objects.
+    /// Like `missing`, for a list of the objects of one owner.
     pub(crate) fn missing_of(&self, owner: &Owner, kind: &Kind, shown: &HashSet<Key>, version: &str) -> Vec<Key> {
         let all = self.objects.of(owner).map(|(_, m)| m);
         all.filter(|m| m.is_missing(kind, Watched::ByUs, shown, version)).map(|m| m.desired.key.clone()).collect()
     }
 
-    /// Looks at an object, whatever its last event said.
+    /// Queues an object to be read, regardless of its last event.
     pub(crate) fn look_now(&mut self, key: &Key, at: Instant) -> Next {
         let Some(mut managed) = self.objects.get_mut(key).filter(|m| m.is_expected()) else { return Next::Nothing };
         let Some(account) = self.accounts.get(&managed.owner) else { return Next::Nothing };
         managed.lose_sight(None, at, &account.policy)
     }
 
-    /// What to do about an object that was read because its last event did not say.
+    /// Returns the verdict on an object that was read, because its last event had no state.
     pub(crate) fn judge(&mut self, key: &Key, live: &Value, now: Timestamp) -> Verdict {
         let autoscaled = self.autoscaled.get(key).copied();
         let left = Verdict::LeaveAlone(Reason::Ignore);
@@ -145,7 +145,7 @@ impl Store {
         verdict
     }
 
-    /// Whether an object that was read now is as it was last applied for this owner, whatever others added.
+    /// Whether an object that was just read is as it was last applied for this owner. Ignores additions.
     pub(crate) fn is_in_sync(&mut self, owner: &Owner, key: &Key, live: &Value, now: Timestamp) -> bool {
         let autoscaled = self.autoscaled.get(key).copied();
         let Some(account) = self.accounts.get(owner) else { return false };
@@ -154,7 +154,7 @@ impl Store {
         managed.is_some_and(|mut m| m.judge(live, account, &policy, autoscaled, now) == Verdict::InSync)
     }
 
-    /// Ends a write and looks at what was seen of the object meanwhile: at once, for what is seen next is newer.
+    /// Ends a write and handles the state that was seen meanwhile, before any newer one.
     pub(crate) fn end(&mut self, key: &Key, now: Timestamp) -> Next {
         let Some(mut managed) = self.objects.get_mut(key) else { return Next::Nothing };
         let Some(seen) = managed.write.end() else { return Next::Nothing };
@@ -169,7 +169,7 @@ impl Store {
 }
 
 impl Managed {
-    /// Whether a list at this version had to show it and did not.
+    /// Whether a list at this version should have shown the object but did not.
     fn is_missing(&self, kind: &Kind, watched: Watched, shown: &HashSet<Key>, version: &str) -> bool {
         watched == Watched::by(&self.desired.mark)
             && self.is_of(kind)
@@ -179,7 +179,7 @@ impl Managed {
             && !shown.contains(&self.desired.key)
     }
 
-    /// What to do about the object as it was seen, and what is known of it from then on.
+    /// Returns the verdict on a live object, and updates the known state.
     fn judge(
         &mut self,
         live: &Value,
@@ -194,7 +194,7 @@ impl Managed {
         let Some(last) = self.applied.last_mut() else { return Verdict::LeaveAlone(Reason::Ignore) };
         let view = self.desired.view(live);
         if last.resource_version.is_empty() {
-            // An earlier agent verified it and remembered only the digest.
+            // An earlier agent verified it and stored only the digest.
             let mut sent = self.desired.body();
             if autoscaled.is_some() {
                 without_replicas(&mut sent);
@@ -232,7 +232,7 @@ impl Managed {
             verdict => verdict,
         };
         let verdict = match verdict {
-            // Whoever stops both loops stops this one, whatever the repository says.
+            // A GitSync does not revert its own suspension.
             Verdict::Revert if is_owner && verdict::is_suspended(live, now) => Verdict::LeaveAlone(Reason::Ignore),
             verdict => verdict,
         };
@@ -245,7 +245,7 @@ impl Managed {
                 self.reported = None;
                 self.succeeded();
             }
-            // The watch tells when it is gone.
+            // The watch shows when it is gone.
             Verdict::AwaitDeletion => self.health = Health::Progressing("being deleted".into()),
             Verdict::Revert | Verdict::LeaveAlone(_) => {}
         }
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_misses_what_it_had_to_show_and_nothing_that_came_after_it() {
+    fn objects_that_a_list_lacks_are_missing_unless_applied_later() {
         let (store, desired) = applied();
         let missing = |shown: &HashSet<Key>, version: &str| {
             store.missing(&desired.kind, Watched::ByUs, shown, version).contains(&desired.key)
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn an_edit_that_follows_a_revert_at_once_is_not_forgotten_for_what_the_revert_itself_shows() {
+    fn an_edit_right_after_a_revert_outlasts_the_event_of_the_revert() {
         let (mut store, desired) = applied();
         let (kind, key) = (&desired.kind, &desired.key);
         let see = |store: &mut Store, version: u64, value: &str| {

@@ -1,34 +1,34 @@
-//! Field sets as `managedFields` writes them (`fieldsV1`): looking things up in them and subtracting one from another.
+//! Field sets in the format of `managedFields` (`fieldsV1`), with lookup and subtraction.
 //!
-//! A field set is a trie. Its keys are `f:name` (a field), `k:{…}` (an item of a keyed list), `v:…` (an item of a
-//! set) and `.` (the node itself). An empty node owns its whole value.
+//! A field set is a trie. Its keys are `f:name` (a field), `k:{…}` (an item of a keyed list), `v:…` (an item of a set)
+//! and `.` (the node itself). An empty node owns its whole value.
 //!
-//! Deliberately absent: schemas. The server has already decided what is a list with keys and what is not.
+//! Not here: schemas. The server has already decided which lists have keys.
 
 use serde_json::{Map, Value};
 
-/// Where a workload's replicas are.
+/// The path of a workload's replica count.
 pub(crate) const REPLICAS: [&str; 2] = ["f:spec", "f:replicas"];
 
 /// A field set.
 pub type Fields = Map<String, Value>;
 
-/// One entry of `metadata.managedFields`, as far as we look at it.
+/// The used part of an entry of `metadata.managedFields`.
 #[derive(Clone, Copy, Debug)]
 pub struct Entry<'a> {
     /// Field manager.
     pub manager: &'a str,
     /// `Apply` or `Update`.
     pub operation: &'a str,
-    /// Subresource through which it wrote; empty for the object itself.
+    /// Subresource of its writes; empty for the object itself.
     pub subresource: &'a str,
-    /// When it last wrote (RFC 3339); empty if not said.
+    /// Time of its last write (RFC 3339); may be empty.
     pub time: &'a str,
-    /// What it owns.
+    /// The fields that it owns.
     pub fields: &'a Fields,
 }
 
-/// The readable entries of an object's `managedFields`.
+/// Returns the readable entries of an object's `managedFields`.
 pub fn entries(object: &Value) -> impl Iterator<Item = Entry<'_>> {
     let list = object.pointer("/metadata/managedFields").and_then(Value::as_array);
     list.into_iter().flatten().filter_map(|entry| {
@@ -43,14 +43,14 @@ pub fn entries(object: &Value) -> impl Iterator<Item = Entry<'_>> {
     })
 }
 
-/// What `manager` owns by applying, if it has applied to this object.
+/// Returns the fields that `manager` applied, if it has an entry.
 pub fn applied_by<'a>(object: &'a Value, manager: &str) -> Option<&'a Fields> {
     entries(object)
         .find(|e| e.manager == manager && e.operation == "Apply" && e.subresource.is_empty())
         .map(|e| e.fields)
 }
 
-/// Whether the set owns the value at `path`, itself or by owning something around it as a whole.
+/// Whether the set owns the value at `path`, or owns a value that contains it as a whole.
 pub fn owns(fields: &Fields, path: &[&str]) -> bool {
     let mut node = fields;
     for key in path {
@@ -62,7 +62,7 @@ pub fn owns(fields: &Fields, path: &[&str]) -> bool {
     true
 }
 
-/// `from` without everything that `minus` owns. A node of which nothing is left goes with it.
+/// Returns `from` without the fields in `minus`. Nodes that become empty are removed.
 pub(crate) fn subtract(from: &Fields, minus: &Fields) -> Fields {
     let mut left = Fields::new();
     for (key, value) in from {
@@ -83,7 +83,7 @@ pub(crate) fn subtract(from: &Fields, minus: &Fields) -> Fields {
     left
 }
 
-/// Adds everything that `more` owns to `to`.
+/// Adds the fields in `more` to `to`.
 pub fn add(to: &mut Fields, more: &Fields) {
     for (key, value) in more {
         match (to.get_mut(key).and_then(Value::as_object_mut), value.as_object()) {
@@ -96,7 +96,7 @@ pub fn add(to: &mut Fields, more: &Fields) {
     }
 }
 
-/// A path for people: `spec.template.spec.containers[name="web"].image`.
+/// Returns a readable path: `spec.template.spec.containers[name="web"].image`.
 pub fn readable(path: &[&str]) -> String {
     let mut text = String::new();
     for key in path {
@@ -120,7 +120,7 @@ pub fn readable(path: &[&str]) -> String {
     text
 }
 
-/// What a set owns, as paths for people. A structure that is owned beside its fields is not named.
+/// Returns the readable paths of a field set. Omits structures whose fields it owns too.
 pub fn paths(fields: &Fields) -> Vec<String> {
     fn walk<'f>(fields: &'f Fields, path: &mut Vec<&'f str>, found: &mut Vec<String>) {
         for (key, inside) in fields.iter().filter(|(key, _)| *key != ".") {
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn owns_a_path_by_itself_or_by_something_around_it() {
+    fn owns_a_path_itself_or_through_an_outer_value() {
         let set = fields(json!({"f:spec": {"f:selector": {}, "f:replicas": {}}}));
         assert!(owns(&set, &["f:spec", "f:replicas"]));
         assert!(owns(&set, &["f:spec", "f:selector", "f:matchLabels"]));
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn names_what_a_set_owns() {
+    fn names_the_paths_of_a_set() {
         let set = fields(json!({
             "f:data": {".": {}, "f:a": {}, "f:b": {}},
             "f:spec": {"f:containers": {"k:{\"name\":\"web\"}": {".": {}, "f:image": {}}, "k:{\"name\":\"bare\"}": {".": {}}}},
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn writes_paths_as_people_read_them() {
+    fn formats_readable_paths() {
         let path = ["f:spec", "f:containers", r#"k:{"name":"web"}"#, "f:image"];
         assert_eq!(readable(&path), r#"spec.containers[name="web"].image"#);
         assert_eq!(readable(&["f:metadata", "f:labels", "f:a.b/c"]), "metadata.labels[a.b/c]");

@@ -1,4 +1,4 @@
-//! Stores with an object in them, for tests.
+//! Stores with an object, for tests.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ pub(super) fn desired() -> Arc<Desired> {
     desired_of(kind, &json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}}))
 }
 
-/// What a manifest asks for in the namespace `shop`.
+/// Returns the desired state from a manifest in the namespace `shop`.
 pub(super) fn desired_of(kind: Kind, document: &Value) -> Arc<Desired> {
     let (kind, object) = (Arc::new(kind), Object::from_value(document, Place::file("a.yaml")).unwrap());
     Arc::new(Desired {
@@ -43,7 +43,7 @@ pub(super) fn verify(store: &mut Store, desired: &Arc<Desired>, answer: &Value, 
     store.answered(desired, Answered::of(desired, answer, sent, None));
 }
 
-/// A store in which the first apply of an object is under way.
+/// Returns a store during the first apply of an object.
 pub(super) fn applying() -> (Store, Arc<Desired>) {
     let (mut store, desired, owner) = (Store::default(), desired(), Owner::git_sync("shop", "demo"));
     store.set_policy(&owner, POLICY, History::default());
@@ -51,7 +51,7 @@ pub(super) fn applying() -> (Store, Arc<Desired>) {
     (store, desired)
 }
 
-/// A store with an object that was answered at version 5.
+/// Returns a store with an object that was applied at version 5.
 pub(super) fn applied() -> (Store, Arc<Desired>) {
     let (mut store, desired) = applying();
     verify(&mut store, &desired, &live(5, "1"), &desired.body());

@@ -1,4 +1,4 @@
-//! Readers of hostile input, for a fuzzer: each takes any bytes, ends soon, does not panic, and keeps its promise.
+//! Fuzz targets for readers of hostile input. Each accepts any bytes, ends soon, does not panic, and checks properties.
 
 use std::io::Write as _;
 use std::sync::Arc;
@@ -23,13 +23,13 @@ use mainstay_api::DriftPolicy;
 use mainstay_cluster::{Kind, Scope};
 use mainstay_object::{Digest, Key, Object, Place, ended, health, split_api_version};
 
-/// What ends a part of an inventory, if the places of its objects follow.
+/// Separates an inventory part from the places of its objects.
 const PLACES: &[u8] = b"\nplaces\n";
-/// A time, as a request has it.
+/// A time of a request.
 const NOW: &str = "2026-01-01T00:00:00Z";
 
-/// A part of an inventory, as it is stored and before it is compressed: what is read is written and read again as the same.
-/// Where its objects come from may follow.
+/// Decodes an inventory part, plain and compressed. A decoded part is the same after it is encoded and decoded again.
+/// Its places may follow.
 pub fn inventory(bytes: &[u8]) {
     let end = bytes.windows(PLACES.len()).position(|window| window == PLACES);
     let (bytes, from) = end.map_or((bytes, &b""[..]), |end| (&bytes[..end], &bytes[end + PLACES.len()..]));
@@ -44,7 +44,7 @@ pub fn inventory(bytes: &[u8]) {
     }
 }
 
-/// Which keys a content is for is written by whoever forges it as well.
+/// Decodes places also with a valid header, which an attacker can forge.
 fn places_of(keys: &[&Key], bytes: &[u8]) {
     let _ = Places::decode(bytes, keys);
     let names: String = keys.iter().map(|key| key.to_string() + "\n").collect();
@@ -56,7 +56,7 @@ fn places_of(keys: &[&Key], bytes: &[u8]) {
     assert_eq!(Places::decode(&content, keys), Ok(places));
 }
 
-/// What changed hands can be reverted.
+/// Checks that a takeover can be undone.
 fn adopted(desired: &Desired, live: &Value) {
     let (entries, from) = (&live["metadata"]["managedFields"], Appliers::former(Arc::default()));
     for moment in [Moment::Before, Moment::After] {
@@ -75,7 +75,7 @@ fn compressed(bytes: &[u8]) -> Vec<u8> {
     gzip.finish().unwrap_or_default()
 }
 
-/// An object as it was seen: what is as it was applied is not reverted, and does not differ from itself.
+/// Checks a live object: an unchanged object is not reverted, and does not differ from itself.
 pub(crate) fn live_object(live: &Value) {
     let empty = empty_containers(live, live);
     assert_eq!(differences(live, live, &empty), [], "an object is what it is");

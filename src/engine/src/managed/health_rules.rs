@@ -1,12 +1,13 @@
-//! The expressions of a GitSync by which objects of some kinds are healthy: `spec.healthCheckExprs`.
+//! The expressions of a GitSync for the health of some kinds: `spec.healthCheckExprs`.
 //!
-//! Of an object of such a kind, nothing else counts but that it is not being deleted and its controller has seen it. Then the
-//! expressions are asked in the order of Flux: `inProgress`, `failed`, `current`; the first that is true decides. If none is, or
-//! one has no answer, such as for a missing field, the object is not healthy yet.
+//! They replace all other rules for the kind, with two exceptions. A terminating object is not healthy, nor is one that
+//! its controller has not observed. They are evaluated in the order of Flux: `inProgress`, `failed`, `current`; the
+//! first that is true decides. If none is true, the object is not healthy yet. The same holds if one has no result,
+//! such as for a missing field.
 //!
-//! Invariant: an object is asked about when it is seen; nothing of it is kept for that.
+//! Invariant: an object is evaluated when it is seen, so nothing is stored for that.
 //!
-//! Deliberately absent: health by kind (`object::health`).
+//! Not here: health by kind (`object::health`).
 
 use serde_json::Value;
 
@@ -14,7 +15,7 @@ use mainstay_api::git_sync::HealthCheckExpr;
 use mainstay_object::expression::Expression;
 use mainstay_object::{Health, Key, Object, health_of, split_api_version, unsettled};
 
-/// What the expressions of a GitSync say of the health of objects.
+/// The health expressions of a GitSync.
 #[derive(Debug, Default, PartialEq)]
 pub struct HealthRules(Vec<Rule>);
 
@@ -22,21 +23,21 @@ pub struct HealthRules(Vec<Rule>);
 #[derive(Debug, PartialEq)]
 struct Rule {
     group: String,
-    /// `None`: all of the group that have no rule of their own.
+    /// `None` stands for all kinds of the group without a rule of their own.
     kind: Option<String>,
-    /// In the order in which they are asked.
+    /// In the order of evaluation.
     checks: Vec<Check>,
 }
 
 #[derive(Debug, PartialEq)]
 struct Check {
     says: Says,
-    /// Its field, as messages name it.
+    /// Its field, for messages.
     field: String,
     expression: Expression,
 }
 
-/// What is so when an expression is true.
+/// The health if an expression is true.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Says {
     InProgress,
@@ -45,10 +46,10 @@ enum Says {
 }
 
 impl HealthRules {
-    /// Reads the field of a GitSync.
+    /// Parses the field of a GitSync.
     ///
     /// # Errors
-    /// The first place that is wrong, and why.
+    /// The first invalid place, with the reason.
     pub fn parse(exprs: &[HealthCheckExpr]) -> Result<Self, String> {
         let mut rules: Vec<Rule> = Vec::with_capacity(exprs.len());
         for (at, expr) in exprs.iter().enumerate() {
@@ -70,7 +71,7 @@ impl HealthRules {
             ];
             let mut checks = Vec::new();
             for (says, field, source) in asked {
-                // An empty text is none, as in Flux; `current` has to be there.
+                // An empty text counts as none, as in Flux; `current` is required.
                 let Some(source) = source.filter(|source| !source.is_empty() || says == Says::Current) else {
                     continue;
                 };
@@ -84,17 +85,17 @@ impl HealthRules {
         Ok(Self(rules))
     }
 
-    /// Whether it says nothing of any object.
+    /// Whether there are no rules.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Whether objects of this kind may have another health by these rules than by the others.
+    /// Whether objects of this kind may have another health by the `other` rules.
     pub(crate) fn differs_for(&self, other: &Self, group: &str, kind: &str) -> bool {
         self.rule(group, kind) != other.rule(group, kind)
     }
 
-    /// Whether the health of objects of this kind is told by expressions.
+    /// Whether expressions decide the health of this kind.
     pub fn is_about(&self, group: &str, kind: &str) -> bool {
         self.rule(group, kind).is_some()
     }
@@ -106,7 +107,7 @@ impl HealthRules {
             .or_else(|| of_group().find(|rule| rule.kind.is_none()))
     }
 
-    /// The health of a live object by its expressions; `None` if there are none for it.
+    /// Returns the health of a live object by its expressions; `None` if there are none.
     pub fn health(&self, key: &Key, live: &Value) -> Option<Health> {
         let rule = self.rule(&key.group, &key.kind)?;
         if let Some(waits) = unsettled(live) {
@@ -126,7 +127,7 @@ impl HealthRules {
     }
 }
 
-/// The health of the live object that a desired one has become: by the rules of its GitSync, or else by its kind.
+/// Returns the health of a live object: by the rules of its GitSync, else by its kind.
 pub(crate) fn health(rules: Option<&HealthRules>, key: &Key, desired: &Object, live: &Value) -> Health {
     let by_rules = rules.and_then(|rules| rules.health(key, live));
     by_rules.unwrap_or_else(|| health_of(key, desired, live))
@@ -154,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_expression_that_is_true_decides_and_what_has_no_answer_is_not_healthy() {
+    fn the_first_true_expression_decides_and_an_error_means_unhealthy() {
         let all =
             [expr(json!({"inProgress": "status.phase == 'Creating'", "failed": "status.phase.startsWith('Err')"}))];
         let phase = |phase: &str| json!({"status": {"phase": phase}});

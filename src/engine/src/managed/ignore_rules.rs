@@ -1,6 +1,6 @@
-//! `spec.ignore` as it is written becomes [`IgnoreRules`]: which fields of which objects are left to others.
+//! Parses `spec.ignore` into [`IgnoreRules`]: the ignored fields of each object.
 //!
-//! Invariant: what says which object it is, and whose, is never ignored.
+//! Invariant: fields that identify an object or its owner are never ignored.
 
 use std::sync::Arc;
 
@@ -12,15 +12,15 @@ use mainstay_api::names::ANNOTATION_PREFIX;
 use mainstay_api::overlay::PatchTarget;
 use mainstay_object::{Key, Object, Pointer, Selector, printable};
 
-/// Memory that one regular expression may take once it is read, in bytes.
+/// Maximum memory of a compiled regular expression, in bytes.
 const PATTERN: usize = 1 << 17;
-/// Longest regular expression, in bytes.
+/// Maximum length of a regular expression, in bytes.
 const LONGEST: usize = 1024;
-/// Rules, and paths of one. [`Which`] has a bit for each rule.
+/// Maximum number of rules, and of paths of one rule. [`Which`] has a bit for each rule.
 const MOST: usize = 50;
-/// Paths of all rules together.
+/// Maximum number of paths of all rules.
 const MOST_PATHS: usize = 500;
-/// Metadata of an object that says which it is, or that the API server writes.
+/// Metadata that identifies an object or that the API server writes.
 const IDENTITY: [&str; 9] = [
     "name",
     "namespace",
@@ -33,11 +33,11 @@ const IDENTITY: [&str; 9] = [
     "managedFields",
 ];
 
-/// Which fields of which objects are ignored.
+/// The ignored fields, with the objects that have them.
 #[derive(Clone, Debug, Default)]
 pub struct IgnoreRules(Arc<[Rule]>);
 
-/// Some of the rules.
+/// A subset of the rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Which(u64);
 
@@ -47,7 +47,7 @@ struct Rule {
     target: Target,
 }
 
-/// The objects of a rule. What is not given is any.
+/// The objects of a rule. A missing field matches all.
 #[derive(Debug, Default)]
 struct Target {
     group: Option<Regex>,
@@ -60,10 +60,10 @@ struct Target {
 }
 
 impl IgnoreRules {
-    /// Reads the rules.
+    /// Parses the rules.
     ///
     /// # Errors
-    /// Everything that is wrong, a line each, with its place and what is allowed.
+    /// All problems, one a line, each with its place and the remedy.
     pub fn parse(rules: &[IgnoreRule]) -> Result<Self, String> {
         let mut wrong = Vec::new();
         if rules.len() > MOST {
@@ -92,7 +92,7 @@ impl IgnoreRules {
         if wrong.is_empty() { Ok(Self(rules)) } else { Err(wrong.join("\n")) }
     }
 
-    /// Those for an object that goes to this place; `None` if there are none.
+    /// Returns the rules for an object with this target key; `None` if there are none.
     pub(super) fn which(&self, key: &Key, object: &Object) -> Option<Which> {
         let all = self.0.iter().enumerate();
         let which =
@@ -100,7 +100,7 @@ impl IgnoreRules {
         (which != 0).then_some(Which(which))
     }
 
-    /// What some of the rules name, each once, the last place in a document first.
+    /// Returns the fields of these rules without duplicates, from the back of a document to its front.
     pub(super) fn pointers(&self, Which(which): Which) -> Vec<&Pointer> {
         let some = self.0.iter().enumerate().filter(|(at, _)| which & (1 << at) != 0);
         let mut pointers = some.flat_map(|(_, rule)| &rule.pointers).collect::<Vec<_>>();
@@ -149,7 +149,7 @@ impl Target {
     }
 }
 
-/// A regular expression that matches a whole name.
+/// Compiles a regular expression that matches a whole name.
 fn whole(text: &str) -> Result<Regex, &'static str> {
     let built = RegexBuilder::new(&format!("^(?:{text})$")).size_limit(PATTERN).dfa_size_limit(PATTERN).build();
     built.map_err(|error| match error {
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_that_is_wrong_is_said_at_once_with_its_place() {
+    fn all_problems_are_reported_with_their_places() {
         let wrong = parse(json!([
             {"paths": ["/spec/replicas", "spec/replicas", "/a~", "/kind", "/metadata", "/metadata/name", "/metadata/labels",
                        "/metadata/annotations/mainstay.dev~1prune", ""]},
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_is_in_a_rule_if_everything_that_is_given_matches_the_whole_of_it() {
+    fn an_object_matches_a_rule_if_all_its_fields_match_as_a_whole() {
         for (target, expected) in [
             (json!({}), true),
             (json!(null), true),

@@ -1,15 +1,15 @@
-//! The fields of one object that are left to others (`spec.ignore`): what is applied without them, what they are in a live
-//! object, and how they are given up.
+//! The ignored fields of one object (`spec.ignore`): the body of an apply without them, their place in a live object,
+//! and the release of their ownership.
 //!
-//! A pointer names a place in the manifest. Where that is in a live object `managedFields` say, for they hold the keys of
-//! lists: the first container of the manifest is the one with that name. What the API server knows as one value (an atomic
-//! list, such as the rules of an Ingress) can have one owner only. A field in it is sent with the value that it has in the live
-//! object, and not looked at; the rest of it is ours as ever.
+//! A pointer names a place in the manifest. `managedFields` show its place in a live object, because they contain the
+//! keys of lists: the first container of the manifest is the one with its name. A value that is atomic for the API
+//! server, such as the rules of an Ingress, has only one owner. An ignored field in it is sent with its live value and
+//! is not compared; we own the rest.
 //!
-//! Invariant: leaving a field out of what is applied never removes it from the object. What we own of it is taken out of our
-//! entry of `managedFields` before; then it is nobody's, until somebody writes it.
-//! Invariant: what is new has the values of the manifest: an object, and an item of a list.
-//! Invariant: where no pointer leads into the manifest, what is applied is the same, and so is its digest.
+//! Invariant: omitting a field from an apply never removes it from the object. Our ownership is released before; then
+//! the field has no owner until another manager writes it.
+//! Invariant: new objects and new items of lists have the values of the manifest.
+//! Invariant: pointers to missing places of the manifest change neither the body nor its digest.
 
 use serde_json::Value;
 
@@ -24,29 +24,29 @@ use mainstay_object::{Digest, Key, Object, Pointer};
 /// The ignored fields of an object.
 #[derive(Clone, Debug)]
 pub struct Ignored {
-    /// They are the same for many objects, and kept once.
+    /// Shared by many objects.
     rules: IgnoreRules,
-    /// Which of the rules are for this object.
+    /// The rules for this object.
     which: Which,
     /// Digest of the manifest without the fields.
     source: Digest,
 }
 
-/// Where an ignored field is in `managedFields`.
+/// The place of an ignored field in `managedFields`.
 #[derive(Debug, PartialEq)]
 enum Place {
-    /// Nobody owns anything there.
+    /// No manager owns a field there.
     Nowhere,
-    /// It is in an item of a list that is not there.
+    /// It is in an item of a list that does not exist yet.
     InNewItem,
     /// It is at this path.
     Field(Vec<String>),
-    /// It is in what is known as one value, which is at this path and at this depth of the pointer.
+    /// It is in an atomic value. Holds the path of the value, and its depth in the pointer.
     Within(Vec<String>, usize),
 }
 
 impl Ignored {
-    /// What is ignored by these rules of an object that goes to this place.
+    /// Returns the fields of an object with this target key that the rules ignore, if any.
     pub fn of(rules: &IgnoreRules, key: &Key, object: &Object) -> Option<Self> {
         let which = rules.which(key, object)?;
         let mut document = object.value();
@@ -54,7 +54,7 @@ impl Ignored {
         let is_in_it = pointers.iter().any(|pointer| find(&document, pointer.tokens()).is_some());
         let source = if is_in_it {
             strip(&pointers, &mut document);
-            // Objects of JSON are written in the order of their names.
+            // JSON objects are serialized in the order of their names.
             Digest::of(document.to_string().as_bytes())
         } else {
             object.digest
@@ -62,27 +62,27 @@ impl Ignored {
         Some(Self { rules: rules.clone(), which, source })
     }
 
-    /// The fields, from the back of the manifest to its front, so that none moves what another one names.
+    /// Returns the fields, from the back of the manifest to its front: removing one moves none of the others.
     fn pointers(&self) -> Vec<&Pointer> {
         self.rules.pointers(self.which)
     }
 
-    /// Whether something is ignored, itself or with what is around it.
+    /// Whether a field is ignored, itself or with an outer one.
     pub fn covers(&self, path: &[&str]) -> bool {
         self.pointers().iter().any(|ignored| ignored.covers(path))
     }
 
-    /// Digest of what is applied to an object that is there.
+    /// Returns the digest of the body that is applied to an existing object.
     pub(super) fn source(&self) -> Digest {
         self.source
     }
 
-    /// Takes them out of a document.
+    /// Removes the fields from a document.
     pub(super) fn strip(&self, document: &mut Value) {
         strip(&self.pointers(), document);
     }
 
-    /// Whether something of what is applied to this live object is what it is in it.
+    /// Whether the apply to this live object sends some of its live values.
     pub(super) fn follows(&self, document: &Value, live: &Value) -> bool {
         let all = everybodys(live);
         self.pointers().iter().any(|pointer| match locate(pointer.tokens(), document, &all) {
@@ -91,12 +91,12 @@ impl Ignored {
         })
     }
 
-    /// Makes the whole body of a document what is applied to this live object.
+    /// Turns the whole body into that of an apply to this live object.
     pub(super) fn leave_out(&self, document: &Value, live: &Value, body: &mut Value) {
         self.settle(document, live, body, |body, _, tokens| _ = take(body, tokens));
     }
 
-    /// Makes the whole body of a document what replaces this live object: the ignored fields are as they are in it.
+    /// Turns the whole body into that of a replacement of this live object: ignored fields keep their live values.
     pub(super) fn follow_all(&self, document: &Value, live: &Value, body: &mut Value) {
         self.settle(document, live, body, |body, at, tokens| match at {
             Some(value) => {
@@ -108,7 +108,7 @@ impl Ignored {
         });
     }
 
-    /// `leave` is called for each ignored field that can be left out, with its value in the live object.
+    /// Calls `leave` for each ignored field that can be omitted, with its live value.
     fn settle(
         &self,
         document: &Value,
@@ -138,7 +138,7 @@ impl Ignored {
         drop_annotations_if_none(body, has_annotations(document));
     }
 
-    /// A live object without the ignored fields, and without our ownership of them.
+    /// Returns a live object without the ignored fields and without our ownership of them.
     pub(super) fn view(&self, document: &Value, live: &Value) -> Value {
         let all = everybodys(live);
         let mut view = live.clone();
@@ -150,7 +150,7 @@ impl Ignored {
                     if let Some(value) = at_mut(&mut view, &path) {
                         take(value, &tokens[depth..]);
                     }
-                    // Whoever wrote there has taken the whole value from us.
+                    // A manager that wrote there took the whole value from us.
                     if let Some(ours) = ours_mut(&mut view) {
                         insert(ours, &path);
                     }
@@ -161,7 +161,7 @@ impl Ignored {
         view
     }
 
-    /// `managedFields` in which the ignored fields are not ours any more; `None` if none is.
+    /// Returns `managedFields` without our ownership of the ignored fields; `None` if we own none.
     pub(super) fn given_up(&self, document: &Value, live: &Value) -> Option<Value> {
         let ours = applied_by(live, MANAGER)?;
         let mut left = ours.clone();
@@ -178,7 +178,7 @@ impl Ignored {
         object.pointer_mut("/metadata/managedFields").map(Value::take)
     }
 
-    /// Takes the ignored fields out of a field set.
+    /// Removes the ignored fields from a field set.
     pub(super) fn leave(&self, document: &Value, fields: &mut Fields) {
         for pointer in self.pointers() {
             if let Place::Field(path) = locate(pointer.tokens(), document, fields) {
@@ -200,14 +200,14 @@ fn has_annotations(document: &Value) -> bool {
     document.pointer("/metadata/annotations").and_then(Value::as_object).is_some_and(|all| !all.is_empty())
 }
 
-/// Annotations of which none is left are not set to nothing.
+/// Removes annotations that became empty, so that they are not set to an empty map.
 fn drop_annotations_if_none(document: &mut Value, had_annotations: bool) {
     if had_annotations && !has_annotations(document) {
         document["metadata"].as_object_mut().map(|metadata| metadata.remove("annotations"));
     }
 }
 
-/// Whether something stands at this place of a manifest that is not empty: what is applied there is ours as a whole.
+/// Whether the manifest has a non-empty container at this place, which we apply as a whole.
 fn is_sent(document: &Value, tokens: &[Box<str>]) -> bool {
     match find(document, tokens) {
         Some(Value::Object(fields)) => !fields.is_empty(),
@@ -216,7 +216,7 @@ fn is_sent(document: &Value, tokens: &[Box<str>]) -> bool {
     }
 }
 
-/// What everybody together owns of an object.
+/// Returns the fields that have an owner.
 fn everybodys(live: &Value) -> Fields {
     let mut all = Fields::new();
     for entry in entries(live) {
@@ -247,7 +247,7 @@ fn locate(tokens: &[Box<str>], document: &Value, fields: &Fields) -> Place {
     Place::Field(path)
 }
 
-/// Whether these tokens lead into an item of a list, beyond the item itself.
+/// Whether these tokens lead into an item of a list, not only to the item.
 fn is_in_item(document: Option<&Value>, tokens: &[Box<str>]) -> bool {
     let Some(mut value) = document else { return false };
     for token in &tokens[..tokens.len().saturating_sub(1)] {
@@ -260,7 +260,7 @@ fn is_in_item(document: Option<&Value>, tokens: &[Box<str>]) -> bool {
     false
 }
 
-/// How `managedFields` name an item of a list of the manifest.
+/// Returns the name of an item of a manifest's list in `managedFields`.
 fn item_key(items: &[Value], token: &str, node: &Fields) -> Option<String> {
     let item = items.get(index(token, items.len())?)?;
     let is_its = |key: &&String| match key.strip_prefix("v:") {
@@ -270,7 +270,7 @@ fn item_key(items: &[Value], token: &str, node: &Fields) -> Option<String> {
     node.keys().find(is_its).cloned()
 }
 
-/// What is at a path of `managedFields`.
+/// Returns the value at a path of `managedFields`.
 fn at<'v>(live: &'v Value, path: &[String]) -> Option<&'v Value> {
     path.iter().try_fold(live, |value, key| projection::child(Some(value), key).0)
 }
@@ -285,7 +285,7 @@ fn at_mut<'v>(live: &'v mut Value, path: &[String]) -> Option<&'v mut Value> {
     })
 }
 
-/// What is ours, to be changed.
+/// Returns our fields for a change.
 fn ours_mut(object: &mut Value) -> Option<&mut Fields> {
     let all = object.pointer_mut("/metadata/managedFields")?.as_array_mut()?;
     let is_of_object = |entry: &Value| entry.get("subresource").is_none_or(|subresource| subresource == "");
@@ -294,7 +294,7 @@ fn ours_mut(object: &mut Value) -> Option<&mut Fields> {
     all.iter_mut().find(is_ours)?.get_mut("fieldsV1")?.as_object_mut()
 }
 
-/// Removes a path; what holds nothing else any more goes with it, for an empty node stands for its whole value.
+/// Removes a path, with outer nodes that become empty: an empty node would own its whole value.
 fn remove(fields: &mut Fields, path: &[String]) {
     let Some((first, rest)) = path.split_first() else { return };
     if rest.is_empty() {

@@ -1,11 +1,10 @@
-//! The Mainstay that runs here, as objects: what it is made of is deleted by no commit unasked, whoever applied it.
+//! The objects of the running Mainstay. No commit deletes them without permission, regardless of their owner.
 //!
-//! It is known by the label that everything has that is installed, in the agent's own namespace or in none; and, whatever the
-//! labels are, by the pod that the agent runs in: the workload that made the pod, the `ServiceAccount` by whose rights it acts,
-//! and what binds rights to that one. Names alone say nothing: others may give them.
+//! They carry the label of all installed objects, in the agent's namespace or without a namespace. Regardless of
+//! labels, the agent's pod identifies its workload, its ServiceAccount, and the bindings of that account. Names are no
+//! evidence, because other objects may have them.
 //!
-//! Deliberately absent: reading the pod (`agent`), and the deletion of Namespaces and definitions, which is held whoever
-//! they belong to (`deletion`).
+//! Not here: reading the pod (`agent`). Deletions of Namespaces and CRDs are held for all owners (`deletion`).
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::Value;
@@ -17,30 +16,30 @@ use mainstay_object::Key;
 /// Group of Roles and their bindings.
 const RBAC: &str = "rbac.authorization.k8s.io";
 
-/// What the Mainstay that runs here is made of; by default nothing is known of it.
+/// The objects of the running Mainstay; by default none is known.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Installation {
-    /// The agent's namespace; empty: not known.
+    /// The agent's namespace; empty if unknown.
     namespace: String,
-    /// What made the agent's pod.
+    /// The workload of the agent's pod.
     workload: Option<Key>,
-    /// Name of the `ServiceAccount` that the pod has.
+    /// The name of the pod's ServiceAccount.
     account: Option<String>,
 }
 
 impl Installation {
-    /// Of an agent in this namespace, of whose pod nothing is known.
+    /// Returns the installation of an agent in this namespace, without knowledge of its pod.
     pub fn in_namespace(namespace: &str) -> Self {
         Self { namespace: namespace.to_owned(), ..Self::default() }
     }
 
-    /// Of the agent that runs in this pod.
+    /// Returns the installation of the agent that runs in this pod.
     pub fn of_pod(namespace: &str, pod: &Value) -> Self {
         let account = pod.pointer("/spec/serviceAccountName").and_then(Value::as_str).map(str::to_owned);
         Self { namespace: namespace.to_owned(), workload: workload_of(namespace, pod), account }
     }
 
-    /// Whether an object belongs to it.
+    /// Whether an object belongs to it, by its metadata.
     pub fn includes(&self, key: &Key, meta: &ObjectMeta) -> bool {
         let is_labelled =
             meta.labels.as_ref().and_then(|labels| labels.get(INSTALLED)).is_some_and(|v| v == INSTALLED_AS);
@@ -48,13 +47,13 @@ impl Installation {
         self.is_here(key) && (is_labelled || is_account || self.workload.as_ref() == Some(key))
     }
 
-    /// Whether an object has to be read as a whole to know whether it belongs to it.
+    /// Whether the decision needs the whole object.
     pub(crate) fn asks_for(&self, key: &Key) -> bool {
         let is_binding = key.is(RBAC, "RoleBinding") || key.is(RBAC, "ClusterRoleBinding");
         is_binding && self.account.is_some() && self.is_here(key)
     }
 
-    /// Whether a binding gives rights to the agent.
+    /// Whether a binding grants permissions to the agent.
     pub(crate) fn is_bound_by(&self, key: &Key, binding: &Value) -> bool {
         let Some(account) = self.account.as_deref().filter(|_| self.asks_for(key)) else { return false };
         let mut subjects = binding.get("subjects").and_then(Value::as_array).into_iter().flatten();
@@ -62,7 +61,7 @@ impl Installation {
             .any(|one| one["kind"] == "ServiceAccount" && one["name"] == account && one["namespace"] == *self.namespace)
     }
 
-    /// What becomes of the deletion of an object, if that belongs to it as a whole or by its metadata.
+    /// Keeps an object that belongs to it, unless its deletion was permitted.
     pub(crate) fn spare(&self, deletion: Deletion, key: &Key, live: Live<'_>, permission: Permission) -> Deletion {
         let belongs = || match live {
             Live::Metadata(meta) => self.includes(key, meta),
@@ -79,16 +78,16 @@ impl Installation {
     }
 }
 
-/// A live object, as far as it was read.
+/// The part of a live object that was read.
 #[derive(Clone, Copy, Debug)]
 pub enum Live<'a> {
     /// Its metadata.
     Metadata(&'a ObjectMeta),
-    /// All of it.
+    /// The whole object.
     Whole(&'a ObjectMeta, &'a Value),
 }
 
-/// What made a pod. A `ReplicaSet` has the name of its Deployment and the hash that is on its pods.
+/// Returns the workload of a pod. A ReplicaSet is named after its Deployment and the hash in the labels of its pods.
 fn workload_of(namespace: &str, pod: &Value) -> Option<Key> {
     let owners = pod.pointer("/metadata/ownerReferences")?.as_array()?;
     let controller = owners.iter().find(|owner| owner["controller"] == true)?;
@@ -162,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn it_goes_only_where_that_was_allowed() {
+    fn it_is_deleted_only_with_permission() {
         let (agent, key) = (agent(), Key::new("apps", "Deployment", Some("home"), "flux"));
         let meta = ObjectMeta::default();
         let spare = |deletion, permission| agent.spare(deletion, &key, Live::Metadata(&meta), permission);

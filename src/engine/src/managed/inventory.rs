@@ -1,12 +1,13 @@
-//! The inventory: which objects a GitSync manages, and what was verified of each. It is written before objects are
-//! created and shrinks only when their absence is confirmed, so nothing leaks and nothing is deleted by guess.
+//! The inventory of a GitSync: the objects that it manages, with the verified state of each. It is written before
+//! objects are created and shrinks only when their absence is confirmed. So nothing leaks, and nothing is deleted by
+//! guess.
 //!
-//! It is kept as gzip in the `binaryData` of ConfigMaps ([`Shard`]); 10 000 entries fit one of them.
+//! It is stored as gzip in the `binaryData` of ConfigMaps ([`Shard`]). One holds 10 000 entries.
 //!
 //! Invariant: encoding is deterministic, so an unchanged shard is never written.
-//! Invariant: decoding trusts nothing: any malformed, truncated or oversized content is [`Unreadable`].
+//! Invariant: decoding trusts no content. Malformed, truncated or oversized content is [`Unreadable`].
 //!
-//! Deliberately absent: reading and writing the ConfigMaps (`gitsync`), and when an entry changes (`written`).
+//! Not here: reads and writes of the ConfigMaps (`gitsync`), and changes of entries (`written`).
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::{Read, Write};
@@ -17,34 +18,34 @@ use flate2::{Compression, read::GzDecoder, write::GzEncoder};
 use super::desired::Desired;
 use mainstay_object::{Digest, Ended, Identity, Key};
 
-/// Entries in one shard, at most: about 850 kB compressed, below the API's limit of 1 MiB.
+/// Maximum number of entries in a shard: about 850 kB compressed, below the API's limit of 1 MiB.
 const SHARD: usize = 18_000;
-/// Longest content of a shard once decompressed, in bytes.
+/// Maximum size of a decompressed shard, in bytes.
 const LONGEST: u64 = 12 << 20;
-/// Entries that are read from one shard, at most. They are spread evenly, so none ever holds twice its share.
+/// Maximum number of entries read from a shard. They are spread evenly, so no shard has twice its share.
 const MOST: usize = 2 * SHARD;
-/// Memory that an entry takes beside its name, about.
+/// Approximate memory of an entry without its name, in bytes.
 const ENTRY_BYTES: usize = 240;
-/// Memory that an inventory may take: 100 000 objects, as many as a commit may have, with names of 80 bytes.
+/// Maximum memory of an inventory, in bytes: 100 000 objects, the maximum of a commit, with names of 80 bytes.
 const MEMORY: usize = 32 << 20;
-/// First bytes of every shard, with the format's number.
+/// First bytes of every shard, with the format version.
 const MAGIC: &[u8] = b"mainstay-inventory/1\n";
 /// Flags of an entry whose object ended.
 const SUCCEEDED: u8 = 8;
 const FAILED: u8 = 16;
 
-/// What is remembered of one object.
+/// The entry of one object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Entry {
-    /// Version of its API group, as Git wrote it last.
+    /// Version of its API group, as last written in Git.
     pub version: Arc<str>,
-    /// UID, as 16 bytes; `None` until its first apply has been answered.
+    /// UID, as 16 bytes; `None` until its first apply is answered.
     pub uid: Option<[u8; 16]>,
-    /// Digest of the projection that was verified.
+    /// Digest of the verified projection.
     pub digest: Option<Digest>,
-    /// First half of the digest of the document that was applied.
+    /// First half of the digest of the applied document.
     pub source: Option<[u8; 8]>,
-    /// How the object ended with that document: it is not reverted when it is gone.
+    /// How the object ended with that document. It is not created again when it is gone.
     pub ended: Option<Ended>,
 }
 
@@ -52,35 +53,35 @@ pub struct Entry {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Inventory(pub HashMap<Key, Entry>);
 
-/// The inventory of one owner, as it is written down next.
+/// The next written inventory of an owner.
 #[derive(Debug, Default)]
 pub(crate) struct Written {
-    /// Shared with whoever reads it.
+    /// Shared with its readers.
     pub(crate) inventory: Arc<Inventory>,
-    /// It has changed since it was saved.
+    /// Whether it changed since it was saved.
     pub(crate) unsaved: bool,
-    /// That an object ended was not saved yet: an agent that does not know it would run it again.
+    /// Whether the end of an object is not saved yet. An agent that does not know the end would run the object again.
     pub(crate) is_urgent: bool,
 }
 
-/// One ConfigMap's worth of an inventory.
+/// The part of an inventory in one ConfigMap.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shard {
     /// Position, from 0.
     pub index: usize,
     /// Content for `binaryData`, before base64.
     pub content: Vec<u8>,
-    /// Its objects, in their order.
+    /// Its objects, in order.
     pub keys: Vec<Key>,
 }
 
-/// The content is not an inventory, or not all of one.
+/// The content is not a complete inventory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the inventory cannot be read")]
 pub struct Unreadable;
 
 impl Written {
-    /// Changes an entry, if there is one and it differs.
+    /// Changes an existing entry.
     pub(crate) fn set(&mut self, key: &Key, entry: Entry) {
         if let Some(known) = self.inventory.0.get(key).filter(|known| **known != entry) {
             self.is_urgent |= entry.ended.is_some() && known.ended != entry.ended;
@@ -91,7 +92,7 @@ impl Written {
 }
 
 impl Entry {
-    /// For an object to which `desired` was applied.
+    /// Returns the entry of an object to which `desired` was applied.
     pub fn of(desired: &Desired, uid: &str, digest: Option<Digest>) -> Self {
         let mut source = [0; 8];
         source.copy_from_slice(&desired.source().as_bytes()[..8]);
@@ -104,18 +105,18 @@ impl Entry {
         }
     }
 
-    /// Whether exactly this is what was last applied and verified.
+    /// Whether `desired` was last applied and verified.
     pub fn is_for(&self, desired: &Desired) -> bool {
         self.is_of(&desired.source()) && *self.version == *desired.kind.version
     }
 
-    /// Whether `source` is the document that was last applied and verified.
+    /// Whether the document with this digest was last applied and verified.
     pub fn is_of(&self, source: &Digest) -> bool {
         self.digest.is_some() && self.source.is_some_and(|s| s == source.as_bytes()[..8])
     }
 }
 
-/// A UID as the bytes that an entry keeps. A UID that is no UUID keeps the first half of its SHA-256.
+/// Returns a UID as the bytes of an entry: those of a UUID, else the first half of its SHA-256.
 pub fn uid_bytes(uid: &str) -> [u8; 16] {
     let (mut digits, mut length) = ([0; 32], 0);
     for byte in uid.bytes().filter(|byte| *byte != b'-') {
@@ -131,14 +132,14 @@ pub fn uid_bytes(uid: &str) -> [u8; 16] {
     *Digest::of(uid.as_bytes()).as_bytes()
 }
 
-/// The UUID that 16 bytes stand for, as a UID is written.
+/// Formats 16 bytes as the UUID of a UID.
 pub fn uid_text(bytes: [u8; 16]) -> String {
     let hex = hex::encode(bytes);
     format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
 }
 
 impl Inventory {
-    /// The shards, in the order to write them: the first one, which says how many there are, comes last.
+    /// Returns the shards in the order of their writes. The first shard holds their number and comes last.
     pub fn encode(&self) -> Vec<Shard> {
         let total = self.0.len().div_ceil(SHARD).max(1);
         let mut parts = vec![BTreeMap::new(); total];
@@ -153,18 +154,18 @@ impl Inventory {
         shards
     }
 
-    /// Memory that it takes, about, in bytes.
+    /// Returns the approximate memory in bytes.
     pub fn memory(&self) -> usize {
         self.0.keys().map(memory).sum()
     }
 
-    /// The objects of one content, in their order.
+    /// Returns the objects of one shard, in order.
     pub fn keys_of(content: &[u8]) -> Result<Vec<Key>, Unreadable> {
         let (_, _, entries) = decode_part(content)?;
         Ok(entries.into_iter().map(|(key, _)| key).collect())
     }
 
-    /// Puts an inventory together from the contents of all its ConfigMaps, in any order.
+    /// Decodes an inventory from the contents of all its ConfigMaps, in any order.
     pub fn decode<'a>(contents: impl IntoIterator<Item = &'a [u8]>) -> Result<Self, Unreadable> {
         let mut parts = Parts::default();
         contents.into_iter().try_for_each(|content| parts.add(content))?;
@@ -172,19 +173,19 @@ impl Inventory {
     }
 }
 
-/// An inventory that is being put together.
+/// A partly decoded inventory.
 #[derive(Debug, Default)]
 pub struct Parts {
-    /// By position: how many there are, and the entries.
+    /// By position: the number of shards, and the entries.
     entries: BTreeMap<usize, (usize, Vec<(Key, Entry)>)>,
-    /// Digests of the contents by position.
+    /// Digests of the contents, by position.
     digests: BTreeMap<usize, Digest>,
-    /// Memory that all of them take, about, in bytes.
+    /// Approximate memory of all shards, in bytes.
     memory: usize,
 }
 
 impl Parts {
-    /// Whether nothing was added.
+    /// Whether there is no shard yet.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
@@ -192,7 +193,7 @@ impl Parts {
     /// Adds the content of one ConfigMap.
     ///
     /// # Errors
-    /// It does not read, was there already, or all of them take more memory than an inventory may.
+    /// It is unreadable, its position was added before, or all shards exceed the memory of an inventory.
     pub fn add(&mut self, content: &[u8]) -> Result<(), Unreadable> {
         let (index, of, entries) = decode_part(content)?;
         self.memory += entries.iter().map(|(key, _)| memory(key)).sum::<usize>();
@@ -201,14 +202,14 @@ impl Parts {
         if is_new && self.memory <= MEMORY { Ok(()) } else { Err(Unreadable) }
     }
 
-    /// The whole inventory, and the digest of each content that belongs to it.
+    /// Returns the whole inventory, and the digest of each of its contents.
     ///
     /// # Errors
-    /// A part is missing, or is of another writing.
+    /// A shard is missing or belongs to another version.
     pub fn join(mut self) -> Result<(Inventory, BTreeMap<usize, Digest>), Unreadable> {
         let total = self.entries.get(&0).map(|(of, _)| *of).ok_or(Unreadable)?;
-        // What lies beyond was left behind when the inventory had more of them.
-        // One that counts otherwise is of another writing, which did not come to its end.
+        // Shards beyond the total remain from a larger inventory. A shard with another total belongs to an interrupted
+        // write.
         let mut inventory = Inventory::default();
         for index in 0..total {
             let (_, entries) = self.entries.remove(&index).filter(|(of, _)| *of == total).ok_or(Unreadable)?;
@@ -219,7 +220,7 @@ impl Parts {
     }
 }
 
-/// Memory that an entry takes, about, in bytes.
+/// Returns the approximate memory of an entry in bytes.
 fn memory(key: &Key) -> usize {
     key.name.len() + ENTRY_BYTES
 }
@@ -241,13 +242,13 @@ fn encode_part(index: usize, total: usize, entries: &BTreeMap<&Key, &Entry>) -> 
         for text in [&key.group, &entry.version, &key.kind, key.namespace.as_ref().unwrap_or(&Arc::from("")), &key.name]
         {
             let bytes = text.as_bytes();
-            // Names in Kubernetes have at most 253 bytes; a longer one was refused by the server long before.
+            // Names in Kubernetes have at most 253 bytes. The server refused longer ones before.
             let length = u16::try_from(bytes.len()).unwrap_or(u16::MAX);
             plain.extend(length.to_le_bytes());
             plain.extend(&bytes[..usize::from(length)]);
         }
     }
-    // Texts compress well, digests not at all: kept apart, each in one run.
+    // Texts compress well and digests do not, so each group is written in one run.
     for entry in entries.values() {
         let flags = u8::from(entry.uid.is_some())
             | u8::from(entry.digest.is_some()) << 1
@@ -263,12 +264,11 @@ fn encode_part(index: usize, total: usize, entries: &BTreeMap<&Key, &Entry>) -> 
         plain.extend(entry.source.iter().flatten());
     }
     let mut gzip = GzEncoder::new(Vec::new(), Compression::fast());
-    // Writing to a Vec cannot fail.
     let _ = gzip.write_all(&plain);
     gzip.finish().unwrap_or_default()
 }
 
-/// One shard: its position, how many there are, and its entries.
+/// A shard: its position, the number of shards, and its entries.
 type Part = (usize, usize, Vec<(Key, Entry)>);
 
 fn decode_part(content: &[u8]) -> Result<Part, Unreadable> {
@@ -302,7 +302,7 @@ fn decode_part(content: &[u8]) -> Result<Part, Unreadable> {
         if flags & 4 != 0 {
             entry.source = Some(array(rest)?);
         }
-        // Agents before these flags pass over them.
+        // Older agents ignore these flags.
         entry.ended = match flags & (SUCCEEDED | FAILED) {
             0 => None,
             SUCCEEDED => Some(Ended::Succeeded),
@@ -332,7 +332,7 @@ fn sized<'a>(rest: &mut &'a [u8]) -> Result<&'a [u8], Unreadable> {
     take(rest, usize::from(length))
 }
 
-/// The few texts that repeat (groups, kinds, namespaces) are kept once.
+/// Reads a text. Texts that repeat (groups, kinds, namespaces) are stored once.
 fn text(rest: &mut &[u8], known: &mut HashMap<Vec<u8>, Arc<str>>) -> Result<Arc<str>, Unreadable> {
     let bytes = sized(rest)?;
     if let Some(text) = known.get(bytes) {
@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn comes_back_as_it_was_written_in_one_shard_or_several() {
+    fn decodes_to_the_same_inventory_from_one_or_several_shards() {
         for count in [0, 1, 10_000, 40_000] {
             let inventory = inventory(count);
             let shards = inventory.encode();
@@ -386,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_is_missing_truncated_or_no_inventory() {
+    fn refuses_missing_truncated_and_foreign_content() {
         let shards = inventory(40_000).encode();
         assert_eq!(decode(&shards[1..]), Err(Unreadable));
         assert_eq!(decode(&shards[..2]), Err(Unreadable));
@@ -404,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_more_than_may_be_kept_before_it_has_read_all_of_it() {
+    fn refuses_too_much_content_before_reading_all_of_it() {
         let long = |count: usize| {
             let key = |i: usize| Key::new("", "ConfigMap", Some("load"), format!("{i:0250}"));
             Inventory((0..count).map(|i| (key(i), Entry::default())).collect()).encode()

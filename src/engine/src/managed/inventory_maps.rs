@@ -1,9 +1,9 @@
-//! The ConfigMaps that hold inventories, as the watch of them shows: which there are, by the label of their GitSync.
+//! The names of the ConfigMaps that hold inventories, from their watch, by the label of their GitSync.
 //!
-//! Invariant: while this is known, no inventory is missing from it that was written before the watch was opened, or that this
-//! agent has written. It may name one that is gone by now.
+//! Invariant: while the names are known, they include every inventory from before the watch, and every one that this
+//! agent wrote. A named ConfigMap may be gone.
 //!
-//! Deliberately absent: whose a ConfigMap is, and what it holds (`gitsync`).
+//! Not here: the owner and the content of a ConfigMap (`gitsync`).
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -11,34 +11,34 @@ use serde_json::Value;
 
 use mainstay_api::names::INVENTORY_LABEL;
 
-/// How many ConfigMaps are remembered. Anybody may put the label on one; beyond this number nothing is known.
+/// Maximum number of stored names. Any user may set the label; beyond this number no names are known.
 const MOST: usize = 100_000;
 
-/// Namespace and value of the label.
+/// Namespace, and value of the label.
 type Of = (String, String);
 
-/// The names of all of them.
+/// The names of all ConfigMaps.
 #[derive(Debug, Default)]
 struct Names {
     of: HashMap<Of, BTreeSet<String>>,
     count: usize,
 }
 
-/// How far they are known.
+/// How far the names are known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Known {
     /// No list is complete yet.
     #[default]
     Not,
-    /// All of them, except for changes since the watch was interrupted.
+    /// Known, except for changes since the watch was interrupted.
     Broken,
-    /// All of them.
+    /// Known.
     All,
-    /// There are more than are remembered.
+    /// There are more than the maximum.
     TooMany,
 }
 
-/// What is known of the ConfigMaps that hold inventories.
+/// The known ConfigMaps with inventories.
 #[derive(Debug, Default)]
 pub(crate) struct InventoryMaps {
     names: Names,
@@ -60,42 +60,42 @@ impl Names {
 }
 
 impl InventoryMaps {
-    /// A list is complete. Names that this agent has written stay: the list may be older.
+    /// Records that a list is complete. Names that this agent wrote stay, because the list may be older.
     pub(crate) fn complete(&mut self) {
         if self.known != Known::TooMany {
             self.known = Known::All;
         }
     }
 
-    /// The watch is interrupted, or a new list has begun.
+    /// Records that the watch is interrupted or a new list began.
     pub(crate) fn interrupted(&mut self) {
         if self.known == Known::All {
             self.known = Known::Broken;
         }
     }
 
-    /// The watch works again, and nothing was missed.
+    /// Records that the watch works again and missed no event.
     pub(crate) fn resumed(&mut self) {
         if self.known == Known::Broken {
             self.known = Known::All;
         }
     }
 
-    /// A ConfigMap is there.
+    /// Adds a ConfigMap.
     pub(crate) fn insert(&mut self, live: &Value) {
         if let Some(((namespace, label), name)) = named(live) {
             self.note(&namespace, &label, name);
         }
     }
 
-    /// A ConfigMap is gone, or has lost its label.
+    /// Removes a ConfigMap that is gone or lost its label.
     pub(crate) fn remove(&mut self, live: &Value) {
         if let Some((of, name)) = named(live) {
             self.names.remove(&of, name);
         }
     }
 
-    /// A ConfigMap is about to be written.
+    /// Adds a ConfigMap that is about to be written.
     pub(crate) fn note(&mut self, namespace: &str, label: &str, name: &str) {
         if self.names.count < MOST {
             self.names.insert((namespace.to_owned(), label.to_owned()), name);
@@ -104,7 +104,7 @@ impl InventoryMaps {
         }
     }
 
-    /// The names of those with this label in this namespace; `None` while that is not known.
+    /// Returns the names with this label in this namespace; `None` while they are unknown.
     pub(crate) fn names(&self, namespace: &str, label: &str) -> Option<Vec<String>> {
         let names = self.names.of.get(&(namespace.to_owned(), label.to_owned()));
         (self.known == Known::All).then(|| names.into_iter().flatten().cloned().collect())
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn more_names_than_are_remembered_are_as_none() {
+    fn too_many_names_count_as_unknown() {
         let mut maps = InventoryMaps::default();
         (0..=MOST).for_each(|number| maps.note("shop", "shop.web", &number.to_string()));
         maps.complete();

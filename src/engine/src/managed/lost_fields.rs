@@ -1,7 +1,7 @@
-//! Which fields of a document somebody took from us in a live object, and what is found there: what a revert would restore,
-//! known without a request.
+//! Lost fields: fields of a document that other managers took from us in a live object. A revert would restore them; no
+//! request is needed.
 //!
-//! Deliberately absent: a change that leaves our fields with us (another order, an apply under our name) shows nothing here.
+//! Not here: changes that leave us the ownership, such as another order or an apply under our name.
 
 use serde_json::{Map, Value};
 
@@ -10,7 +10,7 @@ use super::fields::{Fields, applied_by, readable};
 use super::projection::{Difference, has_keys, last_writer, quoted};
 use mainstay_api::names::{ANNOTATION_PREFIX, MANAGER};
 
-/// Where `live` is not what `body` says, at paths that are not ours any more.
+/// Returns the differences of `live` from `body` at paths that we do not own any more.
 pub(super) fn lost_fields(body: &Value, live: &Value) -> Vec<Difference> {
     let mut walk = Walk { live, path: Vec::new(), found: Vec::new() };
     let ours = applied_by(live, MANAGER);
@@ -35,7 +35,7 @@ pub(super) fn lost_fields(body: &Value, live: &Value) -> Vec<Difference> {
     walk.found
 }
 
-/// A walk through a document, beside a live object and what is ours of it.
+/// A walk through a document, its live object, and our fields in that.
 struct Walk<'v> {
     live: &'v Value,
     path: Vec<String>,
@@ -59,10 +59,10 @@ impl Walk<'_> {
         self.within(key, |walk| walk.value(wanted, parent.and_then(|parent| parent.get(name)), ours));
     }
 
-    /// `ours`: what of the value is ours; nothing, or (empty) all of it.
+    /// Compares a value. `ours` are our fields in it: `None` for none, empty for all.
     fn value(&mut self, wanted: &Value, live: Option<&Value>, ours: Option<&Fields>) {
         match (ours, wanted) {
-            // In what was taken as a whole, the part that was changed is named.
+            // If the whole value was taken, only its changed parts are named.
             (None, Value::Object(fields)) if live.is_some_and(Value::is_object) || self.is_in_metadata() => {
                 for (name, wanted) in fields {
                     self.field(name, wanted, live, None);
@@ -93,7 +93,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Labels and annotations are named each by itself.
+    /// Labels and annotations are named one by one.
     fn is_in_metadata(&self) -> bool {
         self.path.first().is_some_and(|first| first == "f:metadata")
     }
@@ -117,7 +117,7 @@ mod tests {
 
     const THEIRS: &str = "kubectl-edit";
 
-    /// A live object in which `ours` is ours and `theirs` somebody's.
+    /// Returns a live object in which we own `ours` and another manager owns `theirs`.
     fn live(mut object: Value, ours: &Value, theirs: &Value) -> Value {
         let time = "2030-01-01T00:00:00Z";
         object["metadata"]["managedFields"] = json!([
@@ -127,14 +127,14 @@ mod tests {
         object
     }
 
-    /// `path: found → wanted (who)` of each difference.
+    /// Compares the differences, each as `path: found → wanted (who)`.
     fn check(body: &Value, live: &Value, expected: &[&str]) {
         let text = |d: Difference| format!("{}: {} → {} ({})", d.path, d.found, d.restored, d.who.unwrap_or_default());
         assert_eq!(lost_fields(body, live).into_iter().map(text).collect::<Vec<_>>(), expected);
     }
 
     #[test]
-    fn names_fields_that_were_taken_from_us_with_both_values_and_who_has_them() {
+    fn names_lost_fields_with_both_values_and_their_manager() {
         let body = json!({
             "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "labels": {"team": "x", "y/z": "1"}},
             "data": {"a": "1", "b": "2", "c": "3"},

@@ -1,15 +1,14 @@
-//! How much memory owners may take for what is kept for them: the objects that they want, inventories, the sources of
-//! Functions, and what each of them is itself.
+//! The memory budget of owners: for their desired objects, inventories, Function sources, and their own resources.
 //!
-//! Invariant: a namespace keeps what it has; what it may add leaves a part of the budget to the others, unless it stays within
-//! its share: the budget, divided by the number of namespaces that have anything.
-//! Invariant: while a new commit is read, its objects count instead of those of the one before, so that a commit may change
-//! all of them; both together are within twice the budget.
-//! Invariant: room is set aside for the objects of an owner that begins, so that those that begin after it do not take it; an owner
-//! that needs more than there is sets nothing aside.
-//! Invariant: when room comes, those that wait for it are woken in the order of their age, as many as fit, and nobody else.
+//! Invariant: a namespace keeps the memory that it has. Its growth leaves a part of the budget to the others, unless it
+//! stays within its share: the budget divided by the number of namespaces in use.
+//! Invariant: the objects of a new commit replace those of the old one in the budget. So a commit may change all of
+//! them; both together are within twice the budget.
+//! Invariant: memory is reserved for the objects of a new owner, so that later owners do not take it. An owner that
+//! needs more than the available memory reserves none.
+//! Invariant: available memory wakes waiting owners in the order of their age, as many as fit, and no others.
 //!
-//! Deliberately absent: what takes how much, and what becomes of what does not fit.
+//! Not here: the size of each part, and the handling of owners that do not fit.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -20,51 +19,51 @@ use tokio::sync::Notify;
 
 use mainstay_object::Owner;
 
-/// What is kept for an owner.
+/// A part of the memory of an owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Part {
-    /// The objects of the commit that is enforced.
+    /// The objects of the enforced commit.
     Objects,
     /// The objects of a commit that is being read.
     Reading,
-    /// The inventory, as it was loaded.
+    /// The loaded inventory.
     Inventory,
     /// The source of a Function.
     Source,
-    /// The GitSync, GitRepository, Function or Receiver itself, and its task.
+    /// The GitSync, GitRepository, Function or Receiver, and its task.
     Resource,
-    /// What is known of another cluster, and the connections to it.
+    /// The known state of a remote cluster, and the connections to it.
     Cluster,
-    /// Set aside for the objects of an owner that has not read them yet.
+    /// Reserved for the objects of an owner that has not read them yet.
     Expected,
 }
 
-/// The bytes of each part.
+/// Bytes by part.
 type Parts = [usize; 7];
 
-/// Parts that are counted instead of one another: the objects of an owner, at any time.
+/// Parts that replace one another: the objects of an owner.
 const OBJECTS: [Part; 3] = [Part::Objects, Part::Reading, Part::Expected];
 
-/// What may be kept for all owners together of a process with a memory limit of so many bytes.
+/// Returns the memory budget for a process with this memory limit, both in bytes.
 pub fn kept_within(limit: usize) -> usize {
     limit / 10 * 3
 }
 
-/// The memory limit with which so many bytes may be kept.
+/// Returns the memory limit for this budget, both in bytes.
 pub fn memory_limit(kept: usize) -> usize {
     kept.div_ceil(3).saturating_mul(10)
 }
 
-/// An owner that waits for room.
+/// An owner that waits for memory.
 #[derive(Clone, Debug)]
 pub struct Waiting {
-    /// Since when the owner exists: the oldest comes first.
+    /// Creation time of the owner: the oldest is first.
     pub since: Timestamp,
-    /// What it waits to keep.
+    /// The part that it waits for.
     pub part: Part,
-    /// How many bytes that takes.
+    /// The size of the part in bytes.
     pub bytes: usize,
-    /// Notified when there is room.
+    /// Notified when memory is available.
     pub room: Arc<Notify>,
 }
 
@@ -73,69 +72,70 @@ pub struct Waiting {
 pub(crate) struct SharedBudget(Arc<Mutex<MemoryBudget>>);
 
 impl SharedBudget {
-    /// As [`MemoryBudget::set_limit`].
+    /// Calls [`MemoryBudget::set_limit`].
     pub(crate) fn set_limit(&self, bytes: usize) {
         self.0.lock().set_limit(bytes);
     }
 
-    /// As [`MemoryBudget::set`].
+    /// Calls [`MemoryBudget::set`].
     pub(crate) fn set(&self, owner: &Owner, part: Part, bytes: usize) -> bool {
         self.0.lock().set(owner, part, bytes)
     }
 
-    /// As [`MemoryBudget::admit`].
+    /// Calls [`MemoryBudget::admit`].
     pub(crate) fn admit(&self, owner: &Owner, resource: usize, expected: usize) -> bool {
         self.0.lock().admit(owner, resource, expected)
     }
 
-    /// As [`MemoryBudget::wait`].
+    /// Calls [`MemoryBudget::wait`].
     pub(crate) fn wait(&self, owner: &Owner, waiting: Waiting) -> usize {
         self.0.lock().wait(owner, waiting)
     }
 
-    /// As [`MemoryBudget::end_wait`].
+    /// Calls [`MemoryBudget::end_wait`].
     pub(crate) fn end_wait(&self, owner: &Owner) {
         self.0.lock().end_wait(owner);
     }
 
-    /// As [`MemoryBudget::fits`].
+    /// Calls [`MemoryBudget::fits`].
     pub(crate) fn fits(&self, owner: &Owner, part: Part, bytes: usize) -> bool {
         self.0.lock().fits(owner, part, bytes)
     }
 
-    /// As [`MemoryBudget::remove_owner`].
+    /// Calls [`MemoryBudget::remove_owner`].
     pub(crate) fn remove_owner(&self, owner: &Owner) {
         self.0.lock().remove_owner(owner);
     }
 }
 
-/// The bytes that are kept for all owners.
+/// The memory of all owners, in bytes.
 #[derive(Debug)]
 pub(crate) struct MemoryBudget {
     limit: usize,
     held: HashMap<Owner, Parts>,
-    /// What is held in all, and by each namespace that holds anything.
+    /// The total, and the sum of each namespace in use.
     total: usize,
     namespaces: HashMap<String, usize>,
-    /// Those that wait, by namespace.
+    /// The waiting owners, by namespace.
     waiting: BTreeMap<String, Queue>,
-    /// Since when each of those exists.
+    /// The creation time of each waiting owner.
     since: HashMap<Owner, Timestamp>,
 }
 
-/// Those of one namespace that wait, by age.
+/// The waiting owners of one namespace, by age.
 #[derive(Debug, Default)]
 struct Queue {
     owners: BTreeMap<(Timestamp, Owner), Waiting>,
-    /// None of them needs less.
+    /// A lower bound of their sizes.
     least: usize,
 }
 
-/// This part of the budget is left to the other namespaces by one that has more than its share, and this one by the only one.
+/// One part in this many of the budget is left to other namespaces by a namespace beyond its share. The second value is
+/// for a namespace that is the only one.
 const LEFT_TO_OTHERS: [usize; 2] = [4, 8];
 
 impl Default for MemoryBudget {
-    /// Without a limit.
+    /// Returns a budget without a limit.
     fn default() -> Self {
         Self {
             limit: usize::MAX,
@@ -149,13 +149,12 @@ impl Default for MemoryBudget {
 }
 
 impl MemoryBudget {
-    /// From now on there are so many bytes.
+    /// Sets the limit in bytes.
     pub(crate) fn set_limit(&mut self, bytes: usize) {
         self.limit = bytes;
     }
 
-    /// So many bytes are to be kept for an owner from now on, instead of those before; whether they may. If not, those before
-    /// still count.
+    /// Sets the bytes of a part of an owner. Returns whether they fit; otherwise the old value stays.
     pub(crate) fn set(&mut self, owner: &Owner, part: Part, bytes: usize) -> bool {
         if !self.fits(owner, part, bytes) {
             return false;
@@ -174,7 +173,8 @@ impl MemoryBudget {
         true
     }
 
-    /// An owner begins: so many bytes are kept for what it is itself, and so many are set aside for its objects; whether both fit.
+    /// Admits an owner: records the bytes of its own resource and reserves `expected` bytes for its objects. Returns
+    /// whether both fit.
     pub(crate) fn admit(&mut self, owner: &Owner, resource: usize, expected: usize) -> bool {
         let held = self.held.get(owner).copied().unwrap_or_default();
         let begins = held[Part::Objects as usize] + held[Part::Reading as usize] == 0;
@@ -191,8 +191,8 @@ impl MemoryBudget {
         true
     }
 
-    /// There was no room for an owner: it is woken when there may be, and sets nothing aside until then. With how many bytes in
-    /// all it would fit, beside what is kept now and after those that wait longer.
+    /// Queues an owner that did not fit, to be woken later. It reserves no memory until then. Returns the budget in
+    /// bytes with which it would fit after the current owners and the older waiting ones.
     pub(crate) fn wait(&mut self, owner: &Owner, waiting: Waiting) -> usize {
         self.end_wait(owner);
         self.replace(owner, Part::Expected, 0);
@@ -214,7 +214,7 @@ impl MemoryBudget {
         waiting.is_some_and(|waiting| waiting.part != Part::Resource)
     }
 
-    /// An owner waits no longer.
+    /// Ends the wait of an owner.
     pub(crate) fn end_wait(&mut self, owner: &Owner) {
         let Some(since) = self.since.remove(owner) else { return };
         let namespace = owner.resource().namespace();
@@ -225,8 +225,8 @@ impl MemoryBudget {
         }
     }
 
-    /// Wakes those for which there is room now, the oldest first. What they will take is not there for the next ones. Where none
-    /// of a namespace can fit, they are not looked at.
+    /// Wakes the owners that fit now, the oldest first. Each one's size is subtracted for the next. Skips a namespace
+    /// if not even its smallest owner fits.
     fn wake(&mut self) {
         let first = |queue: &Queue| queue.owners.first_key_value().map(|((_, owner), _)| owner.clone());
         let may_fit = |queue: &Queue| first(queue).is_some_and(|owner| self.has_room(&owner, 0, queue.least));
@@ -242,7 +242,7 @@ impl MemoryBudget {
         }
     }
 
-    /// The least budget in which so many bytes fit, beside what is kept now and `others`.
+    /// Returns the minimum budget in which so many bytes fit, beside the current owners and `others`.
     fn needed(&self, owner: &Owner, part: Part, bytes: usize, others: usize) -> usize {
         let (own, total, namespaces) = self.with(owner, self.replaced(owner, part), bytes.saturating_add(others));
         let left = LEFT_TO_OTHERS[usize::from(namespaces == 1)];
@@ -251,7 +251,7 @@ impl MemoryBudget {
         total.max(as_share.min(as_rest))
     }
 
-    /// Whether so many bytes may be kept for an owner now, instead of those before.
+    /// Whether so many bytes of a part fit now, in place of its current ones.
     pub(crate) fn fits(&self, owner: &Owner, part: Part, bytes: usize) -> bool {
         let held = self.held.get(owner).copied().unwrap_or_default();
         if bytes <= held[part as usize] {
@@ -260,7 +260,7 @@ impl MemoryBudget {
         self.has_room(owner, self.replaced(owner, part), bytes)
     }
 
-    /// What a part of an owner is counted instead of.
+    /// Returns the bytes that a new value of this part replaces.
     fn replaced(&self, owner: &Owner, part: Part) -> usize {
         let held = self.held.get(owner).copied().unwrap_or_default();
         match part {
@@ -269,8 +269,8 @@ impl MemoryBudget {
         }
     }
 
-    /// What the namespace of an owner and all of them keep with so many bytes in the place of others, and how many namespaces keep
-    /// anything then.
+    /// Returns three numbers for `bytes` in the place of `replaced`: the bytes of the owner's namespace, the total
+    /// bytes, and the number of namespaces in use.
     fn with(&self, owner: &Owner, replaced: usize, bytes: usize) -> (usize, usize, usize) {
         let own = self.namespaces.get(owner.resource().namespace());
         let namespaces = self.namespaces.len() + usize::from(own.is_none());
@@ -285,7 +285,7 @@ impl MemoryBudget {
         total <= self.limit && (is_within_share || total <= self.limit - self.limit / left)
     }
 
-    /// Nothing is kept for an owner any more but what it is itself and its cluster, which end by themselves.
+    /// Removes all parts of an owner except its resource and its cluster, which end by themselves.
     pub(crate) fn remove_owner(&mut self, owner: &Owner) {
         for part in [Part::Objects, Part::Reading, Part::Inventory, Part::Expected] {
             self.replace(owner, part, 0);
@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn sets_room_aside_for_the_objects_of_an_owner_that_begins() {
+    fn reserves_memory_for_the_objects_of_a_new_owner() {
         let mut budget = MemoryBudget::default();
         budget.set_limit(800);
         let owners = ["a", "b", "c"].map(|name| Owner::git_sync("web", name));
@@ -382,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn room_is_given_in_the_order_of_age_and_wakes_as_many_as_fit() {
+    fn memory_wakes_as_many_owners_as_fit_in_the_order_of_age() {
         let mut budget = MemoryBudget::default();
         budget.set_limit(800);
         let (greedy, old, young) =

@@ -20,6 +20,7 @@
 //! - `audit`: the schedule of audits
 //! - `remaining`: drift that is not reverted at once; `drifted`: the objects that have it, and the event that ends it
 //! - `lost_fields`: fields that a live object has lost
+//! - `manifest_part`: the fields of a live object that its manifest sets
 //! - `summary`: the objects in the status of an owner
 //! - [`inventory`]: the written form of the store of one GitSync; `written`: changes it together with the objects
 //! - [`places`]: the places of objects in the repository; `inventory_maps`: the ConfigMaps that hold an inventory
@@ -59,6 +60,7 @@ pub mod installation;
 pub mod inventory;
 pub(crate) mod inventory_maps;
 mod lost_fields;
+mod manifest_part;
 pub(crate) mod memory_budget;
 pub(crate) mod object;
 pub(crate) mod objects;
@@ -87,6 +89,7 @@ pub use applied_configuration::AppliedConfiguration;
 pub use desired::{Desired, Mark};
 pub use ignore_rules::IgnoreRules;
 pub use ignored::Ignored;
+pub use manifest_part::ManifestPart;
 pub use memory_budget::{Part, Waiting, kept_within, memory_limit};
 pub use ownership::released;
 pub use pause_end::PauseEnd;

@@ -1,11 +1,10 @@
-//! One managed object: what it must be, what was last applied to it, what was seen of it, and what is done about it.
+//! One managed object: its desired state, its last apply, its seen state, and its phase.
 //!
-//! Five fields stay beside the phase, because each changes independently of it and of the others: failures and the revert
-//! backoff outlast a break glass, drift may have been reported whether or not a later report fails, drift remains under
-//! break glass as well as in a backoff, and an object that lost
-//! our label is followed by name under break glass as well as while it is being deleted.
+//! Some fields are not part of the phase, because they change independently of it. Failures and the revert backoff
+//! outlast a pause. Drift may be reported before a later report fails. Drift remains during a pause as well as during a
+//! backoff. An object without our label is watched by name while it is paused or terminating.
 //!
-//! Deliberately absent: which objects are managed, and for whom (the store's), and which event leads to what (`events`).
+//! Not here: the set of managed objects and their owners (`store`), and the consequences of events (`events`).
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -29,15 +28,16 @@ use super::verdict::{self, LastApplied, resource_version};
 use mainstay_api::DriftPolicy;
 use mainstay_object::{Digest, Ended, Health, Owner};
 
-/// Failed attempts from which on a revert that fails is reported: a single failure is over before anybody reads of it.
+/// Number of failed attempts from which on a failing revert is reported. A single failure is usually over before it is
+/// read.
 pub(crate) const REMARKABLE: u32 = 2;
 
-/// Who watches an object.
+/// The watcher of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Watched {
-    /// We do, by its label.
+    /// The drift loop, by the object's label.
     ByUs,
-    /// Its owner does.
+    /// The owner of the object.
     ByOwner,
 }
 
@@ -50,49 +50,49 @@ impl Watched {
     }
 }
 
-/// Why an object is not as it must be.
+/// A failed revert or report.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct NotPutBack {
-    /// It was only to be reported.
+    /// Whether it is a report.
     pub(crate) reports: bool,
     /// The field paths.
     pub(crate) fields: Vec<String>,
-    /// What the server said, redacted.
+    /// The error of the server, redacted.
     pub(crate) cause: String,
-    /// What to do about it, where that is known.
+    /// The remedy, if it is known.
     pub(crate) advice: Option<String>,
-    /// What is the same in it every time.
+    /// The stable part of the error.
     pub(crate) ground: Ground,
 }
 
 impl NotPutBack {
-    /// Whether nobody would learn anything from it after the other.
+    /// Whether it is the same failure as `other`, which is not reported again.
     pub(crate) fn is_the_same(&self, other: &Self) -> bool {
         let is_same_advice = self.advice == other.advice;
         is_same_advice && self.reports == other.reports && self.fields == other.fields && self.ground == other.ground
     }
 
-    /// What to do about it, and what the server said.
+    /// Returns the remedy and the error of the server.
     pub(crate) fn text(&self) -> String {
         self.advice.as_ref().map_or_else(|| self.cause.clone(), |advice| format!("{advice}: {}", self.cause))
     }
 }
 
-/// What the server's answer to an apply says, as far as it is remembered.
+/// The stored part of the server's answer to an apply.
 #[derive(Debug)]
 pub(crate) struct Answered {
     pub(crate) last_applied: LastApplied,
     pub(crate) health: Health,
     pub(crate) is_at_zero: bool,
     pub(crate) ended: Option<Ended>,
-    /// `spec.replicas` was sent.
+    /// Whether `spec.replicas` was sent.
     pub(crate) sent_replicas: bool,
-    /// The document sets `spec.replicas`, and they were left out.
+    /// Whether `spec.replicas` of the document was omitted.
     pub(crate) left_out_replicas: bool,
 }
 
 impl Answered {
-    /// What `answer` says to `sent`; how healthy the object is, by the rules of its owner, if that has any.
+    /// Reads the answer to an apply of `sent`. The owner's rules decide about health, if there are any.
     pub(crate) fn of(desired: &Desired, answer: &Value, sent: &Value, rules: Option<&HealthRules>) -> Self {
         let (view, sent) = (desired.view(answer), desired.without_ignored(sent));
         let empty_containers = projection::empty_containers(&view, &sent);
@@ -113,31 +113,31 @@ impl Answered {
     }
 }
 
-/// What is known of writes to an object that failed, until one succeeds.
+/// Failed writes of an object since the last success.
 #[derive(Debug, Default)]
 pub(crate) struct Failing {
     pub(crate) reverts: Option<FailedReverts>,
-    /// Attempts to make way for it that did not help.
+    /// Attempts to resolve a collision that failed.
     pub(crate) futile: Option<Futile>,
 }
 
-/// Reverts and reports in a row that failed.
+/// Consecutive failed reverts and reports.
 #[derive(Debug)]
 pub(crate) struct FailedReverts {
-    /// The last one.
+    /// The last failure.
     pub(crate) failure: NotPutBack,
-    /// How many.
+    /// Their number.
     pub(crate) attempts: u32,
-    /// The next one does not begin before.
+    /// Earliest time of the next attempt.
     pub(crate) not_before: Option<Instant>,
 }
 
-/// An object that was reverted lately.
+/// The damping of an object that was reverted recently.
 #[derive(Debug, Default)]
 pub(crate) struct Damping {
-    /// How long the next revert waits.
+    /// The backoff of the next revert.
     pub(crate) backoff: RevertBackoff,
-    /// The fields that somebody keeps writing to, and who.
+    /// The fields that another manager keeps changing, and that manager.
     pub(crate) contended: Option<(Vec<String>, String)>,
 }
 
@@ -147,43 +147,42 @@ pub(crate) struct Managed {
     pub(crate) owner: Owner,
     pub(crate) desired: Arc<Desired>,
     pub(crate) applied: ApplyState,
-    /// What is created when the object is gone, where that is something else than it was last applied as: its update was
-    /// refused because of a field that cannot be changed.
+    /// The desired state after the object is gone, if it differs from `desired`: its update was refused because of an
+    /// immutable field.
     pub(crate) successor: Option<Arc<Desired>>,
     pub(crate) health: Health,
-    /// The object was last seen scaled to 0.
+    /// Whether it was last seen scaled to 0.
     pub(crate) is_at_zero: bool,
-    /// How the object ended with what was last applied to it: it is not reverted when it is gone.
+    /// How the object ended after its last apply. It is not created again when it is gone.
     pub(crate) ended: Option<Ended>,
-    /// An object, by its UID, that was seen at its end while a write was under way.
+    /// The UID of an object that ended during a write, and how it ended.
     pub(crate) ended_meanwhile: Option<(Box<str>, Ended)>,
-    /// What is done about it.
     pub(crate) phase: Phase,
-    /// The object is watched by name, since it lost our label; that ends when this is dropped.
+    /// Watches the object by name because it lost our label; ends when it is dropped.
     pub(crate) followed: Option<DropGuard>,
     pub(crate) write: Write,
     /// Fields of former appliers that became ours and that no apply has removed yet.
     pub(crate) takeover: Option<Arc<Taken>>,
     pub(crate) failing: Option<Box<Failing>>,
     pub(crate) damping: Option<Box<Damping>>,
-    /// Digest of the drift that was reported and left.
+    /// Digest of the drift that was only reported.
     pub(crate) reported: Option<Option<Digest>>,
-    /// How it differs, where that is not reverted at once.
+    /// Drift that is not reverted at once.
     pub(crate) drift: Option<Box<RemainingDrift>>,
-    /// It was read, and was not there.
+    /// Whether it was read and did not exist.
     pub(crate) is_absent: bool,
 }
 
-/// Why an object is not known to be healthy that no watch has shown since the agent started.
+/// The health of an object that no watch has shown since the agent started.
 const UNSEEN: &str = "not seen yet";
 
 impl Managed {
-    /// Whether nothing is known of its health, because no watch has shown it since the agent started.
+    /// Whether no watch has shown its health since the agent started.
     pub(super) fn is_unseen(&self) -> bool {
         matches!(&self.health, Health::Progressing(why) if why == UNSEEN)
     }
 
-    /// One that is kept from now on; reverts that were put on the queue with another generation than this do not count.
+    /// Returns a new object. Queued reverts of another generation are outdated.
     pub(crate) fn new(owner: &Owner, desired: Arc<Desired>, last_applied: LastApplied, generation: u32) -> Self {
         Self {
             owner: owner.clone(),
@@ -206,25 +205,25 @@ impl Managed {
         }
     }
 
-    /// Whether it was last seen to be gone, and is to be created as something else than it was: for a commit, whatever is
-    /// done about drift.
+    /// Whether it is gone and is created with another desired state. A commit caused this, so the drift policy does not
+    /// matter.
     pub(crate) fn is_to_succeed(&self) -> bool {
         self.successor.is_some() && self.write.pending().is_some_and(|seen| seen.live.is_none())
     }
 
-    /// Whether it is its own owner: a GitSync that manages itself. It does not wait for itself to be healthy: its own
-    /// condition says that it waits, and would for ever.
+    /// Whether it is its own owner: a GitSync that manages itself. Its health is not awaited, because its condition
+    /// would wait for itself forever.
     pub(crate) fn is_owner(&self) -> bool {
         let key = &self.desired.key;
         key.is("mainstay.dev", "GitSync") && *key == self.owner.key()
     }
 
-    /// What is seen of the object may say how it ended. Whether that is new.
-    /// What ended once does not go on, so nothing that is seen later takes that back.
+    /// Records how the object ended, if it did. Returns whether that is new. An end is final, so later states do not
+    /// change it.
     pub(crate) fn note_end(&mut self, live: &Value) -> bool {
         let Some(ended) = self.desired.ended(live) else { return false };
         if self.write.is_in_flight() {
-            // It may be what the write makes of it, which its answer says.
+            // The state may be the result of the write; then its answer shows the end too.
             self.ended_meanwhile = Some((verdict::uid(live).into(), ended));
         }
         let is_of_another = !self.last_uid().is_empty() && self.last_uid() != verdict::uid(live);
@@ -234,7 +233,7 @@ impl Managed {
         self.ended.replace(ended) != Some(ended)
     }
 
-    /// The object is gone. Whether it stays so, for it had ended with what is desired.
+    /// Handles the deleted object. Returns whether it stays absent, because it had ended in its desired state.
     pub(crate) fn stays_absent(&mut self) -> bool {
         let is_desired = !self.applied.is_outdated() && self.successor.is_none();
         let Some(ended) = self.ended.filter(|_| is_desired) else { return false };
@@ -254,24 +253,23 @@ impl Managed {
         self.applied.last().is_some()
     }
 
-    /// Whether something else than `desired` may have been applied last: by an earlier agent, or by a write without an
-    /// answer.
+    /// Whether the last apply may differ from `desired`: by an earlier agent, or by a write without an answer.
     pub(crate) fn may_differ_from_desired(&self) -> bool {
         self.applied.is_outdated() || self.applied.last().is_none_or(|last| last.uid.is_empty())
     }
 
-    /// The UID of the live object, if it is another one than was last applied to.
+    /// Returns the UID of the live object if it is not the one that was last applied.
     pub(crate) fn other_uid(&self, live: &Value) -> Option<String> {
         let uid = verdict::uid(live);
         (self.last_uid() != uid).then(|| uid.to_owned())
     }
 
-    /// The UID of the object that was last applied to; empty when not known.
+    /// Returns the UID of the last apply; empty if unknown.
     pub(crate) fn last_uid(&self) -> &str {
         self.applied.last().map_or("", |last| &*last.uid)
     }
 
-    /// Whether it counts what is seen of it, now or once the first write of it is answered.
+    /// Whether its live states count, now or after the answer to its first write.
     pub(crate) fn is_expected(&self) -> bool {
         !self.phase.is_leaving() && (self.is_applied() || self.write.is_in_flight())
     }
@@ -281,7 +279,7 @@ impl Managed {
         own.kind == kind.kind && own.group == kind.group && own.version == kind.version
     }
 
-    /// Forgets the revert backoff if it has expired; when to look at it again, if it has not.
+    /// Removes an expired revert backoff. Otherwise returns the time of its next change.
     pub(crate) fn expire_backoff(&mut self, clock: f64) -> Option<f64> {
         let damping = self.damping.as_mut()?;
         if !damping.backoff.update_contended(clock) {
@@ -293,27 +291,27 @@ impl Managed {
         self.damping.as_ref().map(|damping| damping.backoff.next_change())
     }
 
-    /// The last revert or report that failed, if none has succeeded since.
+    /// Returns the last failed revert or report, if none has succeeded since.
     pub(crate) fn failure(&self) -> Option<&NotPutBack> {
         Some(&self.failing.as_ref()?.reverts.as_ref()?.failure)
     }
 
-    /// How many reverts or reports failed in a row.
+    /// Returns the number of consecutive failed reverts or reports.
     pub(crate) fn attempts(&self) -> u32 {
         self.failing.as_ref().and_then(|failing| failing.reverts.as_ref()).map_or(0, |reverts| reverts.attempts)
     }
 
-    /// What is known of failed writes, to be changed.
+    /// Returns the failures for a change.
     pub(crate) fn failing(&mut self) -> &mut Failing {
         self.failing.get_or_insert_default()
     }
 
-    /// A write succeeded: what failed before does not count any more.
+    /// Removes the failures after a successful write.
     pub(crate) fn succeeded(&mut self) {
         self.failing = None;
     }
 
-    /// The object has to be read: nothing says what it is now.
+    /// Queues the object to be read, because its state is unknown.
     pub(crate) fn lose_sight(&mut self, version: Option<&str>, at: Instant, policy: &Policy) -> Next {
         let seen = Seen { live: None, gone_at: version.map(Into::into), at };
         let Some(seen) = self.write.defer(seen) else { return Next::Nothing };

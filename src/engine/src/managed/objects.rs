@@ -1,10 +1,9 @@
-//! The objects of the store, with a tally for each owner that follows every change.
+//! The objects of the store, with a tally for each owner that follows every change. A status reads the tally, so its
+//! cost does not grow with the number of objects.
 //!
-//! A status reads the tally: its cost does not grow with the number of objects.
-//!
-//! Invariant: a tally is what counting its owner's objects would give; an object is changed through [`WriteGuard`] alone,
-//! which keeps it so.
-//! Invariant: an object's owner does not change while it is kept.
+//! Invariant: a tally equals a count of its owner's objects. Objects are changed only through [`WriteGuard`], which
+//! updates it.
+//! Invariant: the owner of a stored object does not change.
 
 use std::collections::hash_map::{HashMap, Iter};
 use std::collections::{BTreeSet, HashSet};
@@ -14,34 +13,34 @@ use super::object::{Managed, REMARKABLE};
 use super::phase::Phase;
 use mainstay_object::{Health, Key, Owner};
 
-/// All objects that are kept.
+/// All stored objects.
 #[derive(Debug, Default)]
 pub(crate) struct Objects {
-    /// Each behind a pointer: a table has room for up to twice as many as are in it.
+    /// Each is behind a pointer, because a table allocates up to twice its entries.
     by_key: HashMap<Key, Box<Managed>>,
     tallies: HashMap<Owner, Tally>,
     /// Objects whose revert or report is queued.
     queued: usize,
 }
 
-/// Something that a status says of an object, beside that it is there.
+/// A topic of a status, beside the number of objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Topic {
-    /// It failed for good by its own word.
+    /// It reports a permanent failure.
     Broken,
     /// It is not healthy yet.
     Progressing,
-    /// The last revert or report of it failed.
+    /// Its last revert or report failed.
     Failed,
-    /// A revert failed so often that Ready says so.
+    /// Its revert failed often enough for the condition Ready.
     NotPutBack,
-    /// It is under break glass.
+    /// It is paused.
     Paused,
-    /// Somebody keeps changing it.
+    /// Another manager keeps changing it.
     Contended,
-    /// It differs, and is not reverted at once.
+    /// It drifted and is not reverted at once.
     Drifted,
-    /// It does not exist, and is not reverted at once.
+    /// It is missing and is not created again at once.
     Absent,
 }
 
@@ -60,17 +59,17 @@ const TOPICS: [Topic; 8] = [
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tally {
     keys: HashSet<Key>,
-    /// Objects that were applied.
+    /// Number of objects that were applied.
     pub(crate) applied: usize,
-    /// Of them, how many are healthy.
+    /// Number of those that are healthy.
     pub(crate) healthy: usize,
-    /// Objects that were reverted lately.
+    /// Number of objects that were reverted recently.
     pub(crate) backing_off: usize,
-    /// The objects of each topic, in the order of their keys.
+    /// The objects of each topic, ordered by key.
     topics: [BTreeSet<Key>; TOPICS.len()],
 }
 
-/// How one object counts.
+/// The contribution of one object to a tally.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Counts {
     applied: bool,
@@ -80,7 +79,7 @@ struct Counts {
     topics: [bool; TOPICS.len()],
 }
 
-/// A write guard: an object that is being changed; the tally is updated when this is dropped.
+/// A write guard of an object. Updates the tally when it is dropped.
 pub(crate) struct WriteGuard<'o> {
     managed: &'o mut Managed,
     tallies: &'o mut HashMap<Owner, Tally>,
@@ -128,30 +127,30 @@ impl Objects {
         }
     }
 
-    /// How many reverts and reports are queued.
+    /// Returns the number of queued reverts and reports.
     pub(crate) fn queued(&self) -> usize {
         self.queued
     }
 
-    /// All objects.
+    /// Returns all objects.
     pub(crate) fn iter(&self) -> Iter<'_, Key, Box<Managed>> {
         self.by_key.iter()
     }
 
-    /// All objects of an owner.
+    /// Returns the objects of an owner.
     pub(crate) fn of<'o>(&'o self, owner: &Owner) -> impl Iterator<Item = (&'o Key, &'o Managed)> + use<'o> {
         let keys = self.tallies.get(owner).into_iter().flat_map(|tally| &tally.keys);
         keys.filter_map(|key| Some((key, self.get(key)?)))
     }
 
-    /// The tally of an owner; `None` when it has no objects.
+    /// Returns the tally of an owner; `None` if it has no objects.
     pub(crate) fn tally(&self, owner: &Owner) -> Option<&Tally> {
         self.tallies.get(owner)
     }
 }
 
 impl Tally {
-    /// The objects that a status names for this.
+    /// Returns the objects of a topic.
     pub(crate) fn about(&self, topic: Topic) -> &BTreeSet<Key> {
         &self.topics[topic as usize]
     }
@@ -180,7 +179,7 @@ impl Counts {
         let applied = !managed.phase.is_leaving() && managed.is_applied();
         let failure = managed.failure().filter(|_| applied);
         let is_absent = applied && managed.remains_absent();
-        // Of what does not exist, its last health says nothing.
+        // The last health of a missing object is outdated.
         let is_there = applied && !is_absent;
         let is_about = |topic| match topic {
             Topic::Broken => is_there && matches!(managed.health, Health::Failed(_)),
@@ -224,7 +223,7 @@ impl Drop for WriteGuard<'_> {
         if after != self.before
             && let Some(tally) = self.tallies.get_mut(&self.managed.owner)
         {
-            // The key of the document is the one that is in the tables already.
+            // The key of the document equals the key in the tables.
             let key = &self.managed.desired.key;
             tally.discount(key, self.before);
             tally.count(key, after);
@@ -260,7 +259,7 @@ mod tests {
         ApplyState::known(LastApplied { resource_version: version.into(), ..LastApplied::default() })
     }
 
-    /// The tallies as counting everything gives them.
+    /// Counts all objects, to compare with the tallies.
     fn counted(objects: &Objects) -> HashMap<Owner, Tally> {
         let mut tallies: HashMap<Owner, Tally> = HashMap::new();
         for (key, managed) in objects.iter() {
@@ -272,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tally_is_what_counting_gives_whatever_happens_to_the_objects() {
+    fn a_tally_equals_a_count_after_any_change() {
         let mut random = fastrand::Rng::with_seed(7);
         let mut objects = Objects::default();
         for step in 0..5000 {
@@ -316,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn there_is_nothing_to_walk_where_all_is_well() {
+    fn healthy_objects_have_no_topics() {
         let mut objects = Objects::default();
         for number in 0..100 {
             let fresh = managed("a", &format!("o{number}"), 0);

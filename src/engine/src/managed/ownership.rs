@@ -1,21 +1,21 @@
-//! Field ownership as it changes hands in `managedFields`: from others to us, and from us to nobody.
+//! Transfers of field ownership in `managedFields`: from other managers to us, and the release of ours.
 //!
-//! Deliberately absent: what changes hands; `adoption`, `collision`, `additions` and `reserved` say it.
+//! Not here: the choice of fields (`adoption`, `collision`, `additions`, `reserved`).
 
 use serde_json::{Value, json};
 
 use super::fields::{Fields, add, applied_by, subtract};
 use mainstay_api::names::{BEFORE_FIRST_APPLY, HANDOVER_MANAGER, MANAGER};
 
-/// The field manager of `kubectl`; those of its commands begin with it, such as `kubectl-edit`.
+/// The field manager of `kubectl`; its commands add a suffix, such as `kubectl-edit`.
 const KUBECTL: &str = "kubectl";
 
-/// Whether a command of `kubectl` writes as this field manager.
+/// Whether this field manager is a command of `kubectl`.
 pub(crate) fn is_kubectl(manager: &str) -> bool {
     manager.strip_prefix(KUBECTL).is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
 }
 
-/// Fields of one entry of `managedFields` that became ours.
+/// Fields that moved from one entry of `managedFields` to ours.
 #[derive(Clone, Debug)]
 pub(crate) struct Moved {
     /// The entry, without its fields.
@@ -24,7 +24,7 @@ pub(crate) struct Moved {
     pub(crate) fields: Fields,
 }
 
-/// `managedFields` in which what `part` says of the fields of such entries has become ours.
+/// Returns `managedFields` after moving the fields in `part` of these entries to us; `None` if there are none.
 pub(crate) fn moved(
     managed_fields: &Value,
     api_version: &str,
@@ -35,7 +35,7 @@ pub(crate) fn moved(
     transfer(managed_fields, api_version, now, of, part).map(|(entries, _)| entries)
 }
 
-/// The same, and what has become ours.
+/// Like `moved`, and returns the moved fields too.
 pub(crate) fn transfer(
     managed_fields: &Value,
     api_version: &str,
@@ -66,7 +66,7 @@ pub(crate) fn transfer(
     Some((claimed(entries, api_version, now, &ours), moved))
 }
 
-/// `managedFields` in which these fields are ours as well.
+/// Returns `managedFields` in which we own these fields too.
 pub(crate) fn claimed(mut entries: Vec<Value>, api_version: &str, now: &str, fields: &Fields) -> Value {
     let own = entries
         .iter_mut()
@@ -81,7 +81,7 @@ pub(crate) fn claimed(mut entries: Vec<Value>, api_version: &str, now: &str, fie
     Value::Array(entries)
 }
 
-/// `managedFields` in which our entry of this version of the kind owns these fields as well.
+/// Returns `managedFields` in which our entry of this API version owns these fields too.
 pub(crate) fn claimed_in(managed_fields: &Value, api_version: &str, more: &Fields) -> Value {
     let mut entries = managed_fields.clone();
     let is_ours = |entry: &&mut Value| {
@@ -94,9 +94,8 @@ pub(crate) fn claimed_in(managed_fields: &Value, api_version: &str, more: &Field
     entries
 }
 
-/// `managedFields` in which the entry `before-first-apply` has lost what our own entry owns; `None` when there is
-/// no such entry or nothing to take from it. Such an entry appears when the object's `managedFields` had been wiped,
-/// and would co-own everything of ours for ever.
+/// Returns `managedFields` without our fields in the entry `before-first-apply`; `None` if there are none. The entry
+/// appears after an object's `managedFields` were emptied, and would own our fields too forever.
 pub(crate) fn without_first_apply_echo(object: &Value) -> Option<Value> {
     let ours = applied_by(object, MANAGER)?.clone();
     let mut entries = object.pointer("/metadata/managedFields")?.as_array()?.clone();
@@ -111,12 +110,12 @@ pub(crate) fn without_first_apply_echo(object: &Value) -> Option<Value> {
     Some(Value::Array(entries))
 }
 
-/// `managedFields` without our entry: the object is nobody's again, and nothing in it changes.
+/// Returns `managedFields` without our entry. The object has no owner then, and its content does not change.
 pub fn released(managed_fields: &Value) -> Value {
     let entries = managed_fields.as_array().into_iter().flatten();
     let left =
         entries.filter(|e| e["manager"] != MANAGER && e["manager"] != HANDOVER_MANAGER).cloned().collect::<Vec<_>>();
-    // An empty list would be read as "wiped" and is refused by no server; one empty entry is how it is written.
+    // A list with one empty entry is the documented form that removes all entries.
     if left.is_empty() { json!([{}]) } else { Value::Array(left) }
 }
 
@@ -125,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tells_commands_of_kubectl_by_their_names() {
+    fn recognizes_commands_of_kubectl_by_name() {
         for manager in ["kubectl", "kubectl-client-side-apply", "kubectl-edit", "kubectl-last-applied", "kubectl-x"] {
             assert!(is_kubectl(manager), "{manager}");
         }
@@ -135,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn takes_our_own_paths_out_of_before_first_apply() {
+    fn removes_our_fields_from_before_first_apply() {
         let object = json!({"metadata": {"managedFields": [
             {"manager": MANAGER, "operation": "Apply", "fieldsV1": {"f:data": {"f:a": {}}}},
             {"manager": BEFORE_FIRST_APPLY, "operation": "Update", "fieldsV1": {"f:data": {".": {}, "f:a": {}, "f:b": {}}}}]}});

@@ -1,24 +1,24 @@
-//! When a break glass ends.
+//! The end of a pause.
 
 use jiff::Timestamp;
 
-/// What is said of a time that cannot be read.
+/// The problem of an invalid time.
 const UNREADABLE: &str =
     "its mainstay.dev/until is not a time such as 2026-01-31T18:00:00Z, so it lasts until it is resumed";
 
-/// When a break glass ends.
+/// The end of a pause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PauseEnd {
-    /// When somebody ends it.
+    /// When a user ends it.
     Open,
-    /// By itself.
+    /// At this time.
     At(Timestamp),
-    /// When somebody ends it, although a time was meant that cannot be read.
+    /// When a user ends it, because its time is invalid.
     Unreadable,
 }
 
 impl PauseEnd {
-    /// By the annotation, if there is one.
+    /// Reads the annotation.
     pub fn read(annotation: Option<&str>) -> Self {
         match annotation.map(str::parse) {
             None => Self::Open,
@@ -27,7 +27,7 @@ impl PauseEnd {
         }
     }
 
-    /// When it ends by itself, if it does.
+    /// Returns the time of its end, if it has one.
     pub fn time(self) -> Option<Timestamp> {
         match self {
             Self::At(time) => Some(time),
@@ -35,7 +35,7 @@ impl PauseEnd {
         }
     }
 
-    /// What is wrong with it.
+    /// Returns the problem of its annotation, if there is one.
     pub fn problem(self) -> Option<&'static str> {
         (self == Self::Unreadable).then_some(UNREADABLE)
     }
@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_time_that_cannot_be_read_is_said_and_is_no_end() {
+    fn an_invalid_time_is_reported_and_ends_no_pause() {
         for text in ["tomorrow", "", "30m", "2026-01-31", "18:00"] {
             let end = PauseEnd::read(Some(text));
             assert_eq!((end, end.time(), end.problem()), (PauseEnd::Unreadable, None, Some(UNREADABLE)), "{text}");

@@ -1,8 +1,8 @@
-//! Whether an object is being written, and what was seen of it that waits to be acted on.
+//! The write of an object, and the seen state that waits for it.
 //!
-//! Invariant: a state that waits to be acted on is part of the write that will look at it.
-//! Invariant: of the reverts that were queued for an object, the newest counts.
-//! Invariant: hundreds of states may wait, so each takes little memory, and all of them take no more than so much.
+//! Invariant: a waiting state belongs to the write that will handle it.
+//! Invariant: only the newest queued revert of an object counts.
+//! Invariant: hundreds of states may wait, so the memory of each one and of all together is limited.
 
 use std::borrow::Cow;
 use std::mem;
@@ -12,51 +12,51 @@ use serde_json::Value;
 
 use super::pause_end::PauseEnd;
 
-/// Largest state, in bytes, of which many may wait.
+/// Maximum size in bytes of a small state. Many of them may wait.
 pub(crate) const SMALL: usize = 8 << 10;
 
-/// States of any size that wait, at most.
+/// Maximum number of waiting states of any size.
 const WAITING_WHOLE: usize = 32;
-/// Queued objects of which the small states are kept as they are, not as compact JSON.
+/// Maximum number of queued objects whose small states are stored as values. Later ones are stored as compact JSON.
 const WAITING_WITH_VALUE: usize = 128;
-/// Queued objects of which the small states are kept. Beyond that number the state is dropped, and the object is read again
-/// when its revert begins.
+/// Maximum number of queued objects whose small states are stored. Later ones are dropped, and the object is read when
+/// its revert begins.
 const WAITING_WITH_STATE: usize = 1000;
 
-/// What to do after an event.
+/// The consequence of an event.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Next {
-    /// Nothing.
+    /// No action.
     Nothing,
-    /// Put the object on the queue, to be reverted or reported.
+    /// Queue the object, to be reverted or reported.
     Queue,
-    /// Break glass began; look again when it ends.
+    /// A pause began; check the object when it ends.
     Paused(PauseEnd),
-    /// Break glass ended and nothing else is to do.
+    /// A pause ended; no further action.
     Resumed,
 }
 
-/// Whether an object is being written.
+/// The write of an object.
 #[derive(Debug)]
 pub(crate) struct Write {
     state: State,
-    /// The queued revert of this generation counts; those before it were overtaken.
+    /// The generation of the queued revert that counts. Earlier ones are outdated.
     generation: u32,
 }
 
 #[derive(Debug, Default)]
 enum State {
-    /// It is not.
+    /// No write.
     #[default]
     Idle,
-    /// A revert or a report waits until it may begin, because of what was seen.
+    /// A revert or report is queued because of this state.
     Queued(Option<Box<Seen>>),
-    /// A write is under way. What is seen meanwhile is looked at when it ends.
+    /// A write is in flight. This state is handled when it ends.
     InFlight(Option<Box<Seen>>),
 }
 
 impl Write {
-    /// Of an object that is not being written.
+    /// Returns the state without a write.
     pub(crate) fn idle(generation: u32) -> Self {
         Self { state: State::Idle, generation }
     }
@@ -65,7 +65,7 @@ impl Write {
         self.generation
     }
 
-    /// The generation of a write that overtakes the reverts that are queued.
+    /// Returns the generation of a write that supersedes queued reverts.
     pub(crate) fn next_generation(&self) -> u32 {
         self.generation.wrapping_add(1)
     }
@@ -78,7 +78,7 @@ impl Write {
         matches!(self.state, State::InFlight(_))
     }
 
-    /// What waits to be acted on.
+    /// Returns the waiting state.
     pub(crate) fn pending(&self) -> Option<&Seen> {
         match &self.state {
             State::Idle => None,
@@ -86,20 +86,20 @@ impl Write {
         }
     }
 
-    /// What waits to be acted on does not count any more.
+    /// Drops the waiting state.
     pub(crate) fn clear_pending(&mut self) {
         if let State::Queued(seen) | State::InFlight(seen) = &mut self.state {
             *seen = None;
         }
     }
 
-    /// Queues a revert or report because of what was seen, where so many others are queued.
+    /// Queues a revert or report because of a state, while `others` objects are queued.
     pub(crate) fn enqueue(&mut self, mut seen: Seen, others: usize) -> Next {
         let was_queued = self.is_queued();
         if was_queued && let Some(waiting) = self.pending() {
-            // The first sight of a change is when its latency began; the newest state is what is compared.
+            // The latency counts from the first event of a change; the newest state is compared.
             seen.at = waiting.at;
-            // Whoever writes again and again while it waits must not make it larger.
+            // Repeated changes of a waiting object must not increase its memory.
             let room = waiting.live.as_ref().map_or(0, |live| live.size().max(SMALL));
             seen.live = seen.live.and_then(|live| live.within(room));
         } else {
@@ -109,15 +109,15 @@ impl Write {
         if was_queued { Next::Nothing } else { Next::Queue }
     }
 
-    /// Keeps what was seen until the write that is under way ends; hands it back when none is.
+    /// Stores a state until the current write ends. Returns it if there is no write.
     pub(crate) fn defer(&mut self, seen: Seen) -> Option<Seen> {
         let State::InFlight(pending) = &mut self.state else { return Some(seen) };
         *pending = Some(Box::new(seen));
         None
     }
 
-    /// A write that is under way failed: this counts again, unless something was seen since. It is looked at when the
-    /// write ends, which is also so if the object was inserted anew meanwhile.
+    /// Restores the state of a failed write, unless a newer one was seen. It is handled when the write ends, even if
+    /// the object was inserted again meanwhile.
     pub(crate) fn restore_pending(&mut self, seen: Box<Seen>) {
         match &mut self.state {
             State::Idle => self.state = State::InFlight(Some(seen)),
@@ -125,18 +125,18 @@ impl Write {
         }
     }
 
-    /// The revert that is queued begins. What waited for it.
+    /// Begins the queued revert. Returns the waiting state.
     pub(crate) fn begin_revert(&mut self) -> Option<Box<Seen>> {
         mem::replace(&mut self.state, State::InFlight(None)).into_pending()
     }
 
-    /// An apply begins, and overtakes the reverts that are queued. What waited for them.
+    /// Begins an apply, which supersedes queued reverts. Returns the waiting state.
     pub(crate) fn begin_put(&mut self) -> Option<Box<Seen>> {
         self.generation = self.next_generation();
         self.begin_revert()
     }
 
-    /// The revert that is queued has to be queued anew. Whether one is.
+    /// Makes the queued revert outdated. Returns whether another one must be queued.
     pub(crate) fn requeue(&mut self) -> bool {
         self.generation = self.next_generation();
         if matches!(self.state, State::Queued(None)) {
@@ -145,7 +145,7 @@ impl Write {
         self.is_queued()
     }
 
-    /// The write has ended. What waits to be looked at.
+    /// Ends the write. Returns the waiting state.
     pub(crate) fn end(&mut self) -> Option<Box<Seen>> {
         mem::take(&mut self.state).into_pending()
     }
@@ -160,26 +160,26 @@ impl State {
     }
 }
 
-/// Something that was seen of an object and waits to be acted on.
+/// A seen state of an object that waits.
 #[derive(Debug)]
 pub(crate) struct Seen {
-    /// The object as it was seen; `None` when it vanished from the watch, or is to be read again.
+    /// The live object; `None` if it vanished from the watch or must be read again.
     pub(crate) live: Option<Sight>,
-    /// At which resource version it was not there; `None` when it has to be read whatever is known of it by then.
+    /// The resource version at which it was gone; `None` if it must be read in any case.
     pub(crate) gone_at: Option<Box<str>>,
-    /// When.
+    /// The time of the event.
     pub(crate) at: Instant,
 }
 
-/// A live object that waits to be acted on. Hundreds of them may wait: one that is small, or next, is kept as it is; the
-/// others as compact JSON, which is several times smaller.
+/// A live object that waits. Small ones and the next ones are stored as values. The others are compact JSON, which is
+/// several times smaller.
 pub(crate) enum Sight {
     Whole(Value),
     Json(Box<[u8]>),
 }
 
 impl Sight {
-    /// What is small stays as it is.
+    /// Stores a small object as a value, and others as JSON.
     pub(crate) fn of(live: Value) -> Option<Self> {
         if is_light(&live, &mut { SMALL }) { Some(Self::Whole(live)) } else { Self::json(&live) }
     }
@@ -202,7 +202,7 @@ impl Sight {
         }
     }
 
-    /// The same as JSON, if it has at most so many bytes.
+    /// Returns it as JSON if that has at most so many bytes.
     pub(crate) fn within(self, bytes: usize) -> Option<Self> {
         let sight = match self {
             Self::Whole(value) => Self::json(&value)?,
@@ -211,7 +211,7 @@ impl Sight {
         (sight.size() <= bytes).then_some(sight)
     }
 
-    /// As much of it as may wait where so many others do.
+    /// Returns it in the form that is allowed while `others` objects wait, if any.
     pub(crate) fn beside(self, others: usize) -> Option<Self> {
         match others {
             ..WAITING_WHOLE => Some(self),
@@ -221,7 +221,7 @@ impl Sight {
         }
     }
 
-    /// In bytes; what is kept as it is is small.
+    /// Returns its size in bytes. A value counts as [`SMALL`].
     pub(crate) fn size(&self) -> usize {
         match self {
             Self::Whole(_) => SMALL,
@@ -230,7 +230,7 @@ impl Sight {
     }
 }
 
-/// Whether a value takes less than so much memory; what is left of it.
+/// Whether a value takes at most `left` bytes of memory. Subtracts its size.
 fn is_light(value: &Value, left: &mut usize) -> bool {
     let own = match value {
         Value::String(text) => text.len(),
@@ -248,7 +248,7 @@ fn is_light(value: &Value, left: &mut usize) -> bool {
     }
 }
 
-/// It may be a Secret.
+/// Omits the content, which may be a Secret.
 impl std::fmt::Debug for Sight {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Sight({} bytes)", self.size())
@@ -266,7 +266,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_more_states_wait_the_less_of_each_may() {
+    fn more_waiting_states_have_lower_limits() {
         let (small, large) = (Value::from("a"), Value::from("a".repeat(2 * SMALL)));
         let kept = |live: &Value, others: usize| match Sight::of(live.clone()).unwrap().beside(others) {
             Some(Sight::Whole(_)) => "whole",

@@ -1,28 +1,28 @@
-//! What Mainstay does about an object.
+//! The phase of an object.
 
 use super::pause_end::PauseEnd;
 
-/// A break glass.
+/// A pause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Pause {
-    /// When it ends.
+    /// The end of the pause.
     pub(crate) until: PauseEnd,
 }
 
-/// What Mainstay does about an object.
+/// The phase of an object.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Phase {
-    /// It is kept as desired.
+    /// It is reconciled.
     #[default]
     Kept,
-    /// It is left alone, because it is paused.
+    /// It is paused.
     Paused(Pause),
-    /// It left the repository: it is not reverted any more. If it comes back, a break glass still counts.
+    /// It left the repository and is not reverted. If it comes back, its pause still counts.
     Leaving(Option<Pause>),
 }
 
 impl Phase {
-    /// The break glass, also of an object that leaves.
+    /// Returns the pause, also of an object that left.
     pub(crate) fn pause(self) -> Option<Pause> {
         match self {
             Self::Kept => None,
@@ -35,7 +35,7 @@ impl Phase {
         matches!(self, Self::Leaving(_))
     }
 
-    /// A break glass was seen. Whether that is new, or its end is.
+    /// Records a pause. Returns whether it or its end is new.
     pub(crate) fn begin_pause(&mut self, until: PauseEnd) -> bool {
         let pause = Pause { until };
         let before = self.pause();
@@ -43,19 +43,19 @@ impl Phase {
         before != Some(pause)
     }
 
-    /// No break glass counts any more. Whether one did.
+    /// Ends a pause. Returns whether there was one.
     pub(crate) fn end_pause(&mut self) -> bool {
         let before = self.pause();
         *self = if self.is_leaving() { Self::Leaving(None) } else { Self::Kept };
         before.is_some()
     }
 
-    /// The object left the repository.
+    /// Records that the object left the repository.
     pub(crate) fn leave(&mut self) {
         *self = Self::Leaving(self.pause());
     }
 
-    /// The object is in the repository. Whether it had left.
+    /// Records that the object is in the repository. Returns whether it had left.
     pub(crate) fn stay(&mut self) -> bool {
         let before = *self;
         *self = self.pause().map_or(Self::Kept, Self::Paused);
@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_break_glass_outlasts_that_the_object_leaves_and_comes_back() {
+    fn a_pause_outlasts_a_removal_and_return_of_the_object() {
         let mut phase = Phase::default();
         assert!(phase.begin_pause(PauseEnd::Open));
         phase.leave();
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn a_break_glass_is_new_again_when_its_end_changes() {
+    fn a_pause_is_new_again_when_its_end_changes() {
         let mut phase = Phase::default();
         assert!(phase.begin_pause(PauseEnd::Open) && !phase.begin_pause(PauseEnd::Open));
         assert!(phase.begin_pause(PauseEnd::At(jiff::Timestamp::UNIX_EPOCH)));

@@ -1,13 +1,12 @@
-//! Where in the repository the objects of an inventory come from, as it is written beside it.
+//! The places of an inventory's objects in the repository: file, document and line.
 //!
-//! One content belongs to one shard of an inventory, whose objects it follows in their order: file, document and line of
-//! each, as gzip. Nothing depends on it: it is for people who ask (`mainstay trace`), and where it is missing or does not
-//! belong to the shard, the place is not known.
+//! One content belongs to one shard of an inventory and follows the order of its objects. It is stored as gzip. It only
+//! serves users (`mainstay trace`). If it is missing or does not match its shard, the places are unknown.
 //!
-//! Invariant: decoding trusts nothing: any malformed, truncated or oversized content is [`Unreadable`].
-//! Invariant: an object has no other object's place: the content names the keys that it is for by their digest.
+//! Invariant: decoding trusts no content. Malformed, truncated or oversized content is [`Unreadable`].
+//! Invariant: no object gets the place of another, because the content holds the digest of its keys.
 //!
-//! Deliberately absent: reading and writing the ConfigMaps (`gitsync`).
+//! Not here: reads and writes of the ConfigMaps (`gitsync`).
 
 use std::collections::HashMap;
 use std::io::{Read, Write};
@@ -18,26 +17,26 @@ use flate2::{Compression, read::GzDecoder, write::GzEncoder};
 use super::inventory::Unreadable;
 use mainstay_object::{Digest, Key, Place};
 
-/// First bytes of every content, with the format's number.
+/// First bytes of every content, with the format version.
 pub(super) const MAGIC: &[u8] = b"mainstay-places/1\n";
-/// Largest content of a shard, in bytes: together they stay below the API's limit of 1 MiB.
+/// Maximum size of a shard's content in bytes. With the shard it stays below the API's limit of 1 MiB.
 const LARGEST: usize = 192 << 10;
-/// Longest content once decompressed, in bytes.
+/// Maximum size of decompressed content, in bytes.
 const LONGEST: u64 = 16 << 20;
-/// Longest path of a file that is written down, in bytes.
+/// Maximum length of a stored file path, in bytes.
 pub(super) const LONGEST_PATH: usize = 1024;
 
-/// Where the objects of a shard come from.
+/// The places of a shard's objects.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Places {
-    /// The commit in which they are there.
+    /// Their commit.
     pub commit: String,
-    /// File, document and line of each object of which they are known.
+    /// File, document and line of each object with a known place.
     pub of: HashMap<Key, Place>,
 }
 
 impl Places {
-    /// The content for the objects of a shard, in its order. `None` if it were too large.
+    /// Encodes the places of a shard's objects, in its order. `None` if they are too large.
     pub fn encode<'a>(commit: &str, objects: impl Iterator<Item = (&'a Key, Option<&'a Place>)>) -> Option<Vec<u8>> {
         let mut files: Vec<&str> = Vec::new();
         let mut numbers: HashMap<&str, u32> = HashMap::new();
@@ -52,7 +51,7 @@ impl Places {
                     u32::try_from(files.len()).unwrap_or(0)
                 })
             });
-            // Columns of the same bytes compress best.
+            // Columns of the same field compress best.
             of_files.extend(number.to_le_bytes());
             documents.extend(place.map_or(0, |place| place.document).to_le_bytes());
             lines.extend(place.map_or(0, |place| place.line).to_le_bytes());
@@ -76,7 +75,7 @@ impl Places {
         gzip.finish().ok().filter(|content| content.len() <= LARGEST)
     }
 
-    /// Reads a content for the objects of a shard.
+    /// Decodes the places of a shard's objects.
     pub fn decode(content: &[u8], keys: &[&Key]) -> Result<Self, Unreadable> {
         let mut plain = Vec::new();
         GzDecoder::new(content).take(LONGEST).read_to_end(&mut plain).map_err(|_| Unreadable)?;
@@ -90,7 +89,7 @@ impl Places {
         }
         let files = number(&mut rest)?;
         let commit = text(&mut rest)?.to_owned();
-        // There is no more than one file for each object.
+        // There is at most one file for each object.
         if files > keys.len() {
             return Err(Unreadable);
         }
@@ -154,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn comes_back_as_it_was_written() {
+    fn decodes_to_the_same_places() {
         let mut objects = objects(1000);
         objects[7].1.file = "a".repeat(LONGEST_PATH + 1).into();
         let keys: Vec<_> = objects.iter().map(|(key, _)| key).collect();
@@ -172,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_is_of_other_objects_truncated_or_no_places() {
+    fn refuses_truncated_content_and_that_of_other_objects() {
         let objects = objects(100);
         let content = encode(&objects).unwrap();
         let keys: Vec<_> = objects.iter().map(|(key, _)| key).collect();

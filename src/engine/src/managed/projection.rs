@@ -1,11 +1,12 @@
-//! The projection of a live object onto what is ours in it: the values at exactly the paths that `managedFields` says
-//! we applied. Its digest is all that is remembered of an object; two of them tell whether something of ours changed.
+//! The projection of a live object onto our fields: the values at the paths that `managedFields` assign to us. The
+//! store keeps only its digest. Two digests show whether one of our fields changed.
 //!
-//! Rules: a missing path is the value "absent". A path that we applied with an empty map, list or null counts only as
-//! "container or absent", or everybody's additions would be in it; in a union, as "container, or nothing in its place". In lists with keys and in sets the relative order
-//! of our own items counts. Annotations `mainstay.dev/…` never count: they are for people to set on live objects.
+//! Rules: a missing path has the value "absent". A path that we applied as an empty map, list or null counts only as
+//! "container or absent"; otherwise additions of others would be in it. In a union it counts as "container, or no other
+//! member". In lists with keys and in sets the relative order of our own items counts. Annotations `mainstay.dev/…`
+//! never count, because users set them on live objects.
 //!
-//! Invariant: objects that differ only in what others own, or in server bookkeeping, have the same projection.
+//! Invariant: objects that differ only in fields of others, or in server bookkeeping, have the same projection.
 
 use std::collections::HashMap;
 
@@ -18,27 +19,27 @@ use super::unions;
 use mainstay_api::names::{ANNOTATION_PREFIX, MANAGER};
 use mainstay_object::Digest;
 
-/// Longest value, in bytes, that a difference quotes.
+/// Maximum length of a quoted value, in bytes.
 const LONGEST_VALUE: usize = 200;
 
-/// What stands at one of our paths.
+/// The value at one of our paths.
 #[derive(Clone, Debug, PartialEq)]
 enum Leaf {
-    /// A value of ours, or its absence.
+    /// Our value, or its absence.
     Value(Option<Value>),
-    /// A container that we applied empty: whether something else than a container stands there.
+    /// A container that we applied empty, and whether it still is a container.
     Container { intact: bool },
     /// The order of our items in a list with keys or in a set.
     Order(Vec<String>),
 }
 
-/// The paths that we applied as empty containers, joined with [`SEPARATOR`]; mostly none.
+/// The paths that we applied as empty containers, joined with [`SEPARATOR`]; usually none.
 pub type EmptyContainers = Box<[Box<str>]>;
 
 /// Joins the keys of a path. No field name can contain it.
 const SEPARATOR: &str = "\u{1f}";
 
-/// The digest of what is ours in `live`, or `None` when it has no entry of ours at all.
+/// Returns the digest of our fields in `live`; `None` if we have no entry.
 pub fn digest(live: &Value, empty_containers: &EmptyContainers) -> Option<Digest> {
     let fields = applied_by(live, MANAGER)?;
     let mut hasher = Sha256::new();
@@ -51,7 +52,7 @@ pub fn digest(live: &Value, empty_containers: &EmptyContainers) -> Option<Digest
             Leaf::Value(None) => hasher.update([1]),
             Leaf::Value(Some(value)) => {
                 hasher.update([2]);
-                // Writing to a hasher cannot fail; a value that came from JSON can be written as JSON.
+                // Writing to a hasher cannot fail, and a value that was parsed from JSON can be serialized.
                 let _ = serde_json::to_writer(Writer(&mut hasher), &value);
             }
             Leaf::Container { intact } => hasher.update([3, u8::from(intact)]),
@@ -70,7 +71,7 @@ pub fn digest(live: &Value, empty_containers: &EmptyContainers) -> Option<Digest
             add(path, leaf);
         }
     });
-    // Whoever is the first to put something into an empty container takes its path from us.
+    // The first manager that adds to an empty container takes its path from us.
     for path in empty_containers {
         let path = path.split(SEPARATOR).collect::<Vec<_>>();
         let Some((last, before)) = path.split_last() else { continue };
@@ -99,7 +100,7 @@ impl std::io::Write for Writer<'_> {
     }
 }
 
-/// Which paths were applied as empty containers, judged by what was sent.
+/// Returns the paths that were applied as empty containers, according to the sent body.
 pub fn empty_containers(answer: &Value, sent: &Value) -> EmptyContainers {
     let mut found = Vec::new();
     if let Some(fields) = applied_by(answer, MANAGER) {
@@ -115,7 +116,7 @@ fn empty_containers_in<'f>(fields: &'f Fields, sent: &'f Value, path: &mut Vec<S
         Value::Array(list) => list.is_empty(),
         _ => false,
     };
-    // Somebody may have taken them from us.
+    // Another manager may have taken them from us.
     let fields_sent = sent.as_object().into_iter().flatten().map(|(name, value)| (format!("f:{name}"), value));
     let taken = fields_sent.filter(|(key, value)| is_empty(value) && !fields.contains_key(key));
     let ours = fields.iter().filter_map(|(key, _)| Some((key.clone(), child(Some(sent), key).0?)));
@@ -134,18 +135,18 @@ fn empty_containers_in<'f>(fields: &'f Fields, sent: &'f Value, path: &mut Vec<S
 /// One of our paths at which two states of an object differ.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Difference {
-    /// Path for people.
+    /// Readable path.
     pub path: String,
-    /// What stood there, as compact JSON cut to 200 bytes, or `absent`.
+    /// The value before, as compact JSON cut to 200 bytes, or `absent`.
     pub found: String,
-    /// What stands there now, likewise.
+    /// The value after, in the same form.
     pub restored: String,
-    /// Who the changed object's `managedFields` name as the last writer of that path.
+    /// The last writer of the path before, according to `managedFields`.
     pub who: Option<String>,
 }
 
-/// Where `found` differs from `restored`, at the paths that are ours in `restored`, and in the count of a workload that was
-/// at 0 and is not any more, where that is its autoscaler's.
+/// Returns the differences between two states at our paths in `restored`. Includes the replica count of an autoscaled
+/// workload that was at 0 and no longer is.
 pub fn differences(found: &Value, restored: &Value, empty_containers: &EmptyContainers) -> Vec<Difference> {
     let Some(fields) = applied_by(restored, MANAGER) else { return Vec::new() };
     let collect = |value: &Value| {
@@ -159,7 +160,7 @@ pub fn differences(found: &Value, restored: &Value, empty_containers: &EmptyCont
     let before = collect(found).into_iter().collect::<HashMap<_, _>>();
     let mut all = Vec::new();
     for (place, after) in collect(restored) {
-        // Items of which only one is left have no order; those that are missing are told each by itself.
+        // A single remaining item has no order. Missing items are reported one by one.
         let Some(before) = before.get(&place).filter(|before| **before != after) else { continue };
         let (path, _) = place;
         let keys = path.iter().map(String::as_str).collect::<Vec<_>>();
@@ -171,7 +172,7 @@ pub fn differences(found: &Value, restored: &Value, empty_containers: &EmptyCont
             who: if order { None } else { last_writer(found, &keys) },
         });
     }
-    // An item that vanished shows as its fields; naming the item once is enough.
+    // A missing item also lacks its fields, but the item alone is reported.
     all.dedup_by(|later, earlier| {
         let inside = later.path.strip_prefix(&earlier.path);
         earlier.found == "absent" && inside.is_some_and(|rest| rest.starts_with(['.', '[']))
@@ -185,7 +186,7 @@ pub fn differences(found: &Value, restored: &Value, empty_containers: &EmptyCont
     all
 }
 
-/// The manager, other than our own applies, that owns `path`; the latest where several do.
+/// Returns the manager that owns `path`, except for our own applies; the latest if there are several.
 pub(crate) fn last_writer(object: &Value, path: &[&str]) -> Option<String> {
     entries(object)
         .filter(|e| !(e.manager == MANAGER && e.operation == "Apply"))
@@ -203,7 +204,7 @@ fn quote(leaf: &Leaf) -> String {
     }
 }
 
-/// A value as compact JSON, cut to 200 bytes, or `absent`.
+/// Returns a value as compact JSON cut to 200 bytes, or `absent`.
 pub(crate) fn quoted(value: Option<&Value>) -> String {
     value.map_or_else(|| "absent".to_owned(), |value| shortened(value.to_string()))
 }
@@ -244,7 +245,7 @@ fn walk<'f>(
 
 fn leaf(value: Option<&Value>, parent: Option<&Value>, path: &[&str], empty_containers: &EmptyContainers) -> Leaf {
     if path.last() == Some(&".") {
-        // Membership of the node itself: that it is there, not what others put into it.
+        // The presence of the node itself, without the content that others add.
         return Leaf::Value(value.map(|_| Value::Bool(true)));
     }
     if !empty_containers.is_empty() && empty_containers.contains(&path.join(SEPARATOR).into_boxed_str()) {
@@ -253,7 +254,7 @@ fn leaf(value: Option<&Value>, parent: Option<&Value>, path: &[&str], empty_cont
     Leaf::Value(value.cloned())
 }
 
-/// A container that we applied empty. As a member of a union it is not there any more when another one is.
+/// Returns a container that we applied empty. As a member of a union it is replaced when another member exists.
 fn container(value: Option<&Value>, parent: Option<&Value>, key: &str) -> Leaf {
     let name = key.strip_prefix("f:").unwrap_or_default();
     let is_replaced = || {
@@ -264,7 +265,7 @@ fn container(value: Option<&Value>, parent: Option<&Value>, key: &str) -> Leaf {
     Leaf::Container { intact }
 }
 
-/// The child of `live` that `key` names, and its position where it is an item of a list.
+/// Returns the child of `live` at `key`, and its position if it is an item of a list.
 pub(crate) fn child<'v>(live: Option<&'v Value>, key: &str) -> (Option<&'v Value>, Option<usize>) {
     let Some((kind, name)) = key.split_once(':') else { return (live, None) };
     match kind {
@@ -289,7 +290,7 @@ fn item(list: Option<&Value>, is: impl Fn(&Value) -> bool) -> (Option<&Value>, O
     }
 }
 
-/// A live item has all its keys. A sent one may leave out those with defaults, such as a port's protocol.
+/// Whether an item has these keys. A sent item may omit keys with a default, such as a port's protocol.
 pub(crate) fn has_keys(item: &Value, keys: &Map<String, Value>) -> bool {
     let mut some = false;
     keys.iter().all(|(name, wanted)| match item.get(name) {
@@ -310,7 +311,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    /// An object with our entry over `fields`.
+    /// Returns an object with our entry over `fields`.
     fn object(body: Value, fields: Value) -> Value {
         let mut object = body;
         object["metadata"]["managedFields"] =
@@ -323,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn sees_a_changed_value_a_missing_one_and_a_lost_entry() {
+    fn detects_changed_missing_and_lost_fields() {
         let fields = json!({"f:data": {"f:a": {}}});
         let was = of(json!({"data": {"a": "1"}}), fields.clone());
         assert_ne!(was, of(json!({"data": {"a": "2"}}), fields.clone()));
@@ -333,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn passes_over_what_others_own() {
+    fn ignores_fields_of_others() {
         let fields = json!({"f:data": {"f:a": {}}});
         let was = of(json!({"data": {"a": "1"}}), fields.clone());
         assert_eq!(was, of(json!({"data": {"a": "1", "b": "2"}, "status": {"x": 1}}), fields));
@@ -362,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn sees_that_another_member_of_a_union_took_the_place_of_an_empty_one() {
+    fn detects_another_member_of_a_union_instead_of_an_empty_one() {
         let fields = json!({"f:volume": {".": {}, "f:name": {}, "f:emptyDir": {}}});
         let sent = json!({"volume": {"name": "a", "emptyDir": {}}});
         let answer = object(sent.clone(), fields);
@@ -381,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn names_path_values_and_writer_of_a_difference() {
+    fn reports_path_values_and_writer_of_a_difference() {
         let restored = object(
             json!({"spec": {"containers": [{"name": "web", "image": "a"}]}}),
             json!({"f:spec": {"f:containers": {"k:{\"name\":\"web\"}": {".": {}, "f:name": {}, "f:image": {}}}}}),
@@ -402,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn names_only_what_differs_where_the_order_of_what_is_left_says_nothing() {
+    fn reports_missing_items_without_an_order() {
         let items =
             json!({"k:{\"name\":\"a\"}": {".": {}, "f:name": {}}, "k:{\"name\":\"b\"}": {".": {}, "f:name": {}}});
         let fields = json!({"f:env": items, "f:selector": {}});

@@ -1,9 +1,9 @@
-//! Remaining drift: how an object differs from what it must be while nobody has reverted it, for status and metrics.
+//! Remaining drift: the differences of an object that is not reverted at once, for status and metrics.
 //!
-//! The server says exactly what differs where it is asked what an apply would do; drift that is only reported is known
-//! that way. An object that waits or is paused is compared with its document without a request (`lost_fields`).
+//! Drift that is only reported comes from the answer to a dry run, which is exact. A waiting or paused object is
+//! compared with its document without a request (`lost_fields`).
 //!
-//! Invariant: values of Secrets, and of what has values of Secrets in it, are left out, and of others no more is remembered than [`LONGEST_CHANGES`].
+//! Invariant: values of Secrets and of confidential objects are omitted. Others are limited to [`LONGEST_CHANGES`].
 
 use serde_json::Value;
 
@@ -14,27 +14,28 @@ use super::projection::Difference;
 use mainstay_api::git_sync::{Change, Drifted, UNKNOWN, WHOLE_OBJECT};
 use mainstay_object::{Digest, without_item_names};
 
-/// Fields that are named of one object.
+/// Maximum number of named fields of an object.
 const NAMED: usize = 10;
-/// Bytes of fields and values that are remembered of one object.
+/// Maximum size of the stored fields and values of an object, in bytes.
 const LONGEST_CHANGES: usize = 2 << 10;
 
-/// Remaining drift of one object.
+/// The remaining drift of one object.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct RemainingDrift {
-    /// As a status shows it.
+    /// The form for a status.
     pub(crate) shown: Drifted,
-    /// Digest of what is ours in the object as it was seen.
+    /// Digest of our fields in the live object.
     pub(super) digest: Option<Digest>,
-    /// The resource version at which it was seen; empty when not known.
+    /// The resource version of the live object; empty if unknown.
     pub(super) version: Box<str>,
-    /// Where the server said what differs: the fields that its document said did, by which a change is seen.
+    /// The fields of our own comparison when the server reported the differences. A change in them shows a new drift.
     pub(super) known_by: Option<Vec<String>>,
-    /// What differs was answered to a request with the owner's rights, not only seen by the agent's watch.
+    /// Whether the values come from an answer to a request with the owner's permissions, not only from the agent's
+    /// watch.
     pub(super) is_answered: bool,
 }
 
-/// What differs.
+/// The differences of an object.
 #[derive(Clone, Debug)]
 pub(crate) struct Differing {
     pub(crate) fields: Vec<String>,
@@ -43,17 +44,17 @@ pub(crate) struct Differing {
 }
 
 impl Differing {
-    /// The object is not there.
+    /// Returns the difference of a missing object.
     pub(crate) fn absent() -> Self {
         Self { fields: vec![WHOLE_OBJECT.to_owned()], changes: Vec::new(), who: UNKNOWN.to_owned() }
     }
 
-    /// Something, nobody knows what.
+    /// Returns an unknown difference.
     pub(super) fn somehow() -> Self {
         Self { fields: Vec::new(), changes: Vec::new(), who: UNKNOWN.to_owned() }
     }
 
-    /// Of an object as it was seen, by its document.
+    /// Compares a live object with its document.
     pub(super) fn of(desired: &Desired, live: &Value, autoscaled: Option<Autoscaler>) -> Self {
         let mut body = desired.body_over(live);
         if autoscaled.is_some() {
@@ -69,7 +70,7 @@ impl Differing {
         Self { fields, changes: changes.map(change).collect(), who: who.unwrap_or_else(|| UNKNOWN.to_owned()) }
     }
 
-    /// As much of it as is remembered.
+    /// Truncates the differences to the stored size.
     pub(super) fn bounded(mut self) -> Self {
         let mut size = 0;
         let mut fits = |text: &str| {
@@ -87,13 +88,13 @@ impl Differing {
 }
 
 impl RemainingDrift {
-    /// What the status of an earlier agent said: so it is until the object is seen.
+    /// Returns the drift from the status of an earlier agent. It counts until the object is seen.
     pub(crate) fn recalled(mut shown: Drifted) -> Self {
         shown.next_attempt = None;
         Self { shown, digest: None, version: Box::default(), known_by: None, is_answered: true }
     }
 
-    /// What is found now in the fields that are known to differ.
+    /// Updates the values in the fields that are known to differ.
     pub(super) fn update_values(&mut self, seen: Differing) {
         for change in seen.changes {
             let known = self.shown.changes.iter_mut().find(|known| known.field == change.field);
@@ -105,7 +106,8 @@ impl RemainingDrift {
         }
     }
 
-    /// As an owner's status shows it that acts as a ServiceAccount: the agent's watch may see more than that account may.
+    /// Returns the form for the status of an owner that acts as a ServiceAccount. The agent's watch may see values that
+    /// this account may not read.
     pub(super) fn shown_to_account(&self) -> Drifted {
         let mut shown = self.shown.clone();
         if !self.is_answered {
@@ -115,7 +117,7 @@ impl RemainingDrift {
         shown
     }
 
-    /// Whether it was seen after the state with this version.
+    /// Whether the drift is newer than the state with this version.
     pub(super) fn is_newer_than(&self, version: &str) -> bool {
         matches!((self.version.parse::<u64>(), version.parse::<u64>()), (Ok(known), Ok(seen)) if seen < known)
     }
@@ -126,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_more_is_remembered_than_fits() {
+    fn differences_are_truncated_to_the_limit() {
         let change = |size: usize| Change { field: "a".into(), found: "x".repeat(size), restored: String::new() };
         let many = Differing {
             fields: (0..50).map(|number| format!("data.{number}")).collect(),

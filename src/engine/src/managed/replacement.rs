@@ -1,15 +1,14 @@
-//! Whether an object whose update is refused because of a field that cannot be changed may be deleted and created anew.
+//! Decides whether an object may be deleted and created again after the server refused an update of an immutable field.
 //!
-//! Who asks for that is said by the manifest (the annotation `mainstay.dev/replace`) and by the GitSync (`spec.replace`);
-//! what speaks against it, by the live object as it is found right before its deletion.
+//! The annotation `mainstay.dev/replace` of the manifest and `spec.replace` of the GitSync permit it. The live object,
+//! read right before its deletion, may forbid it.
 //!
-//! Invariant: what takes other things with it is never deleted for that, and what holds data only where its own manifest
-//! names it.
-//! Invariant: nothing is deleted that is neither proven to be what we applied nor in the place of what we applied: whoever
-//! deletes an object of ours and creates another one under its name has put it in our place. What was never ours stays.
+//! Invariant: objects whose deletion deletes others are never replaced. Objects with data are replaced only if the
+//! annotation permits it.
+//! Invariant: a replaced object is proven to be ours, or it has the name of an object that we applied. In the second
+//! case a user deleted ours and created another in its place. Other objects stay.
 //!
-//! Deliberately absent: the proof that it is a field that cannot be changed, for which the server is asked, and the deletion
-//! (`apply`).
+//! Not here: the proof that a field is immutable, for which the server is asked, and the deletion (`apply`).
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::{Value, json};
@@ -41,7 +40,7 @@ const CORE: [&str; 15] = [
     "Service",
     "ServiceAccount",
 ];
-/// The groups of other kinds that have fields which cannot be changed, for whoever leaves them out.
+/// The groups of other kinds with immutable fields, for the message about a missing group.
 const GROUPS: [(&str, &str); 12] = [
     ("ClusterRoleBinding", "rbac.authorization.k8s.io"),
     ("ControllerRevision", "apps"),
@@ -58,71 +57,71 @@ const GROUPS: [(&str, &str); 12] = [
 ];
 /// The size of a claim.
 const CLAIMED: &str = "spec.resources.requests.storage";
-/// Characters of a name that are shown.
+/// Maximum number of shown characters of a name.
 const SHOWN: usize = 80;
 
-/// The kinds whose objects a GitSync lets be replaced.
+/// The kinds whose objects a GitSync permits to replace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReplacedKinds(Vec<(String, String)>);
 
-/// Why an object with a field that cannot be changed is not replaced.
+/// The reason for not replacing an object with an immutable field.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Denied {
-    /// Nobody asked for that.
+    /// No permission.
     Unasked,
     /// An annotation forbids it.
     Disabled,
-    /// Other things go with it.
+    /// Its deletion causes this loss.
     Never(&'static str),
-    /// It holds data, and its manifest does not name it.
+    /// It holds data, and its manifest does not permit the replacement.
     HoldsData(&'static str),
     /// It is a claim that was grown to this size, and would have to shrink.
     Grown(String),
-    /// It is under break glass.
+    /// It is paused.
     Paused,
-    /// This annotation, with its value, keeps it from being deleted.
+    /// This annotation, with its value, protects it from deletion.
     Kept(&'static str),
     /// A controller owns it.
     Controlled,
-    /// It carries the label of another GitSync.
+    /// It has the label of another GitSync.
     Anothers,
-    /// It is not what we applied, and not in its place.
+    /// We did not apply it or an earlier object of its name.
     NotOurs,
-    /// What we applied had ended, so it is not created anew.
+    /// Our object had ended, so it is not created again.
     Ended,
-    /// The server refuses to create it even where nothing is in its way, for this cause.
+    /// The server would refuse its creation for this cause.
     CannotCreate(String),
 }
 
-/// Why a live object is not deleted now.
+/// The reason for not deleting a live object now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Unfit {
-    /// It may not be.
+    /// A guard forbids it.
     Denied(Denied),
-    /// It is being deleted already.
+    /// It is already being deleted.
     UnderWay(Terminating),
-    /// It is another one than the one whose update was refused.
+    /// It is not the object whose update was refused.
     Another,
 }
 
-/// What is known of an object that is to be replaced.
+/// An object to replace.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Candidate<'a> {
-    /// What it must be.
+    /// Its desired state.
     pub(crate) desired: &'a Desired,
-    /// Who allows it.
+    /// The source of the permission.
     pub(crate) allowed_by: AllowedBy,
-    /// An object of this name was applied for its owner.
+    /// Whether an object of this name was applied for its owner.
     pub(crate) was_ours: bool,
-    /// That one ended, with what is desired.
+    /// Whether that object had ended in its desired state.
     pub(crate) had_ended: bool,
 }
 
 impl ReplacedKinds {
-    /// Reads `spec.replace`.
+    /// Parses `spec.replace`.
     ///
     /// # Errors
-    /// What is wrong with each item, and what would be right.
+    /// The problem of each invalid item, with its remedy.
     pub fn parse(items: &[String]) -> Result<Self, String> {
         let read = |(at, item): (usize, &String)| {
             kind_of(item).map_err(|why| {
@@ -143,7 +142,7 @@ impl ReplacedKinds {
     }
 }
 
-/// Kind and group of `Kind.group`, or of `Kind` in the core group.
+/// Parses `Kind.group`, or `Kind` in the core group. Returns the kind and the group.
 fn kind_of(item: &str) -> Result<(String, String), String> {
     let (kind, group) = item.split_once('.').unwrap_or((item, ""));
     let is_kind = kind.starts_with(|c: char| c.is_ascii_uppercase()) && kind.chars().all(|c| c.is_ascii_alphanumeric());
@@ -176,7 +175,7 @@ fn kind_of(item: &str) -> Result<(String, String), String> {
     Ok((kind.to_owned(), group.to_owned()))
 }
 
-/// Why an object of this kind is never deleted to be created anew.
+/// Returns why objects of this kind are never replaced, if so.
 fn never(key: &Key) -> Option<&'static str> {
     if key.is("mainstay.dev", "GitSync") {
         return Some("deleting a GitSync ends its work");
@@ -188,7 +187,7 @@ fn is_claim(key: &Key) -> bool {
     key.is("", "PersistentVolumeClaim")
 }
 
-/// What an object holds that no repository can bring back.
+/// Returns the data of an object that no repository can restore.
 fn data_of(key: &Key, object: &Value) -> Option<&'static str> {
     if is_claim(key) {
         return Some("it holds data");
@@ -198,10 +197,10 @@ fn data_of(key: &Key, object: &Value) -> Option<&'static str> {
     has_claims.then_some("it has volume claims, and so data")
 }
 
-/// Who allows that an object is replaced, by its manifest and the kinds of its GitSync.
+/// Returns the permission to replace an object, from its manifest or the kinds of its GitSync.
 ///
 /// # Errors
-/// Why nobody does.
+/// The reason why it is not permitted.
 pub(crate) fn permit(desired: &Desired, kinds: &ReplacedKinds) -> Result<AllowedBy, Denied> {
     if let Some(why) = never(&desired.key) {
         return Err(Denied::Never(why));
@@ -218,14 +217,14 @@ pub(crate) fn permit(desired: &Desired, kinds: &ReplacedKinds) -> Result<Allowed
     if kinds.names(&desired.key) { Ok(AllowedBy::Spec) } else { Err(Denied::Unasked) }
 }
 
-/// Whether the live object may be deleted for that, as it was found. `is_noted`: the server answered with its UID when we
-/// applied it, or it has our entry.
+/// Decides whether the live object may be deleted for a replacement. `is_proven`: the inventory has its UID, or it has
+/// our entry in `managedFields`.
 ///
 /// # Errors
-/// Why not.
+/// The reason why not.
 pub(crate) fn judge(of: &Candidate<'_>, live: &Value, is_proven: bool, now: jiff::Timestamp) -> Result<(), Unfit> {
     let denied = |why| Err(Unfit::Denied(why));
-    // What cannot be read as metadata says nothing, so nothing proves that it may go.
+    // Invalid metadata proves nothing.
     let Some(meta) = live.get("metadata").and_then(|meta| serde_json::from_value::<ObjectMeta>(meta.clone()).ok())
     else {
         return denied(Denied::NotOurs);
@@ -263,10 +262,7 @@ pub(crate) fn judge(of: &Candidate<'_>, live: &Value, is_proven: bool, now: jiff
     }
 }
 
-/// The Mainstay that runs here is not deleted: nobody would be left to create it anew.
-///
-/// # Errors
-/// The live object belongs to it.
+/// Protects the objects of the running Mainstay: no agent would be left to create them again.
 pub(crate) fn spare(installation: &Installation, key: &Key, live: &Value) -> Result<(), Unfit> {
     let meta = live.get("metadata").cloned().unwrap_or_default();
     let belongs = |meta: &ObjectMeta| installation.includes(key, meta) || installation.is_bound_by(key, live);
@@ -276,14 +272,14 @@ pub(crate) fn spare(installation: &Installation, key: &Key, live: &Value) -> Res
     Ok(())
 }
 
-/// What is created for trial: the object under another name, or (without one) under its own, without what a second one could
-/// not have beside the first.
+/// Returns the body of a trial creation, under another name or under its own. Omits fields that a second object cannot
+/// have beside the first.
 pub(crate) fn trial(desired: &Desired, name: Option<&str>) -> Value {
     let mut body = desired.whole_body();
     if desired.key.is("", "Service")
         && let Some(spec) = body.get_mut("spec").and_then(Value::as_object_mut)
     {
-        // A new Service could not have the addresses that the old one holds.
+        // The old Service holds these addresses.
         spec.retain(|field, _| !["clusterIP", "clusterIPs", "healthCheckNodePort"].contains(&field.as_str()));
         for port in spec.get_mut("ports").and_then(Value::as_array_mut).into_iter().flatten() {
             port.as_object_mut().map(|port| port.remove("nodePort"));
@@ -300,12 +296,12 @@ pub(crate) fn trial(desired: &Desired, name: Option<&str>) -> Value {
     body
 }
 
-/// A name that nothing has.
+/// Returns an unused name for a trial.
 pub(crate) fn trial_name(key: &Key) -> String {
     format!("mainstay-trial-{}", Digest::of(key.to_string().as_bytes()))
 }
 
-/// What is applied to just this object: an apply to another one of the same name is a conflict.
+/// Returns the body of an apply to this object only: another object of the same name is a conflict.
 pub(crate) fn apply_to(body: &Value, live: &Value) -> Value {
     let mut body = body.clone();
     if let Some(metadata) = body.get_mut("metadata").and_then(Value::as_object_mut) {
@@ -316,8 +312,8 @@ pub(crate) fn apply_to(body: &Value, live: &Value) -> Value {
 }
 
 impl Denied {
-    /// The same, unless a claim was grown and would have to shrink, which its deletion is no way out of. Of this field, the server
-    /// refuses only less than it is.
+    /// Returns `Grown` if the refusal is about the size of a claim, else itself. The server refuses only a smaller
+    /// size, and a deletion would not help.
     pub(crate) fn or_grown(self, desired: &Desired, live: &Value, refused: Option<&Refusal>) -> Self {
         let is_refused = refused.is_some_and(|refused| refused.causes.iter().any(|cause| cause.field == CLAIMED));
         let size = live.pointer("/spec/resources/requests/storage").and_then(Value::as_str);
@@ -327,7 +323,7 @@ impl Denied {
         }
     }
 
-    /// What a status says, with what to do about it.
+    /// Returns the text for a status, with the remedy.
     pub fn text(&self, key: &Key) -> String {
         let kind = if key.group.is_empty() { key.kind.to_string() } else { format!("{}.{}", key.kind, key.group) };
         match self {

@@ -1,15 +1,14 @@
-//! What somebody added to an object in fields that are reserved for its owner: it goes.
+//! Reserved fields: fields that only the owner of an object may set. Additions by others are removed.
 //!
-//! Server-side apply leaves what others add beside ours. Of some objects the owner says that nobody else may set certain
-//! fields, because they change what the object does ([`Reserved`]). Such additions are moved into our entry of
-//! `managedFields`; the apply that follows does not name them, so it removes them.
+//! Server-side apply keeps the fields of other managers. Some owners reserve fields that change the effect of the
+//! object ([`Reserved`]). Additions in them are moved into our entry of `managedFields`. The next apply does not name
+//! them, so it removes them.
 //!
-//! Invariant: what nobody owns stays: defaults, and what admission added. So do fields that were written through a
-//! subresource, and everything that is not reserved.
-//! Invariant: an object to which nobody added anything costs a look at its `managedFields`, and no request.
+//! Invariant: fields without an owner stay: defaults, and fields set by admission. So do writes to a subresource, and
+//! all fields that are not reserved.
+//! Invariant: an object without additions costs a look at its `managedFields`, but no request.
 //!
-//! Deliberately absent: which fields are reserved; the owner says it. That one who adds again and again is slowed is
-//! the drift loop's, as for every other change.
+//! Not here: the list of reserved fields, which the owner sets, and the backoff after repeated additions (`drift`).
 
 use serde_json::{Map, Value};
 
@@ -19,17 +18,17 @@ use super::ownership::moved;
 use super::projection::{Difference, child, quoted};
 use mainstay_api::names::MANAGER;
 
-/// Fields of an object that only its owner may set. Paths are names of fields joined by dots; items of lists have none.
+/// Fields of an object that only its owner may set. Paths are field names joined by dots; items of lists add no name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reserved {
-    /// The fields, with everything in them.
+    /// The fields, with all of their content.
     pub fields: &'static [&'static str],
-    /// What in them anybody may set.
+    /// Exceptions in them, which all managers may set.
     pub except: &'static [&'static str],
 }
 
 impl Reserved {
-    /// Nothing is reserved.
+    /// No reserved fields.
     pub const NOTHING: Self = Self { fields: &[], except: &[] };
 
     fn covers(self, path: &str) -> bool {
@@ -40,32 +39,32 @@ impl Reserved {
         self.except.iter().any(|field| is_within(path, field))
     }
 
-    /// Whether something in the field at this path may be reserved.
+    /// Whether the field at this path may contain reserved fields.
     fn leads_on(self, path: &str) -> bool {
         self.covers(path) || self.fields.iter().any(|field| is_within(field, path))
     }
 }
 
-/// Whether `path` is `field` or something in it.
+/// Whether `path` is `field` or lies in it.
 fn is_within(path: &str, field: &str) -> bool {
     path.strip_prefix(field).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
 }
 
-/// Whether somebody set a reserved field of an object.
+/// Whether another manager set a reserved field of an object.
 pub fn is_added_to(reserved: Reserved, live: &Value) -> bool {
     let Some(ours) = ours(reserved, live) else { return false };
     ours.others(live).any(|entry| !ours.added(entry).is_empty())
 }
 
-/// What makes way for our next apply: what `collision` says, and what others set of the reserved fields.
+/// Returns `collision` extended by the reserved fields of other managers; the next apply removes both.
 pub(crate) fn with(collision: Option<Collision>, reserved: Reserved, live: &Value, now: &str) -> Option<Collision> {
     let entries = collision.as_ref().map(|collision| &collision.entries);
     let added = entries.or(live.pointer("/metadata/managedFields")).and_then(|all| added(reserved, live, all, now));
     added.or(collision)
 }
 
-/// `managedFields`, which are `entries` by now, rewritten so that our next apply removes what others set of the reserved
-/// fields.
+/// Returns `entries` rewritten so that our next apply removes the reserved fields of other managers. `entries` are the
+/// current `managedFields` of `live`.
 fn added(reserved: Reserved, live: &Value, entries: &Value, now: &str) -> Option<Collision> {
     let ours = ours(reserved, live)?;
     let writers = ours.others(live).filter(|entry| !ours.added(entry).is_empty());
@@ -75,7 +74,7 @@ fn added(reserved: Reserved, live: &Value, entries: &Value, now: &str) -> Option
     Some(Collision { entries, who })
 }
 
-/// What others set of the reserved fields of `found`, and what stands there in `restored`.
+/// Returns the reserved fields of other managers in `found`, with their values in `found` and `restored`.
 pub(crate) fn differences(reserved: Reserved, found: &Value, restored: &Value) -> Vec<Difference> {
     let Some(ours) = ours(reserved, found) else { return Vec::new() };
     let mut all = Vec::new();
@@ -93,7 +92,7 @@ pub(crate) fn differences(reserved: Reserved, found: &Value, restored: &Value) -
     all
 }
 
-/// The same, beside differences that are known.
+/// Adds these differences to the known ones.
 pub(crate) fn add_differences(known: &mut Vec<Difference>, reserved: Reserved, found: &Value, restored: &Value) {
     for added in differences(reserved, found, restored) {
         if known.iter().all(|known| known.path != added.path) {
@@ -102,14 +101,14 @@ pub(crate) fn add_differences(known: &mut Vec<Difference>, reserved: Reserved, f
     }
 }
 
-/// What is ours of an object.
+/// Our fields of an object.
 struct Ours<'v> {
     reserved: Reserved,
     fields: &'v Fields,
     api_version: &'v str,
 }
 
-/// `None` where nothing is reserved, or where we never applied and so have lost nothing.
+/// Returns our fields; `None` if no fields are reserved, or if we never applied.
 fn ours(reserved: Reserved, live: &Value) -> Option<Ours<'_>> {
     if reserved.fields.is_empty() {
         return None;
@@ -120,7 +119,7 @@ fn ours(reserved: Reserved, live: &Value) -> Option<Ours<'_>> {
 }
 
 impl<'v> Ours<'v> {
-    /// The entries of others that count, in our version of the kind: the paths of another one mean something else.
+    /// Returns the entries of others in our API version of the kind. Paths of another version have other meanings.
     fn others(&self, live: &'v Value) -> impl Iterator<Item = &'v Value> {
         let api_version = self.api_version;
         entries(live).filter(move |entry| is_anybodys(entry) && entry["apiVersion"] == api_version)
@@ -130,7 +129,7 @@ impl<'v> Ours<'v> {
         entry.get("fieldsV1").and_then(Value::as_object).map(|fields| self.added_in(fields)).unwrap_or_default()
     }
 
-    /// The reserved fields in a field set that are not ours as well.
+    /// Returns the reserved fields in a field set that we do not own too.
     fn added_in(&self, fields: &Fields) -> Fields {
         subtract(&part(self.reserved, fields, ""), self.fields)
     }
@@ -144,8 +143,8 @@ fn is_own(entry: &Value) -> bool {
     entry["manager"] == MANAGER && entry["operation"] == "Apply" && is_of_object(entry)
 }
 
-/// Whether an entry is of anybody else. Everybody chooses the name of his manager, so none is exempt; Kubernetes' own
-/// controllers write what they have to say through subresources.
+/// Whether an entry belongs to another manager. Any client may choose any manager name, so none is exempt. The
+/// controllers of Kubernetes write through subresources.
 fn is_anybodys(entry: &Value) -> bool {
     is_of_object(entry) && !is_own(entry)
 }
@@ -154,7 +153,7 @@ fn is_of_object(entry: &Value) -> bool {
     entry.get("subresource").is_none_or(|subresource| subresource == "")
 }
 
-/// The reserved part of a field set at this path.
+/// Returns the reserved part of a field set at this path.
 fn part(reserved: Reserved, fields: &Fields, path: &str) -> Fields {
     let mut all = Fields::new();
     for (key, inside) in fields {
@@ -186,7 +185,7 @@ fn put(all: &mut Fields, key: &str, inside: Map<String, Value>) {
     }
 }
 
-/// Visits the outermost nodes that a field set owns itself.
+/// Visits the outermost nodes that a field set owns.
 fn roots<'f>(fields: &'f Fields, path: &mut Vec<&'f str>, visit: &mut dyn FnMut(&[&'f str])) {
     for (key, inside) in fields.iter().filter(|(key, _)| *key != ".") {
         path.push(key);

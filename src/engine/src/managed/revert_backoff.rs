@@ -1,7 +1,7 @@
-//! Flap damping: how long the next revert of an object waits, given how often the object was changed lately.
+//! Flap damping: the delay of the next revert of an object, depending on its recent changes.
 //!
-//! Two penalties grow by one with each apply that really changed something and decay exponentially, with time constants
-//! of one minute (fast) and one hour (slow). Only time resets them, or a commit that changes the object.
+//! Two penalties grow by one with each apply that changed the object. They decay exponentially, with time constants of
+//! one minute (fast) and one hour (slow). Only time or a commit that changes the object resets them.
 //!
 //! Invariant: the delay is zero below the thresholds, never shrinks as a penalty grows, and has a ceiling.
 
@@ -9,13 +9,13 @@ use std::time::Duration;
 
 const FAST_SECONDS: f64 = 60.0;
 const SLOW_SECONDS: f64 = 3600.0;
-/// Fast penalty from which reverts wait, and from which the object is contended.
+/// Fast penalty from which reverts wait and the object is contended.
 const FAST_LIMIT: f64 = 5.0;
 /// Slow penalty from which reverts wait.
 const SLOW_LIMIT: f64 = 30.0;
 /// Fast penalty below which an object is no longer contended.
 const NOT_CONTENDED: f64 = 1.0;
-/// Penalties below this are forgotten.
+/// Penalties below this are removed.
 const EXPIRED: f64 = 0.1;
 
 /// The two penalties of one object, as of `at` seconds on a monotonic clock.
@@ -27,12 +27,12 @@ pub struct RevertBackoff {
     contended: bool,
 }
 
-/// What one more change did.
+/// The effect of one more change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shift {
     /// The object is as contended as before.
     Same,
-    /// The object has become contended.
+    /// The object became contended.
     Contended,
 }
 
@@ -47,7 +47,7 @@ impl RevertBackoff {
         }
     }
 
-    /// An apply at `now` changed something.
+    /// Records an apply at `now` that changed the object.
     pub fn grow(&mut self, now: f64) -> Shift {
         *self = self.decayed(now);
         self.fast += 1.0;
@@ -59,7 +59,7 @@ impl RevertBackoff {
         Shift::Same
     }
 
-    /// How long a revert at `now` has to wait. `most`: 10 s for what protects the cluster, 300 s for the rest.
+    /// Returns the delay of a revert at `now`. `most` is 10 s for kinds that protect the cluster, and 300 s for others.
     pub fn delay(self, now: f64, most: Duration) -> Duration {
         let penalty = self.decayed(now);
         let fast = if penalty.fast < FAST_LIMIT { 0.0 } else { 0.25 * (penalty.fast - FAST_LIMIT).min(20.0).exp2() };
@@ -67,7 +67,7 @@ impl RevertBackoff {
         Duration::from_secs_f64(fast.max(slow)).min(most)
     }
 
-    /// Ends the contention if nobody has changed the object for long enough at `now`; whether it is still contended.
+    /// Ends the contention at `now` if the object was unchanged for long enough. Returns whether it is still contended.
     pub(crate) fn update_contended(&mut self, now: f64) -> bool {
         if self.contended && self.decayed(now).fast < NOT_CONTENDED {
             self.contended = false;
@@ -75,8 +75,8 @@ impl RevertBackoff {
         self.contended
     }
 
-    /// When the next thing happens to it if nobody changes the object any more: it is contended no longer, or the
-    /// penalties can be forgotten. Up to a second late, so that it has happened by then whatever was rounded.
+    /// Returns the time of the next change without further writes: the end of the contention, or the expiry. Rounded up
+    /// by at most one second.
     pub(crate) fn next_change(self) -> f64 {
         let until = |penalty: f64, limit: f64, seconds: f64| seconds * (penalty / limit).max(1.0).ln();
         let wait = if self.contended {
@@ -87,14 +87,14 @@ impl RevertBackoff {
         (self.at + wait).floor() + 1.0
     }
 
-    /// Whether the penalties can be forgotten at `now`.
+    /// Whether the penalties are expired at `now`.
     pub fn is_expired(self, now: f64) -> bool {
         let penalty = self.decayed(now);
         penalty.fast < EXPIRED && penalty.slow < EXPIRED && !self.contended
     }
 }
 
-/// The longest delay for objects of this group and kind: what grants or blocks access goes back soonest.
+/// Returns the maximum delay for this group and kind. Kinds that grant or block access have the shortest.
 pub(crate) fn ceiling(group: &str, kind: &str) -> Duration {
     let protects = group == "rbac.authorization.k8s.io"
         || group == "admissionregistration.k8s.io"
@@ -109,7 +109,7 @@ mod tests {
     const MOST: Duration = Duration::from_secs(300);
 
     #[test]
-    fn acts_at_once_below_five_and_then_doubles() {
+    fn delays_are_zero_below_five_and_then_double() {
         let mut backoff = RevertBackoff::default();
         for _ in 0..4 {
             assert_eq!(backoff.grow(0.0), Shift::Same);
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn cools_by_time_alone() {
+    fn penalties_decay_only_with_time() {
         let mut backoff = RevertBackoff::default();
         for _ in 0..6 {
             backoff.grow(0.0);
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn says_when_it_is_worth_looking_at_again() {
+    fn returns_the_time_of_the_next_change() {
         let mut backoff = RevertBackoff::default();
         for growths in 1..20 {
             backoff.grow(f64::from(growths) / 7.0);
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn slows_a_slow_fight_too() {
+    fn delays_a_slow_fight_too() {
         let mut backoff = RevertBackoff::default();
         for step in 0..60 {
             backoff.grow(f64::from(step) * 30.0);

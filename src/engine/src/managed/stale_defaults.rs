@@ -1,11 +1,11 @@
-//! Defaults of the server that block what a document says: members of unions that nobody wrote make way for ours.
+//! Stale defaults: members of unions that the server set and that block a field of the document. They are removed.
 //!
-//! The server fills in `rollingUpdate` beside `type: RollingUpdate`, and then refuses `type: Recreate` beside it. An apply
-//! removes only what its manager applied before, and nobody applied a default. So it becomes ours first. Where nothing may be
-//! written, the server is asked about the rest alone ([`Withheld`]).
+//! The server sets `rollingUpdate` beside `type: RollingUpdate`, and then refuses `type: Recreate` beside it. An apply
+//! removes only fields that its manager owns, and a default has no owner. So the default becomes ours first. A dry run
+//! cannot do this, so it omits the blocked fields ([`Withheld`]).
 //!
-//! Invariant: nothing makes way that a manager owns which may not be moved ([`Reach`]), that is wanted, or that is ignored.
-//! Invariant: only the members of `unions` make way, and only in Kubernetes' own kinds.
+//! Invariant: a field stays if it is desired, ignored, or owned by a manager that [`Reach`] excludes.
+//! Invariant: only members of `unions` are removed, and only in built-in kinds of Kubernetes.
 
 use serde_json::{Map, Value, json};
 
@@ -16,16 +16,16 @@ use super::ownership::{claimed, moved};
 use super::projection::has_keys;
 use super::unions;
 
-/// Whose fields make way.
+/// The owners of the fields to remove.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reach {
-    /// What nobody owns.
+    /// Fields without an owner.
     Nobodys,
-    /// What strangers own, too, because the server refused to have both.
+    /// Also fields of other managers, because the server refused them beside ours.
     Strangers,
 }
 
-/// What makes way for an apply of `body`: what `collision` says, and the defaults that are in its way.
+/// Returns `collision` extended by the stale defaults for an apply of `body`.
 pub(crate) fn with(
     collision: Option<Collision>,
     reach: Reach,
@@ -46,12 +46,12 @@ pub(crate) fn with(
     Some(Collision { entries: claimed(entries, api_version, now, &stale), who })
 }
 
-/// Whether a default is in the way of a body.
+/// Whether a stale default blocks a body.
 pub(crate) fn are_in(desired: &Desired, body: &Value, live: &Value) -> bool {
     !found(Reach::Nobodys, desired, body, live).is_empty()
 }
 
-/// An apply that is asked for without what defaults are in the way of, and the answer as it would be without these defaults.
+/// The fields that are withheld from a dry run because stale defaults block them. They are restored in the answer.
 #[derive(Debug)]
 pub(crate) struct Withheld {
     whole: Value,
@@ -59,7 +59,7 @@ pub(crate) struct Withheld {
 }
 
 impl Withheld {
-    /// Takes what defaults are in the way of out of a body; `None` if there is nothing.
+    /// Removes the blocked fields from a body; `None` if there are none.
     pub(crate) fn of(reach: Reach, desired: &Desired, body: &mut Value, live: &Value) -> Option<Self> {
         let stale = found(reach, desired, body, live);
         if stale.is_empty() {
@@ -72,7 +72,7 @@ impl Withheld {
         Some(Self { whole, stale })
     }
 
-    /// Puts into an answer what was withheld from it, in the place of the defaults.
+    /// Replaces the stale defaults in an answer by the withheld fields.
     pub(crate) fn put_back(&self, answer: &mut Value) {
         at_members(&self.stale, answer, &self.whole, &mut |at, wanted, name| {
             at.remove(name);
@@ -82,10 +82,10 @@ impl Withheld {
     }
 }
 
-/// What a visitor is given of a structure: itself, what is wanted of it, and the name of a member that makes way.
+/// A visitor of a structure. Its arguments are the structure, the desired fields, and the name of the stale member.
 type Visit<'v> = dyn FnMut(&mut Map<String, Value>, &Map<String, Value>, &str) + 'v;
 
-/// Visits the structures of a value in which a member makes way.
+/// Visits the structures with a stale member.
 fn at_members(stale: &Fields, value: &mut Value, whole: &Value, visit: &mut Visit<'_>) {
     for (key, inside) in stale {
         let below = inside.as_object().filter(|inside| !inside.is_empty());
@@ -110,7 +110,7 @@ fn at_members(stale: &Fields, value: &mut Value, whole: &Value, visit: &mut Visi
     }
 }
 
-/// The defaults that are in the way of a body, as a field set whose empty nodes stand for everything inside.
+/// Returns the stale defaults that block a body, as a field set. An empty node stands for all of its content.
 fn found(reach: Reach, desired: &Desired, body: &Value, live: &Value) -> Fields {
     if !unions::is_builtin(api_version(body)) {
         return Fields::new();
@@ -141,7 +141,7 @@ fn put(stale: &mut Fields, key: &str, inside: Fields) {
     }
 }
 
-/// `all` is what anybody owns here, `kept` what stays whose it is.
+/// Searches a value. `all` are the owned fields in it, `kept` those that may not be moved.
 fn inside(wanted: &Value, live: &Value, all: &Fields, kept: &Fields) -> Fields {
     match (wanted, live) {
         (Value::Object(wanted), Value::Object(live)) => structure(wanted, live, all, kept),
@@ -158,7 +158,7 @@ fn structure(wanted: &Map<String, Value>, live: &Map<String, Value>, all: &Field
         match wanted.get(name).filter(|wanted| !is_nothing(wanted)) {
             Some(wanted) => {
                 let below = |fields: &Fields| fields.get(&key).and_then(Value::as_object).cloned().unwrap_or_default();
-                // What is owned as a whole has nothing in it that nobody owns.
+                // A value that is owned as a whole contains no field without an owner.
                 if !is_kept || !below(kept).is_empty() {
                     put(&mut stale, &key, inside(wanted, live, &below(all), &below(kept)));
                 }
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn a_default_makes_way_unless_somebody_owns_it() {
+    fn a_default_is_removed_unless_it_has_an_owner() {
         let recreate = json!({"strategy": {"type": "Recreate"}});
         let surge = json!({"f:strategy": {"f:rollingUpdate": {"f:maxSurge": {}}}});
         let gone = json!({"f:strategy": {"f:rollingUpdate": {}}});
@@ -225,7 +225,7 @@ mod tests {
             (entry("other", "Update", &json!({"f:replicas": {}})), true, true),
             (entry("kubectl-edit", "Update", &surge), false, true),
             (entry("argocd", "Apply", &surge), false, false),
-            // It is removed without that.
+            // It is removed without a takeover.
             (entry(MANAGER, "Apply", &surge), false, false),
         ] {
             let entries = [ours.clone(), by.clone()];
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn a_default_becomes_ours_beside_what_strangers_wrote_in_it() {
+    fn a_default_becomes_ours_beside_fields_of_other_managers() {
         let theirs = json!({"f:strategy": {"f:rollingUpdate": {"f:maxSurge": {}}}, "f:paused": {}});
         let entries = [entry("kubectl-edit", "Update", &theirs)];
         let (wanted, live) = (body(&json!({"strategy": {"type": "Recreate"}})), live(&rolling(), &entries));

@@ -1,21 +1,21 @@
-//! The store: of every managed object what it must be, what was last applied to it, and what is going on with it.
+//! The store: the desired state, the last apply and the phase of every managed object.
 //!
-//! Events and outcomes go in, decisions come out. It is a value behind one lock that is held briefly; nothing here waits.
-//! What is written to an object is in `writes`, what is seen of it in `events`.
+//! Events and outcomes go in, and decisions come out. The store is a value behind one lock that is held briefly; its
+//! functions never wait. Writes are in `writes`, events in `events`.
 //!
-//! Invariant: an object is in the store from the moment its first apply begins until it is forgotten, and whatever is
-//! not in it is ignored everywhere.
-//! Invariant: an owner that is confined to its namespace never takes an object from one that is not; nor does one that acts as a
-//! ServiceAccount take one that is applied for an owner of another namespace, unless that gives it up.
-//! Invariant: at most one write to an object is under way; what is seen of it meanwhile is looked at afterwards.
+//! Invariant: an object is in the store from the start of its first apply until it is removed. All code ignores objects
+//! that are not in the store.
+//! Invariant: an owner that is confined to its namespace never takes an object from one that is not.
+//! Invariant: an owner that acts as a ServiceAccount takes no object that is applied for an owner of another namespace.
+//! The other owner must give it up first.
+//! Invariant: at most one write to an object is in flight. Events during the write are handled after it.
 //!
-//! Objects and inventories are two tables, because they answer two questions and neither holds the other. An object is here
-//! when there is a document for it, and has one owner. An entry says that a GitSync answers for what it may have created:
-//! of what left the repository or an earlier agent created there is no document, and while an object goes from one GitSync
-//! to another both list it. In one table every use of a document would have to expect none, and every use of an owner
-//! several. An inventory is also handed out as it was at one moment, to plan a commit by and to be saved, while its objects
-//! go on changing. They are kept in step in one place: what is answered, and the UID of what is seen, is written down in
-//! the same step (`writes`).
+//! Objects and inventories are two tables because neither contains the other. A stored object has a document and one
+//! owner. An inventory entry means that a GitSync is responsible for an object that it may have created. Removed
+//! objects and those of an earlier agent have no document, and two GitSyncs list an object during a handover. With one
+//! table, every use of a document would have to handle its absence. Every use of an owner would have to handle several.
+//! An inventory is also a snapshot, for the plan of a commit and for saving, while its objects keep changing. Both
+//! tables are updated in the same step (`writes`).
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -45,14 +45,14 @@ pub struct Store {
     pub(crate) accounts: HashMap<Owner, Account>,
     /// The inventories of the owners that have one.
     pub(crate) written: HashMap<Owner, Written>,
-    /// The ConfigMaps that hold inventories in the cluster.
+    /// The ConfigMaps with inventories in the cluster.
     pub(crate) inventory_maps: InventoryMaps,
     pub(crate) expiry: BackoffExpiry,
-    /// What is kept in memory for each owner.
+    /// The memory of each owner.
     pub(crate) memory: SharedBudget,
     /// Workloads that an autoscaler scales.
     pub(crate) autoscaled: HashMap<Key, Autoscaler>,
-    /// The kinds that are watched by our label, each with the cause if its watch fails again and again.
+    /// The kinds that are watched by our label, with the cause if the watch fails repeatedly.
     pub(crate) watched: HashMap<KindId, Option<String>>,
 }
 
@@ -65,8 +65,7 @@ impl Store {
         self.objects.get_mut(key)
     }
 
-    /// What applies to an owner's objects from now on; whether something else did before. `history` counts only the
-    /// first time.
+    /// Sets the policy for an owner's objects. Returns whether it changed. `history` counts only on the first call.
     pub(crate) fn set_policy(&mut self, owner: &Owner, policy: Policy, history: History) -> bool {
         let Some(account) = self.accounts.get_mut(owner) else {
             self.accounts.insert(owner.clone(), Account::new(policy, history));
@@ -77,19 +76,19 @@ impl Store {
         is_changed
     }
 
-    /// In whose name an owner's objects are read and written (`Some(None)`: with the agent's own rights); `None` if it is not
-    /// known.
+    /// Returns the impersonated ServiceAccount of an owner. `Some(None)` stands for the agent's own permissions, `None`
+    /// for an unknown owner.
     pub(crate) fn acts_as(&self, owner: &Owner) -> Option<Option<ServiceAccount>> {
         self.accounts.get(owner).map(|account| account.policy.acts_as.clone())
     }
 
-    /// Whether what people's tools add to an object is taken back.
+    /// Whether additions by users' tools are removed from an object.
     pub(crate) fn takes_back(&self, desired: &Desired) -> bool {
         let account = self.get(&desired.key).and_then(|managed| self.accounts.get(&managed.owner));
         desired.label().is_some() && account.is_some_and(|account| account.policy.takes_back())
     }
 
-    /// The kinds whose objects may be deleted and created anew for an owner from now on; whether it was others before.
+    /// Sets the kinds that may be replaced for an owner. Returns whether they changed.
     pub(crate) fn set_replaced_kinds(&mut self, owner: &Owner, kinds: ReplacedKinds) -> bool {
         let Some(account) = self.accounts.get_mut(owner) else { return false };
         let is_changed = account.replaced_kinds != kinds;
@@ -97,13 +96,13 @@ impl Store {
         is_changed
     }
 
-    /// Those kinds.
+    /// Returns the kinds that may be replaced for an owner.
     pub(crate) fn replaced_kinds(&self, owner: &Owner) -> ReplacedKinds {
         self.accounts.get(owner).map(|account| account.replaced_kinds.clone()).unwrap_or_default()
     }
 
-    /// How to tell whether an owner's objects are healthy from now on. The kinds of which objects may be healthy by that, and were
-    /// not before, or the other way round, each with the label of the owner's objects.
+    /// Sets the health rules of an owner. Returns the kinds whose health may change, each with the label of the owner's
+    /// objects.
     pub(crate) fn set_health_rules(&mut self, owner: &Owner, rules: &Arc<HealthRules>) -> Vec<(Arc<Kind>, Arc<str>)> {
         let Some(account) = self.accounts.get_mut(owner) else { return Vec::new() };
         let none = Arc::default();
@@ -118,12 +117,12 @@ impl Store {
         kinds
     }
 
-    /// How to tell whether an object is healthy, where its owner says so.
+    /// Returns the health rules of an object's owner.
     pub(crate) fn health_rules(&self, key: &Key) -> Option<Arc<HealthRules>> {
         self.accounts.get(&self.objects.get(key)?.owner)?.health_rules.clone()
     }
 
-    /// Changes of these objects stay from now on, and of no others for this reason. Those that stayed before.
+    /// Exempts objects from reverts and replaces the earlier exemptions. Returns the objects that are no longer exempt.
     pub(crate) fn set_unread(&mut self, owner: &Owner, unread: BTreeMap<Key, Timestamp>) -> Vec<Key> {
         let Some(account) = self.accounts.get_mut(owner) else { return Vec::new() };
         let mut before = std::mem::replace(&mut account.unread, unread);
@@ -131,7 +130,7 @@ impl Store {
         before.into_keys().collect()
     }
 
-    /// Whether an object is kept for another owner that this one takes nothing from.
+    /// Whether an object belongs to another owner from which this one takes no object.
     pub(crate) fn is_outranked(&self, owner: &Owner, key: &Key) -> bool {
         let policy = |owner: &Owner| self.accounts.get(owner).map(|account| &account.policy);
         let Some(own) = policy(owner).filter(|own| own.confined) else { return false };
@@ -141,8 +140,8 @@ impl Store {
         !is_confined || (own.acts_as.is_some() && other.is_applied() && is_elsewhere())
     }
 
-    /// Begins to keep an object at what an earlier agent applied, or (`last_applied` default) at what will be applied.
-    /// An object that is already kept for the same owner keeps what is known of it.
+    /// Inserts an object with the last apply of an earlier agent, or (by default) before its first apply. A known
+    /// object of the same owner stays as it is.
     pub(crate) fn hold(&mut self, owner: &Owner, desired: Arc<Desired>, last_applied: LastApplied) {
         let key = desired.key.clone();
         if self.is_outranked(owner, &key) {
@@ -152,11 +151,11 @@ impl Store {
         if self.objects.get(&key).is_some_and(|m| m.owner == *owner && !m.phase.is_leaving() && says_nothing_new(m)) {
             return;
         }
-        // Reverts that were queued for the object as it was kept before do not count any more.
+        // Reverts that were queued for an earlier object are outdated.
         let generation = self.objects.get(&key).map_or(0, |m| m.write.next_generation());
         let mut managed = Managed::new(owner, desired, last_applied, generation);
         if managed.is_applied() {
-            // So it is until it is seen.
+            // It counts until the object is seen.
             let recalled = self.accounts.get_mut(owner).and_then(|account| account.recall(&key));
             managed.drift = recalled.map(|shown| Box::new(RemainingDrift::recalled(shown)));
         }
@@ -175,7 +174,7 @@ impl Store {
         self.written.remove(owner);
     }
 
-    /// The object left the repository: it is not reverted any more.
+    /// Records that an object left the repository, so it is not reverted any more.
     pub(crate) fn leave(&mut self, owner: &Owner, key: &Key) {
         if let Some(mut managed) = self.objects.get_mut(key).filter(|m| m.owner == *owner) {
             managed.phase.leave();
@@ -184,7 +183,7 @@ impl Store {
         }
     }
 
-    /// All objects kept for an owner, with what was last applied to them.
+    /// Returns all objects of an owner.
     pub(crate) fn kept_for(&self, owner: &Owner) -> impl Iterator<Item = (&Key, &Managed)> {
         self.objects.of(owner)
     }

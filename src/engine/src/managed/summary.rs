@@ -1,7 +1,7 @@
-//! What an owner's status says of its objects: counts, and the first few of each sort by name.
+//! The summary of an owner's objects for its status: counts, and the first few of each topic by name.
 //!
-//! Invariant: what is read under the store's lock does not grow with the number of objects, however many of them are
-//! unhealthy, failing, paused or were reverted lately. Whoever reads a status holds up nobody's revert.
+//! Invariant: the time under the store's lock does not grow with the number of objects or their problems. So a status
+//! never delays reverts.
 
 use std::collections::BTreeSet;
 
@@ -14,18 +14,18 @@ use super::store::Store;
 use mainstay_api::git_sync::{Drifted, Failure, Replacement, Revert};
 use mainstay_object::{Health, Key, Owner};
 
-/// How many objects of each sort a status names.
+/// Maximum number of named objects of each topic.
 pub const SHOWN: usize = 20;
 
-/// Expired backoffs that one summary forgets. The others follow with the next one.
+/// Maximum number of expired backoffs that one summary removes. The next one removes more.
 const EXPIRED_AT_ONCE: usize = 256;
 
-/// The first of several things, and how many there are.
+/// The first items of a list, with its length.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Listed<T> {
-    /// How many there are.
+    /// The length of the list.
     pub count: usize,
-    /// The first [`SHOWN`] of them.
+    /// The first [`SHOWN`] items.
     pub first: Vec<T>,
 }
 
@@ -43,54 +43,55 @@ impl<T> From<Vec<T>> for Listed<T> {
     }
 }
 
-/// What a GitSync's status says of its objects.
+/// The summary of a GitSync's objects.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Summary {
-    /// Objects in the store that were applied.
+    /// Number of applied objects in the store.
     pub objects: usize,
-    /// Of them, how many are healthy.
+    /// Number of those that are healthy.
     pub healthy: usize,
-    /// Objects that failed for good by their own word, with the reason.
+    /// Objects that report a permanent failure, with the reason.
     pub broken: Listed<(Key, String)>,
     /// Objects that are not healthy yet, with the reason.
     pub progressing: Listed<(Key, String)>,
-    /// Objects that differ, and are not reverted at once.
+    /// Objects that drifted and are not reverted at once.
     pub drifted: Listed<Drifted>,
-    /// Of them, those that do not exist.
+    /// Those of them that are missing.
     pub absent: Listed<Key>,
-    /// Reverts that failed.
+    /// Failed reverts and reports.
     pub failures: Listed<Failure>,
-    /// Objects that could not be reverted again and again, with the fields and the cause.
+    /// Objects whose revert failed repeatedly, with the fields and the cause.
     pub not_put_back: Listed<(Key, String)>,
-    /// Objects under break glass.
+    /// Paused objects, with the end of the pause.
     pub paused: Listed<(Key, PauseEnd)>,
-    /// Objects that are fought over, with the fields and the other manager.
+    /// Contended objects, with the fields and the other manager.
     pub contended: Listed<(Key, Vec<String>, String)>,
-    /// Objects that were reverted lately: they have a revert backoff.
+    /// Number of objects with a revert backoff, which were reverted recently.
     pub backing_off: usize,
     /// Kinds of these objects that cannot be watched, with the cause.
     pub unwatched: Vec<(String, String)>,
     /// Reverts so far.
     pub reverted: i64,
-    /// The last ones, newest first.
+    /// The last reverts, newest first.
     pub last_reverts: Vec<Revert>,
     /// Replacements so far.
     pub replaced: i64,
-    /// The last ones, newest first.
+    /// The last replacements, newest first.
     pub last_replacements: Vec<Replacement>,
-    /// Objects whose changes stay because with them the repository cannot be read, and since when.
+    /// Objects that are exempt from reverts, with the start of the exemption. The owner needs them to read its
+    /// repository, and cannot.
     pub unread: Vec<(Key, Timestamp)>,
 }
 
 impl Summary {
-    /// Whether objects are not healthy that exist: their health is waited for.
+    /// Whether existing objects are not healthy, so that their health is awaited.
     pub fn waits_for_health(&self) -> bool {
         self.broken.count + self.progressing.count > 0
     }
 }
 
 impl Store {
-    /// What an owner's status says.
+    /// Returns the summary for an owner's status.
     pub(crate) fn summary(&mut self, owner: &Owner, clock: f64) -> Summary {
         self.expire_backoffs(clock);
         let mut summary = Summary::default();
@@ -120,7 +121,7 @@ impl Store {
         summary
     }
 
-    /// Whether objects of an owner are yet to be seen, which their watches will show.
+    /// Whether watches have not shown all objects of an owner yet, but will.
     pub fn awaits_first_look(&self, owner: &Owner) -> bool {
         let Some(tally) = self.objects.tally(owner) else { return false };
         let mut progressing = tally.about(Topic::Progressing).iter();
@@ -133,7 +134,7 @@ impl Store {
         Listed { count: keys.len(), first }
     }
 
-    /// Forgets the revert backoffs that have expired by now.
+    /// Removes expired revert backoffs.
     fn expire_backoffs(&mut self, clock: f64) {
         for _ in 0..EXPIRED_AT_ONCE {
             let Some(key) = self.expiry.due(clock) else { return };
@@ -183,7 +184,7 @@ mod tests {
 
     const WHO: &str = "kubectl-edit";
 
-    /// A store with so many healthy objects of one owner.
+    /// Returns a store with this number of healthy objects of one owner.
     fn kept(count: usize) -> (Store, Owner, Vec<Key>) {
         let (mut store, owner) = (Store::default(), Owner::git_sync("shop", "demo"));
         let kind = Arc::new(Kind::fixed("v1", "ConfigMap", "configmaps", Scope::Namespaced));
@@ -203,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn reverted_objects_are_counted_until_their_backoff_ends_and_examined_only_then() {
+    fn reverted_objects_are_counted_until_their_backoff_ends() {
         let count = EXPIRED_AT_ONCE + 44;
         let (mut store, owner, keys) = kept(count);
         for key in &keys {

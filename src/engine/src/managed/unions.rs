@@ -1,18 +1,18 @@
-//! The unions of Kubernetes' own kinds: fields of one structure of which the server takes only one.
+//! The unions of built-in kinds: fields of one structure that exclude one another.
 //!
-//! Managed fields do not say what excludes what, so it is written down here. What people write in the place of ours and is
-//! missing here is found out by the server's refusal, which costs one request. What nobody owns never makes way unless it is
-//! here.
+//! Managed fields do not show exclusions, so this table lists them. If a pair is missing, the server reveals by a
+//! refusal that another manager's field excludes ours. This costs one request. A field without an owner is removed only
+//! if it is in the table.
 
 use serde_json::{Map, Value};
 
-/// Whether the kinds of an API version are Kubernetes' own. What fields of the same names mean in a custom resource is not
-/// known.
+/// Whether an API version belongs to Kubernetes. In a custom resource, fields of the same names may have other
+/// meanings.
 pub(crate) fn is_builtin(api_version: &str) -> bool {
     api_version.split_once('/').is_none_or(|(group, _)| !group.contains('.') || GROUPS.contains(&group))
 }
 
-/// API groups of Kubernetes' own kinds with a dot in their name.
+/// API groups of Kubernetes with a dot in their name.
 const GROUPS: [&str; 16] = [
     "admissionregistration.k8s.io",
     "apiextensions.k8s.io",
@@ -32,21 +32,21 @@ const GROUPS: [&str; 16] = [
     "storage.k8s.io",
 ];
 
-/// Fields of one structure of which the server takes only some.
+/// Fields of one structure that the server does not accept together.
 #[derive(Clone, Copy, Debug)]
 enum Union {
-    /// The server takes one of these.
+    /// The server accepts one of these.
     OneOf(&'static [&'static str]),
-    /// The server takes the first field only where the second one has this value.
+    /// The server accepts the first field only if the second one has this value.
     Only(&'static str, &'static str, &'static str),
-    /// The server computes the first field, if nobody sets it: this item is in it where the second field has items.
+    /// The server computes the first field if no manager sets it. It contains this item if the second field has items.
     Computed(&'static str, &'static str, &'static str),
 }
 
-/// All unions whose members may be left by different writers. Lists that an apply replaces as a whole, such as the metrics of
-/// a HorizontalPodAutoscaler, need no row.
+/// All unions whose members may come from different writers. Lists that an apply replaces as a whole, such as the
+/// metrics of a HorizontalPodAutoscaler, are not in it.
 const UNIONS: [Union; 18] = [
-    // Environment variables, and where their value comes from.
+    // Environment variables, and the sources of their values.
     Union::OneOf(&["value", "valueFrom"]),
     Union::OneOf(&["configMapKeyRef", "fieldRef", "fileKeyRef", "resourceFieldRef", "secretKeyRef"]),
     // Probes and lifecycle hooks.
@@ -56,12 +56,12 @@ const UNIONS: [Union; 18] = [
     // Profiles of security contexts.
     Union::Only("localhostProfile", "type", "Localhost"),
     Union::Only("sessionAffinityConfig", "sessionAffinity", "ClientIP"),
-    // NetworkPolicies: without `Egress` nothing of `egress` is enforced, and with it alone everything is denied.
+    // NetworkPolicies: without `Egress` the rules in `egress` have no effect, and without rules it denies all egress.
     Union::Computed("policyTypes", "egress", "Egress"),
     // Ingress backends and their ports.
     Union::OneOf(&["resource", "service"]),
     Union::OneOf(&["name", "number"]),
-    // Webhooks, and the conversion of definitions.
+    // Webhooks, and the conversion of CRDs.
     Union::OneOf(&["service", "url"]),
     Union::Only("webhook", "strategy", "Webhook"),
     // PodDisruptionBudgets.
@@ -70,7 +70,7 @@ const UNIONS: [Union; 18] = [
     Union::Only("limited", "type", "Limited"),
     Union::Only("exempt", "type", "Exempt"),
     Union::Only("queuing", "type", "Queue"),
-    // Endpoints of admission policies' parameters.
+    // Parameter references of admission policy bindings.
     Union::OneOf(&["name", "selector"]),
     Union::OneOf(VOLUME_SOURCES),
     Union::OneOf(PROJECTIONS),
@@ -80,7 +80,7 @@ const UNIONS: [Union; 18] = [
 const PROJECTIONS: &[&str] =
     &["clusterTrustBundle", "configMap", "downwardAPI", "podCertificate", "secret", "serviceAccountToken"];
 
-/// Sources of volumes, in pods and of PersistentVolumes.
+/// Sources of volumes in pods, and of PersistentVolumes.
 const VOLUME_SOURCES: &[&str] = &[
     "awsElasticBlockStore",
     "azureDisk",
@@ -115,7 +115,7 @@ const VOLUME_SOURCES: &[&str] = &[
     "vsphereVolume",
 ];
 
-/// Whether one of two fields keeps the server from taking the other one.
+/// Whether the server refuses one of two fields beside the other.
 pub(crate) fn exclude(one: &str, other: &str) -> bool {
     one != other
         && UNIONS.iter().any(|union| match union {
@@ -125,8 +125,7 @@ pub(crate) fn exclude(one: &str, other: &str) -> bool {
         })
 }
 
-/// Whether a field that a structure has, and that is not `wanted` in it, excludes what is wanted, or was computed of
-/// something else.
+/// Whether a live field that is not in `wanted` excludes a desired field, or was computed from other values.
 pub(crate) fn gives_way(name: &str, live: &Value, wanted: &Map<String, Value>) -> bool {
     let is_wanted = |name: &str| wanted.get(name).is_some_and(|value| !value.is_null());
     UNIONS.iter().any(|union| match union {
@@ -149,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_member_gives_way_to_another_one_that_is_wanted() {
+    fn a_member_is_removed_for_another_desired_one() {
         let cases = [
             ("rollingUpdate", json!({"maxSurge": "25%"}), json!({"type": "Recreate"}), true),
             ("rollingUpdate", json!({}), json!({"type": "OnDelete"}), true),

@@ -1,6 +1,6 @@
 //! The verdict on an event: whether an object must be reverted.
 //!
-//! Invariant: a decision looks at the event and at what is remembered, and at nothing else.
+//! Invariant: a verdict depends only on the event, the stored state, the policy and the time.
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -14,15 +14,15 @@ use mainstay_api::DriftPolicy;
 use mainstay_api::names::{DISABLED, RECONCILE, UNTIL};
 use mainstay_object::Digest;
 
-/// Maximum length of a uid or a resource version, in bytes: a UUID, and a number, of all servers that are known.
+/// Maximum length of a UID or a resource version in bytes. All known servers use a UUID and a number.
 const LONGEST: usize = 128;
 
-/// What was last applied to an object: what the server answered to our last apply.
+/// The last apply of an object, from the answer of the server.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LastApplied {
-    /// UID; empty when not known.
+    /// UID; empty if unknown.
     pub uid: Box<str>,
-    /// Resource version; empty when the object has to be looked at whatever it is.
+    /// Resource version; empty if the object must be compared at any version.
     pub resource_version: Box<str>,
     /// Digest of the projection.
     pub digest: Option<Digest>,
@@ -30,35 +30,35 @@ pub struct LastApplied {
     pub empty_containers: EmptyContainers,
 }
 
-/// What to do about an event.
+/// The verdict on an event.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Verdict {
-    /// Nothing of ours changed, or the event is one that we have already seen.
+    /// Our fields did not change, or the event is already known.
     InSync,
-    /// Put it back.
+    /// Revert the object.
     Revert,
-    /// It is being deleted: create it again when it is gone.
+    /// The object is being deleted: create it again when it is gone.
     AwaitDeletion,
-    /// It stays as it is.
+    /// The object stays as it is.
     LeaveAlone(Reason),
 }
 
-/// Why an object is left alone.
+/// The reason for leaving an object as it is.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Reason {
-    /// Break glass, with the time at which it ends by itself.
+    /// A pause, with its end.
     BreakGlass(PauseEnd),
-    /// A controller that we do not manage it for owns it.
+    /// A controller owns it that is not the owner here.
     Controlled,
-    /// With it the owner cannot read its repository: whoever changes it repairs it.
+    /// The owner needs it to read its repository, and cannot. So a change may be a repair.
     Unread,
-    /// The policy says to report.
+    /// The policy is to report.
     Report,
-    /// The policy says to ignore, or everything is suspended.
+    /// The policy is to ignore, or the owner is suspended.
     Ignore,
 }
 
-/// What to do about an object that was seen as `live`.
+/// Returns the verdict on a live object.
 pub fn decide(verified: &LastApplied, mark: &Mark, live: &Value, policy: DriftPolicy, now: Timestamp) -> Verdict {
     if let Some(until) = break_glass_of(live, now) {
         return Verdict::LeaveAlone(Reason::BreakGlass(until));
@@ -83,8 +83,8 @@ pub fn decide(verified: &LastApplied, mark: &Mark, live: &Value, policy: DriftPo
     if policy == DriftPolicy::Report { Verdict::LeaveAlone(Reason::Report) } else { Verdict::Revert }
 }
 
-/// Whether the state with this resource version is the verified one or older. Versions of one resource compare as
-/// numbers; a server whose versions are no numbers is asked again, which costs an apply that changes nothing.
+/// Whether the state with this resource version is the verified one or older. Numeric versions are compared as numbers.
+/// With other versions the object may be applied again without a change.
 pub(crate) fn is_seen(verified: &LastApplied, version: &str) -> bool {
     if verified.resource_version.is_empty() {
         return false;
@@ -95,12 +95,12 @@ pub(crate) fn is_seen(verified: &LastApplied, version: &str) -> bool {
     }
 }
 
-/// Whether the object is under break glass at `now`, and until when. A time that cannot be read keeps it on.
+/// Returns the end of the object's pause, if it is paused at `now`. An invalid time does not end the pause.
 pub(crate) fn break_glass_of(live: &Value, now: Timestamp) -> Option<PauseEnd> {
     break_glass(|name| live.get("metadata")?.get("annotations")?.get(name)?.as_str(), now)
 }
 
-/// The same by the object's annotations.
+/// Returns the end of a pause by the object's annotations, if it is paused.
 fn break_glass<'a>(annotation: impl Fn(&str) -> Option<&'a str>, now: Timestamp) -> Option<PauseEnd> {
     if annotation(RECONCILE) != Some(DISABLED) {
         return None;
@@ -109,18 +109,18 @@ fn break_glass<'a>(annotation: impl Fn(&str) -> Option<&'a str>, now: Timestamp)
     end.time().is_none_or(|time| time > now).then_some(end)
 }
 
-/// Whether an object of which only the metadata was read is under break glass at `now`.
+/// Whether the object with this metadata is paused at `now`.
 pub fn is_paused(meta: &ObjectMeta, now: Timestamp) -> bool {
     pause_of(meta, now).is_some()
 }
 
-/// The same, and until when.
+/// Returns the end of the pause of the object with this metadata, if it is paused.
 pub(crate) fn pause_of(meta: &ObjectMeta, now: Timestamp) -> Option<PauseEnd> {
     let annotation = |name: &str| meta.annotations.as_ref().and_then(|all| all.get(name)).map(String::as_str);
     break_glass(annotation, now)
 }
 
-/// Whether a controller owns an object of which only the metadata was read.
+/// Whether a controller owns the object with this metadata.
 pub fn is_controlled(meta: &ObjectMeta) -> bool {
     meta.owner_references.iter().flatten().any(|owner| owner.controller == Some(true))
 }
@@ -130,14 +130,14 @@ pub fn is_terminating(live: &Value) -> bool {
     live.pointer("/metadata/deletionTimestamp").is_some_and(|v| !v.is_null())
 }
 
-/// Whether a GitSync, live or as its document has it, is suspended at `now`.
+/// Whether a GitSync, live or in its document, is suspended at `now`.
 pub fn is_suspended(live: &Value, now: Timestamp) -> bool {
     let until =
         live.pointer("/spec/suspendUntil").and_then(Value::as_str).and_then(|text| text.parse::<Timestamp>().ok());
     live.pointer("/spec/suspend") == Some(&Value::Bool(true)) || until.is_some_and(|until| until > now)
 }
 
-/// UID of the object's controller.
+/// Returns the UID of the object's controller.
 pub fn controller(live: &Value) -> Option<&str> {
     let owners = live.pointer("/metadata/ownerReferences").and_then(Value::as_array);
     let controls = |owner: &&Value| owner.get("controller") == Some(&Value::Bool(true));
@@ -148,8 +148,7 @@ pub fn controller(live: &Value) -> Option<&str> {
         .map(|owner| owner.get("uid").and_then(Value::as_str).unwrap_or_default())
 }
 
-/// Whether the object belongs to a controller that we do not manage it for, or is a new one that somebody made without
-/// a controller where we set one.
+/// Whether the object belongs to another controller, or is a new one without the controller that we set.
 fn is_anothers(mark: &Mark, live: &Value, same_object: bool) -> bool {
     match (controller(live), mark.controller()) {
         (Some(live), ours) => Some(live) != ours,
@@ -158,17 +157,17 @@ fn is_anothers(mark: &Mark, live: &Value, same_object: bool) -> bool {
     }
 }
 
-/// `metadata.resourceVersion`, or "".
+/// Returns `metadata.resourceVersion`, or "".
 pub fn resource_version(live: &Value) -> &str {
     kept(live, "/metadata/resourceVersion")
 }
 
-/// `metadata.uid`, or "".
+/// Returns `metadata.uid`, or "".
 pub fn uid(live: &Value) -> &str {
     kept(live, "/metadata/uid")
 }
 
-/// A text that is kept of every object. Another cluster answers what it likes: what is longer than servers make it is none.
+/// Returns a text that is stored for every object. A remote cluster may send any text, so longer ones count as missing.
 fn kept<'l>(live: &'l Value, path: &str) -> &'l str {
     live.pointer(path).and_then(Value::as_str).filter(|text| text.len() <= LONGEST).unwrap_or_default()
 }
@@ -200,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn drops_events_that_our_own_apply_caused_or_overtook() {
+    fn drops_events_that_are_not_newer_than_our_apply() {
         check(&live("5", "changed"), &Verdict::InSync);
         check(&live("4", "changed"), &Verdict::InSync);
     }
@@ -233,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn leaves_what_people_or_controllers_hold() {
+    fn leaves_paused_and_controlled_objects() {
         let mut held = live("6", "2");
         held["metadata"]["annotations"] = json!({RECONCILE: DISABLED});
         check(&held, &Verdict::LeaveAlone(Reason::BreakGlass(PauseEnd::Open)));

@@ -1,6 +1,6 @@
-//! The kinds whose objects are watched by our label, and what keeps such a watch from working.
+//! The kinds that are watched by our label, and the failures of their watches.
 //!
-//! Deliberately absent: the watches; those are the drift loop's.
+//! Not here: the watches (`drift`).
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use mainstay_cluster::{Kind, KindId};
 use mainstay_object::Owner;
 
 impl Store {
-    /// The kind of an object is watched from now on, if the object is known by its label. Whether it was not yet.
+    /// Records that the kind of an object is watched, if a label marks the object. Returns whether that is new.
     pub(crate) fn begin_watch(&mut self, desired: &Desired) -> bool {
         let is_new = desired.label().is_some() && !self.watched.contains_key(&desired.kind.id());
         if is_new {
@@ -21,7 +21,7 @@ impl Store {
         is_new
     }
 
-    /// The kinds of an owner's objects that are watched, each with the label by which its objects are known.
+    /// Returns the watched kinds of an owner's objects, each with the label of these objects.
     pub(crate) fn kinds_of(&self, owner: &Owner) -> Vec<(Arc<Kind>, Arc<str>)> {
         let mut kinds: HashMap<KindId, (Arc<Kind>, Arc<str>)> = HashMap::new();
         for desired in self.kept_for(owner).map(|(_, managed)| &managed.desired) {
@@ -33,7 +33,7 @@ impl Store {
         kinds.into_values().collect()
     }
 
-    /// Ends the watches of kinds of which nothing is kept any more; which these are.
+    /// Removes watched kinds without objects, and returns them.
     pub(crate) fn end_idle_watches(&mut self) -> Vec<KindId> {
         let objects = &self.objects;
         let idle = |id: &KindId| !objects.iter().any(|(_, managed)| is_watched_as(managed, id));
@@ -44,7 +44,7 @@ impl Store {
         idle
     }
 
-    /// What keeps the watch of a kind from working, if something does. The owners to whom that is new.
+    /// Sets or clears the failure of a kind's watch. Returns the owners for which that is new.
     pub(crate) fn set_watch_failure(&mut self, kind: &Kind, why: Option<String>) -> HashSet<Owner> {
         let id = kind.id();
         let Some(known) = self.watched.get_mut(&id) else { return HashSet::new() };
@@ -57,7 +57,7 @@ impl Store {
         of_kind.map(|(_, managed)| managed.owner.clone()).collect()
     }
 
-    /// Kinds of an owner's objects that cannot be watched, with the cause.
+    /// Returns the kinds of an owner's objects that cannot be watched, with the cause.
     pub(crate) fn unwatched(&self, owner: &Owner) -> Vec<(String, String)> {
         let mut unwatched = Vec::new();
         for (id, why) in self.watched.iter().filter_map(|(id, why)| Some((id, why.as_ref()?))) {

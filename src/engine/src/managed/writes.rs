@@ -1,6 +1,6 @@
-//! Writes to objects as the store knows them: those that begin, that are answered, and that failed.
+//! Writes to objects in the store: their start, their answer, and their failure.
 //!
-//! A write is an apply that an owner wants (a put), or a revert; a report is a revert that only asks what it would do.
+//! A write is an apply for an owner (a put) or a revert. A report is a revert that only sends a dry run.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -24,19 +24,19 @@ use mainstay_object::{Health, Key, Owner};
 /// A revert or report that begins.
 #[derive(Debug)]
 pub(crate) struct Begun {
-    /// For whom it is managed.
+    /// The owner of the object.
     pub(crate) owner: Owner,
-    /// What it must be.
+    /// The desired state.
     pub(crate) desired: Arc<Desired>,
-    /// What was seen of it, if that still counts.
+    /// The seen state, if it still counts.
     pub(crate) seen: Option<Seen>,
-    /// It is only reported.
+    /// Whether the drift is only reported.
     pub(crate) reports: bool,
 }
 
 impl Store {
-    /// Starts an apply that its owner wants. `None` when it is paused: then that
-    /// is what it will be afterwards. What was seen of the object before the write says nothing once it has succeeded.
+    /// Begins an apply for the owner. Returns the last resource version and the waiting state, which is obsolete after
+    /// a success. A paused object returns `None` and gets the desired state after the pause.
     pub(crate) fn begin_put(&mut self, owner: &Owner, desired: &Arc<Desired>) -> Option<(String, Option<Box<Seen>>)> {
         self.hold(owner, Arc::clone(desired), LastApplied::default());
         let mut managed = self.objects.get_mut(&desired.key)?;
@@ -52,8 +52,8 @@ impl Store {
         Some((version.unwrap_or_default(), seen))
     }
 
-    /// Such an apply failed. If it may have been carried out all the same, the object must become what
-    /// was written; else it stays what it was, and what was seen before counts again.
+    /// Records a failed apply. If it may have succeeded, the object must get the written state. The state that was seen
+    /// before is restored.
     pub(crate) fn put_failed(&mut self, desired: &Arc<Desired>, before: Option<Box<Seen>>, is_unknown: bool) {
         let Some(mut managed) = self.objects.get_mut(&desired.key) else { return };
         if is_unknown && managed.is_applied() {
@@ -65,7 +65,7 @@ impl Store {
         }
     }
 
-    /// Remembers a takeover until an apply has removed its fields: until then each failure leaves them ours.
+    /// Records a takeover until an apply removed its fields. After a failed apply they are still ours.
     pub(crate) fn begin_takeover(&mut self, key: &Key, mut taken: Taken) {
         let Some(mut managed) = self.objects.get_mut(key) else { return };
         if let Some(earlier) = managed.takeover.take() {
@@ -79,24 +79,24 @@ impl Store {
         self.objects.get(key)?.takeover.clone()
     }
 
-    /// Forgets the takeover of an object and returns it.
+    /// Removes the takeover of an object and returns it.
     pub(crate) fn end_takeover(&mut self, key: &Key) -> Option<Arc<Taken>> {
         self.objects.get_mut(key)?.takeover.take()
     }
 
-    /// An object cannot become `desired` by an update: that is what is created when it is gone.
+    /// Records that an object cannot be updated to `desired`, so it is created with it when it is gone.
     pub(crate) fn set_successor(&mut self, desired: &Arc<Desired>) {
         if let Some(mut managed) = self.objects.get_mut(&desired.key).filter(|managed| managed.is_applied()) {
             managed.successor = Some(Arc::clone(desired));
         }
     }
 
-    /// What is created when an object is gone, where it is not what was last applied to it.
+    /// Returns the desired state after an object is gone, if it differs from the last apply.
     pub(crate) fn successor(&self, key: &Key) -> Option<Arc<Desired>> {
         self.objects.get(key)?.successor.clone()
     }
 
-    /// The server's answer to an apply of `desired` is what the object must be from now on. For whom it is managed.
+    /// Records the answer to an apply of `desired`. Returns the owner of the object.
     pub(crate) fn answered(&mut self, desired: &Arc<Desired>, answered: Answered) -> Option<Owner> {
         let key = &desired.key;
         let autoscaled = self.autoscaled.contains_key(key);
@@ -108,7 +108,7 @@ impl Store {
         managed.ended = answered.ended.or(meanwhile.map(|(_, ended)| ended));
         managed.health = if managed.is_owner() { Health::Healthy } else { answered.health };
         managed.succeeded();
-        // An autoscaler may have come while the count was on its way, or gone while it was left out.
+        // An autoscaler may have come while the count was sent, or left while it was omitted.
         let is_outdated = if autoscaled { answered.sent_replicas } else { answered.left_out_replicas };
         managed.applied = if is_outdated {
             ApplyState::Outdated(answered.last_applied)
@@ -124,22 +124,22 @@ impl Store {
         Some(owner)
     }
 
-    /// Whether a field that the server keeps others in step with may leave an object with this apply.
+    /// Whether an apply may remove a field with aliases from an object.
     pub(crate) fn may_leave_aliases(&self, key: &Key, body: &Value) -> bool {
         self.objects.get(key).is_none_or(|managed| {
             managed.may_differ_from_desired() || aliases::may_leave(key, &managed.desired.body(), body)
         })
     }
 
-    /// The desired state of an object has changed without a new document.
+    /// Records that the desired state changed without a new document.
     pub(crate) fn mark_outdated(&mut self, key: &Key) {
         if let Some(mut managed) = self.objects.get_mut(key) {
             managed.applied.mark_outdated();
         }
     }
 
-    /// Writes down what was last applied to an object, if its owner lists it. Where that is not what is desired, the
-    /// document that is written down stays: it was the one that was applied, and the object ended with that one at most.
+    /// Writes the last apply of an object into its owner's inventory, if it has an entry. An outdated object keeps the
+    /// document of its entry, which was the applied one; its end is not recorded.
     pub(crate) fn write_down(&mut self, key: &Key) {
         let Some(managed) = self.objects.get(key) else { return };
         let Some(written) = self.written.get_mut(&managed.owner) else { return };
@@ -155,11 +155,11 @@ impl Store {
         written.set(key, entry);
     }
 
-    /// For whom an object is managed, and how long its revert has to wait at `clock` (of the revert backoff) and `now`.
+    /// Returns the owner of an object, and the delay of its revert at `clock` (of the revert backoff) and `now`.
     pub(crate) fn revert_delay(&self, key: &Key, clock: f64, now: Instant) -> Option<(Owner, Duration)> {
         let managed = self.objects.get(key)?;
         let most = ceiling(&key.group, &key.kind);
-        // What we have deleted ourselves is not missing any longer than it has to be.
+        // An object that we deleted is created again without a delay.
         let damping = managed.damping.as_ref().filter(|_| !managed.is_to_succeed());
         let damped = damping.map(|damping| damping.backoff.delay(clock, most));
         let not_before = managed.failing.as_ref().and_then(|failing| failing.reverts.as_ref()?.not_before);
@@ -167,8 +167,8 @@ impl Store {
         Some((managed.owner.clone(), damped.max(failed).unwrap_or_default()))
     }
 
-    /// Starts the revert or report that the owner's policy asks for. `None` when the object is not kept, is leaving, is of
-    /// a newer generation, or another write is under way. `seen` is `None` when the policy leaves the object alone by now.
+    /// Begins the revert or report by the owner's policy. `None` if the object is not stored, left, has a newer
+    /// generation, or has a write in flight. `seen` is `None` if the policy exempts the object by now.
     pub(crate) fn begin_revert(&mut self, key: &Key, generation: u32) -> Option<Begun> {
         let mut managed = self.objects.get_mut(key).filter(|m| m.write.generation() == generation)?;
         let account = self.accounts.get(&managed.owner)?;
@@ -190,9 +190,9 @@ impl Store {
         Some(Begun { owner, desired, seen, reports: drift == DriftPolicy::Report })
     }
 
-    /// A revert or a report failed: what was seen counts again; the caller says when it
-    /// is tried again. For as long as it fails for
-    /// the same reason, the words of the first time stay: some servers have others every time.
+    /// Records a failed revert or report, and restores the seen state. Returns the owner and the number of attempts.
+    /// The caller sets the time of the next one. The first text of the same failure stays, because some servers vary
+    /// theirs.
     pub(crate) fn revert_failed(&mut self, key: &Key, seen: Seen, failure: NotPutBack) -> Option<(Owner, u32)> {
         let mut managed = self.objects.get_mut(key)?;
         match &mut managed.failing().reverts {
@@ -209,7 +209,7 @@ impl Store {
         Some((managed.owner.clone(), managed.attempts()))
     }
 
-    /// A failed revert is due at once. Whether one is queued.
+    /// Makes a failed revert due at once. Returns whether one is queued.
     pub(crate) fn reset_failure(&mut self, key: &Key) -> bool {
         let Some(mut managed) = self.objects.get_mut(key) else { return false };
         if let Some(failing) = &mut managed.failing {
@@ -221,13 +221,13 @@ impl Store {
         managed.write.requeue()
     }
 
-    /// The objects whose last revert failed, of those that `concerns` names.
+    /// Returns the objects that `concerns` selects and whose last revert failed.
     pub(crate) fn failed(&self, concerns: impl Fn(&Key) -> bool) -> Vec<Key> {
         let failed = self.objects.iter().filter(|(_, m)| m.failure().is_some());
         failed.filter(|(key, _)| concerns(key)).map(|(key, _)| key.clone()).collect()
     }
 
-    /// The objects of an owner whose last revert failed.
+    /// Returns the objects of an owner whose last revert failed.
     pub(crate) fn failed_of(&self, owner: &Owner) -> Vec<Key> {
         let failed = self.objects.of(owner).filter(|(_, managed)| managed.failure().is_some());
         failed.map(|(key, _)| key.clone()).collect()
@@ -245,7 +245,7 @@ impl Store {
         }
     }
 
-    /// Somebody changed an object, in these fields; whether it has become contended by that.
+    /// Counts a change of these fields by another manager. Returns whether the object became contended.
     pub(crate) fn count_change(&mut self, key: &Key, clock: f64, fields: &[String], who: &str) -> Shift {
         let Some(mut managed) = self.objects.get_mut(key) else { return Shift::Same };
         let is_new = managed.damping.is_none();
@@ -272,7 +272,7 @@ mod tests {
     use mainstay_cluster::{Kind, Scope};
 
     #[test]
-    fn an_autoscaler_that_goes_while_its_count_is_left_out_leaves_the_object_to_be_written_again() {
+    fn an_object_is_outdated_if_its_autoscaler_leaves_during_the_write() {
         let (mut store, owner) = (Store::default(), Owner::git_sync("shop", "demo"));
         let document =
             json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "a"}, "spec": {"replicas": 2}});
@@ -287,7 +287,7 @@ mod tests {
         assert!(!store.get(&desired.key).unwrap().applied.is_outdated());
     }
 
-    /// A Job `a` that runs an image.
+    /// Returns a Job `a` that runs an image.
     fn job(image: &str) -> Arc<Desired> {
         let document = json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "a"}, "spec": {"template": {
             "spec": {"containers": [{"name": "main", "image": image}]}}}});
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_that_ends_while_a_new_document_is_held_back_did_not_end_with_that_one() {
+    fn a_job_that_ends_during_a_pause_did_not_end_with_the_new_document() {
         let (mut store, owner) = (Store::default(), Owner::git_sync("shop", "demo"));
         let (first, second) = (job("one"), job("two"));
         let key = first.key.clone();

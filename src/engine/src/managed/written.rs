@@ -1,9 +1,8 @@
-//! The store as it is written down: one inventory for each GitSync, changed in the same step as the objects.
+//! The written form of the store: one inventory for each GitSync, changed together with the objects.
 //!
-//! Invariant: an entry says what was last applied to its object, or that nothing was; nobody has to copy that from one to
-//! the other.
+//! Invariant: an entry shows the last apply of its object, or that there is none.
 //!
-//! Deliberately absent: reading and writing the ConfigMaps (`gitsync`).
+//! Not here: reads and writes of the ConfigMaps (`gitsync`).
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -14,35 +13,34 @@ use super::store::Store;
 use super::verdict::LastApplied;
 use mainstay_object::{Key, Owner};
 
-/// What follows from a commit that counts from now on.
+/// The consequences of an accepted commit.
 #[derive(Debug, Default)]
 pub(crate) struct Accepted {
-    /// Objects that an earlier agent applied: they have to be looked at.
+    /// Objects that an earlier agent applied and that must be checked.
     pub(crate) expected: Vec<Arc<Desired>>,
-    /// Objects that had left and are back: nobody looked at them meanwhile.
+    /// Objects that had left and are back. They were not checked meanwhile.
     pub(crate) back: Vec<Key>,
 }
 
 impl Store {
-    /// The inventory of an owner, once it was read.
+    /// Returns the inventory of an owner, after it was loaded.
     pub fn inventory(&self, owner: &Owner) -> Option<Arc<Inventory>> {
         self.written.get(owner).map(|written| Arc::clone(&written.inventory))
     }
 
-    /// The inventory of an owner was read.
+    /// Sets the loaded inventory of an owner.
     pub fn set_inventory(&mut self, owner: &Owner, inventory: Inventory) {
         self.written
             .insert(owner.clone(), Written { inventory: Arc::new(inventory), unsaved: false, is_urgent: false });
     }
 
-    /// The objects that were applied for an owner, without those that have left: if one comes back, nobody knows what was
-    /// done to it meanwhile.
+    /// Returns the applied objects of an owner. Omits removed ones: their changes since the removal are unknown.
     pub fn applied(&self, owner: &Owner) -> HashSet<Key> {
         let applied = self.kept_for(owner).filter(|(_, m)| m.is_applied() && !m.phase.is_leaving());
         applied.map(|(key, _)| key.clone()).collect()
     }
 
-    /// These objects are about to be applied for an owner: they are listed from now on. Whether one was not.
+    /// Adds objects to the inventory before their apply. Returns whether one is new.
     pub fn intend<'d>(&mut self, owner: &Owner, desired: impl Iterator<Item = &'d Arc<Desired>>) -> bool {
         let written = self.written.entry(owner.clone()).or_default();
         let mut grew = false;
@@ -55,17 +53,17 @@ impl Store {
         grew
     }
 
-    /// A commit wants these objects. What was applied as it wants it is kept at that from now on; the others are, once
-    /// they are applied.
+    /// Accepts the desired objects of a commit. Objects that already have this state are kept in it; the others follow
+    /// with their apply.
     pub(crate) fn accept(&mut self, owner: &Owner, desired: &[Arc<Desired>]) -> Accepted {
         let mut accepted = Accepted::default();
         let Some(inventory) = self.inventory(owner) else { return accepted };
         for desired in desired {
             let Some(entry) = inventory.0.get(&desired.key).filter(|entry| entry.is_for(desired)) else { continue };
             if let Some(mut managed) = self.get_mut(&desired.key).filter(|m| m.owner == *owner && m.is_applied()) {
-                // The document may have moved, or was decoded again.
+                // The place of the document may have changed, or it was decoded again.
                 managed.desired = Arc::clone(desired);
-                // What is being created anew as it was is still on its way.
+                // A replacement with the same document continues.
                 if managed.successor.as_ref().is_some_and(|successor| successor.source() != desired.source()) {
                     managed.successor = None;
                 }
@@ -85,7 +83,7 @@ impl Store {
         accepted
     }
 
-    /// An object is gone, or somebody else's: it is neither kept nor listed for this owner any more.
+    /// Removes an object that is gone or not ours any more, with its entry.
     pub(crate) fn remove(&mut self, owner: &Owner, key: &Key) {
         if self.objects.get(key).is_some_and(|m| m.owner == *owner) {
             self.objects.remove(key);
@@ -96,8 +94,7 @@ impl Store {
         }
     }
 
-    /// Another owner is to take these objects. What is known of them is no longer true then: one that comes back to us is
-    /// applied anew.
+    /// Clears the entries of objects that another owner will take. An object that comes back is applied again.
     pub fn give_up(&mut self, owner: &Owner, keys: &[Key]) {
         let Some(written) = self.written.get_mut(owner) else { return };
         for key in keys {
@@ -107,31 +104,31 @@ impl Store {
         }
     }
 
-    /// The inventory of an owner, which is saved now.
+    /// Returns the inventory of an owner to save it.
     pub fn save(&mut self, owner: &Owner) -> Option<Arc<Inventory>> {
         let written = self.written.get_mut(owner)?;
         written.unsaved = false;
         Some(Arc::clone(&written.inventory))
     }
 
-    /// Whether the inventory of an owner has changed since it was saved.
+    /// Whether the inventory of an owner changed since it was saved.
     pub fn is_unsaved(&self, owner: &Owner) -> bool {
         self.written.get(owner).is_some_and(|written| written.unsaved)
     }
 
-    /// The inventory of an owner could not be saved.
+    /// Records that the inventory of an owner was not saved.
     pub fn not_saved(&mut self, owner: &Owner) {
         if let Some(written) = self.written.get_mut(owner) {
             written.unsaved = true;
         }
     }
 
-    /// Whether an object of an owner ended and its inventory does not say so yet. It is about to.
+    /// Whether an object of an owner ended and its inventory is not saved yet. Clears this mark.
     pub fn take_urgent(&mut self, owner: &Owner) -> bool {
         self.written.get_mut(owner).is_some_and(|written| std::mem::take(&mut written.is_urgent) && written.unsaved)
     }
 
-    /// That could not be saved.
+    /// Restores this mark after a failed save.
     pub fn set_urgent(&mut self, owner: &Owner) {
         if let Some(written) = self.written.get_mut(owner) {
             written.is_urgent = true;
@@ -153,7 +150,7 @@ mod tests {
     use crate::managed::pending::Next;
 
     #[test]
-    fn a_revert_that_ends_as_the_last_apply_did_is_no_news_for_the_inventory() {
+    fn a_revert_with_an_equal_result_does_not_change_the_inventory() {
         let (mut store, desired) = applied();
         let owner = Owner::git_sync("shop", "demo");
         assert!(store.intend(&owner, std::iter::once(&desired)) && !store.intend(&owner, std::iter::once(&desired)));
@@ -172,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn the_uid_of_an_object_that_was_expected_without_one_is_written_down_when_it_is_seen() {
+    fn the_uid_of_an_expected_object_is_recorded_when_it_is_seen() {
         let (before, desired) = applied();
         let (mut store, owner) = (Store::default(), Owner::git_sync("shop", "demo"));
         store.set_policy(&owner, POLICY, History::default());

@@ -29,7 +29,7 @@ pub struct Description {
     /// The text without subject and object. May have several lines.
     pub text: String,
     /// The key of aggregation: messages with equal subject, object, reason and key become one Kubernetes Event with a
-    /// count. Routine messages that differ only in the object are summed up under the newest text, so the key must
+    /// count. Routine messages that differ only in the object are summed up under the newest text. So the key must
     /// contain all else.
     pub aggregation_key: String,
 }
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_about_several_objects_are_summed_up_only_where_their_texts_are_equal() {
+    fn messages_about_several_objects_are_summed_up_only_if_their_texts_are_equal() {
         let subject = || Owner::git_sync("a", "b");
         let object = || "Service a/b".to_owned();
         let taken = |from: &[&str], fields: &[&str]| {

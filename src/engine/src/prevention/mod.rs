@@ -1,5 +1,5 @@
-//! Prevents hand edits: a GitSync with `spec.prevent` gets a ValidatingAdmissionPolicy and a binding, with which the
-//! API server refuses changes and deletions of its objects.
+//! Prevents hand edits. A GitSync with `spec.prevent` gets a ValidatingAdmissionPolicy and a binding. With them the API
+//! server refuses changes and deletions of its objects.
 //!
 //! GitSyncs state their demands ([`Prevention`]). One task ([`keep`]) watches the objects by label, compares them with
 //! the desired ones ([`policy`], [`decide`]) and writes them. It reverts hand edits of policies, and deletes those of

@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn old_writes_are_forgotten() {
+    fn expired_backoffs_are_removed() {
         let began = Instant::now();
         let mut reverts = Reverts::new(began);
         for _ in 0..6 {

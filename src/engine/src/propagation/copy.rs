@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn copies_what_is_for_functions_and_nothing_that_says_who_applied_it() {
+    fn copies_have_the_labels_of_functions_and_no_marks_of_their_applier() {
         let copy = base(&secret()).copy("shop");
         let digest = copy["metadata"]["annotations"][PROPAGATED].clone();
         let about = "Secret home/a; to keep a content of your own here: kubectl label secret a \
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn labels_prove_nothing_and_every_sign_of_somebody_else_counts() {
+    fn copies_of_others_are_recognized_by_any_sign() {
         let ours = json!({
             "labels": {PROPAGATED_FROM: "home"}, "annotations": {},
             "managedFields": [{"manager": PROPAGATION_MANAGER, "operation": "Apply"}],

@@ -2,6 +2,7 @@
 
 use async_nats::HeaderMap;
 use bytes::Bytes;
+use http::header::CONTENT_TYPE;
 use http::{HeaderName, HeaderValue};
 
 use super::super::cloud_event::CloudEvent;
@@ -28,7 +29,13 @@ pub(super) fn event(headers: Option<&HeaderMap>, body: Bytes) -> Result<CloudEve
             found.append(name, value);
         }
     }
-    CloudEvent::parse(&found, body).map(|parsed| parsed.event).map_err(|refusal| refusal.to_string())
+    // The body is data, whatever its content type says.
+    let content = found.remove(CONTENT_TYPE);
+    let event = CloudEvent::parse(&found, body).map_err(|refusal| refusal.to_string())?.event;
+    Ok(match content.as_ref().and_then(|content| content.to_str().ok()) {
+        Some(content) => event.with("datacontenttype", content),
+        None => event,
+    })
 }
 
 /// An answer of the server to a message that it did not store.
@@ -56,18 +63,22 @@ mod tests {
 
     #[test]
     fn an_event_is_read_as_it_was_written() {
-        let attributes = [
-            ("id", "1 \"2\" 3%"),
-            ("source", "/süd"),
-            ("type", "t"),
-            ("datacontenttype", "application/json; charset=utf-8"),
-            ("empty", ""),
-            ("traceparent", "00-abc-01"),
-            (TTL, "3"),
-        ];
-        let attributes = attributes.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
-        let written = CloudEvent { attributes, data: "{\"a\": 1}".into() };
-        assert_eq!(event(Some(&headers(&written)), written.data.clone()), Ok(written));
+        let data = r#"{"specversion":"1.0","id":"2","source":"s","type":"t"}"#;
+        // The second type must not make an event of the data.
+        for content in ["application/json; charset=utf-8", "application/cloudevents+json"] {
+            let attributes = [
+                ("id", "1 \"2\" 3%"),
+                ("source", "/süd"),
+                ("type", "t"),
+                ("datacontenttype", content),
+                ("empty", ""),
+                ("traceparent", "00-abc-01"),
+                (TTL, "3"),
+            ];
+            let attributes = attributes.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
+            let written = CloudEvent { attributes, data: data.into() };
+            assert_eq!(event(Some(&headers(&written)), written.data.clone()), Ok(written), "{content}");
+        }
     }
 
     #[test]

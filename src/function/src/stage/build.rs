@@ -15,10 +15,11 @@ use crate::child_kind::ChildKind;
 use crate::child_state::{ChildIdentity, End, Job, Pod, Progress, Role, Suspension, sizes};
 use crate::children;
 use crate::children::build_job;
-use crate::children::job::{self, Build, EXECUTOR, Origin, PUSH, Previous};
+use crate::children::job::{self, Build, EXECUTOR, INSTALL, Origin, PUSH, Previous};
 use crate::log_tail::log_tail;
 use crate::refusals::Write;
 use crate::registry::{Digest, Transport};
+use crate::syntax_error;
 use crate::tag::{self, BuildCause};
 use mainstay_api::build::{BuildFailure, BuildReport, FailureReason, Termination};
 use mainstay_api::function::Built;
@@ -384,11 +385,22 @@ fn ended(end: &End) -> Failure {
             if let Some((reason, message, retry)) = known {
                 return Failure { reason: Some(reason), message, retry, waits_for_registry: false };
             }
+            if let Some(error) =
+                Some(log).filter(|_| end.container == INSTALL).and_then(|log| syntax_error::of_log(log))
+            {
+                return source_invalid(&error);
+            }
             let tail = log_tail(log);
             let lines = if tail.is_empty() { String::new() } else { format!("\n{tail}") };
             Failure::of(&format!("{how}{lines}"), true)
         }
     }
+}
+
+/// Returns the failure of a source that another attempt cannot build.
+fn source_invalid(error: &str) -> Failure {
+    let reason = FailureReason::SourceInvalid;
+    Failure { reason: Some(reason), message: format!("{reason:?}: {error}"), retry: false, waits_for_registry: false }
 }
 
 fn failed(situation: &Situation<'_>, job: &Job, failure: &Failure, decision: &mut Decision) {

@@ -122,6 +122,7 @@ pub(super) fn running(resolved: &Resolved<'_>, observed: &Observed<'_>, _: Times
         return;
     };
     let problem = observed.children.problem_of(live.version()).map(|problem| resolved.repository.explain(problem));
+    let problem = problem.or_else(|| missing_mount(resolved, observed).filter(|_| live.replicas > 0));
     let may_rest = resolved.function.replicas.fixed() == Some(0) || (observed.may_rest)(&name);
     let mut update = state(live, problem.as_deref(), may_rest);
     if update.status == Status::True {
@@ -135,6 +136,16 @@ pub(super) fn running(resolved: &Resolved<'_>, observed: &Observed<'_>, _: Times
         update.message.push_str("; the previous version serves");
     }
     decision.steps.push(Step::SetConditionUnlessWritten(update));
+}
+
+/// Returns why pods wait for the Secret of a mount. Only Events of the pods say so, too.
+fn missing_mount(resolved: &Resolved<'_>, observed: &Observed<'_>) -> Option<String> {
+    let missing = &observed.state.missing_secrets;
+    let mount = resolved.function.secret_mounts.iter().find(|mount| missing.contains(&mount.secret_name))?;
+    Some(format!(
+        "Secret \"{}\" of spec.secretMounts does not exist; the pods start when it is created",
+        mount.secret_name
+    ))
 }
 
 /// Returns the condition update from the Deployment's status. With `may_rest`, zero pods are not a failure.

@@ -18,7 +18,7 @@ use super::endpoint::{Endpoint, append, host, redirected};
 use super::http_fault::network;
 use super::names::{self, Names};
 use crate::error::{Fault, Sent};
-use crate::github_app::GithubApp;
+use crate::github_app::{GithubApp, Issuer};
 use crate::{Connection, Credentials, Deadlines, DefaultProxy, Secret};
 use mainstay_object::failure::retry_after_header;
 
@@ -226,8 +226,8 @@ impl Http {
     }
 
     /// Requests a token of a GitHub App from this API. Returns it with its expiry.
-    pub(crate) async fn app_token(&self, app: &GithubApp, api: &Url) -> Result<(Secret<String>, Timestamp), Fault> {
-        let refused = |why: &str| refused_by(api, why);
+    pub(crate) async fn app_token(&self, app: &GithubApp, api: &Issuer) -> Result<(Secret<String>, Timestamp), Fault> {
+        let refused = |why: &str| refused_by(api.url(), why);
         let found = match app.installation_url(api) {
             None => None,
             Some(url) => {
@@ -250,11 +250,11 @@ impl Http {
     async fn ask_app(
         &self,
         app: &GithubApp,
-        api: &Url,
+        api: &Issuer,
         request: reqwest::RequestBuilder,
         missing: &str,
     ) -> Result<Vec<u8>, Fault> {
-        let refused = |why: &str| Err(refused_by(api, why));
+        let refused = |why: &str| Err(refused_by(api.url(), why));
         let asked = request
             .bearer_auth(app.signed_request(Timestamp::now().as_second())?.expose())
             .header(header::ACCEPT, "application/vnd.github+json")

@@ -31,6 +31,8 @@ pub(in crate::cli) enum Error {
         #[source]
         cause: io::Error,
     },
+    #[error("{} does not exist, and the code of this Function is in a Git repository", path.display())]
+    CodeInGit { path: PathBuf },
     #[error("{} is not read: {why}", path.display())]
     NotRead { path: PathBuf, why: &'static str },
     #[error("{} is not written: {why}", path.display())]
@@ -87,6 +89,7 @@ impl Error {
                  apply -f -",
             ),
             Self::Run { .. } => Some("Node.js with npm, or Python 3 with pip, is needed on this machine"),
+            Self::CodeInGit { .. } => Some("--source-dir DIR names the directory of the code in your clone"),
             Self::Missing { .. } => Some("-n NAMESPACE looks in another namespace; kubectl get functions -A lists all"),
             _ => None,
         }

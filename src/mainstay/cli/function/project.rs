@@ -2,12 +2,13 @@
 
 use std::{
     collections::BTreeMap,
+    io::ErrorKind,
     path::{Path, PathBuf},
 };
 
 use super::{
     check::supported,
-    config::Config,
+    config::{Config, Source},
     environment::{self, Found},
     error::Error,
     workspace::{Workspace, read_text},
@@ -47,7 +48,12 @@ impl Project {
         let defaults = || [runtime.handler_file().to_owned(), runtime.dependency_file().to_owned()];
         let [handler, dependencies] = config.files().unwrap_or_else(defaults);
         // This reports a problem of the file before an interpreter does.
-        source.read_code(&handler)?;
+        source.read_code(&handler).map_err(|error| match (error, &config.source) {
+            (Error::Read { path, cause }, Source::Git(_)) if cause.kind() == ErrorKind::NotFound => {
+                Error::CodeInGit { path }
+            }
+            (error, _) => error,
+        })?;
         let dependencies = source.read(&dependencies)?;
         let handler = source.root().join(handler);
         let mut directories = vec![workspace.root().to_owned(), source.root().to_owned()];
@@ -67,5 +73,32 @@ impl Project {
     pub(super) fn with(mut self, found: &Found) -> Self {
         (self.variables, self.missing) = environment::variables(&self.config, &self.given, found);
         self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn a_missing_handler_of_a_git_source_is_in_the_clone() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("config.yaml");
+        let source =
+            "sourceType: git\n    url: https://git.example.com/a.git\n    reference: main\n    baseDir: /quote\n";
+        fs::write(&file, format!("name: quote\nnamespace: team\nruntime: nodejs22\nsource:\n    {source}")).unwrap();
+        let read = |clone: Option<&Path>| Project::read(&file, clone, None);
+        let error = read(None).err().unwrap();
+        assert!(matches!(&error, Error::CodeInGit { path } if path.ends_with("handler.js")), "{error}");
+        assert!(error.hint().unwrap().contains("--source-dir"));
+        let clone = tempfile::tempdir().unwrap();
+        fs::write(clone.path().join("handler.js"), "module.exports = { main: () => 1 };").unwrap();
+        fs::write(clone.path().join("package.json"), "{}").unwrap();
+        assert_eq!(read(Some(clone.path())).ok().map(|project| project.runtime.name), Some("nodejs22"));
+        // An inline Function has no clone.
+        fs::write(&file, "name: quote\nnamespace: team\nruntime: nodejs22\nsource:\n    sourceType: inline\n").unwrap();
+        assert!(matches!(read(None), Err(Error::Read { .. })));
     }
 }

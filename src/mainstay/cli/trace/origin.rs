@@ -65,29 +65,51 @@ pub(in crate::cli) async fn find(arguments: &ObjectArguments) -> Result<(Cluster
     let namespace = arguments.connection.namespace(&cluster);
     let kind = cluster.kind_called(called).await?.ok_or_else(|| Error::UnknownKind(called.to_owned()))?;
     let asked = kind.key(Some(&namespace), name);
-    let mut search = Search::begin(&cluster, &namespace).await?;
-    let live = search.read(&kind, &asked).await?;
+    let trace = of(&cluster, &namespace, &kind, asked, MOST).await?;
+    if trace.manager.is_none() && trace.live.is_none() && trace.notes.is_empty() {
+        return Err(Error::Missing { what: trace.asked.to_string() });
+    }
+    Ok((cluster, trace))
+}
+
+/// Collects the facts about an object from at most `most` inventories. Without the right to list all GitSyncs, those of the
+/// namespace are searched.
+pub(super) async fn of(
+    cluster: &Cluster,
+    namespace: &str,
+    kind: &Kind,
+    asked: Key,
+    most: usize,
+) -> Result<Trace, Error> {
+    let mut search = Search::begin(cluster, namespace, most).await?;
+    let live = search.read(kind, &asked).await?;
+    search.add_named(live.as_ref()).await?;
     let mut trace = Trace { asked: asked.clone(), owners: Vec::new(), live, manager: None, notes: Vec::new() };
     trace.manager = search.manager(&asked, trace.live.as_ref()).await?;
     if trace.manager.is_none() {
         search.climb(&mut trace).await?;
     }
-    if trace.manager.is_none() && trace.live.is_none() && search.notes.is_empty() {
-        return Err(Error::Missing { what: asked.to_string() });
-    }
     trace.notes = search.notes;
-    Ok((cluster, trace))
+    if trace.manager.is_none() && search.unread > 0 {
+        let unread = search.unread;
+        trace.notes.push(format!("the inventories of {unread} GitSyncs were not read: `mainstay trace` reads them"));
+    }
+    Ok(trace)
 }
 
 /// The GitSyncs that may manage an object, and the inventories that were read.
 struct Search<'a> {
     cluster: &'a Cluster,
     syncs: Vec<(GitSync, Option<Listed>)>,
+    /// Maximum number of inventories to read.
+    most: usize,
+    /// Number of GitSyncs beyond it.
+    unread: usize,
     notes: Vec<String>,
 }
 
 impl<'a> Search<'a> {
-    async fn begin(cluster: &'a Cluster, namespace: &str) -> Result<Self, Error> {
+    async fn begin(cluster: &'a Cluster, namespace: &str, most: usize) -> Result<Self, Error> {
         let kind = own_kind::<GitSync>(cluster).await?;
         let mut notes = Vec::new();
         let list = async |selection| -> Result<Vec<Value>, mainstay_cluster::Error> {
@@ -104,7 +126,23 @@ impl<'a> Search<'a> {
             notes.push(format!("there are more than {MOST} GitSyncs; the others were not asked"));
         }
         let syncs = values.into_iter().take(MOST).map(|value| Ok((understand(value)?, None)));
-        Ok(Self { cluster, syncs: syncs.collect::<Result<_, Error>>()?, notes })
+        Ok(Self { cluster, syncs: syncs.collect::<Result<_, Error>>()?, most, unread: 0, notes })
+    }
+
+    /// Adds the GitSync that the label of an object names, if it is not among the listed ones. A hashed label names none.
+    async fn add_named(&mut self, live: Option<&Value>) -> Result<(), Error> {
+        let named = live.and_then(label).and_then(|label| label.split_once('.'));
+        let Some((namespace, name)) = named else { return Ok(()) };
+        let key = Key::new("mainstay.dev", "GitSync", Some(namespace), name);
+        if self.syncs.iter().any(|(sync, _)| syncs::key(sync) == key) {
+            return Ok(());
+        }
+        let kind = own_kind::<GitSync>(self.cluster).await?;
+        match self.cluster.get(&kind, Some(namespace), name).await {
+            Err(error) if error.is_forbidden() => {}
+            read => self.syncs.extend(read?.map(understand).transpose()?.map(|sync| (sync, None))),
+        }
+        Ok(())
     }
 
     /// Reads an object; `None` if it does not exist or reading is forbidden.
@@ -120,13 +158,18 @@ impl<'a> Search<'a> {
 
     /// Finds the GitSync with the object in its inventory. The GitSync that the label names comes first.
     async fn manager(&mut self, key: &Key, live: Option<&Value>) -> Result<Option<Manager>, Error> {
-        let label = live.and_then(|live| live.pointer("/metadata/labels")?.get(names::SYNC_LABEL)?.as_str());
+        let label = live.and_then(label);
         let is_named = |sync: &GitSync| {
             let own = syncs::key(sync);
             Some(&*mainstay_gitsync::label(own.namespace.as_deref().unwrap_or_default(), &own.name)) == label
         };
         let mut order: Vec<usize> = (0..self.syncs.len()).collect();
-        order.sort_by_key(|&number| !is_named(&self.syncs[number].0));
+        order.sort_by_key(|&number| {
+            let sync = &self.syncs[number].0;
+            (!is_named(sync), sync.metadata.namespace.as_deref() != key.namespace.as_deref())
+        });
+        self.unread = order.len().saturating_sub(self.most);
+        order.truncate(self.most);
         for number in order {
             let Some(listed) = self.listed(number).await? else { continue };
             let Some(entry) = listed.objects.get(key).cloned() else { continue };
@@ -189,6 +232,11 @@ impl<'a> Search<'a> {
         }
         Ok(())
     }
+}
+
+/// Returns the label of an object that names its GitSync.
+fn label(live: &Value) -> Option<&str> {
+    live.pointer("/metadata/labels")?.get(names::SYNC_LABEL)?.as_str()
 }
 
 /// Returns `apiVersion`, kind and name of an object's controller, or of its first owner.

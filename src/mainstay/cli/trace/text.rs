@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::{
     next::Next,
-    origin::Trace,
+    origin::{Manager, Trace},
     timeline::{self, Moment},
 };
 use crate::cli::{
@@ -33,19 +33,11 @@ pub(super) fn text(trace: &Trace, next: &Next, moments: &[Moment], now: Timestam
         row("child of", &owner.to_string());
     }
     if let Some(manager) = &trace.manager {
-        let (spec, status) = (&manager.sync.spec, manager.sync.status.clone().unwrap_or_default());
+        let status = manager.sync.status.clone().unwrap_or_default();
         row("managed by", &syncs::name(&manager.sync));
-        let repository = manager.repository.as_ref().and_then(address);
-        let repository = repository.unwrap_or_else(|| format!("GitRepository {}", spec.git_repository));
-        row("repository", &format!("{repository}, {}, {}", spec.followed_reference(), spec.base_dir));
+        row("repository", &repository(manager));
         row("commit", status.applied_commit.as_deref().unwrap_or("none yet"));
-        match &manager.place {
-            Some((commit, place)) if Some(&**commit) == status.applied_commit.as_deref() => {
-                row("file", &place.to_string());
-            }
-            Some((commit, place)) => row("file", &format!("{place}, as of commit {}", ids::short(commit))),
-            None => row("file", NO_PLACE),
-        }
+        row("file", &file(manager));
         let applied = trace.live.as_ref().and_then(applied);
         let applied = applied.map_or_else(
             || "never, or by another client since".to_owned(),
@@ -76,6 +68,24 @@ pub(super) fn text(trace: &Trace, next: &Next, moments: &[Moment], now: Timestam
     }
     row("next", &next.text);
     text + &timeline::lines(moments)
+}
+
+/// Returns the repository with its reference and directory.
+pub(super) fn repository(manager: &Manager) -> String {
+    let spec = &manager.sync.spec;
+    let repository = manager.repository.as_ref().and_then(address);
+    let repository = repository.unwrap_or_else(|| format!("GitRepository {}", spec.git_repository));
+    format!("{repository}, {}, {}", spec.followed_reference(), spec.base_dir)
+}
+
+/// Returns the file and the line, with the commit if it is an earlier one.
+pub(super) fn file(manager: &Manager) -> String {
+    let applied = manager.sync.status.as_ref().and_then(|status| status.applied_commit.as_deref());
+    match &manager.place {
+        Some((commit, place)) if Some(&**commit) == applied => place.to_string(),
+        Some((commit, place)) => format!("{place}, as of commit {}", ids::short(commit)),
+        None => NO_PLACE.to_owned(),
+    }
 }
 
 /// Returns a trace for programs.
@@ -110,14 +120,19 @@ pub(super) fn facts(trace: &Trace, next: &Next, moments: &[Moment], now: Timesta
 }
 
 fn words(trace: &Trace) -> String {
-    let Some(live) = &trace.live else { return "not in the cluster".to_owned() };
-    let rules = trace.manager.as_ref().map(|manager| syncs::health_rules(&manager.sync)).unwrap_or_default();
-    let by_rules = rules.health(trace.object(), live);
-    match by_rules.unwrap_or_else(|| health(trace.object(), live)) {
-        Health::Healthy => "Healthy".to_owned(),
-        Health::Progressing(why) => format!("Progressing: {why}"),
-        Health::Failed(why) => format!("Failed: {why}"),
+    match health_of(trace) {
+        None => "not in the cluster".to_owned(),
+        Some(Health::Healthy) => "Healthy".to_owned(),
+        Some(Health::Progressing(why)) => format!("Progressing: {why}"),
+        Some(Health::Failed(why)) => format!("Failed: {why}"),
     }
+}
+
+/// Returns the health by the rules of the GitSync; `None` if the object does not exist.
+pub(super) fn health_of(trace: &Trace) -> Option<Health> {
+    let live = trace.live.as_ref()?;
+    let rules = trace.manager.as_ref().map(|manager| syncs::health_rules(&manager.sync)).unwrap_or_default();
+    Some(rules.health(trace.object(), live).unwrap_or_else(|| health(trace.object(), live)))
 }
 
 fn entries(live: &Value) -> impl Iterator<Item = (&str, &Value)> {
@@ -126,7 +141,7 @@ fn entries(live: &Value) -> impl Iterator<Item = (&str, &Value)> {
 }
 
 /// Returns when the agent last wrote its fields of the object.
-fn applied(live: &Value) -> Option<Timestamp> {
+pub(super) fn applied(live: &Value) -> Option<Timestamp> {
     let times = entries(live).filter(|(manager, _)| *manager == names::MANAGER);
     times.filter_map(|(_, entry)| entry.get("time")?.as_str()?.parse().ok()).max()
 }

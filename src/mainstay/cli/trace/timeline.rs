@@ -24,8 +24,8 @@ const PULLS: [&str; 3] = ["Pulling", "Pulled", "Failed"];
 /// A moment of a time line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Moment {
-    at: Timestamp,
-    what: String,
+    pub(super) at: Timestamp,
+    pub(super) what: String,
 }
 
 /// The objects that a time line is made of.

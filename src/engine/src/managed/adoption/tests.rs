@@ -1,4 +1,4 @@
-//! What changes hands from whom, when, and what is left or reverted.
+//! Takeovers: their fields, appliers and moments, and their reversal.
 
 use super::*;
 use crate::managed::fixtures::desired_of;
@@ -25,7 +25,7 @@ fn container(name: &str, fields: &Value) -> Value {
     json!({"f:spec": {"f:template": {"f:spec": {"f:containers": {format!("k:{{\"name\":\"{name}\"}}"): fields}}}}})
 }
 
-/// The entries after a take over, by manager and operation.
+/// Takes over fields of `web` from these entries.
 fn taken(entries: &Value, from: &Appliers, moment: Moment) -> Option<TakeOver> {
     take_over(entries, &web(), &web().body(), from, moment, NOW)
 }
@@ -59,7 +59,7 @@ fn only_kubectl_in_every_form_and_named_appliers_are_taken_over() {
 }
 
 #[test]
-fn fields_that_last_become_ours_only_where_the_manifest_names_them() {
+fn fields_that_stay_become_ours_only_if_the_manifest_names_them() {
     let fields = json!({
         "f:metadata": {
             "f:finalizers": {".": {}, "v:\"a/named\"": {}, "v:\"a/other\"": {}},
@@ -88,7 +88,7 @@ fn writes_through_a_subresource_stay() {
 }
 
 #[test]
-fn in_an_object_that_is_ours_only_what_kubectl_wrote_before_is_left_from_an_adoption() {
+fn only_older_writes_of_kubectl_are_left_from_an_adoption_of_our_object() {
     let fields = json!({"f:spec": {"f:paused": {}}});
     let check = |manager: &str, since: &str, is_left: bool| {
         let from = Appliers::left(Arc::from(["helm".to_owned()]), Some(since.parse().unwrap()));
@@ -102,7 +102,7 @@ fn in_an_object_that_is_ours_only_what_kubectl_wrote_before_is_left_from_an_adop
 }
 
 #[test]
-fn fields_of_another_version_become_ours_by_themselves() {
+fn fields_of_another_version_are_taken_over_separately() {
     let fields = json!({"f:spec": {"f:paused": {}}});
     let mut old = entry("kubectl", "Update", &fields);
     old["apiVersion"] = "apps/v1beta1".into();
@@ -175,12 +175,13 @@ fn defaults_that_the_server_sets_again_are_not_removed() {
         "metadata": {"labels": {"kept": "1"}},
         "spec": {"replicas": 2, "revisionHistoryLimit": 10, "progressDeadlineSeconds": 600, "strategy": rolling("25%")},
     });
-    let removed = taken.removed(&before, &after);
+    let taken = Taken::new(taken, before.clone());
+    let removed = taken.removed(&web().body(), &after).unwrap();
     let expected = [
         "metadata.labels[app.kubernetes.io/instance]",
         "spec.revisionHistoryLimit",
         "spec.strategy.rollingUpdate.maxSurge",
     ];
     assert_eq!(removed, expected);
-    assert_eq!(taken.removed(&before, &before), [""; 0]);
+    assert_eq!(taken.removed(&web().body(), &before).unwrap(), [""; 0]);
 }

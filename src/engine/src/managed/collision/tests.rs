@@ -1,4 +1,4 @@
-//! What collides with ours, and what stays beside it.
+//! Collisions with our fields, and fields that stay beside them.
 
 use super::*;
 
@@ -8,7 +8,7 @@ fn entry(manager: &str, operation: &str, fields: &Value) -> Value {
     json!({"manager": manager, "operation": operation, "apiVersion": "v1", "fieldsType": "FieldsV1", "fieldsV1": fields})
 }
 
-/// What becomes ours of an object in which `ours` is left of ours and somebody wrote `theirs`.
+/// Returns our fields after the collision, or null without one.
 fn taken(found: Option<Collision>) -> Value {
     let Some(Collision { entries, .. }) = found else { return Value::Null };
     let entries = entries.as_array().unwrap().clone();
@@ -33,7 +33,7 @@ fn item(keys: &Value, more: &[&str]) -> Value {
 
 const EDIT: (&str, &str) = ("kubectl-edit", "Update");
 
-/// A Service's port that somebody wrote instead of our port 80, beside their own label.
+/// A Service with our port 80 and the port and label of another manager.
 fn port(ours: &Value, theirs: &Value, by: (&str, &str)) -> (Value, Value) {
     let fields = json!({
         "f:metadata": {"f:labels": {"f:theirs": {}}},
@@ -44,7 +44,7 @@ fn port(ours: &Value, theirs: &Value, by: (&str, &str)) -> (Value, Value) {
 }
 
 #[test]
-fn an_item_of_ours_under_another_key_makes_way() {
+fn our_item_under_another_key_is_removed() {
     let (ours, theirs) =
         (json!({"name": "http", "port": 80}), json!({"name": "http", "port": 81, "protocol": "TCP", "targetPort": 80}));
     let (body, live) = port(&ours, &theirs, EDIT);
@@ -61,7 +61,7 @@ fn an_item_of_ours_under_another_key_makes_way() {
 }
 
 #[test]
-fn an_item_that_only_says_the_same_stays_unless_the_edit_itself_wrote_it() {
+fn an_item_with_equal_fields_stays_unless_the_edit_wrote_it() {
     let wanted = body(&json!({"type": "a", "env": [{"name": "DEBUG", "value": "true"}]}));
     let check = |names: &[&str], time: &str| {
         let (mut env, mut theirs) = (Vec::new(), json!({}));
@@ -79,7 +79,7 @@ fn an_item_that_only_says_the_same_stays_unless_the_edit_itself_wrote_it() {
 }
 
 #[test]
-fn for_one_lost_item_one_item_makes_way() {
+fn one_lost_item_removes_only_one_other() {
     let wanted = json!([{"name": "web", "image": "a", "command": ["x"]}]);
     let added = json!([{"name": "b", "image": "a"}, {"name": "c", "image": "a", "command": ["x"]}]);
     let mut theirs = item(&json!({"name": "b"}), &["image"]);
@@ -93,7 +93,7 @@ fn for_one_lost_item_one_item_makes_way() {
 }
 
 #[test]
-fn fields_of_custom_resources_exclude_nothing_unless_the_server_says_so() {
+fn fields_of_custom_resources_collide_only_after_a_refusal() {
     let (ours, theirs) = (json!({"f:spec": {"f:type": {}}}), json!({"f:spec": {"f:secret": {}}}));
     let mut live = object(&json!({"type": "a", "secret": "s"}), &ours, &entry("some-operator", "Update", &theirs));
     let mut body = body(&json!({"type": "a", "image": "i"}));
@@ -116,7 +116,7 @@ fn a_protocol_that_is_left_out_is_the_default() {
 }
 
 #[test]
-fn fields_of_appliers_and_unowned_fields_stay_but_those_of_a_person_who_applies_do_not() {
+fn only_fields_of_people_and_updating_managers_are_moved() {
     let (ours, theirs) = (json!({"name": "http", "port": 80}), json!({"name": "http", "port": 81, "protocol": "TCP"}));
     for (manager, operation, makes_way) in [
         ("kubectl", "Apply", true),
@@ -147,7 +147,7 @@ fn owned_fields_are_not_removed() {
     assert_eq!(lost(&body, &live), Vec::<String>::new());
 }
 
-/// What is ours of a container after `theirs` was written into it.
+/// Returns our fields of a container after another manager wrote `theirs` into it.
 fn in_container(theirs: &Value, by: (&str, &str), refused_for: Option<&str>) -> Value {
     let wanted = json!({"name": "web", "env": [{"name": "A", "value": "1"}, {"name": "B", "value": "2"}],
         "probe": {"httpGet": {"port": 80}, "period": 5}, "odd": {"one": 1}});
@@ -190,7 +190,7 @@ fn only_fields_that_exclude_ours_are_removed() {
 }
 
 #[test]
-fn names_what_was_lost() {
+fn names_lost_fields() {
     let (body, live) = port(&json!({"name": "http", "port": 80}), &json!({"port": 81, "protocol": "TCP"}), EDIT);
     assert_eq!(lost(&body, &live), ["spec.ports"]);
 }

@@ -1,4 +1,4 @@
-//! What is applied, compared and given up of objects of which something is ignored.
+//! Objects with ignored fields: their applies, comparisons and the release of ownership.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use mainstay_api::ignore::IgnoreRule;
 use mainstay_cluster::{Kind, Scope};
 use mainstay_object::Place as At;
 
-/// A Deployment of which these fields are ignored.
+/// Returns a Deployment with these ignored fields.
 fn desired(document: Value, pointers: &[&str]) -> Desired {
     let kind = Arc::new(Kind::fixed("apps/v1", "Deployment", "deployments", Scope::Namespaced));
     let mut whole = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"}});
@@ -23,7 +23,7 @@ fn desired(document: Value, pointers: &[&str]) -> Desired {
     Desired { key, kind, object, mark: Mark::Label("shop.demo".into()), ignored }
 }
 
-/// A live object of which `ours` is ours and `theirs` somebody's.
+/// Returns a live object in which we own `ours` and another manager owns `theirs`.
 fn live(mut object: Value, ours: Value, theirs: Value) -> Value {
     object["metadata"]["managedFields"] = json!([
         {"manager": "other", "operation": "Update", "apiVersion": "apps/v1", "fieldsV1": theirs},
@@ -49,7 +49,7 @@ fn owned(items: impl IntoIterator<Item = (String, Value)>) -> Value {
 }
 
 #[test]
-fn a_field_in_an_item_of_a_list_is_the_one_with_that_key_wherever_it_is() {
+fn a_field_in_a_list_item_is_found_by_the_key_of_the_item() {
     let desired = desired(containers(), &["/spec/containers/0/image"]);
     let ours = owned([item("web", &["f:image", "f:args"]), item("log", &["f:image"])]);
     let found = json!({"spec": {"containers": [
@@ -70,7 +70,7 @@ fn a_field_in_an_item_of_a_list_is_the_one_with_that_key_wherever_it_is() {
 }
 
 #[test]
-fn a_whole_item_goes_and_does_not_move_the_ones_after_it() {
+fn a_removed_item_does_not_move_later_ones() {
     let desired = desired(containers(), &["/spec/containers/0", "/spec/containers/1/image", "/spec/containers/0"]);
     let ours = owned([item("web", &["f:image", "f:args"]), item("log", &["f:image"])]);
     let found = live(containers(), ours, json!({}));
@@ -89,11 +89,11 @@ fn a_new_object_has_the_values_of_the_manifest() {
 }
 
 #[test]
-fn a_field_in_what_has_one_owner_is_sent_as_it_is_and_not_looked_at() {
+fn a_field_in_an_atomic_value_is_sent_with_its_live_value() {
     let routes = |weight: i64, host: &str| json!({"spec": {"http": [{"host": host, "weight": weight}]}});
     let desired = desired(routes(100, "a"), &["/spec/http/0/weight"]);
     let atomic = json!({"f:spec": {"f:http": {}}});
-    // Whoever writes in it takes it from us.
+    // A manager that writes in it takes it from us.
     let found = live(routes(70, "b"), json!({"f:metadata": {"f:labels": {"f:x": {}}}}), atomic.clone());
     assert!(desired.follows(&found));
     assert_eq!(desired.body_over(&found)["spec"], routes(70, "a")["spec"]);
@@ -109,7 +109,7 @@ fn a_field_in_what_has_one_owner_is_sent_as_it_is_and_not_looked_at() {
 }
 
 #[test]
-fn a_pointer_that_leads_nowhere_changes_nothing() {
+fn a_pointer_to_a_missing_place_changes_nothing() {
     let plain = desired(containers(), &["/spec/x", "/spec/containers/7/image", "/spec/containers/web", "/status"]);
     assert_eq!((plain.source(), plain.body()), (plain.object.digest, plain.whole_body()));
     let ours = owned([item("web", &["f:image", "f:args"]), item("log", &["f:image"])]);
@@ -119,7 +119,7 @@ fn a_pointer_that_leads_nowhere_changes_nothing() {
 }
 
 #[test]
-fn a_change_of_an_ignored_field_alone_is_none() {
+fn a_change_of_an_ignored_field_changes_no_digest() {
     let with = |image: &str, args: &str| {
         let document = json!({"metadata": {"annotations": {"a": image}}, "spec": {"image": image, "args": args}});
         desired(document, &["/spec/image", "/metadata/annotations/a"]).source()
@@ -139,7 +139,7 @@ fn values_that_people_wrote_in_an_ignored_field_are_not_taken_over() {
 }
 
 #[test]
-fn members_of_a_set_are_known_by_their_value() {
+fn members_of_a_set_are_identified_by_their_value() {
     let desired = desired(json!({"metadata": {"finalizers": ["a/a", "b/b"]}}), &["/metadata/finalizers/1"]);
     let ours = json!({"f:metadata": {"f:finalizers": {"v:\"a/a\"": {}, "v:\"b/b\"": {}}}});
     let found = live(json!({"metadata": {"finalizers": ["b/b", "a/a"]}}), ours, json!({}));
@@ -149,7 +149,7 @@ fn members_of_a_set_are_known_by_their_value() {
 }
 
 #[test]
-fn no_live_object_makes_anything_panic() {
+fn odd_live_objects_cause_no_panic() {
     let desired = desired(containers(), &["/spec/containers/0/args/1", "/spec/containers/1", "/metadata/labels/x"]);
     let ours = owned([item("web", &["f:args"]), item("log", &[])]);
     for found in [json!(null), json!([]), json!({"spec": 1}), json!({"spec": {"containers": {"web": 1}}}), containers()]

@@ -1,4 +1,4 @@
-//! What may be replaced, and what is said of what may not be.
+//! Replacements: their permissions, guards and messages.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ fn annotated(value: &str) -> Value {
 }
 
 #[test]
-fn kinds_are_read_and_every_wrong_one_is_named() {
+fn kinds_are_parsed_and_all_invalid_ones_are_reported() {
     let parse = |items: &[&str]| ReplacedKinds::parse(&items.iter().map(|item| (*item).to_owned()).collect::<Vec<_>>());
     let kinds = parse(&["Job.batch", "Service", "Widget.example.org"]).unwrap();
     assert!(kinds.names(&Key::new("batch", "Job", Some("a"), "b")) && kinds.names(&Key::new("", "Service", None, "b")));
@@ -50,7 +50,7 @@ fn kinds_are_read_and_every_wrong_one_is_named() {
 }
 
 #[test]
-fn an_annotation_or_a_kind_asks_and_data_has_to_be_named() {
+fn an_annotation_or_a_kind_permits_but_data_needs_the_annotation() {
     let kinds = ReplacedKinds::parse(&["Job.batch".to_owned(), "StatefulSet.apps".to_owned()]).unwrap();
     let check = |api_version: &str, kind: &str, document: Value, expected: Result<AllowedBy, Denied>| {
         assert_eq!(permit(&desired(api_version, kind, document.clone()), &kinds), expected, "{kind} {document}");
@@ -80,7 +80,7 @@ fn an_annotation_or_a_kind_asks_and_data_has_to_be_named() {
     }
 }
 
-/// What is said of a live object with these changes, of which a commit wants another content.
+/// Judges a live object with these changes.
 fn judged(change: Value, is_proven: bool, of: impl FnOnce(&mut Candidate<'_>)) -> Result<(), Unfit> {
     let desired = desired("batch/v1", "Job", json!({}));
     let mut candidate = Candidate { desired: &desired, allowed_by: AllowedBy::Spec, was_ours: true, had_ended: false };
@@ -132,7 +132,7 @@ fn live_volume_claims_count_although_the_manifest_has_none_any_more() {
 }
 
 #[test]
-fn a_trial_asks_for_nothing_that_the_first_one_has() {
+fn a_trial_omits_fields_that_the_first_object_holds() {
     let service = desired(
         "v1",
         "Service",
@@ -149,7 +149,7 @@ fn a_trial_asks_for_nothing_that_the_first_one_has() {
 }
 
 #[test]
-fn a_claim_that_was_grown_is_answered_with_its_size_and_not_with_its_deletion() {
+fn a_grown_claim_is_reported_with_its_size() {
     let key = Key::new("", "PersistentVolumeClaim", Some("shop"), "a");
     let text = Denied::Grown("20Gi".to_owned()).text(&key);
     assert_eq!(

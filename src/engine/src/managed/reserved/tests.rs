@@ -1,4 +1,4 @@
-//! What goes of an object with reserved fields, and what stays.
+//! Reserved fields: additions that are removed and fields that stay.
 
 use super::*;
 use serde_json::json;
@@ -21,7 +21,7 @@ fn object(theirs: &Value) -> Value {
     json!({"metadata": {"managedFields": [entry(MANAGER, "Apply", &ours), theirs]}})
 }
 
-/// What becomes ours of what somebody wrote.
+/// Returns the fields of another manager that become ours.
 fn taken(theirs: &Value) -> Option<Value> {
     let live = object(theirs);
     let entries = with(None, RESERVED, &live, NOW)?.entries;
@@ -62,14 +62,14 @@ fn shared_fields_are_no_additions() {
 }
 
 #[test]
-fn a_container_goes_as_a_whole() {
+fn a_container_is_removed_as_a_whole() {
     let sidecar = json!({"f:spec": {"f:template": {"f:spec": {"f:containers": {
         r#"k:{"name":"sidecar"}"#: {".": {}, "f:name": {}, "f:image": {}, "f:env": {".": {}}}}}}}});
     check(&sidecar, &sidecar);
 }
 
 #[test]
-fn a_reserved_field_goes_for_every_writer_of_the_object_itself() {
+fn a_reserved_field_is_removed_from_every_writer_of_the_object() {
     let paused = json!({"f:spec": {"f:paused": {}}});
     for (manager, operation) in [
         ("kubectl-edit", "Update"),
@@ -100,7 +100,7 @@ fn without_reserved_fields_or_an_apply_there_are_no_additions() {
 }
 
 #[test]
-fn the_last_who_wrote_is_named_and_the_outermost_fields_are_reported() {
+fn the_last_writer_and_the_outermost_fields_are_reported() {
     let sidecar = json!({"name": "sidecar", "image": "x"});
     let first = json!({"f:spec": {"f:template": {"f:spec": {"f:containers": {
         r#"k:{"name":"sidecar"}"#: {".": {}, "f:name": {}, "f:image": {}}}}}}});

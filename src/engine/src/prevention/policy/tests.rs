@@ -95,7 +95,7 @@ fn check(what: &str, user: &str, groups: &[&str], new: Value, refused: bool) {
 const ACCOUNT: &str = "system:serviceaccount:tools:operator";
 
 #[test]
-fn people_change_nothing_but_what_is_left_to_them() {
+fn people_change_only_permitted_fields() {
     let by_hand = |what: &str, patch: Value, refused| check(what, "jane", &["system:masters"], changed(patch), refused);
     by_hand("a field of the manifest", json!({"spec": {"replicas": 2}}), true);
     by_hand("another field", json!({"spec": {"paused": true}}), true);
@@ -130,7 +130,7 @@ fn people_change_nothing_but_what_is_left_to_them() {
 }
 
 #[test]
-fn the_agent_its_account_and_the_cluster_are_not_asked() {
+fn the_agent_its_account_and_the_cluster_pass() {
     // The server removes a field from our entry when another manager changes it.
     let taken = json!([{"manager": "mainstay", "operation": "Apply", "fieldsV1": {}}]);
     let patch = || changed(json!({"metadata": {"managedFields": taken}, "spec": {"replicas": 2}}));
@@ -149,7 +149,7 @@ fn the_agent_its_account_and_the_cluster_are_not_asked() {
 }
 
 #[test]
-fn accounts_add_to_objects_and_change_nothing_of_the_manifest() {
+fn accounts_add_fields_but_change_none_of_the_manifest() {
     let adds = json!({"metadata": {"finalizers": ["a/b"], "annotations": {"a": "1"}}, "spec": {"paused": true}});
     check("an addition", ACCOUNT, &[], changed(adds.clone()), false);
     let taken = json!([{"manager": "mainstay", "operation": "Apply", "fieldsV1": {}}]);
@@ -210,7 +210,7 @@ fn values_of_a_spec_stay_text_in_the_expression() {
 }
 
 #[test]
-fn one_that_is_confined_reaches_no_further() {
+fn a_binding_of_a_confined_git_sync_covers_only_its_namespaces() {
     let namespaces = ["shop".to_owned(), "shop-db".to_owned()].into();
     let binding = Protection { limit: Limit::Namespaces(namespaces), ..protection() }.binding();
     let about = &binding["spec"]["matchResources"];
@@ -221,7 +221,7 @@ fn one_that_is_confined_reaches_no_further() {
 }
 
 #[test]
-fn names_are_names_and_no_two_are_the_same() {
+fn names_of_policies_are_valid() {
     assert_eq!(name_of(&Owner::git_sync("shop", "web")), "mainstay-shop.web");
     let long = name_of(&Owner::git_sync("shop", &"a".repeat(250)));
     assert!(long.len() <= LONGEST_NAME && long.chars().all(|c| c.is_ascii_alphanumeric() || c == '-'), "{long}");

@@ -537,6 +537,29 @@ fn the_digest_that_kaniko_leaves_is_recorded_and_the_image_outlives_the_builder(
 }
 
 #[test]
+fn a_syntax_error_is_named_with_its_place_and_awaits_another_source() {
+    let mut case = Case::new();
+    case.job("j", 1, ended("Failed", "BackoffLimitExceeded"));
+    let log =
+        "/workspace/src/handler.js:2\n\n\nSyntaxError: Unexpected end of input\n    at wrapSafe\n\nNode.js v22.1.0\n";
+    case.pod("j", terminated("install", 1, log));
+    let decision = case.decide();
+    let said = message(&decision, Reason::JobFailed);
+    assert!(
+        said.contains("re-run: SourceInvalid: handler.js:2: SyntaxError: Unexpected end of input (attempt 1"),
+        "{said}"
+    );
+    assert_eq!(
+        decision.record.retry_at.map(|at| at.duration_since(case.now)),
+        Some(jiff::SignedDuration::from_hours(1))
+    );
+    // Only the container that checks the syntax reports it.
+    case.children.pods.clear();
+    case.pod("j", terminated("push", 1, log));
+    assert!(!message(&case.decide(), Reason::JobFailed).contains("SourceInvalid"));
+}
+
+#[test]
 fn output_of_a_package_is_no_report_of_kaniko() {
     for report in ["sha256:0", "latest", &json!({"digest": DIGEST}).to_string(), ""] {
         let mut case = Case::new().with_kaniko();

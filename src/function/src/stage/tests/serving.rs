@@ -52,6 +52,29 @@ fn the_cause_of_a_failed_rollout_is_before_the_conditions_of_the_deployment() {
 }
 
 #[test]
+fn a_missing_secret_of_a_mount_is_named_while_the_pods_wait_for_it() {
+    let mut case = Case::new();
+    let mount = |name: &str| json!({"secretName": name, "mountPath": format!("/{name}")});
+    case.function.spec.secret_mounts = serde_json::from_value(json!([mount("keys"), mount("words")])).unwrap();
+    let conditions = json!([
+        {"type": "Available", "status": "False", "reason": "MinimumReplicasUnavailable"},
+        {"type": "Progressing", "status": "True", "reason": "ReplicaSetUpdated", "message": "ReplicaSet \"hello-1\" is progressing."},
+    ]);
+    case.deployment(1, 1, conditions);
+    let said = message(&case.decide(), Reason::DeploymentWaiting);
+    assert!(said.ends_with("is not ready yet"), "{said}");
+    case.state.missing_secrets = ["words".to_owned(), "another".to_owned()].into();
+    let said = message(&case.decide(), Reason::DeploymentWaiting);
+    let why =
+        "is not ready yet: Secret \"words\" of spec.secretMounts does not exist; the pods start when it is created";
+    assert!(said.ends_with(why), "{said}");
+    // The problem of a container is more precise.
+    case.children.pods = vec![crashing("hello-1", "SyntaxError")];
+    let said = message(&case.decide(), Reason::DeploymentWaiting);
+    assert!(said.contains("SyntaxError") && !said.contains("words"), "{said}");
+}
+
+#[test]
 fn without_pods_it_is_as_it_should_be_only_if_somebody_wants_that() {
     let word = |set: Option<i64>, may_rest: bool| {
         let mut case = Case::new();

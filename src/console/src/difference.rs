@@ -1,0 +1,60 @@
+//! The lines in which two YAML documents differ.
+
+use std::time::Duration;
+
+use similar::{ChangeTag, TextDiff};
+
+/// Number of equal lines around differences.
+const AROUND: usize = 3;
+/// Maximum time to search for the shortest difference. After it, any difference is used.
+const WITHIN: Duration = Duration::from_millis(500);
+
+/// The side of a line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Side {
+    Both,
+    /// Only in the cluster.
+    Cluster,
+    /// Only in the repository.
+    Repository,
+    /// The mark between two parts.
+    Gap,
+}
+
+/// Returns the lines around each difference; none if the documents are equal.
+pub(crate) fn difference(cluster: &str, repository: &str) -> Vec<(Side, String)> {
+    let difference = TextDiff::configure().timeout(WITHIN).diff_lines(cluster, repository);
+    let mut lines = Vec::new();
+    for group in difference.grouped_ops(AROUND) {
+        if !lines.is_empty() {
+            lines.push((Side::Gap, "⋯".to_owned()));
+        }
+        for change in group.iter().flat_map(|op| difference.iter_changes(op)) {
+            let side = match change.tag() {
+                ChangeTag::Equal => Side::Both,
+                ChangeTag::Delete => Side::Cluster,
+                ChangeTag::Insert => Side::Repository,
+            };
+            lines.push((side, change.value().trim_end_matches('\n').to_owned()));
+        }
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn equal_documents_have_no_lines_and_a_gap_is_between_parts() {
+        assert_eq!(difference("a\nb\n", "a\nb\n"), []);
+        let text = |first: &str, last: &str| format!("{first}\n{}{last}\n", "same\n".repeat(20));
+        let lines = difference(&text("a", "b"), &text("c", "d"));
+        let of =
+            |side: Side| lines.iter().filter(|(of, _)| *of == side).map(|(_, text)| text.as_str()).collect::<Vec<_>>();
+        assert_eq!(
+            (of(Side::Cluster), of(Side::Repository), of(Side::Gap)),
+            (vec!["a", "b"], vec!["c", "d"], vec!["⋯"])
+        );
+    }
+}

@@ -1,0 +1,147 @@
+//! The history of a GitSync, as far as its status and its Events have it: commits, hand edits, and replaced objects.
+
+use jiff::Timestamp;
+use serde_json::Value;
+
+use crate::edits::Edit;
+use crate::field::{text_at, time_at};
+use crate::shown::EventRow;
+use crate::text::{SHORT, lasted, plain};
+use mainstay_api::{conditions, events};
+
+/// Maximum number of moments.
+const MOST: usize = 100;
+/// Maximum number of applied commits, of replaced objects, and of fields of each.
+const REPLACED: usize = 20;
+
+/// A moment of a history.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Moment<'h> {
+    /// A complete application of a commit, as the status has it.
+    Applied {
+        when: Option<Timestamp>,
+        commit: String,
+        subject: String,
+        effect: String,
+    },
+    /// Another outcome of a commit. Without a history in the status, also a complete application.
+    Commit(&'h EventRow),
+    Edit(&'h Edit),
+    /// An object that was deleted to be created again.
+    Replaced {
+        when: Option<Timestamp>,
+        object: String,
+        fields: String,
+    },
+}
+
+impl Moment<'_> {
+    /// Returns when it was.
+    pub(crate) fn when(&self) -> Option<Timestamp> {
+        match self {
+            Self::Commit(event) => event.last,
+            Self::Edit(edit) => edit.when,
+            Self::Applied { when, .. } | Self::Replaced { when, .. } => *when,
+        }
+    }
+}
+
+/// Returns the history, newest first.
+pub(crate) fn history<'h>(live: &Value, all: &'h [EventRow], edits: &'h [Edit]) -> Vec<Moment<'h>> {
+    let list = live.pointer("/status/history").and_then(Value::as_array).into_iter().flatten();
+    let applied: Vec<Moment<'h>> = list.take(REPLACED).map(applied).collect();
+    let is_repeated = |event: &EventRow| !applied.is_empty() && event.reason == conditions::Reason::Applied.name();
+    let commits = all.iter().filter(|event| is_of_commit(&event.reason) && !is_repeated(event)).map(Moment::Commit);
+    let replaced = live.pointer("/status/lastReplacements").and_then(Value::as_array).into_iter().flatten();
+    let replaced = replaced.take(REPLACED).map(|one| Moment::Replaced {
+        when: time_at(one, "/when"),
+        object: text_at(one, "/object", SHORT),
+        fields: names(one),
+    });
+    let mut moments: Vec<Moment<'h>> = commits.chain(edits.iter().map(Moment::Edit)).chain(replaced).collect();
+    moments.extend(applied);
+    moments.sort_by_key(|moment| std::cmp::Reverse(moment.when()));
+    moments.truncate(MOST);
+    moments
+}
+
+/// Returns an application of a commit with the number of objects that it changed.
+fn applied<'h>(one: &Value) -> Moment<'h> {
+    let count = |field: &str| one.get(field).and_then(Value::as_i64).unwrap_or_default();
+    let counts = ["created", "changed", "unchanged", "pruned"].map(|field| format!("{} {field}", count(field)));
+    Moment::Applied {
+        when: time_at(one, "/when"),
+        commit: text_at(one, "/commit", SHORT),
+        subject: text_at(one, "/subject", SHORT),
+        effect: format!("{}, in {}", counts.join(", "), lasted(count("durationMs"))),
+    }
+}
+
+fn names(one: &Value) -> String {
+    let fields = one.pointer("/fields").and_then(Value::as_array).into_iter().flatten().take(REPLACED);
+    fields.filter_map(Value::as_str).map(|field| plain(field, SHORT)).collect::<Vec<_>>().join(", ")
+}
+
+/// Returns whether an Event of a GitSync with this reason is about a commit.
+fn is_of_commit(reason: &str) -> bool {
+    use events::Reason::{BranchRewritten, CommitHeld, Failed, WindowOverridden};
+    let own = [conditions::Reason::Applied, conditions::Reason::NoManifests].iter().any(|one| one.name() == reason);
+    own || [BranchRewritten, CommitHeld, Failed, WindowOverridden].iter().any(|one| one.name() == reason)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::edits::of_status;
+    use crate::shown::events;
+
+    #[test]
+    fn commits_edits_and_replacements_are_in_one_order() {
+        let at = |minute: u8| format!("2030-01-01T00:{minute:02}:00Z");
+        let live = json!({"status": {
+            "lastReverts": [{"object": "Service a/b", "fields": ["spec.x"], "who": "me", "when": at(2), "latencyMs": 1}],
+            "lastReplacements": [{"object": "Job.batch a/j", "fields": ["spec.template", "spec.y"], "when": at(3)}],
+        }});
+        let event =
+            |reason: &str, minute: u8| json!({"reason": reason, "message": reason, "lastTimestamp": at(minute)});
+        let all = events(&[event("Applied", 1), event("Failed", 4), event("Suspended", 5)]);
+        let edits = of_status(&live);
+        let names: Vec<String> = history(&live, &all, &edits)
+            .iter()
+            .map(|moment| match moment {
+                Moment::Applied { commit, subject, effect, .. } => format!("{commit} {subject}: {effect}"),
+                Moment::Commit(event) => event.reason.clone(),
+                Moment::Edit(edit) => edit.object.clone(),
+                Moment::Replaced { object, fields, .. } => format!("{object}: {fields}"),
+            })
+            .collect();
+        assert_eq!(names, ["Failed", "Job.batch a/j: spec.template, spec.y", "Service a/b", "Applied"]);
+    }
+
+    #[test]
+    fn applied_commits_of_the_status_take_the_place_of_their_events() {
+        let live = json!({"status": {"history": [{
+            "commit": "abc", "subject": "more", "when": "2030-01-01T00:01:00Z", "durationMs": 1500, "created": 1, "changed": 2,
+        }]}});
+        let all = events(&[json!({"reason": "Applied", "message": "x"}), json!({"reason": "Failed", "message": "y"})]);
+        let moments = history(&live, &all, &[]);
+        let [Moment::Applied { effect, subject, .. }, Moment::Commit(failed)] = &moments[..] else {
+            panic!("{moments:?}")
+        };
+        assert!(effect.starts_with("1 created, 2 changed, 0 unchanged, 0 pruned, in 1"), "{effect}");
+        assert_eq!((subject.as_str(), failed.reason.as_str()), ("more", "Failed"));
+    }
+
+    #[test]
+    fn objects_of_any_form_have_a_history() {
+        for live in [
+            json!(null),
+            json!({"status": {"history": [null, 1, {"commit": []}]}}),
+            json!({"status": {"lastReplacements": [null, 1, {"fields": [1], "when": "x"}]}}),
+        ] {
+            history(&live, &[], &[]);
+        }
+    }
+}

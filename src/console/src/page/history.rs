@@ -1,0 +1,62 @@
+//! Moments of a history as a time line: commits, hand edits, and replaced objects.
+
+use jiff::Timestamp;
+use maud::{Markup, html};
+
+use super::parts;
+use crate::edits::{Edit, End};
+use crate::history::Moment;
+use crate::shown::EventRow;
+use crate::text::{short_id, with_short_ids};
+
+/// Returns the history of a GitSync.
+pub(super) fn history(moments: &[Moment<'_>], now: Timestamp) -> Markup {
+    html! {
+        section aria-labelledby="history" {
+            h2 #history { "History" }
+            p.quiet { "From the status: the last commits, reverts and replacements, and remaining drift. From Events: failures of the last hour." }
+            @if moments.is_empty() { p { "The history is empty." } }
+            @else {
+                ol.timeline {
+                    @for moment in moments {
+                        li { @match moment {
+                            Moment::Applied { when, commit, subject, effect } => {
+                                p { (parts::sign("good", "✔", "Applied")) " " (parts::age(*when, now)) " ago" }
+                                p { "Commit " code title=(commit) { (short_id(commit)) } " " span.text { (subject) } }
+                                p.quiet { (effect) }
+                            }
+                            Moment::Commit(event) => (commit(event, now)),
+                            Moment::Edit(one) => (edit(one, now, None)),
+                            Moment::Replaced { when, object, fields } => {
+                                p { (parts::sign("wait", "↻", "replaced")) " " (parts::age(*when, now)) " ago" }
+                                p { (parts::named_object(object)) " was deleted and created again"
+                                    @if !fields.is_empty() { ", because " code { (fields) } " cannot be changed" } }
+                            }
+                        } }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn commit(event: &EventRow, now: Timestamp) -> Markup {
+    let (class, symbol) = if event.severity == "Warning" { ("bad", "✖") } else { ("good", "✔") };
+    html! {
+        p {
+            (parts::sign(class, symbol, &event.reason)) " " (parts::age(event.last, now)) " ago"
+            @if event.count > 1 { ", " (event.count) " times" }
+        }
+        p { span.text { (with_short_ids(&event.message)) } }
+    }
+}
+
+/// Returns a hand edit, with `of` after its object.
+pub(super) fn edit(edit: &Edit, now: Timestamp, of: Option<Markup>) -> Markup {
+    let (class, symbol) = if matches!(edit.end, End::Remains(_)) { ("warn", "▲") } else { ("good", "✔") };
+    html! {
+        p { (parts::sign(class, symbol, &edit.end_text())) " " (parts::age(edit.when, now)) " ago by " strong { (edit.who) } }
+        p { (parts::named_object(&edit.object)) @if let Some(of) = of { " of " (of) } }
+        @for field in &edit.fields { (parts::change(field)) }
+    }
+}

@@ -1,0 +1,171 @@
+//! The origin of an object on its page: the GitSync, the file, the difference, and the owners of its fields.
+
+use jiff::Timestamp;
+use maud::{Markup, html};
+use serde_json::{Value, json};
+
+use super::parts;
+use crate::address;
+use crate::difference::{Side, difference as lines};
+use crate::edits::{Edit, End, of_status};
+use crate::row::conditions_of;
+use crate::shown::yaml;
+use crate::text::{MESSAGE, SHORT, ago, plain, short_id};
+use crate::trace::{FieldManager, Manager, Trace};
+use mainstay_object::Key;
+
+/// Number of fields that are named without a click.
+const NAMED: usize = 5;
+
+/// Returns the agent's next action.
+pub(super) fn next(trace: &Trace) -> Markup {
+    let subject = if trace.next.starts_with("nothing") { "" } else { "the agent " };
+    html! { p.next { strong { "What happens next: " } (subject) (plain(&trace.next, MESSAGE)) } }
+}
+
+/// Returns the origin as rows of facts.
+pub(super) fn facts(trace: &Trace, now: Timestamp) -> Markup {
+    html! {
+        @for owner in &trace.owners {
+            div { dt { "Child of" } dd { a href=(address::of_object(owner)) { (plain(&owner.to_string(), SHORT)) } } }
+        }
+        @if let Some(manager) = &trace.manager {
+            @let namespace = manager.git_sync.namespace.as_deref().unwrap_or_default();
+            div { dt { "GitSync" } dd { a href=(address::of_git_sync(namespace, &manager.git_sync.name)) { (namespace) "/" wbr; (manager.git_sync.name) } } }
+            div { dt { "Repository" } dd { (plain(&manager.repository, MESSAGE)) } }
+            @if let Some(commit) = &manager.commit {
+                div { dt { "Commit" } dd { code title=(plain(commit, SHORT)) { (short_id(&plain(commit, SHORT))) } } }
+            }
+            div { dt { "File" } dd { (plain(&manager.file, MESSAGE)) } }
+            @if let Some(applied) = manager.applied {
+                div { dt { "Last write of Mainstay" } dd { (parts::age(Some(applied), now)) " ago" } }
+            }
+        }
+    }
+}
+
+/// Returns the difference between the repository and the cluster, and the last reverts of the object.
+pub(super) fn difference(key: &Key, trace: &Trace, now: Timestamp) -> Markup {
+    let Some(manager) = trace.manager.as_ref().filter(|_| trace.owners.is_empty()) else { return html! {} };
+    let name = key.to_string();
+    let mut edits: Vec<Edit> = of_status(&json!({ "status": manager.status }));
+    edits.retain(|edit| edit.object == plain(&name, SHORT));
+    let (remaining, reverted): (Vec<_>, Vec<_>) =
+        edits.into_iter().partition(|edit| matches!(edit.end, End::Remains(_)));
+    html! {
+        section aria-labelledby="difference" {
+            h2 #difference { "Difference from the repository" }
+            @if remaining.is_empty() { p.quiet { (no_difference(manager)) } }
+            @let changed = changed_lines(key, manager);
+            @for edit in &remaining { (edit_of(edit, now, key.is("", "Secret") || changed.is_some())) }
+            @if let Some(changed) = changed { (changed) }
+            @if !reverted.is_empty() {
+                h3 { "Last reverts" }
+                @for edit in &reverted { (edit_of(edit, now, key.is("", "Secret"))) }
+            }
+        }
+    }
+}
+
+/// Returns what is known if the status names no difference of the object.
+fn no_difference(manager: &Manager) -> String {
+    let at = |field: &str| manager.status.get(field);
+    let differing =
+        at("driftedObjects").and_then(Value::as_u64).and_then(|count| usize::try_from(count).ok()).unwrap_or(0);
+    let named = at("drifted").and_then(Value::as_array).map_or(0, Vec::len);
+    let conditions = conditions_of(&json!({ "status": manager.status }));
+    match conditions.iter().find(|one| one.kind == "Drifted") {
+        None => "Not known: the agent has not compared the object yet.".to_owned(),
+        Some(one) if one.status == "Unknown" => format!("Not known: {}", one.message),
+        Some(_) if differing > named => {
+            format!("Not known: {differing} objects differ, and the status names the first {named} of them only.")
+        }
+        Some(_) => "None. Each field that the manifest sets has the value of the repository.".to_owned(),
+    }
+}
+
+/// Returns an edit with the names of its fields, and their values unless these are hidden or shown elsewhere.
+fn edit_of(edit: &Edit, now: Timestamp, is_short: bool) -> Markup {
+    html! {
+        p { "By " strong { (edit.who) } ", " (parts::age(edit.when, now)) " ago; " (edit.end_text()) }
+        @for field in &edit.fields {
+            @if is_short { p.change { code { (field.path) } } } @else { (parts::change(field)) }
+        }
+    }
+}
+
+/// Returns the lines that differ; `None` without any.
+fn changed_lines(key: &Key, manager: &Manager) -> Option<Markup> {
+    let part = manager.part.as_ref()?;
+    let all = lines(&yaml(key, &part.found), &yaml(key, &part.wanted));
+    let shown = html! {
+        p.quiet { span.bad { "− in the cluster" } ", " span.good { "+ in the repository" } }
+        pre.lines tabindex="0" aria-label="Difference as YAML" {
+            @for (side, line) in &all {
+                @match side {
+                    Side::Both => span { "  " (line) },
+                    Side::Cluster => del { "− " (line) },
+                    Side::Repository => ins { "+ " (line) },
+                    Side::Gap => span.quiet { (line) },
+                }
+                "\n"
+            }
+        }
+    };
+    (!all.is_empty()).then_some(shown)
+}
+
+/// Returns the steps of a Function's newest build and rollout.
+pub(super) fn moments(trace: &Trace) -> Markup {
+    let Some((first, _)) = trace.moments.first() else { return html! {} };
+    html! {
+        section aria-labelledby="steps" {
+            h2 #steps { "Newest build and rollout" }
+            ol.steps {
+                @for (at, what) in trace.moments.iter().take(200) {
+                    li { time datetime=(at) title=(at) { "+" (ago(at.duration_since(*first).as_secs())) } " " (plain(what, MESSAGE)) }
+                }
+            }
+        }
+    }
+}
+
+/// Returns the owners of the fields.
+pub(super) fn field_managers(trace: &Trace, now: Timestamp) -> Markup {
+    html! {
+        @if !trace.field_managers.is_empty() {
+            section aria-labelledby="managers" {
+                h2 #managers { "Field managers" }
+                table.cards {
+                    thead { tr { th scope="col" { "Manager" } th scope="col" { "Operation" } th scope="col" { "Last" } th scope="col" { "Fields" } } }
+                    tbody { @for one in &trace.field_managers { (field_manager(one, now)) } }
+                }
+            }
+        }
+    }
+}
+
+fn field_manager(one: &FieldManager, now: Timestamp) -> Markup {
+    let fields: Vec<String> = one.fields.iter().map(|field| plain(field, SHORT)).collect();
+    let rest = fields.len().saturating_sub(NAMED) + one.more;
+    html! {
+        tr {
+            th scope="row" data-label="Manager" { (plain(&one.name, SHORT)) }
+            td data-label="Operation" {
+                (plain(&one.operation, SHORT))
+                @if !one.subresource.is_empty() { " of " (plain(&one.subresource, SHORT)) }
+            }
+            td data-label="Last" { (parts::age(one.time, now)) }
+            td data-label="Fields" {
+                @for field in fields.iter().take(NAMED) { code { (field) } " " }
+                @if rest > 0 {
+                    details id={ "fields-" (plain(&one.name, SHORT)) "-" (plain(&one.operation, SHORT)) "-" (plain(&one.subresource, SHORT)) } {
+                        summary { (rest) " more" }
+                        @for field in fields.iter().skip(NAMED) { code { (field) } " " }
+                        @if one.more > 0 { "and " (one.more) " more" }
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,13 @@
+//! The functions of the program that read what this crate does not know.
+
+use crate::trace::TraceReader;
+use crate::tree::TreeReader;
+
+/// The functions of the program that read inventories. Each takes the connection of the session.
+#[derive(Clone)]
+pub struct Readers {
+    /// Reads the tree of a GitSync.
+    pub tree: TreeReader,
+    /// Reads the origin of an object.
+    pub trace: TraceReader,
+}

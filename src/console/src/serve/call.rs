@@ -1,0 +1,116 @@
+//! Calls a Function through the API server with the rights of the user.
+//!
+//! Invariant: the only target is the Service that the Function owns.
+
+use axum::Extension;
+use axum::extract::{Path, Request};
+use axum::response::Response;
+use http::StatusCode;
+use serde_json::json;
+
+use super::answer;
+use super::pages::not_shown;
+use super::read::{self, Found};
+use super::session::{Its, Session};
+use super::watched::said;
+use crate::call::{LONGEST, METHODS, Shown, Wanted, Written, port, shown};
+use crate::page::{self, CallPage, Methods, Page};
+use crate::row::FleetKind;
+use mainstay_cluster::ServiceCall;
+use mainstay_object::Key;
+
+pub(super) async fn form(Extension(session): Its, Path((namespace, name)): Path<(String, String)>) -> Response {
+    let key = FleetKind::Function.key(&namespace, &name);
+    match target(&session, &key).await {
+        Ok(port) => respond(&session, &key, &methods(&session, &key, &port).await, &Written::new(), None),
+        Err(response) => response,
+    }
+}
+
+pub(super) async fn call(
+    Extension(session): Its,
+    Path((namespace, name)): Path<(String, String)>,
+    mut request: Request,
+) -> Response {
+    let form = match session.form(&mut request).await {
+        Ok(form) => form,
+        Err(response) => return response,
+    };
+    let key = FleetKind::Function.key(&namespace, &name);
+    let port = match target(&session, &key).await {
+        Ok(port) => port,
+        Err(response) => return response,
+    };
+    let written = Written::of(&form);
+    let answer = match (&port, written.parse()) {
+        (Ok(port), Ok(wanted)) => Some(send(&session, &key, *port, wanted).await),
+        (Ok(_), Err(why)) => Some(Err(why)),
+        // The page says why there is no form.
+        (Err(_), _) => None,
+    };
+    respond(&session, &key, &methods(&session, &key, &port).await, &written, answer.as_ref())
+}
+
+/// Returns the port of the Service, or why the Function has none to call. An unreadable Function has a page of its own.
+async fn target(session: &Session, key: &Key) -> Result<Result<u16, String>, Response> {
+    let function = not_shown(session, key, read::object(&session.cluster, key).await)?;
+    let service = Key::new("", "Service", key.namespace.as_deref(), &*key.name);
+    Ok(match read::object(&session.cluster, &service).await {
+        Found::There(service) => port(&function, &service, key),
+        Found::Missing(_) => {
+            Err("This Function has no Service, so it cannot be called. Its Service is made after its \
+                                  first build. A Function on Knative is called at the URL of its Knative Service."
+                .to_owned())
+        }
+        Found::Forbidden(why) | Found::Failed(why) => Err(format!("The Service of the Function cannot be read: {why}")),
+    })
+}
+
+/// Returns the methods that the user may call. A method about which the API server does not answer is one of them.
+async fn methods(session: &Session, key: &Key, port: &Result<u16, String>) -> Methods {
+    let port = port.as_ref().map_err(Clone::clone)?;
+    let asked = METHODS.iter().map(|(method, verb)| async move {
+        let attributes = json!({
+            "verb": verb, "group": "", "resource": "services", "subresource": "proxy",
+            "namespace": key.namespace.as_deref().unwrap_or_default(), "name": format!("{}:{port}", key.name),
+        });
+        let is_refused = matches!(read::may(&session.cluster, attributes).await, Ok(false));
+        (!is_refused).then(|| method.as_str())
+    });
+    let permitted: Vec<&'static str> = futures::future::join_all(asked).await.into_iter().flatten().collect();
+    if permitted.is_empty() {
+        return Err(
+            "You may not call this Function: that needs a verb on services/proxy, `get` for GET and `create` for \
+                    POST."
+                .to_owned(),
+        );
+    }
+    Ok(permitted)
+}
+
+async fn send(session: &Session, key: &Key, port: u16, wanted: Wanted) -> Result<Shown, String> {
+    let call = ServiceCall {
+        namespace: key.namespace.as_deref().unwrap_or_default(),
+        name: &key.name,
+        port,
+        method: wanted.method,
+        path: &wanted.path,
+        content_type: wanted.content_type,
+        body: wanted.body,
+    };
+    let answer = session.cluster.call_service(&call, LONGEST).await;
+    answer.map(|answer| shown(&answer)).map_err(|error| said(&error))
+}
+
+fn respond(
+    session: &Session,
+    key: &Key,
+    methods: &Methods,
+    written: &Written,
+    answer: Option<&Result<Shown, String>>,
+) -> Response {
+    let body = page::call(&CallPage { key, methods, csrf: &session.csrf, written, answer });
+    let title = format!("Call {}", key.name);
+    let page = Page { title: &title, visitor: Some(session.visitor()), live: None, body };
+    answer::page(StatusCode::OK, page::render(page))
+}

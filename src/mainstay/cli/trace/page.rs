@@ -1,0 +1,77 @@
+//! A trace for the web page, read with the rights of its user.
+//!
+//! Invariant: it has no value of a Secret but in the object's own part, which the page hides.
+
+use jiff::Timestamp;
+use serde_json::Value;
+
+use super::{next, origin, text, timeline};
+use crate::cli::{Error, syncs};
+use mainstay_cluster::Cluster;
+use mainstay_console::{FieldManager, Manager, Trace};
+use mainstay_engine::managed::{
+    ManifestPart,
+    fields::{entries, paths},
+};
+use mainstay_object::Key;
+
+/// Maximum number of inventories to read. The label of an object names the right one, which is read first.
+const INVENTORIES: usize = 20;
+/// Maximum number of field managers, and of fields of each.
+const MANAGERS: usize = 30;
+const FIELDS: usize = 200;
+
+/// Returns the trace of an object.
+pub(in crate::cli) async fn of(cluster: &Cluster, asked: Key) -> Result<Trace, Error> {
+    let kind = cluster.preferred_kind(&asked.group, &asked.kind).await?;
+    let kind = kind.ok_or_else(|| Error::UnknownKind(asked.kind.to_string()))?;
+    let namespace = asked.namespace.clone().unwrap_or_default();
+    let mut trace = origin::of(cluster, &namespace, &kind, asked, INVENTORIES).await?;
+    let moments = timeline::of(cluster, &mut trace).await?;
+    let next = next::next(&trace, Timestamp::now());
+    let live = trace.live.as_ref().filter(|_| trace.owners.is_empty());
+    let manager = trace.manager.as_ref().map(|found| Manager {
+        git_sync: syncs::key(&found.sync),
+        repository: text::repository(found),
+        commit: found.sync.status.as_ref().and_then(|status| status.applied_commit.clone()),
+        file: text::file(found),
+        applied: live.and_then(text::applied),
+        part: live.and_then(|live| part(&trace, live)),
+        status: found.sync.status.as_ref().and_then(|status| serde_json::to_value(status).ok()).unwrap_or_default(),
+    });
+    Ok(Trace {
+        health: text::health_of(&trace).filter(|_| live.is_some()),
+        field_managers: live.map(managers).unwrap_or_default(),
+        manager,
+        owners: trace.owners,
+        next: next.text,
+        moments: moments.into_iter().map(|moment| (moment.at, moment.what)).collect(),
+        notes: trace.notes,
+    })
+}
+
+/// Returns the part of the object that its manifest sets.
+fn part(trace: &origin::Trace, live: &Value) -> Option<mainstay_console::ManifestPart> {
+    let status = trace.manager.as_ref()?.sync.status.as_ref();
+    let name = trace.asked.to_string();
+    let drifted = status.and_then(|status| status.drifted.iter().find(|one| one.object == name));
+    let part = ManifestPart::of(live, drifted.map(|one| one.changes.as_slice()).unwrap_or_default())?;
+    Some(mainstay_console::ManifestPart { wanted: part.wanted, found: part.found, unknown: part.unknown })
+}
+
+fn managers(live: &Value) -> Vec<FieldManager> {
+    let of = |entry: mainstay_engine::managed::fields::Entry<'_>| {
+        let mut fields = paths(entry.fields);
+        let more = fields.len().saturating_sub(FIELDS);
+        fields.truncate(FIELDS);
+        FieldManager {
+            name: entry.manager.to_owned(),
+            operation: entry.operation.to_owned(),
+            subresource: entry.subresource.to_owned(),
+            time: entry.time.parse().ok(),
+            fields,
+            more,
+        }
+    };
+    entries(live).take(MANAGERS).map(of).collect()
+}
