@@ -94,12 +94,16 @@ impl Shared {
             Err(error) => return Err(Nobody::Failed(said(&error))),
             Ok(None) => UNKNOWN.to_owned(),
         };
-        let session = Session::begin(&cluster, &user, csrf(&user), self);
+        let session = self.session_of(&cluster, &user, csrf(&user));
         let session = Arc::new(session.with_sign_out(matches!(self.entry, Entry::Form(_))));
         let owner = if user == UNKNOWN { Owner::unknown(text) } else { Owner::of(&user) };
         let opened = self.sessions.lock().open(digest, owner, session, expiry, Timestamp::now());
         tracing::info!(user = &*printable(&user), "a session was opened");
         Ok(opened)
+    }
+
+    fn session_of(&self, cluster: &Cluster, user: &str, csrf: String) -> Session {
+        Session::begin(cluster, user, &self.namespace, &self.readers, csrf, &self.memory, &self.stop)
     }
 
     /// Turns a link into a session, and leads to a page without the token.
@@ -118,7 +122,7 @@ impl Shared {
         let (Ok(token), Ok(csrf)) = (token(), token()) else { return no_random_numbers() };
         // A server that does not say it, or refuses it, does not keep the page from opening.
         let user = cluster.user_name().await.ok().flatten().unwrap_or_else(|| UNKNOWN.to_owned());
-        let session = Session::begin(cluster, &user, csrf, self);
+        let session = self.session_of(cluster, &user, csrf);
         self.sessions.lock().open(digest(&token, origin), Owner::of(&user), Arc::new(session), None, Timestamp::now());
         self.with_cookie(answer::see_other("/"), &token, origin)
     }

@@ -11,7 +11,6 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::row_memory::RowMemory;
-use super::shared::Shared;
 use super::watched::Watched;
 use crate::page::Visitor;
 use crate::readers::Readers;
@@ -46,10 +45,17 @@ pub(super) struct Session {
 }
 
 impl Session {
-    /// Begins a session. Its watches end with it, or with the server.
-    pub(super) fn begin(cluster: &Cluster, user: &str, csrf: String, shared: &Shared) -> Self {
-        let Shared { namespace, readers, memory, .. } = shared;
-        let stop = shared.stop.child_token();
+    /// Begins a session. Its watches end with it, or with `stop`.
+    pub(super) fn begin(
+        cluster: &Cluster,
+        user: &str,
+        namespace: &str,
+        readers: &Readers,
+        csrf: String,
+        memory: &RowMemory,
+        stop: &CancellationToken,
+    ) -> Self {
+        let stop = stop.child_token();
         Self {
             cluster: cluster.clone(),
             user: plain(user, SHORT),
