@@ -4,13 +4,19 @@
 //! The other user is a process with the ID of `nobody`, which only root can start. Without root the tables in
 //! `loopback` cover the kernel's answers, and these tests check that the same user has access.
 
-use std::{fs, os::unix::fs::symlink, path::Path};
+use std::{
+    fs,
+    net::{SocketAddr, TcpListener},
+    os::unix::fs::symlink,
+    path::Path,
+};
 
 use mainstay_testkit::{
     dev::{Dev, copy, git, wait_until},
     git_server::GitServer,
     remote::{NAME, Remote},
 };
+use serde_json::json;
 
 const EXAMPLE: &str = "examples/functions";
 
@@ -179,8 +185,9 @@ fn a_checkout_with_links_in_its_directory_changes_and_removes_no_file_elsewhere(
     }
 }
 
-/// Manifests of a stranger: repositories of this machine and of its network, and a Service that leads to this machine.
-fn manifests_of_a_stranger(private: &Path) -> String {
+/// Manifests of a stranger: repositories of this machine and of its network, a Service that leads to this machine, and a
+/// webhook with a URL of this machine.
+fn manifests_of_a_stranger(private: &Path, webhook: SocketAddr) -> String {
     let repository = |name: &str, url: &str| {
         format!(
             "apiVersion: serverless.kyma-project.io/v1alpha1\nkind: GitRepository\nmetadata: {{name: {name}}}\nspec: {{url: '{url}'}}\n\
@@ -202,7 +209,13 @@ fn manifests_of_a_stranger(private: &Path) -> String {
  "gateway": "kyma-gateway.kyma-system.svc.cluster.local", "host": "written", "service": {"name": "written", "port": 80},
  "rules": [{"path": "/.*", "methods": ["GET"], "accessStrategies": [{"handler": "noop"}]}]}}
 "#;
-    format!("{local}{inside}{exposed}")
+    let hook = format!(
+        "---\napiVersion: admissionregistration.k8s.io/v1\nkind: ValidatingWebhookConfiguration\nmetadata: {{name: stranger}}\n\
+         webhooks:\n- name: a.example.com\n  admissionReviewVersions: [v1]\n  sideEffects: None\n  failurePolicy: Fail\n  \
+         clientConfig: {{url: 'https://{webhook}/x'}}\n  objectSelector: {{matchLabels: {{probe: 'true'}}}}\n  \
+         rules: [{{operations: ['*'], apiGroups: [''], apiVersions: [v1], resources: [configmaps]}}]\n"
+    );
+    format!("{local}{inside}{exposed}{hook}")
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -216,7 +229,9 @@ async fn objects_of_a_remote_repository_read_no_local_path_and_reach_no_internal
     git(&private, &["add", "."]);
     git(&private, &["commit", "-q", "-m", "private"]);
     let mut remote = Remote::new();
-    remote.file("all.yaml", manifests_of_a_stranger(&private)).commit("one");
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let webhook = listener.local_addr().unwrap();
+    remote.file("all.yaml", manifests_of_a_stranger(&private, webhook)).commit("one");
     let server = GitServer::start(remote.root()).await;
     let work = home.path().join("work");
     fs::create_dir(&work).unwrap();
@@ -234,4 +249,17 @@ async fn objects_of_a_remote_repository_read_no_local_path_and_reach_no_internal
         wait_until(&format!("{kind} {name}: {refusal}"), || said(kind, name).contains(refusal));
     }
     assert!(dev.try_kubectl(&["get", "configmap", "stolen"]).unwrap_err().contains("not found"));
+    let has_hook = || dev.try_kubectl(&["get", "validatingwebhookconfiguration", "stranger"]).is_ok();
+    wait_until("the webhook is configured", has_hook);
+    let labelled =
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "probe", "labels": {"probe": "true"}}});
+    fs::write(work.join("probe.json"), labelled.to_string()).unwrap();
+    let probe = work.join("probe.json").display().to_string();
+    let refused = dev.try_kubectl(&["create", "-f", &probe]).unwrap_err();
+    assert!(
+        refused.contains("webhooks of a remote repository are not called") && refused.contains("--run-code"),
+        "{refused}"
+    );
+    listener.set_nonblocking(true).unwrap();
+    assert_eq!(listener.accept().unwrap_err().kind(), std::io::ErrorKind::WouldBlock);
 }

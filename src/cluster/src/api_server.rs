@@ -66,7 +66,7 @@ impl ApiServer {
     pub fn as_user(&self, token: &Secret<String>) -> Result<Cluster, Error> {
         let mut config = self.0.clone();
         config.auth_info.token = Some(token.expose().clone().into());
-        Cluster::connect(config)
+        Cluster::lean(config)
     }
 }
 

@@ -34,6 +34,9 @@ const READ_TIMEOUT: Duration = Duration::from_secs(60);
 pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum number of pages that are read concurrently. A page takes three times its size while it is parsed.
 const PAGES: usize = 4;
+/// Maximum size of the buffer of a connection, in bytes. The buffer of an idle watch stays as large as its largest
+/// object, up to this size.
+const READ_BUFFER: usize = 64 << 10;
 /// TCP keepalive of watches: a dead peer is detected after 15 s + 3 × 5 s.
 const KEEPALIVE: (Duration, Duration, u32) = (Duration::from_secs(15), Duration::from_secs(5), 3);
 
@@ -79,6 +82,15 @@ impl Cluster {
     /// called within a tokio runtime.
     pub fn connect(config: Config) -> Result<Self, Error> {
         Self::within(config, None)
+    }
+
+    /// Like `connect`, for one of hundreds of connections of a process: requests and watches share a client.
+    pub(super) fn lean(config: Config) -> Result<Self, Error> {
+        if config.proxy_url.is_some() {
+            return Self::connect(config);
+        }
+        let client = client_over(&config, kept_alive(Resolver::system())).map_err(setup)?;
+        Ok(Self::from_clients(client.clone(), client))
     }
 
     /// Like `connect`, with another timeout for each request except a watch.
@@ -196,7 +208,9 @@ pub(super) fn kept_alive(resolver: Resolver) -> HttpConnector<Resolver> {
 /// A client without timeouts: a watch has none, and other requests have a deadline.
 pub(super) fn client_over(config: &Config, connector: HttpConnector<Resolver>) -> kube::Result<Client> {
     let connector = config.rustls_https_connector_with_connector(connector)?;
-    let http = hyper_util::client::legacy::Client::builder(TokioExecutor::new()).build::<_, Body>(connector);
+    let mut http = hyper_util::client::legacy::Client::builder(TokioExecutor::new());
+    http.http1_max_buf_size(READ_BUFFER);
+    let http = http.build::<_, Body>(connector);
     let service = ServiceBuilder::new()
         .layer(config.base_uri_layer())
         .option_layer(config.auth_layer()?)

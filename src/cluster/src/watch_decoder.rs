@@ -101,6 +101,10 @@ impl Lines {
             if let Some(end) = self.buffer[self.scanned..].iter().position(|byte| *byte == b'\n') {
                 let line = self.buffer.split_to(self.scanned + end + 1).freeze();
                 self.scanned = 0;
+                if self.buffer.is_empty() {
+                    // A quiet watch does not keep the memory of its largest line.
+                    self.buffer = BytesMut::new();
+                }
                 if line.iter().all(u8::is_ascii_whitespace) {
                     continue;
                 }

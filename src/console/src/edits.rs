@@ -39,6 +39,16 @@ pub(crate) struct Edit {
 }
 
 impl Edit {
+    /// Returns the approximate memory.
+    pub(crate) fn bytes(&self) -> usize {
+        let field = |field: &Field| {
+            let values = field.values.as_ref().map_or(0, |(restored, found)| restored.len() + found.len());
+            size_of::<Field>() + field.path.len() + values
+        };
+        let end = if let End::Remains(reason) = &self.end { reason.len() } else { 0 };
+        size_of::<Self>() + self.object.len() + self.who.len() + end + self.fields.iter().map(field).sum::<usize>()
+    }
+
     /// Returns how the edit ended, in words.
     pub(crate) fn end_text(&self) -> String {
         match &self.end {

@@ -107,6 +107,17 @@ pub(crate) struct Row {
     pub(crate) resource_version: String,
 }
 
+impl Row {
+    /// Returns the approximate memory, with that of its names in tables.
+    pub(crate) fn bytes(&self) -> usize {
+        let text = |text: &String| 32 + text.len();
+        let labels: usize = self.labels.iter().map(|(label, value)| 64 + text(label) + text(value)).sum();
+        let edits: usize = self.edits.iter().map(Edit::bytes).sum();
+        let names = 3 * (text(&self.namespace) + text(&self.name));
+        size_of::<Self>() + names + labels + text(&self.message) + text(&self.version) + edits + 256
+    }
+}
+
 /// Returns the conditions of an object.
 pub(crate) fn conditions_of(live: &Value) -> Vec<ConditionRow> {
     let all = live.pointer("/status/conditions").and_then(Value::as_array).into_iter().flatten().take(50);

@@ -3,6 +3,7 @@
 //! Invariant: the server keeps digests of tokens only, and compares digests.
 //! Invariant: a link opens one session.
 //! Invariant: a user has a bounded number of sessions, and so has the server.
+//! Invariant: a full server ends a session of the group that has most, so no group keeps the users of another one out.
 
 use std::collections::HashMap;
 
@@ -14,8 +15,30 @@ const IDLE: SignedDuration = SignedDuration::from_hours(2);
 const WHOLE: SignedDuration = SignedDuration::from_hours(12);
 /// Maximum number of sessions of one user. A further one ends the one that was used least recently.
 const OF_USER: usize = 5;
-/// Maximum number of all sessions. A further one is refused.
+/// Maximum number of all sessions. A further one ends one of the group that has most.
 const ALL: usize = 200;
+
+/// The owner of a session.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Owner {
+    user: String,
+    /// The users who can be made by the same tenant: the ServiceAccounts of a namespace, or the user alone.
+    group: String,
+}
+
+impl Owner {
+    /// Returns the owner with this name.
+    pub(crate) fn of(user: &str) -> Self {
+        let account = user.strip_prefix("system:serviceaccount:").and_then(|account| account.split_once(':'));
+        let group = account.map_or_else(|| format!("user {user}"), |(namespace, _)| format!("namespace {namespace}"));
+        Self { user: user.to_owned(), group }
+    }
+
+    /// Returns an owner whom the API server does not name. Their tokens are not those of one user.
+    pub(crate) fn unknown(token: &str) -> Self {
+        Self { user: format!("token {:?}", TokenDigest::of(token)), group: "unknown".to_owned() }
+    }
+}
 
 /// The digest of a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -35,7 +58,7 @@ pub(crate) struct Sessions<T> {
 }
 
 struct Open<T> {
-    user: String,
+    owner: Owner,
     end: Timestamp,
     used: Timestamp,
     kept: T,
@@ -60,35 +83,57 @@ impl<T: Clone> Sessions<T> {
         self.links.len() < before
     }
 
-    /// Opens a session of a user, until `expiry` at the latest. Returns the session of this token: an earlier one if
-    /// there is one, and `None` if the server has too many.
+    /// Opens a session of an owner, until `expiry` at the latest. Returns the session of this token, which is an earlier
+    /// one if there is one. It ends another session if the owner or the server has too many.
     pub(crate) fn open(
         &mut self,
         token: TokenDigest,
-        user: &str,
+        owner: Owner,
         kept: T,
         expiry: Option<Timestamp>,
         now: Timestamp,
-    ) -> Option<T> {
+    ) -> T {
         if let Some(earlier) = self.of(token, now) {
-            return Some(earlier);
+            return earlier;
         }
-        let own = self.open.iter().filter(|(_, open)| open.user == user);
-        let (count, oldest) =
-            own.fold((0, None), |(count, oldest): (usize, Option<(Timestamp, TokenDigest)>), (token, open)| {
-                let older = oldest.is_none_or(|(used, _)| open.used < used);
-                (count + 1, if older { Some((open.used, *token)) } else { oldest })
-            });
-        if let (true, Some((_, oldest))) = (count >= OF_USER, oldest) {
-            self.open.remove(&oldest);
+        if self.open.values().filter(|open| open.owner == owner).count() >= OF_USER {
+            self.end_oldest(|open| open.owner == owner);
         }
         if self.open.len() >= ALL {
-            return None;
+            // The new session counts, so that a group at its share ends one of its own.
+            let own = HashMap::from([(owner.group.as_str(), 1)]);
+            if let Some(group) = self.largest(own, |_| 1) {
+                self.end_oldest(|open| open.owner.group == group);
+            }
         }
         let whole = now + WHOLE;
         let end = expiry.map_or(whole, |expiry| expiry.min(whole));
-        self.open.insert(token, Open { user: user.to_owned(), end, used: now, kept: kept.clone() });
-        Some(kept)
+        self.open.insert(token, Open { owner, end, used: now, kept: kept.clone() });
+        kept
+    }
+
+    /// Ends the least recently used session of the group with the largest weight, if it has a weight. Returns whether
+    /// there was one.
+    pub(crate) fn end_heaviest(&mut self, weight: impl Fn(&T) -> usize) -> bool {
+        let group = self.largest(HashMap::new(), |open| weight(&open.kept));
+        group.is_some_and(|group| self.end_oldest(|open| open.owner.group == group && weight(&open.kept) > 0))
+    }
+
+    /// Returns the group with the largest sum. Among equals, it is the one whose session was used least recently.
+    fn largest<'s>(&'s self, mut sums: HashMap<&'s str, usize>, of: impl Fn(&Open<T>) -> usize) -> Option<String> {
+        for open in self.open.values() {
+            *sums.entry(&open.owner.group).or_default() += of(open);
+        }
+        let most = sums.values().copied().max()?;
+        let among = self.open.values().filter(|open| sums.get(open.owner.group.as_str()) == Some(&most));
+        among.min_by_key(|open| open.used).map(|open| open.owner.group.clone())
+    }
+
+    /// Ends the least recently used one of these sessions. Returns whether there was one.
+    fn end_oldest(&mut self, is_meant: impl Fn(&Open<T>) -> bool) -> bool {
+        let meant = self.open.iter().filter(|(_, open)| is_meant(open));
+        let oldest = meant.min_by_key(|(_, open)| open.used).map(|(token, _)| *token);
+        oldest.is_some_and(|oldest| self.open.remove(&oldest).is_some())
     }
 
     /// Returns the session of a request, if it has not ended. Ended sessions are removed.
@@ -136,11 +181,11 @@ mod tests {
     fn a_session_ends_without_requests_and_at_the_latest_after_half_a_day() {
         let mut sessions = Sessions::default();
         let token = TokenDigest::of("a");
-        sessions.open(token, "alice", 1, None, at(0));
+        sessions.open(token, Owner::of("alice"), 1, None, at(0));
         assert_eq!(sessions.of(TokenDigest::of("b"), at(0)), None);
         assert_eq!((0..12).map(|hour| sessions.of(token, at(hour))).filter(|found| *found == Some(1)).count(), 12);
         assert_eq!(sessions.of(token, at(12)), None);
-        sessions.open(token, "alice", 1, None, at(0));
+        sessions.open(token, Owner::of("alice"), 1, None, at(0));
         assert_eq!(sessions.of(token, at(2)), None);
         assert_eq!(sessions.of(token, at(0)), None);
     }
@@ -149,10 +194,10 @@ mod tests {
     fn a_session_ends_with_its_token_and_when_its_user_says_so() {
         let mut sessions = Sessions::default();
         let token = TokenDigest::of("a");
-        sessions.open(token, "alice", 1, Some(at(1)), at(0));
+        sessions.open(token, Owner::of("alice"), 1, Some(at(1)), at(0));
         assert_eq!(sessions.of(token, at(0)), Some(1));
         assert_eq!(sessions.of(token, at(1)), None);
-        sessions.open(token, "alice", 1, Some(at(100)), at(0));
+        sessions.open(token, Owner::of("alice"), 1, Some(at(100)), at(0));
         sessions.end(token);
         assert_eq!(sessions.of(token, at(0)), None);
     }
@@ -161,36 +206,94 @@ mod tests {
     fn a_user_ends_own_sessions_only_and_one_token_has_one_session() {
         let mut sessions = Sessions::default();
         let other = TokenDigest::of("other");
-        sessions.open(other, "bob", 99, None, at(0));
+        sessions.open(other, Owner::of("bob"), 99, None, at(0));
         let tokens: Vec<TokenDigest> = (0..=OF_USER).map(|at| TokenDigest::of(&at.to_string())).collect();
         for (kept, token) in tokens.iter().enumerate() {
-            assert_eq!(
-                sessions.open(
-                    *token,
-                    "alice",
-                    kept,
-                    None,
-                    Timestamp::UNIX_EPOCH + SignedDuration::from_secs(i64::try_from(kept).unwrap())
-                ),
-                Some(kept)
-            );
+            let now = Timestamp::UNIX_EPOCH + SignedDuration::from_secs(i64::try_from(kept).unwrap());
+            assert_eq!(sessions.open(*token, Owner::of("alice"), kept, None, now), kept);
         }
         assert_eq!(sessions.of(tokens[0], at(0)), None);
         assert_eq!(sessions.of(tokens[1], at(0)), Some(1));
         assert_eq!(sessions.of(other, at(0)), Some(99));
-        assert_eq!(sessions.open(other, "bob", 100, None, at(0)), Some(99));
+        assert_eq!(sessions.open(other, Owner::of("bob"), 100, None, at(0)), 99);
+    }
+
+    fn second(seconds: usize) -> Timestamp {
+        Timestamp::UNIX_EPOCH + SignedDuration::from_secs(i64::try_from(seconds).unwrap())
+    }
+
+    /// Opens a session whose token and value are this number.
+    fn open(sessions: &mut Sessions<usize>, number: usize, user: &str) {
+        let token = TokenDigest::of(&number.to_string());
+        assert_eq!(sessions.open(token, Owner::of(user), number, None, second(number)), number);
+    }
+
+    fn account(number: usize) -> String {
+        format!("system:serviceaccount:tenant:account-{number}")
     }
 
     #[test]
     fn the_number_of_sessions_is_bounded() {
         let mut sessions = Sessions::default();
-        let open = |sessions: &mut Sessions<usize>, user: usize| {
-            sessions.open(TokenDigest::of(&user.to_string()), &user.to_string(), user, None, at(0))
-        };
-        assert!((0..ALL).all(|user| open(&mut sessions, user) == Some(user)));
-        assert_eq!(open(&mut sessions, ALL), None);
+        for number in 0..3 * ALL {
+            open(&mut sessions, number, &account(number));
+            assert!(sessions.open.len() <= ALL);
+        }
+        assert_eq!(sessions.open.len(), ALL);
         sessions.remove_ended(at(3));
-        assert_eq!(open(&mut sessions, ALL), Some(ALL));
+        assert!(sessions.open.is_empty());
+    }
+
+    #[test]
+    fn a_namespace_with_very_many_accounts_ends_no_session_of_others_and_keeps_no_one_out() {
+        let mut sessions = Sessions::default();
+        let of = |sessions: &mut Sessions<usize>, number: usize| {
+            sessions.open.contains_key(&TokenDigest::of(&number.to_string()))
+        };
+        open(&mut sessions, 0, "administrator");
+        open(&mut sessions, 1, "system:serviceaccount:other:reader");
+        for number in 2..2 * ALL {
+            open(&mut sessions, number, &account(number));
+        }
+        assert!(of(&mut sessions, 0) && of(&mut sessions, 1));
+        open(&mut sessions, 1000, "late");
+        assert!(of(&mut sessions, 1000) && sessions.open.len() == ALL);
+        // Users whom the server does not name are one group.
+        for number in 0..ALL {
+            let (token, owner) = (TokenDigest::of(&format!("u{number}")), Owner::unknown(&number.to_string()));
+            sessions.open(token, owner, number, None, second(2000));
+        }
+        assert!(of(&mut sessions, 0) && of(&mut sessions, 1) && of(&mut sessions, 1000));
+    }
+
+    #[test]
+    fn a_full_server_ends_the_least_used_session_of_the_group_that_has_most() {
+        let mut sessions = Sessions::default();
+        for number in 0..ALL {
+            open(&mut sessions, number, &format!("user-{number}"));
+        }
+        // All groups have one. The second one of a user ends the own first one.
+        open(&mut sessions, ALL, "user-7");
+        assert_eq!(sessions.of(TokenDigest::of("7"), second(ALL)), None);
+        assert_eq!(sessions.of(TokenDigest::of("0"), second(ALL)), Some(0));
+        open(&mut sessions, ALL + 1, "late");
+        assert_eq!(sessions.of(TokenDigest::of("1"), second(ALL)), None);
+    }
+
+    #[test]
+    fn the_group_with_the_most_memory_ends_a_session_first() {
+        let mut sessions = Sessions::default();
+        for (number, user) in [(10, "administrator"), (9, &*account(1)), (8, &*account(2)), (0, &*account(3))] {
+            open(&mut sessions, number, user);
+        }
+        assert!(sessions.end_heaviest(|bytes| *bytes));
+        assert_eq!(sessions.of(TokenDigest::of("8"), second(20)), None);
+        assert!(sessions.end_heaviest(|bytes| *bytes));
+        assert_eq!(sessions.of(TokenDigest::of("10"), second(20)), None);
+        assert!(sessions.end_heaviest(|bytes| *bytes));
+        assert_eq!(sessions.of(TokenDigest::of("9"), second(20)), None);
+        assert!(!sessions.end_heaviest(|bytes| *bytes), "a session without rows frees no memory");
+        assert_eq!(sessions.of(TokenDigest::of("0"), second(20)), Some(0));
     }
 
     #[test]

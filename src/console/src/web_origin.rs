@@ -4,6 +4,10 @@ use std::str::FromStr;
 
 use http::Uri;
 
+/// Host of this machine for this page alone. Browsers resolve it to loopback, and send its cookies to no page that another
+/// port serves as `localhost`.
+pub(crate) const OWN_HOST: &str = "mainstay-console.localhost";
+
 /// An origin of this server, such as `https://console.example.com`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WebOrigin {
@@ -27,6 +31,13 @@ impl WebOrigin {
     /// Returns the value of the header `Origin` of its pages.
     pub(crate) fn text(&self) -> String {
         format!("{}://{}", if self.is_secure { "https" } else { "http" }, self.authority)
+    }
+
+    /// Returns whether other ports of this machine are pages of the same host, so that they receive its cookies.
+    pub(crate) fn shares_cookies(&self) -> bool {
+        let host = self.authority.rsplit_once(':').filter(|_| !self.authority.ends_with(']'));
+        let host = host.map_or(&*self.authority, |(host, _)| host);
+        !self.is_secure && !host.ends_with(".localhost")
     }
 
     /// Returns whether pages are encrypted, so that cookies can be `Secure`.
@@ -76,6 +87,21 @@ mod tests {
             assert_eq!(text.parse::<WebOrigin>().unwrap().text(), expected, "{text}");
         }
         assert_eq!(WebOrigin::of_this_machine("localhost", 80).text(), "http://localhost");
+    }
+
+    #[test]
+    fn plain_names_of_this_machine_share_their_cookies_with_other_ports() {
+        for (text, shares) in [
+            ("http://localhost:8080", true),
+            ("http://127.0.0.1:8080", true),
+            ("http://[::1]", true),
+            ("http://[::1]:8080", true),
+            ("http://mainstay-console.localhost:8080", false),
+            ("http://mainstay-console.localhost", false),
+            ("https://console.example.com", false),
+        ] {
+            assert_eq!(text.parse::<WebOrigin>().unwrap().shares_cookies(), shares, "{text}");
+        }
     }
 
     #[test]

@@ -39,6 +39,8 @@ pub struct Options {
     pub knative: bool,
     /// Converts custom resources with the conversion strategy `Webhook`. Default: none.
     pub converter: Option<Converter>,
+    /// Why URLs of webhooks are not called, except those that `permit_webhooks` names. Default: none, all are called.
+    pub refused_webhooks: Option<&'static str>,
 }
 
 impl Default for Options {
@@ -66,6 +68,7 @@ impl Default for Options {
             rbac,
             knative,
             converter: None,
+            refused_webhooks: None,
         }
     }
 }
@@ -101,6 +104,7 @@ impl Cluster {
             rbac,
             knative,
             converter,
+            refused_webhooks,
         } = options;
         let images = registry.map(|options| Arc::new(Registry::new(options)));
         let node = node.map(|options| Arc::new(Node::new(options, images.clone())));
@@ -118,6 +122,7 @@ impl Cluster {
             kubelet: node.clone().map(|node| node as _),
             extension: images.clone().map(|images| images as _),
             converter,
+            refused_webhooks,
         });
         Self { server, node, images }
     }

@@ -20,7 +20,7 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "ADDR", default_value = "0.0.0.0:8080")]
     listen: SocketAddr,
     /// URL that users open, such as https://console.example.com; may be repeated. Requests for another host are refused
-    #[arg(long = "url", value_name = "URL", default_value = "http://localhost:8080")]
+    #[arg(long = "url", value_name = "URL", default_values = ["http://mainstay-console.localhost:8080", "http://localhost:8080"])]
     urls: Vec<WebOrigin>,
     /// Directory with tls.crt and tls.key, which are read again when they change; without it, a proxy terminates TLS
     #[arg(long, value_name = "DIR")]

@@ -50,7 +50,12 @@ pub(super) async fn run(arguments: &Arguments) -> Result<Exit, Error> {
     let settings = Settings { users: Users::Own(cluster), namespace, readers: readers() };
     let console = Console::new(settings, listener, stop).map_err(listen)?;
     let link = console.link().map_err(listen)?;
-    let text = || format!("Open {link}\nThe link works once, for a browser of this machine. Ctrl-C ends the page.\n");
+    let text = || {
+        format!(
+            "Open {link}\nThe link works once, for a browser of this machine. Ctrl-C ends the page.\n\
+             If the browser does not find the host, replace it with 127.0.0.1.\n"
+        )
+    };
     let _ = arguments.output.print_next(&json!({ "url": link }), text)?;
     if !arguments.no_open && !open(&link) {
         output::note("no browser could be started; open the link yourself\n");

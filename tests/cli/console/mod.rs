@@ -110,6 +110,31 @@ async fn a_session_begins_with_a_token_that_the_api_server_accepts() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cookie_of_one_host_opens_no_session_at_another_host() {
+    let users = Users::new().await;
+    let [own, plain] = ["http://mainstay-console.localhost:8080", "http://localhost:8080"];
+    let console = users.console(&["--url", own, "--url", plain]).await;
+    let token = users.account(NAMESPACE, "reader", READS);
+    let at = |method: Method, path: &str, url: &str, cookie: &str| {
+        let host = url.strip_prefix("http://").unwrap().to_owned();
+        let request = console.client.request(method, format!("http://{}{path}", console.address));
+        request.header("host", host).header("origin", url.to_owned()).header("cookie", cookie.to_owned())
+    };
+    for (url, other) in [(own, plain), (plain, own)] {
+        let form = at(Method::POST, "/sign-in", url, "").header("content-type", "application/x-www-form-urlencoded");
+        let signed_in = console.send(form.body(format!("token={token}&next=/"))).await;
+        assert_eq!(signed_in.code, 303, "{}", signed_in.text);
+        let cookie = signed_in.cookie();
+        assert_eq!(console.send(at(Method::GET, "/", url, &cookie)).await.code, 200, "{url}");
+        assert_eq!(console.send(at(Method::GET, "/", other, &cookie)).await.code, 401, "{other}");
+    }
+    let page = console.send(at(Method::GET, "/", plain, "")).await.text;
+    assert!(page.contains(&format!("href=\"{own}\"")), "{page}");
+    let page = console.send(at(Method::GET, "/", own, "")).await.text;
+    assert!(!page.contains("://"), "{page}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_session_ends_with_its_token_and_by_its_button() {
     let users = Users::new().await;
     let console = users.console(FORM).await;

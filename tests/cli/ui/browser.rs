@@ -8,7 +8,7 @@ use crate::page_answer::Answer;
 /// A browser with a session, and the running command.
 pub(super) struct Browser {
     pub(super) client: Client,
-    /// `http://127.0.0.1:PORT`.
+    /// `http://mainstay-console.localhost:PORT`.
     pub(super) base: String,
     /// The link that was used.
     pub(super) link: String,
@@ -24,7 +24,9 @@ impl Browser {
         let link = line.trim().strip_prefix("Open ").unwrap().to_owned();
         let (base, _) = link.split_once("/open/").unwrap();
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let client = Client::builder().no_proxy().redirect(Policy::none()).build().unwrap();
+        let (host, loopback) = ("mainstay-console.localhost", ([127, 0, 0, 1], 0).into());
+        assert!(base.starts_with(&format!("http://{host}:")), "{base}");
+        let client = Client::builder().no_proxy().resolve(host, loopback).redirect(Policy::none()).build().unwrap();
         Self { client, base: base.to_owned(), link, cookie: String::new(), _command: command }
     }
 

@@ -4,13 +4,17 @@ use maud::{DOCTYPE, html};
 
 use super::frame::{Page, head, render};
 
-/// Returns the page that asks for a token, and leads to `next` afterwards.
-pub(crate) fn sign_in(next: &str, problem: &str) -> String {
+/// Returns the page that asks for a token, and leads to `next` afterwards. `better` is an address that shares its cookie
+/// with no other port of the machine.
+pub(crate) fn sign_in(next: &str, problem: &str, better: Option<&str>) -> String {
     let body = html! {
         h1 { "Sign in" }
         p { "Sign in with a token of this cluster. You see and change what its rights permit. The token stays in the memory \
              of this server until you sign out, or until it expires." }
         p { "A ServiceAccount gets one by " code { "kubectl create token NAME --namespace NAMESPACE --duration 8h" } }
+        @if let Some(better) = better {
+            p.note { "Browsers send the cookie of this address to all ports of the machine. Use " a href=(better) { (better) } }
+        }
         @if !problem.is_empty() { p.note role="alert" { (problem) } }
         form.confirm method="post" action="/sign-in" {
             input type="hidden" name="next" value=(next);

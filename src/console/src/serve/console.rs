@@ -16,14 +16,15 @@ use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
 
 use super::certificate::Certificate;
-use super::session::token;
+use super::row_memory::RowMemory;
+use super::session::{Session, token};
 use super::shared::{Entry, Nobody, Shared};
 use super::{act, answer, assets, call, live, own, pages};
 use crate::guard::{self, Gate, Links, Permitted};
 use crate::page;
 use crate::readers::Readers;
 use crate::session::TokenDigest;
-use crate::web_origin::WebOrigin;
+use crate::web_origin::{OWN_HOST, WebOrigin};
 use loopback::Listener;
 use mainstay_cluster::listener::{self, Limits};
 use mainstay_cluster::{ApiServer, Cluster};
@@ -80,7 +81,7 @@ impl Console {
     pub fn new(settings: Settings, listener: Listener, stop: CancellationToken) -> io::Result<Self> {
         let port = listener.local_addr()?.port();
         let Settings { users, namespace, readers } = settings;
-        let names = ["127.0.0.1", "localhost", "[::1]"];
+        let names = [OWN_HOST, "127.0.0.1", "localhost", "[::1]"];
         let (entry, origins, links) = match users {
             Users::Own(cluster) => {
                 let origins = names.map(|name| WebOrigin::of_this_machine(name, port)).into();
@@ -96,6 +97,7 @@ impl Console {
             readers,
             port,
             sessions: Mutex::default(),
+            memory: RowMemory::default(),
             stop: stop.clone(),
             router: router(),
         };
@@ -109,7 +111,7 @@ impl Console {
     pub fn link(&self) -> io::Result<String> {
         let token = token()?;
         self.shared.sessions.lock().add_link(TokenDigest::of(&token));
-        Ok(format!("http://127.0.0.1:{}{}{token}", self.port, guard::OPEN))
+        Ok(format!("{}{}{token}", WebOrigin::of_this_machine(OWN_HOST, self.port).text(), guard::OPEN))
     }
 
     /// Answers requests until the end, encrypted if there is a certificate.
@@ -117,7 +119,7 @@ impl Console {
         let Self { shared, listener, stop, .. } = self;
         let limits = limits(if shared.gate.links == Links::Session { 64 } else { 1024 });
         let shared = Arc::new(shared);
-        let removing = stop.clone().run_until_cancelled_owned(remove_ended(Arc::clone(&shared)));
+        let removing = stop.clone().run_until_cancelled_owned(make_room(Arc::clone(&shared)));
         let answer = move |request: http::Request<hyper::body::Incoming>| {
             let shared = Arc::clone(&shared);
             async move { answer::secured(shared.answer(request.map(Body::new)).await) }
@@ -132,11 +134,19 @@ impl Console {
     }
 }
 
-/// Removes ended sessions, whose watches would go on otherwise.
-async fn remove_ended(shared: Arc<Shared>) {
+/// Removes ended sessions, whose watches would go on otherwise. Ends one if the rows of all of them are too large.
+async fn make_room(shared: Arc<Shared>) {
+    let mut often = tokio::time::interval(std::time::Duration::from_secs(30));
     loop {
-        tokio::time::sleep(std::time::Duration::from_secs(30)).await;
-        shared.sessions.lock().remove_ended(Timestamp::now());
+        tokio::select! {
+            _ = often.tick() => shared.sessions.lock().remove_ended(Timestamp::now()),
+            () = shared.memory.wanted() => {
+                let is_ended = shared.sessions.lock().end_heaviest(|session: &Arc<Session>| session.memory());
+                if is_ended {
+                    tracing::warn!("a session was ended: the rows of all sessions have their maximum size");
+                }
+            }
+        }
     }
 }
 
@@ -175,7 +185,7 @@ impl Shared {
         let (headers, uri) = (request.headers().clone(), request.uri().clone());
         let session = match self.session(&headers, origin).await {
             Ok(session) => session,
-            Err(nobody) => return self.nobody(&nobody, &uri),
+            Err(nobody) => return self.nobody(&nobody, &uri, origin),
         };
         request.extensions_mut().insert(Arc::clone(&session));
         let Ok(response) = self.router.clone().oneshot(request).await;
@@ -184,14 +194,15 @@ impl Shared {
         }
         // The token may have expired during the request.
         drop(session);
-        self.session(&headers, origin).await.err().map_or(response, |nobody| self.nobody(&nobody, &uri))
+        self.session(&headers, origin).await.err().map_or(response, |nobody| self.nobody(&nobody, &uri, origin))
     }
 
     /// Returns the page for a request without a session.
-    fn nobody(&self, nobody: &Nobody, uri: &http::Uri) -> Response {
+    fn nobody(&self, nobody: &Nobody, uri: &http::Uri, origin: &WebOrigin) -> Response {
         let (status, title, text) = match (nobody, &self.entry) {
             (Nobody::NoSession, Entry::Form(_)) => {
-                return answer::page(StatusCode::UNAUTHORIZED, page::sign_in(uri.path_and_query().map_or("/", |to| to.as_str()), ""));
+                let next = uri.path_and_query().map_or("/", |to| to.as_str());
+                return answer::page(StatusCode::UNAUTHORIZED, page::sign_in(next, "", self.better(origin).as_deref()));
             }
             (Nobody::NoSession, Entry::Link(_)) => (
                 StatusCode::UNAUTHORIZED,
@@ -210,11 +221,6 @@ impl Shared {
                 StatusCode::UNAUTHORIZED,
                 "Token refused",
                 "The API server does not accept this token: it has expired, or is not of this cluster.".to_owned(),
-            ),
-            (Nobody::TooMany, _) => (
-                StatusCode::SERVICE_UNAVAILABLE,
-                "Too many sessions",
-                "This server has as many sessions as it may have. Try again later.".to_owned(),
             ),
             (Nobody::Failed(why), _) => (StatusCode::BAD_GATEWAY, "No session", why.clone()),
         };

@@ -2,6 +2,7 @@
 //!
 //! Invariant: the API server has accepted the token of a session before the session answers a request.
 //! Invariant: no token is logged, shown or written.
+//! Invariant: a session that a cookie opens has the host at which it was set.
 
 use std::sync::Arc;
 
@@ -18,7 +19,7 @@ use super::shared::{Entry, Nobody, Shared};
 use super::watched::said;
 use crate::guard;
 use crate::page;
-use crate::session::{TokenDigest, cookie};
+use crate::session::{Owner, TokenDigest, cookie};
 use crate::web_origin::WebOrigin;
 use crate::{address, bearer};
 use mainstay_cluster::{ApiServer, Cluster};
@@ -27,6 +28,8 @@ use mainstay_object::{Secret, printable};
 /// The paths of the form, and of the button that ends a session.
 const SIGN_IN: &str = "/sign-in";
 const SIGN_OUT: &str = "/sign-out";
+/// The name of a user whom the API server does not name.
+const UNKNOWN: &str = "unknown user";
 
 impl Shared {
     /// Answers requests that open or end a session.
@@ -87,21 +90,20 @@ impl Shared {
             Ok(Some(user)) => user,
             Err(error) if error.code() == Some(401) => return Err(Nobody::Refused),
             // The server has accepted the token, and the user may not ask, or it does not know the question.
-            Err(error) if matches!(error.code(), Some(403 | 404)) => "unknown user".to_owned(),
+            Err(error) if matches!(error.code(), Some(403 | 404)) => UNKNOWN.to_owned(),
             Err(error) => return Err(Nobody::Failed(said(&error))),
-            Ok(None) => "unknown user".to_owned(),
+            Ok(None) => UNKNOWN.to_owned(),
         };
-        let session = Session::begin(&cluster, &user, &self.namespace, &self.readers, csrf(&user), &self.stop);
+        let session = self.session_of(&cluster, &user, csrf(&user));
         let session = Arc::new(session.with_sign_out(matches!(self.entry, Entry::Form(_))));
-        // Users whom the server does not name are not the same user.
-        let owner = if user == "unknown user" {
-            hex::encode(ring::digest::digest(&ring::digest::SHA256, text.as_bytes()))
-        } else {
-            user.clone()
-        };
-        let opened = self.sessions.lock().open(digest, &owner, session, expiry, Timestamp::now());
+        let owner = if user == UNKNOWN { Owner::unknown(text) } else { Owner::of(&user) };
+        let opened = self.sessions.lock().open(digest, owner, session, expiry, Timestamp::now());
         tracing::info!(user = &*printable(&user), "a session was opened");
-        opened.ok_or(Nobody::TooMany)
+        Ok(opened)
+    }
+
+    fn session_of(&self, cluster: &Cluster, user: &str, csrf: String) -> Session {
+        Session::begin(cluster, user, &self.namespace, &self.readers, csrf, &self.memory, &self.stop)
     }
 
     /// Turns a link into a session, and leads to a page without the token.
@@ -119,23 +121,24 @@ impl Shared {
         }
         let (Ok(token), Ok(csrf)) = (token(), token()) else { return no_random_numbers() };
         // A server that does not say it, or refuses it, does not keep the page from opening.
-        let user = cluster.user_name().await.ok().flatten().unwrap_or_else(|| "unknown user".to_owned());
-        let session = Session::begin(cluster, &user, &self.namespace, &self.readers, csrf, &self.stop);
-        self.sessions.lock().open(TokenDigest::of(&token), &user, Arc::new(session), None, Timestamp::now());
+        let user = cluster.user_name().await.ok().flatten().unwrap_or_else(|| UNKNOWN.to_owned());
+        let session = self.session_of(cluster, &user, csrf);
+        self.sessions.lock().open(digest(&token, origin), Owner::of(&user), Arc::new(session), None, Timestamp::now());
         self.with_cookie(answer::see_other("/"), &token, origin)
     }
 
     /// Answers the form with a token. Each success begins a new session with a new cookie.
     async fn sign_in(&self, server: &ApiServer, request: &mut Request, origin: &WebOrigin) -> Response {
         if request.method() != Method::POST {
-            return answer::page(StatusCode::OK, page::sign_in("/", ""));
+            return answer::page(StatusCode::OK, page::sign_in("/", "", self.better(origin).as_deref()));
         }
         let form = match form(request).await {
             Ok(form) => form,
             Err(response) => return response,
         };
         let next = address::within(form.get("next"));
-        let refused = |status, why: &str| answer::page(status, page::sign_in(next, why));
+        let better = self.better(origin);
+        let refused = |status, why: &str| answer::page(status, page::sign_in(next, why, better.as_deref()));
         let Some(text) = bearer::token(form.get("token")) else {
             return refused(
                 StatusCode::UNPROCESSABLE_ENTITY,
@@ -143,7 +146,7 @@ impl Shared {
             );
         };
         let (Ok(secret), Ok(csrf)) = (token(), token()) else { return no_random_numbers() };
-        match self.begin(server, text, TokenDigest::of(&secret), |_| csrf).await {
+        match self.begin(server, text, digest(&secret, origin), |_| csrf).await {
             Ok(_) => {
                 // The session of the browser before is no longer reachable, so it ends.
                 if let Some(before) = self.cookie(request.headers(), origin) {
@@ -152,10 +155,6 @@ impl Shared {
                 self.with_cookie(answer::see_other(next), &secret, origin)
             }
             Err(Nobody::Failed(why)) => refused(StatusCode::BAD_GATEWAY, &why),
-            Err(Nobody::TooMany) => refused(
-                StatusCode::SERVICE_UNAVAILABLE,
-                "This server has as many sessions as it may have. Try again later.",
-            ),
             Err(Nobody::Refused | Nobody::NoSession) => refused(
                 StatusCode::UNAUTHORIZED,
                 "The API server does not accept this token: it has expired, or is not of this cluster.",
@@ -184,10 +183,16 @@ impl Shared {
         if origin.is_secure() { "__Host-mainstay".to_owned() } else { format!("mainstay_ui_{}", self.port) }
     }
 
+    /// Returns the address of this server whose cookie no other port receives, if this one is not such an address.
+    pub(super) fn better(&self, origin: &WebOrigin) -> Option<String> {
+        let better = self.gate.origins.iter().find(|other| !other.shares_cookies());
+        better.filter(|_| origin.shares_cookies()).map(WebOrigin::text)
+    }
+
     fn cookie(&self, headers: &HeaderMap, origin: &WebOrigin) -> Option<TokenDigest> {
         let name = self.cookie_name(origin);
         let mut all = headers.get_all(header::COOKIE).iter().filter_map(|header| header.to_str().ok());
-        all.find_map(|header| cookie(header, &name)).map(TokenDigest::of)
+        all.find_map(|header| cookie(header, &name)).map(|token| digest(token, origin))
     }
 
     /// Sets the cookie; an empty one is removed.
@@ -200,6 +205,11 @@ impl Shared {
         }
         response
     }
+}
+
+/// Returns the digest of a cookie, which is valid at its own origin only.
+fn digest(token: &str, origin: &WebOrigin) -> TokenDigest {
+    TokenDigest::of(&format!("{} {token}", origin.text()))
 }
 
 fn no_random_numbers() -> Response {

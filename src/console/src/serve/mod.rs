@@ -13,6 +13,7 @@ mod log;
 mod own;
 mod pages;
 mod read;
+mod row_memory;
 mod session;
 mod shared;
 mod watched;

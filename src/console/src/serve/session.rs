@@ -10,6 +10,7 @@ use ring::rand::{SecureRandom as _, SystemRandom};
 use tokio::sync::Semaphore;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
+use super::row_memory::RowMemory;
 use super::watched::Watched;
 use crate::page::Visitor;
 use crate::readers::Readers;
@@ -34,6 +35,7 @@ pub(super) struct Session {
     has_sign_out: bool,
     /// The fleet, whose watches end when it is replaced.
     watched: Mutex<(Arc<Watched>, DropGuard)>,
+    memory: RowMemory,
     checked: Mutex<Timestamp>,
     pub(super) readers: Readers,
     /// Limits the logs that are followed.
@@ -50,6 +52,7 @@ impl Session {
         namespace: &str,
         readers: &Readers,
         csrf: String,
+        memory: &RowMemory,
         stop: &CancellationToken,
     ) -> Self {
         let stop = stop.child_token();
@@ -58,7 +61,8 @@ impl Session {
             user: plain(user, SHORT),
             csrf,
             has_sign_out: false,
-            watched: Mutex::new(watch(cluster, namespace, &stop)),
+            watched: Mutex::new(watch(cluster, namespace, memory, &stop)),
+            memory: memory.clone(),
             checked: Mutex::new(Timestamp::now()),
             readers: readers.clone(),
             logs: Arc::new(Semaphore::new(LOGS)),
@@ -78,7 +82,12 @@ impl Session {
 
     /// Watches this namespace instead where the user may not list all.
     pub(super) fn watch_within(&self, namespace: &str) {
-        *self.watched.lock() = watch(&self.cluster, namespace, &self.stop);
+        *self.watched.lock() = watch(&self.cluster, namespace, &self.memory, &self.stop);
+    }
+
+    /// Returns the size of its rows, in KiB.
+    pub(super) fn memory(&self) -> usize {
+        self.watched().memory()
     }
 
     /// Returns the user of pages.
@@ -101,9 +110,14 @@ impl Session {
     }
 }
 
-fn watch(cluster: &Cluster, namespace: &str, stop: &CancellationToken) -> (Arc<Watched>, DropGuard) {
+fn watch(
+    cluster: &Cluster,
+    namespace: &str,
+    memory: &RowMemory,
+    stop: &CancellationToken,
+) -> (Arc<Watched>, DropGuard) {
     let stop = stop.child_token();
-    (Watched::begin(cluster, namespace, &stop), stop.drop_guard())
+    (Watched::begin(cluster, namespace, memory.share(), &stop), stop.drop_guard())
 }
 
 /// Returns a new token.

@@ -7,6 +7,7 @@ use parking_lot::Mutex;
 use ring::hmac;
 use tokio_util::sync::CancellationToken;
 
+use super::row_memory::RowMemory;
 use super::session::Session;
 use crate::guard::Gate;
 use crate::readers::Readers;
@@ -28,7 +29,6 @@ pub(super) enum Entry {
 pub(super) enum Nobody {
     NoSession,
     Refused,
-    TooMany,
     Failed(String),
 }
 
@@ -54,6 +54,7 @@ pub(super) struct Shared {
     pub(super) readers: Readers,
     pub(super) port: u16,
     pub(super) sessions: Mutex<Sessions<Arc<Session>>>,
+    pub(super) memory: RowMemory,
     pub(super) stop: CancellationToken,
     pub(super) router: Router,
 }

@@ -1,6 +1,7 @@
 //! Watches the fleet of a session with the rights of its user, so that a page costs no request to the API server.
 //!
 //! Invariant: the rows of a session are read by its connection only.
+//! Invariant: each row has taken memory of the session and of the server.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -10,6 +11,7 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+use super::row_memory::{KeptRow, SessionMemory};
 use crate::row::{FleetKind, Row, row};
 use crate::text::{MESSAGE, plain};
 use mainstay_cluster::reflector::{Change, Name};
@@ -33,7 +35,9 @@ enum Phase {
 
 struct OfKind {
     phase: Phase,
-    rows: HashMap<Name, Arc<Row>>,
+    rows: HashMap<Name, KeptRow>,
+    /// Whether a row found no memory.
+    is_cut: bool,
 }
 
 /// The fleet of a session.
@@ -41,14 +45,20 @@ pub(super) struct Watched {
     kinds: Mutex<BTreeMap<FleetKind, OfKind>>,
     /// Counts the changes.
     changes: watch::Sender<u64>,
+    memory: SessionMemory,
 }
 
 impl Watched {
     /// Begins to watch, until `stop`.
-    pub(super) fn begin(cluster: &Cluster, namespace: &str, stop: &CancellationToken) -> Arc<Self> {
-        let empty = || OfKind { phase: Phase::Loading, rows: HashMap::new() };
+    pub(super) fn begin(
+        cluster: &Cluster,
+        namespace: &str,
+        memory: SessionMemory,
+        stop: &CancellationToken,
+    ) -> Arc<Self> {
+        let empty = || OfKind { phase: Phase::Loading, rows: HashMap::new(), is_cut: false };
         let kinds = FleetKind::ALL.into_iter().map(|kind| (kind, empty())).collect();
-        let watched = Arc::new(Self { kinds: Mutex::new(kinds), changes: watch::Sender::new(0) });
+        let watched = Arc::new(Self { kinds: Mutex::new(kinds), changes: watch::Sender::new(0), memory });
         for kind in FleetKind::ALL {
             let (cluster, namespace, watched) = (cluster.clone(), namespace.to_owned(), Arc::clone(&watched));
             let followed = async move { watched.follow(kind, &cluster, &namespace).await };
@@ -73,7 +83,7 @@ impl Watched {
             match reflector.next().await {
                 Change::Changed { name, .. } => {
                     if let Some(row) = reflector.cache().get(&name.0, &name.1) {
-                        self.change(|kinds| kinds.get_mut(&kind)?.rows.insert(name, Arc::clone(row)));
+                        self.keep(kind, name, Arc::clone(row)).await;
                     }
                 }
                 Change::Gone { name, .. } => self.change(|kinds| kinds.get_mut(&kind)?.rows.remove(&name)),
@@ -88,7 +98,32 @@ impl Watched {
         }
     }
 
-    fn change(&self, change: impl FnOnce(&mut BTreeMap<FleetKind, OfKind>) -> Option<Arc<Row>>) {
+    /// Replaces a row. A row without memory is not shown.
+    async fn keep(&self, kind: FleetKind, name: Name, row: Arc<Row>) {
+        let mut kept = self.memory.try_keep(&row);
+        if kept.is_none() {
+            // The row before frees its memory first.
+            self.change(|kinds| kinds.get_mut(&kind)?.rows.remove(&name));
+            kept = self.memory.keep(row).await;
+        }
+        self.change(|kinds| {
+            let of_kind = kinds.get_mut(&kind)?;
+            match kept {
+                Some(kept) => of_kind.rows.insert(name, kept),
+                None => {
+                    of_kind.is_cut = true;
+                    None
+                }
+            }
+        });
+    }
+
+    /// Returns the size of the rows, in KiB.
+    pub(super) fn memory(&self) -> usize {
+        self.memory.used()
+    }
+
+    fn change(&self, change: impl FnOnce(&mut BTreeMap<FleetKind, OfKind>) -> Option<KeptRow>) {
         change(&mut self.kinds.lock());
         self.changes.send_modify(|count| *count += 1);
     }
@@ -118,12 +153,17 @@ impl Watched {
 
     /// Returns all rows.
     pub(super) fn rows(&self) -> Vec<Arc<Row>> {
-        self.kinds.lock().values().flat_map(|kind| kind.rows.values().cloned()).collect()
+        self.kinds.lock().values().flat_map(|kind| kind.rows.values().map(|kept| Arc::clone(&kept.row))).collect()
     }
 
     /// Returns the row of an object.
     pub(super) fn row(&self, kind: FleetKind, namespace: &str, name: &str) -> Option<Arc<Row>> {
-        self.kinds.lock().get(&kind)?.rows.get(&(namespace.to_owned(), name.to_owned())).cloned()
+        self.kinds
+            .lock()
+            .get(&kind)?
+            .rows
+            .get(&(namespace.to_owned(), name.to_owned()))
+            .map(|kept| Arc::clone(&kept.row))
     }
 
     /// Returns which kinds are missing on the page, and why.
@@ -132,6 +172,9 @@ impl Watched {
         let note = |(kind, of_kind): (&FleetKind, &OfKind)| {
             let kind = kind.name();
             Some(match &of_kind.phase {
+                Phase::Complete if of_kind.is_cut => {
+                    format!("Some {kind} objects are not shown: a session keeps 8 MiB of them. Use `mainstay get`.")
+                }
                 Phase::Complete => return None,
                 Phase::Loading => format!("The list of {kind} objects is still being read."),
                 Phase::NotInstalled => format!("The kind {kind} is not installed in this cluster."),

@@ -54,6 +54,8 @@ pub struct Options {
     pub knative: bool,
     /// Answers webhooks that are configured with a Service, in this process; default none.
     pub webhook: Option<OwnWebhook>,
+    /// Why URLs of webhooks are not called, except those of [`Server::permit_webhooks`]; default none: all are called.
+    pub refused_webhooks: Option<&'static str>,
     /// Network of Service addresses; default: that of a real cluster.
     pub service_network: Option<Ipv4Addr>,
     /// Runs pods; default none: every pod is simulated.
@@ -79,6 +81,7 @@ impl Default for Options {
             rbac: false,
             knative: false,
             webhook: None,
+            refused_webhooks: None,
             service_network: None,
             kubelet: None,
             mark_simulated: false,
@@ -103,6 +106,7 @@ struct Inner {
     tokens: RwLock<Vec<String>>,
     routes: RwLock<HashMap<(String, String, u16), SocketAddr>>,
     webhooks: admission::Kept,
+    permitted_webhooks: RwLock<Vec<SocketAddr>>,
     room: Room,
     requests: Arc<Requests>,
     options: Options,
@@ -122,6 +126,7 @@ impl Server {
             tokens: RwLock::default(),
             routes: RwLock::default(),
             webhooks: admission::Kept::default(),
+            permitted_webhooks: RwLock::default(),
             room: Room::default(),
             requests: Arc::default(),
             options,
@@ -178,6 +183,19 @@ impl Server {
     pub fn route_service(&self, namespace: &str, name: &str, port: u16, address: SocketAddr) {
         let mut routes = self.0.routes.write();
         routes.insert((namespace.to_owned(), name.to_owned(), port), address);
+    }
+
+    /// Permits webhooks with URLs of this address, also if others are refused.
+    pub fn permit_webhooks(&self, address: SocketAddr) {
+        self.0.permitted_webhooks.write().push(address);
+    }
+
+    /// Returns why a webhook with a URL of this host and port is not called.
+    pub(crate) fn webhook_refusal(&self, host: &str, port: u16) -> Option<&'static str> {
+        let why = self.0.options.refused_webhooks?;
+        let permitted = self.0.permitted_webhooks.read();
+        let is_permitted = permitted.iter().any(|one| one.port() == port && one.ip().to_string() == host);
+        (!is_permitted).then_some(why)
     }
 
     pub(crate) fn service_route(&self, namespace: &str, name: &str, port: u16) -> Option<SocketAddr> {

@@ -75,6 +75,23 @@ async fn a_request_waits_without_blocking_the_only_thread() {
 }
 
 #[tokio::test]
+async fn a_url_that_the_embedder_refuses_is_not_connected_to() {
+    let hooks = adding();
+    let why = "the author is not trusted";
+    let server = Cluster::new(Options { refused_webhooks: Some(why), ..Options::default() });
+    let url = hooks.url();
+    configure(&server, json!({"url": format!("{url}/m"), "caBundle": hooks.bundle()}), json!({})).unwrap();
+    let refused = server.request(&Caller::new("test"), map("a")).await.unwrap_err();
+    let expected = format!("failed to call webhook: Post \"{url}/m?timeout=10s\": {why}");
+    assert!(refused.message.ends_with(&expected), "{}", refused.message);
+    assert!(hooks.asked().is_empty());
+    server.permit_webhooks("127.0.0.1:1".parse().unwrap());
+    assert!(server.request(&Caller::new("test"), map("a")).await.is_err());
+    server.permit_webhooks(url.strip_prefix("https://").unwrap().parse().unwrap());
+    assert_eq!(server.request(&Caller::new("test"), map("a")).await.unwrap()["data"], json!({"added": "yes"}));
+}
+
+#[tokio::test]
 async fn a_webhook_behind_a_service_is_where_the_embedder_says() {
     let hooks = adding();
     let service = json!({"namespace": "default", "name": "judge", "port": 8443, "path": "/m"});

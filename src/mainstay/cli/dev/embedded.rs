@@ -72,14 +72,16 @@ pub(super) struct EmbeddedOptions<'a> {
     pub(super) rbac: bool,
     /// Whether Knative Serving is installed.
     pub(super) knative: bool,
+    /// Why webhooks with URLs are not called, except those of the agent.
+    pub(super) refused_webhooks: Option<&'static str>,
     /// Directory of pods and images; a temporary one if `None`.
     pub(super) directory: Option<&'a Path>,
 }
 
 /// Starts a new, empty cluster.
 pub(super) async fn start(arguments: EmbeddedOptions<'_>) -> Result<Embedded, Error> {
-    let EmbeddedOptions { listen, gateway, secure, issuers, token, kubeconfig, run, pods, rbac, knative, directory } =
-        arguments;
+    let EmbeddedOptions { listen, gateway, secure, issuers, token, kubeconfig, run, pods, .. } = arguments;
+    let EmbeddedOptions { rbac, knative, refused_webhooks, directory, .. } = arguments;
     let (path, held) = if let Some(path) = directory {
         (path.to_owned(), None)
     } else {
@@ -89,7 +91,8 @@ pub(super) async fn start(arguments: EmbeddedOptions<'_>) -> Result<Embedded, Er
     // The paths of sockets must be short.
     let sockets = private_directory::create().map_err(|cause| Error::Write { path: env::temp_dir(), cause })?;
     let options = options(&path, sockets.path(), pods).map_err(|cause| Error::Write { path, cause })?;
-    let server = devcluster::Cluster::new(Options { rbac, knative, converter: Some(converted), ..options });
+    let server =
+        devcluster::Cluster::new(Options { rbac, knative, converter: Some(converted), refused_webhooks, ..options });
     if knative {
         server.install_knative().map_err(|status| Error::Knative(status.message))?;
     }

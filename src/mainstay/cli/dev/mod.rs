@@ -298,6 +298,7 @@ pub(super) async fn run(arguments: Arguments) -> Result<Exit, CommandError> {
         pods,
         rbac: arguments.rbac,
         knative: arguments.knative,
+        refused_webhooks: trust.refused_webhooks(),
         directory: room.is_some().then(|| place.join("cluster")).as_deref(),
     })
     .await?;
@@ -318,6 +319,9 @@ pub(super) async fn run(arguments: Arguments) -> Result<Exit, CommandError> {
     let cluster = Cluster::from_origin(&origin).await?;
     let admit = agent::Admit::bind(SocketAddr::from(([127, 0, 0, 1], 0)), Reach::SameUser)?;
     install::install(&cluster, followed, reference, arguments.v1alpha2).await?;
+    if let Some(address) = admit.address() {
+        embedded.server.permit_webhooks(address);
+    }
     install::webhooks(&cluster, &admit).await?;
     let events = eventing::Events::bind(place.join("eventing")).map_err(Error::Events)?;
     events.install(&cluster, DOMAIN).await.map_err(Error::Events)?;

@@ -4,6 +4,7 @@
 //! everything anyway. The objects of another remote repository are those of a stranger.
 //!
 //! Invariant: objects of a stranger read no local path. They connect to public addresses and to the host of the repository.
+//! Invariant: the embedded API server calls no webhook of a stranger.
 
 use std::net::IpAddr;
 
@@ -51,6 +52,15 @@ impl Trust {
     }
 }
 
+impl Trust {
+    /// Returns why the embedded API server does not call the webhooks of the objects.
+    pub(super) fn refused_webhooks(self) -> Option<&'static str> {
+        const WHY: &str = "webhooks of a remote repository are not called by `mainstay dev`, because they reach internal \
+                           addresses; add --run-code if you trust its author";
+        (self == Self::Stranger).then_some(WHY)
+    }
+}
+
 /// Returns the addresses of a repository's host; none if it is local or not found.
 pub(super) async fn addresses(url: &str) -> Vec<IpAddr> {
     let Ok(url) = RemoteUrl::parse(url) else { return Vec::new() };
@@ -86,6 +96,7 @@ mod tests {
         }
         assert_eq!(stranger.egress.of("default"), Egress::Confined);
         assert_eq!(Trust::Stranger.written_endpoints(), None);
+        assert!(Trust::Stranger.refused_webhooks().is_some() && Trust::User.refused_webhooks().is_none());
     }
 
     #[test]

@@ -48,7 +48,7 @@ pub(in crate::cli) struct Arguments {
     #[arg(long, value_name = "URL")]
     pub(super) receiver_url: Option<BaseUrl>,
     /// URL at which users open the console, such as https://console.example.com; may be repeated [default:
-    /// http://localhost:8080, for `kubectl port-forward`]
+    /// http://mainstay-console.localhost:8080, for `kubectl port-forward`]
     #[arg(long, value_name = "URL", value_delimiter = ',')]
     pub(super) console_url: Vec<String>,
     /// Origin of the tokens of the console's users: `form`, or `proxy` for one that sends them [default: form]

@@ -1,39 +1,32 @@
 //! Messages of chats.
+//!
+//! Invariant: a text of a notice is in the markup of its chat, so it links nowhere and mentions no one.
 
 use serde_json::{Value, json};
 
+use super::markup::{Html, LooseMarkdown, Markdown, Marked, Markup, Plain, Slack};
 use super::{Target, encoded};
-use crate::notice::{Notice, Severity};
 use crate::request::{REPORTER, Request};
 
-/// Returns a text with title, message and fields as lines.
-fn plain(notice: &Notice) -> String {
-    let mark = if notice.severity == Severity::Error { "❗ " } else { "" };
-    let fields: Vec<_> = notice.ordered().iter().map(|(name, value)| format!("\n{name}: {value}")).collect();
-    format!("{mark}{}\n{}{}", notice.subject(), notice.message, fields.concat())
-}
+const WHOLE: usize = usize::MAX;
 
-/// Masks the characters that begin links, mentions and entities in Slack's markup.
-fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
-}
-
-/// Returns the attachment that Slack, Discord and Rocket.Chat take.
-fn attachment(notice: &Notice, color: &str, text: &str) -> Value {
-    let fields: Vec<_> =
-        notice.ordered().iter().map(|(t, v)| json!({"title": t, "value": v, "short": false})).collect();
-    json!({"color": color, "author_name": notice.subject(), "text": text, "mrkdwn_in": ["text"], "fields": fields})
+/// Returns the attachment that Slack and Rocket.Chat take. No part of it has formatted text.
+fn attachment<M: Markup>(notice: &Marked<'_, M>, color: &str) -> Value {
+    let fields = notice.fields(WHOLE, WHOLE);
+    let fields: Vec<_> = fields.map(|(t, v)| json!({"title": t, "value": v, "short": false})).collect();
+    json!({
+        "color": color, "author_name": notice.subject(WHOLE), "text": notice.message(WHOLE), "mrkdwn_in": [],
+        "fields": fields,
+    })
 }
 
 fn sender(target: &Target) -> &str {
     if target.username.is_empty() { REPORTER } else { &target.username }
 }
 
-pub(super) fn slack(target: &Target, notice: &Notice) -> Request {
-    let color = if notice.severity == Severity::Error { "danger" } else { "good" };
-    let mut attachment = attachment(notice, color, &escaped(&notice.message));
-    let line = notice.message.lines().next().unwrap_or_default();
-    attachment["fallback"] = json!(escaped(&format!("{}: {line}", notice.subject())));
+pub(super) fn slack(target: &Target, notice: &Marked<'_, Slack>) -> Request {
+    let mut attachment = attachment(notice, if notice.is_error() { "danger" } else { "good" });
+    attachment["fallback"] = json!(notice.line());
     let mut body = json!({"username": sender(target), "attachments": [attachment]});
     if !target.channel.is_empty() {
         body["channel"] = json!(target.channel);
@@ -45,28 +38,40 @@ pub(super) fn slack(target: &Target, notice: &Notice) -> Request {
     }
 }
 
-pub(super) fn discord(target: &Target, notice: &Notice) -> Request {
-    let color = if notice.severity == Severity::Error { "danger" } else { "good" };
-    let url = if target.url().ends_with("/slack") { target.url().to_owned() } else { target.below("slack") };
-    let attachment = attachment(notice, color, &notice.message);
-    Request::post(url, &json!({"username": sender(target), "attachments": [attachment]}))
+/// Discord refuses longer parts, more fields and empty ones, and embeds of more than 6000 characters.
+pub(super) fn discord(target: &Target, notice: &Marked<'_, Markdown>) -> Request {
+    let color = if notice.is_error() { 0x00d0_0000 } else { 0x0028_a745 };
+    let (title, description) = (notice.subject(256), notice.message(2000));
+    let mut left = 5900 - title.len() - description.len();
+    let mut fields = Vec::new();
+    for (name, value) in notice.fields(256, 1024).filter(|(n, v)| !n.is_empty() && !v.is_empty()).take(25) {
+        let Some(rest) = left.checked_sub(name.len() + value.len()) else { break };
+        left = rest;
+        fields.push(json!({"name": name, "value": value, "inline": false}));
+    }
+    let embed = json!({"title": title, "description": description, "color": color, "fields": fields});
+    let body = json!({"username": sender(target), "allowed_mentions": {"parse": []}, "embeds": [embed]});
+    // Discord's form of Slack's messages takes no `allowed_mentions`.
+    let url = target.url();
+    Request::post(url.strip_suffix("/slack").unwrap_or(url), &body)
 }
 
-pub(super) fn rocket(target: &Target, notice: &Notice) -> Request {
-    let color = if notice.severity == Severity::Error { "#ff0000" } else { "#0076d7" };
-    let mut body = json!({"username": sender(target), "attachments": [attachment(notice, color, &notice.message)]});
+pub(super) fn rocket(target: &Target, notice: &Marked<'_, LooseMarkdown>) -> Request {
+    let color = if notice.is_error() { "#ff0000" } else { "#0076d7" };
+    let mut body = json!({"username": sender(target), "attachments": [attachment(notice, color)]});
     if !target.channel.is_empty() {
         body["channel"] = json!(target.channel);
     }
     Request::post(target.url(), &body)
 }
 
-pub(super) fn teams(target: &Target, notice: &Notice) -> Request {
-    let color = if notice.severity == Severity::Error { "attention" } else { "default" };
-    let facts: Vec<_> = notice.ordered().iter().map(|(t, v)| json!({"title": t, "value": v})).collect();
-    let text = |text: &str| json!({"type": "TextBlock", "text": text, "wrap": true});
-    let (mut title, mut message) = (text(&notice.subject()), text(&notice.message));
-    (title["size"], title["weight"], message["color"]) = (json!("large"), json!("bolder"), json!(color));
+pub(super) fn teams(target: &Target, notice: &Marked<'_, Markdown>) -> Request {
+    let color = if notice.is_error() { "attention" } else { "default" };
+    let facts: Vec<_> = notice.fields(WHOLE, WHOLE).map(|(t, v)| json!({"title": t, "value": v})).collect();
+    let title = json!({
+        "type": "TextBlock", "text": notice.subject(WHOLE), "wrap": true, "size": "large", "weight": "bolder",
+    });
+    let message = json!({"type": "TextBlock", "text": notice.message(WHOLE), "wrap": true, "color": color});
     let card = json!({
         "$schema": "http://adaptivecards.io/schemas/adaptive-card.json",
         "type": "AdaptiveCard", "version": "1.4", "msteams": {"width": "Full"},
@@ -76,26 +81,21 @@ pub(super) fn teams(target: &Target, notice: &Notice) -> Request {
     Request::post(target.url(), &json!({"type": "message", "attachments": [attachment]}))
 }
 
-pub(super) fn google(target: &Target, notice: &Notice) -> Request {
-    let markup = |text: &str| escaped(text).replace('\n', "<br>");
-    let color = if notice.severity == Severity::Error { "#ff0000" } else { "#0f9d58" };
-    let message = format!("<font color=\"{color}\">{}</font>", markup(&notice.message));
+pub(super) fn google(target: &Target, notice: &Marked<'_, Html>) -> Request {
+    let color = if notice.is_error() { "#ff0000" } else { "#0f9d58" };
+    let message = notice.message(WHOLE).between(&format!("<font color=\"{color}\">"), "</font>");
     let mut widgets = vec![json!({"textParagraph": {"text": message}})];
-    let fields = notice.ordered();
-    widgets.extend(
-        fields.iter().map(|(t, v)| json!({"decoratedText": {"topLabel": t, "text": markup(v), "wrapText": true}})),
-    );
-    let card =
-        json!({"header": {"title": notice.subject(), "subtitle": notice.reason}, "sections": [{"widgets": widgets}]});
+    let fields = notice.fields(WHOLE, WHOLE);
+    widgets.extend(fields.map(|(t, v)| json!({"decoratedText": {"topLabel": t, "text": v, "wrapText": true}})));
+    let header = json!({"title": notice.subject(WHOLE), "subtitle": notice.reason()});
+    let card = json!({"header": header, "sections": [{"widgets": widgets}]});
     Request::post(target.url(), &json!({"cardsV2": [{"cardId": notice.id(), "card": card}]}))
 }
 
-/// The text has no markup, so no character of it needs an escape. A topic follows the chat after a colon.
-pub(super) fn telegram(target: &Target, notice: &Notice) -> Request {
-    let text = plain(notice);
-    let text = mainstay_api::conditions::cut(&text, 4000);
+/// A topic follows the chat after a colon.
+pub(super) fn telegram(target: &Target, notice: &Marked<'_, Plain>) -> Request {
     let (chat, topic) = target.channel.split_once(':').unwrap_or((&target.channel, ""));
-    let mut body = json!({"chat_id": chat, "text": text, "disable_web_page_preview": true});
+    let mut body = json!({"chat_id": chat, "text": notice.lines(4000), "disable_web_page_preview": true});
     if let Ok(topic) = topic.parse::<u64>() {
         body["message_thread_id"] = json!(topic);
     }
@@ -103,15 +103,16 @@ pub(super) fn telegram(target: &Target, notice: &Notice) -> Request {
 }
 
 /// The id of the transaction is that of the notice, so a repeated attempt is no second message.
-pub(super) fn matrix(target: &Target, notice: &Notice) -> Request {
+pub(super) fn matrix(target: &Target, notice: &Marked<'_, Plain>) -> Request {
     let (room, id) = (encoded(&target.channel), notice.id());
     let url = target.below(&format!("_matrix/client/v3/rooms/{room}/send/m.room.message/{id}"));
-    let request = Request::post(url, &json!({"msgtype": "m.text", "body": plain(notice)}));
+    // Without `m.mentions`, servers look for mentions in the text.
+    let body = json!({"msgtype": "m.text", "body": notice.lines(WHOLE), "m.mentions": {}});
+    let request = Request::post(url, &body);
     Request { method: http::Method::PUT, ..request }.bearer(target.secret_token())
 }
 
-pub(super) fn webex(target: &Target, notice: &Notice) -> Request {
-    let text = plain(notice);
-    let body = json!({"roomId": target.channel, "text": mainstay_api::conditions::cut(&text, 7000)});
+pub(super) fn webex(target: &Target, notice: &Marked<'_, Plain>) -> Request {
+    let body = json!({"roomId": target.channel, "text": notice.lines(7000)});
     Request::post(target.url(), &body).bearer(target.secret_token())
 }

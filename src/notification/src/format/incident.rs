@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
+use super::markup::{Html, LooseMarkdown, Marked};
 use super::{Target, encoded};
 use crate::notice::{CommitState, Notice, Severity};
 use crate::request::{REPORTER, Request};
@@ -42,8 +43,9 @@ impl Notice {
 
 pub(super) fn opsgenie(target: &Target, notice: &Notice) -> Request {
     let subject = notice.subject();
+    let description = Marked::<LooseMarkdown>::of(notice).message(usize::MAX);
     let body = json!({
-        "message": cut(&subject, 130), "alias": cut(&notice.topic_of_incident(), 512), "description": notice.message,
+        "message": cut(&subject, 130), "alias": cut(&notice.topic_of_incident(), 512), "description": description,
         "source": REPORTER, "details": details(notice), "priority": if notice.severity == Severity::Error { "P3" } else { "P5" },
     });
     Request::post(target.url(), &body).header("authorization", format!("GenieKey {}", target.secret_token()))
@@ -62,7 +64,9 @@ pub(super) fn grafana(target: &Target, notice: &Notice) -> Request {
             .map(|(k, v)| format!("{k}: {v}")),
     );
     tags.extend(notice.ordered().iter().map(|(name, value)| format!("{name}: {value}")));
-    let text = format!("{}: {}", notice.subject(), notice.message);
+    // Grafana shows links and other HTML of a text.
+    let marked = Marked::<Html>::of(notice);
+    let text = marked.message(usize::MAX).after(&marked.subject(usize::MAX));
     let body = json!({"text": text, "tags": tags, "time": notice.time.as_millisecond()});
     target.authorized(Request::post(target.url(), &body))
 }

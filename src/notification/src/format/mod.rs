@@ -4,9 +4,11 @@ mod chat;
 mod commit;
 mod event;
 mod incident;
+mod markup;
 #[cfg(test)]
 mod tests;
 
+use self::markup::Marked;
 use crate::notice::Notice;
 use crate::provider_type::ProviderType as P;
 use crate::request::Request;
@@ -21,14 +23,14 @@ impl Target {
         let request = match self.kind {
             P::Generic | P::GenericHmac => event::generic(self, notice),
             P::GithubDispatch => commit::dispatch(self, notice)?,
-            P::Slack => chat::slack(self, notice),
-            P::Discord => chat::discord(self, notice),
-            P::Rocket => chat::rocket(self, notice),
-            P::MsTeams => chat::teams(self, notice),
-            P::GoogleChat => chat::google(self, notice),
-            P::Telegram => chat::telegram(self, notice),
-            P::Matrix => chat::matrix(self, notice),
-            P::Webex => chat::webex(self, notice),
+            P::Slack => chat::slack(self, &Marked::of(notice)),
+            P::Discord => chat::discord(self, &Marked::of(notice)),
+            P::Rocket => chat::rocket(self, &Marked::of(notice)),
+            P::MsTeams => chat::teams(self, &Marked::of(notice)),
+            P::GoogleChat => chat::google(self, &Marked::of(notice)),
+            P::Telegram => chat::telegram(self, &Marked::of(notice)),
+            P::Matrix => chat::matrix(self, &Marked::of(notice)),
+            P::Webex => chat::webex(self, &Marked::of(notice)),
             P::PagerDuty => incident::pager_duty(self, notice),
             P::Opsgenie => incident::opsgenie(self, notice),
             P::Grafana => incident::grafana(self, notice),

@@ -91,7 +91,7 @@ fn slack_gets_one_attachment_whose_text_mentions_no_one() {
         body,
         json!({"channel": "ops", "username": "mainstay", "attachments": [{
             "color": "danger", "author_name": "gitsync/demo.shop", "text": "failed: &lt;@all&gt; &amp; more\nsecond",
-            "fallback": "gitsync/demo.shop: failed: &lt;@all&gt; &amp; more", "mrkdwn_in": ["text"],
+            "fallback": "gitsync/demo.shop: failed: &lt;@all&gt; &amp; more", "mrkdwn_in": [],
             "fields": [
                 {"title": "summary", "value": "production", "short": false},
                 {"title": "revision", "value": "sha1:0123", "short": false},
@@ -177,7 +177,10 @@ fn chats_get_their_address_and_channel() {
     check("matrix", Some("https://m.example"), "PUT", matrix, "/msgtype", "m.text");
     check("webex", None, "POST", "https://webexapis.com/v1/messages", "/roomId", "!a:b");
     let discord = Some("https://discord.com/api/webhooks/1/2");
-    check("discord", discord, "POST", "https://discord.com/api/webhooks/1/2/slack", "/attachments/0/color", "danger");
+    check("discord", discord, "POST", "https://discord.com/api/webhooks/1/2", "/embeds/0/title", "gitsync/demo.shop");
+    let with_slack = Some("https://discord.com/api/webhooks/1/2/slack");
+    let (_, to, _, _) = sent(&target(json!({"type": "discord", "address": with_slack}), json!({})), &failed());
+    assert_eq!(to, "https://discord.com/api/webhooks/1/2");
     let other = Some("https://h.example/x");
     check("rocket", other, "POST", "https://h.example/x", "/channel", "!a:b");
     check("msteams", other, "POST", "https://h.example/x", "/attachments/0/content/version", "1.4");
@@ -195,4 +198,71 @@ fn chats_get_their_address_and_channel() {
         "/event_type",
         "GitSync/demo.shop",
     );
+}
+
+/// Returns all texts of a body, with the names of their fields.
+fn texts(body: &Value, name: &str, all: &mut Vec<(String, String)>) {
+    match body {
+        Value::String(text) => all.push((name.to_owned(), text.clone())),
+        Value::Array(values) => values.iter().for_each(|value| texts(value, name, all)),
+        Value::Object(values) => values.iter().for_each(|(name, value)| texts(value, name, all)),
+        _ => {}
+    }
+}
+
+#[test]
+fn hostile_texts_link_nowhere_and_mention_no_one_in_any_chat() {
+    const HOSTILE: &str =
+        "<!channel> <http://evil|Approve> [Approve](http://evil) <a href=\"http://evil\"> @room @everyone";
+    let hostile = || BTreeMap::from([("who".to_owned(), HOSTILE.to_owned()), (HOSTILE.to_owned(), HOSTILE.to_owned())]);
+    let mut notice = Notice { message: HOSTILE.to_owned(), details: hostile(), ..failed() };
+    (notice.name, notice.reason) = (HOSTILE.to_owned(), HOSTILE.to_owned());
+    notice.metadata.insert("summary".to_owned(), HOSTILE.to_owned());
+    let entities = &["<!", "<http", "<a"][..];
+    let markdown = &["<!", "<http", "](", "@room", "@everyone"];
+    let checked = |text: &str| text.replace("\\]\\(", "").replace("\\@", "").replace("\\<", "");
+    for (kind, begins) in [
+        ("slack", entities),
+        ("googlechat", entities),
+        ("discord", markdown),
+        ("msteams", markdown),
+        ("rocket", markdown),
+        ("telegram", &["@room", "@everyone"]),
+        ("matrix", &["@room", "@everyone"]),
+        ("webex", &["@room", "@everyone"]),
+    ] {
+        let spec = json!({"type": kind, "address": "https://h.example/x", "channel": "!a:b"});
+        let (_, _, _, body) = sent(&target(spec, json!({"token": "t"})), &notice);
+        let mut all = Vec::new();
+        texts(&body, "", &mut all);
+        assert!(all.iter().filter(|(_, text)| text.contains("Approve")).count() >= 1, "{kind}: {body}");
+        for (name, text) in all {
+            let found = begins.iter().find(|begin| checked(&text).contains(**begin));
+            assert_eq!(found, None, "{kind}: {name}: {text}");
+        }
+        match kind {
+            "matrix" => assert_eq!(body["m.mentions"], json!({})),
+            "discord" => assert_eq!(body["allowed_mentions"], json!({"parse": []})),
+            _ => {}
+        }
+    }
+    let spec = json!({"type": "grafana", "address": "https://h.example/x"});
+    let (_, _, _, body) = sent(&target(spec, json!({"token": "t"})), &notice);
+    assert!(!body["text"].as_str().unwrap().contains('<'), "{body}");
+}
+
+#[test]
+fn a_message_for_discord_stays_within_its_limits() {
+    let details = (0..40).map(|number| (format!("field-{number}"), "[".repeat(900))).collect();
+    let mut notice = Notice { message: "[".repeat(9000), details, ..failed() };
+    notice.metadata.insert("empty".to_owned(), String::new());
+    let spec = json!({"type": "discord", "address": "https://h.example/x"});
+    let (_, _, _, body) = sent(&target(spec, json!({})), &notice);
+    let embed = &body["embeds"][0];
+    assert_eq!(embed["description"].as_str().unwrap(), "\\[".repeat(1000));
+    let fields = embed["fields"].as_array().unwrap();
+    assert!(!fields.is_empty() && fields.iter().all(|field| field["value"] != ""), "{fields:?}");
+    let mut all = Vec::new();
+    texts(embed, "", &mut all);
+    assert!(all.iter().map(|(_, text)| text.len()).sum::<usize>() <= 6000);
 }

@@ -2,6 +2,7 @@
 //! limits.
 //!
 //! Invariant: a call always ends at its deadline, and reads no more than its limit.
+//! Invariant: a URL that the embedder refuses is neither resolved nor connected to.
 //!
 //! Not here: proxies.
 
@@ -119,6 +120,9 @@ impl Place {
             let authority = url.authority().map(ToString::to_string).unwrap_or_default();
             let name = ServerName::try_from(host.clone()).map_err(|_| "the host name cannot be read".to_owned())?;
             let shown = format!("https://{authority}{path}");
+            if let Some(why) = server.webhook_refusal(&host, port) {
+                return Err(format!("Post \"{shown}\": {why}"));
+            }
             return Ok(Self { shown, connect: Connect::Host(host, port), name, host: authority, path, bundle });
         }
         let (namespace, name) = (text(service, "/namespace"), text(service, "/name"));

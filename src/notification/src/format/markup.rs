@@ -1,0 +1,207 @@
+//! Texts of a notice in the markup of a service.
+//!
+//! Invariant: a [`Text`] of a notice is escaped. Chats get a [`Marked`] notice, which has no other texts.
+//!
+//! Not here: addresses, channels and names that the author of the Provider writes.
+
+use std::marker::PhantomData;
+
+use serde::{Serialize, Serializer};
+
+use crate::notice::{Notice, Severity};
+
+/// A character without width. It ends the words that services would turn into links and mentions.
+const BREAK: char = '\u{200b}';
+
+/// The rules of a service's markup.
+pub(super) trait Markup {
+    /// Adds a character that is shown as itself.
+    fn push(c: char, text: &mut String);
+}
+
+/// Slack: `<`, `>` and `&` begin links, mentions and entities.
+pub(super) struct Slack;
+/// HTML of Google Chat and Grafana.
+pub(super) struct Html;
+/// Markdown whose characters a backslash escapes: Discord and Microsoft Teams.
+pub(super) struct Markdown;
+/// Markdown without an escape for links and mentions: Rocket.Chat and Opsgenie.
+pub(super) struct LooseMarkdown;
+/// Text without markup, in which services look for mentions: Telegram, Matrix and Webex.
+pub(super) struct Plain;
+
+fn push_entity(c: char, text: &mut String) {
+    match c {
+        '&' => text.push_str("&amp;"),
+        '<' => text.push_str("&lt;"),
+        '>' => text.push_str("&gt;"),
+        c => text.push(c),
+    }
+}
+
+fn push_broken(c: char, broken: &[char], text: &mut String) {
+    text.push(c);
+    if broken.contains(&c) {
+        text.push(BREAK);
+    }
+}
+
+impl Markup for Slack {
+    fn push(c: char, text: &mut String) {
+        push_entity(c, text);
+    }
+}
+
+impl Markup for Html {
+    fn push(c: char, text: &mut String) {
+        if c == '\n' {
+            text.push_str("<br>");
+        } else {
+            push_entity(c, text);
+        }
+    }
+}
+
+impl Markup for Markdown {
+    fn push(c: char, text: &mut String) {
+        if "\\`*_~|<>[](){}#@!".contains(c) {
+            text.push('\\');
+        }
+        text.push(c);
+    }
+}
+
+impl Markup for LooseMarkdown {
+    fn push(c: char, text: &mut String) {
+        push_broken(c, &['@', '#', '<', '[', ']', '!'], text);
+    }
+}
+
+impl Markup for Plain {
+    fn push(c: char, text: &mut String) {
+        push_broken(c, &['@'], text);
+    }
+}
+
+/// An escaped text.
+pub(super) struct Text<M>(String, PhantomData<M>);
+
+impl<M: Markup> Text<M> {
+    /// Escapes a text. It ends before `most` bytes are exceeded, and never within an escape.
+    fn within(raw: &str, most: usize) -> Self {
+        let mut text = String::new();
+        for c in raw.chars() {
+            let end = text.len();
+            M::push(c, &mut text);
+            if text.len() > most {
+                text.truncate(end);
+                break;
+            }
+        }
+        Self(text, PhantomData)
+    }
+
+    /// Returns the text between two parts of markup.
+    pub(super) fn between(self, before: &str, after: &str) -> Self {
+        Self(format!("{before}{}{after}", self.0), PhantomData)
+    }
+
+    /// Returns the text after a title.
+    pub(super) fn after(self, title: &Self) -> Self {
+        Self(format!("{}: {}", title.0, self.0), PhantomData)
+    }
+
+    /// Returns the length in bytes.
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Returns whether it has no character.
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl<M> Serialize for Text<M> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.0)
+    }
+}
+
+/// A notice whose texts are escaped.
+pub(super) struct Marked<'n, M>(&'n Notice, PhantomData<M>);
+
+impl<'n, M: Markup> Marked<'n, M> {
+    pub(super) fn of(notice: &'n Notice) -> Self {
+        Self(notice, PhantomData)
+    }
+
+    pub(super) fn is_error(&self) -> bool {
+        self.0.severity == Severity::Error
+    }
+
+    /// Returns the id, which is hexadecimal.
+    pub(super) fn id(&self) -> String {
+        self.0.id()
+    }
+
+    /// Returns the resource, within a number of bytes.
+    pub(super) fn subject(&self, most: usize) -> Text<M> {
+        Text::within(&self.0.subject(), most)
+    }
+
+    pub(super) fn reason(&self) -> Text<M> {
+        Text::within(&self.0.reason, usize::MAX)
+    }
+
+    /// Returns the message, within a number of bytes.
+    pub(super) fn message(&self, most: usize) -> Text<M> {
+        Text::within(&self.0.message, most)
+    }
+
+    /// Returns the resource and the first line of the message.
+    pub(super) fn line(&self) -> Text<M> {
+        let line = self.0.message.lines().next().unwrap_or_default();
+        Text::within(&format!("{}: {line}", self.0.subject()), usize::MAX)
+    }
+
+    /// Returns names and values of the details and the metadata. Each is within its number of bytes.
+    pub(super) fn fields(&self, name: usize, value: usize) -> impl Iterator<Item = (Text<M>, Text<M>)> {
+        self.0.ordered().into_iter().map(move |(n, v)| (Text::within(n, name), Text::within(v, value)))
+    }
+
+    /// Returns title, message and fields as lines, within a number of bytes.
+    pub(super) fn lines(&self, most: usize) -> Text<M> {
+        let mark = if self.is_error() { "❗ " } else { "" };
+        let fields: Vec<_> = self.0.ordered().iter().map(|(name, value)| format!("\n{name}: {value}")).collect();
+        Text::within(&format!("{mark}{}\n{}{}", self.0.subject(), self.0.message, fields.concat()), most)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn escaped<M: Markup>(raw: &str, most: usize) -> String {
+        Text::<M>::within(raw, most).0
+    }
+
+    #[test]
+    fn each_markup_escapes_what_begins_a_link_or_a_mention() {
+        let raw = "<!channel> & [a](http://e) @room";
+        assert_eq!(escaped::<Slack>(raw, 99), "&lt;!channel&gt; &amp; [a](http://e) @room");
+        assert_eq!(escaped::<Html>("<a>\n&", 99), "&lt;a&gt;<br>&amp;");
+        assert_eq!(escaped::<Markdown>(raw, 99), r"\<\!channel\> & \[a\]\(http://e\) \@room");
+        assert_eq!(escaped::<Markdown>(r"\[a\](b)", 99), r"\\\[a\\\]\(b\)");
+        assert_eq!(escaped::<LooseMarkdown>("[a](b) <b|a>", 99), "[\u{200b}a]\u{200b}(b) <\u{200b}b|a>");
+        assert_eq!(escaped::<Plain>("[a](b) @room", 99), "[a](b) @\u{200b}room");
+    }
+
+    #[test]
+    fn a_text_ends_before_an_escape_and_not_within_it() {
+        assert_eq!(escaped::<Slack>("ab&c", 5), "ab");
+        assert_eq!(escaped::<Slack>("ab&c", 7), "ab&amp;");
+        assert_eq!(escaped::<Markdown>("ab[c", 3), "ab");
+        assert_eq!(escaped::<Plain>("ä€", 4), "ä");
+    }
+}
