@@ -178,13 +178,11 @@ struct Bounded<R> {
 impl<R: Read> Read for Bounded<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let length = self.inner.read(buffer)?;
-        match self.left.checked_sub(length as u64) {
-            Some(left) => self.left = left,
-            None => {
-                self.is_over = true;
-                return Err(io::Error::other("it is larger than the limit"));
-            }
-        }
+        let Some(left) = self.left.checked_sub(length as u64) else {
+            self.is_over = true;
+            return Err(io::Error::other("it is larger than the limit"));
+        };
+        self.left = left;
         Ok(length)
     }
 }

@@ -82,7 +82,7 @@ impl Source {
     pub async fn has_artifact(&self, remote: &Remote, commit: Commit) -> Result<bool, Fault> {
         let state = self.state(remote);
         let held = self.mirror(&state, remote).await?;
-        let generation = held.as_ref().and_then(|mirror| mirror.current());
+        let generation = held.as_ref().and_then(super::mirror::Mirror::current);
         Ok(generation.is_some_and(|generation| generation.holds(commit) && !generation.is_damaged()))
     }
 
@@ -97,14 +97,13 @@ impl Source {
         let mirror = held.as_mut().ok_or(Fault::Stopped)?;
         let usable = self.usable(remote, mirror.current()).await?;
         let is_new = usable.is_none();
-        let generation = match usable {
-            Some(generation) => generation,
-            None => {
-                if let Some(old) = mirror.take_unread() {
-                    self.shared(remote).run(move || drop(old)).await?;
-                }
-                self.fresh(remote, mirror).await?
+        let generation = if let Some(generation) = usable {
+            generation
+        } else {
+            if let Some(old) = mirror.take_unread() {
+                self.shared(remote).run(move || drop(old)).await?;
             }
+            self.fresh(remote, mirror).await?
         };
         let spool =
             PackSpool::new(generation.path(), self.inner.settings.limits.object_bytes, self.room(generation.path()));

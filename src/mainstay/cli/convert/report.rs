@@ -43,16 +43,15 @@ impl Conversion {
 
     /// Adds an object; what the API server would refuse of it is lost.
     pub(super) fn add(&mut self, converted: Converted, document: &Document, mut notes: Vec<Note>) {
-        match converted.problem() {
-            Some(problem) => notes.insert(0, Note { fate: Fate::Lost, field: String::new(), text: problem }),
-            None => {
-                // Those of a GitRepository are reported with the GitSyncs that use it.
-                if document.kind() != "GitRepository" {
-                    let namespace = converted.object["metadata"]["namespace"].as_str().unwrap_or_default();
-                    notes.extend(copies(document, namespace));
-                }
-                self.objects.push(converted);
+        if let Some(problem) = converted.problem() {
+            notes.insert(0, Note { fate: Fate::Lost, field: String::new(), text: problem });
+        } else {
+            // Those of a GitRepository are reported with the GitSyncs that use it.
+            if document.kind() != "GitRepository" {
+                let namespace = converted.object["metadata"]["namespace"].as_str().unwrap_or_default();
+                notes.extend(copies(document, namespace));
             }
+            self.objects.push(converted);
         }
         self.judged.push(Judged::new(document, notes));
     }
