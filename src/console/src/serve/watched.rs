@@ -108,13 +108,8 @@ impl Watched {
         }
         self.change(|kinds| {
             let of_kind = kinds.get_mut(&kind)?;
-            match kept {
-                Some(kept) => of_kind.rows.insert(name, kept),
-                None => {
-                    of_kind.is_cut = true;
-                    None
-                }
-            }
+            of_kind.is_cut |= kept.is_none();
+            of_kind.rows.insert(name, kept?)
         });
     }
 
