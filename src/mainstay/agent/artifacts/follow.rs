@@ -101,7 +101,7 @@ impl Following {
         let task = Task::new(Arc::clone(&self.context), (name, &uid), status, fits);
         let stop = stop.clone();
         self.tasks.spawn(async move {
-            let _ = stop.run_until_cancelled(task.run(input)).await;
+            let _ = stop.run_until_cancelled(Box::pin(task.run(input))).await;
         });
     }
 }

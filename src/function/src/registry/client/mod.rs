@@ -77,6 +77,9 @@ pub enum Rights {
     PullAndPush,
 }
 
+/// Returns why a host may not be reached.
+pub(super) type HostCheck = Arc<dyn Fn(&str) -> Result<(), String> + Send + Sync>;
+
 /// The HTTP clients of a [`Client`], and the hosts that they may reach.
 #[derive(Clone)]
 pub struct Network {
@@ -84,8 +87,8 @@ pub struct Network {
     pub own: reqwest::Client,
     /// The client for other hosts, without a client certificate.
     pub foreign: reqwest::Client,
-    /// Returns why a host may not be reached. The clients check names, but no addresses.
-    pub check: Arc<dyn Fn(&str) -> Result<(), String> + Send + Sync>,
+    /// Judges hosts. The clients check names, but no addresses.
+    pub check: HostCheck,
 }
 
 /// Omits the clients, whose output would contain the password of a proxy.
