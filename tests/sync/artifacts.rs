@@ -80,8 +80,7 @@ impl Pushed {
 }
 
 fn digest(bytes: &[u8]) -> String {
-    let digits: String = Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect();
-    format!("sha256:{digits}")
+    format!("sha256:{}", hex::encode(Sha256::digest(bytes)))
 }
 
 fn entry(path: &str, kind: EntryType, size: usize) -> Header {
