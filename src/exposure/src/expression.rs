@@ -8,6 +8,8 @@
 //!
 //! Not here: expressions that could match the host (`anchored`).
 
+use std::collections::BTreeSet;
+
 use regex_syntax::ast::{
     AssertionKind, Ast, ClassSetBinaryOp, ClassSetItem, GroupKind, Literal, LiteralKind, RepetitionKind,
     RepetitionRange, Visitor, parse::ParserBuilder, visit,
@@ -204,9 +206,17 @@ fn work(ast: &Ast, after: After) -> Option<Work> {
     }
 }
 
-/// Whether a part matches exactly one character.
+/// Whether a part matches exactly one character, in one way.
 fn is_single(ast: &Ast) -> bool {
-    matches!(ast, Ast::Literal(_) | Ast::Dot(_) | Ast::ClassPerl(_) | Ast::ClassBracketed(_))
+    match ast {
+        Ast::Literal(_) | Ast::Dot(_) | Ast::ClassPerl(_) | Ast::ClassBracketed(_) => true,
+        Ast::Group(group) => is_single(&group.ast),
+        Ast::Alternation(all) => {
+            let mut known = BTreeSet::new();
+            all.asts.iter().all(|one| matches!(one, Ast::Literal(of) if known.insert(of.c)))
+        }
+        _ => false,
+    }
 }
 
 /// Whether a part is a sequence of single characters.
@@ -270,6 +280,7 @@ mod tests {
             "/v\\-1/\\/x",
             "/é|/ü",
             "(/a)+",
+            "/a/[a-z]{1,3}/(b|c)+/.*",
         ] {
             assert_eq!((why_not(path), why_slow(path)), (None, None), "{path}");
         }

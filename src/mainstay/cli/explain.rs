@@ -83,7 +83,11 @@ fn all() -> Vec<Explanation> {
         meaning: reason.meaning(),
         remedy: reason.remedy(),
     });
-    others.chain(functions).chain(events).collect()
+    let mut all: Vec<_> = others.chain(functions).chain(events).collect();
+    // Reasons of the same kinds are together, in the order of the first one.
+    let order = all.iter().map(|one| one.of).collect::<Vec<_>>();
+    all.sort_by_key(|one| order.iter().position(|of| *of == one.of));
+    all
 }
 
 /// Parses an existing reason, ignoring case.
