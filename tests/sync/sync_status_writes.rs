@@ -142,7 +142,7 @@ fn history(world: &World) -> Vec<(String, String, [i64; 4])> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_history_has_the_last_ten_commits_that_changed_the_directory() {
+async fn the_history_has_the_last_five_commits_that_changed_the_directory() {
     let mut world = World::new().await;
     world.remote.file("app/a.yaml", config_map("a", "0")).file("app/b.yaml", config_map("b", "0"));
     let first = world.remote.commit("first: two objects");
@@ -162,11 +162,11 @@ async fn the_history_has_the_last_ten_commits_that_changed_the_directory() {
     world.try_commit("demo", "elsewhere").await;
     world.kill().await;
     world.start();
-    for number in 2..12 {
+    for number in 2..7 {
         world.remote.file("app/a.yaml", config_map("a", &number.to_string()));
         world.try_commit("demo", &format!("number {number}")).await;
     }
     let subjects = |w: &World| history(w).into_iter().map(|(_, subject, _)| subject).collect::<Vec<_>>();
-    let expected = (2..12).rev().map(|number| format!("number {number}")).collect::<Vec<_>>();
-    world.until_or("the history has the last ten", |w| subjects(w) == expected, || subjects(&world).join("\n")).await;
+    let expected = (2..7).rev().map(|number| format!("number {number}")).collect::<Vec<_>>();
+    world.until_or("the history has the last five", |w| subjects(w) == expected, || subjects(&world).join("\n")).await;
 }

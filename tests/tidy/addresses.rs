@@ -57,7 +57,6 @@ const PERMITTED: &[(&str, &str, &str)] = &[
         "a link that is printed",
     ),
     ("src/console/src/web_origin.rs", "{}://{}", "the origin that the operator names"),
-    ("src/console/src/serve/console.rs", "http://127.0.0.1:{}{}{token}", "a loopback address of this process"),
     ("src/mainstay/cli/dev/eventing.rs", "http://{}/publish", "a loopback address of this process"),
     ("src/mainstay/cli/dev/eventing.rs", "{applications}.{NAMESPACE}.svc.cluster.local", "two constants"),
     ("src/mainstay/cli/dev/install.rs", "https://{address}{path}", "a loopback address of this process"),

@@ -68,6 +68,15 @@ pub(super) fn identity(rule: &ApiRule) -> Identity {
     }
 }
 
+/// Returns why a path is refused.
+fn path_failure(path: &str, attribute: &str) -> Option<Failure> {
+    if let Some(why) = anchored::why_not(path) {
+        return Some(Failure::new(format!("{attribute}.path"), format!("not a path of this host: {why}")));
+    }
+    let why = expression::why_not(path)?;
+    Some(Failure::forbidden(format!("{attribute}.path"), format!("not a valid path: {why}")))
+}
+
 /// Whether the URLs of a validated APIRule still lead to permitted hosts. A namespace may have got its first Service
 /// since.
 pub(super) fn is_still_permitted(
@@ -124,11 +133,7 @@ pub(super) fn resolve(
         for (at, mutator) in rule.mutators.iter().flatten().enumerate() {
             check_urls(mutator, &format!("{attribute}.mutators[{at}]"), inside, &mut failures);
         }
-        if let Some(why) = anchored::why_not(&rule.path) {
-            failures.push(Failure::new(format!("{attribute}.path"), format!("not a path of this host: {why}")));
-        } else if let Some(why) = expression::why_not(&rule.path) {
-            failures.push(Failure::forbidden(format!("{attribute}.path"), format!("not a valid path: {why}")));
-        }
+        failures.extend(path_failure(&rule.path, &attribute));
         let Some(target) = own.or_else(|| main.clone()) else {
             let why = "No service defined with no main service on spec level";
             failures.push(Failure::new(format!("{attribute}.service"), why));

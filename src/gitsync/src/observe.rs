@@ -208,16 +208,15 @@ impl Attempt<'_> {
         let snapshot = self.source().fetch(remote, found).await?;
         self.emit_rewritten(remote, &snapshot, found).await;
         let tree_id = self.root(&snapshot, base_dir, request).await?;
-        let above = base_dir.clone();
-        let above = snapshot.blocking(move |snapshot| snapshot.above(&above, names::IGNORE_FILE)).await??;
+        let above = ignore_files_above(&snapshot, base_dir).await?;
         let contents = |outside: Vec<Entry>, capabilities| {
             tree_id.map(|tree| Contents::new(tree, &[&*above, &outside].concat(), capabilities, request.values))
         };
         let tree = contents(self.read_outside(&snapshot).await?, request.capabilities);
         let submodules = (remote.submodules, snapshot.submodules_below(base_dir));
         let is_same = |w: &&mut DesiredState| {
-            let is_same_remote = w.submodules == submodules && w.lfs == remote.lfs;
-            w.tree == tree && w.generation == generation && is_same_remote && w.keys == request.keys
+            let is_same_remote = w.submodules == submodules && w.lfs == remote.lfs && w.generation == generation;
+            w.tree == tree && is_same_remote && w.keys == request.keys
         };
         if let Some(desired) = self.state.desired.as_mut().filter(is_same) {
             (desired.commit, desired.subject) = (found.commit, Arc::clone(&snapshot.subject));
@@ -624,4 +623,10 @@ fn narrowest(kind: &Kind, keys: &HashSet<Key>) -> Selection {
         Some(namespace) => Selection::default().within(namespace),
         None => Selection::default(),
     }
+}
+
+/// Finds the ignore files in the directories above the directory of the GitSync.
+async fn ignore_files_above(snapshot: &Snapshot, base_dir: &BaseDir) -> Result<Vec<Entry>, mainstay_git::Error> {
+    let base_dir = base_dir.clone();
+    snapshot.blocking(move |snapshot| snapshot.above(&base_dir, names::IGNORE_FILE)).await?
 }

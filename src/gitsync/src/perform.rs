@@ -12,6 +12,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::attempt::Attempt;
 use super::conditions;
+use super::context::git_syncs;
 use super::inventory::Awaited;
 use super::outcome::{Outcome, Refused};
 use super::plan::{self, Applies, DesiredState, Expect, Live, Plan, Step, Why};
@@ -28,7 +29,7 @@ use mainstay_engine::managed::{Appliers, Desired};
 use mainstay_engine::notification::{Message, WhyPruned, waits_for};
 use mainstay_git::Commit;
 use mainstay_object::Key;
-use mainstay_object::failure::Class;
+use mainstay_object::failure::{Class, chain};
 
 /// Maximum number of objects of a stage that are applied as new before the first answers show whether they exist.
 const PROBED: usize = 16;
@@ -45,9 +46,7 @@ impl Attempt<'_> {
         plan: &mut Plan,
     ) -> Result<Outcome, Refused> {
         let acting = self.acting()?;
-        // A commit that is applied again was found long ago.
-        let is_again = self.state.applied.is_some_and(|(applied, _)| applied == desired.commit);
-        let began = self.state.seen.filter(|_| !is_again).map_or_else(Instant::now, |(_, at)| at);
+        let began = self.began(desired.commit);
         // Objects are listed before they are created. The last inventory write may have failed, so an unsaved inventory
         // is written, too.
         let steps = plan.stages.values().flatten();
@@ -83,7 +82,7 @@ impl Attempt<'_> {
         self.state.awaits_others = awaits_peers || plan.awaits_readers() || awaited == Awaited::Tenants;
         let complete = self.state.failed.is_empty() && plan.leaving.guard.is_none() && left.is_complete;
         if complete && !awaits_peers {
-            self.complete(desired, &tally, began);
+            self.complete(desired, &tally, began).await;
         } else {
             self.state.tally = Some((desired.commit, tally));
         }
@@ -97,6 +96,12 @@ impl Attempt<'_> {
         let failures = self.state.failed.shown();
         let HeldBack { all: held, safeguarded } = left.held;
         Ok(Outcome::Applied { failures, held, safeguarded, guard, pruning: left.pruning, note, since })
+    }
+
+    /// Returns the time of the lookup that found the commit. A commit that is applied again was found long ago.
+    fn began(&self, commit: Commit) -> Instant {
+        let is_again = self.state.applied.is_some_and(|(applied, _)| applied == commit);
+        self.state.seen.filter(|_| !is_again).map_or_else(Instant::now, |(_, at)| at)
     }
 
     /// Returns the time since which the commit is carried out.
@@ -414,12 +419,18 @@ impl Attempt<'_> {
         self.context.emit_about(self.owner, regarding, &message);
     }
 
-    /// Adds an application to the history.
-    fn remember(&mut self, desired: &DesiredState, tally: &Tally, duration: Duration) {
-        let history = self
-            .state
-            .history
-            .get_or_insert_with(|| self.sync.status.as_ref().map(|status| status.history.clone()).unwrap_or_default());
+    /// Adds an application to the history. If the earlier ones cannot be read, it is left out.
+    async fn remember(&mut self, desired: &DesiredState, tally: &Tally, duration: Duration) {
+        let earlier = match self.state.history.take() {
+            Some(known) => known,
+            None => match self.stored_history().await {
+                Ok(stored) => stored,
+                Err(error) => {
+                    tracing::warn!(sync = self.owner.resource().as_str(), why = chain(&error), "history not read");
+                    return;
+                }
+            },
+        };
         let count = |number: usize| i64::try_from(number).unwrap_or(i64::MAX);
         let applied = AppliedCommit {
             commit: desired.commit.to_string(),
@@ -432,11 +443,20 @@ impl Attempt<'_> {
             unchanged: count(tally.unchanged),
             pruned: count(tally.pruned),
         };
-        history.insert(0, applied);
-        history.truncate(HISTORY);
+        self.state.history = Some(std::iter::once(applied).chain(earlier).take(HISTORY).collect());
     }
 
-    fn complete(&mut self, desired: &DesiredState, tally: &Tally, began: Instant) {
+    /// Reads the history in the status. The cached object is without it.
+    async fn stored_history(&self) -> Result<Vec<AppliedCommit>, mainstay_cluster::Error> {
+        if self.sync.status.as_ref().is_none_or(|status| status.applied_commit.is_none()) {
+            return Ok(Vec::new());
+        }
+        let live = self.context.home.get(&git_syncs(), Some(self.namespace()), self.name()).await?;
+        let status = live.and_then(|mut live| Some(live.pointer_mut("/status/history")?.take()));
+        Ok(status.and_then(|history| serde_json::from_value(history).ok()).unwrap_or_default())
+    }
+
+    async fn complete(&mut self, desired: &DesiredState, tally: &Tally, began: Instant) {
         let commit = desired.commit;
         let new = self.state.applied.is_none_or(|(applied, _)| applied != commit);
         let is_known = self.is_applied(desired);
@@ -458,7 +478,7 @@ impl Attempt<'_> {
         }
         // In a monorepo, most commits change nothing in the directory of a GitSync.
         if !is_known || tally.affected() > 0 {
-            self.remember(desired, tally, began.elapsed());
+            self.remember(desired, tally, began.elapsed()).await;
         }
         if becomes_empty {
             let why = conditions::no_manifests(&self.sync.spec.base_dir, self.state.left_out.as_deref());

@@ -10,7 +10,6 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 
 use super::conditions;
-use super::contents::Contents;
 use super::context::git_syncs;
 use super::outcome::Outcome;
 use super::reconcile::Task;
@@ -98,8 +97,8 @@ impl Task {
         let old = self.state.progress.shown().unwrap_or_else(|| base.clone());
         let (seen, applied) = (self.state.seen, self.state.applied);
         let attempted = seen.map(|(commit, _)| commit.to_string());
-        let tree = |tree: Option<Contents>| tree.map_or_else(String::new, |tree| tree.to_string());
-        let applied = applied.map(|(commit, id)| (commit.to_string(), tree(id)));
+        let applied =
+            applied.map(|(commit, id)| (commit.to_string(), id.map_or_else(String::new, |id| id.to_string())));
         let terminating = self.state.terminating.as_ref().map(TerminatingObjects::listed);
         let summary = self.context.writer.summary(&self.owner);
         let prevention = self.prevention_of(sync);
@@ -130,8 +129,7 @@ impl Task {
         if matches!(self.place, Place::Nowhere) {
             new = without_place(new, &base);
         }
-        let ready = mainstay_api::conditions::status(&new.conditions, Type::Ready);
-        self.facts.is_ready = ready.is_some_and(|ready| ready.status == "True");
+        self.facts.is_ready = is_ready(&new);
         let is_applied = matches!(outcome, Outcome::Applied { failures, .. } if failures.is_empty());
         self.context.dependencies.report(&self.owner, &new, attempted.clone().filter(|_| is_applied));
         let waits = summary.waits_for_health();
@@ -292,6 +290,11 @@ impl Task {
         self.facts.is_suspended = matches!(self.outcome, Some(Outcome::Suspended { .. }));
         self.context.set_facts(&self.owner, Some(self.facts));
     }
+}
+
+fn is_ready(status: &GitSyncStatus) -> bool {
+    let ready = mainstay_api::conditions::status(&status.conditions, Type::Ready);
+    ready.is_some_and(|ready| ready.status == "True")
 }
 
 /// Returns the status of a GitSync whose cluster is unknown. The last known state of its objects is kept.

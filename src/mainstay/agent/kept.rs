@@ -49,6 +49,8 @@ pub(super) fn since_of(live: &Value) -> Timestamp {
 
 /// Removes unneeded fields from an object.
 pub(super) fn trim(object: &mut Value, labels: Labels) {
+    // A GitSync reads its history when it adds to it.
+    object.get_mut("status").and_then(Value::as_object_mut).map(|status| status.remove("history"));
     let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) else { return };
     metadata.retain(|name, _| METADATA.contains(&name.as_str()) || labels == Labels::Kept && name == "labels");
     if let Some(annotations) = metadata.get_mut("annotations").and_then(Value::as_object_mut) {

@@ -53,10 +53,16 @@ fn rows(syncs: &[GitSync]) -> Vec<Row<'_>> {
     let mut rows = Vec::new();
     for sync in syncs {
         let history = sync.status.iter().flat_map(|status| &status.history);
-        rows.extend(history.map(|applied| Row { sync: syncs::name(sync), applied }));
+        rows.extend(history.map(|applied| Row { sync: name(sync), applied }));
     }
     rows.sort_by_key(|row| std::cmp::Reverse(row.applied.when.0));
     rows
+}
+
+/// Returns `namespace/name`.
+fn name(sync: &GitSync) -> String {
+    let part = |text: &Option<String>| text.clone().unwrap_or_default();
+    format!("{}/{}", part(&sync.metadata.namespace), part(&sync.metadata.name))
 }
 
 fn facts(row: &Row<'_>) -> Value {

@@ -158,7 +158,8 @@ fn text(reports: &[FileReport]) -> String {
         }
     }
     let [files, objects] = [counted(read, "file"), counted(objects, "object")];
-    text + &format!("{files} read with {objects}, {built} built, {left_out} left out, {wrong} with problems\n")
+    let built = if built > 0 { format!("{built} built, ") } else { String::new() };
+    text + &format!("{files} read with {objects}, {built}{left_out} left out, {wrong} with problems\n")
 }
 
 fn as_json(report: &FileReport) -> Value {

@@ -27,7 +27,7 @@ pub struct GitSyncStatus {
     /// The first 12 digits of `appliedCommit`, for the column COMMIT.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub short_commit: Option<String>,
-    /// The last 10 commits that were applied completely, newest first, with what each application changed.
+    /// The last 5 commits that were applied completely, newest first, with what each application changed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub history: Vec<AppliedCommit>,
     /// Git tree id of `baseDir` in that commit; `+` and a digest follow if something outside of it counts:
@@ -122,7 +122,7 @@ fn is_zero(count: &i64) -> bool {
 }
 
 /// Maximum length of `status.history`.
-pub const HISTORY: usize = 10;
+pub const HISTORY: usize = 5;
 
 /// One complete application of a commit that changed a file of the GitSync or an object. A commit can have several, if
 /// the spec or the cluster changed.
