@@ -341,3 +341,31 @@ async fn an_alertmanager_fires_an_alert_for_a_commit_that_fails() {
     assert_eq!((&fired["annotations"]["summary"], &fired["status"]["state"]), (&json!("production"), &json!("active")));
     is(&mut world, "providers", "am", "True Sending").await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_object_without_room_is_used_once_another_is_deleted() {
+    let mut world = world().await;
+    let kinds = [
+        ("Provider", "providers", json!({"type": "generic", "address": "http://127.0.0.1:1/x"})),
+        ("Alert", "alerts", alert("of-another-name")),
+        ("OCIRepository", "ocirepositories", json!({"url": "oci://127.0.0.1:1/shop", "insecure": true})),
+    ];
+    for (kind, plural, spec) in &kinds {
+        let mut suspended = spec.clone();
+        suspended["suspend"] = json!(true);
+        for number in 0..50 {
+            create(&world, kind, plural, &format!("a{number}"), suspended.clone());
+        }
+    }
+    world.start();
+    for (kind, plural, spec) in kinds {
+        for number in 0..50 {
+            is(&mut world, plural, &format!("a{number}"), "False Suspended").await;
+        }
+        create(&world, kind, plural, "last", spec);
+        is(&mut world, plural, "last", "False MemoryExhausted: this namespace has 50").await;
+        world.delete("mainstay.dev/v1alpha1", plural, "a7");
+        let has_room = |w: &World| !condition_of(&status(w, plural, "last"), "Ready").contains("MemoryExhausted");
+        world.until_or(kind, has_room, || status(&world, plural, "last").to_string()).await;
+    }
+}

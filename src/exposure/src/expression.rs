@@ -219,11 +219,12 @@ fn is_single(ast: &Ast) -> bool {
     }
 }
 
-/// Whether a part is a sequence of single characters.
+/// Whether a part matches a certain number of characters, in one way.
 fn is_plain(ast: &Ast) -> bool {
     match ast {
         Ast::Group(group) => is_plain(&group.ast),
         Ast::Concat(all) => all.asts.iter().all(is_plain),
+        Ast::Repetition(of) => matches!(bounds(&of.op.kind), (least, Some(most)) if least == most) && is_plain(&of.ast),
         _ => is_single(ast),
     }
 }
@@ -281,6 +282,7 @@ mod tests {
             "/é|/ü",
             "(/a)+",
             "/a/[a-z]{1,3}/(b|c)+/.*",
+            "/([a-f0-9]{2}/)+x",
         ] {
             assert_eq!((why_not(path), why_slow(path)), (None, None), "{path}");
         }

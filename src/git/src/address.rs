@@ -68,7 +68,12 @@ impl RemoteUrl {
     /// Returns the address of the artifact of an OCIRepository, which only the agent makes. `owner` distinguishes
     /// OCIRepositories.
     pub fn of_artifact(url: &str, owner: String) -> Self {
-        let url = url.chars().filter(|c| !c.is_control()).take(LONGEST / 4).collect();
+        let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
+        let (host, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+        // A password in the address is refused elsewhere, and shown nowhere.
+        let host = host.rsplit_once('@').map_or(host, |(_, host)| host);
+        let shown = format!("{scheme}://{host}{path}");
+        let url = shown.chars().filter(|c| !c.is_control()).take(LONGEST / 4).collect();
         Self::new(Place::Artifact(ArtifactAddress { url, owner }), Credentials::Anonymous)
     }
 
@@ -316,6 +321,15 @@ mod tests {
             Err(error) => error.fault().to_string(),
         };
         assert_eq!(got, expected, "{text}");
+    }
+
+    #[test]
+    fn the_address_of_an_artifact_shows_no_login() {
+        let shown = |url: &str| RemoteUrl::of_artifact(url, "a/b/c".to_owned()).to_string();
+        assert_eq!(shown("oci://r.example.org:5000/team/shop"), "oci://r.example.org:5000/team/shop");
+        for url in ["oci://user:hunter2@r.example.org/a", "user:hunter2@r.example.org/a", "oci://hunter2@x@r/a"] {
+            assert!(!shown(url).contains("hunter2"), "{url}: {}", shown(url));
+        }
     }
 
     #[test]

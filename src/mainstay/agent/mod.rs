@@ -24,6 +24,7 @@ pub mod metrics;
 mod notifications;
 mod notify;
 mod operator_settings;
+mod own_kinds;
 mod pins;
 mod receivers;
 mod registry_login;

@@ -12,7 +12,7 @@ use super::context::{Context, MOST};
 use super::task::{Task, address};
 use crate::agent::functions::is_defined;
 use crate::agent::kept::Name;
-use crate::agent::notifications::{Object, kind, read};
+use crate::agent::own_kinds::{Object, Running, fits, kind, read, without_room};
 use mainstay_api::{OciRepositorySpec, OciRepositoryStatus};
 use mainstay_cluster::Selection;
 use mainstay_cluster::reflector::{Change, Reflector};
@@ -32,13 +32,15 @@ pub(in crate::agent) async fn follow(context: Arc<Context>, stop: CancellationTo
     }
     let kind = kind("OCIRepository", "ocirepositories");
     let watched = context.cluster.reflect(&kind, Selection::default(), read::<OciRepositorySpec>);
-    Following { context, watched, running: BTreeMap::new(), tasks: JoinSet::new() }.run(stop).await
+    Following { context, watched, running: BTreeMap::new(), begun: 0, tasks: JoinSet::new() }.run(stop).await
 }
 
 struct Following {
     context: Arc<Context>,
     watched: Reflector<Object<OciRepositorySpec>>,
-    running: BTreeMap<Name, watch::Sender<Object<OciRepositorySpec>>>,
+    running: BTreeMap<Name, Running<OciRepositorySpec>>,
+    /// The number of tasks so far.
+    begun: u64,
     tasks: JoinSet<()>,
 }
 
@@ -61,16 +63,19 @@ impl Following {
                 self.context.secrets.set_references(&name.0, (Referrer::OciRepository, &name.1), references);
                 let is_same = before.is_some_and(|before| before.uid == object.uid);
                 match self.running.get(&name).filter(|_| is_same) {
-                    Some(feed) => {
-                        feed.send_replace(object);
+                    Some(running) => {
+                        running.feed.send_replace(object);
                     }
-                    None => self.begin(name, object, &live, stop),
+                    None => self.begin(name, object, status_of(&live), stop),
                 }
                 self.publish();
             }
             Change::Gone { name, .. } => {
                 self.running.remove(&name);
                 self.context.secrets.set_references(&name.0, (Referrer::OciRepository, &name.1), Vec::new());
+                if let Some((next, object)) = without_room(&self.running, &name.0) {
+                    self.begin(next, object, OciRepositoryStatus::default(), stop);
+                }
                 self.publish();
             }
             Change::Complete { .. } => {
@@ -85,23 +90,32 @@ impl Following {
     /// Publishes the addresses for GitSyncs.
     fn publish(&self) {
         if self.watched.cache().is_complete() {
-            let all = self.running.iter().map(|(name, feed)| (name.clone(), address(name, &feed.borrow())));
+            let all = self.running.iter().map(|(name, running)| (name.clone(), address(name, &running.feed.borrow())));
             self.context.repositories.set_artifacts(all.collect());
         }
     }
 
     /// Starts the task of an OCIRepository. The task of an older one with this name ends with its feed.
-    fn begin(&mut self, name: Name, object: Object<OciRepositorySpec>, live: &Value, stop: &CancellationToken) {
-        let fits = self.running.keys().filter(|other| other.0 == name.0 && **other != name).count() < MOST;
-        let uid = object.uid.clone();
+    fn begin(
+        &mut self,
+        name: Name,
+        object: Object<OciRepositorySpec>,
+        status: OciRepositoryStatus,
+        stop: &CancellationToken,
+    ) {
+        let fits = fits(&self.running, &name, MOST);
         let (feed, input) = watch::channel(object);
-        self.running.insert(name.clone(), feed);
-        let status = live.get("status").and_then(|status| serde_json::from_value(status.clone()).ok());
-        let status: OciRepositoryStatus = status.unwrap_or_default();
-        let task = Task::new(Arc::clone(&self.context), (name, &uid), status, fits);
+        self.running.insert(name.clone(), Running { feed, fits });
+        self.begun += 1;
+        let task = Task::new(Arc::clone(&self.context), (name, self.begun), status, fits);
         let stop = stop.clone();
         self.tasks.spawn(async move {
             let _ = stop.run_until_cancelled(Box::pin(task.run(input))).await;
         });
     }
+}
+
+fn status_of(live: &Value) -> OciRepositoryStatus {
+    let status = live.get("status").and_then(|status| serde_json::from_value(status.clone()).ok());
+    status.unwrap_or_default()
 }

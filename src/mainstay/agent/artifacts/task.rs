@@ -14,14 +14,14 @@ use tokio::time::{Instant, sleep_until};
 
 use super::context::{Context, MOST};
 use super::download::{self, Found};
-use super::status::{self, State};
+use super::status;
 use super::wanted::{Wanted, wanted};
 use crate::agent::kept::Name;
-use crate::agent::notifications::{Object, kind};
+use crate::agent::own_kinds::{NamedSecrets, Object, State, kind};
 use mainstay_api::conditions::Reason;
-use mainstay_api::oci_repository::{OciArtifact, OciSecretRef};
+use mainstay_api::oci_repository::OciArtifact;
 use mainstay_api::{OciRepositorySpec, OciRepositoryStatus};
-use mainstay_cluster::secrets::{Followed, Known, Purpose, SecretData};
+use mainstay_cluster::secrets::{Known, Purpose, SecretData};
 use mainstay_cluster::{Kind, Part};
 use mainstay_function::registry::{Access, Client, Deadlines, ImageRef, Login, Network, Rights, Scheme, login};
 use mainstay_git::{Artifact, Consumer, ConsumerKind, Credentials, Outbound, Packed, Remote, RemoteUrl, Source};
@@ -51,8 +51,7 @@ pub(super) struct Task {
     artifact: Option<OciArtifact>,
     /// Whether the namespace has room for it.
     fits: bool,
-    /// `secretRef`, `certSecretRef` and `proxySecretRef`.
-    secrets: [Option<Followed>; 3],
+    secrets: NamedSecrets,
     /// The address of the last artifact, and what it was made from.
     made: Option<(RemoteUrl, Key)>,
 }
@@ -63,15 +62,15 @@ type Key = (Found, Option<String>, String);
 impl Task {
     pub(super) fn new(
         context: Arc<Context>,
-        (name, uid): (Name, &str),
+        (name, number): (Name, u64),
         status: OciRepositoryStatus,
         fits: bool,
     ) -> Self {
-        // An older object of this name may still be leaving.
-        let consumer = Consumer::new(ConsumerKind::OciRepository, &name.0, &format!("{}/{uid}", name.1));
+        // An older task of this name may still be leaving.
+        let consumer = Consumer::new(ConsumerKind::OciRepository, &name.0, &format!("{}/{number}", name.1));
         let (source, kind) = (context.source.for_namespace(&name.0), kind("OCIRepository", "ocirepositories"));
-        let (written, artifact) = (status.clone(), status.artifact);
-        Self { context, source, kind, name, consumer, written, artifact, fits, secrets: [None, None, None], made: None }
+        let (written, artifact, secrets) = (status.clone(), status.artifact, NamedSecrets::default());
+        Self { context, source, kind, name, consumer, written, artifact, fits, secrets, made: None }
     }
 
     /// Runs until its feed is closed.
@@ -88,7 +87,7 @@ impl Task {
             let due = Instant::now() + wait;
             tokio::select! {
                 changed = input.changed() => if changed.is_err() { break },
-                () = Followed::any_changed(self.secrets.iter_mut().flatten()) => {}
+                () = self.secrets.changed() => {}
                 () = sleep_until(due) => {}
             }
         }
@@ -122,10 +121,16 @@ impl Task {
         }
         let wanted = match wanted(&object.spec) {
             Ok(wanted) => wanted,
-            Err(problems) => return self.settle(remote, &State::invalid(&problems), object.generation, FAR).await,
+            Err(problems) => {
+                return self
+                    .settle(remote, &State::invalid(Reason::SpecInvalid, &problems), object.generation, FAR)
+                    .await;
+            }
         };
         let (state, wait) = match self.read(&object.spec, &wanted, remote).await {
-            Ok(revision) => (State::stored(&revision), wanted.interval),
+            Ok(revision) => {
+                (State::ready(Reason::ArtifactStored, format!("stored artifact {revision}")), wanted.interval)
+            }
             Err(state) => (state, wanted.interval.min(AGAIN)),
         };
         self.settle(remote, &state, object.generation, wait).await
@@ -182,9 +187,12 @@ impl Task {
 
     async fn client(&mut self, spec: &OciRepositorySpec, image: &ImageRef) -> Result<(Client, Outbound), State> {
         let invalid = |why: String| State::not_ready(Reason::SpecInvalid, why);
-        let logins = self.data(0, spec.secret_ref.as_ref(), "spec.secretRef", Purpose::Artifact).await?;
-        let tls = self.data(1, spec.cert_secret_ref.as_ref(), "spec.certSecretRef", Purpose::Artifact).await?;
-        let proxy = self.data(2, spec.proxy_secret_ref.as_ref(), "spec.proxySecretRef", Purpose::Proxy).await?;
+        let named = [
+            (spec.secret_ref.as_ref().map(|named| &*named.name), Purpose::Artifact),
+            (spec.cert_secret_ref.as_ref().map(|named| &*named.name), Purpose::Artifact),
+            (spec.proxy_secret_ref.as_ref().map(|named| &*named.name), Purpose::Proxy),
+        ];
+        let [logins, tls, proxy] = self.secrets.read(&self.context.secrets, &self.name, named).await?;
         let login = login_of(spec, data(logins.as_ref()), image).map_err(invalid)?;
         let outbound = self.source.outbound(&self.name.0, data(tls.as_ref()), data(proxy.as_ref()));
         let outbound = outbound.map_err(|fault| invalid(fault.to_string()))?;
@@ -196,29 +204,6 @@ impl Task {
         let deadlines = Deadlines { patience: Duration::from_secs(5), ..Deadlines::default() };
         let client = Client::within(network, image, access, Rights::Pull, deadlines);
         Ok((client.map_err(|error| invalid(chain(&error)))?, outbound))
-    }
-
-    /// Follows a Secret and returns its state; `None` if the field is not set.
-    async fn data(
-        &mut self,
-        at: usize,
-        named: Option<&OciSecretRef>,
-        field: &str,
-        used_for: Purpose,
-    ) -> Result<Option<Known>, State> {
-        let Some(named) = named else {
-            self.secrets[at] = None;
-            return Ok(None);
-        };
-        let (namespace, name) = (&self.name.0, &named.name);
-        if self.secrets[at].as_ref().map(Followed::of) != Some((namespace, name)) {
-            self.secrets[at] = Some(self.context.secrets.follow(namespace, name, used_for));
-        }
-        let Some(followed) = &mut self.secrets[at] else { return Ok(None) };
-        let known = followed.known().await;
-        let Some((_, why)) = known.problem() else { return Ok(Some(known)) };
-        let reason = if known == Known::Absent { Reason::SecretNotFound } else { Reason::SpecInvalid };
-        Err(State::not_ready(reason, format!("{field}: the Secret {name} {why}")))
     }
 
     /// Writes the status if it differs. Returns the time until the next turn: `wait`, or less after a refused write.

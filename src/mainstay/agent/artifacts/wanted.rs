@@ -163,6 +163,8 @@ mod tests {
             json!({"url": "oci://registry.example.org/a:v1"}),
             "spec.url: has no tag and no digest; name them in spec.ref",
         );
+        let login = read(json!({"url": "oci://user:hunter2@registry.example.org/a"})).unwrap_err().join(" ");
+        assert!(login.starts_with("spec.url: ") && !login.contains("hunter2"), "{login}");
         check(json!({"url": "oci://team/shop"}), "spec.url: its host has a dot or a port, or is localhost");
         check(json!({"ref": {"tag": "a b"}}), "spec.ref.tag: is no tag of a registry");
         check(json!({"ref": {"semverFilter": "x"}}), "spec.ref.semverFilter: has an effect with semver only");

@@ -6,9 +6,10 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
-use super::context::{Context, MOST, Object, kind};
-use super::status::{self, State};
+use super::context::{Context, MOST};
+use super::status;
 use crate::agent::kept::Name;
+use crate::agent::own_kinds::{Object, State, kind};
 use mainstay_api::AlertSpec;
 use mainstay_api::conditions::Reason;
 use mainstay_cluster::Kind;
@@ -23,6 +24,12 @@ struct Entry {
     /// The state if its Provider exists.
     state: State,
     conditions: Vec<Condition>,
+}
+
+impl Entry {
+    fn has_room(&self) -> bool {
+        self.state.reason != Reason::MemoryExhausted
+    }
 }
 
 /// All Alerts.
@@ -52,8 +59,9 @@ impl Alerts {
         if spec.suspend {
             return (None, State::not_ready(Reason::Suspended, "suspended: nothing is sent"));
         }
-        let others = self.entries.keys().filter(|other| other.0 == name.0 && *other != name).count();
-        if others >= MOST {
+        let others =
+            self.entries.iter().filter(|(other, entry)| other.0 == name.0 && *other != name && entry.has_room());
+        if others.count() >= MOST {
             let message = format!("this namespace has {MOST} Alerts, and the agent keeps no more; delete one");
             return (None, State::not_ready(Reason::MemoryExhausted, message));
         }
@@ -62,9 +70,15 @@ impl Alerts {
             Ok(selection) => {
                 let mut parts = vec![format!("sends to Provider {}", spec.provider_ref.name)];
                 parts.extend(selection.without_effect.iter().cloned());
-                (Some(selection), State::ready(parts.join("; ")))
+                (Some(selection), State::ready(Reason::Sending, parts.join("; ")))
             }
         }
+    }
+
+    /// Returns an Alert of the namespace that had no room, with its conditions.
+    pub(super) fn without_room(&self, namespace: &str) -> Option<(Name, Vec<Condition>)> {
+        let waiting = self.entries.iter().find(|(name, entry)| name.0 == namespace && !entry.has_room());
+        waiting.map(|(name, entry)| (name.clone(), entry.conditions.clone()))
     }
 
     pub(super) fn remove(&mut self, name: &Name) {
@@ -92,7 +106,7 @@ impl Alerts {
                 State::not_ready(Reason::ProviderNotFound, message)
             };
             let state = if is_orphan { missing() } else { entry.state.clone() };
-            let new = status::after(&entry.conditions, &state, entry.generation, now);
+            let new = state.conditions(&entry.conditions, entry.generation, now);
             if new == entry.conditions {
                 continue;
             }

@@ -4,18 +4,19 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use serde_json::Value;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use tokio::sync::watch;
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::alert::{Alerts, Known};
-use super::context::{AGAIN, Context, MOST, Object, kind, read};
+use super::context::{AGAIN, Context, MOST};
 use super::provider::{self, Provider};
 use super::status;
 use crate::agent::functions::is_defined;
 use crate::agent::kept::Name;
+use crate::agent::own_kinds::{Object, Running, fits, kind, read, without_room};
 use mainstay_api::ProviderSpec;
 use mainstay_cluster::Selection;
 use mainstay_cluster::reflector::{Change, Reflector};
@@ -42,7 +43,7 @@ pub(in crate::agent) async fn follow(context: Arc<Context>, stop: CancellationTo
 struct Following {
     context: Arc<Context>,
     providers: Reflector<Object<ProviderSpec>>,
-    running: BTreeMap<Name, watch::Sender<Object<ProviderSpec>>>,
+    running: BTreeMap<Name, Running<ProviderSpec>>,
     alerts: Reflector<Known>,
     known: Alerts,
     tasks: JoinSet<()>,
@@ -84,10 +85,10 @@ impl Following {
                 self.context.secrets.set_references(&name.0, (Referrer::Provider, &name.1), references);
                 let is_same = before.is_some_and(|before| before.uid == object.uid);
                 match self.running.get(&name).filter(|_| is_same) {
-                    Some(feed) => {
-                        feed.send_replace(object);
+                    Some(running) => {
+                        running.feed.send_replace(object);
                     }
-                    None => self.begin(name, object, &live, stop),
+                    None => self.begin(name, object, status::conditions(&live), stop),
                 }
             }
             Change::Gone { name, .. } => {
@@ -95,6 +96,9 @@ impl Following {
                 self.context.notifier.outbox().close(&name);
                 self.context.secrets.set_references(&name.0, (Referrer::Provider, &name.1), Vec::new());
                 self.known.provider_changed(&name);
+                if let Some((next, object)) = without_room(&self.running, &name.0) {
+                    self.begin(next, object, Vec::new(), stop);
+                }
             }
             Change::Complete { .. } => self.context.secrets.set_listed(Referrer::Provider),
             Change::Failed(error) => tracing::warn!(why = chain(&error), "Providers cannot be watched"),
@@ -103,14 +107,20 @@ impl Following {
     }
 
     /// Starts the task of a Provider. The task of an older one with this name ends with its feed.
-    fn begin(&mut self, name: Name, object: Object<ProviderSpec>, live: &Value, stop: &CancellationToken) {
-        let fits = self.running.keys().filter(|other| other.0 == name.0 && **other != name).count() < MOST;
+    fn begin(
+        &mut self,
+        name: Name,
+        object: Object<ProviderSpec>,
+        conditions: Vec<Condition>,
+        stop: &CancellationToken,
+    ) {
+        let fits = fits(&self.running, &name, MOST);
         // Opened here, because the messages before the first list are offered right after it.
         let _ = provider::open(&self.context, &name, &object.spec, fits);
         let (feed, input) = watch::channel(object);
         self.known.provider_changed(&name);
-        self.running.insert(name.clone(), feed);
-        let task = Provider::new(Arc::clone(&self.context), name, status::conditions(live), fits);
+        self.running.insert(name.clone(), Running { feed, fits });
+        let task = Provider::new(Arc::clone(&self.context), name, conditions, fits);
         let stop = stop.clone();
         self.tasks.spawn(async move {
             let _ = stop.run_until_cancelled(task.run(input)).await;
@@ -123,7 +133,14 @@ impl Following {
                 let Some(alert) = self.alerts.cache().get(&name.0, &name.1) else { return };
                 self.known.set(&name, alert, status::conditions(&live));
             }
-            Change::Gone { name, .. } => self.known.remove(&name),
+            Change::Gone { name, .. } => {
+                self.known.remove(&name);
+                if let Some((next, conditions)) = self.known.without_room(&name.0)
+                    && let Some(alert) = self.alerts.cache().get(&next.0, &next.1)
+                {
+                    self.known.set(&next, alert, conditions);
+                }
+            }
             Change::Failed(error) => tracing::warn!(why = chain(&error), "Alerts cannot be watched"),
             Change::Complete { .. } | Change::Unreadable { .. } | Change::Resumed => {}
         }

@@ -11,5 +11,5 @@ mod follow;
 mod provider;
 mod status;
 
-pub(super) use context::{Context, Object, kind, read};
+pub(super) use context::Context;
 pub(super) use follow::follow;

@@ -10,15 +10,15 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::context::{AGAIN, Context, MOST, Object, kind};
-use super::status::{self, State};
+use super::context::{AGAIN, Context, MOST};
+use super::status;
 use crate::agent::kept::Name;
 use crate::agent::notify::Line;
+use crate::agent::own_kinds::{NamedSecrets, Object, State, kind};
 use mainstay_api::ProviderSpec;
 use mainstay_api::conditions::Reason;
-use mainstay_api::provider::ProviderSecretRef;
 use mainstay_cluster::Kind;
-use mainstay_cluster::secrets::{Followed, Known, Purpose, SecretData};
+use mainstay_cluster::secrets::{Known, Purpose, SecretData};
 use mainstay_git::{Fault, Outbound};
 use mainstay_notification::{Next, Notice, Outcome, ProviderType, Target};
 use mainstay_object::egress::METADATA_REFUSED;
@@ -36,8 +36,7 @@ pub(super) struct Provider {
     conditions: Vec<Condition>,
     /// Whether the namespace has room for it.
     fits: bool,
-    /// `secretRef`, `certSecretRef` and `proxySecretRef`.
-    secrets: [Option<Followed>; 3],
+    secrets: NamedSecrets,
     /// When a status that was not written is written again.
     again: Option<Instant>,
 }
@@ -52,7 +51,7 @@ struct Ready {
 impl Provider {
     pub(super) fn new(context: Arc<Context>, name: Name, conditions: Vec<Condition>, fits: bool) -> Self {
         let kind = kind("Provider", "providers");
-        Self { context, kind, name, conditions, fits, secrets: [None, None, None], again: None }
+        Self { context, kind, name, conditions, fits, secrets: NamedSecrets::default(), again: None }
     }
 
     /// Runs until its feed is closed.
@@ -62,7 +61,7 @@ impl Provider {
             let line = open(&self.context, &self.name, &object.spec, self.fits);
             let resolved = self.resolve(&object.spec, line).await;
             let state = match &resolved {
-                Ok(ready) => State::ready(format!("sends to {}", ready.target.host())),
+                Ok(ready) => State::ready(Reason::Sending, format!("sends to {}", ready.target.host())),
                 Err(state) => state.clone(),
             };
             self.report(&state, object.generation).await;
@@ -84,9 +83,9 @@ impl Provider {
             let message = format!("this namespace has {MOST} Providers, and the agent keeps no more; delete one");
             return Err(State::not_ready(Reason::MemoryExhausted, message));
         }
-        let login = self.data(0, spec.secret_ref.as_ref(), "spec.secretRef").await?;
-        let tls = self.data(1, spec.cert_secret_ref.as_ref(), "spec.certSecretRef").await?;
-        let proxy = self.data(2, spec.proxy_secret_ref.as_ref(), "spec.proxySecretRef").await?;
+        let named = [&spec.secret_ref, &spec.cert_secret_ref, &spec.proxy_secret_ref];
+        let named = named.map(|named| (named.as_ref().map(|named| &*named.name), Purpose::Provider));
+        let [login, tls, proxy] = self.secrets.read(&self.context.secrets, &self.name, named).await?;
         let (data, tls, proxy) = (data(login.as_ref()), data(tls.as_ref()), data(proxy.as_ref()));
         let reason = if line.is_none() { Reason::TypeNotSupported } else { Reason::SpecInvalid };
         let target = Target::new(spec, data).map_err(|problems| State::invalid(reason, &problems))?;
@@ -96,28 +95,6 @@ impl Provider {
         Ok(Ready { target, outbound, line })
     }
 
-    /// Follows a Secret and returns its state; `None` if the field is not set.
-    async fn data(
-        &mut self,
-        at: usize,
-        named: Option<&ProviderSecretRef>,
-        field: &str,
-    ) -> Result<Option<Known>, State> {
-        let Some(named) = named else {
-            self.secrets[at] = None;
-            return Ok(None);
-        };
-        let (namespace, name) = (&self.name.0, &named.name);
-        if self.secrets[at].as_ref().map(Followed::of) != Some((namespace, name)) {
-            self.secrets[at] = Some(self.context.secrets.follow(namespace, name, Purpose::Provider));
-        }
-        let Some(followed) = &mut self.secrets[at] else { return Ok(None) };
-        let known = followed.known().await;
-        let Some((_, why)) = known.problem() else { return Ok(Some(known)) };
-        let reason = if known == Known::Absent { Reason::SecretNotFound } else { Reason::SpecInvalid };
-        Err(State::not_ready(reason, format!("{field}: the Secret {name} {why}")))
-    }
-
     /// Sends until settings or Secrets change. Returns false if the Provider is gone.
     async fn send_all(
         &mut self,
@@ -125,7 +102,7 @@ impl Provider {
         object: &Object<ProviderSpec>,
         input: &mut watch::Receiver<Object<ProviderSpec>>,
     ) -> bool {
-        let mut state = State::ready(format!("sends to {}", ready.target.host()));
+        let mut state = State::ready(Reason::Sending, format!("sends to {}", ready.target.host()));
         loop {
             let delay = match ready.line.next() {
                 Next::Send(notice) => {
@@ -137,7 +114,7 @@ impl Provider {
                             }
                             None
                         }
-                        () = Followed::any_changed(self.secrets.iter_mut().flatten()) => None,
+                        () = self.secrets.changed() => None,
                     };
                     // The queue sends the notice in flight again.
                     let Some(outcome) = sent else { return true };
@@ -175,7 +152,7 @@ impl Provider {
         let until = self.again.map_or(until, |again| again.min(until));
         tokio::select! {
             changed = input.changed() => return Some(changed.is_ok()),
-            () = Followed::any_changed(self.secrets.iter_mut().flatten()) => return Some(true),
+            () = self.secrets.changed() => return Some(true),
             () = offered => {}
             () = tokio::time::sleep_until(until) => {}
         }
@@ -187,7 +164,7 @@ impl Provider {
 
     /// Writes the status if it differs. After a refused write, the next one waits, however many messages come.
     async fn report(&mut self, state: &State, generation: Option<i64>) {
-        let new = status::after(&self.conditions, state, generation, Timestamp::now());
+        let new = state.conditions(&self.conditions, generation, Timestamp::now());
         if new == self.conditions {
             self.again = None;
             return;
@@ -224,7 +201,7 @@ fn data(known: Option<&Known>) -> Option<&SecretData> {
 /// Returns the state after an attempt.
 fn after(outcome: &Outcome, host: &str) -> State {
     match outcome {
-        Outcome::Delivered => State::ready(format!("sends to {host}")),
+        Outcome::Delivered => State::ready(Reason::Sending, format!("sends to {host}")),
         Outcome::Refused(why) => State::not_ready(Reason::NotDelivered, format!("{host}: {why}; it is not sent again")),
         Outcome::Retry { why, .. } => {
             State::not_ready(Reason::NotDelivered, format!("{host}: {why}; messages are sent again for an hour"))

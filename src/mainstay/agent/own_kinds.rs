@@ -1,0 +1,154 @@
+//! Providers, Alerts and OCIRepositories: how they are read, their state with its conditions, and the Secrets that they
+//! name.
+//!
+//! Invariant: equal facts give equal conditions, which are not written again.
+//! Not here: what the agent does with them (`notifications`, `artifacts`).
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use tokio::sync::watch;
+
+use super::kept::{Name, memory};
+use mainstay_api::conditions::{self, Reason, Type};
+use mainstay_cluster::Kind;
+use mainstay_cluster::secrets::{Followed, Known, Purpose, Secrets};
+
+/// Maximum memory of a spec, in bytes.
+const LONGEST: usize = 32 << 10;
+/// Maximum length of a message, in bytes.
+const MESSAGE: usize = 1 << 10;
+
+/// An object without its status.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Object<S> {
+    pub(super) uid: String,
+    pub(super) generation: Option<i64>,
+    pub(super) spec: S,
+}
+
+/// The task of an object.
+pub(super) struct Running<S> {
+    pub(super) feed: watch::Sender<Object<S>>,
+    /// Whether the namespace has room for it.
+    pub(super) fits: bool,
+}
+
+/// Returns whether a namespace has room for another object beside those that have room. `most`: their maximum number.
+pub(super) fn fits<S>(running: &BTreeMap<Name, Running<S>>, name: &Name, most: usize) -> bool {
+    let others = running.iter().filter(|(other, running)| other.0 == name.0 && *other != name && running.fits);
+    others.count() < most
+}
+
+/// Returns an object of a namespace that had no room.
+pub(super) fn without_room<S: Clone>(
+    running: &BTreeMap<Name, Running<S>>,
+    namespace: &str,
+) -> Option<(Name, Object<S>)> {
+    let waiting = running.iter().find(|(name, running)| name.0 == namespace && !running.fits);
+    waiting.map(|(name, running)| (name.clone(), running.feed.borrow().clone()))
+}
+
+/// Returns a kind by its name and its plural.
+pub(super) fn kind(kind: &str, plural: &str) -> Arc<Kind> {
+    Arc::new(Kind::custom("mainstay.dev", "v1alpha1", kind, plural, true))
+}
+
+/// Reads an object of a watch.
+pub(super) fn read<S: DeserializeOwned>(live: &Value) -> Result<Option<Object<S>>, String> {
+    let spec = &live["spec"];
+    if memory(spec) > LONGEST {
+        return Err("its spec is larger than 32 KiB".to_owned());
+    }
+    // The error may quote a value.
+    let spec = S::deserialize(spec).map_err(|_| "a field has another form than the definition says".to_owned())?;
+    let uid = live.pointer("/metadata/uid").and_then(Value::as_str).unwrap_or_default().to_owned();
+    Ok(Some(Object { uid, generation: live.pointer("/metadata/generation").and_then(Value::as_i64), spec }))
+}
+
+/// The state that the conditions of an object show.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct State {
+    pub(super) reason: Reason,
+    pub(super) message: String,
+    is_ready: bool,
+    /// Whether only a change of the spec helps.
+    is_stalled: bool,
+}
+
+impl State {
+    pub(super) fn ready(reason: Reason, message: impl Into<String>) -> Self {
+        Self { reason, message: message.into(), is_ready: true, is_stalled: false }
+    }
+
+    pub(super) fn not_ready(reason: Reason, message: impl Into<String>) -> Self {
+        Self { reason, message: message.into(), is_ready: false, is_stalled: false }
+    }
+
+    pub(super) fn invalid(reason: Reason, problems: &[String]) -> Self {
+        Self { reason, message: problems.join("; "), is_ready: false, is_stalled: true }
+    }
+
+    /// Returns the conditions after this state.
+    pub(super) fn conditions(&self, old: &[Condition], generation: Option<i64>, now: Timestamp) -> Vec<Condition> {
+        let mut new = old.to_vec();
+        let (ready, message) = (if self.is_ready { "True" } else { "False" }, conditions::cut(&self.message, MESSAGE));
+        conditions::set(&mut new, Type::Ready, ready, self.reason, message, generation, now);
+        new.retain(|condition| self.is_stalled || condition.type_ != Type::Stalled.as_str());
+        if self.is_stalled {
+            conditions::set(&mut new, Type::Stalled, "True", self.reason, message, generation, now);
+        }
+        new
+    }
+}
+
+/// The Secrets that an object names: `secretRef`, `certSecretRef` and `proxySecretRef`.
+#[derive(Debug, Default)]
+pub(super) struct NamedSecrets {
+    followed: [Option<Followed>; FIELDS.len()],
+}
+
+/// The fields with the names of Secrets.
+const FIELDS: [&str; 3] = ["spec.secretRef", "spec.certSecretRef", "spec.proxySecretRef"];
+
+impl NamedSecrets {
+    /// Follows the named Secrets, each for its purpose, and returns their state; `None` for a field that is not set.
+    ///
+    /// # Errors
+    /// The first Secret that is missing, or that may not be used for its purpose.
+    pub(super) async fn read(
+        &mut self,
+        secrets: &Secrets,
+        owner: &Name,
+        named: [(Option<&str>, Purpose); FIELDS.len()],
+    ) -> Result<[Option<Known>; FIELDS.len()], State> {
+        let mut all = [None, None, None];
+        for (at, (name, used_for)) in named.into_iter().enumerate() {
+            let followed = &mut self.followed[at];
+            let Some(name) = name else {
+                *followed = None;
+                continue;
+            };
+            if followed.as_ref().map(Followed::of) != Some((&owner.0, name)) {
+                *followed = Some(secrets.follow(&owner.0, name, used_for));
+            }
+            let Some(followed) = followed else { continue };
+            let known = followed.known().await;
+            if let Some((_, why)) = known.problem() {
+                let reason = if known == Known::Absent { Reason::SecretNotFound } else { Reason::SpecInvalid };
+                return Err(State::not_ready(reason, format!("{}: the Secret {name} {why}", FIELDS[at])));
+            }
+            all[at] = Some(known);
+        }
+        Ok(all)
+    }
+
+    /// Waits until one of the Secrets changes.
+    pub(super) async fn changed(&mut self) {
+        Followed::any_changed(self.followed.iter_mut().flatten()).await;
+    }
+}
