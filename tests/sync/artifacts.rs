@@ -1,13 +1,16 @@
 //! OCIRepositories: artifacts of a real registry are applied like commits.
 
 use std::io::Write as _;
+use std::time::Duration;
 
 use flate2::{Compression, write::GzEncoder};
 use mainstay_testkit::docker_registry::{DockerRegistry, PASSWORD, Served, USER};
-use mainstay_testkit::world::{NAMESPACE, World, condition_of, config_map};
+use mainstay_testkit::listener::metrics;
+use mainstay_testkit::world::{NAMESPACE, World, condition_of, config_map, free_address};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 use tar::{Builder, EntryType, Header};
+use tokio::net::{TcpListener, TcpStream};
 
 const OURS: &str = "mainstay.dev/v1alpha1";
 /// The media types of `flux push artifact`.
@@ -282,4 +285,35 @@ async fn refuses_archives_and_layers_and_keeps_the_last_artifact() {
     refused(&world, "ArtifactFailed").await;
     assert_eq!(world.data("web"), "good");
     assert!(world.condition("web", "Ready").starts_with("True"), "{}", world.condition("web", "Ready"));
+}
+
+/// The GitSync looks the artifact up before it was read, as after a start of the agent.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_git_sync_waits_for_the_first_read_of_its_artifact() {
+    let pushed = Pushed::start(Served::Plainly).await;
+    pushed.push_value("latest", "1").await;
+    let door = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("oci://{}/shop/web", door.local_addr().unwrap());
+    let mut world = World::new().await;
+    world.listen = Some(free_address());
+    create(&world, json!({"url": url, "insecure": true, "interval": "10s"}));
+    world.sync("web", json!({"gitRepository": null, "sourceRef": {"kind": "OCIRepository", "name": "web"}}));
+    world.start();
+    let (mut held, _) = door.accept().await.unwrap();
+    while !metrics(&world).await.lines().any(|line| line.starts_with("mainstay_git_lookups_total 1")) {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let registry = pushed.registry.host().to_owned();
+    tokio::spawn(async move {
+        loop {
+            let mut to = TcpStream::connect(&registry).await.unwrap();
+            tokio::spawn(async move { tokio::io::copy_bidirectional(&mut held, &mut to).await });
+            (held, _) = door.accept().await.unwrap();
+        }
+    });
+    world.condition_is("web", "Ready", "True").await;
+    let events = world.server.objects("v1", "events", Some(NAMESPACE));
+    let failures =
+        events.iter().filter(|event| event["type"] == "Warning" && event["involvedObject"]["kind"] == "GitSync");
+    assert_eq!(failures.map(|event| event["message"].to_string()).collect::<Vec<_>>(), Vec::<String>::new());
 }

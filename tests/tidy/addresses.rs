@@ -17,6 +17,7 @@ const PERMITTED: &[(&str, &str, &str)] = &[
     ),
     ("src/cluster/src/connect.rs", "http://{proxy}", "a variable of the operator's environment, parsed afterwards"),
     ("src/git/src/address.rs", "{}://{}{port}", "parts of a parsed URL, for a comparison"),
+    ("src/git/src/address.rs", "{scheme}://{host}{path}", "the URL of an artifact, to be shown"),
     (
         "src/object/src/egress/policy.rs",
         "http://{value}",

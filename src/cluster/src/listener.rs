@@ -5,6 +5,8 @@
 //! therefore block no others.
 //! Invariant: a connection carries one request, unless connections are [kept](Limits::kept).
 //! Invariant: a panic in an answer ends only its connection, with the status 500.
+//! Invariant: a client that is still sending when it is answered can read the answer: the rest of its body is read and
+//! dropped, up to 1 MiB.
 //! Invariant: a listener for the same user refuses requests of foreign web pages, and hosts other than this machine
 //! and Services.
 //! Invariant: the time of a TLS handshake counts as part of the head, and so does the first byte if it decides on TLS.
@@ -25,10 +27,10 @@ use std::time::Duration;
 use futures::FutureExt as _;
 use http::{Request, Response, StatusCode};
 use hyper::body::{Body, Incoming};
-use hyper::rt::{Read, Write};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
@@ -47,6 +49,8 @@ use mainstay_object::failure::{Panicked, caught};
 const HEAD_BYTES: usize = 16 << 10;
 /// Maximum number of a request's headers.
 const HEADERS: usize = 64;
+/// Maximum number of bytes that are read and dropped after an answer.
+const UNREAD_BYTES: u64 = 1 << 20;
 /// Delay after a failed accept, for example without free file descriptors.
 const AGAIN: Duration = Duration::from_millis(50);
 /// The first byte of a TLS connection: the type of a handshake record.
@@ -255,7 +259,7 @@ async fn accepted_connection<F, Answer, B>(
     let Some(tls) = end.run_until_cancelled(tls).await.flatten() else { return };
     let known = Connection::new(limits, entry, end.clone());
     let stream = Moving { stream, connection: Arc::clone(&known) };
-    let Some(tls) = tls else { return connection(TokioIo::new(stream), limits, answer, known, end, permit).await };
+    let Some(tls) = tls else { return connection(stream, limits, answer, known, end, permit).await };
     let shaken = end.run_until_cancelled(timeout(limits.head, tls.accept(stream))).await;
     if let Some(Ok(Ok(stream))) = shaken {
         let certificate = stream.get_ref().1.peer_certificates().map(|_| ClientCertificate);
@@ -266,19 +270,19 @@ async fn accepted_connection<F, Answer, B>(
             }
             answer(request)
         };
-        connection(TokioIo::new(stream), limits, answer, known, end, permit).await;
+        connection(stream, limits, answer, known, end, permit).await;
     }
 }
 
 async fn connection<S, F, Answer, B>(
-    stream: S,
+    mut stream: S,
     limits: Limits,
     answer: F,
     known: Arc<Connection>,
     end: CancellationToken,
     permit: Option<OwnedSemaphorePermit>,
 ) where
-    S: Read + Write + Unpin,
+    S: AsyncRead + AsyncWrite + Unpin,
     F: Fn(Request<Incoming>) -> Answer,
     Answer: Future<Output = Response<B>>,
     B: Body<Data: Send, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Default + 'static,
@@ -297,19 +301,34 @@ async fn connection<S, F, Answer, B>(
     let head = limits.kept.map_or(limits.head, |kept| kept.max(limits.head));
     http.timer(TokioTimer::new()).header_read_timeout(head).keep_alive(limits.kept.is_some());
     http.max_buf_size(HEAD_BYTES).max_headers(HEADERS);
-    let mut connection = pin!(http.serve_connection(stream, service));
-    // An error of a connection concerns only its client.
-    tokio::select! {
-        _ = &mut connection => {}
-        () = known.late() => {}
-        () = end.cancelled() => {
-            if known.is_busy() {
-                connection.as_mut().graceful_shutdown();
-                let _ = timeout(limits.farewell, connection).await;
+    let is_answered = {
+        let mut connection = pin!(http.serve_connection(TokioIo::new(&mut stream), service));
+        // An error of a connection concerns only its client.
+        tokio::select! {
+            _ = &mut connection => true,
+            () = known.late() => false,
+            () = end.cancelled() => {
+                if known.is_busy() {
+                    connection.as_mut().graceful_shutdown();
+                    let _ = timeout(limits.farewell, connection).await;
+                }
+                false
             }
         }
+    };
+    if is_answered {
+        known.drains();
+        let _ = end.run_until_cancelled(timeout(limits.head, drain(stream))).await;
     }
     drop(permit);
+}
+
+/// Ends the answer, and reads and drops what the client still sends. A socket that is closed with unread bytes resets
+/// the connection, and the client loses the answer.
+async fn drain<S: AsyncRead + AsyncWrite + Unpin>(mut stream: S) -> io::Result<()> {
+    stream.shutdown().await?;
+    tokio::io::copy(&mut stream.take(UNREAD_BYTES), &mut tokio::io::sink()).await?;
+    Ok(())
 }
 
 #[cfg(test)]
@@ -317,7 +336,6 @@ mod tests {
     use bytes::Bytes;
     use http_body_util::{BodyExt as _, Full};
     use parking_lot::Mutex;
-    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
     use super::*;
 
@@ -411,6 +429,31 @@ mod tests {
         assert_eq!(ask_on(&mut second).await.as_deref(), Some("HTTP/1.1 200 OK"));
         stop.cancel();
         assert!(serving.await.is_ok());
+    }
+
+    #[tokio::test]
+    async fn a_client_that_is_still_sending_reads_its_answer() {
+        for kept in [None, Some(Duration::from_secs(60))] {
+            let listener = Listener::bind("127.0.0.1:0".parse().unwrap(), Reach::Anyone).unwrap();
+            let (address, stop) = (listener.local_addr().unwrap(), CancellationToken::new());
+            let limits = Limits { connections: 1, kept, ..Limits::default() };
+            let serving = tokio::spawn(serve(listener, limits, answer, stop.clone()));
+            let mut first = TcpStream::connect(address).await.unwrap();
+            first.write_all(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000\r\n\r\n").await.unwrap();
+            let mut status = [0; 15];
+            first.read_exact(&mut status).await.unwrap();
+            assert_eq!(&status, b"HTTP/1.1 200 OK");
+            for _ in 0..100 {
+                first.write_all(&[b'x'; 10_000]).await.unwrap();
+            }
+            first.read_to_end(&mut Vec::new()).await.unwrap();
+            // The answered connection gives way.
+            let mut second = TcpStream::connect(address).await.unwrap();
+            assert_eq!(ask_on(&mut second).await.as_deref(), Some("HTTP/1.1 200 OK"));
+            drop(first);
+            stop.cancel();
+            assert!(serving.await.is_ok());
+        }
     }
 
     #[tokio::test]

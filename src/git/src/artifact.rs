@@ -71,7 +71,7 @@ impl Source {
     /// Sets the artifact that lookups of the remote find, or why there is none.
     pub fn set_artifact(&self, remote: &Remote, artifact: Result<Artifact, String>) {
         let state = self.state(remote);
-        *state.artifact.lock() = Some(artifact);
+        state.artifact.send_replace(Some(artifact));
         state.poll.lock().expire(Instant::now());
     }
 
@@ -120,9 +120,13 @@ impl Source {
         Ok(commit)
     }
 
-    /// Returns the references of an artifact: HEAD, which is its tag.
-    pub(super) fn artifact_refs(&self, remote: &Remote, wanted: &RefNames) -> Result<Refs, Fault> {
-        let known = self.state(remote).artifact.lock().clone();
+    /// Returns the references of an artifact: HEAD, which is its tag. Waits for the first read, so that a new agent or a
+    /// new OCIRepository is no failure.
+    pub(super) async fn artifact_refs(&self, remote: &Remote, wanted: &RefNames) -> Result<Refs, Fault> {
+        let mut read = self.state(remote).artifact.subscribe();
+        let first =
+            tokio::time::timeout(self.inner.settings.deadlines.lookup / 2, read.wait_for(Option::is_some)).await;
+        let known = first.ok().and_then(|known| known.ok()?.clone());
         let artifact = known.unwrap_or_else(|| Err("it has not been read yet".to_owned()));
         let Artifact { commit, tag } = artifact.map_err(|why| Fault::NoArtifact { why })?;
         let mut refs = Refs::default();

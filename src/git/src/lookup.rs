@@ -206,7 +206,7 @@ impl Source {
             return self.shared(remote).run(move || transport::local::list_refs(&path, &wanted)).await?;
         }
         if remote.url.artifact().is_some() {
-            return self.artifact_refs(remote, wanted);
+            return self.artifact_refs(remote, wanted).await;
         }
         let known = state.negotiated.lock().clone();
         let limit = self.inner.settings.limits.advertisement_bytes;

@@ -57,6 +57,15 @@ impl Connection {
         }
     }
 
+    /// Records that the last answer is written, and that the client may still be sending. The connection gives way to
+    /// new clients.
+    pub(super) fn drains(&self) {
+        let mut state = self.state.lock();
+        state.is_busy = false;
+        drop(state.entry.take());
+        state.entry = Some(self.silent.enter(self.end.clone()));
+    }
+
     pub(super) fn is_busy(&self) -> bool {
         self.state.lock().is_busy
     }

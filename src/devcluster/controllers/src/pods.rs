@@ -27,7 +27,7 @@ use super::controller::{Controller, Queue};
 use super::simulated_outcome::SimulatedOutcome;
 use devcluster_apiserver::client::{Client, Subject};
 use devcluster_apiserver::history::{Change, Event};
-use devcluster_apiserver::kubelet::{NODE, condition};
+use devcluster_apiserver::kubelet::{NODE, condition, pod_parts};
 use devcluster_apiserver::object::{controller, count, is_terminating, text};
 
 /// How long a container takes to stop.
@@ -123,6 +123,7 @@ fn is_for_scheduler(pod: &Value) -> bool {
 fn unschedulable(client: &Client, subject: &Subject, pod: &Value, why: &str) {
     let mut status = pod["status"].clone();
     status["conditions"] = json!([condition(pod, &client.stamp(), "PodScheduled", Err(("Unschedulable", why)))]);
+    pod_parts::keep_conditions(pod, &mut status);
     client.set_status("kube-scheduler", subject, pod, status);
 }
 

@@ -56,6 +56,22 @@ async fn a_resize_shows_in_the_status() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn conditions_of_others_stay_in_the_status() {
+    for image in ["simulated:1", HOST] {
+        let machine = Machine::new();
+        running(&machine, image).await;
+        let foreign = json!({"type": "example.com/Registered", "status": "True"});
+        let status = json!({"status": {"conditions": [foreign]}});
+        strategic(&machine, &format!("{PODS}/p/status"), status).await;
+        strategic(&machine, &format!("{PODS}/p/resize"), resize(json!({"requests": {"cpu": "2"}}))).await;
+        let resized = machine.until("p", "resized", |pod| resources(pod)["requests"]["cpu"] == "2").await;
+        let list = resized["status"]["conditions"].as_array().unwrap();
+        assert!(list.iter().any(|one| one["type"] == foreign["type"]), "{image}: {list:?}");
+        assert_eq!(list.iter().filter(|one| one["type"] == "Ready").count(), 1, "{image}: {list:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_resize_beyond_the_node_stays_pending() {
     let machine = Machine::new();
     running(&machine, "simulated:1").await;

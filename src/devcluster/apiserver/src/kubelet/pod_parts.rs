@@ -1,4 +1,5 @@
-//! Applies changes of a running pod, as a kubelet does: the resources of containers, and ephemeral containers.
+//! Applies changes of a running pod, as a kubelet does: the resources of containers, ephemeral containers, and
+//! conditions of others.
 //!
 //! A resize takes effect at once. A resize beyond the node's capacity stays pending as infeasible, and the containers
 //! keep their resources. An ephemeral container runs as long as its pod.
@@ -9,10 +10,29 @@
 use serde_json::{Value, json};
 
 use super::requests::asked;
-use super::{NODE, condition, container_id, image_id};
+use super::{NODE, SIMULATED, condition, container_id, image_id};
 use crate::client::{Client, Subject};
 use crate::kinds::hooks::quantity;
-use crate::object::text;
+use crate::object::{conditions, text};
+
+/// Conditions that a kubelet computes. It keeps all others.
+const COMPUTED: [&str; 8] = [
+    "PodReadyToStartContainers",
+    "Initialized",
+    "Ready",
+    "ContainersReady",
+    "PodScheduled",
+    "PodResizePending",
+    "PodResizeInProgress",
+    SIMULATED,
+];
+
+/// Adds the conditions that others wrote, for example the reason of an eviction, to a pod's new status.
+pub fn keep_conditions(pod: &Value, status: &mut Value) {
+    let Some(list) = status["conditions"].as_array_mut() else { return };
+    let is_computed = |condition: &&Value| COMPUTED.contains(&text(condition, "/type"));
+    list.extend(conditions(pod).iter().filter(|condition| !is_computed(condition)).cloned());
+}
 
 /// Writes the actual resources of containers into a pod's status, and why they differ from the spec.
 pub fn reflect_resources(client: &Client, pod: &Value, status: &mut Value) {

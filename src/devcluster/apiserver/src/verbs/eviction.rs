@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 
 const BUDGETS: &str = "poddisruptionbudgets.policy";
-/// Maximum attempts to write a budget despite conflicts.
+/// Maximum attempts to write a budget or a pod despite conflicts.
 const ATTEMPTS: usize = 20;
 const VIOLATION: &str = "Cannot evict pod as it would violate the pod's disruption budget.";
 
@@ -39,7 +39,7 @@ pub fn evict(server: &Server, target: &Target, settings: &Settings, body: &Value
     }
     let is_meant = options.version.as_deref().is_none_or(|version| version == text(&pod, "/metadata/resourceVersion"));
     if !settings.dry_run && is_meant {
-        mark(server, target, &settings, &pod)?;
+        mark(server, target, &settings)?;
         // `mark` changed the resource version.
         options.version = None;
     }
@@ -48,21 +48,26 @@ pub fn evict(server: &Server, target: &Target, settings: &Settings, body: &Value
 }
 
 /// Adds the reason of the eviction to the pod's status.
-fn mark(server: &Server, target: &Target, settings: &Settings, pod: &Value) -> Result<(), Stop> {
-    let mut pod = pod.clone();
-    let list = pod["status"]["conditions"].as_array().cloned().unwrap_or_default();
-    let mut list: Vec<Value> = list.into_iter().filter(|c| c["type"] != "DisruptionTarget").collect();
-    list.push(json!({
-        "type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI",
-        "message": "Eviction API: evicting", "lastProbeTime": null, "lastTransitionTime": settings.now,
-    }));
-    pod["status"]["conditions"] = list.into();
-    if let Some(metadata) = pod["metadata"].as_object_mut() {
-        metadata.remove("resourceVersion");
-    }
+fn mark(server: &Server, target: &Target, settings: &Settings) -> Result<(), Stop> {
     let status = Target { subresource: "status".to_owned(), ..target.clone() };
     let settings = Settings { admit: false, ..settings.clone() };
-    update::update(server, &status, &settings, pod).map(drop)
+    let mut attempts = 0;
+    loop {
+        let pod = server.store().get(&target.kind.storage, &target.key()).ok_or_else(|| target.not_found())?;
+        let mut pod = Arc::unwrap_or_clone(pod.value());
+        let list = pod["status"]["conditions"].as_array().cloned().unwrap_or_default();
+        let mut list: Vec<Value> = list.into_iter().filter(|c| c["type"] != "DisruptionTarget").collect();
+        list.push(json!({
+            "type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI",
+            "message": "Eviction API: evicting", "lastProbeTime": null, "lastTransitionTime": settings.now,
+        }));
+        pod["status"]["conditions"] = list.into();
+        attempts += 1;
+        match update::update(server, &status, &settings, pod) {
+            Err(Stop::Refused(refused)) if refused.code == 409 && attempts < ATTEMPTS => {}
+            done => return done.map(drop),
+        }
+    }
 }
 
 /// Takes one disruption from the pod's budget; 429 if none is left.

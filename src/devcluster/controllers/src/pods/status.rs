@@ -88,6 +88,7 @@ pub(super) fn status(client: &Client, pod: &Value, outcome: &Outcome) -> Value {
     if !done && let Some(statuses) = pod_parts::ephemeral_statuses(client, pod, None) {
         status["ephemeralContainerStatuses"] = statuses;
     }
+    pod_parts::keep_conditions(pod, &mut status);
     pod_parts::reflect_resources(client, pod, &mut status);
     status
 }

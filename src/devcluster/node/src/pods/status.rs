@@ -161,6 +161,7 @@ impl View {
         if !done && let Some(statuses) = pod_parts::ephemeral_statuses(client, pod, Some(why)) {
             status["ephemeralContainerStatuses"] = statuses;
         }
+        pod_parts::keep_conditions(pod, &mut status);
         pod_parts::reflect_resources(client, pod, &mut status);
         if let Some((reason, message)) = &self.ended {
             status["reason"] = (*reason).into();
