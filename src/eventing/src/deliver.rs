@@ -15,8 +15,8 @@ use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use super::dead_letters::DeadLetter;
-use super::jetstream::JetStream;
-use super::journal::Kept;
+use super::jetstream::{Exists, JetStream};
+use super::journal::{Journal, Kept};
 use super::retry::{Next, Outcome, next};
 use super::send::{Sender, Sent};
 use super::store::{OVER, Source, Store, Taken};
@@ -27,7 +27,7 @@ use mainstay_object::failure::caught;
 /// Delay after a dead letter could not be written.
 const AGAIN: Duration = Duration::from_secs(60);
 
-/// Delay after NATS could not be swept.
+/// Delay after NATS could not be swept, and interval of looks at a journal.
 const SWEEP: Duration = Duration::from_secs(5);
 
 /// Called with each event that is given up, and its subscriber.
@@ -44,6 +44,8 @@ pub(super) struct Delivery {
     pub(super) table: watch::Receiver<Option<Arc<Table>>>,
     /// Called for each event that is given up.
     pub(super) failed: Arc<Failed>,
+    /// Whether the cluster has a subscriber, for removals that other processes notice.
+    pub(super) exists: Arc<Exists>,
 }
 
 /// The task of a subscriber.
@@ -65,7 +67,7 @@ pub(super) async fn deliver(delivery: Arc<Delivery>, stop: CancellationToken) ->
     let mut stored = match &delivery.store {
         Store::Log { journal, .. } => journal.stored(),
         Store::JetStream(store) => {
-            tasks.spawn(sweep(store.clone(), table.clone()));
+            tasks.spawn(sweep(store.clone(), table.clone(), Arc::clone(&delivery.exists)));
             watch::Sender::new(()).subscribe()
         }
     };
@@ -118,13 +120,13 @@ async fn end_strangers(delivery: &Delivery) {
 }
 
 /// Deletes from NATS what belongs to subscribers that no longer exist, at the start and when subscribers change.
-async fn sweep(store: JetStream, mut table: watch::Receiver<Option<Arc<Table>>>) {
+async fn sweep(store: JetStream, mut table: watch::Receiver<Option<Arc<Table>>>, exists: Arc<Exists>) {
     let mut swept: Option<BTreeSet<SubscriberId>> = None;
     loop {
-        let present: BTreeSet<SubscriberId> =
-            table.borrow_and_update().iter().flat_map(|table| table.0.keys().cloned()).collect();
+        let Some(known) = table.borrow_and_update().clone() else { return };
+        let present: BTreeSet<SubscriberId> = known.0.keys().cloned().collect();
         if swept.as_ref() != Some(&present) {
-            match store.sweep(&table).await {
+            match store.sweep(&known, &*exists).await {
                 Ok(()) => swept = Some(present),
                 Err(error) => {
                     tracing::warn!(%error, "events of former subscribers could not be removed from NATS");
@@ -137,6 +139,14 @@ async fn sweep(store: JetStream, mut table: watch::Receiver<Option<Arc<Table>>>)
             return;
         }
     }
+}
+
+/// Logs once that a journal, which gets no new events, is empty.
+pub(super) async fn drained(journal: Journal) {
+    while journal.size().0 > 0 {
+        tokio::time::sleep(SWEEP).await;
+    }
+    tracing::info!("the journal is empty: all of its events are delivered, or are dead letters");
 }
 
 /// Ends all events of a deleted subscriber in the journal, and removes its dead letters.

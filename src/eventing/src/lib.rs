@@ -13,6 +13,8 @@
 //! (`publishers`).
 //! Invariant: an object whose status another controller writes is left to that controller.
 //!
+//! With NATS, any number of processes accept events, and any number deliver them (`role`).
+//!
 //! Not here: order of events, several processes for one journal, and sources of events other than HTTP.
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods))]
 
@@ -38,6 +40,7 @@ mod publishers;
 mod request;
 mod resolver;
 mod retry;
+mod role;
 mod run;
 mod seen;
 mod send;
@@ -60,6 +63,7 @@ pub use grants::{Grant, InvalidGrant};
 pub use jetstream::{ConnectError, LettersError, Limits, Nats, dead_letters_on, replay_on};
 pub use journal::OpenError;
 pub use publishers::PublisherAuth;
+pub use role::Role;
 pub use run::{DEFINITIONS, Error, OnNats, Settings, run};
 pub use send::Resolve;
 pub use subscriber::SubscriberId;

@@ -1,27 +1,29 @@
 //! Starts and stops all parts of eventing.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use futures::future::{BoxFuture, FutureExt as _};
 use tokio::sync::watch;
 use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 
 use super::control;
 use super::dead_letters::{DeadLetter, DeadLetters};
-use super::deliver::{Delivery, Failed, deliver};
+use super::deliver::{Delivery, Failed, deliver, drained};
 use super::grants::Grant;
-use super::jetstream::{ConnectError, JetStream, Limits, Nats};
+use super::jetstream::{ConnectError, Exists, JetStream, Limits, Nats};
 use super::journal::{Journal, OpenError};
 use super::publishers::{PublisherAuth, Publishers};
+use super::role::Role;
 use super::seen::{Seen, Watched};
 use super::send::{Resolve, Sender};
 use super::server::{LIMITS, Server};
 use super::services::Services;
 use super::store::Store;
 use super::subscriber::{Subscriber, SubscriberKind};
-use super::watch::follow;
+use super::watch::{exists, follow};
 use loopback::Reserved;
 use mainstay_api::events::Reason;
 use mainstay_api::names::EVENTING_REPORTER;
@@ -55,6 +57,8 @@ pub struct Settings {
     pub written_endpoints: Vec<String>,
     /// Name of this process in Events, for example the pod's name.
     pub instance: String,
+    /// The tasks of this process. All but the default need NATS.
+    pub role: Role,
 }
 
 /// The address of NATS, and the limits of its streams.
@@ -92,99 +96,149 @@ pub enum Error {
     Task(#[source] JoinError),
 }
 
+/// The stores of a process.
+struct Stores {
+    /// Takes new events.
+    accepting: Store,
+    /// Contain events that this process delivers.
+    delivering: Vec<Store>,
+    /// The writing task of a journal.
+    writing: Option<BoxFuture<'static, ()>>,
+}
+
+/// Opens the stores for a role.
+async fn stores(data: &Path, budget: u64, nats: Option<OnNats>, role: Role) -> Result<Stores, Error> {
+    let server = match nats {
+        Some(OnNats { nats, limits }) => Some(Store::JetStream(JetStream::new(&nats, limits).await?)),
+        None => None,
+    };
+    // With NATS, an earlier process may have left events in a journal.
+    let is_at = Journal::is_at(&data.join("journal"));
+    let accepting = match server {
+        Some(server) if !is_at || !role.delivers() => {
+            let delivering = role.delivers().then(|| server.clone()).into_iter().collect();
+            return Ok(Stores { accepting: server, delivering, writing: None });
+        }
+        server => server,
+    };
+    let (journal, writing) = Journal::open(&data.join("journal"), budget)?;
+    let failed = |cause| Error::Io { what: "the directory of dead letters", cause };
+    let letters = DeadLetters::new(data).map_err(failed)?;
+    let (waiting, bytes) = journal.size();
+    tracing::info!(waiting, bytes, "events of the journal are delivered");
+    let log = Store::Log { journal, letters: Arc::new(letters) };
+    let delivering = [log.clone()].into_iter().chain(accepting.clone()).collect();
+    Ok(Stores { accepting: accepting.unwrap_or(log), delivering, writing: Some(writing.boxed()) })
+}
+
+/// The tasks of a process. All end after the first one.
+#[derive(Default)]
+struct Tasks {
+    all: JoinSet<Result<(), Error>>,
+    stop: CancellationToken,
+}
+
+impl Tasks {
+    /// Starts a task that ends without `stop`.
+    fn spawn(&mut self, task: impl Future<Output = ()> + Send + 'static) {
+        self.all.spawn(async move {
+            task.await;
+            Ok(())
+        });
+    }
+
+    /// Starts a task that ends with `stop`.
+    fn spawn_until_stop(&mut self, task: impl Future<Output = ()> + Send + 'static) {
+        let stop = self.stop.clone();
+        self.spawn(async move {
+            stop.run_until_cancelled(task).await;
+            stop.cancelled().await;
+        });
+    }
+
+    async fn join(mut self) -> Result<(), Error> {
+        let first = self.all.join_next().await;
+        self.stop.cancel();
+        while self.all.join_next().await.is_some() {}
+        match first {
+            Some(Ok(ended)) => ended,
+            Some(Err(error)) => Err(Error::Task(error)),
+            None => Ok(()),
+        }
+    }
+}
+
 /// Accepts and delivers events until `stop`, or until a task fails.
 ///
 /// # Errors
 /// Fails if the data directory or the listener cannot be used, or if a task panics.
 pub async fn run(settings: Settings, cluster: Cluster, stop: CancellationToken) -> Result<(), Error> {
-    let Settings { data, budget, nats, listener, resolve, publishers, grants, written_endpoints, instance } = settings;
+    let Settings { data, budget, nats, listener, resolve, publishers, grants, written_endpoints, instance, role } =
+        settings;
     let services = Arc::new(Services::new(written_endpoints));
     let seen = Seen::new(Arc::clone(&services), grants.into());
-    let failed = |what: &'static str| move |cause| Error::Io { what, cause };
-    let server = match nats {
-        Some(OnNats { nats, limits }) => Some(Store::JetStream(JetStream::new(&nats, limits).await?)),
-        None => None,
-    };
-    let mut tasks: JoinSet<Result<(), Error>> = JoinSet::new();
-    // With NATS, an earlier process may have left events in a journal.
-    let log = if server.is_none() || Journal::is_at(&data.join("journal")) {
-        let (journal, writing) = Journal::open(&data.join("journal"), budget)?;
-        let letters = DeadLetters::new(&data).map_err(failed("the directory of dead letters"))?;
-        let (waiting, bytes) = journal.size();
-        tracing::info!(waiting, bytes, "events of the journal are delivered");
-        // The writing task ends only with all other tasks, because they send commands until their end.
-        tasks.spawn(async move {
-            writing.await;
-            Ok(())
-        });
-        Some(Store::Log { journal, letters: Arc::new(letters) })
-    } else {
-        None
-    };
-    let stores: Vec<Store> = log.iter().chain(&server).cloned().collect();
-    let Some(accepting) = server.or(log) else { return Ok(()) };
-    let control = control::listen(&data);
-    let listener = listener.listen().map_err(failed("the listener"))?;
-    let (events, recording) = EventRecorder::new(cluster.clone(), EVENTING_REPORTER, &instance);
-    let (known, table) = watch::channel(None);
+    let mut tasks = Tasks { stop: stop.clone(), ..Tasks::default() };
+    let Stores { accepting, delivering, writing } = stores(&data, budget, nats, role).await?;
+    let listener = listener.listen().map_err(|cause| Error::Io { what: "the listener", cause })?;
     let sender = Arc::new(Sender::new(services, resolve).map_err(Error::Client)?);
+    let (known, table) = watch::channel(None);
+    let (events, recording) = EventRecorder::new(cluster.clone(), EVENTING_REPORTER, &instance);
     let failed: Arc<Failed> = Arc::new(move |to, letter| {
         tracing::warn!(subscriber = %to.id, reason = letter.reason, "an event could not be delivered");
         events.publish(event(to, letter));
     });
-    let deliveries = stores.into_iter().map(|store| {
-        let (answers, sender, failed) = (accepting.clone(), Arc::clone(&sender), Arc::clone(&failed));
-        Arc::new(Delivery { store, answers, sender, table: table.clone(), failed })
-    });
-    let deliveries: Vec<_> = deliveries.collect();
+    // The writing task ends only with all other tasks, because they send commands until their end.
+    if let Some(writing) = writing {
+        tasks.spawn(writing);
+    }
+    let answers = match &accepting {
+        Store::JetStream(store) => {
+            let (found, answers) = watch::channel(Err("NATS has not answered yet".to_owned()));
+            tasks.spawn_until_stop(store.clone().probe(found));
+            Some(answers)
+        }
+        Store::Log { .. } => None,
+    };
+    let asking = cluster.clone();
+    let exists: Arc<Exists> = Arc::new(move |to| exists(&asking, &to));
+    for store in delivering {
+        let delivery = Arc::new(Delivery {
+            store,
+            answers: accepting.clone(),
+            sender: Arc::clone(&sender),
+            table: table.clone(),
+            failed: Arc::clone(&failed),
+            exists: Arc::clone(&exists),
+        });
+        control_of(&data, &delivery, &mut tasks);
+        if let (Store::Log { journal, .. }, Store::JetStream(_)) = (&delivery.store, &delivery.answers) {
+            tasks.spawn_until_stop(drained(journal.clone()));
+        }
+        let until = stop.clone();
+        tasks.all.spawn(async move { deliver(delivery, until).await.map_err(Error::Task) });
+    }
     let publishers = Publishers::new(publishers, cluster.clone());
-    let server = Arc::new(Server { store: accepting, table, publishers });
+    let server = Arc::new(Server { store: accepting, table, publishers, role, nats: answers });
     let answer = move |request| {
         let server = Arc::clone(&server);
         async move { server.answer(request).await }
     };
     let until = stop.clone();
-    match control {
-        Ok(control) => {
-            // Dead letters of the journal; those on NATS need no process.
-            let controlled = deliveries.first().cloned();
-            tasks.spawn(async move {
-                if let Some(controlled) = controlled {
-                    until.run_until_cancelled(control::serve(control, controlled)).await;
-                }
-                until.cancelled().await;
-                Ok(())
-            });
-        }
+    tasks.spawn(async move { recording.run(until).await });
+    tasks.spawn(follow(cluster, seen, known, role, stop.clone()));
+    tasks.spawn(async move { listener::serve(listener, LIMITS, answer, stop).await });
+    tasks.join().await
+}
+
+/// Serves the control socket, for the dead letters of a journal. Those on NATS need no process.
+fn control_of(data: &Path, delivery: &Arc<Delivery>, tasks: &mut Tasks) {
+    if matches!(delivery.store, Store::JetStream(_)) {
+        return;
+    }
+    match control::listen(data) {
+        Ok(control) => tasks.spawn_until_stop(control::serve(control, Arc::clone(delivery))),
         // The control socket is optional.
         Err(error) => tracing::warn!(%error, "dead letters cannot be delivered again: there is no control socket"),
-    }
-    for delivery in deliveries {
-        let until = stop.clone();
-        tasks.spawn(async move { deliver(delivery, until).await.map_err(Error::Task) });
-    }
-    let until = stop.clone();
-    tasks.spawn(async move {
-        recording.run(until).await;
-        Ok(())
-    });
-    let until = stop.clone();
-    tasks.spawn(async move {
-        follow(cluster, seen, known, until).await;
-        Ok(())
-    });
-    let until = stop.clone();
-    tasks.spawn(async move {
-        listener::serve(listener, LIMITS, answer, until).await;
-        Ok(())
-    });
-    let first = tasks.join_next().await;
-    stop.cancel();
-    while tasks.join_next().await.is_some() {}
-    match first {
-        Some(Ok(ended)) => ended,
-        Some(Err(error)) => Err(Error::Task(error)),
-        None => Ok(()),
     }
 }
 

@@ -17,11 +17,13 @@ use uuid::Uuid;
 
 use super::cloud_event::CloudEvent;
 use super::grants::SHARED;
+use super::jetstream::Answers;
 use super::journal::Refused;
 use super::json::LONGEST;
 use super::legacy;
 use super::publishers::{Denied, Publishers};
 use super::request::{Asked, asked};
+use super::role::Role;
 use super::send::TTL;
 use super::store::Store;
 use super::table::{Routed, Table};
@@ -49,6 +51,9 @@ pub(super) struct Server {
     /// All subscribers, once they are known.
     pub(super) table: watch::Receiver<Option<Arc<Table>>>,
     pub(super) publishers: Publishers,
+    pub(super) role: Role,
+    /// Whether NATS answers, if it stores the events.
+    pub(super) nats: Option<watch::Receiver<Answers>>,
 }
 
 type Answer = Response<Full<Bytes>>;
@@ -65,6 +70,9 @@ impl Server {
         let (parts, body) = request.into_parts();
         let host = parts.headers.get(HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
         let asked = asked(&parts.method, parts.uri.path(), parts.uri.query(), host);
+        if !self.role.accepts() && !matches!(asked, Asked::Alive | Asked::Ready) {
+            return text(StatusCode::NOT_FOUND, "this process delivers events; publish to eventing-publisher-proxy");
+        }
         let Some(table) = self.table.borrow().clone() else {
             return match asked {
                 Asked::Alive => empty(StatusCode::OK),
@@ -78,7 +86,11 @@ impl Server {
             return refused(&denied);
         }
         match asked {
-            Asked::Alive | Asked::Ready => empty(StatusCode::OK),
+            Asked::Alive => empty(StatusCode::OK),
+            Asked::Ready => match self.nats.as_ref().map(|nats| nats.borrow().clone()) {
+                Some(Err(why)) => text(StatusCode::SERVICE_UNAVAILABLE, &why),
+                Some(Ok(())) | None => empty(StatusCode::OK),
+            },
             Asked::Nowhere => empty(StatusCode::NOT_FOUND),
             Asked::WrongMethod => empty(StatusCode::METHOD_NOT_ALLOWED),
             Asked::Subscribed(application) => {

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use futures::StreamExt as _;
+use futures::future::{BoxFuture, FutureExt as _};
 use futures::stream::SelectAll;
 use jiff::Timestamp;
 use parking_lot::Mutex;
@@ -12,8 +13,10 @@ use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::role::Role;
 use super::seen::{Name, Seen, Watched, Write};
 use super::services::{CONTROLLER, WRITTEN_BY};
+use super::subscriber::{SubscriberId, SubscriberKind};
 use super::table::Table;
 use mainstay_api::names::{BROKER_LABEL, EVENTING_MANAGER};
 use mainstay_cluster::reflector::{Delta, Shown, name_of};
@@ -49,18 +52,39 @@ impl Watched {
     }
 }
 
-/// Keeps `table` up to date and performs writes, until `stop`.
+/// Keeps `table` up to date, until `stop`. A process that delivers also performs the writes.
 pub(super) async fn follow(
     cluster: Cluster,
     seen: Seen,
     table: watch::Sender<Option<Arc<Table>>>,
+    role: Role,
     stop: CancellationToken,
 ) {
     let (writes, notify) = (Writes::default(), Notify::new());
+    let writing = async {
+        if role.delivers() {
+            write(&cluster, &writes, &notify).await;
+        }
+    };
     tokio::join!(
         stop.run_until_cancelled(see(&cluster, seen, &table, &writes, &notify)),
-        stop.run_until_cancelled(write(&cluster, &writes, &notify)),
+        stop.run_until_cancelled(writing),
     );
+}
+
+/// Returns whether the API server has a subscriber.
+pub(super) fn exists(cluster: &Cluster, to: &SubscriberId) -> BoxFuture<'static, Result<bool, async_nats::Error>> {
+    let (cluster, (kind, namespace, name)) = (cluster.clone(), to.parts());
+    let kind = match kind {
+        SubscriberKind::Trigger => Watched::Triggers.kind(),
+        SubscriberKind::Subscription => Watched::Subscriptions.kind(),
+    };
+    let (namespace, name) = (namespace.to_owned(), name.to_owned());
+    async move {
+        let found = cluster.get_metadata(&kind, Some(&namespace), &name).await;
+        Ok(found.map_err(|error| chain(&error))?.is_some())
+    }
+    .boxed()
 }
 
 async fn see(

@@ -42,7 +42,10 @@ struct RunArguments {
     /// Copies of each stream, on servers of a NATS cluster
     #[arg(long, value_name = "NUMBER", default_value = "1", value_parser = clap::value_parser!(u8).range(1..=5))]
     nats_replicas: u8,
-    /// Address at which events are accepted
+    /// Part of the work of this process, with NATS. Each part can have any number of processes. By default both
+    #[arg(long, value_name = "ROLE", value_enum, requires = "nats_url")]
+    role: Option<Role>,
+    /// Address at which events are accepted, and probes are answered
     #[arg(long, value_name = "ADDR", default_value = "0.0.0.0:8080")]
     listen: SocketAddr,
     /// Maximum size of pending events on disk, such as 256Mi; beyond it, events are refused with 507
@@ -84,6 +87,15 @@ enum PublisherAuth {
     Token,
     /// Every client, without a token
     None,
+}
+
+/// Part of the work.
+#[derive(clap::ValueEnum, Clone, Copy, Debug)]
+enum Role {
+    /// Accept events
+    Publisher,
+    /// Deliver events, and write the statuses of Triggers and Subscriptions
+    Dispatcher,
 }
 
 /// Where NATS is.
@@ -183,6 +195,11 @@ async fn serve(arguments: RunArguments) -> Result<Exit, Error> {
         grants: arguments.grants,
         written_endpoints: arguments.written_endpoints,
         instance: arguments.instance,
+        role: match arguments.role {
+            None => mainstay_eventing::Role::Whole,
+            Some(Role::Publisher) => mainstay_eventing::Role::Publisher,
+            Some(Role::Dispatcher) => mainstay_eventing::Role::Dispatcher,
+        },
     };
     mainstay_eventing::run(settings, cluster, stop).await?;
     Ok(Exit::Fine)

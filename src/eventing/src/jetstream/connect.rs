@@ -75,6 +75,14 @@ pub(super) fn addresses(url: &str) -> Result<Vec<ServerAddr>, ConnectError> {
 }
 
 impl Nats {
+    /// Checks addresses without connecting.
+    ///
+    /// # Errors
+    /// Fails if an address is not valid, or contains a login.
+    pub fn check(url: &str) -> Result<(), ConnectError> {
+        addresses(url).map(drop)
+    }
+
     /// Connects, or with `is_patient` returns a client that connects as soon as a server answers.
     pub(super) async fn connect(&self, is_patient: bool) -> Result<jetstream::Context, ConnectError> {
         // An error means that a provider is installed already.

@@ -1,7 +1,10 @@
 //! The store on NATS JetStream: a stream of events and a stream of dead letters for each namespace with subscribers.
 //!
-//! `names` and `message` decide the form of names and messages, `connect` connects, `streams` creates and deletes,
-//! `publish` stores events, `pull` takes them for delivery, and `letters` has the dead letters.
+//! `names` and `message` decide the form of names and messages, `connect` connects, `probe` asks whether the server
+//! answers, `streams` creates, `sweep` deletes, `publish` stores events, `pull` takes them for delivery, and `letters` has
+//! the dead letters.
+//!
+//! Any number of processes publish and deliver. They agree through the server only.
 //!
 //! An event is one message for each subscriber, on a subject of its own, and is removed with its acknowledgement. So
 //! it counts for the namespace of each subscriber that waits for it, as in the journal.
@@ -9,23 +12,29 @@
 //! Invariant: an event is accepted only after the server has confirmed all of its messages.
 //! Invariant: streams have limits and refuse new events beyond them. So a namespace occupies only its share.
 //! Invariant: a message is acknowledged when its subscriber has accepted it, or when its dead letter is stored.
-//!
-//! Not here: several processes that deliver. `streams` deletes what this process does not know.
+//! Invariant: messages are deleted only for a subscriber that the API server does not know (`sweep`).
 
 #[expect(clippy::disallowed_methods, reason = "it reads the credentials")]
 mod connect;
 mod letters;
 mod message;
 mod names;
+#[expect(clippy::disallowed_methods, reason = "it asks at intervals")]
+mod probe;
 mod publish;
 #[expect(clippy::disallowed_methods, reason = "it waits, and confirms that deliveries are in progress")]
 mod pull;
+#[expect(clippy::disallowed_methods, reason = "it reads the time of a mark")]
 mod streams;
+#[expect(clippy::disallowed_methods, reason = "it limits the time of a removal")]
+mod sweep;
 #[cfg(test)]
 mod tests;
 
 pub use connect::{ConnectError, Nats};
 pub use letters::{LettersError, dead_letters_on, replay_on};
+pub(super) use probe::Answers;
 pub(super) use pull::{Held, Puller};
 pub(super) use streams::JetStream;
 pub use streams::Limits;
+pub(super) use sweep::Exists;

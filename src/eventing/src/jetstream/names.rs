@@ -12,6 +12,8 @@ const LETTERS: &str = "mainstay_dead-letters_";
 /// Prefixes of subjects. Namespace, kind and name of a subscriber follow.
 const EVENT: &str = "mainstay.events";
 const LETTER: &str = "mainstay.dead-letters";
+/// Prefix of the subject of a stream that is being deleted. Name of the stream and time in seconds follow.
+const MARK: &str = "mainstay.removed";
 /// Maximum bytes of a consumer's name before it is shortened. The server permits 255.
 const LONGEST: usize = 200;
 
@@ -68,6 +70,17 @@ impl Contents {
     }
 }
 
+/// Returns the subject of a stream that is being deleted.
+pub(super) fn mark(stream: &str, seconds: i64) -> String {
+    format!("{MARK}.{stream}.{seconds}")
+}
+
+/// Returns the time of a mark in seconds.
+pub(super) fn marked_at(subject: &str) -> Option<i64> {
+    let (_, seconds) = subject.strip_prefix(MARK)?.rsplit_once('.')?;
+    seconds.parse().ok()
+}
+
 /// Returns the name of a subscriber's consumer.
 pub(super) fn consumer(to: &SubscriberId) -> String {
     let (kind, _, name) = to.parts();
@@ -117,6 +130,13 @@ mod tests {
             assert_eq!(Contents::Letters.namespace(&Contents::Events.stream(namespace)), None);
             assert_eq!(Contents::Events.namespace(&Contents::Letters.stream(namespace)), None);
         }
+    }
+
+    #[test]
+    fn a_mark_has_its_time() {
+        let subject = mark(&Contents::Events.stream("team"), 1_700_000_000);
+        assert_eq!((marked_at(&subject), Contents::Events.subscriber(&subject)), (Some(1_700_000_000), None));
+        assert_eq!(marked_at("mainstay.events.team.5"), None);
     }
 
     #[test]

@@ -61,9 +61,7 @@ impl JetStream {
         let namespace = to.parts().1;
         let mut is_first = true;
         loop {
-            let existing = self.0.existing.read().await;
-            if !existing.contains(namespace) {
-                drop(existing);
+            if !self.0.existing.read().await.contains(namespace) {
                 self.create(namespace).await.map_err(|error| Unstored::Other(error.to_string()))?;
                 continue;
             }
@@ -72,7 +70,6 @@ impl JetStream {
                 Ok(confirmation) => confirmation.await,
                 Err(error) => Err(error),
             };
-            drop(existing);
             let Err(error) = confirmed else { return Ok(()) };
             // Another program may have deleted the stream.
             if error.kind() != PublishErrorKind::StreamNotFound || !is_first {

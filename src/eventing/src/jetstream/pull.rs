@@ -22,9 +22,9 @@ use super::names::{Contents, consumer};
 use super::streams::{JetStream, Unmade};
 
 /// Delay after which the server delivers a message again that is not confirmed.
-const CONFIRM: Duration = Duration::from_secs(15);
+const CONFIRM: Duration = Duration::from_secs(10);
 /// Interval of confirmations.
-const BEAT: Duration = Duration::from_secs(5);
+const BEAT: Duration = Duration::from_secs(3);
 /// Time that a request for messages waits. A request that a restarted server has lost ends five seconds later.
 const REQUEST: Duration = Duration::from_secs(5);
 /// Delay after an error of the server.

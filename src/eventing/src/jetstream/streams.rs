@@ -1,19 +1,19 @@
-//! Creates the streams of a namespace, and deletes what belongs to subscribers that no longer exist.
+//! Creates the streams of a namespace.
 //!
-//! Invariant: nothing is deleted while an event is published, and a subscriber counts as gone only then. So a stream
-//! that is deleted contains no event of a known subscriber.
+//! A stream that `sweep` is about to delete has a mark instead of its subjects, with the time of the mark.
+//!
+//! Invariant: a marked stream stores no event, and is not restored before `sweep` has deleted it or has run out of time.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use async_nats::jetstream::Context;
+use async_nats::jetstream::context::GetStreamErrorKind;
 use async_nats::jetstream::stream::{Config, DiscardPolicy, RetentionPolicy, StorageType};
-use async_nats::jetstream::{Context, consumer};
-use futures::TryStreamExt as _;
-use tokio::sync::{RwLock, watch};
+use jiff::Timestamp;
+use tokio::sync::RwLock;
 
-use super::super::subscriber::SubscriberId;
-use super::super::table::Table;
 use super::connect::{ConnectError, Nats};
 use super::names::{self, Contents};
 
@@ -25,6 +25,9 @@ const AGE: Duration = Duration::from_secs(14 * 24 * 3600);
 const MOST_EVENTS: i64 = 25_000;
 /// Divisor of a namespace's share for its dead letters.
 const LETTERS: u64 = 4;
+/// Age of a mark after which the stream is restored, because the process that should delete it has ended. It is longer
+/// than that process takes.
+const MARKED: i64 = 60;
 
 /// The store. Clones share it.
 #[derive(Clone, Debug)]
@@ -44,8 +47,8 @@ pub struct Limits {
 pub(super) struct Inner {
     pub(super) context: Context,
     /// Without limits, no stream is created.
-    limits: Option<Limits>,
-    /// Namespaces whose streams exist. Publishers hold it for reading, deletion for writing.
+    pub(super) limits: Option<Limits>,
+    /// Namespaces whose streams exist.
     pub(super) existing: RwLock<HashSet<String>>,
 }
 
@@ -73,64 +76,42 @@ impl JetStream {
         }
         let limits = self.0.limits.ok_or_else(|| format!("the streams of {namespace} are gone"))?;
         for contents in [Contents::Events, Contents::Letters] {
-            self.0.context.create_or_update_stream(config(contents, namespace, limits)).await?;
+            let wanted = config(contents, namespace, limits);
+            // An update of an unmarked stream could undo a mark.
+            if !self.is_present(&wanted).await? {
+                self.0.context.create_or_update_stream(wanted).await?;
+            }
         }
         existing.insert(namespace.to_owned());
         Ok(())
+    }
+
+    /// Returns whether a stream exists as wanted. Fails while another process removes it.
+    async fn is_present(&self, wanted: &Config) -> Result<bool, Unmade> {
+        let stream = match self.0.context.get_stream(&wanted.name).await {
+            Ok(stream) => stream,
+            Err(error) => {
+                let is_missing = matches!(error.kind(), GetStreamErrorKind::JetStream(error) if error.code() == 404);
+                return if is_missing { Ok(false) } else { Err(error.into()) };
+            }
+        };
+        let found = &stream.cached_info().config;
+        let marked = found.subjects.iter().find_map(|subject| names::marked_at(subject));
+        if marked.is_some_and(|at| Timestamp::now().as_second() - at < MARKED) {
+            return Err(format!("the stream {} is being removed; publish again", wanted.name).into());
+        }
+        let limits = |config: &Config| (config.max_bytes, config.num_replicas, config.max_messages_per_subject);
+        Ok(found.subjects == wanted.subjects && limits(found) == limits(wanted))
     }
 
     /// Forgets that the streams of a namespace exist, since the server does not know them.
     pub(super) async fn forget(&self, namespace: &str) {
         self.0.existing.write().await.remove(namespace);
     }
-
-    /// Deletes consumers, events and dead letters of subscribers that are not in the table, and streams of namespaces
-    /// without subscribers.
-    pub(crate) async fn sweep(&self, table: &watch::Receiver<Option<Arc<Table>>>) -> Result<(), Unmade> {
-        let streams: Vec<String> = self.0.context.stream_names().try_collect().await?;
-        for stream in &streams {
-            let of = |contents: Contents| Some((contents, contents.namespace(stream)?));
-            let Some((contents, namespace)) = of(Contents::Events).or_else(|| of(Contents::Letters)) else { continue };
-            let holders = self.holders(contents, stream).await?;
-            // No event is published from here on.
-            let mut existing = self.0.existing.write().await;
-            let Some(known) = table.borrow().clone() else { return Ok(()) };
-            if !known.0.keys().any(|to| to.parts().1 == namespace) {
-                existing.remove(namespace);
-                self.0.context.delete_stream(stream).await?;
-                continue;
-            }
-            let gone = holders.into_iter().filter(|to| !known.0.contains_key(to));
-            for to in gone.collect::<Vec<_>>() {
-                self.remove(contents, stream, &to).await?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Returns the subscribers with messages or a consumer in a stream.
-    async fn holders(&self, contents: Contents, stream: &str) -> Result<BTreeSet<SubscriberId>, Unmade> {
-        let stream = self.0.context.get_stream(stream).await?;
-        let subjects: Vec<(String, usize)> = stream.info_with_subjects(">").await?.try_collect().await?;
-        let consumers: Vec<consumer::Info> = stream.consumers().try_collect().await?;
-        let consumed = consumers.into_iter().map(|info| info.config.filter_subject);
-        let subjects = subjects.into_iter().map(|(subject, _)| subject).chain(consumed);
-        Ok(subjects.filter_map(|subject| contents.subscriber(&subject)).collect())
-    }
-
-    async fn remove(&self, contents: Contents, stream: &str, to: &SubscriberId) -> Result<(), Unmade> {
-        let stream = self.0.context.get_stream(stream).await?;
-        if contents == Contents::Events && stream.consumer_info(names::consumer(to)).await.is_ok() {
-            stream.delete_consumer(&names::consumer(to)).await?;
-        }
-        stream.purge().filter(contents.subject(to)).await?;
-        tracing::info!(subscriber = %to, "the subscriber is gone: its events are removed from NATS");
-        Ok(())
-    }
 }
 
 /// Returns the configuration of a stream.
-fn config(contents: Contents, namespace: &str, Limits { share, replicas }: Limits) -> Config {
+pub(super) fn config(contents: Contents, namespace: &str, Limits { share, replicas }: Limits) -> Config {
     let bytes = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX);
     let common = Config {
         name: contents.stream(namespace),

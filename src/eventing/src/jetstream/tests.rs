@@ -6,8 +6,9 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
+use async_nats::jetstream::stream::Config;
+use futures::future::{FutureExt as _, ready};
 use jiff::Timestamp;
-use tokio::sync::watch;
 
 use super::super::cloud_event::CloudEvent;
 use super::super::dead_letters::DeadLetter;
@@ -15,6 +16,8 @@ use super::super::journal::Refused;
 use super::super::store::{Source, Store, Taken};
 use super::super::subscriber::{Subscriber, SubscriberId, SubscriberKind};
 use super::super::table::{Routed, Table};
+use super::names::{self, Contents};
+use super::streams::config;
 use super::{JetStream, Limits, Nats, dead_letters_on, replay_on};
 
 /// Timeout of each step.
@@ -120,12 +123,12 @@ async fn number(store: &Store, taken: &Taken) -> usize {
     store.read(taken).await.unwrap().unwrap().event.attribute("id").unwrap().parse().unwrap()
 }
 
-fn table(ids: &[SubscriberId]) -> watch::Receiver<Option<Arc<Table>>> {
+fn table(ids: &[SubscriberId]) -> Table {
     let subscriber = |id: &SubscriberId| {
         let id = id.clone();
         (id.clone(), Arc::new(Subscriber { id, uid: String::new(), broker: None, route: None, in_flight: 10 }))
     };
-    watch::Sender::new(Some(Arc::new(Table(ids.iter().map(subscriber).collect(), Arc::default())))).subscribe()
+    Table(ids.iter().map(subscriber).collect(), Arc::default())
 }
 
 #[tokio::test]
@@ -224,14 +227,67 @@ async fn a_deleted_subscriber_leaves_no_consumer_and_no_events() {
         next(&mut store.deliverable(to)).await;
     }
     let Store::JetStream(jetstream) = &store else { panic!("another store") };
-    jetstream.sweep(&table(std::slice::from_ref(&stays))).await.unwrap();
+    // Another process knows of `new` already, and publishes for it.
+    let (new, early) = (id("team", "new"), id("early", "mine"));
+    for to in [&new, &early] {
+        publish(&store, 1, to).await;
+    }
+    let known = [new.clone(), early.clone()];
+    let exists = move |to: SubscriberId| ready(Ok(known.contains(&to))).boxed();
+    jetstream.sweep(&table(std::slice::from_ref(&stays)), &exists).await.unwrap();
+    for to in [&new, &early] {
+        assert_eq!(number(&store, &next(&mut store.deliverable(to)).await).await, 1, "{to}");
+    }
     let context = server.nats().connect(false).await.unwrap();
     let mut events = context.get_stream("mainstay_events_team").await.unwrap();
     assert!(events.consumer_info("trigger_gone").await.is_err());
     assert!(events.consumer_info("trigger_stays").await.is_ok());
-    assert_eq!(events.info().await.unwrap().state.messages, 1);
+    assert_eq!(events.info().await.unwrap().state.messages, 2);
     assert!(context.get_stream("mainstay_events_left").await.is_err());
     // The streams are created again for the next event.
     publish(&store, 2, &left).await;
     assert_eq!(number(&store, &next(&mut store.deliverable(&left)).await).await, 2);
+}
+
+#[tokio::test]
+async fn events_that_come_during_a_removal_are_kept() {
+    let server = Server::start().await;
+    let (store, other, to) = (server.store(64 << 20).await, server.store(64 << 20).await, id("team", "mine"));
+    publish(&store, 1, &to).await;
+    let taken = next(&mut store.deliverable(&to)).await;
+    store.ended(&taken, &to).await;
+    // The cluster does not have the subscriber, until another process publishes for it.
+    let exists = {
+        let (other, to) = (other.clone(), to.clone());
+        move |_| {
+            let (other, to) = (other.clone(), to.clone());
+            async move {
+                publish(&other, 2, &to).await;
+                Ok(false)
+            }
+            .boxed()
+        }
+    };
+    let Store::JetStream(jetstream) = &store else { panic!("another store") };
+    jetstream.sweep(&table(&[]), &exists).await.unwrap();
+    assert_eq!(number(&store, &next(&mut store.deliverable(&to)).await).await, 2);
+}
+
+#[tokio::test]
+async fn a_stream_that_is_being_removed_takes_no_event() {
+    let server = Server::start().await;
+    let (store, to) = (server.store(64 << 20).await, id("team", "mine"));
+    publish(&store, 1, &to).await;
+    let context = server.nats().connect(false).await.unwrap();
+    let mark = |seconds: i64| {
+        let config = config(Contents::Events, "team", Limits { share: 64 << 20, replicas: 1 });
+        let subjects = vec![names::mark(&config.name, seconds)];
+        context.update_stream(Config { subjects, ..config })
+    };
+    mark(Timestamp::now().as_second()).await.unwrap();
+    let refused = store.publish(routed(2, "data", std::slice::from_ref(&to)), false).await.unwrap_err();
+    assert!(refused.to_string().contains("is being removed; publish again"), "{refused}");
+    // The process that should remove it has ended.
+    mark(1_700_000_000).await.unwrap();
+    store.publish(routed(2, "data", std::slice::from_ref(&to)), false).await.unwrap();
 }

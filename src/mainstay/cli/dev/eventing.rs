@@ -101,6 +101,7 @@ impl Events {
             grants: vec![mainstay_eventing::Grant::ALL],
             written_endpoints,
             instance: "mainstay-dev".to_owned(),
+            role: mainstay_eventing::Role::Whole,
         };
         Ok(mainstay_eventing::run(settings, cluster, stop).await?)
     }

@@ -1,0 +1,43 @@
+//! Asks the server at intervals whether it answers, for the readiness of the process.
+
+use std::time::Duration;
+
+use tokio::sync::watch;
+
+use super::streams::JetStream;
+use mainstay_object::failure::chain;
+
+/// Intervals of questions, after an answer and after none.
+const USUAL: Duration = Duration::from_secs(5);
+const SOON: Duration = Duration::from_millis(500);
+/// Timeout of an answer.
+const ANSWER: Duration = Duration::from_secs(3);
+
+/// Whether the server answers, or why not.
+pub(crate) type Answers = Result<(), String>;
+
+impl JetStream {
+    /// Updates `found` with the answers of the server. Logs each change.
+    pub(crate) async fn probe(self, found: watch::Sender<Answers>) {
+        loop {
+            let asked = tokio::time::timeout(ANSWER, self.0.context.query_account()).await;
+            let answer = match asked {
+                Ok(Ok(_)) => Ok(()),
+                Ok(Err(error)) => Err(format!("NATS does not answer, or refuses: {}", chain(&error))),
+                Err(_) => Err("NATS does not answer".to_owned()),
+            };
+            let wait = if answer.is_ok() { USUAL } else { SOON };
+            found.send_if_modified(|known| {
+                let is_other = *known != answer;
+                match &answer {
+                    Ok(()) if is_other => tracing::info!("NATS answers"),
+                    Err(why) if is_other => tracing::warn!(why, "this process is not ready"),
+                    _ => {}
+                }
+                *known = answer;
+                is_other
+            });
+            tokio::time::sleep(wait).await;
+        }
+    }
+}
