@@ -1,8 +1,10 @@
 //! Events from publishers to the Services of Triggers and Subscriptions, through `mainstay eventing run` as a process.
+//!
+//! The tests run twice: with a journal as the module `eventing`, and with a publisher, a dispatcher and NATS as
+//! `eventing_on_nats`.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
-use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,13 +21,18 @@ use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
 use crate::permissions::grant;
-use mainstay_testkit::dev::{Dev, wait_until};
 use mainstay_testkit::external::External;
 use mainstay_testkit::kubectl::Kubectl;
+use mainstay_testkit::nats_server::NatsServer;
 use mainstay_testkit::server::TestServer;
 use mainstay_testkit::world::{NAMESPACE, World, free_address};
 
+// Two modules have this file, so the paths are written out.
+#[path = "eventing/hostile.rs"]
 mod hostile;
+#[path = "eventing/kills.rs"]
+mod kills;
+#[path = "eventing/tenants.rs"]
 mod tenants;
 
 const KNATIVE: &str = "eventing.knative.dev/v1alpha1";
@@ -42,6 +49,11 @@ const TYPE: &str = "sap.kyma.custom.myapp.order.received.v1";
 /// Timeout of each step.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// Returns whether the events of this module are on NATS.
+fn is_on_nats() -> bool {
+    module_path!().ends_with("_on_nats")
+}
+
 /// A cluster with the CRDs, and a process that delivers to the Service `sink`, with the permissions of its component.
 struct Events {
     token: String,
@@ -51,7 +63,13 @@ struct Events {
     data: tempfile::TempDir,
     sink: Sink,
     address: SocketAddr,
-    process: Option<Child>,
+    /// The process, or that of the publisher and that of the dispatcher.
+    processes: Vec<Child>,
+    /// The address of the dispatcher.
+    dispatcher: SocketAddr,
+    /// Further processes, with their role and address.
+    further: Vec<(Option<&'static str>, SocketAddr)>,
+    nats: Option<NatsServer>,
     client: Client,
     /// Further arguments of the process.
     arguments: Vec<String>,
@@ -79,6 +97,8 @@ struct Seized {
     at: Instant,
     headers: HeaderMap,
     body: String,
+    /// The status of the answer.
+    code: u16,
 }
 
 impl Drop for Events {
@@ -122,9 +142,13 @@ impl Sink {
 }
 
 async fn seize(State(seen): State<Arc<Seen>>, headers: HeaderMap, body: String) -> (StatusCode, HeaderMap) {
+    let code = {
+        let mut answers = seen.answers.lock();
+        if answers.is_empty() { 200 } else { answers.remove(0) }
+    };
     let number = {
         let mut calls = seen.calls.lock();
-        calls.push(Seized { at: Instant::now(), headers, body });
+        calls.push(Seized { at: Instant::now(), headers, body, code });
         calls.len()
     };
     let mut reply = HeaderMap::new();
@@ -140,8 +164,6 @@ async fn seize(State(seen): State<Arc<Seen>>, headers: HeaderMap, body: String) 
             reply.insert(name, value.parse().unwrap());
         }
     }
-    let mut answers = seen.answers.lock();
-    let code = if answers.is_empty() { 200 } else { answers.remove(0) };
     (StatusCode::from_u16(code).unwrap(), reply)
 }
 
@@ -189,7 +211,10 @@ impl Events {
             data,
             sink,
             address: free_address(),
-            process: None,
+            processes: Vec::new(),
+            dispatcher: free_address(),
+            further: Vec::new(),
+            nats: is_on_nats().then(NatsServer::start),
             client,
             arguments: GRANTED.map(str::to_owned).into(),
         }
@@ -201,39 +226,84 @@ impl Events {
             Some(serving) => self.world.server.embedded().kubeconfig(serving.address(), Some(&self.token)),
             None => External::kubeconfig(&self.token),
         };
-        std::fs::write(&kubeconfig, access).unwrap();
+        std::fs::write(kubeconfig, access).unwrap();
+        self.processes = self.roles().iter().map(|role| self.spawn(*role)).collect();
+        self.ready().await;
+    }
+
+    /// Returns the roles of the processes, as arguments, and their addresses.
+    fn roles(&self) -> Vec<(Option<&'static str>, SocketAddr)> {
+        let first = match &self.nats {
+            None => vec![(None, self.address)],
+            Some(_) => vec![(Some("--role=publisher"), self.address), (Some("--role=dispatcher"), self.dispatcher)],
+        };
+        [first, self.further.clone()].concat()
+    }
+
+    fn spawn(&self, (role, address): (Option<&str>, SocketAddr)) -> Child {
         let services = [NAMESPACE, OTHER].map(|of| format!("--service={of}/sink:80={}", self.sink.address));
-        let child = mainstay(self.data.path())
-            .args(["run", "--listen", &self.address.to_string()])
+        let mut command = self.mainstay();
+        command
+            .args(["run", "--listen", &address.to_string()])
+            .args(role)
             .args(services.iter().filter(|_| self.sink.is_named))
             .args(&self.arguments)
             .arg("--kubeconfig")
-            .arg(kubeconfig)
-            .stderr(Stdio::inherit())
-            .spawn();
-        self.process = Some(child.unwrap());
-        let url = self.url("/readyz");
-        let ready = async || self.client.get(&url).send().await.is_ok_and(|answer| answer.status() == 200);
-        let end = Instant::now() + PATIENCE;
-        while !ready().await {
-            assert!(Instant::now() < end, "it does not accept events");
-            tokio::time::sleep(Duration::from_millis(20)).await;
+            .arg(self.data.path().join("kubeconfig"))
+            .stderr(Stdio::inherit());
+        command.spawn().unwrap()
+    }
+
+    /// Waits until all processes are ready.
+    async fn ready(&self) {
+        for (_, address) in self.roles() {
+            let url = format!("http://{address}/readyz");
+            let ready = async || self.client.get(&url).send().await.is_ok_and(|answer| answer.status() == 200);
+            let end = Instant::now() + PATIENCE;
+            while !ready().await {
+                assert!(Instant::now() < end, "it does not accept events");
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
         }
     }
 
-    /// Kills the process with SIGKILL.
+    /// Kills the processes with SIGKILL.
     fn kill(&mut self) {
-        if let Some(mut process) = self.process.take() {
+        for mut process in self.processes.drain(..) {
             process.kill().unwrap();
             process.wait().unwrap();
         }
     }
 
-    /// Returns the number of deliveries recorded in the journal.
+    /// Returns the command with the store.
+    fn mainstay(&self) -> Command {
+        let mut command = mainstay_testkit::isolated(env!("CARGO_BIN_EXE_mainstay"));
+        command.arg("eventing").env_clear().env("MAINSTAY_EVENTING_DATA", self.data.path());
+        if let Some(nats) = &self.nats {
+            command.env("MAINSTAY_NATS_URL", nats.url()).env("MAINSTAY_NATS_CREDENTIALS", nats.credentials());
+        }
+        command
+    }
+
+    /// Returns the peak memory of the largest process in KiB.
+    fn peak(&self) -> u64 {
+        self.processes.iter().map(peak).max().unwrap()
+    }
+
+    /// Returns the number of finished deliveries.
     fn noted(&self) -> usize {
+        if let Some(nats) = &self.nats {
+            let number = |state: &Value, name: &str| usize::try_from(state[name].as_u64().unwrap()).unwrap();
+            let ended = |state: &Value| number(state, "last_seq") - number(state, "messages");
+            return nats.streams("mainstay_events_").iter().map(ended).sum();
+        }
+        String::from_utf8_lossy(&self.journal()).matches(r#"{"is":"ended""#).count()
+    }
+
+    /// Returns the contents of the journal.
+    fn journal(&self) -> Vec<u8> {
         let segments = std::fs::read_dir(self.data.path().join("journal")).unwrap();
-        let bytes = segments.flat_map(|entry| std::fs::read(entry.unwrap().path()).unwrap()).collect::<Vec<u8>>();
-        String::from_utf8_lossy(&bytes).matches(r#"{"is":"ended""#).count()
+        segments.flat_map(|entry| std::fs::read(entry.unwrap().path()).unwrap()).collect()
     }
 
     fn url(&self, path: &str) -> String {
@@ -241,7 +311,7 @@ impl Events {
     }
 
     fn command(&self, arguments: &[&str]) -> Output {
-        mainstay(self.data.path()).args(arguments).output().unwrap()
+        self.mainstay().args(arguments).output().unwrap()
     }
 
     fn trigger(&self, name: &str, attributes: Value) {
@@ -327,13 +397,7 @@ fn own_sink() -> String {
     format!("http://sink.{NAMESPACE}.svc.cluster.local")
 }
 
-fn mainstay(data: &Path) -> Command {
-    let mut command = mainstay_testkit::isolated(env!("CARGO_BIN_EXE_mainstay"));
-    command.arg("eventing").env_clear().env("MAINSTAY_EVENTING_DATA", data);
-    command
-}
-
-fn legacy(version: &str) -> String {
+pub(crate) fn legacy(version: &str) -> String {
     let event = json!({
         "event-type": "user.created", "event-type-version": version, "event-time": "2020-04-02T21:37:00Z",
         "data": "123456789",
@@ -603,7 +667,7 @@ async fn ten_thousand_events_survive_a_rolled_subscriber_and_a_killed_process() 
     events.start().await;
     events.subscription("sub", &own_sink());
     events.subscription_is("sub", true).await;
-    let idle = peak(events.process.as_ref().unwrap());
+    let idle = events.peak();
     let data = "x".repeat(1000);
     let began = Instant::now();
     let publishing = (0..PUBLISHERS).map(|publisher| {
@@ -619,7 +683,7 @@ async fn ten_thousand_events_survive_a_rolled_subscriber_and_a_killed_process() 
         publisher.await.unwrap();
     }
     let published = began.elapsed();
-    let first = peak(events.process.as_ref().unwrap());
+    let first = events.peak();
     events.sink.start().await;
     events.seen(EVENTS / 3).await;
     events.sink.stop().await;
@@ -633,7 +697,7 @@ async fn ten_thousand_events_survive_a_rolled_subscriber_and_a_killed_process() 
         counts
     };
     until("every event is delivered", || ids().len() == EVENTS).await;
-    let second = peak(events.process.as_ref().unwrap());
+    let second = events.peak();
     let twice = ids().values().filter(|count| **count > 1).count();
     println!(
         "{EVENTS} events of 1 kB: accepted in {published:?}, delivered twice: {twice}, peak memory: {} MiB before, then {} and {} MiB",
@@ -655,53 +719,21 @@ fn peak(process: &Child) -> u64 {
     line.split_whitespace().nth(1).unwrap().parse().unwrap()
 }
 
-const FUNCTION: &str = r#"
-apiVersion: serverless.kyma-project.io/v1alpha1
-kind: Function
-metadata: {name: my-function, namespace: default}
-spec:
-  runtime: nodejs22
-  minReplicas: 1
-  maxReplicas: 1
-  source: |
-    module.exports = { main: (event) => { console.log("User created: ", event.data); } }
----
-apiVersion: eventing.knative.dev/v1alpha1
-kind: Trigger
-metadata: {name: my-function-the-source, namespace: default}
-spec:
-  filter: {attributes: {eventtypeversion: v1, source: mock, type: user.created}}
-  subscriber: {ref: {apiVersion: v1, kind: Service, name: my-function, namespace: default}}
-"#;
-
-/// The tutorial in the embedded cluster.
-#[test]
-fn a_function_of_the_embedded_cluster_logs_an_event_of_an_application() {
-    let home = tempfile::tempdir().unwrap();
-    std::fs::create_dir(home.path().join("repo")).unwrap();
-    std::fs::write(home.path().join("repo/all.yaml"), FUNCTION).unwrap();
-    let dev = Dev::start(home.path(), &["repo", "--work-tree", "--gateway", "127.0.0.1:0"]);
-    let ready = [
-        "get",
-        "triggers",
-        "my-function-the-source",
-        "--ignore-not-found",
-        "-o",
-        r#"jsonpath={.status.conditions[?(@.type=="Ready")].status}"#,
-    ];
-    wait_until("the Trigger is ready", || dev.try_kubectl(&ready).is_ok_and(|said| said == "True"));
-    let gateway = dev.gateway.strip_prefix("http://").unwrap();
-    let port = gateway.rsplit_once(':').unwrap().1;
-    let output = mainstay_testkit::isolated("curl")
-        .args(["-sS", "--noproxy", "*", "--connect-to", &format!("gateway.localhost:{port}:{gateway}")])
-        .args(["-H", "Content-Type: application/json", "-d", &legacy("v1")])
-        .arg(format!("http://gateway.localhost:{port}/mock/v1/events"))
-        .output()
-        .expect("curl is needed: https://curl.se/download.html");
-    let said = String::from_utf8(output.stdout).unwrap();
-    assert!(said.starts_with("{\"event-id\":\""), "{said}");
-    let logs = ["logs", "-l", "serverless.kyma-project.io/function-name=my-function"];
-    wait_until("the Function logs it", || {
-        dev.try_kubectl(&logs).is_ok_and(|said| said.lines().any(|line| line == "User created:  123456789"))
-    });
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn events_of_a_journal_are_delivered_after_a_change_to_nats() {
+    let mut events = Events::stopped().await;
+    events.nats = None;
+    events.start().await;
+    events.subscription("sub", &own_sink());
+    events.subscription_is("sub", true).await;
+    assert_eq!(events.publish("1", TYPE, "in the journal").await, 204);
+    events.kill();
+    events.nats = Some(NatsServer::start());
+    events.start().await;
+    assert_eq!(events.publish("2", TYPE, "on NATS").await, 204);
+    events.sink.start().await;
+    events.seen(2).await;
+    let mut bodies = events.sink.bodies();
+    bodies.sort();
+    assert_eq!(bodies, ["in the journal", "on NATS"]);
 }

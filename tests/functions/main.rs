@@ -9,6 +9,10 @@ mod bindings;
 mod build_chain;
 mod build_fetch;
 mod eventing;
+mod eventing_in_dev;
+#[expect(clippy::duplicate_mod, reason = "the tests run on each store")]
+#[path = "eventing.rs"]
+mod eventing_on_nats;
 mod exposure;
 mod foreign_kinds;
 mod full_registries;

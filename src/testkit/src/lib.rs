@@ -34,6 +34,7 @@ pub mod machine;
 pub mod markdown;
 #[path = "../../../benches/agent/src/memory_limit.rs"]
 mod memory_limit;
+pub mod nats_server;
 pub mod npm_registry;
 pub mod ownership;
 pub mod pod_security;

@@ -195,7 +195,8 @@ async fn a_trigger_receives_events_of_other_namespaces_by_the_operators_word_onl
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn triggers_to_nowhere_fill_the_share_of_their_own_namespace() {
-    let mut events = Events::as_installed(&["--budget=8Mi"]).await;
+    let share = if is_on_nats() { "--nats-share=4Mi" } else { "--budget=8Mi" };
+    let mut events = Events::as_installed(&[share]).await;
     events.start().await;
     for number in 0..4 {
         events.trigger_in(OTHER, &format!("nowhere-{number}"), "nowhere");
@@ -212,6 +213,15 @@ async fn triggers_to_nowhere_fill_the_share_of_their_own_namespace() {
         }
     }
     assert!(refused > 50, "{refused}: the namespace has filled its share");
+    let token = events.token_of(OTHER, json!(["mainstay-eventing"]));
+    let url = events.url(&format!("/namespaces/{OTHER}/publish"));
+    let request =
+        events.client.post(url).bearer_auth(token).header("content-type", "application/json").body(data.clone());
+    let request = [("specversion", "1.0"), ("id", "full"), ("source", "tests"), ("type", TYPE)]
+        .into_iter()
+        .fold(request, |request, (name, value)| request.header(format!("ce-{name}"), value));
+    let said = request.send().await.unwrap().text().await.unwrap();
+    assert!(said.contains(&format!("full for namespace {OTHER}: ")), "{said}");
     for number in 0..10 {
         assert_eq!(events.publish_in(NAMESPACE, &format!("good-{number}"), &data).await, 204);
     }
