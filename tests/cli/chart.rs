@@ -110,6 +110,27 @@ const CHOICES: &[Choice] = &[
         "{components: [sync, console], console: {urls: ['https://console.example.com', 'https://a:8443'], signIn: proxy}, \
          resources: {console: {limits: {memory: 200Mi}}}}",
     ),
+    (
+        &["--components=sync,eventing", "--nats-url=nats://nats.messaging:4222", "--drain-journal"],
+        "{components: [sync, eventing], nats: {url: 'nats://nats.messaging:4222', drainJournal: true}}",
+    ),
+    (
+        &[
+            "--components=sync,eventing",
+            "--nats-url=tls://one:4222,tls://two:4222",
+            "--nats-credentials=login",
+            "--nats-share=1Gi",
+            "--nats-replicas=3",
+            "--event-publishers=3",
+            "--event-dispatchers=5",
+            "--drain-journal",
+            "--image-pull-secret=harbor",
+            "--pod-label=team=platform",
+        ],
+        "{components: [sync, eventing], imagePullSecret: harbor, podLabels: {team: platform}, nats: {url: \
+         'tls://one:4222,tls://two:4222', credentials: login, share: 1Gi, replicas: 3, publishers: 3, dispatchers: 5, drainJournal: \
+         true}}",
+    ),
     (&["--components=sync,exposure,eventing", "--no-crds"], "{components: [sync, exposure, eventing], crds: false}"),
     (&["--egress-policy"], "egressPolicy: true"),
     (
@@ -376,7 +397,15 @@ fn the_default_resources_are_those_of_the_manifests() {
     let text = fs::read_to_string(Path::new(CHART).join("values.yaml")).unwrap();
     let defaults: Value = serde_yaml::from_str(&text).unwrap();
     let mut found = BTreeMap::new();
-    for file in ["deployment.yaml", "registry/registry.yaml", "eventing/deployment.yaml", "console/deployment.yaml"] {
+    let files = [
+        "deployment.yaml",
+        "registry/registry.yaml",
+        "eventing/deployment.yaml",
+        "eventing/nats.yaml",
+        "eventing/drain.yaml",
+        "console/deployment.yaml",
+    ];
+    for file in files {
         let text = fs::read_to_string(Path::new(CHART).parent().unwrap().join(file)).unwrap();
         for document in serde_yaml::Deserializer::from_str(&text) {
             let document = Value::deserialize(document).unwrap();
@@ -430,6 +459,13 @@ fn refuses_wrong_values_by_name() {
             "baseImages needs the component functions",
         ),
         (&["--set=components={sync},baseCA=a"], "baseCA needs the component functions"),
+        (&["--set=nats.url=tls://h"], "nats.url needs the component eventing"),
+        (&["--set=nats.credentials=a"], "nats.credentials needs nats.url"),
+        (
+            &["--set=nats.url=tls://me:hunter2@h,components={sync,eventing}"],
+            "nats.url: an address with a login would be stored in the open",
+        ),
+        (&["--set=nats.url=http://h,components={sync,eventing}"], "nats.url: an address has the form"),
         (&["--set=replicas=0"], "minimum"),
         (&["--set=imagePullPolicy=always"], "value must be one of"),
         (&["--set=tolerations[0].efect=NoSchedule"], "value must be one of"),
@@ -518,6 +554,8 @@ const fn template(manifest: &'static str, name: &'static str) -> Template {
 /// Conditions of components that are installed only on request.
 const EXPOSURE: Option<&str> = Some("has \"exposure\" .Values.components");
 const EVENTING: Option<&str> = Some("has \"eventing\" .Values.components");
+const WITH_JOURNAL: Option<&str> = Some("and (has \"eventing\" .Values.components) (not .Values.nats.url)");
+const ON_NATS: Option<&str> = Some("and (has \"eventing\" .Values.components) .Values.nats.url");
 const KEPT_EVENTS: (&str, &str) = (
     "kind: PersistentVolumeClaim\nmetadata:\n",
     "kind: PersistentVolumeClaim\nmetadata:\n  annotations:\n    helm.sh/resource-policy: keep\n",
@@ -538,12 +576,29 @@ const METADATA_OF_CONSOLE: (&str, &str) = (
     "      labels:\n        app.kubernetes.io/name: mainstay-console\n    spec:\n",
     "{{- include \"mainstay.podMetadata\" (list . \"mainstay-console\" (dict)) }}\n    spec:\n",
 );
+const METADATA_OF_PUBLISHER: (&str, &str) = (
+    "      labels:\n        app.kubernetes.io/name: mainstay-eventing-publisher\n    spec:\n",
+    "{{- include \"mainstay.podMetadata\" (list . \"mainstay-eventing-publisher\" (dict)) }}\n    spec:\n",
+);
+const METADATA_OF_DISPATCHER: (&str, &str) = (
+    "      labels:\n        app.kubernetes.io/name: mainstay-eventing-dispatcher\n    spec:\n",
+    "{{- include \"mainstay.podMetadata\" (list . \"mainstay-eventing-dispatcher\" (dict)) }}\n    spec:\n",
+);
 const METADATA_OF_EVENTING: (&str, &str) = (
     "      labels:\n        app.kubernetes.io/name: mainstay-eventing\n    spec:\n",
     "{{- include \"mainstay.podMetadata\" (list . \"mainstay-eventing\" (dict)) }}\n    spec:\n",
 );
 
-const TEMPLATES: [Template; 17] = [
+/// The choices for NATS.
+const SHARE_ON_NATS: (&str, &str) = ("--nats-share=64Mi\n", "--nats-share={{ .Values.nats.share }}\n");
+const REPLICAS_ON_NATS: (&str, &str) = ("--nats-replicas=1\n", "--nats-replicas={{ .Values.nats.replicas }}\n");
+const URL_OF_NATS: (&str, &str) = ("value: tls://nats:4222\n", "value: {{ .Values.nats.url | quote }}\n");
+const LOGIN_OF_NATS: (&str, &str) = (
+    "            - name: MAINSTAY_NATS_CREDENTIALS\n              value: /etc/nats\n",
+    "{{- if .Values.nats.credentials }}\n            - name: MAINSTAY_NATS_CREDENTIALS\n              value: /etc/nats\n{{- end }}\n",
+);
+
+const TEMPLATES: [Template; 19] = [
     template("rbac.yaml", "rbac.yaml"),
     template("network-policy.yaml", "network-policy.yaml"),
     template("disruption-budget.yaml", "disruption-budget.yaml"),
@@ -587,11 +642,66 @@ const TEMPLATES: [Template; 17] = [
     },
     Template { condition: EVENTING, ..template("eventing/rbac.yaml", "eventing-rbac.yaml") },
     Template {
-        condition: EVENTING,
+        condition: WITH_JOURNAL,
         replacements: &[KEPT_EVENTS, METADATA_OF_EVENTING],
         ..template("eventing/deployment.yaml", "eventing-deployment.yaml")
     },
-    Template { condition: EVENTING, ..template("eventing/network-policy.yaml", "eventing-network-policy.yaml") },
+    Template { condition: WITH_JOURNAL, ..template("eventing/network-policy.yaml", "eventing-network-policy.yaml") },
+    Template {
+        condition: ON_NATS,
+        replacements: &[
+            METADATA_OF_PUBLISHER,
+            METADATA_OF_DISPATCHER,
+            (
+                "spec:\n  replicas: 2\n  selector:\n    matchLabels:\n      app.kubernetes.io/name: mainstay-eventing-publisher\n",
+                "spec:\n  replicas: {{ .Values.nats.publishers }}\n  selector:\n    matchLabels:\n      \
+                 app.kubernetes.io/name: mainstay-eventing-publisher\n",
+            ),
+            (
+                "spec:\n  replicas: 2\n  selector:\n    matchLabels:\n      app.kubernetes.io/name: mainstay-eventing-dispatcher\n",
+                "spec:\n  replicas: {{ .Values.nats.dispatchers }}\n  selector:\n    matchLabels:\n      \
+                 app.kubernetes.io/name: mainstay-eventing-dispatcher\n",
+            ),
+            SHARE_ON_NATS,
+            REPLICAS_ON_NATS,
+            URL_OF_NATS,
+            LOGIN_OF_NATS,
+            (
+                "          volumeMounts:\n            - name: credentials\n",
+                "{{- with .Values.nats.credentials }}\n          volumeMounts:\n            - name: credentials\n",
+            ),
+            (
+                "secretName: nats\n            defaultMode: 288\n",
+                "secretName: {{ . | quote }}\n            defaultMode: 288\n{{- end }}\n",
+            ),
+        ],
+        ..template("eventing/nats.yaml", "eventing-nats.yaml")
+    },
+    Template {
+        condition: Some("and (has \"eventing\" .Values.components) .Values.nats.url .Values.nats.drainJournal"),
+        replacements: &[
+            KEPT_EVENTS,
+            METADATA_OF_EVENTING,
+            SHARE_ON_NATS,
+            REPLICAS_ON_NATS,
+            ("--nats-url=tls://nats:4222\n", "--nats-url={{ .Values.nats.url }}\n"),
+            (
+                "            - --nats-credentials=/etc/nats\n",
+                "{{- if .Values.nats.credentials }}\n            - --nats-credentials=/etc/nats\n{{- end }}\n",
+            ),
+            (
+                "            - name: credentials\n              mountPath: /etc/nats\n              readOnly: true\n",
+                "{{- if .Values.nats.credentials }}\n            - name: credentials\n              mountPath: /etc/nats\n              \
+                 readOnly: true\n{{- end }}\n",
+            ),
+            (
+                "        - name: credentials\n          secret:\n            secretName: nats\n            defaultMode: 288\n",
+                "{{- with .Values.nats.credentials }}\n        - name: credentials\n          secret:\n            secretName: \
+                 {{ . | quote }}\n            defaultMode: 288\n{{- end }}\n",
+            ),
+        ],
+        ..template("eventing/drain.yaml", "eventing-drain.yaml")
+    },
     Template {
         condition: Some("has \"console\" .Values.components"),
         replacements: &[

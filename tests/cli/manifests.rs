@@ -370,3 +370,59 @@ fn events_are_delivered_where_that_is_chosen() {
     let publisher = mainstay_function::Settings::default().publisher;
     assert_eq!(publisher, "http://eventing-publisher-proxy.kyma-system.svc.cluster.local/publish");
 }
+
+/// Publishers and dispatchers keep everything on NATS, so each may have any number of pods.
+#[test]
+fn events_on_nats_need_no_volume_and_no_single_pod() {
+    let mut command = mainstay_testkit::isolated(env!("CARGO_BIN_EXE_mainstay"));
+    command.args(["install", "--git-url=https://h/x", "--image=registry.example.com/mainstay:v1"]);
+    command.args(["--components=sync,eventing", "--nats-url=tls://nats:4222", "--nats-credentials=login"]);
+    let output = command.args(["--event-publishers=3", "--event-dispatchers=4"]).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = String::from_utf8(output.stdout).unwrap();
+    let documents: Vec<Value> =
+        serde_yaml::Deserializer::from_str(&text).map(|one| Value::deserialize(one).unwrap()).collect();
+    let is_of_journal =
+        |one: &&Value| one["metadata"]["name"] == "mainstay-eventing" && one["kind"] != "ServiceAccount";
+    assert_eq!(documents.iter().find(is_of_journal), None);
+    assert!(documents.iter().all(|one| one["kind"] != "PersistentVolumeClaim"), "{text}");
+    for (part, replicas) in [("publisher", 3), ("dispatcher", 4)] {
+        let name = format!("mainstay-eventing-{part}");
+        let deployment = find(&documents, "Deployment", &name);
+        let (spec, labels) = (&deployment["spec"], &deployment["spec"]["template"]["metadata"]["labels"]);
+        let pod = &spec["template"]["spec"];
+        assert_eq!((&spec["replicas"], &spec["strategy"]), (&json!(replicas), &Value::Null), "pods are rolled");
+        assert_eq!(pod["volumes"][0]["secret"]["secretName"], "login");
+        assert_eq!(pod["containers"][0]["volumeMounts"][0]["readOnly"], true);
+        assert_eq!(pod["containers"][0]["image"], "registry.example.com/mainstay:v1");
+        for kind in ["PodDisruptionBudget", "NetworkPolicy"] {
+            let selector = &find(&documents, kind, &name)["spec"];
+            let selector = if kind == "NetworkPolicy" { &selector["podSelector"] } else { &selector["selector"] };
+            assert_eq!(selector["matchLabels"], *labels, "{kind} {name}");
+        }
+        let account = pod["serviceAccountName"].as_str().unwrap();
+        assert_eq!(find(&documents, "ServiceAccount", account)["metadata"]["namespace"], "kyma-system");
+        starts(&pod["containers"][0]);
+    }
+    assert_eq!(find(&documents, "NetworkPolicy", "mainstay-eventing-dispatcher")["spec"]["ingress"], json!([]));
+    for name in ["eventing-event-publisher-proxy", "eventing-publisher-proxy"] {
+        let service = find(&documents, "Service", name);
+        assert_eq!(service["spec"]["selector"]["app.kubernetes.io/name"], "mainstay-eventing-publisher");
+    }
+}
+
+/// With its arguments and its environment, a container gets as far as the API server.
+fn starts(container: &Value) {
+    let home = tempfile::tempdir().unwrap();
+    let mut command = mainstay_testkit::isolated(env!("CARGO_BIN_EXE_mainstay"));
+    command.env_clear().current_dir(home.path());
+    let arguments = container["args"].as_array().unwrap().iter().map(|one| one.as_str().unwrap());
+    command.args(arguments.map(|one| one.replace("0.0.0.0:8080", "127.0.0.1:0")));
+    command.args(["--kubeconfig", "nowhere-at-all"]);
+    for variable in container["env"].as_array().unwrap() {
+        command.env(variable["name"].as_str().unwrap(), variable["value"].as_str().unwrap_or("a-pod"));
+    }
+    let output = command.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(2) && said.contains("nowhere-at-all"), "{said}");
+}

@@ -14,7 +14,6 @@ const LONGEST: usize = 60;
 const TOO_LONG: &[(&str, usize)] = &[
     ("src/engine/src/managed/events.rs", 1),
     ("src/eventing/src/journal/writer.rs", 1),
-    ("src/eventing/src/run.rs", 1),
     ("src/function/src/reconcile.rs", 2),
     ("src/mainstay/agent/run.rs", 1),
     ("src/mainstay/cli/dev/mod.rs", 1),

@@ -72,7 +72,6 @@ const ACTING: &[&str] = &[
     "src/exposure/src/watch.rs",
     "src/eventing/src/jetstream/letters.rs",
     "src/eventing/src/jetstream/publish.rs",
-    "src/eventing/src/jetstream/streams.rs",
     "src/eventing/src/jetstream/tests.rs",
     "src/eventing/src/journal/room.rs",
     "src/eventing/src/resolver.rs",

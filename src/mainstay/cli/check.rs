@@ -7,6 +7,7 @@
 //! Invariant: nothing is written. Invariant: no value of a Secret is printed.
 
 mod containerd;
+mod nats;
 mod repository;
 
 use futures::{StreamExt as _, TryStreamExt as _, stream};
@@ -176,6 +177,9 @@ pub(super) async fn run(arguments: Arguments) -> Result<Exit, Error> {
     }
     report.add(agent(&lease))?;
     if let Some(finding) = containerd::finding(&cluster, namespace).await? {
+        report.add(finding)?;
+    }
+    for finding in nats::findings(&cluster).await? {
         report.add(finding)?;
     }
     if is_defined {

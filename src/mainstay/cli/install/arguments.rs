@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use super::choice::Choice;
+use super::nats_flags::EventFlags;
 use super::pod_flags::Pods;
 use crate::cli::connection::{ClusterArguments, DEFAULT_NAMESPACE};
 use mainstay_api::Span;
@@ -97,6 +98,8 @@ pub(in crate::cli) struct Arguments {
     /// Accepted for compatibility with fluxctl; no images are scanned
     #[arg(long, help_heading = WITHOUT_EFFECT)]
     pub(super) registry_disable_scanning: bool,
+    #[command(flatten)]
+    pub(super) nats: EventFlags,
     #[command(flatten)]
     pub(super) pods: Pods,
     /// The cluster whose installation is compared with this one, if it can be reached.

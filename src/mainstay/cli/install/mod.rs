@@ -16,6 +16,8 @@ mod compare;
 mod kinds;
 mod label;
 mod manifests;
+mod nats;
+mod nats_flags;
 mod newer;
 mod objects;
 mod parts;

@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use super::manifests::{RBAC, WEBHOOKS, manifest, value};
+use super::nats;
 use super::request::Installation;
 use crate::{Component, cli::Error};
 use mainstay_api::names::{COMPONENT, FUNCTION_DEFINITION};
@@ -14,6 +15,13 @@ const EVENTING: [&str; 5] = [
     include_str!("../../../../manifests/eventing/deployment.yaml"),
     include_str!("../../../../manifests/eventing/network-policy.yaml"),
 ];
+/// The same with NATS instead of a journal.
+const EVENTING_ON_NATS: [&str; 4] = [
+    include_str!("../../../../manifests/eventing/namespace.yaml"),
+    mainstay_eventing::DEFINITIONS,
+    include_str!("../../../../manifests/eventing/rbac.yaml"),
+    nats::MANIFEST,
+];
 const EXPOSURE: [&str; 2] =
     [include_str!("../../../../manifests/exposure/crd.yaml"), include_str!("../../../../manifests/exposure/rbac.yaml")];
 const CONSOLE: [&str; 1] = [include_str!("../../../../manifests/console/deployment.yaml")];
@@ -23,10 +31,10 @@ const NAMESPACE_OF_EVENTING: &str = "kyma-system";
 
 /// Returns the objects of chosen components with separate manifests.
 pub(super) fn chosen(installation: &Installation) -> Result<Vec<Value>, Error> {
-    let mut objects = Vec::new();
+    let (values, mut objects) = (&installation.values, Vec::new());
     let parts = [
         (Component::Exposure, &EXPOSURE[..]),
-        (Component::Eventing, &EVENTING[..]),
+        (Component::Eventing, if values.nats.is_chosen() { &EVENTING_ON_NATS[..] } else { &EVENTING[..] }),
         (Component::Console, &CONSOLE[..]),
     ];
     for (component, texts) in parts {
@@ -38,14 +46,18 @@ pub(super) fn chosen(installation: &Installation) -> Result<Vec<Value>, Error> {
             objects.extend(manifest(text, installation)?);
         }
     }
+    if values.nats.drains() && installation.has(Component::Eventing) {
+        objects.extend(manifest(nats::DRAIN, installation)?);
+    }
     let is_wanted = |object: &Value| {
         let is_home = object["kind"] == "Namespace" && installation.namespace == NAMESPACE_OF_EVENTING;
         !is_home && (object["kind"] != DEFINITION || installation.with_definitions)
     };
     objects.retain(is_wanted);
     for arguments in objects.iter_mut().filter(|object| is_console(object)).filter_map(arguments_of) {
-        arguments.extend(installation.values.console.arguments().map(Value::from));
+        arguments.extend(values.console.arguments().map(Value::from));
     }
+    values.nats.choose(&mut objects);
     Ok(objects)
 }
 

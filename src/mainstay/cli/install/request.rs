@@ -119,6 +119,7 @@ fn resolve_values(arguments: &Arguments, given: &Given) -> Result<(Installation,
     let receiver_url = receiver_url.transpose().map_err(|why| parsed("--receiver-url", why)).unwrap_or_default();
     let component = |name: &String| Component::ALL.into_iter().find(|component| component.name() == name);
     let named: Vec<Component> = values.components.iter().filter_map(component).collect();
+    problems.extend(values.nats.problems(&named, |name| given.names(&["nats", name])));
     let url = match address(&git.url) {
         Ok(url) => Some(url),
         Err(why) => {
@@ -215,6 +216,7 @@ fn resolve_values(arguments: &Arguments, given: &Given) -> Result<(Installation,
     notes.extend(restricted.iter().flat_map(Restricted::notes));
     let pull = Some(&values.image_pull_secret).filter(|secret| !secret.is_empty());
     notes.extend(pull.map(|secret| pull_note(secret, &arguments.namespace)));
+    notes.extend(values.nats.notes());
     notes.extend(ca_note(&values.base_ca, &arguments.namespace));
     let unused = [
         ("--git-user", arguments.git_user.is_some()),
@@ -425,6 +427,44 @@ mod tests {
         assert!(syncs(&["apps", "/apps/"]).unwrap_err().contains("twice"));
         assert!(syncs(&["a/b", "a-b"]).unwrap_err().contains("second GitSync shop-a-b"));
         assert!(syncs(&["../x"]).unwrap_err().contains("`..` is not allowed"));
+    }
+
+    #[test]
+    fn events_on_nats_need_their_component_and_an_address_without_a_login() {
+        use crate::Component::{Eventing, Sync};
+        let nats = |url: &str| Some(url.to_owned());
+        refused(|a| a.nats.nats_url = nats("tls://h:4222"), "--nats-url is for events; add eventing to --components");
+        refused(
+            |a| a.nats.nats_credentials = nats("nats"),
+            "--nats-credentials is for events on NATS; name its address with --nats-url",
+        );
+        refused(|a| a.nats.event_dispatchers = Some(3), "--event-dispatchers is for events on NATS");
+        for url in ["http://h", "tls://me:hunter2@h", "tls://h:4222,", ","] {
+            let problems = of_flags_with(|a| a.nats.nats_url = nats(url));
+            assert!(problems.starts_with("--nats-url: "), "{problems}");
+            assert!(!problems.contains("hunter2"), "{problems}");
+        }
+        let chosen = |change: &dyn Fn(&mut Arguments)| {
+            let mut arguments = arguments("https://h/x");
+            arguments.choice.components = vec![Sync, Eventing];
+            arguments.nats.nats_url = nats("tls://one:4222,tls://two");
+            change(&mut arguments);
+            resolve(&arguments, None).map(|(_, notes)| notes.join("\n"))
+        };
+        let said = chosen(&|a| a.nats.nats_credentials = nats("login")).unwrap();
+        assert!(said.contains("kubectl create secret generic login -n kyma-system"), "{said}");
+        assert!(!said.contains("encryption") && !said.contains("without --nats-credentials"), "{said}");
+        let said = chosen(&|a| a.nats.nats_url = nats("one")).unwrap();
+        assert!(said.contains("without encryption") && said.contains("without --nats-credentials"), "{said}");
+        let said = chosen(&|a| a.nats.nats_credentials = nats("a/b")).unwrap_err().concat();
+        assert!(said.contains("--nats-credentials \"a/b\" is not a valid name"), "{said}");
+    }
+
+    /// Returns the problems of flags.
+    fn of_flags_with(change: impl FnOnce(&mut Arguments)) -> String {
+        let mut arguments = arguments("https://h/x");
+        change(&mut arguments);
+        resolve(&arguments, None).unwrap_err().join("\n")
     }
 
     #[test]

@@ -82,6 +82,27 @@ pub(super) const ROWS: &[Row] = &[
     row("console.signIn", "--console-sign-in", BySchema, "console, argument `--sign-in`", |a| {
         text(a.console_sign_in.as_deref())
     }),
+    row("nats.url", "--nats-url", Elsewhere, "publishers and dispatchers, variable `MAINSTAY_NATS_URL`", |a| {
+        text(a.nats.nats_url.as_deref())
+    }),
+    row("nats.credentials", "--nats-credentials", Elsewhere, "publishers and dispatchers, volume `credentials`", |a| {
+        text(a.nats.nats_credentials.as_deref())
+    }),
+    row("nats.share", "--nats-share", BySchema, "publishers and dispatchers, argument `--nats-share`", |a| {
+        text(a.nats.nats_share.as_deref())
+    }),
+    row("nats.replicas", "--nats-replicas", BySchema, "publishers and dispatchers, argument `--nats-replicas`", |a| {
+        number(a.nats.nats_replicas)
+    }),
+    row("nats.publishers", "--event-publishers", BySchema, "publishers, `spec.replicas`", |a| {
+        number(a.nats.event_publishers)
+    }),
+    row("nats.dispatchers", "--event-dispatchers", BySchema, "dispatchers, `spec.replicas`", |a| {
+        number(a.nats.event_dispatchers)
+    }),
+    row("nats.drainJournal", "--drain-journal", Elsewhere, "Deployment `mainstay-eventing`", |a| {
+        Ok(a.nats.drain_journal.then_some(json!(true)))
+    }),
     row("crds", "--no-crds", Elsewhere, "the CustomResourceDefinitions", |a| Ok(a.no_crds.then_some(json!(false)))),
     row("v1alpha2", "--v1alpha2", Elsewhere, "the definition of Functions", |a| Ok(a.v1alpha2.then_some(json!(true)))),
     row("replicas", "--replicas", BySchema, "agent, `spec.replicas`", |a| {
@@ -176,6 +197,11 @@ type Given = Result<Option<Value>, String>;
 #[expect(clippy::unnecessary_wraps, reason = "a row has either outcome")]
 fn text(given: Option<&str>) -> Given {
     Ok(given.map(|text| json!(text)))
+}
+
+#[expect(clippy::unnecessary_wraps, reason = "a row has either outcome")]
+fn number(given: Option<u32>) -> Given {
+    Ok(given.map(|number| json!(number)))
 }
 
 #[expect(clippy::unnecessary_wraps, reason = "a row has either outcome")]

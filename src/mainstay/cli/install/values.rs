@@ -10,6 +10,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::arguments::Arguments;
+use super::nats::Nats;
 use super::schema::Schema;
 use super::table::{self, Checked, ROWS};
 
@@ -43,6 +44,7 @@ pub(super) struct Values {
     #[serde(rename = "receiverURL")]
     pub(super) receiver_url: String,
     pub(super) console: Console,
+    pub(super) nats: Nats,
     pub(super) crds: bool,
     pub(super) v1alpha2: bool,
     pub(super) replicas: u32,
