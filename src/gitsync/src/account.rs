@@ -1,6 +1,6 @@
-//! The rights of an attempt: its writer, and the check that the impersonated ServiceAccount exists.
+//! The permissions of an attempt: its writer, and the check that the impersonated ServiceAccount exists.
 //!
-//! Invariant: before a write as a ServiceAccount, the agent looks the account up with its own rights.
+//! Invariant: before a write as a ServiceAccount, the agent looks up the account with its own permissions.
 //!
 //! Not here: the choice of the ServiceAccount (`rights`).
 
@@ -12,7 +12,7 @@ use mainstay_engine::apply::Writer;
 use mainstay_object::failure::Class;
 
 impl Attempt<'_> {
-    /// Returns the writer with the rights of this GitSync.
+    /// Returns a writer with the permissions of this GitSync.
     pub(super) fn acting(&self) -> Result<Writer, Refused> {
         let unknown = || Refused {
             class: Class::Bug,
@@ -24,7 +24,7 @@ impl Attempt<'_> {
     }
 
     /// Returns the impersonated ServiceAccount if it does not exist. An API server allows impersonation of a missing
-    /// account, with the rights of remaining RoleBindings.
+    /// account, which then has the permissions of remaining RoleBindings.
     pub(super) async fn missing_account(&self) -> Result<Option<ServiceAccount>, Refused> {
         let Some(account) = self.context.account(self.sync)? else { return Ok(None) };
         let accounts = Kind::fixed("v1", "ServiceAccount", "serviceaccounts", Scope::Namespaced);

@@ -15,7 +15,7 @@ pub(super) struct Contents {
 }
 
 impl Contents {
-    /// Combines a tree with the files that count outside of it, the capabilities if a chart asks for them, and the
+    /// Combines a tree with the other inputs: files outside of it, the capabilities if a chart asks for them, and the
     /// values of variables if any are substituted.
     pub(super) fn new(tree: TreeId, above: &[Entry], capabilities: Option<Digest>, values: Option<Digest>) -> Self {
         let described = |entry: &Entry| format!("{} {:?} {}", entry.id, entry.kind, entry.path);

@@ -1,4 +1,4 @@
-//! Checks the fields of a GitSync that change the rendered directory, as far as the spec itself shows errors.
+//! Checks the overlay fields of a GitSync, which change the rendered directory, as far as the spec alone shows errors.
 //!
 //! Not here: the targets of patches and components, which the tool checks.
 

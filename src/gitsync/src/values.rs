@@ -19,7 +19,7 @@ use mainstay_object::{Digest, printable};
 
 /// Maximum number of keys in one message.
 const SHOWN: usize = 10;
-/// The rule for names, as the end of a sentence.
+/// The rule for names, which completes a sentence.
 const NO_NAME: &str =
     "is no name of a variable, which has letters (a-z, A-Z), digits and `_`, and begins with no digit";
 
@@ -115,7 +115,7 @@ fn named(source: &SubstituteSource) -> String {
     format!("{kind} {}", printable(&source.name))
 }
 
-/// Returns the values of a source, or its error as the end of a sentence that begins with its name.
+/// Returns the values of a source, or its error, which completes a sentence that begins with the name of the source.
 fn of_source(source: &SubstituteSource, known: &Known) -> Result<BTreeMap<String, Variable>, (Class, String)> {
     let Some(data) = known.data() else {
         return match known {

@@ -1,6 +1,6 @@
-//! Resolves a Receiver and its Secret into the parameters of its deliveries, or into the reason why none is accepted.
+//! Resolves a Receiver and its Secret into the parameters of its deliveries, or into the reason why it accepts none.
 //!
-//! Invariant: no text contains a part of the token.
+//! Invariant: no message contains a part of the token.
 
 use super::signature;
 use mainstay_api::conditions::Reason;
@@ -24,7 +24,7 @@ pub(super) struct Resolved {
     pub(super) kind: ReceiverType,
     /// The token.
     pub(super) token: Secret<Vec<u8>>,
-    /// The events that count, in lower case; if empty, those that report a push.
+    /// The accepted events, in lower case; if empty, those that report a push.
     pub(super) events: Vec<String>,
     /// The GitRepositories that may be looked up; `None` means all.
     pub(super) repositories: Option<Vec<String>>,
