@@ -33,7 +33,7 @@ const IDENTITY: [&str; 9] = [
     "managedFields",
 ];
 
-/// The ignored fields, with the objects that have them.
+/// The ignored fields, with the objects to which they apply.
 #[derive(Clone, Debug, Default)]
 pub struct IgnoreRules(Arc<[Rule]>);
 
@@ -63,7 +63,7 @@ impl IgnoreRules {
     /// Parses the rules.
     ///
     /// # Errors
-    /// All problems, one a line, each with its place and the remedy.
+    /// All problems, one per line, each with its field and the remedy.
     pub fn parse(rules: &[IgnoreRule]) -> Result<Self, String> {
         let mut wrong = Vec::new();
         if rules.len() > MOST {
@@ -92,7 +92,7 @@ impl IgnoreRules {
         if wrong.is_empty() { Ok(Self(rules)) } else { Err(wrong.join("\n")) }
     }
 
-    /// Returns the rules for an object with this target key; `None` if there are none.
+    /// Returns the rules whose target matches an object with this key; `None` if there are none.
     pub(super) fn which(&self, key: &Key, object: &Object) -> Option<Which> {
         let all = self.0.iter().enumerate();
         let which =
@@ -100,7 +100,7 @@ impl IgnoreRules {
         (which != 0).then_some(Which(which))
     }
 
-    /// Returns the fields of these rules without duplicates, from the back of a document to its front.
+    /// Returns the fields of these rules in reverse document order, without duplicates.
     pub(super) fn pointers(&self, Which(which): Which) -> Vec<&Pointer> {
         let some = self.0.iter().enumerate().filter(|(at, _)| which & (1 << at) != 0);
         let mut pointers = some.flat_map(|(_, rule)| &rule.pointers).collect::<Vec<_>>();

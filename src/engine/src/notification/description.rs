@@ -29,8 +29,8 @@ pub struct Description {
     /// The text without subject and object. May have several lines.
     pub text: String,
     /// The key of aggregation: messages with equal subject, object, reason and key become one Kubernetes Event with a
-    /// count. Routine messages that differ only in the object are summed up under the newest text. So the key must
-    /// contain all else.
+    /// count. Routine messages that differ only in the object are summed up under the newest text. The key must
+    /// therefore contain everything else that distinguishes messages.
     pub aggregation_key: String,
 }
 
@@ -96,7 +96,7 @@ impl Message {
             Self::TakenOver { .. } | Self::NotRemoved { .. } | Self::Pruned { .. } | Self::Replaced { .. } => {
                 text.to_owned()
             }
-            // The text of NotPruned contains the newest commit, and one Event is enough.
+            // The text of NotPruned contains the newest commit, but one Event for all commits is enough.
             Self::Unreadable { .. } | Self::NotKept { .. } | Self::NotPruned { .. } | Self::Paused { .. } => {
                 String::new()
             }

@@ -5,7 +5,7 @@ use mainstay_api::git_sync::{AllowedBy, UNKNOWN, WHOLE_OBJECT};
 use mainstay_api::names::{ALLOW_PRUNE, DELETE_OBJECTS, ENABLED, ON_DELETE, REPLACE, RERUN};
 
 impl Message {
-    /// Returns the text. May have several lines.
+    /// Returns the text of the message. May have several lines.
     pub(super) fn text(&self) -> String {
         match self {
             Self::CommitSeen { commit, .. } => format!("commit {} seen", short(commit)),

@@ -1,4 +1,4 @@
-//! Takeovers: their fields, appliers and moments, and their reversal.
+//! Takeovers: their fields, appliers and moments, and how they are undone.
 
 use super::*;
 use crate::managed::fixtures::desired_of;
