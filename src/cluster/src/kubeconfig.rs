@@ -1,12 +1,12 @@
 //! Parses a kubeconfig from a Secret: the cluster and the user of its current context.
 //!
-//! A kubeconfig can name programs, files and proxies, which would be those of the agent. Only fields that are known to
-//! be harmless are accepted, and others are refused by name.
+//! A kubeconfig can reference programs, files and proxies, which would be those of the agent. Only fields that are
+//! known to be harmless are accepted. An error lists the others.
 //!
 //! Invariant: no file is read, no program is run, and the environment is not used.
 //! Invariant: errors and `Debug` show only the server URL and the names of contexts, clusters and users.
 //!
-//! Not here: the connection (`remote`), and the addresses that are allowed.
+//! Not here: the connection (`remote`), and the check of the address.
 
 use std::fmt;
 
@@ -22,7 +22,7 @@ use mainstay_object::{Secret, printable};
 
 /// Maximum size in bytes. A kubeconfig with the CAs of a hundred clusters fits.
 const MAX_BYTES: usize = 256 << 10;
-/// Maximum number of brackets. The cost of the YAML parser grows with the number of open brackets.
+/// Maximum number of brackets, because the cost of the YAML parser grows with the number of open brackets.
 const MAX_BRACKETS: usize = 10_000;
 /// Maximum number of characters of a name in a message.
 const SHOWN: usize = 80;
@@ -48,13 +48,14 @@ impl fmt::Debug for Kubeconfig {
 /// Whether a server without TLS is accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PlainHttp {
-    /// On a developer's machine, where the agent also reads local directories as repositories.
+    /// The server is accepted: the agent runs on a developer's machine, where it also reads local directories as
+    /// repositories.
     Allowed,
-    /// In all other cases.
+    /// The server is refused, as in all other cases.
     Refused,
 }
 
-/// Fields of a cluster; refused ones with the reason.
+/// Known fields of a cluster. Refused fields have a reason.
 const OF_CLUSTER: [(&str, Option<&str>); 8] = [
     ("server", None),
     ("certificate-authority-data", None),
@@ -75,7 +76,7 @@ const OF_CLUSTER: [(&str, Option<&str>); 8] = [
     ("proxy-url", Some("the agent connects to clusters without a proxy; take it out")),
 ];
 
-/// Fields of a user; refused ones with the reason.
+/// Known fields of a user. Refused fields have a reason.
 const OF_USER: [(&str, Option<&str>); 15] = [
     ("token", None),
     ("client-certificate-data", None),
@@ -111,7 +112,7 @@ impl Kubeconfig {
         if content.iter().filter(|byte| matches!(byte, b'[' | b'{')).count() > MAX_BRACKETS {
             return Err(format!("has more than {MAX_BRACKETS} brackets; leave only the cluster in it that is meant"));
         }
-        // Errors of the parser quote the text, so only the line is shown.
+        // Error messages of the parser quote the content, so only the line is shown.
         let place = |error: &serde_yaml::Error| error.location().map(|at| format!(" (line {})", at.line()));
         let whole: Value = serde_yaml::from_slice(content).map_err(|error| {
             format!(
@@ -221,7 +222,7 @@ fn server(cluster: &Map<String, Value>, place: &str, plain: PlainHttp) -> Result
     let text = text(cluster, place, "server")?
         .ok_or_else(|| format!("{place}.server: is missing; give the URL of the API server"))?;
     let wrong = |why: &str| format!("{place}.server: {why}");
-    // A look-alike host would receive the credentials.
+    // A URL of a host that only looks like the intended one would receive the credentials.
     if !text.is_ascii() || text.contains(['@', '?', '#', '%', '\\']) {
         return Err(wrong(
             "is no URL of an API server; write https://host:port, without a user, a query or letters of other scripts",
@@ -239,7 +240,7 @@ fn server(cluster: &Map<String, Value>, place: &str, plain: PlainHttp) -> Result
     Ok(uri)
 }
 
-/// Decodes a field in base64.
+/// Decodes a base64 field.
 fn decoded(map: &Map<String, Value>, place: &str, field: &str) -> Result<Option<Vec<u8>>, String> {
     let Some(encoded) = text(map, place, field)? else { return Ok(None) };
     let encoded: String = encoded.split_ascii_whitespace().collect();

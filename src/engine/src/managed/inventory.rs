@@ -1,7 +1,7 @@
 //! The inventory of a GitSync: the objects that it manages, with the verified state of each. An object is added before
 //! it is created, and removed only when its absence is confirmed. So no object is orphaned or deleted by mistake.
 //!
-//! The inventory is stored as gzip in the `binaryData` of ConfigMaps ([`Shard`]). One ConfigMap holds about 10 000
+//! The inventory is stored as gzip in the `binaryData` of ConfigMaps ([`Shard`]). One ConfigMap holds up to 18 000
 //! entries.
 //!
 //! Invariant: encoding is deterministic, so an unchanged shard is never written.
