@@ -1,7 +1,7 @@
 //! The address of a remote, parsed once.
 //!
-//! Invariant: neither `Display` nor `Debug` shows a user or password of the address. They are stored separately and
-//! used only if the repository names no Secret.
+//! Invariant: neither `Display` nor `Debug` shows a user or password in the address. They are stored separately and
+//! used only if the repository references no Secret.
 //! Not here: the parts of an SSH address (`ssh_address`).
 
 pub(super) mod plain_host;
@@ -33,7 +33,7 @@ struct Address {
 
 #[derive(PartialEq, Eq, Hash)]
 enum Place {
-    /// Has no user, password, query or trailing slash.
+    /// A URL without user, password, query and trailing slash.
     Http(Url),
     Ssh(SshAddress),
     Git(GitAddress),
@@ -65,12 +65,12 @@ impl RemoteUrl {
         Self::new(Place::Local(path.into()), Credentials::Anonymous)
     }
 
-    /// Returns the address of the artifact of an OCIRepository, which only the agent makes. `owner` distinguishes
-    /// OCIRepositories.
+    /// Returns the address of the artifact of an OCIRepository. Only the agent creates such addresses. `owner`
+    /// distinguishes OCIRepositories.
     pub fn of_artifact(url: &str, owner: String) -> Self {
         let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
         let (host, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
-        // A password in the address is refused elsewhere, and shown nowhere.
+        // A password in the address is refused by other code, and never shown.
         let host = host.rsplit_once('@').map_or(host, |(_, host)| host);
         let shown = format!("{scheme}://{host}{path}");
         let url = shown.chars().filter(|c| !c.is_control()).take(LONGEST / 4).collect();
@@ -173,7 +173,7 @@ impl RemoteUrl {
         self.repository_path().map(percent::decoded)
     }
 
-    /// Returns the host as `known_hosts` names it, with the port unless it is 22; `None` if the scheme is not SSH.
+    /// Returns the host in the form of `known_hosts`, with the port unless it is 22; `None` if the scheme is not SSH.
     pub fn known_hosts_name(&self) -> Option<String> {
         self.ssh().map(SshAddress::known_hosts_name)
     }
@@ -243,7 +243,7 @@ fn file_path(url: &Url) -> Result<PathBuf, Fault> {
     if is_path { Ok(path) } else { Err(PLAIN) }
 }
 
-/// Checks the length of the displayed address: the ASCII form is longer than the input, and it is parsed again.
+/// Checks the length of the displayed address, because its ASCII form may be longer than the input and is parsed again.
 fn short_enough(url: RemoteUrl) -> Result<RemoteUrl, Fault> {
     if url.to_string().len() > LONGEST {
         return Err(Fault::Malformed { why: "an address has at most 4096 bytes in ASCII" });
@@ -278,7 +278,7 @@ fn http(text: &str) -> Result<RemoteUrl, Fault> {
 
 /// Removes user and password from a URL.
 pub(super) fn strip(url: &mut Url) {
-    // Both fail only for URLs that cannot hold credentials.
+    // Both calls fail only for URLs that cannot contain credentials.
     let _ = url.set_username("");
     let _ = url.set_password(None);
 }

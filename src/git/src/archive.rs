@@ -1,8 +1,8 @@
 //! Reads the archive of an artifact: a tar file, with or without gzip.
 //!
-//! Invariant: an archive takes bounded memory, whatever its headers claim: one file is in memory at a time.
+//! Invariant: an archive takes bounded memory, whatever its headers claim. Only one file is in memory at a time.
 //! Invariant: a path stays within the artifact. Links and devices are refused.
-//! Not here: where the files go (`artifact`).
+//! Not here: how the files are stored (`artifact`).
 
 use std::collections::BTreeSet;
 use std::io::{self, BufRead, BufReader, Read};
@@ -33,7 +33,7 @@ pub(super) struct ArchiveLimits {
 /// A file of an archive.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct ArchiveFile {
-    /// Its path, without a leading slash.
+    /// Path of the file, without a leading slash.
     pub(super) path: String,
     pub(super) executable: bool,
     pub(super) content: Vec<u8>,
@@ -109,7 +109,7 @@ fn extended_path(header: &[u8]) -> Result<Option<Vec<u8>>, Fault> {
     Ok(path)
 }
 
-/// Returns the content of an entry, whose size is checked before memory is taken.
+/// Returns the content of an entry. The size is checked before memory is allocated.
 fn content(entry: &mut impl Read, size: u64, limit: u64, what: &'static str) -> Result<Vec<u8>, Fault> {
     if size > limit {
         return Err(Fault::TooLarge { what, limit });
@@ -119,7 +119,7 @@ fn content(entry: &mut impl Read, size: u64, limit: u64, what: &'static str) -> 
     if content.len() as u64 == size { Ok(content) } else { Err(broken("it ends within a file".to_owned())) }
 }
 
-/// The paths of the files so far.
+/// The paths of the files that were read so far.
 #[derive(Default)]
 struct Paths {
     files: BTreeSet<String>,

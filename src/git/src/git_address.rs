@@ -1,6 +1,6 @@
 //! The address of a repository on a Git daemon: `git://host:port/path`.
 //!
-//! Invariant: it contains neither a user nor a password; a Git daemon has no authentication.
+//! Invariant: the address contains neither a user nor a password, because a Git daemon has no authentication.
 
 use std::fmt;
 
@@ -17,7 +17,7 @@ pub(super) struct GitAddress {
     /// A name or an IP address, in lower case and without brackets.
     pub(super) host: String,
     pub(super) port: u16,
-    /// Begins with `/`.
+    /// The path, which begins with `/`.
     pub(super) path: String,
 }
 

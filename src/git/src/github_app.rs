@@ -1,4 +1,5 @@
-//! A GitHub App in a Secret. Its private key requests a token for the repositories of an installation.
+//! A GitHub App in a Secret. Requests that are signed with its private key return a token for the repositories of an
+//! installation.
 //!
 //! Invariant: no error and no `Debug` shows any part of the key.
 //! Invariant: signed requests and tokens are sent over TLS only.
@@ -62,7 +63,7 @@ pub struct GithubApp {
 pub(super) struct Issuer(Url);
 
 impl Issuer {
-    /// Returns the API if it belongs to the repository's host. GitHub serves it at `https://HOST/api/v3` or
+    /// Returns the API if it belongs to the repository's host. GitHub serves the API at `https://HOST/api/v3` or
     /// `https://api.HOST`.
     fn new(api: Url, repository: &Url) -> Result<Self, AccessFault> {
         let (Some(host), Some(of_api)) = (repository.host_str(), api.host_str()) else {
@@ -89,7 +90,7 @@ impl GithubApp {
         }
         let unusable = |field, why| AccessFault::UnusableField { field, why };
         let id = number(data, ID)?;
-        // A given installation number wins: it saves one request.
+        // An installation number takes precedence over the owner, because it saves one request.
         let installation = if data.contains_key(OWNER) && !data.contains_key(INSTALLATION) {
             let owner = field(data, OWNER)?;
             let is_plain = owner.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'));
@@ -108,12 +109,12 @@ impl GithubApp {
         Ok(Some(Self { id, installation, key: Secret::new(key.to_owned()), base }))
     }
 
-    /// Returns the API that issues tokens for a repository at this address. A signed request is worth a token of the
-    /// App, so it is sent only to GitHub's own API or to the API in the Secret. A token reads all repositories of the
-    /// installation, so no other host than that of the API receives it.
+    /// Returns the API that issues tokens for a repository at this address. With a signed request, a server can get a
+    /// token of the App, so the request is sent only to GitHub's own API or to the API in the Secret. A token can read
+    /// all repositories of the installation, so only the host of the API receives it.
     ///
     /// # Errors
-    /// If the repository is not at `https://github.com` and the Secret names no API, or names that of another host.
+    /// If the repository is not at `https://github.com` and the Secret contains no API, or the API of a different host.
     pub(super) fn issuer(&self, repository: &Url) -> Result<Issuer, AccessFault> {
         if let Some(base) = &self.base {
             return Issuer::new(base.clone(), repository);

@@ -1,6 +1,6 @@
 //! Object ids, with one type per kind of object, so that kinds cannot be confused.
 //!
-//! Invariant: an id is 20 bytes; its text is 40 lower-case hexadecimal digits. SHA-256 repositories are not
+//! Invariant: an id has 20 bytes, and its text form has 40 lower-case hexadecimal digits. SHA-256 repositories are not
 //! supported.
 
 use std::fmt;

@@ -25,7 +25,7 @@ pub(super) const AT_ONCE: usize = 100;
 /// Maximum size of a response, in bytes.
 pub(super) const ANSWER_BYTES: u64 = 512 << 10;
 
-/// The content of a commit's file that stands for a file in Git LFS.
+/// The content of a file in a commit that stands for a file in Git LFS.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(super) struct Pointer {
     /// SHA-256 of the file, as 64 hexadecimal digits.
@@ -64,8 +64,8 @@ pub(super) struct LfsServer {
     pub(super) url: Url,
     /// Whether it is the repository's own server, which may receive the repository's credentials.
     pub(super) is_own: bool,
-    /// Whether it may lead to hosts of a private network. This needs a repository in one, and a server that no commit
-    /// chose.
+    /// Whether URLs from the server may point to hosts of a private network. The repository must be on a private host,
+    /// and the server must not be chosen by a commit.
     pub(super) leads_inside: bool,
     /// Headers to send to the server.
     pub(super) header: BTreeMap<String, String>,
@@ -83,7 +83,7 @@ impl fmt::Debug for LfsServer {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum ServerPlace {
     At(LfsServer),
-    /// The repository's own SSH server returns it when asked about this repository.
+    /// The repository's own SSH server returns the LFS server on request.
     Asked {
         about: RemoteUrl,
         leads_inside: bool,
@@ -91,7 +91,7 @@ pub(super) enum ServerPlace {
 }
 
 impl ServerPlace {
-    /// Returns a name that is equal for equal servers.
+    /// Returns a name of the server. Equal servers have equal names.
     pub(super) fn name(&self) -> String {
         match self {
             Self::At(server) => server.url.to_string(),
@@ -143,7 +143,7 @@ fn is_public(url: &RemoteUrl) -> bool {
     url.host().is_some_and(|host| !private_host::is_private(host))
 }
 
-/// Returns the LFS server that `git-lfs-authenticate` names for a repository.
+/// Returns the LFS server in the output of `git-lfs-authenticate` for a repository.
 pub(super) fn asked(repository: &RemoteUrl, leads_inside: bool, answer: &[u8]) -> Result<LfsServer, Fault> {
     const DAMAGED: Fault = Fault::Lfs { why: "the answer of git-lfs-authenticate cannot be read" };
     let named: Named = serde_json::from_slice(answer).map_err(|_| DAMAGED)?;
@@ -168,7 +168,7 @@ pub(super) fn asked(repository: &RemoteUrl, leads_inside: bool, answer: &[u8]) -
     Ok(LfsServer { url, is_own: true, leads_inside, header: named.header })
 }
 
-/// Refusal of a private network's host that is not the server's own.
+/// The error for a host of a private network that is not the server's own host.
 const INSIDE: &str =
     "the server leads to a host of a private network, where only the own server of a repository in one may";
 
@@ -181,7 +181,7 @@ struct Named {
     header: BTreeMap<String, String>,
 }
 
-/// Returns whether both URLs have the same origin, so that one may receive the credentials of the other.
+/// Returns whether both URLs have the same origin, so that credentials for one may be sent to the other.
 pub(super) fn is_same(one: &Url, other: &Url) -> bool {
     one.scheme() == other.scheme()
         && one.host_str() == other.host_str()
@@ -210,7 +210,7 @@ pub(super) const UNSAID: Fault = Fault::Lfs { why: "the server does not say wher
 /// The server lacks the object.
 pub(super) const MISSING: Fault = Fault::Lfs { why: "the server does not have the file; push it again" };
 
-/// The content is not the requested object.
+/// The received content is not the requested object.
 pub(super) const OTHER: Fault = Fault::Lfs { why: "the server sent another file than the pointer names" };
 
 /// A request for objects.
@@ -262,7 +262,7 @@ pub(super) struct Download {
 }
 
 /// Parses a response: for each object its location, or why there is none. Server messages are not shown, because they
-/// can contain anything.
+/// may contain anything.
 pub(super) fn answer(body: &[u8]) -> Result<HashMap<String, Result<Download, Fault>>, Fault> {
     let damaged = |why| Fault::Lfs { why };
     let answer: Answer = serde_json::from_slice(body).map_err(|_| damaged("the answer of the server does not read"))?;
@@ -282,8 +282,8 @@ pub(super) fn answer(body: &[u8]) -> Result<HashMap<String, Result<Download, Fau
     Ok(found)
 }
 
-/// Returns the address of a download. The server is untrusted unless it is the repository's own: a commit can choose
-/// it.
+/// Returns the URL of a download. The server is untrusted unless it is the repository's own, because a commit can
+/// choose the server.
 pub(super) fn download_url(href: &str, server: &LfsServer) -> Result<Url, Fault> {
     let refused = |why| Fault::Lfs { why };
     let url = Url::parse(href).map_err(|_| refused("the server gives an address that does not read"))?;

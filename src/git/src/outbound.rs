@@ -1,7 +1,7 @@
-//! Sends requests to servers that objects name and that are no Git servers, within the egress policy.
+//! Sends requests to servers other than Git servers, if an object contains their address. Enforces the egress policy.
 //!
-//! Invariant: the rules for hosts, proxies and certificates are those of repositories: one client serves both.
-//! Invariant: no redirect is followed, so credentials reach only the named host.
+//! Invariant: hosts, proxies and certificates obey the same rules as for repositories, because the same client is used.
+//! Invariant: no redirect is followed, so credentials are sent only to the configured host.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::remotes::Source;
 use crate::transport::{Http, on_behalf_of};
 use mainstay_object::failure::retry_after_header;
 
-/// Maximum number of bytes of an answer that are kept.
+/// Maximum number of bytes of a response that are kept.
 const ANSWER_BYTES: usize = 4 << 10;
 
 /// A client of one namespace.
@@ -32,12 +32,12 @@ pub struct Outbound {
 /// Returns why a host may not be reached.
 pub type HostCheck = Arc<dyn Fn(&str) -> Result<(), String> + Send + Sync>;
 
-/// The answer of a server.
+/// The response of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
     /// The status.
     pub status: u16,
-    /// The delay that the server asks for.
+    /// The delay that the server requests.
     pub retry_after: Option<Duration>,
     /// The first 4 KiB of the body.
     pub body: Vec<u8>,
@@ -62,21 +62,22 @@ impl Source {
 }
 
 impl Outbound {
-    /// Returns the client for the named host, the one for other hosts, and the check of a host before a request.
+    /// Returns the client for the configured host, the client for other hosts, and the check of a host before a
+    /// request.
     pub fn clients(&self) -> (reqwest::Client, reqwest::Client, HostCheck) {
         let (own, foreign, names) = self.http.clients();
         (own, foreign, Arc::new(move |host| names.check_host(host).map_err(|fault| fault.to_string())))
     }
 
-    /// Runs requests of [`clients`](Self::clients) for the namespace.
+    /// Runs requests that use [`clients`](Self::clients) on behalf of the namespace.
     pub async fn run<T>(&self, requests: impl Future<Output = T>) -> T {
         on_behalf_of(&self.tenant, requests).await
     }
 
-    /// Sends a request. The whole exchange takes at most `timeout`, and 30 s by the deadline of Git requests.
+    /// Sends a request. The whole exchange takes at most `timeout`, and at most the deadline of Git requests (30 s).
     ///
     /// # Errors
-    /// The server was not reached, or may not be reached.
+    /// The server was not reached, or the egress policy does not allow it.
     pub async fn send(&self, request: http::Request<Vec<u8>>, timeout: Duration) -> Result<Answer, Fault> {
         let unusable = |_| Fault::Network { what: "the request cannot be built from its address".to_owned() };
         let request = reqwest::Request::try_from(request).map_err(unusable)?;

@@ -1,8 +1,8 @@
-//! Turns the Secret that a repository's `proxySecretRef` names into a [`Proxy`].
+//! Turns the Secret in a repository's `proxySecretRef` into a [`Proxy`].
 //!
 //! Invariant: neither `Display` nor `Debug` shows the user name or the password.
 //!
-//! Not here: the proxies of the agent's environment, which the HTTP client reads itself.
+//! Not here: the proxies from the agent's environment, which the HTTP client reads itself.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -22,7 +22,7 @@ const USERNAME: &str = "username";
 const PASSWORD: &str = "password";
 /// The fields of a Secret that are read.
 pub(super) const FIELDS: [&str; 3] = [ADDRESS, USERNAME, PASSWORD];
-/// Maximum length of user name and password, in bytes. SOCKS encodes a length in one byte.
+/// Maximum length of user name and password, in bytes, because SOCKS encodes the length in one byte.
 const MAX_BYTES: usize = 255;
 
 /// A proxy.
@@ -89,7 +89,7 @@ impl Proxy {
         Ok(Self { kind, host, port, login })
     }
 
-    /// Returns its address with user name and password, for the HTTP client.
+    /// Returns the URL of the proxy with user name and password, for the HTTP client.
     pub(super) fn url(&self) -> Option<Secret<Url>> {
         let mut url = Url::parse(&self.address()).ok()?;
         if let Some(login) = &self.login {
@@ -99,12 +99,12 @@ impl Proxy {
         Some(Secret::new(url))
     }
 
-    /// Returns its address without user name and password.
+    /// Returns the URL of the proxy without user name and password.
     pub(super) fn address(&self) -> String {
         let scheme = match self.kind {
             ProxyKind::Http => "http",
             ProxyKind::Https => "https",
-            // In curl and reqwest, this scheme means that the proxy resolves names.
+            // In curl and reqwest, this scheme means that the proxy resolves host names.
             ProxyKind::Socks5 => "socks5h",
         };
         format!("{scheme}://{}", authority(&self.host, self.port))

@@ -21,8 +21,8 @@ pub(super) const BRANCHES: &str = "refs/heads/";
 pub(super) const TAGS: &str = "refs/tags/";
 
 /// The reference that a GitSync or Function follows: a full reference name, a commit id, a branch, a tag, or an
-/// abbreviated commit id of at least 7 digits, tried in this order. `HEAD` is the remote's default branch. `semver:`
-/// with a range is the tag with the highest version in that range.
+/// abbreviated commit id of at least 7 digits. These forms are tried in this order. `HEAD` is the remote's default
+/// branch. `semver:` with a range is the tag with the highest version in that range.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Reference(Kind);
 
@@ -70,7 +70,8 @@ impl Reference {
         }
     }
 
-    /// Returns the reference as an abbreviated commit id. A branch or tag with this name takes precedence.
+    /// Returns the reference as an abbreviated commit id, if it has that form. A branch or tag with this name takes
+    /// precedence.
     pub(super) fn abbreviation(&self) -> Option<Abbreviation> {
         match &self.0 {
             Kind::Short(name) => Abbreviation::parse(name),
@@ -83,7 +84,7 @@ impl Reference {
         self.commit() == Some(commit) || self.abbreviation().is_some_and(|beginning| beginning.begins(commit))
     }
 
-    /// Returns the full names to request from the remote. The first existing one wins.
+    /// Returns the full names to request from the remote, in order of precedence.
     pub(super) fn candidates(&self) -> Vec<String> {
         match &self.0 {
             Kind::Head => vec!["HEAD".into()],
@@ -107,8 +108,8 @@ impl Reference {
         self.commit().is_some()
     }
 
-    /// Returns whether a move of the reference with this full name can affect this one. `default_branch` is the full
-    /// name of the remote's default branch, if known.
+    /// Returns whether moving the reference with the full name `name` can affect this reference. `default_branch` is
+    /// the full name of the remote's default branch, if known.
     pub fn is_moved_by(&self, name: &str, default_branch: Option<&str>) -> bool {
         match &self.0 {
             Kind::Head => default_branch.is_none_or(|branch| branch == name),
@@ -177,7 +178,7 @@ pub struct ResolvedRef {
     pub commit: Commit,
     /// Full name of the reference, or the commit id if the reference is one.
     pub name: String,
-    /// The object that the reference points to: for an annotated tag, the tag object.
+    /// Id of the object to which the reference points; for an annotated tag, that of the tag object.
     pub(super) tip: Id,
 }
 
@@ -204,7 +205,7 @@ impl ResolvedRef {
     }
 }
 
-/// A directory of a repository; `/` is its root. Leading and trailing slashes are optional.
+/// A directory of a repository; `/` is the root directory. Leading and trailing slashes are optional.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BaseDir(Arc<str>);
 
@@ -217,7 +218,7 @@ impl BaseDir {
     /// Parses a path. `.` and empty parts are dropped.
     ///
     /// # Errors
-    /// If the path contains `..`, or is malformed.
+    /// The path contains `..`, or is malformed.
     pub fn parse(text: &str) -> Result<Self, Error> {
         let malformed = |why| Error::parse("base directory", Fault::Malformed { why });
         if text.len() > 4096 || text.contains('\0') {

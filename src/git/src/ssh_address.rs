@@ -16,7 +16,7 @@ const PORT: u16 = 22;
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(super) struct SshAddress {
     pub(super) user: String,
-    /// A name or an IP address, in lower case and without brackets.
+    /// The host: a name or an IP address, in lower case and without brackets.
     pub(super) host: String,
     pub(super) port: u16,
     /// The path as sent to the server. `/…` is absolute; other paths are relative to a home directory.
@@ -45,7 +45,7 @@ impl SshAddress {
         Self { user: user.unwrap_or_else(|| USER.to_owned()), host: host.to_owned(), port, path }.checked()
     }
 
-    /// Parses `user@host:path`; `None` if the text does not have this form.
+    /// Parses `user@host:path`; `None` if the input does not have this form.
     pub(super) fn parse_scp(text: &str) -> Option<Result<Self, Fault>> {
         let at = text.find('@')?;
         let end_of_host = if text[at + 1..].starts_with('[') {
@@ -102,7 +102,7 @@ impl SshAddress {
         Ok(self)
     }
 
-    /// Returns the host as in `known_hosts`, with its port unless it is 22.
+    /// Returns the host in the form of `known_hosts`, with its port unless that is 22.
     pub(super) fn known_hosts_name(&self) -> String {
         if self.port == PORT { self.host.clone() } else { format!("[{}]:{}", self.host, self.port) }
     }
@@ -140,7 +140,7 @@ fn split_port(text: &str) -> Option<(&str, Option<&str>)> {
     Some(text.split_once(':').map_or((text, None), |(host, port)| (host, Some(port))))
 }
 
-/// Prints a form that parses to the same address.
+/// Formats the address so that it parses to the same address again.
 impl fmt::Display for SshAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let host = if self.host.contains(':') { format!("[{}]", self.host) } else { self.host.clone() };

@@ -1,7 +1,7 @@
-//! Faults specific to SSH, with their remedies.
+//! Errors specific to SSH, with their remedies.
 //!
-//! Invariant: no text holds a private key or a passphrase. Fingerprints of public keys and host keys are shown for
-//! comparison.
+//! Invariant: no message contains a private key or a passphrase. Fingerprints of public keys and host keys are shown
+//! for comparison.
 
 use mainstay_object::failure::Class;
 
@@ -9,27 +9,27 @@ use mainstay_object::failure::Class;
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SshFault {
-    /// An SSH address has no key.
+    /// An SSH address is used without a key.
     #[error(
         "an SSH address is opened with a key: name a Secret with the private key in the repository's `auth`, with the \
          type `key`"
     )]
     NoKey,
-    /// An SSH address has a user name and password.
+    /// An SSH address is used with a user name and password.
     #[error(
         "an SSH address is opened with a key, not with a user name and password: set the type of the repository's \
          `auth` \
          to `key`, or give its https:// address"
     )]
     NotKey,
-    /// Another address than an SSH address has a key.
+    /// An address other than an SSH address is used with a key.
     #[error(
         "a key opens SSH addresses only: give the repository's address as ssh://user@host/path or user@host:path, or \
          set \
          the type of its `auth` to `basic`"
     )]
     NotSsh,
-    /// The Secret holds no private key.
+    /// The Secret contains no private key.
     #[error("missing field key: the Secret needs the private SSH key there (or under ssh-privatekey or identity)")]
     MissingPrivateKey,
     /// The private key cannot be read.
@@ -61,7 +61,7 @@ pub enum SshFault {
         /// Kind and fingerprint of the public key.
         key: String,
     },
-    /// The server accepts the key, and requires further authentication.
+    /// The server accepts the key, but requires further authentication.
     #[error(
         "the server accepts the key {key}, and wants one more proof besides ({methods}), which only a person could \
          give: \
@@ -70,7 +70,7 @@ pub enum SshFault {
     NotEnough {
         /// Kind and fingerprint of the public key.
         key: String,
-        /// The remaining authentication methods, as the server names them.
+        /// The remaining authentication methods, in the server's notation.
         methods: String,
     },
     /// The server does not support key authentication.
@@ -80,7 +80,7 @@ pub enum SshFault {
          give the repository's https:// address, to which a password may be sent"
     )]
     TakesNoKey {
-        /// The methods that it supports.
+        /// The methods that the server supports.
         wanted: String,
     },
     /// The server supports RSA keys only with SHA-1.
@@ -113,7 +113,7 @@ pub enum SshFault {
         known: String,
         /// Origin of the known keys.
         whence: &'static str,
-        /// The place for a new key.
+        /// Where to put a new key.
         place: &'static str,
     },
     /// The host key is unknown and must be pinned, but this process does not pin.
@@ -123,7 +123,7 @@ pub enum SshFault {
         host: String,
         /// Kind and fingerprint of the key.
         presented: String,
-        /// Type and base64 text of the key.
+        /// Type and base64 string of the key.
         key: String,
     },
     /// The host key was just pinned.
@@ -164,7 +164,7 @@ pub enum SshFault {
         presented: String,
         /// Type and fingerprint of the pinned key.
         known: String,
-        /// When it was pinned.
+        /// When the key was pinned.
         since: String,
         /// The command that removes the pin.
         forget: String,

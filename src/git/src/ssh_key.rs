@@ -1,11 +1,12 @@
-//! SSH keys: turns the `data` of a Secret into an [`SshIdentity`], and its text into a private key.
+//! SSH keys: turns the `data` of a Secret into an [`SshIdentity`], and the key in it into a private key.
 //!
 //! Supported formats are those of `ssh-keygen` and `openssl`: OpenSSH, PKCS#1 and SEC1 ("PEM"), and PKCS#8. OpenSSH
 //! and PKCS#8 keys can be encrypted.
 //!
 //! Invariant: no error and no `Debug` shows any part of the key or the passphrase.
 //! Invariant: the cost of decrypting a key is bounded.
-//! Invariant: the checked bytes are the parsed bytes: those of the text's only block, by its label.
+//! Invariant: the checked bytes are exactly the parsed bytes: those of the only block in the key, selected by its
+//! label.
 
 use std::collections::BTreeMap;
 
@@ -46,7 +47,7 @@ const MAX_BYTES: usize = 16 << 10;
 /// A key with its passphrase and host keys.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct SshIdentity {
-    /// The field of the Secret that holds the key.
+    /// The field of the Secret that contains the key.
     pub(super) field: &'static str,
     pub(super) key: Secret<String>,
     pub(super) passphrase: Option<Secret<String>>,
@@ -66,7 +67,7 @@ impl SshIdentity {
         }
         let key = std::str::from_utf8(&key.0).map_err(|_| SshFault::Unreadable { field, why: NO_KEY })?;
         let passphrase = data.get(PASSPHRASE).map(|value| String::from_utf8_lossy(&value.0).into_owned());
-        // One trailing line break, which `echo` leaves, is not part of the passphrase.
+        // One trailing line break, which `echo` adds, is not part of the passphrase.
         let passphrase = passphrase.map(|text| text.trim_end_matches(['\r', '\n']).to_owned());
         if data.get(KNOWN_HOSTS).is_some_and(|text| text.0.len() > known_hosts::MAX_BYTES) {
             return Err(SshFault::KnownHostsTooLong.into());
@@ -145,7 +146,7 @@ fn decode(text: &str, passphrase: Option<&str>) -> Result<PrivateKey, Problem> {
         NoBlock::NotAlone => Problem::Unreadable(NOT_ALONE),
         NoBlock::Damaged => Problem::Unreadable(DAMAGED),
     })?;
-    // From here on, only the bytes of the block are read, each format by its own parser.
+    // From here on, only the bytes of the block are parsed, each format by its own parser.
     match (block.label, &*block.headers) {
         ("OPENSSH PRIVATE KEY", []) => {
             let key = PrivateKey::from_bytes(&block.der).map_err(|_| damaged)?;

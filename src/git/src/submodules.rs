@@ -1,9 +1,9 @@
 //! The submodules in `.gitmodules`, and their remotes.
 //!
-//! Invariant: the address of a submodule obeys the rules for all addresses. A relative one stays on the host of its
+//! Invariant: the address of a submodule obeys the rules for all addresses. A relative address stays on the host of the
 //! parent.
 //! Invariant: credentials are sent only to their own scheme, host and port.
-//! Invariant: a commit in a repository on a public host cannot name a host of a private network.
+//! Invariant: a commit in a repository on a public host cannot reference a host in a private network.
 //! Not here: the syntax of the file (`gitmodules`), name resolution, and fetching (`submodule_fetch`). Settings other
 //! than path and url are ignored.
 
@@ -92,7 +92,7 @@ pub(super) fn remote(parent: &Remote, address: &str) -> Result<Remote, Error> {
     Ok(Remote { url, credentials, connection, verification: None, submodules: parent.submodules, lfs: parent.lfs })
 }
 
-/// Returns whether both are the same server and user, so that one may receive the credentials of the other.
+/// Returns whether both have the same server and user, so that credentials for one may be sent to the other.
 pub(super) fn is_same_server(one: &RemoteUrl, other: &RemoteUrl) -> bool {
     let user = |url: &RemoteUrl| url.ssh().map(|address| address.user.clone());
     one.scheme() == other.scheme()

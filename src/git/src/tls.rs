@@ -1,6 +1,6 @@
 //! The certificates in a Secret: trusted CAs ([`Authorities`]), and the client certificate ([`ClientIdentity`]).
 //!
-//! Invariant: unusable certificates and keys are refused here, with the name of their field.
+//! Invariant: unusable certificates and keys are refused here. The error contains their field.
 //! Invariant: no error and no `Debug` shows any part of a private key.
 //!
 //! Not here: the diagnosis of a server's certificate (`transport::http_fault`).

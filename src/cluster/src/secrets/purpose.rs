@@ -14,7 +14,8 @@ const BOOTSTRAP_TOKENS: &str = "bootstrap-token-";
 /// Annotation of each Secret with a ServiceAccount token.
 const SERVICE_ACCOUNT: &str = "kubernetes.io/service-account.name";
 
-/// The purpose of a Secret. If several purposes exclude a use, the last of them in this list is reported.
+/// The purpose of a Secret, in ascending rank. Some uses are excluded only by purposes of a higher rank. If several
+/// purposes exclude a use, the one with the highest rank is reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Purpose {
     /// Environment variables or files of a Function's code.

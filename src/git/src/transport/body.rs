@@ -1,6 +1,6 @@
-//! The body of a server's answer over HTTP, SSH or TCP, read in chunks or in packets.
+//! The body of a server's response over HTTP, SSH or TCP, read in chunks or in packets.
 //!
-//! Invariant: reading fails at the limit of bytes, or after too long without data.
+//! Invariant: reading fails at the limit of bytes, or when the idle timeout expires.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use super::packet::{self, Packet};
 use super::ssh;
 use crate::error::Fault;
 
-/// An answer being read.
+/// A response that is being read.
 #[derive(Debug)]
 pub(crate) struct Body {
     flow: Stream,
@@ -28,7 +28,7 @@ enum Stream {
     Http(reqwest::Response),
     Ssh(Box<ssh::Session>),
     Git(GitStream),
-    /// Input of a fuzzer instead of a server's.
+    /// Input of a fuzzer instead of that of a server.
     #[cfg(any(test, feature = "fuzz"))]
     Given(Option<Bytes>),
 }
@@ -57,7 +57,7 @@ impl Body {
         matches!(self.flow, Stream::Ssh(_) | Stream::Git(_))
     }
 
-    /// Sends a request whose answer is read next.
+    /// Sends a request whose response is read next.
     pub(super) async fn send(&mut self, request_body: Vec<u8>) -> Result<(), Fault> {
         let sent = async {
             match &mut self.flow {

@@ -1,6 +1,6 @@
 //! The location of a repository on an HTTP server, after redirects.
 //!
-//! Invariant: a redirect to another host is followed without credentials. A redirect from https to http is refused.
+//! Invariant: a redirect to a different host is followed without credentials. A redirect from https to http is refused.
 
 use reqwest::{Url, header};
 
