@@ -2,8 +2,8 @@
 //!
 //! A mirror is a directory of generations. Each generation is a bare repository that only grows. If a mirror is damaged
 //! or too large, it gets a new generation; the old one is removed with the last [`Snapshot`](super::Snapshot) that
-//! reads from it. The file `held` lists the complete commits and their packs. Its modification time is the last use, in
-//! hours.
+//! reads from it. The file `held` lists the complete commits and their packs. Its modification time is the last use,
+//! and may be up to an hour old.
 //!
 //! Invariant: a commit is added to `held` only after its pack is indexed, and a removal begins with `held`. So a
 //! process that is killed at any time leaves a mirror that is either intact or unused.

@@ -113,7 +113,7 @@ pub enum SshFault {
         known: String,
         /// Origin of the known keys.
         whence: &'static str,
-        /// Where to put a new key.
+        /// The location for a new key.
         place: &'static str,
     },
     /// The host key is unknown and must be pinned, but this process does not pin.

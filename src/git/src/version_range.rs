@@ -51,7 +51,7 @@ enum Operator {
     Caret,
 }
 
-/// Which numbers of a version are given.
+/// The numbers of a version that are given.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum Given {
     None,

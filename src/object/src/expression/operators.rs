@@ -150,7 +150,7 @@ fn double_order(double: f64, whole: i128) -> Option<Ordering> {
     if double.is_nan() {
         return None;
     }
-    // Larger numbers saturate, which keeps the order.
+    // Numbers that are too large saturate, which keeps the order.
     #[expect(clippy::cast_possible_truncation, reason = "what is after the point is compared next")]
     let floor = double.floor() as i128;
     let above = if double.fract() == 0.0 { Ordering::Equal } else { Ordering::Greater };
@@ -187,7 +187,7 @@ fn at_key<'v>(map: &Map<'v>, key: &Value<'_>, steps: &mut Steps) -> Result<Optio
     }
 }
 
-/// Returns the element of a list or map.
+/// Returns the element of a list or map at an index.
 pub(super) fn element<'v>(of: &Value<'v>, index: &Value<'_>, steps: &mut Steps) -> Answer<'v> {
     match of {
         Value::Map(map) => at_key(map, index, steps)?.ok_or_else(|| match index {

@@ -100,7 +100,7 @@ fn another_engine_says_the_same() {
         for (name, value) in object.as_object().unwrap() {
             context.add_variable(name.as_str(), value).unwrap();
         }
-        // The other engine reads non-negative JSON numbers as unsigned, and lacks these functions.
+        // The other engine treats non-negative JSON numbers as unsigned, and lacks these functions.
         let differs = ["optional.none().or(", "[1, ?optional.none()"].iter().any(|part| source.contains(part));
         let theirs = env.compile(source).map(|program| program.execute(&context));
         let Ok(Ok(cel::Value::Bool(theirs))) = theirs else {

@@ -31,7 +31,7 @@ fn differs(key: &Key, live: &Value, theirs: &str) -> Option<&'static str> {
     }
 }
 
-/// Returns whether the condition `Ready` of an object is of this generation.
+/// Returns whether the condition `Ready` of an object belongs to this generation.
 fn is_ready_of_generation(live: &Value, generation: i64) -> bool {
     let conditions = live["status"]["conditions"].as_array().unwrap();
     conditions.iter().any(|one| one["type"] == "Ready" && one["observedGeneration"] == generation)
