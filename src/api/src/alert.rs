@@ -1,4 +1,5 @@
-//! `Alert` (`mainstay.dev/v1alpha1`): which messages go to a Provider, with the fields of Flux's `v1beta3`.
+//! `Alert` (`mainstay.dev/v1alpha1`): selects which messages are sent to a Provider. Has the fields of Flux's
+//! `v1beta3`.
 
 use std::collections::BTreeMap;
 

@@ -11,17 +11,17 @@ pub enum Type {
     Ready,
     /// A sync is running or being retried.
     Reconciling,
-    /// Only the user can fix it.
+    /// Only the user can correct the problem.
     Stalled,
     /// All managed objects are healthy.
     Healthy,
-    /// Another client keeps writing to fields that the branch owns.
+    /// Another client keeps writing to fields of managed objects.
     Contended,
     /// Objects drifted from the repository and were not reverted.
     Drifted,
     /// A new commit waits for a window.
     Frozen,
-    /// Hand edits of managed objects are refused.
+    /// Manual changes of managed objects are rejected.
     Prevented,
     /// Applies, prunes and reverts are stopped.
     Suspended,
@@ -152,7 +152,7 @@ pub fn set(
     }
 }
 
-/// Returns `new` as the successor of `old`. Its `lastTransitionTime` changes only with the status, and its message is
+/// Returns `new` as the successor of `old`. The `lastTransitionTime` changes only with the status, and the message is
 /// cut at 32 KiB, the API's limit.
 pub(super) fn following(old: Option<&Condition>, new: Condition) -> Condition {
     let same = old.filter(|old| old.status == new.status);

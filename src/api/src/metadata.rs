@@ -1,4 +1,4 @@
-//! Labels and annotations: for each its key, the objects that have it, who sets it, its values and its meaning.
+//! Labels and annotations: for each one its key, the objects that have it, who sets it, its values and its meaning.
 //!
 //! Invariant: a key without these texts does not compile, and no other file of the product writes one out (`tests/tidy`).
 
@@ -18,13 +18,13 @@ pub enum Metadata {
 /// The documentation of a label or an annotation.
 #[derive(Clone, Copy, Debug)]
 pub struct MetadataKey {
-    /// Which of them it is.
+    /// Whether the key is that of a label or of an annotation.
     pub what: Metadata,
     /// The key.
     pub key: &'static str,
     /// Objects that have it.
     pub on: &'static str,
-    /// Who sets it.
+    /// The user or component that sets it.
     pub by: &'static str,
     /// Its values, in Markdown.
     pub values: &'static str,
@@ -32,7 +32,7 @@ pub struct MetadataKey {
     pub meaning: &'static str,
 }
 
-/// Defines the constants, which are documented by their meaning, and the table of all of them.
+/// Defines the constants, whose documentation is the meaning, and the table of all keys.
 macro_rules! metadata {
     ($(pub const $name:ident: $what:ident = $key:literal; on $on:literal, by $by:literal, values $values:literal, $meaning:literal;)*) => {
         $(#[doc = $meaning] pub const $name: &str = $key;)*

@@ -1,4 +1,4 @@
-//! `Receiver` (`mainstay.dev/v1alpha1`): accepts pushes reported by a Git host, and looks up the remote at once.
+//! `Receiver` (`mainstay.dev/v1alpha1`): accepts pushes reported by a Git host, and looks up the remote immediately.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::CustomResource;
