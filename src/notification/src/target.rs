@@ -15,13 +15,13 @@ use mainstay_object::Secret;
 const LONGEST: usize = 8 << 10;
 const TIMEOUT: Duration = Duration::from_secs(15);
 const LONGEST_TIMEOUT: Duration = Duration::from_secs(60);
-/// Headers that only the client sets.
+/// Headers that only the HTTP client may set.
 const RESERVED: [&str; 5] = ["host", "content-length", "transfer-encoding", "connection", "upgrade"];
 
 /// A valid Provider.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
-    /// Its type.
+    /// Type of the Provider.
     pub kind: ProviderType,
     /// Maximum time of a request.
     pub timeout: Duration,
@@ -34,10 +34,10 @@ pub struct Target {
 }
 
 impl Target {
-    /// Reads a Provider and the data of the Secret that its `secretRef` names.
+    /// Reads a Provider and the data of the Secret in its `secretRef`.
     ///
     /// # Errors
-    /// All problems, without values.
+    /// All problems, without values of the Secret.
     pub fn new(spec: &ProviderSpec, secret: Option<&BTreeMap<String, ByteString>>) -> Result<Self, Vec<String>> {
         let mut problems = Vec::new();
         let Some(kind) = ProviderType::parse(&spec.kind) else {
@@ -84,7 +84,7 @@ impl Target {
         })
     }
 
-    /// Returns the host of the address, which may be shown.
+    /// Returns the host of the address. Unlike the rest of the address, it may be shown.
     pub fn host(&self) -> &str {
         self.address.expose().host_str().unwrap_or_default()
     }
@@ -124,7 +124,7 @@ fn address_of(kind: ProviderType, address: Option<&str>, problems: &mut Vec<Stri
         problems.push("spec.address: is no URL with http or https".to_owned());
         return None;
     };
-    // A DSN of Sentry has its key there.
+    // In a DSN of Sentry, the user name is the key.
     let has_login = !url.username().is_empty() || url.password().is_some();
     if has_login && kind != ProviderType::Sentry {
         problems.push("spec.address: credentials belong into the Secret, not into the address".to_owned());
@@ -144,7 +144,7 @@ fn headers_of(text: &str, problems: &mut Vec<String>) -> Vec<(String, Secret<Str
     for name in map.keys() {
         let known = HeaderName::try_from(name.as_str()).ok();
         if known.is_none_or(|name| RESERVED.contains(&name.as_str())) {
-            // The name may be part of a value that was pasted into the wrong place.
+            // The name is not shown, because it may be a part of a value that was pasted into the wrong field.
             problems.push("headers of the Secret: a name is invalid, or the client sets this header itself".to_owned());
         }
     }

@@ -1,6 +1,6 @@
 //! The status of a commit at a Git host, and dispatch events.
 //!
-//! Invariant: the host and the repository are those of the address. A commit is a hexadecimal id.
+//! Invariant: host and repository are always those in the Provider's address. A commit is a hexadecimal id.
 
 use serde_json::{Value, json};
 
@@ -37,13 +37,14 @@ fn github_api(target: &Target) -> String {
     }
 }
 
-/// Returns the name of the status. It is the same for all commits of a GitSync.
+/// Returns the name of the commit status, which is the same for all commits of a GitSync.
 fn context(notice: &Notice) -> String {
     let uid = notice.uid.as_deref().and_then(|uid| uid.split('-').next()).unwrap_or_default();
     format!("{}/{}/{uid}", notice.kind.to_lowercase(), notice.name).trim_end_matches('/').to_owned()
 }
 
-/// Returns the reason as words: `CommitApplied` is `commit applied`. A failure shows its first line.
+/// Returns the reason as words: `CommitApplied` becomes `commit applied`. For a failure, adds the first line of its
+/// message.
 fn description(notice: &Notice) -> String {
     let mut words = String::new();
     for c in notice.reason.chars() {
@@ -64,7 +65,7 @@ fn word(state: CommitState, words: [&'static str; 3]) -> &'static str {
     }
 }
 
-/// Returns the request for the status of the notice's commit.
+/// Returns the request that sets the status of the notice's commit.
 pub(super) fn status(target: &Target, notice: &Notice) -> Result<Request, String> {
     let (sha, state) = commit(notice)?;
     let (context, description, token) = (context(notice), description(notice), target.secret_token());
@@ -109,13 +110,13 @@ pub(super) fn status(target: &Target, notice: &Notice) -> Result<Request, String
     }
 }
 
-/// Bitbucket permits 40 characters.
+/// Shortens a context to the 40 characters that Bitbucket permits.
 fn key(context: &str) -> String {
     use sha2::{Digest as _, Sha256};
     hex::encode(&Sha256::digest(context)[..20])
 }
 
-/// A token is `USER:PASSWORD`, or an access token.
+/// Adds the token: `USER:PASSWORD`, or an access token.
 fn with_login(request: Request, token: &str) -> Request {
     match token.split_once(':') {
         Some((user, password)) => request.header("authorization", basic(user, password)),
@@ -143,7 +144,8 @@ fn azure(target: &Target, sha: &str, context: &str, description: &str, state: &s
     Ok(Request::post(url, &body).header("authorization", basic("", target.secret_token())))
 }
 
-/// Returns the request for a dispatch event, which starts workflows of a repository. Its type is that of Flux.
+/// Returns the request for a dispatch event, which starts workflows of a repository. The type of the event is that of
+/// Flux.
 pub(super) fn dispatch(target: &Target, notice: &Notice) -> Result<Request, String> {
     let (owner, name) = repository(target)?;
     let kind = format!("{}/{}.{}", notice.kind, notice.name, notice.namespace);

@@ -10,7 +10,8 @@ use crate::notice::{CommitState, Notice, Severity};
 use crate::request::{REPORTER, Request};
 use mainstay_api::conditions::cut;
 
-/// A failure triggers an incident of its resource, an applied commit resolves it, and all else is a change.
+/// A failure triggers an incident of its resource, an applied commit resolves the incident, and all other notices are
+/// changes.
 pub(super) fn pager_duty(target: &Target, notice: &Notice) -> Request {
     let line = format!("{}: {}", notice.subject(), notice.message.lines().next().unwrap_or_default());
     let summary = cut(&line, 1000);
@@ -28,7 +29,7 @@ pub(super) fn pager_duty(target: &Target, notice: &Notice) -> Request {
         "component": notice.subject(), "group": notice.kind, "class": notice.reason, "custom_details": notice.fields(),
     });
     let action = if resolves { "resolve" } else { "trigger" };
-    // An incident of a managed object is not resolved by a commit.
+    // A commit does not resolve the incident of a managed object.
     let key = if resolves { notice.subject() } else { notice.topic_of_incident() };
     let body =
         json!({"routing_key": target.channel, "event_action": action, "dedup_key": cut(&key, 255), "payload": payload});
@@ -64,14 +65,14 @@ pub(super) fn grafana(target: &Target, notice: &Notice) -> Request {
             .map(|(k, v)| format!("{k}: {v}")),
     );
     tags.extend(notice.ordered().iter().map(|(name, value)| format!("{name}: {value}")));
-    // Grafana shows links and other HTML of a text.
+    // Grafana renders links and other HTML in a text.
     let marked = Marked::<Html>::of(notice);
     let text = marked.message(usize::MAX).after(&marked.subject(usize::MAX));
     let body = json!({"text": text, "tags": tags, "time": notice.time.as_millisecond()});
     target.authorized(Request::post(target.url(), &body))
 }
 
-/// Labels identify an alert, so the facts that change with each commit are annotations.
+/// Labels identify an alert, so facts that change with each commit are annotations instead.
 pub(super) fn alertmanager(target: &Target, notice: &Notice) -> Request {
     let mut labels: BTreeMap<String, Value> = BTreeMap::new();
     for (name, value) in notice.metadata.iter().filter(|(name, _)| *name != "summary") {
@@ -115,7 +116,7 @@ fn label(name: &str) -> String {
 pub(super) fn sentry(target: &Target, notice: &Notice) -> Request {
     let mut url = target.address.expose().clone();
     let key = url.username().to_owned();
-    // Fails only for addresses without a host, which are no targets.
+    // This fails only for addresses without a host, which are refused before.
     let _ = url.set_username("").and_then(|()| url.set_password(None));
     let path = url.path().trim_end_matches('/').to_owned();
     let (parent, project) = path.rsplit_once('/').unwrap_or(("", &path));

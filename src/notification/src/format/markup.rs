@@ -1,8 +1,9 @@
-//! Texts of a notice in the markup of a service.
+//! Strings of a notice in the markup of a service.
 //!
-//! Invariant: a [`Text`] of a notice is escaped. Chats get a [`Marked`] notice, which has no other texts.
+//! Invariant: a [`Text`] of a notice is escaped. The format of a chat gets only a [`Marked`] notice, whose strings are
+//! all escaped.
 //!
-//! Not here: addresses, channels and names that the author of the Provider writes.
+//! Not here: addresses, channels and names, which the author of the Provider writes.
 
 use std::marker::PhantomData;
 
@@ -10,12 +11,12 @@ use serde::{Serialize, Serializer};
 
 use crate::notice::{Notice, Severity};
 
-/// A character without width. It ends the words that services would turn into links and mentions.
+/// A zero-width character. It splits words that services would turn into links and mentions.
 const BREAK: char = '\u{200b}';
 
 /// The rules of a service's markup.
 pub(super) trait Markup {
-    /// Adds a character that is shown as itself.
+    /// Appends a character in such a way that the service displays the character itself.
     fn push(c: char, text: &mut String);
 }
 
@@ -23,9 +24,9 @@ pub(super) trait Markup {
 pub(super) struct Slack;
 /// HTML of Google Chat and Grafana.
 pub(super) struct Html;
-/// Markdown whose characters a backslash escapes: Discord and Microsoft Teams.
+/// Markdown in which a backslash escapes characters: Discord and Microsoft Teams.
 pub(super) struct Markdown;
-/// Markdown without an escape for links and mentions: Rocket.Chat and Opsgenie.
+/// Markdown that cannot escape links and mentions: Rocket.Chat and Opsgenie.
 pub(super) struct LooseMarkdown;
 /// Text without markup, in which services look for mentions: Telegram, Matrix and Webex.
 pub(super) struct Plain;
@@ -83,11 +84,11 @@ impl Markup for Plain {
     }
 }
 
-/// An escaped text.
+/// An escaped string.
 pub(super) struct Text<M>(String, PhantomData<M>);
 
 impl<M: Markup> Text<M> {
-    /// Escapes a text. It ends before `most` bytes are exceeded, and never within an escape.
+    /// Escapes a string. The result has at most `most` bytes, and never ends within an escape.
     fn within(raw: &str, most: usize) -> Self {
         let mut text = String::new();
         for c in raw.chars() {
@@ -106,7 +107,7 @@ impl<M: Markup> Text<M> {
         Self(format!("{before}{}{after}", self.0), PhantomData)
     }
 
-    /// Returns the text after a title.
+    /// Returns the text, preceded by a title.
     pub(super) fn after(self, title: &Self) -> Self {
         Self(format!("{}: {}", title.0, self.0), PhantomData)
     }
@@ -116,7 +117,7 @@ impl<M: Markup> Text<M> {
         self.0.len()
     }
 
-    /// Returns whether it has no character.
+    /// Returns whether the text is empty.
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -128,7 +129,7 @@ impl<M> Serialize for Text<M> {
     }
 }
 
-/// A notice whose texts are escaped.
+/// A notice that returns its strings only in escaped form.
 pub(super) struct Marked<'n, M>(&'n Notice, PhantomData<M>);
 
 impl<'n, M: Markup> Marked<'n, M> {
@@ -145,7 +146,7 @@ impl<'n, M: Markup> Marked<'n, M> {
         self.0.id()
     }
 
-    /// Returns the resource, within a number of bytes.
+    /// Returns the resource, in at most this many bytes.
     pub(super) fn subject(&self, most: usize) -> Text<M> {
         Text::within(&self.0.subject(), most)
     }
@@ -154,7 +155,7 @@ impl<'n, M: Markup> Marked<'n, M> {
         Text::within(&self.0.reason, usize::MAX)
     }
 
-    /// Returns the message, within a number of bytes.
+    /// Returns the message, in at most this many bytes.
     pub(super) fn message(&self, most: usize) -> Text<M> {
         Text::within(&self.0.message, most)
     }
@@ -165,12 +166,12 @@ impl<'n, M: Markup> Marked<'n, M> {
         Text::within(&format!("{}: {line}", self.0.subject()), usize::MAX)
     }
 
-    /// Returns names and values of the details and the metadata. Each is within its number of bytes.
+    /// Returns names and values of the details and the metadata, each in at most its number of bytes.
     pub(super) fn fields(&self, name: usize, value: usize) -> impl Iterator<Item = (Text<M>, Text<M>)> {
         self.0.ordered().into_iter().map(move |(n, v)| (Text::within(n, name), Text::within(v, value)))
     }
 
-    /// Returns title, message and fields as lines, within a number of bytes.
+    /// Returns title, message and fields as lines, in at most this many bytes.
     pub(super) fn lines(&self, most: usize) -> Text<M> {
         let mark = if self.is_error() { "❗ " } else { "" };
         let fields: Vec<_> = self.0.ordered().iter().map(|(name, value)| format!("\n{name}: {value}")).collect();

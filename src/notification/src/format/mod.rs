@@ -1,4 +1,4 @@
-//! The requests of each type: a notice becomes the JSON that its service takes.
+//! The requests for each type of service: a notice becomes the JSON that the service expects.
 
 mod chat;
 mod commit;
@@ -18,7 +18,7 @@ impl Target {
     /// Returns the request for a notice.
     ///
     /// # Errors
-    /// Why the notice cannot be sent to this address.
+    /// The reason why the notice cannot be sent to this address.
     pub fn request(&self, notice: &Notice) -> Result<Request, String> {
         let request = match self.kind {
             P::Generic | P::GenericHmac => event::generic(self, notice),
@@ -46,7 +46,7 @@ impl Target {
         self.address.expose().as_str()
     }
 
-    /// Returns the address with a path below it.
+    /// Returns the URL of a path below the address.
     fn below(&self, path: &str) -> String {
         let mut url = self.address.expose().clone();
         url.set_path(&format!("{}/{path}", url.path().trim_end_matches('/')));
@@ -77,7 +77,7 @@ fn basic(username: &str, password: &str) -> String {
     format!("Basic {}", BASE64_STANDARD.encode(format!("{username}:{password}")))
 }
 
-/// Returns a path segment or an id within a path.
+/// Returns a string, percent-encoded as a path segment.
 fn encoded(text: &str) -> String {
     percent_encoding::utf8_percent_encode(text, percent_encoding::NON_ALPHANUMERIC).to_string()
 }

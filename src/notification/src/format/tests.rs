@@ -200,7 +200,7 @@ fn chats_get_their_address_and_channel() {
     );
 }
 
-/// Returns all texts of a body, with the names of their fields.
+/// Returns all strings of a body, with the names of their fields.
 fn texts(body: &Value, name: &str, all: &mut Vec<(String, String)>) {
     match body {
         Value::String(text) => all.push((name.to_owned(), text.clone())),
