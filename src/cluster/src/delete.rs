@@ -14,7 +14,7 @@ use super::error::{Attempt, Error};
 use super::kind::Kind;
 use super::request::Call;
 
-/// What happens to the dependents of a deleted object.
+/// The treatment of the dependents of a deleted object.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Propagation {
     /// The dependents are deleted afterwards.

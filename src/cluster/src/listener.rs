@@ -65,7 +65,7 @@ pub fn is_encrypted(head: &http::request::Parts) -> bool {
     head.extensions.get::<Encrypted>().is_some()
 }
 
-/// Which connections use TLS.
+/// The connections that use TLS.
 #[derive(Clone)]
 enum Encryption {
     None,

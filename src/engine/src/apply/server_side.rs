@@ -32,7 +32,7 @@ pub(super) struct InPlace {
     pub(super) over: Option<String>,
 }
 
-/// What an apply does with colliding fields.
+/// The treatment of colliding fields by an apply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Collisions {
     /// The apply claims them, so that the next apply removes them.

@@ -69,8 +69,8 @@ pub enum Deletion {
     Kept(Kept),
 }
 
-/// Decides whether a removed object may be deleted. `entry` is its inventory entry, and `label` the label of the owner's
-/// objects.
+/// Decides whether a removed object may be deleted. `entry` is its inventory entry, and `label` is the label of the
+/// owner's objects.
 pub fn may_delete(
     key: &Key,
     meta: &ObjectMeta,

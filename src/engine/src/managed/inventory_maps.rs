@@ -24,7 +24,7 @@ struct Names {
     count: usize,
 }
 
-/// Which names are known.
+/// The names that are known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Known {
     /// No list is complete yet.

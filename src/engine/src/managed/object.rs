@@ -32,7 +32,7 @@ use mainstay_object::{Digest, Ended, Health, Owner};
 /// reads them.
 pub(crate) const REMARKABLE: u32 = 2;
 
-/// Which task watches an object.
+/// The task that watches an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Watched {
     /// The drift loop, by the object's label.
