@@ -54,8 +54,8 @@ impl ConsumerKind {
 /// Maximum number of submodule remotes per remote.
 const SUBMODULES: usize = 256;
 
-/// The consumers of a remote, by namespace. Where tenants are compared, thousands of consumers in one namespace count
-/// as one.
+/// The consumers of a remote, by namespace. If tenants are compared, thousands of consumers in one namespace count as
+/// one.
 type ByNamespace = HashMap<String, HashSet<(ConsumerKind, String)>>;
 
 /// All consumers.

@@ -62,7 +62,7 @@ pub(super) struct Mirror {
     storage: Storage,
     number: u64,
     current: Option<Arc<Generation>>,
-    /// The damage because of which a mirror on disk was removed when it was opened.
+    /// The reason that a mirror on disk was removed when it was opened: its damage.
     damage: Option<String>,
 }
 

@@ -20,7 +20,7 @@ const LONGEST: usize = 255;
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct VersionRange {
     text: Arc<str>,
-    /// Alternatives, one of which must be true.
+    /// Alternatives. At least one must be true.
     alternatives: Arc<[Alternative]>,
 }
 

@@ -71,8 +71,8 @@ impl Task {
         }
     }
 
-    /// Whether the objects are in a remote cluster that no longer reports the same id. That cluster may never return,
-    /// and a cluster at the same address may reject every request.
+    /// Whether the objects are in a remote cluster that no longer reports the same id. The former cluster may never
+    /// return, and a cluster at the same address may reject every request.
     async fn is_away(&mut self) -> bool {
         let engine = match &self.place {
             Place::Home => return false,

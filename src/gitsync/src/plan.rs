@@ -198,7 +198,8 @@ impl Plan {
             || self.leaving.held.iter().any(|(_, why)| matches!(why, Held::Awaits(_)))
     }
 
-    /// Whether a held object is one that another GitSync needs to read its repository. That GitSync may stop using it.
+    /// Whether a held object is one that another GitSync needs to read its repository. The other GitSync may stop using
+    /// it.
     pub(super) fn awaits_readers(&self) -> bool {
         self.leaving.held.iter().any(|(_, why)| matches!(why, Held::Read(_)))
     }

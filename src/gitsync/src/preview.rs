@@ -78,7 +78,7 @@ pub struct Revision {
     pub commit: String,
     /// Short name of the reference, or the commit id.
     pub reference: String,
-    /// Problems because of which the agent would refuse the commit.
+    /// Problems that would make the agent refuse the commit.
     pub notes: Vec<String>,
     /// The commit id that a user must name to allow the deletions, if the revision is committed.
     allowed: String,

@@ -17,7 +17,7 @@ use mainstay_api::git_sync::Unread;
 use mainstay_api::{GitRepository, GitSync};
 use mainstay_object::{Key, Owner};
 
-/// The objects because of which a repository could not be read, with the time.
+/// The objects that prevented a repository from being read, with the time.
 pub(super) type UnreadObjects = BTreeMap<Key, Timestamp>;
 
 /// Whether this reason means that the GitSync could not read its repository, possibly because of these objects. Invalid
@@ -52,7 +52,7 @@ pub(super) fn reads_by(owner: &Owner, sync: &GitSync, repository: Option<&GitRep
     [owner.key(), named].into_iter().chain(secrets).collect()
 }
 
-/// Restores, from the status, the objects because of which an earlier agent could not read the repository.
+/// Restores, from the status, the objects that prevented an earlier agent from reading the repository.
 pub(super) fn recalled(said: &[Unread], reads_by: &[Key]) -> UnreadObjects {
     let since = |key: &Key| said.iter().find(|unread| unread.object == key.to_string()).map(|unread| unread.since.0);
     reads_by.iter().filter_map(|key| Some((key.clone(), since(key)?))).collect()

@@ -92,8 +92,8 @@ pub(crate) fn may_leave(key: &Key, old: &Value, body: &Value) -> bool {
     })
 }
 
-/// Returns the aliases of a live object that will be stale after an apply of `body`. That apply removes fields that
-/// only Mainstay owns and that `body` omits.
+/// Returns the aliases of a live object that will be stale after an apply of `body`. The apply removes fields that only
+/// Mainstay owns and that `body` omits.
 pub(crate) fn stale_after(key: &Key, body: &Value, live: &Value) -> Fields {
     let is_ours = |entry: &Value| entry["manager"] == MANAGER && entry["operation"] == "Apply";
     let mut after = live.clone();

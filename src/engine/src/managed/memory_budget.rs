@@ -42,7 +42,7 @@ pub enum Part {
 /// Bytes by part.
 type Parts = [usize; 7];
 
-/// The parts for the objects of an owner, of which only one counts at a time.
+/// The parts for the objects of an owner. Only one part counts at a time.
 const OBJECTS: [Part; 3] = [Part::Objects, Part::Reading, Part::Expected];
 
 /// Returns the memory budget for a process with this memory limit, both in bytes.

@@ -1,4 +1,4 @@
-//! Tests of which consumers are woken, and when.
+//! Tests of the consumers that are woken, and of the times.
 
 use super::*;
 use crate::consumers::ConsumerKind;

@@ -18,7 +18,7 @@ use pgp::types::{KeyDetails, KeyVersion, PublicParams, Tag, VerifyingKey};
 use super::fault::SignatureFault;
 use super::validity::earlier;
 
-/// Minimum bytes of a 2048 bit RSA key, most of which is the modulus.
+/// Minimum bytes of a 2048 bit RSA key. Most of them are the modulus.
 const RSA_BYTES: usize = 256;
 /// First line of an armored certificate.
 const BEGIN: &str = "-----BEGIN PGP PUBLIC KEY BLOCK-----";

@@ -18,7 +18,7 @@ const BEGINNINGS: [&[u8]; 4] = [
 ];
 /// Header with the signature of an object in a repository with SHA-1 ids.
 const OURS: &[u8] = b"gpgsig ";
-/// Header with the signature of the same object with SHA-256 ids. That signature covers other bytes, and the header is
+/// Header with the signature of the same object with SHA-256 ids. The signature covers other bytes, and the header is
 /// excluded from the payload.
 const OTHER: &[u8] = b"gpgsig-sha256 ";
 
