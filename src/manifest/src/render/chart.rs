@@ -1,9 +1,9 @@
 //! The inputs of a chart: all files in its directory, and the values files of the GitSync.
 //!
-//! Invariant: all paths lead to files of the commit. A link, a submodule that was not fetched, and a schema with
+//! Invariant: all paths point to files of the commit. A link, a submodule that was not fetched, and a schema with
 //! external references are problems.
 //!
-//! Not here: which of the files Helm uses (`.helmignore`). A change of an unused file renders the chart again.
+//! Not here: whether Helm uses a file (`.helmignore`). A change of an unused file renders the chart again.
 
 use std::collections::BTreeMap;
 
@@ -29,11 +29,11 @@ const LONGEST_RELEASE: usize = 53;
 /// The options for rendering a chart.
 #[derive(Clone, Debug)]
 pub struct ChartOptions {
-    /// Name of the release, unless `helm` sets one.
+    /// The name of the release if `helm` sets none.
     pub name: String,
     /// Namespace of the release.
     pub namespace: String,
-    /// The specification of the GitSync.
+    /// The Helm settings of the GitSync.
     pub helm: Helm,
 }
 
@@ -44,7 +44,7 @@ pub struct ChartFiles {
     pub files: BTreeMap<String, Entry>,
     /// The values files, in order.
     pub values: Vec<Entry>,
-    /// Its problems. A chart with problems is not rendered.
+    /// The problems of the inputs. A chart with problems is not rendered.
     pub problems: Vec<Problem>,
 }
 
@@ -54,7 +54,7 @@ impl ChartOptions {
         self.helm.release_name.as_deref().unwrap_or(&self.name)
     }
 
-    /// Returns the inline values of the GitSync as a file; `None` if it has none.
+    /// Returns the inline values of the GitSync as the content of a file; `None` if the GitSync has none.
     pub(super) fn values(&self) -> Option<Vec<u8>> {
         // Serializing a map of values cannot fail.
         self.helm.values.as_ref().and_then(|values| serde_json::to_vec(values).ok())
@@ -82,7 +82,7 @@ impl ChartFiles {
     }
 }
 
-/// Returns whether a file is documentation, by its name.
+/// Returns whether a file is documentation, judging by its name.
 fn is_for_people(path: &str) -> bool {
     const NAMES: [&str; 6] = ["changelog", "contributing", "license", "notice", "owners", "readme"];
     let name = path.rsplit('/').next().unwrap_or_default().to_ascii_lowercase();
@@ -143,7 +143,7 @@ pub(crate) fn chart_files(
     Ok(found)
 }
 
-/// Adds a problem for each values schema that is not read, also in packed charts.
+/// Adds a problem for each values schema that cannot be checked or has external references, also in packed charts.
 fn refuse_schemas(found: &mut ChartFiles, tree: &mut impl Tree, file: &str) -> Result<(), mainstay_git::Error> {
     let (entries, archives) = (found.files.values().cloned().collect::<Vec<_>>(), schema::Archives::new(SCHEMA));
     for entry in entries {
@@ -151,7 +151,7 @@ fn refuse_schemas(found: &mut ChartFiles, tree: &mut impl Tree, file: &str) -> R
             schema::refused(&tree.read(&entry)?)
         } else if is_archive(&entry.path) && within(file, &entry.path).split('/').any(|part| part == "charts") {
             let content = tree.read(&entry)?;
-            // A pointer to Git LFS is reported when it is copied.
+            // A pointer to Git LFS is reported when the file is copied.
             if crate::is_in_lfs(&content) { None } else { archives.refused(&content) }
         } else {
             None
@@ -206,7 +206,7 @@ fn add_values(
     Ok(())
 }
 
-/// Returns whether Helm accepts a release name. None begins with `-`.
+/// Returns whether Helm accepts a release name. No valid name begins with `-`.
 fn is_release(name: &str) -> bool {
     let is_plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
     let is_label = |label: &str| {
@@ -220,12 +220,12 @@ pub(super) fn is_archive(path: &str) -> bool {
     [".tgz", ".tar.gz"].iter().any(|end| path.ends_with(end))
 }
 
-/// Returns the path of a repository's file inside the copy of its chart.
+/// Returns the path that a file of the repository has in the copy of its chart.
 pub(super) fn within<'p>(chart: &str, path: &'p str) -> &'p str {
     path.strip_prefix(parent(chart)).map_or(path, |rest| rest.trim_start_matches('/'))
 }
 
-/// Returns the repository's file that Helm calls `CHART/templates/web.yaml`, if it is one of these.
+/// Returns the file of the repository that Helm calls `CHART/templates/web.yaml`; `None` if it is not among `files`.
 pub(super) fn of_source<'f>(chart: &str, files: &'f BTreeMap<String, Entry>, source: &str) -> Option<&'f str> {
     let (_, path) = source.split_once('/')?;
     files.get_key_value(&join(parent(chart), path)).map(|(path, _)| path.as_str())

@@ -9,7 +9,7 @@ use crate::Problem;
 use mainstay_git::{Entry, Snapshot};
 use mainstay_object::{Place, printable};
 
-/// Why files cannot be copied for the tool.
+/// The reason that files cannot be copied for the tool.
 #[derive(Debug)]
 pub(super) enum NotCopied {
     Disk(std::io::Error),
@@ -18,7 +18,7 @@ pub(super) enum NotCopied {
 }
 
 impl NotCopied {
-    /// Returns the problem of a rendered file.
+    /// Returns the problem of the rendered kustomization or chart.
     pub(super) fn problem(&self, file: &str) -> Problem {
         let (what, hint) = match self {
             Self::Disk(error) if error.kind() == std::io::ErrorKind::InvalidFilename => {
@@ -37,8 +37,8 @@ impl NotCopied {
     }
 }
 
-/// Copies files into a new directory below `scratch`, which is removed when it is dropped, and writes the `added`
-/// ones. `look` receives the path and the content of each.
+/// Copies the files into a new directory below `scratch`, and writes the `added` files. The directory is removed when
+/// it is dropped. `look` receives the path and content of each file.
 ///
 /// # Errors
 /// If the repository cannot be read.

@@ -1,7 +1,7 @@
 //! Converts Helm's error messages into problems.
 //!
-//! Invariant: of Helm's messages, only names of files, charts and functions, lines, paths of values, and literal text
-//! of the template are shown. The rest may quote a Secret.
+//! Invariant: only names of files, charts and functions, lines, paths of values, and literal text of the template are
+//! shown from Helm's messages. The rest of a message may quote a Secret.
 
 use std::path::Path;
 
@@ -30,8 +30,8 @@ pub(super) struct Told<'t> {
 /// Lines of the chart's files, by path and number.
 type Lines<'l> = dyn Fn(&str, usize) -> Option<String> + 'l;
 
-/// Prefixes of Helm's messages about a whole chart, the end of the following name, the problem (`{}` is the name),
-/// and the remedy.
+/// Messages about a whole chart: the prefix of Helm's message, the end of the name that follows, the problem (`{}` is
+/// the name), and the remedy.
 const WHOLE: &[(&str, &str, &str, &str)] = &[
     (
         "found in Chart.yaml, but missing in charts/ directory: ",
@@ -71,7 +71,7 @@ pub(super) fn refusal(told: &Told<'_>, lines: &Lines<'_>) -> Problem {
         .unwrap_or_else(|| Problem::new(Place::file(told.chart), "helm refuses it", Some(SEE)))
 }
 
-/// Returns the displayed form of a name that Helm quotes.
+/// Returns a name in Helm's message in the form in which it is displayed.
 fn shown(name: &str) -> String {
     printable(name.trim()).chars().take(LONGEST).collect()
 }
@@ -84,7 +84,7 @@ fn of_whole(words: &str, told: &Told<'_>) -> Option<Problem> {
     })
 }
 
-/// Recognizes an unreadable values file.
+/// Recognizes the message that a values file is unreadable.
 fn of_values(words: &str, told: &Told<'_>) -> Option<Problem> {
     let own = ["values.yaml", "Chart.yaml", "Chart.lock"];
     let own = own.iter().find(|name| words.contains(&format!("cannot load {name}: ")));
@@ -107,7 +107,7 @@ fn of_values(words: &str, told: &Told<'_>) -> Option<Problem> {
     })
 }
 
-/// Recognizes values that violate the schema. Their names are shown, the values are not.
+/// Recognizes the message that values violate the schema. The names of the values are shown, not the values.
 fn of_schema(words: &str, told: &Told<'_>) -> Option<Problem> {
     let (_, rest) = words.split_once("values don't meet the specifications of the schema(s)")?;
     let mut places: Vec<String> = Vec::new();
@@ -125,7 +125,7 @@ fn of_schema(words: &str, told: &Told<'_>) -> Option<Problem> {
     Some(Problem::new(Place::file(told.chart), what, Some("correct them; `helm template` in a checkout says more")))
 }
 
-/// Recognizes a template that cannot be rendered.
+/// Recognizes the message that a template cannot be rendered.
 fn of_template(words: &str, told: &Told<'_>, lines: &Lines<'_>) -> Option<Problem> {
     if let Some((_, rest)) = words.split_once("YAML parse error on ") {
         let source = rest.split_once(": ").map_or(rest, |(source, _)| source);
@@ -174,7 +174,7 @@ fn of_template(words: &str, told: &Told<'_>, lines: &Lines<'_>) -> Option<Proble
     problem(what, SEE)
 }
 
-/// Returns the innermost position in a file of the chart, and the text after it.
+/// Returns the innermost position in a file of the chart, and the part of the message after the position.
 fn location<'w>(words: &'w str, told: &Told<'_>) -> Option<(Place, &'w str)> {
     let mut found = None;
     for (at, _) in words.match_indices('.') {
@@ -196,7 +196,7 @@ fn location<'w>(words: &'w str, told: &Told<'_>) -> Option<(Place, &'w str)> {
     found
 }
 
-/// Returns the number after this text; 0 if there is none.
+/// Returns the number after this string; 0 if there is none.
 fn number_after(words: &str, before: &str) -> u32 {
     let rest = words.split_once(before).map_or("", |(_, rest)| rest);
     rest.split(|c: char| !c.is_ascii_digit()).next().and_then(|digits| digits.parse().ok()).unwrap_or(0)

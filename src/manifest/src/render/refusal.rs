@@ -1,7 +1,7 @@
 //! Converts the error messages of kustomize into problems.
 //!
-//! The tool quotes unreadable input, which may be a Secret. So only known names in its messages are shown: paths,
-//! field names, kinds and names of objects.
+//! The tool quotes unreadable input, which may be a Secret. So only known kinds of names in its messages are shown:
+//! paths, field names, and kinds and names of objects.
 
 use super::closure::{join, parent};
 use super::patches::Patches;
@@ -13,7 +13,7 @@ const LONGEST: usize = 200;
 /// The problem for an unknown message.
 const UNKNOWN: &str = "kustomize refuses it";
 
-/// Texts before and after a name in the tool's messages, and the problem: `{}` stands for the name.
+/// Strings before and after a name in the tool's messages, the problem (`{}` stands for the name), and the remedy.
 const KNOWN: &[(&str, &str, &str, &str)] = &[
     ("unknown field \"", "\"", "the kustomization has no field {}", "correct its name"),
     (
@@ -133,13 +133,14 @@ pub(super) fn refusal<'f>(
     Problem::new(Place::file(file), UNKNOWN, Some(hint))
 }
 
-/// Returns the name at the beginning of a message. It ends before `after`, or before whitespace if `after` is missing.
+/// Returns the name at the beginning of a message. The name ends before `after`, or before whitespace if `after` is
+/// missing.
 fn name<'w>(rest: &'w str, after: &str) -> &'w str {
     let word = || rest.split(|c: char| c.is_whitespace() || c == '"').next().unwrap_or_default();
     rest.split_once(after).map_or_else(word, |(name, _)| name)
 }
 
-/// Returns line and file of `MalformedYAMLError: yaml: line 3: … in File: web.yaml`.
+/// Returns the line and the file in `MalformedYAMLError: yaml: line 3: … in File: web.yaml`.
 fn malformed(words: &str) -> Option<(u32, &str)> {
     let (_, rest) = words.split_once("MalformedYAMLError: yaml: line ")?;
     let line = rest.split(':').next()?.parse().ok()?;
@@ -148,8 +149,8 @@ fn malformed(words: &str) -> Option<(u32, &str)> {
     Some((line, file.get(..end)?))
 }
 
-/// Returns the path in the repository of a file. `path` is relative to the kustomization that names it, which is
-/// unknown.
+/// Returns the path of a file in the repository. `path` is relative to the kustomization that references the file, and
+/// that kustomization is unknown.
 fn whole<'f>(path: &str, kustomization: &str, mut files: impl Iterator<Item = &'f str>) -> String {
     let beside = join(parent(kustomization), path);
     let mut found = files
@@ -181,7 +182,7 @@ mod tests {
             "a/kustomization.yaml: two of the documents that it names are ConfigMap.v1.[noGrp]/a.[noNs] (keep one of the \
              two, or make the other one a patch)"
         );
-        // The quotation mark is missing if the last of several nested errors has the id.
+        // The quotation mark is missing if the id is in the last of several nested errors.
         for end in ["", "\"", "\n"] {
             let last = said(&format!(
                 "recursed merging from path '../b': already registered id: Deployment.v1.apps/web.[noNs]{end}"

@@ -1,6 +1,6 @@
 //! The private keys in a Secret.
 //!
-//! Invariant: the fault of an unusable key names its location, and quotes no part of it.
+//! Invariant: the error of an unusable key names the location of the key, and quotes no part of the key.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -21,7 +21,7 @@ pub struct Keys {
     id: KeyId,
 }
 
-/// Distinguishes sets of keys. It is derived from private keys, so it is compared and never shown.
+/// An id that distinguishes sets of keys. The id is derived from private keys, so it is compared and never shown.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct KeyId(Digest);
 
@@ -38,7 +38,7 @@ impl fmt::Debug for Keys {
 }
 
 impl Keys {
-    /// Reads the keys in the data of a Secret: age identities in `*.agekey`, OpenPGP private keys in `*.asc`.
+    /// Reads the private keys in the data of a Secret: age identities in `*.agekey`, and OpenPGP keys in `*.asc`.
     ///
     /// # Errors
     /// The location of the first unusable key.
@@ -70,7 +70,7 @@ impl Keys {
         Ok(Self { age, pgp, id })
     }
 
-    /// Returns an id that distinguishes these keys from others.
+    /// Returns the id of these keys. Different keys have different ids.
     pub fn id(&self) -> KeyId {
         self.id
     }

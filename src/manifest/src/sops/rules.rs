@@ -4,7 +4,7 @@ use regex::{Regex, RegexBuilder};
 
 use super::tree::Node;
 
-/// Suffix of unencrypted keys in a file without a rule.
+/// Suffix of keys whose values are not encrypted in a file without a rule.
 const DEFAULT: &str = "_unencrypted";
 /// Maximum size of a compiled regular expression, in bytes.
 const PATTERN: usize = 1 << 20;
@@ -21,7 +21,7 @@ const FIELDS: [&str; 6] = [
 /// The rule of a file.
 #[derive(Clone, Debug)]
 pub(super) struct Rule {
-    /// Whether matching values are encrypted, or all others.
+    /// Whether matching values are encrypted. If not, all other values are.
     matches_are_encrypted: bool,
     matcher: Matcher,
 }
@@ -37,7 +37,7 @@ impl Rule {
     /// Parses the rule in the metadata of a file.
     ///
     /// # Errors
-    /// The fault.
+    /// The error.
     pub(super) fn of(metadata: &Node) -> Result<Self, String> {
         let mut rules = FIELDS.into_iter().filter_map(|field| {
             let text = metadata.text(field).filter(|text| !text.is_empty())?;
@@ -68,7 +68,7 @@ impl Rule {
         }
     }
 
-    /// Returns whether a value is encrypted. `matched` tells whether a step of its path matches.
+    /// Returns whether a value is encrypted. `matched` says whether a step of the value's path matches.
     pub(super) fn selects(&self, matched: bool) -> bool {
         matched == self.matches_are_encrypted
     }

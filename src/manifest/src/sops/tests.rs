@@ -1,4 +1,4 @@
-//! Tests with `fixtures/` written by the official `sops` (3.11). The keys below are for this test only.
+//! Tests with `fixtures/` written by the official `sops` (3.11). The keys below are only for these tests.
 
 use super::value::Plain;
 use super::*;
@@ -19,7 +19,7 @@ fn keys(which: &[usize]) -> Keys {
     Keys::of([("a.agekey", text.as_bytes())].into_iter()).unwrap()
 }
 
-/// Returns the decrypted values with their documents and paths, or the faults.
+/// Returns the decrypted values with their documents and paths, or the errors.
 fn check(text: &str, format: Format, keys: &Keys) -> String {
     let documents: Vec<(u32, &str)> = match format {
         Format::Json => vec![(1, text)],
@@ -110,7 +110,8 @@ fn two_of_three_groups_of_keys_suffice_and_one_says_what_is_missing() {
 #[test]
 fn a_file_that_was_tampered_with_is_not_used() {
     let intact = yaml(TYPES);
-    // Changes a byte in each encrypted value, in the MAC, and in the key. (Later documents' metadata are not used.)
+    // A byte is changed in each encrypted value, in the MAC, and in the key. (The metadata of later documents are not
+    // used.)
     let values = TYPES.match_indices(MARKER).map(|(at, _)| at);
     let key = TYPES.find("BEGIN AGE").unwrap();
     for (number, begin) in values.chain((20..400).step_by(40).map(|more| key + more)).enumerate() {
@@ -124,7 +125,7 @@ fn a_file_that_was_tampered_with_is_not_used() {
     let swapped = TYPES.replace(&text, "@@").replace(&lines, &text).replace("@@", &lines);
     let said = yaml(&swapped);
     assert!(said.contains("stringData.lines cannot be decrypted"), "{said}");
-    // The metadata of the first document are used.
+    // Only the metadata of the first document are used.
     let rest = TYPES.rfind("\nsops:").unwrap();
     for length in (0..rest).step_by(97) {
         let said = yaml(&TYPES[..length]);
@@ -132,7 +133,7 @@ fn a_file_that_was_tampered_with_is_not_used() {
     }
 }
 
-/// Returns the encrypted value of the line with this prefix.
+/// Returns the encrypted value on the line with this prefix.
 fn line(text: &str, begin: &str) -> String {
     let line = text.lines().find(|line| line.starts_with(begin)).unwrap();
     line[begin.len()..].to_owned()

@@ -1,4 +1,4 @@
-//! Tests with files encrypted by the official `sops`. The keys are for this test only.
+//! Tests with files encrypted by the official `sops`. The keys are only for these tests.
 
 use base64::Engine as _;
 
@@ -25,7 +25,7 @@ fn sealed(text: &str) -> Vec<Arc<Sealed>> {
     verified(&Arc::from("web/db.yaml"), text.as_bytes(), &keys(IDENTITY), &limits()).unwrap()
 }
 
-/// Returns the data of objects and whether they are confidential, or the problems.
+/// Returns the data of objects and whether the objects are confidential, or the problems.
 fn said(objects: &[Arc<Object>], problems: &[Problem]) -> String {
     if !problems.is_empty() {
         return problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
@@ -51,7 +51,7 @@ fn read(text: &str, limits: &Limits) -> String {
     finally(decode_bytes(&[("a.yaml", text.as_bytes())], &DecodeCache::default(), limits), limits)
 }
 
-/// Decrypts the output of a tool that read the verified file, and returns the result.
+/// Decrypts the output of a tool that read a verified file, and returns the result.
 fn built(text: &str) -> String {
     let limits = with(IDENTITY);
     let decoded = decode_rendered(&Origins::of_file("web/kustomization.yaml"), text.as_bytes(), &limits);
