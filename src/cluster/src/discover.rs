@@ -133,7 +133,7 @@ impl Cluster {
     }
 
     /// Returns the version and the API versions of the cluster, at most ten minutes old. Other lookups read discovery
-    /// again if a kind is missing, but this one cannot notice that.
+    /// again if a kind is missing, but this function cannot notice a missing kind.
     ///
     /// # Errors
     /// Discovery or the version cannot be read and was not read before, or the version is invalid.

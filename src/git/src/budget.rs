@@ -187,9 +187,9 @@ impl Budget {
         self.total().saturating_add(bytes).saturating_add(left) <= limit
     }
 
-    /// Returns candidates for eviction in order: directories that are not mirrors; then mirrors of namespaces above
-    /// their share, if this one is within its own; then this namespace's own mirrors. Within each of these groups, the
-    /// least recently used mirror comes first.
+    /// Returns candidates for eviction in order. Directories that are not mirrors come first, then mirrors of
+    /// namespaces above their share if this namespace is within its own share, and then the mirrors of this namespace.
+    /// Within each of these groups, the least recently used mirror comes first.
     fn removable(&self, tenant: &Tenant, bytes: u64, limit: u64) -> Vec<PathBuf> {
         let share = limit / self.tenants(tenant);
         let within_share = self.held(Some(tenant)).saturating_add(bytes) <= share;

@@ -24,7 +24,7 @@ use mainstay_object::failure::chain;
 ///
 /// # Errors
 ///
-/// The Secret may not be read or cannot be used, or the remote cluster does not answer.
+/// The Secret may not be read or cannot be used, or the remote cluster does not respond.
 pub(super) async fn abroad(context: &Context, sync: &GitSync) -> Result<Option<Arc<Context>>, Refused> {
     let Some((of, by)) = kubeconfig(&context.home, sync).await? else { return Ok(None) };
     let owner = Owner::git_sync(&of.namespace, sync.metadata.name.as_deref().unwrap_or_default());
@@ -75,7 +75,7 @@ pub struct Abroad {
 ///
 /// # Errors
 ///
-/// The Secret may not be read or cannot be used, or the remote cluster does not answer.
+/// The Secret may not be read or cannot be used, or the remote cluster does not respond.
 pub async fn other_cluster(home: &Cluster, sync: &GitSync) -> Result<Option<Abroad>, Unreached> {
     let Some((_, by)) = kubeconfig(home, sync).await? else { return Ok(None) };
     let addresses: Addresses = Arc::new(|host, port| {

@@ -207,7 +207,8 @@ impl Attempt<'_> {
         self.carry_out(resolved, request, &desired, &branch).await.map(Some)
     }
 
-    /// Publishes the desired objects, because another GitSync may wait for them while this one waits for that GitSync.
+    /// Publishes the desired objects before the plan, because another GitSync may wait for them while this GitSync
+    /// waits for that other GitSync.
     fn publish(&self, branch: &str, desired: &DesiredState) {
         let keys = desired.objects.iter().map(|d| d.key.clone()).collect();
         self.context.registry.update(self.owner, |row| {
@@ -265,7 +266,7 @@ impl Attempt<'_> {
         }
     }
 
-    /// Reports a commit that waits and cannot be read yet. Other GitSyncs do not wait for this one in the meantime.
+    /// Reports a commit that waits and cannot be read yet. Until then, other GitSyncs do not wait for this GitSync.
     fn waits_unread(&self, commit: Commit, on: String) -> Outcome {
         let commit = commit.to_string();
         let cannot_read = CannotRead { commit: Some(commit.clone()), readable: Arc::new(self.state.readable.clone()) };

@@ -70,7 +70,7 @@ pub struct Context {
     pub helm: Helm,
     /// The permissions of GitSyncs, by namespace.
     pub rights: Rights,
-    /// The objects that are protected from changes by hand.
+    /// The objects that are protected from manual changes.
     pub prevention: Arc<Prevention>,
     /// Called with every message; must not block.
     pub announce: Arc<Announce>,
@@ -173,7 +173,7 @@ impl Context {
             show_turns: self.show_turns.clone(),
             contest_watches: Arc::clone(&self.contest_watches),
             prevention: Arc::clone(&self.prevention),
-            // A separate limit, because a remote cluster may never answer.
+            // The limit is separate, because a remote cluster may never respond.
             loading: Semaphore::new(1),
         }
     }

@@ -93,7 +93,7 @@ struct Node {
     state: State,
     /// Wakes the task of the GitSync.
     wake: Arc<Notify>,
-    /// Whether another GitSync waits for this one to look up the reference.
+    /// Whether another GitSync waits until this GitSync looks up the reference.
     is_awaited: bool,
 }
 
@@ -309,8 +309,8 @@ impl Dependencies {
         nodes.dependants(owner).filter(|node| asks(node)).chain(own).for_each(|node| node.wake.notify_one());
     }
 
-    /// Updates the status of a GitSync. `applied` is the commit that it has applied, even if handovers to other
-    /// GitSyncs are pending: the receiving GitSync may depend on this one.
+    /// Updates the status of a GitSync. `applied` is the commit that the GitSync has applied, even if handovers to
+    /// other GitSyncs are pending. The receiving GitSync may depend on this GitSync.
     pub(super) fn report(&self, owner: &Owner, status: &GitSyncStatus, applied: Option<String>) {
         let mut said = Said::new(status);
         said.applied = applied.or(said.applied);
@@ -321,13 +321,13 @@ impl Dependencies {
         });
     }
 
-    /// Returns the notification of a GitSync's task. It fires when a dependency changes, or when another GitSync waits
-    /// for this one.
+    /// Returns the notification of a GitSync's task. The notification fires when a dependency changes, or when another
+    /// GitSync waits for this GitSync.
     pub(super) fn listen(&self, owner: &Owner) -> Arc<Notify> {
         Arc::clone(&self.nodes.lock().by_owner.entry(owner.clone()).or_default().wake)
     }
 
-    /// Whether another GitSync has begun to wait for this one since the last call.
+    /// Whether another GitSync has begun to wait for this GitSync since the last call.
     pub(super) fn take_awaited(&self, owner: &Owner) -> bool {
         self.nodes.lock().get_mut(owner).is_some_and(|node| std::mem::take(&mut node.is_awaited))
     }

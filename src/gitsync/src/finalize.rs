@@ -166,7 +166,7 @@ impl Attempt<'_> {
             );
         }
         if deletes && self.context.registry.with(self.owner, |view| view.others_untried()) {
-            // Before all GitSyncs have a row, it is unknown whether another one wants an object.
+            // Before all GitSyncs have a row, it is unknown whether another GitSync wants an object.
             return Ok(End::Waiting);
         }
         self.context.writer.accept(self.owner, &[], inventory.0.keys());

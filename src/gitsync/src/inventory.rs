@@ -39,7 +39,7 @@ const SMALL_INVENTORY: usize = 16 << 10;
 /// Maximum number of concurrent lists.
 const AT_ONCE: usize = 8;
 
-/// The GitSyncs that have not yet taken over the objects that this one gives up.
+/// The GitSyncs that have not yet taken over the objects that the owner of the inventory gives up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Awaited {
     Nobody,

@@ -124,7 +124,7 @@ pub struct Facts<'a> {
     pub refused_permission: Option<&'a str>,
     /// Removed objects that are still being deleted; `None` before the first round.
     pub terminating: Option<&'a Listed<Terminating>>,
-    /// Whether changes by hand should be prevented.
+    /// Whether manual changes should be prevented.
     pub prevent: bool,
     /// The state of the prevention; `None` if it is inactive.
     pub prevention: Option<&'a prevention::State>,

@@ -230,7 +230,7 @@ impl Attempt<'_> {
         Ok(())
     }
 
-    /// Forgets the applied state of objects that another GitSync has taken from this one.
+    /// Forgets the applied state of objects that another GitSync has taken over.
     fn give_up_lost(&self, plan: &Plan) {
         let lost = plan.refused.iter().filter(|refused| matches!(refused.why, Why::Claimed(_)));
         let lost = lost.map(|refused| refused.key.clone()).collect::<Vec<_>>();

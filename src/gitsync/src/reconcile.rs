@@ -309,7 +309,7 @@ impl Task {
         self.contest = ContestWatch::of(cluster, permits, contested, before).await;
     }
 
-    /// Updates the prevention of changes by hand.
+    /// Updates the prevention of manual changes.
     fn want_prevention(&mut self, sync: &GitSync) {
         let inventory = self.attempt(sync).inventory();
         let wanted = prevented::wanted(sync, &self.label, &self.context.rights, inventory.as_deref(), Timestamp::now());

@@ -110,7 +110,7 @@ impl Signals {
         }
     }
 
-    /// Listens to the cluster of the objects, if the last attempt moved them to another one.
+    /// Listens to the cluster of the objects, if the last attempt moved them to a different cluster.
     fn move_to_cluster_of(&mut self, task: &Task) {
         if Arc::ptr_eq(&self.at, &task.context) {
             return;

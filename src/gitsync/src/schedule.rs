@@ -51,7 +51,7 @@ impl Task {
         self.state.awaits_others || self.state.failed.awaits_others()
     }
 
-    /// Handles a change of another GitSync's row, or a new Namespace or definition.
+    /// Handles a change of another GitSync's row, or a new Namespace or CustomResourceDefinition.
     pub(super) fn others_changed(&mut self) {
         let now = Instant::now();
         let has_lost = self.context.registry.with(&self.owner, |view| view.own().has_lost);

@@ -102,7 +102,7 @@ impl Progress {
         self.0.lock().shown.as_deref().cloned()
     }
 
-    /// Forgets the shown status, because another one was written.
+    /// Forgets the shown status, because a different status was written.
     pub(super) fn forget_shown(&self) {
         self.0.lock().shown = None;
     }

@@ -150,7 +150,7 @@ impl Writer {
         let desired = &step.desired;
         let key = &desired.key;
         let _lock = self.lock_object(key).await;
-        // The owner was removed meanwhile.
+        // The owner was removed while this task waited for the lock.
         let Some(acting) = self.acting_for(owner) else { return Ok(Put::without(Change::Anothers)) };
         let (version, seen) = {
             let mut store = self.store();

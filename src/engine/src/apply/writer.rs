@@ -28,7 +28,7 @@ use mainstay_object::{Key, Owner};
 const YIELD: Duration = Duration::from_millis(50);
 /// Longest time that an audit waits for reverts and applies.
 const YIELD_TO_ALL: Duration = Duration::from_secs(1);
-/// Longest wait for the first answer of a watch.
+/// Maximum time to wait for the first response of a watch.
 const ASKED_WITHIN: Duration = Duration::from_secs(10);
 /// Delay between the end of a pause and the next check of the object.
 const AFTER_PAUSE: Duration = Duration::from_millis(50);

@@ -190,7 +190,7 @@ mod tests {
             let (in_flight, sent) = (MOST, played.now + Duration::from_nanos(1));
             played.now = sent + Duration::from_millis(32);
             for answer in 0..in_flight {
-                // Other work of the machine delays a few answers.
+                // Other work of the machine delays a few responses.
                 let late = if answer < 4 { 5 } else { 1 };
                 played.limit.answered(sent, in_flight, sent + late * Duration::from_millis(32));
             }

@@ -130,7 +130,7 @@ impl Store {
         before.into_keys().collect()
     }
 
-    /// Whether an object belongs to an owner from which this one may not take it.
+    /// Whether an object belongs to a different owner from which `owner` may not take it.
     pub(crate) fn is_outranked(&self, owner: &Owner, key: &Key) -> bool {
         let policy = |owner: &Owner| self.accounts.get(owner).map(|account| &account.policy);
         let Some(own) = policy(owner).filter(|own| own.confined) else { return false };

@@ -18,9 +18,9 @@ use mainstay_object::Owner;
 pub enum Wanted {
     /// The GitSync has not been reconciled yet.
     Unknown,
-    /// Hand edits are not prevented.
+    /// Manual changes are not prevented.
     Nothing,
-    /// Hand edits are prevented.
+    /// Manual changes are prevented.
     Prevented(Arc<Protection>),
 }
 

@@ -1,4 +1,4 @@
-//! Requests to a Git server over HTTP. Statuses become faults, and redirects are followed here, not by the client.
+//! Requests to a Git server over HTTP. Statuses become errors, and redirects are followed here, not by the client.
 //!
 //! Invariant: a client is dropped, together with its certificates, with the last remote that uses it. Only the client
 //! with default settings is kept.

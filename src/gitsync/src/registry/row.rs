@@ -53,7 +53,8 @@ pub struct CannotRead {
 }
 
 impl Row {
-    /// Whether other GitSyncs need not wait until this one plans the commit, because only a user can correct the error.
+    /// Whether other GitSyncs need not wait for a plan of the commit, because only a user can correct the error of this
+    /// GitSync.
     pub(super) fn is_done_reading(&self, commit: &str) -> bool {
         self.cannot_read.as_ref().is_some_and(|one| one.commit.as_deref() == Some(commit))
     }
