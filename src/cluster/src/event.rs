@@ -52,11 +52,11 @@ impl Priority {
 /// The object of an Event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Regarding {
-    /// Its identity.
+    /// The identity of the object.
     pub key: Key,
-    /// Its `apiVersion`.
+    /// The `apiVersion` of the object.
     pub api_version: String,
-    /// Its uid, if known; `kubectl describe` shows only Events with the object's uid.
+    /// The UID of the object, if known. `kubectl describe` shows only Events with the UID.
     pub uid: Option<String>,
 }
 
@@ -67,11 +67,11 @@ pub struct Event {
     pub regarding: Regarding,
     /// A related object.
     pub related: Option<Regarding>,
-    /// Its type.
+    /// The type of the Event.
     pub kind: EventType,
-    /// Its priority.
+    /// The priority of the Event.
     pub priority: Priority,
-    /// Its reason.
+    /// The reason of the Event.
     pub reason: EventReason,
     /// The agent's action as one CamelCase word, such as `Apply`.
     pub action: String,

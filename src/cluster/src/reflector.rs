@@ -443,7 +443,7 @@ impl<K: Eq + Hash> List<K> {
 
 /// Follows the events of a watch for a consumer with a separate store.
 ///
-/// It contains only the keys of a list in progress.
+/// Only the keys of a list in progress are stored.
 #[derive(Debug)]
 pub struct Shown<K>(Option<HashSet<K>>);
 

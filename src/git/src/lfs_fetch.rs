@@ -127,7 +127,7 @@ impl Source {
         Ok(snapshot.with_large_files(LargeFiles::new(directory, pointers)))
     }
 
-    /// Returns the LFS server. For a repository on SSH, its server is asked for the LFS server.
+    /// Returns the LFS server. For a repository on SSH, the SSH server is asked where the LFS server is.
     async fn lfs_server(&self, remote: &Remote, place: ServerPlace) -> Result<LfsServer, Fault> {
         let (about, leads_inside) = match place {
             ServerPlace::At(server) => return Ok(server),

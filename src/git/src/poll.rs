@@ -86,7 +86,7 @@ impl Poll {
         self.expired = self.expired.max(Some(at));
     }
 
-    /// Returns whether the remote was never asked.
+    /// Returns whether no request was ever sent to the remote.
     pub(super) fn is_new(&self) -> bool {
         self.last.is_none()
     }

@@ -185,7 +185,7 @@ impl Attempt<'_> {
             }
             (Err(refused), _) => return Err(refused),
         };
-        // The charts are rendered, so it is known whether one asks for the capabilities.
+        // The charts are rendered, so it is known whether a chart reads the capabilities.
         request.capabilities = desired.capabilities;
         // A commit that changes no file in the directory waits for no window.
         if let Some(freeze) = freeze.filter(|_| !self.is_applied(&desired)) {

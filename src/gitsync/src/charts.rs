@@ -19,7 +19,7 @@ pub(super) struct RenderedCharts {
 }
 
 impl RenderedCharts {
-    /// Whether a chart asks for the capabilities of the cluster.
+    /// Whether a chart reads the capabilities of the cluster.
     pub(super) fn ask_the_cluster(&self) -> bool {
         self.by_file.values().any(|(key, _)| key.asks_the_cluster())
     }

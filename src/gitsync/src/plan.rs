@@ -112,7 +112,7 @@ pub(super) struct DesiredState {
     /// Whether Git LFS files are fetched.
     pub(super) lfs: bool,
     pub(super) generation: Option<i64>,
-    /// The capabilities of the cluster, if a chart asks for them.
+    /// The capabilities of the cluster, if a chart reads them.
     pub(super) capabilities: Option<Digest>,
     /// The values of variables, if any are substituted.
     pub(super) values: Option<Digest>,

@@ -74,7 +74,7 @@ struct Confidential {
 /// A commit, as far as it was read.
 #[derive(Clone)]
 pub struct Revision {
-    /// Its id.
+    /// The id of the commit.
     pub commit: String,
     /// Short name of the reference, or the commit id.
     pub reference: String,

@@ -22,7 +22,7 @@ pub struct Previewed {
     pub key: Key,
     /// The `apiVersion` of the object.
     pub api_version: String,
-    /// Its location in the repository; `None` if it was removed.
+    /// The location in the repository; `None` if the object was removed.
     pub place: Option<Place>,
     /// Whether its content must be hidden.
     pub is_confidential: bool,

@@ -30,7 +30,7 @@ pub enum Prune {
     Off,
     /// None yet: another GitSync has not planned the commit.
     Deferred(Pending),
-    /// Those that no guard holds.
+    /// The removed objects that no guard holds.
     Guarded,
     /// All removed objects: `mainstay.dev/allow-prune` names the commit.
     Allowed,

@@ -41,7 +41,7 @@ pub enum Elsewhere {
 /// A GitSync that must plan before objects are deleted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pending {
-    /// Its namespace and name.
+    /// The namespace and name of the GitSync.
     name: String,
     why: &'static str,
 }

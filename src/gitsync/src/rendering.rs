@@ -224,7 +224,7 @@ impl Attempt<'_> {
         Ok(true)
     }
 
-    /// Returns a digest of the cluster's capabilities, if a rendered chart asks for them.
+    /// Returns a digest of the cluster's capabilities, if a rendered chart reads them.
     pub(super) async fn asked_capabilities(&self) -> Result<Option<Digest>, Refused> {
         if !self.state.charts.ask_the_cluster() {
             return Ok(None);

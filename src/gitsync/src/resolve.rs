@@ -58,7 +58,7 @@ pub(super) struct ResolvedSync {
 /// A directory of the repository, and the namespace and metadata of its objects.
 #[derive(Clone, Debug)]
 pub(super) struct Directory {
-    /// Its path.
+    /// The path of the directory.
     pub(super) base_dir: BaseDir,
     /// Namespace for objects without a namespace.
     pub(super) target_namespace: String,
@@ -82,7 +82,7 @@ pub(super) struct SyncRequest {
     pub(super) submodules: bool,
     /// Whether Git LFS files are fetched.
     pub(super) lfs: bool,
-    /// The capabilities of the cluster, if a chart asks for them.
+    /// The capabilities of the cluster, if a chart reads them.
     pub(super) capabilities: Option<Digest>,
     /// The values of variables, if any are substituted.
     pub(super) values: Option<Digest>,

@@ -43,9 +43,9 @@ impl Unusable {
 /// The part of a scalar that determines its type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TypedBy<'t> {
-    /// Its text, because the scalar is plain and has no tag.
+    /// The scalar's text, because the scalar is plain and has no tag.
     Text,
-    /// Its quotes.
+    /// The scalar's quotes.
     Quotes,
     /// The suffix of a `tag:yaml.org,2002:` tag.
     Tag(&'t str),

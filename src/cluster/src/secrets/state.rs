@@ -31,9 +31,9 @@ pub(super) enum Holder {
 /// The content of a Secret.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Contents {
-    /// Its `type`, such as `Opaque`.
+    /// The `type` of the Secret, such as `Opaque`.
     pub kind: String,
-    /// Its data.
+    /// The data of the Secret.
     pub data: SecretData,
     /// The purpose in its metadata.
     pub purpose: Option<Purpose>,

@@ -15,7 +15,7 @@ use super::desired::Desired;
 use mainstay_cluster::Error;
 use mainstay_object::Digest;
 
-/// One of this many retries claims fields although that was futile before.
+/// Each retry whose number is a multiple of this claims fields again, although claiming them failed before.
 const EVERY: u32 = 8;
 /// Maximum number of stored refusals. When it is reached, every further refusal counts as known.
 const MOST: usize = 8;

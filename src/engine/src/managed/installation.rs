@@ -81,7 +81,7 @@ impl Installation {
 /// The part of a live object that was read.
 #[derive(Clone, Copy, Debug)]
 pub enum Live<'a> {
-    /// Its metadata.
+    /// Only the metadata.
     Metadata(&'a ObjectMeta),
     /// The whole object.
     Whole(&'a ObjectMeta, &'a Value),

@@ -72,7 +72,7 @@ pub struct Shard {
     pub index: usize,
     /// Content for `binaryData`, before base64.
     pub content: Vec<u8>,
-    /// Its objects, in order.
+    /// The objects in the shard, in order.
     pub keys: Vec<Key>,
 }
 

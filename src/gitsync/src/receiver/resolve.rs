@@ -16,9 +16,9 @@ const MIN_TOKEN: usize = 16;
 /// A Receiver that can be served.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Resolved {
-    /// Its namespace.
+    /// The namespace of the Receiver.
     pub(super) namespace: String,
-    /// Its name.
+    /// The name of the Receiver.
     pub(super) name: String,
     /// The type of the host.
     pub(super) kind: ReceiverType,

@@ -128,7 +128,7 @@ fn only_output_made_from_a_verified_file_is_decrypted() {
     assert_eq!(built(&generated.replace("{name: g}", disabled)), format!("Secret g {{\"a.yaml\":\"{whole}\"}}"));
     let disabled = ENCRYPTED.replace("metadata:\n    name: db", &format!("metadata: {disabled}"));
     assert!(built(&disabled).contains("says not to decrypt it"), "{}", built(&disabled));
-    // It can also be disabled after decoding.
+    // Decryption can also be disabled after decoding.
     let mut late = decode_rendered(&Origins::of_file("web/kustomization.yaml"), ENCRYPTED.as_bytes(), &with(IDENTITY));
     let mut value = late.objects[0].value();
     value["metadata"]["annotations"] = serde_json::json!({"kustomize.toolkit.fluxcd.io/decrypt": "disabled"});
