@@ -394,8 +394,8 @@ impl GitSyncSpec {
         self.semver.as_ref().map_or(Cow::Borrowed(&*self.reference), |range| Cow::Owned(format!("semver:{range}")))
     }
 
-    /// Returns until when the GitSync is suspended at `now`: `Some(None)` without an end, `None` if it is not
-    /// suspended.
+    /// Returns the end of the suspension at `now`: `Some(None)` if the suspension has no end, and `None` if the GitSync
+    /// is not suspended.
     pub fn suspended(&self, now: Timestamp) -> Option<Option<Timestamp>> {
         let until = self.suspend_until.as_ref().map(|until| until.0).filter(|until| *until > now);
         (self.suspend || until.is_some()).then_some(if self.suspend { None } else { until })

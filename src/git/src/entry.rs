@@ -14,7 +14,7 @@ pub struct Entry {
     pub size: u64,
     /// Kind of the entry.
     pub kind: EntryKind,
-    /// Whether it is an executable file.
+    /// Whether the entry is an executable file.
     pub executable: bool,
     /// The reason why the path is invalid, if it is. An invalid path need not be unique.
     pub flaw: Option<PathFlaw>,

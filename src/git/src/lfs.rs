@@ -62,7 +62,7 @@ pub(super) fn is_oid(text: &str) -> bool {
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct LfsServer {
     pub(super) url: Url,
-    /// Whether it is the repository's own server, which may receive the repository's credentials.
+    /// Whether the LFS server is the repository's own server, which may receive the repository's credentials.
     pub(super) is_own: bool,
     /// Whether URLs from the server may point to hosts of a private network. The repository must be on a private host,
     /// and the server must not be chosen by a commit.

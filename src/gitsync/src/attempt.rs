@@ -64,8 +64,8 @@ pub(super) struct SyncState {
     pub(super) paused: HashSet<Key>,
     /// Another GitSync must act first.
     pub(super) awaits_others: bool,
-    /// Whether an object that another GitSync lists still carries the label of this GitSync. No event reports when that
-    /// changes.
+    /// Whether an object that another GitSync lists still carries the label of this GitSync. No event reports a change
+    /// of the label.
     pub(super) still_labelled: bool,
     /// The last seen commit, and the time.
     pub(super) seen: Option<(Commit, Instant)>,
@@ -83,7 +83,7 @@ pub(super) struct SyncState {
     pub(super) since: Option<(Commit, Timestamp)>,
     /// Since when not all objects are healthy.
     pub(super) unhealthy_since: Option<Timestamp>,
-    /// The last commit that this agent began to apply. A window that closes afterwards does not stop it.
+    /// The last commit that this agent began to apply. A window that closes afterwards does not stop this commit.
     pub(super) begun: Option<Commit>,
     /// The time when this agent first held a commit back.
     pub(super) frozen_since: Option<Timestamp>,

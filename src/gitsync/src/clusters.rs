@@ -7,7 +7,7 @@
 //!
 //! Invariant: the uid of the namespace `kube-system` identifies a cluster, never its address.
 //! Invariant: a cluster that does not respond delays only the GitSyncs that use it.
-//! Invariant: new credentials for the same cluster keep its state.
+//! Invariant: if only the credentials for a cluster change, the state of the cluster is kept.
 //!
 //! Not here: the current cluster of a GitSync, and the release of objects in a cluster that the GitSync leaves
 //! (`place`).

@@ -5,8 +5,8 @@ use std::fmt;
 use mainstay_git::{Entry, TreeId};
 use mainstay_object::Digest;
 
-/// All inputs of the desired state: the tree of `baseDir`, and inputs outside of it. These are ignore files above it,
-/// other files that kustomizations and charts read, the capabilities that a chart reads, and the values of
+/// All inputs of the desired state: the tree of `baseDir`, and inputs outside of it. The latter are ignore files above
+/// `baseDir`, other files that kustomizations and charts read, the capabilities that a chart reads, and the values of
 /// variables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Contents {

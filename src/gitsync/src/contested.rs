@@ -179,7 +179,7 @@ pub(super) struct Keepers {
 pub(super) enum Found<T> {
     /// The result.
     All(T),
-    /// The agent may not read it, for this reason.
+    /// The agent may not read the tool's objects, for this reason.
     Unknown(String),
 }
 

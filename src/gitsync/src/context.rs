@@ -97,7 +97,7 @@ pub struct SyncFacts {
     pub failed: usize,
     /// Whether its condition Ready is True.
     pub is_ready: bool,
-    /// Whether it is suspended.
+    /// Whether the GitSync is suspended.
     pub is_suspended: bool,
     /// Start of the last attempt that applied the commit in full, found it applied, or held it because of a window.
     pub last_success: Option<Timestamp>,

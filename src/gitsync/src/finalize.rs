@@ -6,7 +6,8 @@
 //! managed, and an owner reference deletes the inventory with its GitSync.
 //!
 //! Invariant: the deletion of the CRD of GitSync never deletes a workload.
-//! Invariant: if a GitSync lists itself in its inventory, it does not wait for objects that wait for it.
+//! Invariant: if a GitSync lists itself in its inventory, it does not wait for objects whose deletion waits for the
+//! GitSync.
 //! Invariant: no object is deleted or released because a GitSync could not be read: the server must have reported its
 //! deletion.
 //! Invariant: with an inventory that was rebuilt from labels, objects are released, never deleted.
@@ -96,9 +97,9 @@ impl Attempt<'_> {
         }
     }
 
-    /// Releases the objects of a GitSync that is gone and had no finalizer, in a few attempts. If the server reported
-    /// the deletion (`deleted`) and the annotation asks for it, the objects are deleted. A user may have set the
-    /// annotation just before the deletion, so that the finalizer was never added.
+    /// Releases the objects of a GitSync that is gone and had no finalizer, in a few attempts. The objects are deleted
+    /// instead if the server reported the deletion (`deleted`) and the annotation of the GitSync requires that. A user
+    /// may have set the annotation just before the deletion, so that the finalizer was never added.
     ///
     /// # Errors
     ///

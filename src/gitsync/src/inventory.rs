@@ -43,7 +43,8 @@ const AT_ONCE: usize = 8;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Awaited {
     Nobody,
-    /// Confined GitSyncs, while this GitSync is unconfined. Its commits do not wait for them.
+    /// Confined GitSyncs, while this GitSync is unconfined. The commits of this GitSync do not wait for confined
+    /// GitSyncs.
     Tenants,
     Peers,
 }

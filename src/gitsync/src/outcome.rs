@@ -26,7 +26,7 @@ pub enum Outcome {
     Frozen {
         /// The commit that waits.
         commit: String,
-        /// The window that holds it.
+        /// The window that holds the commit.
         freeze: Freeze,
         /// The time when the previous commit was applied.
         since: Timestamp,

@@ -395,7 +395,7 @@ impl Attempt<'_> {
                     wanted.push(key);
                 }
                 Pruned::Kept(why) => {
-                    // The user who set an annotation knows about it.
+                    // The user who set the annotation knows that the object is kept.
                     let needs_release = !matches!(why, Kept::Annotation(_) | Kept::Paused);
                     held.add(&key, prune::kept(why, &key, self.owner, &commit), needs_release);
                 }

@@ -38,13 +38,13 @@ pub struct Live {
     pub label: Option<String>,
     /// `metadata.managedFields`, for an object that this GitSync does not manage yet.
     pub managed_fields: Value,
-    /// Whether it is paused.
+    /// Whether the object is paused.
     pub paused: bool,
-    /// Whether it is being deleted.
+    /// Whether the object is being deleted.
     pub terminating: bool,
-    /// Whether a controller owns it.
+    /// Whether a controller owns the object.
     pub controlled: bool,
-    /// Signs of other tools that may keep it.
+    /// Signs of other tools that may manage the object.
     pub signs: Signs,
 }
 

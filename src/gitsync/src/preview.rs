@@ -100,7 +100,7 @@ impl Revision {
 pub struct Changes {
     /// All objects: those of the revision in apply order, then removed objects.
     pub objects: Vec<Previewed>,
-    /// Remarks about all of them.
+    /// Remarks about all objects together.
     pub notes: Vec<String>,
 }
 

@@ -32,9 +32,9 @@ const READ_WITH: [(&str, &str); 2] = [("serverless.kyma-project.io", "GitReposit
 pub enum Elsewhere {
     /// None.
     Nobody,
-    /// Another GitSync wants it, or may want it.
+    /// Another GitSync wants the object, or may want it.
     Peer,
-    /// A confined GitSync wants it, and the managing one is unconfined.
+    /// A confined GitSync wants the object, and the GitSync that manages it is unconfined.
     Tenant,
 }
 
@@ -168,8 +168,8 @@ impl View<'_> {
         self.own.key()
     }
 
-    /// Reserves objects for this view's GitSync, even if a GitSync that it outranks manages them. Returns whether one
-    /// does.
+    /// Reserves objects for the GitSync of this view, even if a GitSync that it outranks manages them. Returns whether
+    /// such a GitSync manages one of them.
     pub(super) fn reserve(&mut self, keys: impl Iterator<Item = Key>) -> bool {
         let keys = keys.collect::<Vec<_>>();
         if keys.is_empty() {

@@ -19,7 +19,7 @@ use mainstay_engine::managed::{PauseEnd, SHOWN, Summary};
 use mainstay_object::Key;
 use mainstay_object::failure::Class;
 
-/// Time without a response of the repository after which Ready shows it.
+/// Time without a response of the repository, after which Ready shows that the repository does not respond.
 const SILENCE: Duration = Duration::from_secs(3600);
 
 /// Returns the status after an attempt.

@@ -48,8 +48,8 @@ impl Outcome {
     }
 }
 
-/// Slack responds with 200 in any case; the body says whether it accepted the message. Returns the error in the body as
-/// one word.
+/// Slack responds with 200 in any case; the body says whether Slack accepted the message. Returns the error in the body
+/// as one word.
 fn error_of(kind: ProviderType, body: &[u8]) -> Option<String> {
     if kind != ProviderType::Slack {
         return None;

@@ -246,8 +246,8 @@ impl Queue {
         }
     }
 
-    /// Removes notices until the others fit into memory, and counts them. The least important ones go first, of these
-    /// the oldest.
+    /// Removes notices until the others fit into memory, and counts the removed ones. The least important notices are
+    /// removed first, and among these the oldest.
     fn shed(&mut self, now: Duration) {
         while self.bytes > BYTES {
             let Some(item) = self.waiting.iter_mut().rev().find_map(VecDeque::pop_front) else { break };

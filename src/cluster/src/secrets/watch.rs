@@ -357,7 +357,7 @@ impl Followed {
         &self.taken
     }
 
-    /// Waits at most 10 s for the first state and returns it. [`Followed::changed`] waits for the next one.
+    /// Waits at most 10 s for the first state and returns it. [`Followed::changed`] waits for the next state.
     pub async fn known(&mut self) -> Known {
         let settled = async {
             // The sender lives as long as this follower.

@@ -30,7 +30,7 @@ const TRIES: usize = 3;
 pub enum Pruned {
     /// The object is gone or no longer belongs to the owner, so it is removed from the inventory.
     Gone {
-        /// Whether this prune deleted it.
+        /// Whether this prune deleted the object.
         deleted: bool,
     },
     /// The object is being deleted.

@@ -6,8 +6,8 @@
 //! Invariant: each deletion is announced, recorded in the status of the GitSync, and counted like a revert if drift
 //! caused it.
 //!
-//! Not here: the permission to replace (`managed::replacement`), and the creation. If the object is gone immediately,
-//! the caller creates the new one. Otherwise the drift loop does when the object is gone.
+//! Not here: the permission to replace (`managed::replacement`), and the creation of the new object. If the old object
+//! is gone immediately, the caller creates the new one. Otherwise the drift loop creates it later.
 
 use std::sync::Arc;
 

@@ -35,9 +35,9 @@ pub(super) struct InPlace {
 /// The treatment of colliding fields by an apply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Collisions {
-    /// The apply claims them, so that the next apply removes them.
+    /// The apply claims the colliding fields, so that the next apply removes them.
     MakeWay,
-    /// The apply leaves them.
+    /// The apply leaves the colliding fields to their managers.
     Stay,
 }
 

@@ -9,8 +9,8 @@ use mainstay_cluster::{Error, Kind, Part};
 use mainstay_object::{Key, Owner};
 
 impl Writer {
-    /// Transfers an object by a merge patch and returns it. From then on, its owner does not enforce it; if it is
-    /// desired, the next apply takes it back.
+    /// Transfers an object by a merge patch and returns it. From then on, `owner` does not enforce the object. If
+    /// `owner` still desires the object, the next apply takes it back.
     ///
     /// # Errors
     /// A conflict, if the object changed since `found`.

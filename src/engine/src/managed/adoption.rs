@@ -320,8 +320,8 @@ fn names(path: &str) -> Vec<&str> {
     path.split('.').map(|part| part.split('[').next().unwrap_or_default()).collect()
 }
 
-/// Returns the part of a field set that `causes` concern. A field without inner fields is included if a cause lies in
-/// it.
+/// Returns the part of a field set that `causes` concern. A field without inner fields is included if a cause is inside
+/// of the field.
 fn concerned<'f>(fields: &'f Fields, causes: &[Vec<&str>], path: &mut Vec<&'f str>) -> Fields {
     let mut part = Fields::new();
     for (key, inside) in fields.iter().filter(|(key, _)| *key != ".") {

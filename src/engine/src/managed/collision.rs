@@ -80,8 +80,8 @@ enum Evidence {
 }
 
 impl Evidence {
-    /// Whether a refusal may concern the field at `path`: it reports the field itself, or one that contains it or lies
-    /// in it.
+    /// Whether a refusal may concern the field at `path`. This is so if the refusal reports this field, a parent of the
+    /// field or a field inside of it, or reports no field at all.
     fn concerns(causes: &[Vec<String>], path: &[&str]) -> bool {
         causes.is_empty() || causes.iter().any(|cause| cause.iter().zip(path).all(|(one, other)| one == other))
     }

@@ -58,7 +58,7 @@ pub struct Inventory(pub HashMap<Key, Entry>);
 pub(crate) struct Written {
     /// Shared with its readers.
     pub(crate) inventory: Arc<Inventory>,
-    /// Whether it changed since it was saved.
+    /// Whether the inventory changed since it was saved.
     pub(crate) unsaved: bool,
     /// Whether the end of an object is not saved yet. An agent that does not know about the end would run the object
     /// again.

@@ -60,7 +60,8 @@ impl Walk<'_> {
         self.within(key, |walk| walk.value(wanted, parent.and_then(|parent| parent.get(name)), ours));
     }
 
-    /// Compares a value. `ours` are Mainstay's fields in it: `None` if Mainstay owns none, empty if it owns all.
+    /// Compares a value. `ours` are the fields in it that Mainstay owns: `None` if Mainstay owns none, empty if
+    /// Mainstay owns the whole value.
     fn value(&mut self, wanted: &Value, live: Option<&Value>, ours: Option<&Fields>) {
         match (ours, wanted) {
             // If the whole value was taken, only its changed parts are reported.

@@ -38,7 +38,7 @@ enum Leaf {
 /// The paths that Mainstay applied as empty containers, joined with [`SEPARATOR`]; usually none.
 pub type EmptyContainers = Box<[Box<str>]>;
 
-/// Joins the keys of a path. No field name can contain it.
+/// Separates the keys of a path. No field name can contain this character.
 const SEPARATOR: &str = "\u{1f}";
 
 /// Returns the digest of Mainstay's fields in `live`; `None` if Mainstay has no entry in `managedFields`.

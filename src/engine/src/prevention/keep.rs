@@ -147,7 +147,7 @@ impl Keeper {
             match event.and_then(|event| self.shown[part as usize].take(event, name_of)) {
                 Some(Delta::Failed(error)) => {
                     let is_forbidden = error.is_forbidden();
-                    // Without the permission to list them, the agent cannot have created any.
+                    // Without the permission to list policies and bindings, the agent cannot have created any.
                     if is_forbidden && self.prevention.protections().is_empty() {
                         tracing::debug!(why = chain(&error), "admission policies cannot be watched");
                         return;

@@ -28,7 +28,8 @@ pub struct Row {
     pub by_account: bool,
     /// Whether the GitSync is suspended.
     pub suspended: bool,
-    /// Whether an attempt was made, with any outcome. After it, the desired objects are known as far as possible.
+    /// Whether an attempt was made, with any outcome. After an attempt, the desired objects are known as far as
+    /// possible.
     pub tried: bool,
     /// The reason why its desired objects are unknown; `None` once they are known.
     pub cannot_read: Option<CannotRead>,

@@ -263,9 +263,9 @@ impl Lane {
         }
     }
 
-    /// Records that the server allows no further conversation on this connection. Returns whether it has or had any
-    /// conversation: other callers may have used the connection before the one that logged in. A connection without
-    /// conversations is closed.
+    /// Records that the server allows no further conversation on this connection. Returns whether the connection has or
+    /// had any conversation, because other callers may have used it before the caller that logged in. A connection
+    /// without conversations is closed.
     pub(super) fn set_full(&self, connection: &Arc<SharedConnection>) -> bool {
         // The list and the caller have one reference each.
         let others = Arc::strong_count(connection).saturating_sub(2);
