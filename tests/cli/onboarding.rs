@@ -286,7 +286,8 @@ async fn a_key_that_somebody_stored_is_never_replaced_and_opens_nothing_for_othe
         server.url(NAME)
     );
     fs::write(shell.path("tenant.yaml"), tenant).unwrap();
-    shell.run("kubectl apply -f tenant.yaml").await;
+    // The agent applies the namespace from the repository at the same time.
+    shell.run("kubectl apply --server-side -f tenant.yaml").await;
     shell
         .until(&format!(
             "kubectl get gitsync stolen -n {SHOP} -o jsonpath='{{.status.conditions[?(@.type==\"Ready\")].message}}' | grep \

@@ -6,7 +6,9 @@
 //!
 //! Invariant: fields of controllers, admission webhooks and autoscalers are never taken over. Neither are ignored
 //! fields and writes to a subresource.
-//! Invariant: fields outside `additions::removable` are taken over only if the manifest contains them.
+//! Invariant: fields outside `additions::removable` are taken over only if the manifest contains them. The same holds for
+//! the suspension of a Flux object, because an active HelmRelease or Kustomization that is deleted later deletes its
+//! objects.
 //!
 //! Not here: requests, and whether the owner of a former applier still exists.
 
@@ -34,6 +36,9 @@ pub const KNOWN_APPLIERS: [&str; 7] = [
     "helm",
     "Helm",
 ];
+
+/// Suffix of the API groups of Flux.
+const FLUX: &str = ".toolkit.fluxcd.io";
 
 /// The field managers whose fields are taken over.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -202,6 +207,9 @@ fn of_version(
 ) -> Option<TakeOver> {
     let part = |fields: &Fields| {
         let mut part = removable(fields);
+        if desired.key.group.ends_with(FLUX) {
+            part = subtract(&part, &suspension());
+        }
         add(&mut part, &named(fields, body));
         desired.leave_ignored(&mut part);
         part
@@ -213,8 +221,17 @@ fn of_version(
     }
     let mut from = moved.iter().filter_map(|one| one.entry["manager"].as_str()).map(str::to_owned).collect::<Vec<_>>();
     from.dedup();
-    let unnamed = subtract(&taken, &named(&taken, body));
+    let mut unnamed = subtract(&taken, &named(&taken, body));
+    if desired.key.is("", "Secret") {
+        // The API server merges this field into `data`, so no live object has it.
+        unnamed.remove("f:stringData");
+    }
     Some(TakeOver { entries, taken, moved, from, unnamed })
+}
+
+/// Returns the field that suspends an object of Flux.
+fn suspension() -> Fields {
+    Fields::from_iter([("f:spec".to_owned(), json!({"f:suspend": {}}))])
 }
 
 fn paths(fields: &Fields) -> Vec<String> {

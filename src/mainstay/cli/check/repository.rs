@@ -197,7 +197,10 @@ impl Attempt<'_> {
                 }
                 text.push_str(&format!(", signed by a key of Secret {}", verify.secret_ref.name));
             }
-            findings.push(Ok(text));
+            // HEAD and a branch may be the same.
+            if !findings.iter().any(|finding| finding.as_ref().is_ok_and(|known| *known == text)) {
+                findings.push(Ok(text));
+            }
         }
         Ok(findings)
     }

@@ -31,7 +31,15 @@ impl Next {
 /// Returns the agent's next action. The first reason that applies decides, as in the agent.
 pub(super) fn next(trace: &Trace, now: Timestamp) -> Next {
     let Some(manager) = &trace.manager else {
-        return Next::new("Nothing", "nothing: no GitSync manages it");
+        let is_from_git = trace.live.as_ref().is_some_and(|live| {
+            trace.asked.is("serverless.kyma-project.io", "Function")
+                && (live["spec"]["type"] == "git" || live["spec"]["source"]["gitRepository"].is_object())
+        });
+        return if is_from_git {
+            Next::new("Build", "builds it when a commit changes its code; no GitSync manages its manifest")
+        } else {
+            Next::new("Nothing", "nothing: no GitSync manages it")
+        };
     };
     let (key, live) = (trace.object(), trace.live.as_ref());
     let status = manager.sync.status.clone().unwrap_or_default();
@@ -203,6 +211,20 @@ mod tests {
         };
         let next = next(&trace, "2030-01-01T00:00:00Z".parse().unwrap());
         assert!(next.text.starts_with(expected), "{}\n{expected}", next.text);
+    }
+
+    #[test]
+    fn a_function_from_git_is_built_without_a_git_sync() {
+        let check = |spec: Value, expected: &str| {
+            let asked = Key::new("serverless.kyma-project.io", "Function", Some("shop"), "hook");
+            let live = Some(json!({"metadata": {"name": "hook"}, "spec": spec}));
+            let trace = Trace { asked, owners: vec![], live, manager: None, notes: vec![] };
+            assert_eq!(next(&trace, Timestamp::UNIX_EPOCH).text, expected);
+        };
+        let builds = "builds it when a commit changes its code; no GitSync manages its manifest";
+        check(json!({"type": "git", "source": "code"}), builds);
+        check(json!({"source": {"gitRepository": {"url": "https://git.example.com/code"}}}), builds);
+        check(json!({"source": "module.exports = {}"}), "nothing: no GitSync manages it");
     }
 
     #[test]

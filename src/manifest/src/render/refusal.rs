@@ -75,7 +75,7 @@ const KNOWN: &[(&str, &str, &str, &str)] = &[
         "no resource matches strategic merge patch \"",
         "\"",
         "a patch is for {}, which is not among the documents",
-        "correct the name in the patch, or add the document",
+        "correct the name or the namespace in the patch, or add the document",
     ),
     ("no matches for Id ", ";", "something is meant for {}, which is not among the documents", "correct the name"),
     (

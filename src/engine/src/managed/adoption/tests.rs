@@ -81,6 +81,40 @@ fn fields_that_stay_become_ours_only_if_the_manifest_names_them() {
 }
 
 #[test]
+fn the_suspension_of_an_object_of_flux_stays_unless_the_manifest_names_it() {
+    let check = |group: &str, spec: Value, removed: &[&str]| {
+        let kind = Kind::fixed(&format!("{group}/v1"), "HelmRelease", "helmreleases", Scope::Namespaced);
+        let desired = desired_of(
+            kind,
+            &json!({
+                "apiVersion": format!("{group}/v1"), "kind": "HelmRelease", "metadata": {"name": "web"}, "spec": spec,
+            }),
+        );
+        let mut theirs = entry("kubectl-patch", "Update", &json!({"f:spec": {"f:suspend": {}, "f:timeout": {}}}));
+        theirs["apiVersion"] = format!("{group}/v1").into();
+        let taken = take_over(&json!([theirs]), &desired, &desired.body(), &all(), Moment::Before, NOW).unwrap();
+        assert_eq!(taken.fields(), removed, "{group} {spec}");
+        let kept = taken.entries.to_string().contains("kubectl-patch");
+        assert_eq!(kept, removed == ["spec.timeout"] && spec["suspend"].is_null(), "{}", taken.entries);
+    };
+    check("helm.toolkit.fluxcd.io", json!({}), &["spec.timeout"]);
+    check("helm.toolkit.fluxcd.io", json!({"suspend": false}), &["spec.timeout"]);
+    check("other.example.com", json!({}), &["spec.suspend", "spec.timeout"]);
+}
+
+#[test]
+fn a_secret_has_no_field_that_the_server_merges_into_another() {
+    let kind = Kind::fixed("v1", "Secret", "secrets", Scope::Namespaced);
+    let document = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}, "data": {"a": "YQ=="}});
+    let desired = desired_of(kind, &document);
+    let mut theirs = entry("kubectl", "Apply", &json!({"f:stringData": {"f:a": {}}, "f:data": {"f:b": {}}}));
+    theirs["apiVersion"] = "v1".into();
+    let taken = take_over(&json!([theirs]), &desired, &desired.body(), &all(), Moment::Before, NOW).unwrap();
+    assert_eq!(taken.fields(), ["data.b"]);
+    assert!(!taken.entries.to_string().contains("kubectl"), "{}", taken.entries);
+}
+
+#[test]
 fn writes_through_a_subresource_stay() {
     let mut scaled = entry("kubectl", "Update", &json!({"f:spec": {"f:replicas": {}}}));
     scaled["subresource"] = "scale".into();
