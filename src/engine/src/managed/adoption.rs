@@ -6,9 +6,9 @@
 //!
 //! Invariant: fields of controllers, admission webhooks and autoscalers are never taken over. Neither are ignored
 //! fields and writes to a subresource.
-//! Invariant: fields outside `additions::removable` are taken over only if the manifest contains them. The same holds for
-//! the suspension of a Flux object, because an active HelmRelease or Kustomization that is deleted later deletes its
-//! objects.
+//! Invariant: fields outside `additions::removable` are taken over only if the manifest contains them. The same holds
+//! for the suspension of a Flux object, because an active HelmRelease or Kustomization that is deleted later deletes
+//! its objects.
 //!
 //! Not here: requests, and whether the owner of a former applier still exists.
 
