@@ -7,7 +7,7 @@ pub use super::metadata::*;
 pub const MANAGER: &str = "mainstay";
 /// Field manager of writes to Mainstay's own records (status, finalizers, inventories).
 pub const AGENT_MANAGER: &str = "mainstay-agent";
-/// Field manager of objects that `mainstay dev` creates. Any other manager may take over these fields.
+/// Field manager of objects that `mainstay dev` creates. Any other manager may take over its fields.
 pub const DEV_MANAGER: &str = "mainstay-dev";
 /// Second, unforced manager that owns `spec.replicas` during the handover to an autoscaler.
 pub const HANDOVER_MANAGER: &str = "mainstay-handover";
