@@ -32,6 +32,9 @@ pub const ARTIFACT_BYTES: u64 = 64 << 20;
 /// Maximum number of unpacked bytes, and of files.
 const UNPACKED_BYTES: u64 = 128 << 20;
 const FILES: usize = 10_000;
+/// Maximum size of an object that is stored as a delta, and of all objects among which a delta is searched, in bytes.
+const DELTA_BYTES: i64 = 64 << 10;
+const WINDOW_BYTES: i64 = 4 << 20;
 /// Author of the commits.
 const AUTHOR: &str = "mainstay";
 /// The file with ignored patterns.
@@ -158,6 +161,7 @@ fn commit(directory: &Path, packed: Packed, file_bytes: u64, spool: &mut PackSpo
     let mut options = RepositoryInitOptions::new();
     options.bare(true).external_template(false);
     let repository = Repository::init_opts(directory, &options).map_err(Fault::storage)?;
+    bound_pack_memory(&repository).map_err(Fault::storage)?;
     let mut files = Files { repository: &repository, index: Index::new().map_err(Fault::git)?, largest: 0 };
     let limits = ArchiveLimits { bytes: UNPACKED_BYTES, file_bytes, files: FILES };
     let mut own = Vec::new();
@@ -192,6 +196,14 @@ fn commit(directory: &Path, packed: Packed, file_bytes: u64, spool: &mut PackSpo
     all.map_err(Fault::storage)?;
     spool.finish(Weight { objects, largest, named: Some(BTreeSet::new()), ..Weight::default() })?;
     Ok(Commit(Id::from(made)))
+}
+
+/// Limits the memory in which libgit2 searches for deltas. By default, it holds ten objects of any size. Larger objects
+/// than the size of the cache are stored whole.
+fn bound_pack_memory(repository: &Repository) -> Result<(), git2::Error> {
+    let mut settings = repository.config()?;
+    settings.set_i64("pack.deltaCacheSize", DELTA_BYTES)?;
+    settings.set_i64("pack.windowMemory", WINDOW_BYTES)
 }
 
 /// The files of a commit.

@@ -93,3 +93,37 @@ impl Outbound {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use mainstay_object::egress::EgressPolicy;
+
+    use super::*;
+    use crate::Settings;
+
+    #[tokio::test]
+    async fn a_proxy_that_is_an_internal_address_is_refused_before_any_request() {
+        let room = tempfile::tempdir().unwrap();
+        let mut settings = Settings::new(room.path());
+        settings.egress = EgressPolicy { unconfined: Some(vec!["agent".to_owned()]), ..EgressPolicy::default() };
+        let source = Source::new(settings);
+        let refused = |namespace: &str, address: &str| {
+            let proxy = [("address".to_owned(), ByteString(address.as_bytes().to_vec()))].into();
+            source.outbound(namespace, None, Some(&proxy)).err().map(|fault| fault.to_string())
+        };
+        for address in [
+            "http://10.0.0.5:3128",
+            "http://127.0.0.1",
+            "https://[::1]:8443",
+            "socks5://[::ffff:10.0.0.5]",
+            "http://2130706433:80",
+            "http://0x7f.1:80",
+        ] {
+            let why = refused("tenant", address).unwrap_or_default();
+            assert!(why.contains("are not connected to for this namespace"), "{address}: {why:?}");
+            assert_eq!(refused("agent", address), None, "{address}");
+        }
+        assert_eq!(refused("tenant", "http://8.8.4.4:3128"), None);
+        assert!(refused("agent", "http://169.254.169.254:80").is_some());
+    }
+}

@@ -15,7 +15,9 @@ use serde_json::{Value, json};
 use tokio::{io::AsyncWriteExt as _, net::TcpStream, task::JoinSet};
 
 use super::{Envelope, HOSTILE, follow, lease::packs_beside_the_lease, packs, ready, repository};
+use crate::artifacts::{CONTENT, Pushed, packed};
 use mainstay_testkit::{
+    docker_registry::Served,
     git_server::{Fault, GitServer, On},
     limited_agent::LimitedAgent,
     remote::{NAME, Remote},
@@ -101,6 +103,36 @@ fn files_are_named(world: &World) -> bool {
     (0..FILES).all(|number| {
         let ready = ready(world, HOSTILE, &format!("file-{number}"));
         ready.contains("ManifestInvalid") && ready.contains(&format!("{number}/large.yaml"))
+    })
+}
+
+/// Adds an artifact of 60 MiB that cannot be compressed for each of several OCIRepositories, and GitSyncs that follow
+/// them.
+async fn large_artifacts(world: &World) -> Pushed {
+    let pushed = Pushed::start(Served::Plainly).await;
+    let mut random = fastrand::Rng::with_seed(7);
+    let files: Vec<Vec<u8>> =
+        (0..4).map(|_| std::iter::repeat_with(|| random.u8(..)).take(15 << 20).collect()).collect();
+    let named: Vec<_> = ["a.bin", "b.bin", "c.bin", "d.bin"].into_iter().zip(files.iter().map(Vec::as_slice)).collect();
+    pushed.push("latest", &[(CONTENT, &packed(&named))]).await;
+    for number in 0..ARTIFACTS {
+        let (version, name) = ("mainstay.dev/v1alpha1", format!("artifact-{number}"));
+        let object = |kind: &str, spec: Value| json!({"apiVersion": version, "kind": kind, "metadata": {"name": name, "namespace": HOSTILE}, "spec": spec});
+        let spec = json!({"url": pushed.url(), "insecure": true, "interval": "1h"});
+        world.create(version, "ocirepositories", HOSTILE, object("OCIRepository", spec));
+        let spec = json!({"sourceRef": {"kind": "OCIRepository", "name": name}, "interval": "1h"});
+        world.create(version, "gitsyncs", HOSTILE, object("GitSync", spec));
+    }
+    pushed
+}
+
+const ARTIFACTS: usize = 4;
+
+fn artifacts_are_read(world: &World) -> bool {
+    (0..ARTIFACTS).all(|number| {
+        let name = format!("artifact-{number}");
+        let live = world.server.object("mainstay.dev/v1alpha1", "ocirepositories", HOSTILE, &name);
+        live.is_some_and(|live| condition_of(&live["status"], "Ready").starts_with("True"))
     })
 }
 
@@ -304,6 +336,7 @@ async fn no_input_alone_nor_all_together_leave_the_envelope() {
     Box::pin(more_objects_than_can_be_kept()).await;
     Box::pin(a_commit_that_waits_for_memory()).await;
     Box::pin(very_many_files_far_down()).await;
+    Box::pin(artifacts_of_large_files()).await;
     Box::pin(functions_with_very_much_source()).await;
     Box::pin(resources_that_are_fat_themselves()).await;
     Box::pin(lists_of_fat_objects()).await;
@@ -364,6 +397,13 @@ async fn very_many_files_far_down() {
     let _remote = long_paths(&envelope.world);
     envelope.during("paths", A_WHILE, |world, _| paths_are_named(world)).await;
     envelope.judge("99 000 paths of 4 KiB");
+}
+
+async fn artifacts_of_large_files() {
+    let mut envelope = Envelope::new().await;
+    let _pushed = large_artifacts(&envelope.world).await;
+    envelope.during("artifacts", A_WHILE, |world, _| artifacts_are_read(world)).await;
+    envelope.judge("artifacts of four files of 15 MiB");
 }
 
 async fn functions_with_very_much_source() {

@@ -140,6 +140,13 @@ impl Http {
     ) -> Result<Self, Fault> {
         // This fails only if a provider is already installed, which works, too.
         let _ = rustls::crypto::ring::default_provider().install_default();
+        if let Some(proxy) = &connection.proxy {
+            // The client does not call the resolver for a proxy that is an IP address.
+            names.check_address(&proxy.host).map_err(|fault| match fault {
+                Fault::Confined { why } => Fault::Proxy { why: format!("{proxy}: {why}") },
+                fault => fault,
+            })?;
+        }
         let made = |connection: &Connection| client(deadlines, names, connection, proxy);
         let foreign = made(&Connection { client: None, ..connection.clone() })?;
         let own = if connection.client.is_some() { made(connection)? } else { foreign.clone() };

@@ -81,6 +81,11 @@ impl Names {
         refusal.map_or(Ok(()), |refusal| Err(Fault::Confined { why: sentence(refusal) }))
     }
 
+    /// Refuses a forbidden IP address. A name is checked when it is resolved.
+    pub(crate) fn check_address(&self, host: &str) -> Result<(), Fault> {
+        if host.parse::<IpAddr>().is_ok() { self.check_host(host) } else { Ok(()) }
+    }
+
     /// Returns the addresses of a host, in the resolver's order.
     pub(crate) async fn find(&self, tenant: &Tenant, host: &str, port: u16) -> Result<Vec<SocketAddr>, Fault> {
         let (look_up, name) = (self.look_up, host.to_owned());
