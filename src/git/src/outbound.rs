@@ -120,7 +120,7 @@ mod tests {
             "http://0x7f.1:80",
         ] {
             let why = refused("tenant", address).unwrap_or_default();
-            assert!(why.contains("are not connected to for this namespace"), "{address}: {why:?}");
+            assert!(why.contains("private network"), "{address}: {why:?}");
             assert_eq!(refused("agent", address), None, "{address}");
         }
         assert_eq!(refused("tenant", "http://8.8.4.4:3128"), None);
