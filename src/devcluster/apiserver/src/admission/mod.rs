@@ -9,7 +9,7 @@
 //! conditions. [`consult`] applies the answers. [`review`] writes and parses AdmissionReviews, and [`call`] sends them.
 //! [`policies`] and [`crate::pod_security`] decide without calls.
 //!
-//! Invariant: a request sends the same review to the same webhook once.
+//! Invariant: a request sends the same review to the same webhook at most once.
 //! Invariant: a write is not stored while a call is open.
 //!
 //! Not here: conversion webhooks, and policies that change writes.

@@ -56,7 +56,7 @@ pub(crate) enum Control<'a> {
         /// Compressed headers.
         block: &'a [u8],
     },
-    /// Accepts a stream. Its headers must be decompressed before later ones.
+    /// Accepts a stream. The headers of this frame must be decompressed before those of later frames.
     Reply {
         /// Compressed headers.
         block: &'a [u8],
@@ -194,7 +194,7 @@ mod tests {
         assert_eq!(control(1, &[0, 0, 0, 2, 0, 0, 0, 0, 0, 0]), Err(Error::Number(2)));
         for kind in 0..20 {
             for length in 0..12 {
-                // It returns, with any result.
+                // The call must return, with any result.
                 let _ = control(kind, &vec![0xff; length]);
             }
         }

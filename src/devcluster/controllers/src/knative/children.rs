@@ -13,7 +13,7 @@ use devcluster_apiserver::object::{controller, controller_reference, is_terminat
 pub(super) enum Missing {
     /// Another object controls the object of that name.
     NotOwned,
-    /// The API server refused the write; its message.
+    /// The API server refused the write with this message.
     Refused(String),
     /// An object of that name terminates.
     Leaving,

@@ -98,7 +98,7 @@ impl Controller for Knative {
                 }
             }
             "services" | "endpoints" => {
-                // Also the owner before the write, in case it lost the object.
+                // The owner before the write is included, because the write may have removed the owner reference.
                 for stored in event.old.iter().chain(&event.new) {
                     for owner in stored.owners.iter().filter(|owner| owner.controls) {
                         match &*owner.kind {

@@ -1,7 +1,7 @@
 //! Fills defaults into missing fields of untyped objects.
 //!
-//! In Go types, a missing field, `null` and (for plain strings) `""` are the same. [`Fill::text`] and [`Fill::value`]
-//! implement this distinction in one place.
+//! In Go types, a missing field, `null` and (for plain strings) `""` are the same. [`Fill::text`] implements this rule
+//! for plain strings, and [`Fill::value`] for all other types.
 //!
 //! Invariant: a field of an unexpected JSON type stays unchanged.
 

@@ -59,7 +59,7 @@ impl Part {
             Self::Resources => {
                 let same = |list: &str| items(&pod["spec"], &[list]).len() == items(&spec, &[list]).len();
                 if !same("containers") || !same("initContainers") {
-                    // The containers differ, so resources cannot be merged. Validation reports it.
+                    // The containers differ, so resources cannot be merged. Validation reports the difference.
                     return;
                 }
                 for list in ["containers", "initContainers"] {

@@ -40,7 +40,7 @@ impl Quantity {
         read(value)
     }
 
-    /// Returns the sum, in the format of this quantity, or in the other's if this one is zero.
+    /// Returns the sum, in the format of this quantity, or in the format of `other` if this quantity is zero.
     pub(crate) fn plus(self, other: Self) -> Self {
         let form = if self.nanos == 0 { other.form } else { self.form };
         Self { nanos: self.nanos.saturating_add(other.nanos), form }
