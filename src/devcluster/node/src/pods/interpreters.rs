@@ -1,6 +1,7 @@
 //! A Python environment for images without their base layers: this machine's Python without its installed packages.
 //!
-//! It contains the standard library only, so that a program does not find packages that its real image lacks.
+//! The environment contains the standard library only, so that a program does not find packages that its real image
+//! lacks.
 
 use std::path::PathBuf;
 use std::process::Stdio;

@@ -182,7 +182,7 @@ impl ContainerLog for StoredLog {
         let state = self.state.lock();
         let mut all = Vec::new();
         if position.attempt != state.attempt {
-            // The next attempt has begun: return the rest of this one and its end.
+            // The next attempt has begun: return the rest of this attempt's log and its end.
             all.extend(tail(&self.path(position.attempt), position.offset));
             return (all, false);
         }

@@ -20,7 +20,7 @@ pub(super) struct Mark {
 }
 
 impl Mark {
-    /// Creates a mark below the node's.
+    /// Creates a mark below the node's mark.
     pub(super) fn new(node: &Path) -> Self {
         Self { value: format!("{}/{:032x}", node.display(), fastrand::u128(..)) }
     }
@@ -66,7 +66,7 @@ fn carriers(beginning: &[u8]) -> impl Iterator<Item = Pid> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     entries.filter_map(move |entry| {
         let id: i32 = entry.file_name().to_str()?.parse().ok()?;
-        // Unreadable for processes of other users, which are not ours, and for dead processes.
+        // Unreadable for dead processes, and for processes of other users, which the node did not start.
         let environment = fs::read(entry.path().join("environ")).ok()?;
         let carries = environment.split(|byte| *byte == 0).any(|variable| variable.starts_with(beginning));
         if carries && id != own { Pid::from_raw(id) } else { None }

@@ -2,7 +2,7 @@
 //!
 //! A shell reads the live process groups from a pipe. The pipe closes when this process ends, even by SIGKILL, and the
 //! shell then kills the remaining groups. If the shell is killed, too, a file per group remains, and the next node in
-//! the same directory kills them. Processes outside their group are found by their mark.
+//! the same directory kills those groups. Processes outside their group are found by their mark.
 //!
 //! Invariant: a group is registered as soon as it starts, and removed only after its end.
 

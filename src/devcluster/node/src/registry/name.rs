@@ -103,7 +103,7 @@ impl Reference {
 pub fn split(image: &str) -> Option<(&str, Repository, Reference)> {
     let (host, rest) = image.split_once('/')?;
     if !host.contains([':', '.']) && host != "localhost" {
-        return None; // A path on the default registry, which is another one.
+        return None; // A path on the default registry, which is a different registry.
     }
     let (rest, digest) = match rest.split_once('@') {
         Some((rest, digest)) => (rest, Some(Reference::Digest(Digest::parse(digest)?))),

@@ -82,7 +82,8 @@ async fn of_address(
         match of_service(server, &service, fastrand::u64(..100)) {
             Some(revision) => return answer(server, Asked { revision, from }, request).await,
             None if addresses(server, &target).is_empty() => return said(StatusCode::NOT_FOUND, ""),
-            // Its new owner has not set a target yet, so the present endpoints still serve it.
+            // The new owner of the Service has not set a target yet, so the present endpoints still receive the
+            // request.
             None => {}
         }
     }
