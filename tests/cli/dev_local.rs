@@ -41,7 +41,7 @@ fn other_user(url: &str, more: &[&str]) -> Option<String> {
     Some(status(&mut other, url, more))
 }
 
-/// Checks that only this user gets a response, and no page of a foreign site.
+/// Checks that only this user gets a response, and that pages of foreign sites get none.
 fn is_guarded(what: &str, url: &str, more: &[&str]) {
     let answered = own(url, more);
     assert!(answered.starts_with('2'), "{what} {url}: {answered}");
@@ -185,8 +185,8 @@ fn a_checkout_with_links_in_its_directory_changes_and_removes_no_file_elsewhere(
     }
 }
 
-/// Manifests of a stranger: repositories of this machine and of its network, a Service that leads to this machine, and a
-/// webhook with a URL of this machine.
+/// Manifests of a stranger: repositories of this machine and of its network, a Service that routes to this machine, and
+/// a webhook with a URL of this machine.
 fn manifests_of_a_stranger(private: &Path, webhook: SocketAddr) -> String {
     let repository = |name: &str, url: &str| {
         format!(

@@ -366,7 +366,7 @@ fn events_are_delivered_where_that_is_chosen() {
             (place, &pod["metadata"]["labels"])
         );
     }
-    // Functions publish to one of the two.
+    // Functions publish to one of these two Services.
     let publisher = mainstay_function::Settings::default().publisher;
     assert_eq!(publisher, "http://eventing-publisher-proxy.kyma-system.svc.cluster.local/publish");
 }

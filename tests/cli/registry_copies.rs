@@ -4,7 +4,7 @@ use mainstay_testkit::dev::{Dev, wait_until};
 
 const NAME: &str = "serverless-registry-config";
 
-/// `kubectl create` cannot replace the copy. The command in its output can, and so can the copy's annotation.
+/// `kubectl create` cannot replace the copy. The command in its output can, and so can an annotation of the copy.
 #[test]
 fn a_copied_secret_is_taken_over_by_the_command_that_kubectl_prints() {
     let home = tempfile::tempdir().unwrap();

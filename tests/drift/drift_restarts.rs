@@ -29,7 +29,7 @@ async fn a_restart_applies_nothing_and_lists_each_kind_once() {
     world.start();
     world.ask("demo").await;
     assert_eq!(count(&world, "apply"), 0, "{:?}", world.requests());
-    // The inventory is read by its name, and no object is.
+    // The agent reads the inventory by its name, and no object.
     let reads = [count(&world, "get configmaps"), count(&world, "get deployments.apps")];
     assert_eq!(reads, [1, 0], "{:?}", world.requests());
     fence(&world).await;

@@ -229,7 +229,7 @@ async fn accounts_add_to_objects_and_change_nothing_that_is_in_git() {
     }
     assert!(!delete_as(&world, OPERATOR, "v1", "configmaps", NAMESPACE, "a"));
     edit_as(&world, OPERATOR, NAMESPACE, "a", json!({"metadata": {"finalizers": null}})).unwrap();
-    // Users cannot do so by wiping the proof of ownership, either.
+    // Users cannot change an object by wiping the proof of ownership, either.
     let wiped = edit_as(&world, JANE, NAMESPACE, "a", json!({"metadata": {"managedFields": [{}]}}));
     assert_eq!(wiped.unwrap_err().0, 403);
     assert_eq!(world.data("a"), "1");

@@ -441,7 +441,7 @@ async fn functions_are_converted_for_who_trusts_the_agent() {
     })
     .to_string();
     let client_of_it = self::client(&world);
-    // The agent learns of it through two watches.
+    // The agent learns of the conversion webhook through two watches.
     let answer = loop {
         let answer = client_of_it.post("/convert", review.as_bytes()).await;
         if !answer.starts_with("404") {

@@ -64,18 +64,18 @@ impl Front {
     }
 }
 
-/// Returns such a world with Istio and Oathkeeper, a Service `my-function`, an agent, and a gateway.
+/// Returns a world with Istio and Oathkeeper, a Service `my-function`, an agent, and a gateway.
 async fn exposing() -> (World, Front) {
     exposing_with(None).await
 }
 
-/// Returns such a world for tests of the gateway itself.
+/// Returns the same world for tests of the gateway itself.
 async fn with_gateway(issuer: Option<Issuer>) -> (World, Gateway) {
     let (world, front) = exposing_with(issuer).await;
     (world, front.0.expect("this test needs the gateway of the embedded cluster"))
 }
 
-/// Returns such a world with an issuer of tokens.
+/// Returns the same world with an issuer of tokens.
 async fn exposing_with(issuer: Option<Issuer>) -> (World, Front) {
     let mut world = world_with(&[SERVICES, RULES]).await;
     world.exposure.allowed_issuers = issuers_inside().iter().map(|url| url.parse().unwrap()).collect();
@@ -389,7 +389,7 @@ async fn two_paths_are_distinguished_by_path_and_method() {
     let raw = [("origin", "https://page.example.com"), ("access-control-request-method", "GET")];
     assert_eq!(ask_with(&gateway, Method::OPTIONS, HOST, "/ip", &raw).await, (200, String::new()));
 
-    // A missing Service is reported, and no route leads to it.
+    // A missing Service is reported, and no route points to it.
     world.delete("v1", "services", "my-function");
     world.rule_is("ERROR SKIPPED SKIPPED", "False ServiceNotFound: Service my-function not found").await;
     assert_eq!(ask(&gateway, Method::GET, HOST, "/ip").await, (404, String::new()));
@@ -819,7 +819,7 @@ async fn hostile_apirules_harm_no_other_rule() {
     for (name, spec, _) in &all {
         let metadata = json!({"name": name, "namespace": NAMESPACE});
         let rule = json!({"apiVersion": API, "kind": "APIRule", "metadata": metadata, "spec": spec});
-        // The schema refuses some.
+        // The schema refuses some of the rules.
         let made = world.try_as("test", Call::new(API, "apirules", NAMESPACE, "", Action::Create(rule)));
         assert!(made.is_ok() || *name == "bracket", "{name}: {made:?}");
     }

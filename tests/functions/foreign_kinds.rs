@@ -29,7 +29,7 @@ fn sent(world: &World, kinds: &[(&str, &str)]) -> BTreeMap<String, Value> {
         if kinds.iter().any(|kind| is_of(&kind)) {
             assert!(query.contains("fieldValidation=Strict"), "{path}?{query}");
             let mut object: Value = serde_json::from_slice(&heard.sent).unwrap();
-            // It says that the object must not exist yet, and is not stored.
+            // The field says that the object must not exist yet, and is not stored.
             object["metadata"].as_object_mut().unwrap().remove("resourceVersion");
             all.insert(path.to_owned(), object);
         }

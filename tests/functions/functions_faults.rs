@@ -281,7 +281,7 @@ async fn a_child_that_somebody_else_creates_concurrently_is_not_adopted() {
     world.function("hello", inline("1"));
     let asked = |w: &World| w.requests().iter().any(|(what, n)| what == "apply services" && *n >= 2);
     world.until_function("the agent has seen that there is none", asked).await;
-    // It has no field that conflicts with the agent's.
+    // This Service has no field that conflicts with the agent's.
     let theirs = json!({
         "apiVersion": "v1", "kind": "Service", "metadata": {"name": "hello", "namespace": NAMESPACE},
         "spec": {"type": "ExternalName", "externalName": "theirs.example.org"},

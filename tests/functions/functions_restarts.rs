@@ -12,7 +12,7 @@ use mainstay_testkit::{
     world::{NAMESPACE, World},
 };
 
-/// Returns the name of a base image; each digit gives another one.
+/// Returns the name of a base image; each digit gives a different name.
 fn base_name(digit: &str) -> String {
     format!("registry.example.org/library/node@sha256:{}", digit.repeat(64))
 }
