@@ -55,7 +55,7 @@ async fn objects_are_applied_as_soon_as_their_dependency_is_ready_and_not_before
     world.ready_at("apps", &first).await;
     assert_eq!(world.data("a"), "1");
 
-    // The next commit is requested for one of them only, and the other one is woken.
+    // The next commit is requested for only one of the GitSyncs, and the other one is woken.
     set_widget(&world, "False");
     world.remote.file("platform/w.yaml", widget(2)).file("apps/a.yaml", config_map("a", "2"));
     let second = world.remote.commit("second");

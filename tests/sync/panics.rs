@@ -1,5 +1,5 @@
 //! A bug that makes one of the agent's tasks panic. The work of that task fails and is retried, and everything else
-//! goes on. The same process keeps the Lease.
+//! continues. The same process keeps the Lease.
 
 use std::time::Duration;
 

@@ -18,7 +18,7 @@ async fn with_maps(count: usize, spec: Value) -> World {
     world
 }
 
-/// Replaces one of our ConfigMaps by one of another user with our label.
+/// Replaces a managed ConfigMap by a ConfigMap of another user with Mainstay's label.
 fn replace_by_theirs(world: &World, name: &str) {
     world.delete("v1", "configmaps", name);
     let theirs = json!({

@@ -116,7 +116,7 @@ async fn worlds() -> (World, Other) {
     (world, other)
 }
 
-/// Creates the same, with the GitSync `demo`, which has applied `a` and `b` there.
+/// Creates a world and another cluster, in which the GitSync `demo` has applied `a` and `b`.
 async fn applied(spec: Value) -> (World, Other) {
     let (mut world, other) = worlds().await;
     world.remote.file("a.yaml", config_map("a", "1")).file("b.yaml", config_map("b", "1")).commit("one");

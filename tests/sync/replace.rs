@@ -291,12 +291,12 @@ async fn objects_are_not_replaced_for_another_reason_or_when_the_new_one_would_b
     assert!(world.condition("demo", "Ready").starts_with("False ManifestInvalid"));
 }
 
-/// The dry runs before a deletion, and their answer in a test.
+/// The dry runs before a deletion, whose response a test changes.
 #[derive(Clone, Copy, Debug)]
 enum Proof {
     /// The update would succeed.
     Update,
-    /// The object as in Git would be accepted: fields of others are the cause.
+    /// The object as in Git would be accepted: fields of other clients are the cause.
     Alone,
     /// A new object would be refused.
     New,
@@ -324,7 +324,7 @@ async fn objects_are_replaced_only_if_every_dry_run_proves_it_necessary() {
             Proof::Update => world.levers().fail_next(answer("apply", 200)),
             Proof::Alone => world.levers().fail_next(answer("update", 200)),
             Proof::New => {
-                // The creation with its own name was tried before.
+                // The creation with the object's own name was tried before.
                 let (gate, refusal) = (world.gate.clone(), Fault { times: 1, ..answer("create", 403) });
                 world.gate.before(["update", "configmaps", "fixed"], 1000, move || {
                     gate.levers().fail_next(refusal.clone());

@@ -1,5 +1,5 @@
-//! Files encrypted by the official `sops` are applied as it decrypts them. A faulty file changes nothing, and the
-//! message names the place without a value. Encrypted values are not shown, not stored, and not passed to tools.
+//! Files encrypted by the official `sops` are applied as `sops` decrypts them. A faulty file changes nothing, and the
+//! message names the position without a value. Encrypted values are not shown, not stored, and not passed to tools.
 
 use std::path::Path;
 use std::process::{Child, Stdio};
@@ -227,7 +227,7 @@ async fn tampered_files_and_foreign_keys_change_no_object_and_a_corrected_key_is
     world.remote.file("apps/db.yaml", intact);
     world.commit("demo", "mended").await;
     assert_eq!(live(&world, "secrets", "db")["password"], CANARY);
-    // Without spec.decryption, it is a problem with instructions.
+    // Without spec.decryption, an encrypted file is a problem with instructions.
     world.change("demo", json!({"decryption": null})).await;
     world.until("the hint", |w| said(w).contains("spec.decryption: {provider: sops")).await;
     assert_eq!(live(&world, "secrets", "db")["password"], CANARY);
@@ -258,13 +258,14 @@ async fn decrypted_values_are_neither_shown_nor_kept() {
     assert_eq!(live(&world, "secrets", "db")["password"], CANARY);
     assert_eq!(live(&world, "secrets", "prod-web")["password"], CANARY);
     assert!(world.get("v1", "secrets", "prod-web").unwrap().get("sops").is_none());
-    // A hand edit of an encrypted value is reverted. Its report contains no values, even though it is not a Secret.
+    // A hand edit of an encrypted value is reverted. The report contains no values, even though the object is not a
+    // Secret.
     world.edit("v1", "configmaps", "open", json!({"data": {"key": "by-hand-5512"}}));
     world.until("it is reverted", |w| w.data("open") == "not-shown-8113").await;
     world.until("it is told", |w| w.status("demo")["reverted"] == 1).await;
     let revert = world.status("demo")["lastReverts"][0].clone();
     assert_eq!((&revert["fields"], revert.get("changes")), (&json!(["data.key"]), None), "{revert}");
-    // A report of remaining drift contains none, either.
+    // A report of remaining drift contains no values, either.
     world.change("demo", json!({"drift": "Report"})).await;
     world.edit("v1", "configmaps", "open", json!({"data": {"key": "by-hand-5513"}}));
     world.until("it is reported", |w| w.status("demo")["drifted"][0]["fields"][0] == "data.key").await;
@@ -429,7 +430,7 @@ async fn overlays_change_encrypted_objects_and_no_tool_sees_a_value() {
     world.set_secret("keys", json!({"a.agekey": key.identity}));
     world.ready("demo").await;
     assert_eq!((applies(&world), renders()), (3, before));
-    // A new commit that changes one of them.
+    // A new commit changes one of the files.
     world.remote.file("apps/db.yaml", encrypt("db.yaml", &secret("db", "canary-hush-7292")));
     world.commit("demo", "another password").await;
     assert_eq!(live(&world, "secrets", "x-db")["password"], "canary-hush-7292");
@@ -512,7 +513,7 @@ async fn values_of_several_encrypted_patches_of_one_object_are_all_decrypted() {
     world.synced(decryption()).await;
     let expected = json!({"base": CANARY, "one": "canary-hush-1", "two": "canary-hush-2", "three": "open"});
     assert_eq!(live(&world, "secrets", "web"), expected);
-    // A value of one of them under another key belongs to none of them.
+    // An encrypted value that was moved to a different key belongs to none of the files.
     let moved = encrypt("a.yaml", &patch("one", "canary-hush-1"), &key).replace("    one: ", "    four: ");
     world.remote.file("apps/a.yaml", moved);
     world.try_commit("demo", "two").await;

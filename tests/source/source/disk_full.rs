@@ -31,7 +31,7 @@ async fn on_small_disk(directory: &Path) {
     let mut bench = Bench::new(small()).await;
     let source = Source::new(settings(directory));
     drop(sync(&source, &bench.remote(), "main").await.unwrap());
-    // Both do not fit, although the budget allows it. The unused first one is evicted.
+    // Both mirrors do not fit, although the budget allows it. The unused first mirror is evicted.
     for _ in 0..2 {
         let mut half = Origin::new();
         half.file("noise", budget::noise(1300 << 10)).commit("half of the volume");

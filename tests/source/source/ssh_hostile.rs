@@ -7,7 +7,7 @@ use mainstay_git::ResolvedRef;
 use super::{hostile::band, ssh::SshBench, *};
 use mainstay_testkit::ssh_server::Fault;
 
-/// Maximum size of the messages that follow the answer, and of differences between connections, in bytes.
+/// Maximum size of the messages that follow the response, and of differences between connections, in bytes.
 const TRAILING: usize = 600;
 
 /// Returns a bench with short deadlines, and a valid remote.
@@ -36,7 +36,7 @@ async fn a_connection_that_is_cut_anywhere_ends_in_an_error_and_the_next_one_is_
     let mut texts = std::collections::BTreeSet::new();
     for after in [0, 1, 10, 45, 500, 1200, 1800, 2200, 2400, 2600, 2800, 3000, 3200] {
         bench.server.fail(Fault::CutAfter(after));
-        // The last messages follow the answer. Their sizes, and those of the padding, differ each time.
+        // The last messages follow the response. Their sizes, and those of the padding, differ each time.
         let error = match bench.source.lookup(&remote, &main, NOW).await {
             Err(error) => error,
             Ok(_) if after + TRAILING > whole => break,

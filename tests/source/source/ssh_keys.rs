@@ -131,7 +131,7 @@ async fn text_around_a_key_is_refused() {
     let text = format!("{head}\n{}", pem(ENCRYPTED, "", &costly));
     assert_eq!(der(&text), outer, "both together are one cheap key");
     check(&bench, &text, ALONE).await;
-    // YAML and editors may add whitespace around it.
+    // YAML and editors may add whitespace around the key.
     let remote = bench.remote(&[("key", &format!("\n \t\r\n{}\n\n", good.replace('\n', "  \r\n")))]);
     assert_eq!(bench.outcome(&remote).await, "good");
 }

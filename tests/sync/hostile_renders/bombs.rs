@@ -7,7 +7,7 @@ use flate2::{Compress, Compression, FlushCompress};
 use super::*;
 
 const FILE: &str = "app/kustomization.yaml";
-/// Maximum delay that one of them may cause for others.
+/// Maximum delay that an attack may cause for other GitSyncs.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Returns gigabytes of zeros after `head`, compressed to 3 MiB as one MiB repeated. `begin` precedes the compressed
@@ -160,7 +160,7 @@ async fn bombs_of_kustomizations() {
         attacked.refuses(&[(FILE, kustomization.as_bytes()), ("app/a.yaml", resource.as_bytes())], &[expected]).await;
         assert!(begun.elapsed() < PATIENCE, "{:?}", begun.elapsed());
     }
-    // The same as manifests, which no tool reads.
+    // The same documents as manifests, which no tool reads.
     for resource in [&bomb, &deep] {
         attacked.refuses(&[("app/a.yaml", resource.as_bytes())], &["app/a.yaml, document 1, line "]).await;
     }

@@ -1,4 +1,4 @@
-//! Names that look like options, and paths that lead out of the repository.
+//! Names that look like options, and paths that point outside of the repository.
 
 use super::*;
 

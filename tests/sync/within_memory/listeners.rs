@@ -48,7 +48,7 @@ pub(super) fn tiny(before: &str, after: &str, size: usize) -> Vec<Vec<u8>> {
     all
 }
 
-/// Sends bytes to a port. Returns the first line of the answer.
+/// Sends bytes to a port. Returns the first line of the response.
 pub(super) async fn tell(address: SocketAddr, head: &str, body: &[u8]) -> String {
     let Ok(mut stream) = TcpStream::connect(address).await else { return String::new() };
     let _ = stream.write_all(head.as_bytes()).await;

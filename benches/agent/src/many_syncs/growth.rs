@@ -9,7 +9,7 @@ use super::{
     world::World,
 };
 
-/// Promised growth of time, CPU and memory beyond that of the number of GitSyncs.
+/// Target for the growth of time, CPU and memory, relative to the growth of the number of GitSyncs.
 const PROMISED: f64 = 1.05;
 
 /// Measures the first sync and an upgrade for each number.

@@ -27,7 +27,7 @@ use crate::commit;
 const OBJECTS: usize = 300;
 /// Number of measurements per commit.
 const TIMES: u32 = 9;
-/// Promised maximum ratio of a render to the tool alone.
+/// Target for the maximum ratio of a render to the tool alone.
 const PROMISED: f64 = 1.3;
 /// Names of the repository, its directories and the GitSyncs.
 const REPOSITORY: &str = "rendered";
