@@ -1,8 +1,8 @@
 //! Local attackers of `mainstay dev`: another user of the machine, a web page, a checkout with links, and the author of a
 //! remote repository.
 //!
-//! The other user is a process with the ID of `nobody`, which only root can start. Without root the tables in
-//! `loopback` cover the kernel's answers, and these tests check that the same user has access.
+//! The other user is a process with the ID of `nobody`, which only root can start. Without root, the tables in
+//! `loopback` cover the kernel's decisions, and these tests check that the same user has access.
 
 use std::{
     fs,

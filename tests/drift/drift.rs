@@ -1,4 +1,4 @@
-//! The backward loop, end to end: hand edits are reverted, and additions of others stay.
+//! The backward loop, end to end: hand edits are reverted, and additions of other clients stay.
 
 use std::sync::Arc;
 

@@ -203,7 +203,7 @@ async fn an_idle_agent_sends_no_request() {
             quiet.1.elapsed() > Duration::from_secs(3)
         })
         .await;
-    // Status changes and additions of others cause no requests, either.
+    // Status changes and additions of other clients cause no requests, either.
     let before = world.requests();
     let theirs: Value = json!({"metadata": {"annotations": {"note": "x"}}});
     world.edit(A.0, A.1, A.2, theirs);

@@ -165,7 +165,7 @@ async fn kubectl_changes_nothing_that_is_in_git() {
     assert!(error.contains("no valid changes were saved"), "{error}");
     assert_eq!(world.data("a"), "1");
 
-    // Allowed: fields of others, objects outside of manifests, and requests without changes.
+    // Allowed: fields of other managers, objects outside of manifests, and requests without changes.
     kubectl.run(&["scale", "deployment/web", "--replicas=2"]).await;
     kubectl.run(&["rollout", "restart", "deployment/web"]).await;
     kubectl.run(&["annotate", "configmap", "a", "mainstay.dev/prune=disabled"]).await;

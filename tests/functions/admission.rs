@@ -275,7 +275,7 @@ async fn certificates_are_replaced_while_every_write_is_judged() {
         assert!(began.elapsed() < seconds(40), "they are replaced");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    // The configurations are applied without `caBundle`, or with another one.
+    // The configurations are applied without `caBundle`, or with a different `caBundle`.
     for kind in ["mutatingwebhookconfigurations", "validatingwebhookconfigurations"] {
         let operations = json!([{"op": "replace", "path": "/webhooks/0/clientConfig/caBundle", "value": "Cg=="}]);
         let action = Action::Patch(devcluster::verbs::patch::Form::Json, operations);

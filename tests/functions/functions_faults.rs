@@ -197,7 +197,7 @@ async fn dependencies_of_a_function_may_be_deleted_while_it_builds_or_runs() {
         put(&world, resource);
         world.says("hello", "ConfigurationReady", "True").await;
     }
-    // The build ends while its repository is missing. Its result counts once the repository is back.
+    // The build ends while its repository is missing. The result is used once the repository is back.
     take(&world, "gitrepositories");
     world.says("hello", "ConfigurationReady", words[0].1).await;
     world.builds_succeed();

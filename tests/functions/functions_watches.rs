@@ -28,7 +28,7 @@ const KINDS: [(&str, &str); 8] = [
 /// Returns a foreign object of a kind.
 fn foreign(version: &str, resource: &str, namespace: &str, n: usize) -> Value {
     let name = format!("{MARK}-{n}");
-    // Half of them have the same label with another value.
+    // Half of the objects have the same label with another value.
     let managed = if n.is_multiple_of(2) { json!({"serverless.kyma-project.io/managed-by": MARK}) } else { json!({}) };
     let mut labels = managed;
     labels["app"] = json!(name);

@@ -391,7 +391,7 @@ async fn layers_of_a_base_image_are_uploaded_once_for_all_namespaces_and_no_othe
     let layers = layers(&other, "team-b_second").await;
     let (of_base, of_other) = (&layers[0], &layers[layers.len() - 1]);
     assert_eq!([shared(of_base).await, shared(of_other).await], [200, 404]);
-    // A namespace can neither detect nor mount another one's blobs.
+    // A namespace can neither detect nor mount the blobs of another namespace.
     assert_eq!([share(of_other, "team-b_second").await, share(of_other, "team-a_first").await], [403, 404]);
     let absent = format!("sha256:{}", "0".repeat(64));
     assert_eq!([share(&absent, "team-b_second").await, share(&absent, "team-a_first").await], [403, 404]);

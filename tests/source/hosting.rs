@@ -89,7 +89,7 @@ async fn a_failed_object_does_not_cause_lookups_of_a_silent_remote() {
     world.condition_is("demo", "Ready", "False ApplyFailed").await;
     server.fail(On::Everything, Fault::Status(503));
     server.forget_arrivals();
-    // The failed object is due at once, but cannot be retried while Git is unavailable.
+    // The failed object is due immediately, but cannot be retried while Git is unavailable.
     world.ask("demo").await;
     world.condition_is("demo", "Ready", "False SourceUnavailable").await;
     let asked_often = async {

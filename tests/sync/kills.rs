@@ -62,7 +62,7 @@ async fn killed_after(writes: u64) -> bool {
     wanted.insert("\"foreign\"".into(), map("x"));
     wanted.insert("\"kube-root-ca.crt\"".into(), state(&world)["\"kube-root-ca.crt\""].clone());
     assert_eq!(state(&world), wanted, "killed after write {writes}");
-    // The end is cut off, too: none of our requests may remain.
+    // The end is cut off, too: no request of the agent may remain.
     world.kill().await;
     cut
 }

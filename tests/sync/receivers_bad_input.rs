@@ -111,7 +111,7 @@ async fn slow_bodies_of_one_receiver_do_not_delay_another() {
         let head = format!("POST /{path} HTTP/1.1\r\nHost: x\r\nContent-Length: 3000001\r\n\r\n");
         stream.write_all(head.as_bytes()).await.unwrap();
         held.push(tokio::spawn(async move {
-            // Most of them cannot send everything: the memory for bodies is limited.
+            // Most of the clients cannot send everything: the memory for bodies is limited.
             let _ = stream.write_all(&vec![b'x'; 3_000_000]).await;
             std::future::pending::<()>().await;
             drop(stream);

@@ -65,7 +65,8 @@ fn events(world: &World, reason: &str) -> Vec<String> {
     events.iter().filter(about).map(|event| event["message"].as_str().unwrap_or_default().to_owned()).collect()
 }
 
-/// Deletes the ConfigMap `fixed`, and creates another one with its name right before the agent does, this many times.
+/// Deletes the ConfigMap `fixed`, and creates another ConfigMap of that name right before the agent does, this many
+/// times.
 async fn put_in_its_place(world: &World, times: u32, manifest: &str) {
     let server = world.server.clone();
     let mut theirs: Value = serde_yaml::from_str(manifest).unwrap();

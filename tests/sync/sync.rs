@@ -260,7 +260,7 @@ async fn an_unchanged_commit_costs_no_request_and_a_changed_file_costs_its_objec
     world.until("what follows the first sync is written", |w| w.status("demo")["healthy"] == 30).await;
     let mut messages = world.messages.resubscribe();
     world.levers().reset_counts();
-    // Another repository change is seen only after further lookups. Those must cost no requests.
+    // Another repository change is seen only after further lookups, which must cost no requests.
     world.remote.file("README.md", "nothing").commit("no object");
     world.ready("demo").await;
     let mut idle = world.requests();

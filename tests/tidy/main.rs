@@ -1,6 +1,6 @@
 //! Rules of the repository that the compiler cannot check.
 //!
-//! They are plain tests, so `cargo test` reports violations and CI needs no extra step.
+//! The rules are plain tests, so `cargo test` reports violations and CI needs no extra step.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods)]
 
 mod addresses;

@@ -15,7 +15,7 @@ pub(super) struct Row {
     pub wall: String,
     /// Requests of the agent, without watches, the Lease and Events.
     pub requests: Requests,
-    /// Events written meanwhile; some may belong to earlier situations.
+    /// Events written during the situation; some may belong to earlier situations.
     pub events: u64,
     /// Peak memory of the agent in MiB.
     pub peak_mib: f64,

@@ -22,7 +22,7 @@ pub struct Options {
     pub watch_timeout: Duration,
     /// How long a read waits for a future resource version. Default: 3 s.
     pub future_wait: Duration,
-    /// Maximum number of pods of all workloads. It protects the memory from a mistyped replica count. Default: 2 500.
+    /// Maximum number of pods of all workloads; protects the memory from a mistyped replica count. Default: 2 500.
     pub most_pods: usize,
     /// Interval and window of the autoscalers' measurements; unused without a node. Default: 15 s.
     pub autoscaler_interval: Duration,

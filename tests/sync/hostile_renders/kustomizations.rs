@@ -57,7 +57,7 @@ async fn remote_bases() {
     // Each form is reported with its line.
     let lines = forms.iter().map(|form| format!("- '{form}'\n")).collect::<Vec<_>>().concat();
     let said = attacked.refuses(&[(FILE, format!("resources:\n{lines}").as_bytes())], &[]).await;
-    // In the other case, some are not remote, such as `Git@`. All of them are reported or missing files.
+    // With changed letter case, some forms are not remote, such as `Git@`. Each form is reported or is a missing file.
     let told = said.matches(ELSEWHERE).count();
     assert!(told >= 20 || said.contains("and ") && said.contains(" more"), "{told}: {said}");
     for number in 0..18 {

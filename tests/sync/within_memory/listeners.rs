@@ -192,7 +192,7 @@ async fn listeners_of_the_agent_hold_their_bounds_against_the_smallest_values() 
         assert!(answer.starts_with("HTTP/1.1 400 ") || answer.starts_with("HTTP/1.1 200 "), "a Receiver: {answer}");
     }
     let alone = agent.peak_mib();
-    // All of them together, beside endless senders.
+    // All reviews and deliveries together, beside endless senders.
     let _slow = slow_senders_to(&agent, (hooks, &path), &webhooks);
     let mut asked = JoinSet::new();
     for (path, body) in reviews() {

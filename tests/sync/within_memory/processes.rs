@@ -161,9 +161,9 @@ async fn the_publisher_of_events_holds_its_bounds_against_the_smallest_values() 
 const KEY: &str = "key-of-the-logins-of-namespaces";
 /// Namespaces with a login.
 const TEAMS: [&str; 3] = ["team-a", "team-b", "team-c"];
-/// Bytes of a body that a sender offers. Together they are many times the limit.
+/// Bytes of a body that each sender offers. All bodies together are many times the limit.
 const MOST: usize = 16 << 20;
-/// Connections of each namespace. This is the share of one.
+/// Connections of each namespace: the maximum share of one namespace.
 const SHARE: usize = 48;
 
 /// A guard in front of a registry that reads no body and ends no response.

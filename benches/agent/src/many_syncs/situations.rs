@@ -1,4 +1,4 @@
-//! Many GitSyncs: creation, idling, a restart, and a commit to one of them.
+//! Many GitSyncs: creation, idling, a restart, and a commit to one GitSync.
 
 use std::time::{Duration, Instant};
 

@@ -1,5 +1,5 @@
 //! Storms of edits: the time until they are reverted, compared with plain applies on as many connections, and the
-//! latency of a single edit of another owner meanwhile.
+//! latency of single edits of another owner during the storms.
 
 use std::{
     fmt::Write as _,

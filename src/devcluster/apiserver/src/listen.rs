@@ -53,7 +53,7 @@ impl Serving {
         format!("http://{}", self.address)
     }
 
-    /// Returns a kubeconfig with this token. It uses TLS if the listener requires a token.
+    /// Returns a kubeconfig with this token. The kubeconfig uses TLS if the listener requires a token.
     pub fn kubeconfig(&self, token: Option<&str>) -> String {
         let cluster = match &self.certificate {
             None => format!("server: \"http://{}\"", self.address),

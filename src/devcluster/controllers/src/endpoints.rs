@@ -106,7 +106,7 @@ fn selector(service: &Value) -> Option<&Value> {
     service["spec"].get("selector").filter(|s| s.as_object().is_some_and(|s| !s.is_empty()))
 }
 
-/// Returns the selector's label with the longest value. It is probably on the fewest pods.
+/// Returns the selector's label with the longest value, which is probably on the fewest pods.
 fn rarest(service: &Value) -> Option<(&str, &str)> {
     let pairs = selector(service)?.as_object()?.iter();
     pairs.filter_map(|(label, value)| Some((label.as_str(), value.as_str()?))).max_by_key(|(_, value)| value.len())

@@ -1,6 +1,6 @@
 //! Simulated pods: a scheduler that binds them, and a kubelet that writes their status without containers.
 //!
-//! By default, a pod is scheduled to the only node, runs and is ready; a pod that does not restart succeeds. The
+//! A pod is scheduled to the only node by default, runs and is ready; a pod that does not restart succeeds. The
 //! annotation `devcluster.dev/outcome` of the pod simulates a different outcome: `pending` (never scheduled),
 //! `never-ready`, `image-pull-backoff`, `crash-loop` or `exit:<code>`. [`faults`] detects pods that would fail on any
 //! node. A pod that requests more than the node has is never scheduled. [`SimulatedOutcome`] sets how containers end.

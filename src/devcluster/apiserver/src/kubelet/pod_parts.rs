@@ -15,7 +15,7 @@ use crate::client::{Client, Subject};
 use crate::kinds::hooks::quantity;
 use crate::object::{conditions, text};
 
-/// Conditions that a kubelet computes. It keeps all others.
+/// Conditions that a kubelet computes. The kubelet keeps all other conditions.
 const COMPUTED: [&str; 8] = [
     "PodReadyToStartContainers",
     "Initialized",

@@ -157,7 +157,7 @@ pub(crate) fn reset(stream: u32, reason: u32) -> Vec<u8> {
     control_frame(3, &[&stream.to_be_bytes(), &reason.to_be_bytes()])
 }
 
-/// Builds the answer to a ping.
+/// Builds the response to a ping.
 pub(crate) fn ping(id: u32) -> Vec<u8> {
     control_frame(6, &[&id.to_be_bytes()])
 }

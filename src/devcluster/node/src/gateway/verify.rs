@@ -22,7 +22,7 @@ const DEADLINE: Duration = Duration::from_secs(5);
 pub(super) struct Issuers {
     keys: Keys,
     answers: Answers,
-    /// The gateway's own issuer. It is the default of authenticators that name none.
+    /// The gateway's own issuer, which is the default of authenticators that name no issuer.
     own: Option<Issuer>,
     /// Permitted internal issuers.
     reach: Reach,

@@ -11,7 +11,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 /// Name of the variable.
 const NAME: &str = "DEVCLUSTER_CONTAINER";
-/// Maximum rounds of killing. A killed process may have started another one.
+/// Maximum rounds of killing. A killed process may have started another process.
 const ROUNDS: usize = 20;
 
 /// The mark of a running container. Dropping it kills all marked processes.

@@ -44,7 +44,7 @@ pub struct FrontOptions {
     pub variable: String,
     /// Port of the pod that forwards to the socket.
     pub port: u16,
-    /// Directory of the sockets. It has a short path and is accessible to this user only.
+    /// Directory of the sockets. The directory has a short path and is accessible to this user only.
     pub directory: PathBuf,
 }
 

@@ -36,7 +36,7 @@ pub(super) enum Verdict {
     Ready(bool),
     /// A probe failed; the message of the Event.
     Failed(String),
-    /// This probe requires that the container be killed.
+    /// The probe with this name requires that the container be killed.
     Dead(&'static str),
 }
 

@@ -16,7 +16,7 @@ use rustix::process::{Pid, Signal, kill_process_group};
 
 use super::marks;
 
-/// Reads `+group` and `-group`, and kills the remaining groups at the end. Its argument is the node's mark.
+/// Reads `+group` and `-group`, and kills the remaining groups at the end. The argument is the node's mark.
 const SCRIPT: &str = r#"trap '' INT TERM HUP
 live=' '
 while read -r line; do

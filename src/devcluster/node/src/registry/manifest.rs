@@ -108,7 +108,7 @@ impl Index {
     }
 }
 
-/// The blobs and manifests that a manifest refers to. They must exist before it is accepted.
+/// The blobs and manifests that a manifest refers to, and that must exist before the manifest is accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Needs {
     pub(super) media_type: String,

@@ -39,7 +39,7 @@ pub(super) fn is_proxy(subresource: &str) -> bool {
     subresource == "proxy" || subresource.starts_with("proxy/")
 }
 
-/// Answers a proxy request for a pod, service or node.
+/// Answers a proxy request to a pod, service or node.
 pub(super) async fn answer(server: &Server, target: &Target, asked: &Asked) -> Result<Response<Body>, Status> {
     let known = [Method::GET, Method::HEAD, Method::OPTIONS, Method::POST, Method::PUT, Method::PATCH, Method::DELETE];
     if !known.contains(&asked.parts.method) {
