@@ -188,7 +188,7 @@ impl Client {
         let _ = self.call(CONTROLLER, subject, "", Action::Delete(options));
     }
 
-    /// Reports an event about an object. A repeated event increments the count of the first one.
+    /// Reports an event about an object. A repeated event increments the count of the existing event.
     pub fn report(&self, about: &Value, source: &str, kind: &str, reason: &str, message: &str) {
         if self.server.store().count("events") >= MOST_EVENTS {
             return;

@@ -22,7 +22,7 @@ pub(super) enum Missing {
 /// An existing child.
 pub(super) struct Child {
     pub(super) object: Arc<Value>,
-    /// Whether this call created it.
+    /// Whether this call created the child.
     pub(super) is_new: bool,
 }
 

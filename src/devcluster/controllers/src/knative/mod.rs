@@ -5,7 +5,7 @@
 //! `conditions`, `traffic`, `scale`, `gc`, `names` and `admission` decide. The node (`devcluster_node`) routes requests
 //! according to the Ingress. Knative runs if the cluster's options enable it and [`DEFINITIONS`] are applied.
 //!
-//! Invariant: an object that another one controls is not changed; the status reports the name conflict.
+//! Invariant: an object that another object controls is not changed; the status reports the name conflict.
 //! Invariant: changes of a Deployment's image and variables are kept, because Knative does not compare them.
 //!
 //! Not here: TLS, several containers with code, gradual rollouts, and resolution of tags to digests.

@@ -87,7 +87,7 @@ impl StoredLog {
         self.directory.join(format!("{attempt}.log.1"))
     }
 
-    /// Begins the log of the next attempt and removes that of the attempt before the previous one.
+    /// Begins the log of the next attempt, and removes the log of the attempt before the previous attempt.
     pub(super) fn begin(&self) -> io::Result<()> {
         let mut state = self.state.lock();
         let attempt = state.attempt + 1;

@@ -2,7 +2,7 @@
 //!
 //! A daemon creates its own group and session, but inherits the environment, which contains the mark.
 //!
-//! Not here: processes that clear their environment. Only kernel isolation could contain those.
+//! Not here: processes that clear their environment. Only kernel isolation could contain such processes.
 
 use std::fs;
 use std::path::Path;

@@ -27,7 +27,7 @@ use devcluster_apiserver::object::{is_terminating, is_true, text};
 use devcluster_apiserver::server::Server;
 use devcluster_apiserver::store::Key;
 
-/// Interval of looking for a pod, and of requesting one.
+/// Interval of looking for a pod, and interval of requesting a pod.
 const LOOK: Duration = Duration::from_millis(20);
 const ASK: Duration = Duration::from_secs(1);
 /// Deadline of a connection to a pod.
