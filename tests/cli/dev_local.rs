@@ -174,7 +174,7 @@ fn a_checkout_with_links_in_its_directory_changes_and_removes_no_file_elsewhere(
             assert_eq!(fs::read_to_string(kept.join(file)).unwrap(), "mine", "{link}: {file}");
         }
         assert_eq!(fs::read_dir(&kept).unwrap().count(), 4, "{link}");
-        // The same directory in a clone.
+        // The same directory is also refused if a Git repository tracks it.
         git(&checkout, &["init", "-q", "-b", "main"]);
         git(&checkout, &["add", "--force", "."]);
         let said = refusal(&checkout);

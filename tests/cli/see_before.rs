@@ -655,7 +655,7 @@ async fn encrypted_objects_are_compared_decrypted_and_not_shown() {
     assert_eq!(world.data("m"), CANARY);
     let clone = Clone::of(&world);
     let preview = ["diff", "demo", "--path", &clone.text()];
-    // The same value, encrypted again, is unchanged.
+    // The same value is unchanged, although it is encrypted again.
     clone.file("m.yaml", sealed(CANARY));
     let (code, out) = mainstay(&world, &preview).await;
     assert!(code == 0 && out.contains("1 unchanged"), "{out}");

@@ -60,7 +60,7 @@ trait BindingWorld {
     fn binding(&self, name: &str, spec: Value);
     fn usage(&self, name: &str, binding: &str, function: &str) -> Value;
     fn usage_says(&self, usage: &str) -> Value;
-    /// Waits until a usage is ready and the pods of `hello` have it.
+    /// Waits until a usage is ready and the pods of `hello` use the Secret.
     async fn is_bound(&self, usage: &str);
     /// Waits until a usage fails with this reason and message.
     async fn fails(&self, usage: &str, reason: &str, message: &str);

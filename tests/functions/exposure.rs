@@ -887,7 +887,7 @@ async fn a_rule_that_is_not_wanted_any_more_does_not_answer_for_one_that_cannot_
     world.rule_is("ERROR ERROR ERROR", "False ApplyFailed").await;
     assert_eq!(world.all(RULES), Vec::<Arc<Value>>::new(), "what everybody may pass is gone");
     gateway.answers(HOST, "/closed", 404).await;
-    // The other way round, the old Rule stays, and the status reports it.
+    // If a Rule becomes unnecessary and the other write fails, the old Rule stays, and the status reports it.
     world.levers().clear_faults();
     world.change_rule(json!({"rules": [path("/open", &["GET"], "noop", json!({}))]}));
     world.rule_is(SERVED.0, SERVED.1).await;

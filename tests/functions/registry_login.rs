@@ -28,7 +28,7 @@ trait LoginWorld {
     fn ask_for_login(&self, address: &str);
     /// Creates such a Secret with separate addresses for builds and nodes.
     fn ask_for_login_at(&self, push: &str, pull: &str);
-    /// Returns the value of a Secret's key in base64; `absent` without it.
+    /// Returns the value of a Secret's key in base64; `absent` if the key is missing.
     fn stored(&self, secret: &str, key: &str) -> String;
     fn decoded(&self, secret: &str, key: &str) -> String;
 }
@@ -255,7 +255,7 @@ async fn a_namespace_reads_and_writes_its_own_images_only() {
     let form = team.request("https", "POST", "/v2/team-a_fn/blobs/uploads/");
     let form = form.header("content-type", "application/x-www-form-urlencoded").body(mount.clone());
     assert_eq!(form.send().await.unwrap().status().as_u16(), 202);
-    // Docker's registry starts another upload for a POST to a started one.
+    // If a POST goes to a started upload, Docker's registry starts another upload.
     let begun = team.request("https", "POST", "/v2/team-a_fn/blobs/uploads/").send().await.unwrap();
     let begun = begun.headers()["location"].to_str().unwrap().to_owned();
     assert_eq!(team.asks("POST", &format!("{begun}&{mount}")).await, 405);

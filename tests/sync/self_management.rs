@@ -511,7 +511,7 @@ async fn a_git_sync_that_a_commit_suspends_is_resumed_by_hand_and_stays_so() {
             w.status("demo")["unread"][0]["object"] == *format!("GitSync.mainstay.dev {NAMESPACE}/demo")
         })
         .await;
-    // The same after a restart.
+    // The manual change is kept after a restart, too.
     world.stop().await;
     world.start();
     world.remote.file("a.yaml", config_map("a", "2")).commit("work goes on");

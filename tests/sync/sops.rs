@@ -297,7 +297,7 @@ async fn decrypted_values_are_neither_shown_nor_kept() {
     world.ready("demo").await;
     assert_eq!(world.data("open"), "not-shown-8114-x-8116");
     let words = [CANARY, "not-shown-811", "NONE_8115", "x-8116", "by-hand-551", key.identity.as_str()];
-    // One of the directories is that of kustomization builds.
+    // One of the directories is the directory of kustomization builds.
     assert!(nothing_is_on_disk(world.disk(), &words) > 1, "there is something to look through");
     // The objects themselves hold the values, and are not examined here.
     world.delete("mainstay.dev/v1alpha1", "gitsyncs", "demo");

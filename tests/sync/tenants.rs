@@ -1,4 +1,4 @@
-//! A GitSync restricted to its own namespace, beside an unrestricted one of the platform. The restricted GitSync
+//! A GitSync restricted to its own namespace, beside an unrestricted GitSync of the platform. The restricted GitSync
 //! neither delays nor overrides the unrestricted one.
 
 use std::time::Duration;

@@ -166,7 +166,7 @@ async fn text_beside_a_pack_is_bounded_over_ssh_too() {
     let cases = [
         (format!("printf '000dpackfile\\n'; while cat '{progress}'; do :; done"), "text beside the pack"),
         ("yes >&2".to_owned(), "error text over SSH"),
-        // Even with parts of a pack in between.
+        // The same with parts of a pack in between.
         (format!("printf '000dpackfile\\n'; while cat '{pack}'; do cat '{progress}' >&2; done"), "error text over SSH"),
     ];
     for (script, what) in cases {

@@ -157,7 +157,7 @@ async fn expired_history_is_listed_again() {
     apply(&cluster, "a", "2").await;
     server.store().compact();
     assert_eq!(words(&mut events, 3).await, ["begin", "initial a=2", "synced"]);
-    // The same, as an error response instead of an event.
+    // The server reports the expired history as an error response instead of an event.
     let gone = Fault { verb: "watch".to_owned(), code: 410, ..Fault::default() };
     server.faults().fail_next(gone);
     server.store().end_watches(None);

@@ -63,7 +63,7 @@ async fn remote_bases() {
     for number in 0..18 {
         assert!(said.contains(&format!("{FILE}, line {}: {ELSEWHERE}", number + 2)), "{number}: {said}");
     }
-    // In every field.
+    // Remote resources are refused in every field.
     let fields = [
         "bases: ['@']",
         "components: ['@']",
@@ -128,7 +128,7 @@ async fn remote_bases_in_disguise() {
         let said = attacked.refuses(&[(FILE, text.as_bytes())], &[FILE, expected]).await;
         assert_eq!(said.lines().count(), 1, "{said}");
     }
-    // The same in a base of a base.
+    // Remote resources in a base of a base are refused, too.
     attacked
         .refuses(
             &[

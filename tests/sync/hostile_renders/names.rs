@@ -39,7 +39,7 @@ async fn argument_injection() {
         )
         .await;
     attacked.applies("without").await;
-    // Values of the GitSync that look like options: refused, or never used as one.
+    // Values of the GitSync that look like options are refused, or never used as an option.
     let options: [(Value, &str); 12] = [
         (json!({"reference": "--upload-pack=touch x"}), "reference"),
         (json!({"reference": "main\n--x"}), "reference"),

@@ -184,7 +184,7 @@ fn functions_are_answered(world: &World) -> bool {
 
 const RESOURCES: usize = 200;
 
-/// Adds GitSyncs with maximal relevant annotations, and GitRepositories with other ones.
+/// Adds GitSyncs with maximal relevant annotations, and GitRepositories with maximal irrelevant annotations.
 fn fat_resources(world: &World) {
     let text = "a".repeat(250 << 10);
     repository(world, HOSTILE, "long", &format!("https://example.org/{}", &text[..100 << 10]));
