@@ -34,7 +34,7 @@ pub(super) async fn all(product: &Product, place: &Place, counts: &[u32]) -> Res
     Ok(rows)
 }
 
-/// Compares a row with that of fewer GitSyncs. `times` is the ratio of the numbers.
+/// Compares a row with the row of fewer GitSyncs. `times` is the ratio of the numbers.
 fn targets(times: f64, old: &Timed, new: &Timed) -> [Target; 3] {
     let most = times * PROMISED;
     let target = |what: &str, old: f64, new: f64| {
