@@ -133,8 +133,8 @@ async fn ask(machine: &Machine, name: &str, path: &str) -> String {
     }
 }
 
-/// Waits until a Knative Service whose children were deleted answers as before. The conditions of the Service may be
-/// those of deleted children for a moment, and the node opens its listeners after the objects exist.
+/// Waits until a Knative Service whose children were deleted answers as before. The conditions of the Service may still
+/// describe deleted children for a moment, and the node opens its listeners after the objects exist.
 async fn answers(machine: &Machine, name: &str, wanted: &str) {
     let begun = Instant::now();
     loop {

@@ -270,7 +270,7 @@ fn attempt(
     Some(Deleted::Marked(Shown::Stored(stored)))
 }
 
-/// Returns the grace period of a pod in seconds. Zero for other kinds, for unscheduled pods and for finished ones.
+/// Returns the grace period of a pod in seconds. Zero for other kinds, for unscheduled pods and for finished pods.
 fn grace(kind: &Kind, old: &Value, options: &DeleteOptions) -> i64 {
     let finished = matches!(text(old, "/status/phase"), "Succeeded" | "Failed");
     if &*kind.storage != "pods" || text(old, "/spec/nodeName").is_empty() || finished {

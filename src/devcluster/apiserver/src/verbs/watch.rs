@@ -32,7 +32,7 @@ const PIECE: usize = 64 << 10;
 /// Maximum of `timeoutSeconds`.
 const MAX_TIMEOUT: u64 = 24 * 60 * 60;
 
-/// The options of a watch besides those of a list.
+/// The options that a watch has in addition to the options of a list.
 #[derive(Clone, Debug)]
 pub struct WatchOptions {
     /// Selector and resource version.

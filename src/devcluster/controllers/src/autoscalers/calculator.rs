@@ -11,7 +11,7 @@ use devcluster_apiserver::object::{conditions, is_terminating, text};
 use jiff::Timestamp;
 use serde_json::Value;
 
-/// Age of a pod up to which its CPU usage may still be that of its start-up.
+/// Age of a pod up to which its CPU usage may still be caused by its start-up.
 const INITIALISATION: Duration = Duration::from_mins(5);
 /// A pod that became unready within this time of its start counts as never ready.
 const INITIAL_READINESS: Duration = Duration::from_secs(30);

@@ -99,7 +99,7 @@ fn observe(
     }
 }
 
-/// Finds the newest ready Revision while the newest one is not ready.
+/// Finds the newest ready Revision while the newest Revision is not ready.
 fn older(client: &Client, configuration: &Value, status: &mut Map<String, Value>) {
     let (namespace, _) = super::kinds::place(configuration);
     let generation = |revision: &Value| names::number(revision);

@@ -64,7 +64,7 @@ impl Controller for Knative {
                 let route = of(ROUTES, event.key.name());
                 let service = labelled(names::SERVICE).map(|name| of(SERVICES, name));
                 // This order yields the status of a real Service: first the Route waits for the first Revision, later
-                // requests still go to the previous one.
+                // requests still go to the previous Revision.
                 let is_new = event.change() == Change::Added;
                 let all = if is_new { [Some(route), service] } else { [service, Some(route)] };
                 for subject in all.into_iter().flatten() {

@@ -15,7 +15,7 @@ use super::kubelet::Node;
 const WITHIN: Duration = Duration::from_secs(30);
 
 impl Node {
-    /// Returns the directory of programs that replaces those of an image, depending on the first word of its command.
+    /// Returns the directory of programs that replaces the programs of an image, depending on the command's first word.
     pub(super) async fn interpreters(&self, word: Option<&str>) -> Option<PathBuf> {
         if word? != "python3" {
             return None;

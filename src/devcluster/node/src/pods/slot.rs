@@ -1,4 +1,4 @@
-//! The networks of a node: one of 127.0.0.0/8 for its pods, and the next one for its Services.
+//! The networks of a node: one network of 127.0.0.0/8 for its pods, and the next network for its Services.
 //!
 //! Nodes of several clusters on one machine must not share addresses. A node reserves its networks by a listener in
 //! them. The kernel closes the listener when the process ends, even by a crash.
@@ -53,7 +53,7 @@ impl Slot {
         format!("node-{}", self.network)
     }
 
-    /// Whether a name is that of a node's directory.
+    /// Whether a name is the name of a node's directory.
     pub(super) fn is_name(name: &str) -> bool {
         name.strip_prefix("node-").is_some_and(|network| network.parse::<u8>().is_ok())
     }

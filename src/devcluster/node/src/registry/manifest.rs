@@ -164,7 +164,7 @@ pub(super) fn chosen(index: &Value, architecture: &str) -> Option<Digest> {
     linux().find(fits).or_else(|| linux().next()).and_then(|m| m["digest"].as_str()).and_then(Digest::parse)
 }
 
-/// Whether a media type is that of an index.
+/// Whether a media type means an index.
 pub(super) fn is_index(media_type: &str) -> bool {
     INDEXES.contains(&media_type)
 }
