@@ -276,7 +276,7 @@ fn assert_same(chart: &Objects, install: &Objects, choice: &str) {
 #[test]
 fn renders_the_objects_of_install_for_each_choice() {
     let keys = tempfile::NamedTempFile::new().unwrap();
-    // Without a final line feed, as some editors write it.
+    // The file has no final line feed, as some editors write it.
     let line = "[git.corp]:2222 ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIOMqqnkVzrm0SdG6UOoqKLsabgH5C9okWi0dh2l9GKJl";
     fs::write(keys.path(), line).unwrap();
     let directory = tempfile::tempdir().unwrap();

@@ -286,7 +286,7 @@ fn follows_the_directory_that_was_named_and_leads_its_git_repository_to_the_loca
     assert_eq!(dev.interrupt().code(), Some(0));
 }
 
-/// The message is that of the GitSync's condition.
+/// The message equals the message of the GitSync's condition.
 #[test]
 fn refuses_a_directory_that_the_commit_does_not_have_before_anything_is_started() {
     let home = tempfile::tempdir().unwrap();

@@ -185,8 +185,8 @@ fn a_checkout_with_links_in_its_directory_changes_and_removes_no_file_elsewhere(
     }
 }
 
-/// Manifests of a stranger: repositories of this machine and of its network, a Service that routes to this machine, and
-/// a webhook with a URL of this machine.
+/// Untrusted manifests: repositories of this machine and of its network, a Service that routes to this machine, and a
+/// webhook with a URL of this machine.
 fn manifests_of_a_stranger(private: &Path, webhook: SocketAddr) -> String {
     let repository = |name: &str, url: &str| {
         format!(

@@ -1,5 +1,5 @@
-//! The registry of `mainstay install`. The agent creates its login and those of namespaces, builds push through the
-//! guard with them, and other logins are refused.
+//! The registry of `mainstay install`. The agent creates its own login and the logins of namespaces, builds push
+//! through the guard with these logins, and other logins are refused.
 
 use std::net::SocketAddr;
 use std::time::Duration;

@@ -29,7 +29,7 @@ static ON: AtomicBool = AtomicBool::new(false);
 static BEGAN: OnceLock<Instant> = OnceLock::new();
 /// Nanoseconds since the beginning, when last read.
 static NOW: AtomicU64 = AtomicU64::new(0);
-/// Number of working threads besides this one and those of the runtime, which counts its own.
+/// Number of working threads, except this thread and the threads of the runtime, which counts its own threads.
 static WORKING: AtomicUsize = AtomicUsize::new(0);
 /// Whether the thread with the runtime waits, so that other threads may work one after the other, in the order of their
 /// start.

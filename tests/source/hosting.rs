@@ -48,7 +48,7 @@ async fn a_change_of_another_git_repository_causes_no_lookup() {
     world.start();
     world.condition_is("demo", "Ready", "False GitAuthorizationFailed").await;
     for _ in 0..4 {
-        // So often that the next automatic retry is far away.
+        // There are so many failures that the next automatic retry is far away.
         world.ask("demo").await;
     }
     world.quiet().await;

@@ -142,7 +142,7 @@ async fn a_function_is_built_from_signed_commits_only() {
     let two = world.remote.file("hello/handler.js", "2").signed("two", |raw| alice.sign(raw));
     world.look();
     world.until_function("it is built", &|w: &World| w.function_status("hello")["commit"] == *two).await;
-    // The same commit, after its key was removed from the trusted ones.
+    // The same commit is refused after its key was removed from the trusted keys.
     world.set_secret("keys", json!({"alice.sshpub": SshKey::new("ed25519").public()}));
     let unknown = format!("SSH key {}, which is not in Secret keys", alice.fingerprint());
     world.until_function("it is told", &|w: &World| w.said("hello", "ConfigurationReady").contains(&unknown)).await;
@@ -320,7 +320,8 @@ async fn openpgp_keys_and_subkeys_sign_until_they_expire_or_are_revoked() {
     let binary = [packets(&trusted), packets(&certificate)].concat();
     assert_eq!(judge.says_by(VerifyMode::Head, "main", vec![packets(&trusted)]).await, "good");
     assert_eq!(judge.says_by(VerifyMode::Head, "main", vec![binary]).await, revoked);
-    // Also after unknown packets: an experimental one (60), and one of an unknown critical type (22).
+    // Unknown packets may precede the certificate: an experimental packet (60), and a packet of an unknown critical
+    // type (22).
     for unread in [&[0xfc, 3, 1, 2, 3][..], &[0xd6, 3, 1, 2, 3]] {
         let binary = [&*packets(&trusted), unread, &*packets(&certificate)].concat();
         let said = judge.says_by(VerifyMode::Head, "main", vec![binary]).await;

@@ -47,7 +47,7 @@ impl Attacked {
         Self::with(json!({})).await
     }
 
-    /// Creates the world. `spec` is that of `demo`.
+    /// Creates the world. `spec` is the spec of the GitSync `demo`.
     async fn with(spec: Value) -> Self {
         let mut world = World::new().await;
         world.remote.file("app/kept.yaml", config_map("kept", "1")).file("other/other.yaml", config_map("other", "0"));

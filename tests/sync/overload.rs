@@ -27,7 +27,7 @@ fn ready(world: &World, name: &str) -> String {
     condition_of(&git_sync(world, name)["status"], "Ready")
 }
 
-/// Returns the applied GitSyncs, and the others with their resource versions, once each status says which it is.
+/// Returns the applied GitSyncs, and the other GitSyncs with their resource versions, once each status is decided.
 async fn settled(world: &World, names: &[String]) -> (Vec<String>, BTreeMap<String, String>) {
     let is_settled = |name: &String| {
         let ready = ready(world, name);

@@ -164,7 +164,7 @@ async fn namespaces_definitions_and_volumes_are_held_while_others_go() {
         "widgets.mainstay-tests.example.org",
     ] {
         assert!(held.contains(name), "{name} in {held}");
-        // An Event says so, too, with what releases it at the newest commit.
+        // An Event reports the object, too, and states the annotation that releases it at the newest commit.
         let is_told = |w: &World| {
             let events = w.server.objects("v1", "events", Some(NAMESPACE));
             let told: Vec<_> = events.iter().filter(|event| event["reason"] == "NotPruned").collect();

@@ -161,7 +161,7 @@ async fn tampered_files_and_foreign_keys_change_no_object_and_a_corrected_key_is
     world.remote.file("apps/db.yaml", encrypt("first")).file("apps/plain.yaml", config_map("plain", "1")).commit("one");
     world.sync("demo", decryption());
     world.start();
-    // Without the Secret, with the key of another recipient, and with the right key.
+    // First the Secret is missing, then it has the key of another recipient, then it has the right key.
     let missing = "Secret keys with the keys that decrypt does not exist";
     world.until(missing, |w| w.condition("demo", "Ready").contains(missing)).await;
     world.set_secret("keys", json!({"a.agekey": other.identity}));
@@ -173,7 +173,7 @@ async fn tampered_files_and_foreign_keys_change_no_object_and_a_corrected_key_is
     world.set_secret("keys", json!({"a.agekey": key.identity}));
     world.ready("demo").await;
     assert_eq!(live(&world, "secrets", "db")["password"], "first");
-    // The same keys in another Secret cause no apply.
+    // A change of the Secret that keeps the key causes no apply.
     let applies = |w: &World| {
         w.requests().iter().filter(|(asked, _)| asked.starts_with("apply secrets")).map(|(_, n)| n).sum::<u64>()
     };

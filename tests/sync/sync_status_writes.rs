@@ -43,7 +43,7 @@ async fn five_changes() -> Duration {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn commits_readiness_failures_and_first_reverts_follow_each_other_without_waiting_for_counters() {
-    // Each change once waited up to 5 s for the previous one.
+    // Each change once waited up to 5 s for the previous change.
     const FAST: Duration = Duration::from_secs(10);
     // A busy machine is slow sometimes; a wait is slow every time.
     let mut took = Vec::new();

@@ -188,7 +188,7 @@ impl Tab {
                 tokio::task::yield_now().await;
             }
         };
-        // This timeout is shorter than that of the promise, so that the failure shows the page.
+        // This timeout is shorter than the promise's timeout, so that the failure shows the page.
         if tokio::time::timeout(PATIENCE / 2, holds).await.is_err() {
             let page = self.try_value("location.href + ': ' + document.body.innerText").await;
             panic!("{expression} never held at {page:?}; {:?}", self.chromium.complaints());

@@ -53,7 +53,7 @@ struct Step {
     expected: Option<String>,
 }
 
-/// Returns the commands of the `sh` blocks. A `text` block after one is the output of its last command.
+/// Returns the commands of the `sh` blocks. A `text` block after an `sh` block is the output of its last command.
 fn steps(markdown: &str) -> Vec<Step> {
     let mut steps: Vec<Step> = Vec::new();
     let mut spoken = true;

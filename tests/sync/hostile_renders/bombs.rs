@@ -160,7 +160,7 @@ async fn bombs_of_kustomizations() {
         attacked.refuses(&[(FILE, kustomization.as_bytes()), ("app/a.yaml", resource.as_bytes())], &[expected]).await;
         assert!(begun.elapsed() < PATIENCE, "{:?}", begun.elapsed());
     }
-    // The same documents as manifests, which no tool reads.
+    // The same documents are now manifests, which no tool reads.
     for resource in [&bomb, &deep] {
         attacked.refuses(&[("app/a.yaml", resource.as_bytes())], &["app/a.yaml, document 1, line "]).await;
     }
