@@ -148,7 +148,7 @@ fn name_of(group: &str, number: usize) -> String {
     format!("{group}-{number:03}")
 }
 
-/// Writes all objects. The first one has this revision.
+/// Writes all objects. The first object has this revision.
 fn write(directory: &Path, group: &str, revision: u32) -> Result<(), Error> {
     let mut text = String::new();
     for number in 0..OBJECTS {

@@ -76,7 +76,7 @@ pub(super) async fn burst(world: &mut World, first: usize) -> Result<Row, Error>
     world.stand.row(mark, situation, measured, targets).await
 }
 
-/// Returns the time of the slowest revert since its edit, and of the last one since the first edit.
+/// Returns two times: of the slowest revert since its edit, and of the last revert since the first edit.
 async fn one_burst(world: &mut World, numbers: Range<usize>) -> Result<(Duration, Duration), Error> {
     let api = world.config_maps();
     world.observer.forget();
