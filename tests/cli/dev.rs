@@ -149,7 +149,7 @@ fn the_manifests_start_the_agent_with_arguments_that_it_has() {
     let shown = dev.kubectl(&["-n", "mainstay-system", "get", "deployment", "mainstay", "-o", "json"]);
     let deployment: serde_json::Value = serde_json::from_str(&shown).unwrap();
     let arguments = deployment["spec"]["template"]["spec"]["containers"][0]["args"].as_array().unwrap();
-    // Arguments are parsed in order, so an unknown one fails before `--help`.
+    // Arguments are parsed in order, so an unknown argument fails before `--help`.
     let output = mainstay_testkit::isolated(env!("CARGO_BIN_EXE_mainstay"))
         .args(arguments.iter().map(|argument| argument.as_str().unwrap()))
         .arg("--help")

@@ -71,7 +71,7 @@ const KINDS: [(&str, &str); 4] =
 enum Writes {
     /// The embedded server reports every write.
     Told(devcluster::Subscription),
-    /// The objects of a real server before, without the fields that its controllers write.
+    /// On a real server, the earlier objects are compared, without the fields that its controllers write.
     Compared(Vec<Value>),
 }
 

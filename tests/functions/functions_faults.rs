@@ -1,5 +1,5 @@
-//! Invalid Functions, and missing dependencies of valid ones. Each is reported, the serving version continues, and
-//! there is no build.
+//! Invalid Functions, and missing dependencies of valid Functions. Each problem is reported, the serving version
+//! continues, and there is no build.
 
 use std::time::Duration;
 

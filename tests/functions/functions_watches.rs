@@ -1,5 +1,5 @@
-//! The data that the agent receives from namespaces with Functions: its own objects, and of others only autoscalers,
-//! which may own a Deployment's replicas.
+//! The data that the agent receives from namespaces with Functions: its own objects, and autoscalers of users, which
+//! may own a Deployment's replicas.
 
 use devcluster::fault_injection::Fault;
 use serde_json::{Value, json};

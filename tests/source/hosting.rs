@@ -1,4 +1,4 @@
-//! Repository servers that are unavailable, slow or lie, passwords, and missing branches.
+//! Repository servers that are unavailable, are slow or lie; passwords; and missing branches.
 
 use std::time::Duration;
 

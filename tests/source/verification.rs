@@ -165,7 +165,7 @@ async fn a_key_that_expires_while_the_agent_runs_vouches_for_nothing_from_then_o
     follow(&world, json!({"interval": "1s"}));
     world.start();
     world.ready_at("demo", &one).await;
-    // Usually long enough for another successful check. The test does not rely on it.
+    // This time is usually long enough for another successful check, but the test does not rely on the check.
     let ends = jiff::Timestamp::now() + jiff::SignedDuration::from_secs(8);
     let signer = format!("alice valid-before=\"{}Z\" {}", ends.strftime("%Y%m%d%H%M%S"), alice.public());
     world.set_secret("keys", json!({"signers": signer}));
@@ -411,7 +411,7 @@ async fn hostile_signatures_are_refused_by_name() {
     let cut = |raw: &str| Gpg::armored(&gpg.binary_signature(raw)[..40]);
     assert_eq!(judge.of(&keys, cut).await, not_openpgp);
 
-    // Two signature headers: the second one is by a trusted key.
+    // The commit has two signature headers: the second signature is by a trusted key.
     let unsigned = judge.origin.commit("twice");
     let raw = judge.origin.raw(&unsigned);
     let header = |name: &str| format!("{name} {}\n", key.sign(&raw).trim_end().replace('\n', "\n "));

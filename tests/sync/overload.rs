@@ -91,7 +91,7 @@ async fn the_oldest_git_syncs_are_applied_and_the_others_cost_nothing_until_ther
     assert_eq!(reads(&world), before);
     assert_eq!(settled(&world, &names).await, (applied.clone(), refused.clone()));
 
-    // A new agent keeps the same GitSyncs applied, although the names of others come first.
+    // A new agent keeps the same GitSyncs applied, although the names of the other GitSyncs come first.
     world.kill().await;
     world.start();
     are_protected(&world, &applied).await;

@@ -257,7 +257,7 @@ async fn objects_are_not_replaced_for_another_reason_or_when_the_new_one_would_b
     let mut world = with(&job("one", ENABLED), json!({"replace": ["Service"]})).await;
     let first = world.uid(JOBS.0, JOBS.1, "work");
     let name = "Job.batch mainstay-tests/work";
-    // Invalid for new and existing objects: alone, and together with an immutable field.
+    // The object is invalid for a create and an update: alone, and together with an immutable field.
     for (command, parallelism) in [("one", -1), ("two", -1)] {
         let manifest = job(command, ENABLED)
             .replace("spec:\n  template", &format!("spec:\n  parallelism: {parallelism}\n  template"));

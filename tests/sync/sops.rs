@@ -322,7 +322,7 @@ fn nothing_is_on_disk(directory: &Path, words: &[&str]) -> usize {
             let Ok(content) = std::fs::read(&path) else { continue };
             for word in words {
                 use base64::Engine as _;
-                // As plain text, and base64-encoded as in a Secret.
+                // The word is searched as plain text, and base64-encoded as in a Secret.
                 let encoded = base64::engine::general_purpose::STANDARD.encode(word);
                 for word in [*word, &encoded] {
                     let is_there = content.windows(word.len()).any(|part| part == word.as_bytes());

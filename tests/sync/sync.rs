@@ -242,7 +242,7 @@ async fn a_first_sync_lists_each_kind_once_and_reads_no_object() {
     world.synced(json!({})).await;
     let counts = world.requests();
     let of = |what: &str| counts.iter().filter(|(name, _)| name == what).map(|(_, count)| *count).sum::<u64>();
-    // One for the plan, one for the missing inventory.
+    // One list is for the plan, one for the missing inventory.
     assert!(of("list configmaps") <= 2 && of("list deployments.apps") <= 1, "{counts:?}");
     assert_eq!((of("get configmaps"), of("get deployments.apps")), (0, 0), "{counts:?}");
     // The objects, and the inventory before and after.

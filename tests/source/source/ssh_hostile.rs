@@ -244,7 +244,7 @@ async fn a_truncated_pack_is_refused_over_ssh() {
         cases.push((nothing.to_vec(), "without the commit"));
     }
     for (number, (answer, expected)) in cases.into_iter().enumerate() {
-        // A new commit, because the third failure of one is not retried.
+        // A new commit is needed: after three failures, the same commit is not fetched again for an hour.
         bench.origin.commit(&format!("commit {number}"));
         fs::write(bench.path("cut"), &answer).unwrap();
         let found = answer_fetches(&bench, &remote, &format!("exec cat '{}'", bench.path("cut").display())).await;

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Formats the next watch event: `begin`, `initial a=1`, `synced`, `applied a=2`, `deleted a`, `trouble 503`.
+/// Formats the next watch event: `begin`, `initial a=1`, `synced`, `applied a=2`, `deleted a=2`, `failed 503`, ….
 async fn word(events: &mut BoxStream<'static, WatchEvent>) -> String {
     let shown = |object: &Value| {
         let name = object["metadata"]["name"].as_str().unwrap_or_default();
@@ -21,7 +21,7 @@ async fn word(events: &mut BoxStream<'static, WatchEvent>) -> String {
     }
 }
 
-/// Returns the next events, except for trouble.
+/// Returns the next events, without failures and resumptions.
 async fn words(events: &mut BoxStream<'static, WatchEvent>, count: usize) -> Vec<String> {
     let mut words = Vec::new();
     while words.len() < count {

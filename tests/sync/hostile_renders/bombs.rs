@@ -32,7 +32,7 @@ type Case<'c> = (&'c [(&'c str, &'c [u8])], &'c str, &'c str);
 /// The object id of a file of 3 GiB of zeros.
 const ZEROS: &str = "1077662767e8de998abc7dbe3649b8df9a2baf72";
 
-/// Writes that file into the repository.
+/// Writes the file of zeros into the repository.
 fn write_zeros(world: &World) {
     let head = format!("blob {}\0", 3u64 << 30);
     let mut whole = gigabytes(3, &[0x78, 0x01], head.as_bytes());

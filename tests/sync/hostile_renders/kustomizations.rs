@@ -87,7 +87,7 @@ async fn remote_bases() {
     attacked.refuses(&[(FILE, charts.as_bytes())], &[&format!("{FILE}, line 1: it inflates Helm charts")]).await;
 }
 
-/// Each of these would be followed by the tool itself, on a machine with a network.
+/// On a machine with a network, the tool itself would follow each of these remote bases.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn remote_bases_in_disguise() {
     let mut attacked = Attacked::new().await;

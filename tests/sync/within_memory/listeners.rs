@@ -180,7 +180,7 @@ async fn listeners_of_the_agent_hold_their_bounds_against_the_smallest_values() 
     let path = receive.split_once(&hooks.to_string()).unwrap().1.to_owned();
     let deliveries = tiny(r#"{"ref": "refs/heads/main", "commits":"#, "}", 3 * MIB);
     let begun = Instant::now();
-    // Each alone: the whole body is read and validated.
+    // Each body is first sent alone. The whole body is read and validated.
     for (path, body) in reviews() {
         let answer = webhooks.post(path, &body).await;
         agent.assert_alive(path);

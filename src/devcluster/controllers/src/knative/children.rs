@@ -73,7 +73,7 @@ pub(super) fn ensure(
     Ok(Child { object, is_new: false })
 }
 
-/// Creates a child. An existing one is not changed.
+/// Creates a child. An existing child is not changed.
 pub(super) fn create(client: &Client, storage: &str, owner: &Value, desired: &Value) -> Result<Child, Missing> {
     Ok(match existing(client, storage, owner, desired)? {
         Ok(object) => Child { object, is_new: false },

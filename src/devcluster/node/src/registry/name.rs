@@ -99,7 +99,7 @@ impl Reference {
 
 /// Splits an image reference into host, repository and tag or digest; `None` without a host or if it is malformed.
 ///
-/// A digest precedes a tag. The default tag is `latest`.
+/// If a reference has both, the digest is returned. The default tag is `latest`.
 pub fn split(image: &str) -> Option<(&str, Repository, Reference)> {
     let (host, rest) = image.split_once('/')?;
     if !host.contains([':', '.']) && host != "localhost" {

@@ -95,7 +95,7 @@ pub(crate) fn canonical(value: &Value) -> Option<String> {
     Some(write(quantity))
 }
 
-/// Normalises every quantity of a resource list. Invalid ones stay unchanged.
+/// Normalises every quantity of a resource list. Invalid quantities stay unchanged.
 pub(super) fn normalise(list: Option<&mut Object>) {
     let Some(list) = list else { return };
     for value in list.values_mut() {
