@@ -747,7 +747,7 @@ async fn unused_and_unchanged_exposure_costs_no_request() {
     world.rule_is(SERVED.0, SERVED.1).await;
     world.quiet().await;
     let before = world.requests();
-    // An unrelated Service, and a status of its own Rule.
+    // A change of an unrelated Service, or of the status of the agent's own Rule, causes no request.
     world.service(OTHER, "another", loopback());
     let rule = name(&world.all(RULES)[0]);
     let status = json!({"status": {"validation": {"valid": true}}});

@@ -1,5 +1,5 @@
-//! The data that the agent receives from namespaces with Functions: its own objects, and autoscalers of users, which
-//! may own a Deployment's replicas.
+//! The data that the agent receives from namespaces with Functions: its own objects, and all autoscalers, which may own
+//! a Deployment's replicas.
 
 use devcluster::fault_injection::Fault;
 use serde_json::{Value, json};
@@ -117,7 +117,7 @@ async fn foreign_objects_of_a_namespace_are_not_sent_to_the_agent() {
         world.edit(version, resource, &name, json!({"metadata": {"annotations": {"a": "b"}}}));
         world.delete(version, resource, &name);
     }
-    // Once this change is handled, the agent has received all earlier ones.
+    // Once this change is handled, the agent has received all earlier changes.
     world.edit_function("inline", json!({"spec": {"source": "2", "labels": {"a": "b"}}}));
     world.runs("inline").await;
     world.quiet().await;

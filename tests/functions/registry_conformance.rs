@@ -299,7 +299,7 @@ async fn skopeo_copies_the_same_image_from_both_registries() {
             std::fs::read_dir(format!("{to}/blobs/sha256")).unwrap().flatten().map(|e| e.file_name()).collect();
         blobs.sort();
         assert_eq!(blobs.len(), 5, "manifest, configuration and three layers");
-        // Copies it back under another name.
+        // Copies the image back under another name.
         let back = format!("docker://{host}/copied:t");
         let options = ["--insecure-policy", "copy", "-q", "--dest-tls-verify=false", "--dest-creds", &credentials];
         run("skopeo", &[&options[..], &[&format!("oci:{to}:it"), &back]].concat()).await;

@@ -120,7 +120,7 @@ async fn an_object_that_becomes_healthy_and_unhealthy_all_the_time_costs_a_bound
     let (before, start) = (writes(&world), Instant::now());
     for round in 0..60 {
         health(&world, if round % 2 == 0 { "False" } else { "True" });
-        // The pace of the changes, slower than the status writer gathers them.
+        // The pause between two changes is longer than the time for which the status writer collects changes.
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     let (count, allowed) = (writes(&world) - before, 5 + start.elapsed().as_secs() + 1);

@@ -236,7 +236,7 @@ async fn a_truncated_pack_is_refused_over_ssh() {
     for length in [3, 12, 30, 1000, pack.len() - 20, pack.len() - 1] {
         let bands: Vec<u8> = pack[..length].chunks(60_000).flat_map(|part| band(1, part)).collect();
         let answer = [b"000dpackfile\n", &*bands, b"0000"].concat();
-        // The server ends in the middle of a packet, as if it were complete.
+        // The response ends in the middle of a packet, although the server ends without an error.
         let cut = answer[..answer.len() - 6].to_vec();
         cases.extend([(answer, "damaged pack"), (cut, "the answer ends in the middle of a packet")]);
     }

@@ -406,7 +406,7 @@ async fn all_of_it_together() {
         let at_once = packs_are_named(world) && files_are_named(world) && paths_are_named(world);
         // The GitSync whose objects do not fit holds no memory, so the Functions may all fit.
         let kept = objects_are_named(world) && functions_are_answered(world);
-        // The GitSync's three objects may have arrived when their namespace had no memory left.
+        // The GitSync `lists` may be refused if its objects arrived when their namespace had no memory left.
         let lists = lists_are_read(world) || ready(world, HOSTILE, "lists").contains("MiB");
         at_once && kept && lists && inventory_is_named(world, agent)
     };
