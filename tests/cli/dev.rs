@@ -103,7 +103,7 @@ fn other_commands_find_its_agent_log_and_repository() {
     wait_until("its log tells of the commit", || run(&["logs", "demo"]).1.contains("GitSync default/demo: commit "));
     let (code, said) = run(&["logs", "demo", "--tail", "1"]);
     assert!(code == Some(0) && said.lines().count() == 1 && said.contains("default/demo"), "{said}");
-    // Another path in the cluster is still not read.
+    // A path of this machine is still not read.
     let patch = r#"{"spec": {"url": "/etc"}}"#;
     dev.kubectl(&["patch", "gitrepository", "demo", "--type", "merge", "-p", patch]);
     let (code, said) = run(&["sync", "demo", "--dry-run"]);
@@ -149,7 +149,7 @@ fn the_manifests_start_the_agent_with_arguments_that_it_has() {
     let shown = dev.kubectl(&["-n", "mainstay-system", "get", "deployment", "mainstay", "-o", "json"]);
     let deployment: serde_json::Value = serde_json::from_str(&shown).unwrap();
     let arguments = deployment["spec"]["template"]["spec"]["containers"][0]["args"].as_array().unwrap();
-    // Arguments are parsed in order, so an unknown one fails before `--help`.
+    // Arguments are parsed in order, so an unknown argument fails before `--help`.
     let output = mainstay_testkit::isolated(env!("CARGO_BIN_EXE_mainstay"))
         .args(arguments.iter().map(|argument| argument.as_str().unwrap()))
         .arg("--help")
@@ -230,7 +230,7 @@ fn a_second_run_in_one_directory_says_so_and_leaves_the_first_alone() {
     assert_eq!(first.directory, None);
     assert!(first.kubectl(&["get", "namespaces", "-o", "name"]).contains("namespace/shop"));
     assert!(!second.kubectl(&["get", "namespaces", "-o", "name"]).contains("namespace/shop"));
-    // The kubeconfig of the first one is also refused if it is named explicitly.
+    // The kubeconfig of the first cluster is also refused if it is named explicitly.
     let output = mainstay_testkit::isolated(env!("CARGO_BIN_EXE_mainstay"))
         .args(["dev", "--cluster-only", "--kubeconfig", &first.kubeconfig])
         .current_dir(home.path())
@@ -286,7 +286,7 @@ fn follows_the_directory_that_was_named_and_leads_its_git_repository_to_the_loca
     assert_eq!(dev.interrupt().code(), Some(0));
 }
 
-/// The message is that of the GitSync's condition.
+/// The message equals the message of the GitSync's condition.
 #[test]
 fn refuses_a_directory_that_the_commit_does_not_have_before_anything_is_started() {
     let home = tempfile::tempdir().unwrap();

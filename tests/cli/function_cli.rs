@@ -329,7 +329,7 @@ async fn triggers_and_api_rules_come_and_go_with_the_configuration() {
     let printed = desk.objects(&apply(&synced, &["--dry-run", "-o", "json"])).await;
     assert_eq!(printed, desk.objects(&apply(&config, &["--dry-run", "-o", "json"])).await);
 
-    // A user's own object that refers to the Function, too.
+    // A user's own object also refers to the Function.
     let mut own = (*trigger).clone();
     own["metadata"] = json!({"name": "own", "namespace": NAMESPACE});
     desk.world.create(TRIGGERS, "triggers", NAMESPACE, own);

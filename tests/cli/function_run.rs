@@ -37,7 +37,7 @@ impl Running {
         Self::start_with(directory, runtime, handler, config, more, &[])
     }
 
-    /// The same with environment variables for the command.
+    /// Creates a workspace and runs it on a free port, with environment variables for the command.
     fn start_with(
         directory: &Path,
         runtime: &str,
@@ -98,7 +98,7 @@ impl Running {
         text.split_once("\r\n\r\n").unwrap().1.to_owned()
     }
 
-    /// Interrupts it as a terminal does, and checks for leftover processes.
+    /// Interrupts the command as a terminal does, and checks for leftover processes.
     fn interrupt(mut self, room: &Path) {
         mainstay_testkit::isolated("kill").args(["-INT", &self.child.id().to_string()]).status().unwrap();
         assert_eq!(self.child.wait().unwrap().code(), Some(0));
@@ -118,7 +118,7 @@ fn processes_of(room: &Path) -> usize {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // It may have ended.
+        // The process may have ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -154,12 +154,12 @@ async fn uninstalling_keeps_applied_objects_and_leaves_no_finalizers() {
         let agent = shell.agent("agent").await;
         server.authorize(&shell.run(&format!("mainstay identity -n {HOME}")).await.out);
         shell.run(&format!("mainstay sync -n {HOME}")).await;
-        // Changes of its objects are refused.
+        // Changes of the GitSync's objects are refused.
         shell
             .run(&format!("kubectl patch gitsync shop -n {HOME} --type=merge -p '{{\"spec\":{{\"prevent\":true}}}}'"))
             .await;
         shell.run(&format!("kubectl wait gitsync shop -n {HOME} --for=condition=Prevented --timeout=60s")).await;
-        // Its deletion would prune its objects, so it has a finalizer.
+        // The deletion of the GitSync would prune its objects, so the GitSync has a finalizer.
         shell.run(&format!("kubectl annotate gitsync shop -n {HOME} mainstay.dev/on-delete=prune")).await;
         let finalizer = format!("kubectl get gitsync shop -n {HOME} -o yaml | grep mainstay.dev/git-sync");
         shell.until(&finalizer).await;

@@ -20,7 +20,7 @@ use mainstay_testkit::{
 
 /// A Secret value that no output may contain.
 const CANARY: &str = "heron-teapot-7741";
-/// The same in base64.
+/// The same value in base64.
 const CANARY_BASE64: &str = "aGVyb24tdGVhcG90LTc3NDE=";
 
 /// A clone of the repository.
@@ -69,9 +69,9 @@ const KINDS: [(&str, &str); 4] =
 
 /// Records writes to the cluster from now on.
 enum Writes {
-    /// The embedded server tells of every write.
+    /// The embedded server reports every write.
     Told(devcluster::Subscription),
-    /// A real server shows the objects without what its controllers write.
+    /// On a real server, the earlier objects are compared, without the fields that its controllers write.
     Compared(Vec<Value>),
 }
 
@@ -100,7 +100,7 @@ impl Writes {
             Self::Told(events) => events,
         };
         let batch = events.take();
-        // Controllers of the cluster go on with their Events, for example about pods that cannot be created.
+        // Controllers of the cluster continue to write Events, for example about pods that cannot be created.
         let storages = batch.events.iter().map(|event| event.storage.to_string());
         let written: Vec<_> = storages.filter(|storage| storage != "events").collect();
         assert!(!batch.missed && written.is_empty(), "{written:?}");
@@ -343,7 +343,7 @@ async fn values_of_secrets_are_in_no_output() {
             assert!(!out.contains("plain"), "what is there now is of a Secret: {out}");
         }
     }
-    // The Secret has another value than the cluster's object, and the commit no longer refers to it.
+    // The Secret has a different value than the cluster's object, and the commit no longer refers to it.
     world.set_secret("values", json!({"PASSWORD": "another-value"}));
     for (path, text) in of("second-value", "plain") {
         clone.file(path, text);
@@ -655,7 +655,7 @@ async fn encrypted_objects_are_compared_decrypted_and_not_shown() {
     assert_eq!(world.data("m"), CANARY);
     let clone = Clone::of(&world);
     let preview = ["diff", "demo", "--path", &clone.text()];
-    // The same value, encrypted again, is unchanged.
+    // The same value is unchanged, although it is encrypted again.
     clone.file("m.yaml", sealed(CANARY));
     let (code, out) = mainstay(&world, &preview).await;
     assert!(code == 0 && out.contains("1 unchanged"), "{out}");

@@ -275,7 +275,7 @@ async fn certificates_are_replaced_while_every_write_is_judged() {
         assert!(began.elapsed() < seconds(40), "they are replaced");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    // The configurations are applied without `caBundle`, or with another one.
+    // The configurations are applied without `caBundle`, or with a different `caBundle`.
     for kind in ["mutatingwebhookconfigurations", "validatingwebhookconfigurations"] {
         let operations = json!([{"op": "replace", "path": "/webhooks/0/clientConfig/caBundle", "value": "Cg=="}]);
         let action = Action::Patch(devcluster::verbs::patch::Form::Json, operations);
@@ -441,7 +441,7 @@ async fn functions_are_converted_for_who_trusts_the_agent() {
     })
     .to_string();
     let client_of_it = self::client(&world);
-    // The agent learns of it through two watches.
+    // The agent learns of the conversion webhook through two watches.
     let answer = loop {
         let answer = client_of_it.post("/convert", review.as_bytes()).await;
         if !answer.starts_with("404") {

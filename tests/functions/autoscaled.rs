@@ -135,7 +135,7 @@ async fn a_count_that_leaves_the_manifest_stays_for_the_autoscaler_of_the_same_c
     scale(&world, 5);
     let counts = counts_until(&mut changes, 5).await;
     assert!(counts.iter().all(|count| [4, 5].contains(count)), "{counts:?}");
-    // Without an autoscaler the count of the branch holds again.
+    // Without an autoscaler, the count of the branch applies again.
     world.remote.remove("hpa.yaml").file("web.yaml", deployment("web", "nginx:3", 2));
     world.commit("demo", "no autoscaler").await;
     world.until("Git's count holds", |w| replicas(w) == 2).await;
@@ -167,7 +167,7 @@ async fn a_count_that_leaves_the_manifest_stays_for_an_autoscaler_that_comes_lat
         let mut changes = world.server.changes("apps/v1", "deployments");
         world.remote.file("app/web.yaml", deployment("web", "nginx:2", 4).replace("  replicas: 4\n", ""));
         if whose == "a person" {
-            // An agent that starts does not know what the last one applied.
+            // A new agent does not know what the previous agent applied.
             world.kill().await;
             world.remote.commit("the count leaves");
             world.start();

@@ -39,7 +39,7 @@ async fn takes_the_directory_of_the_recorded_commit() {
     // The branch advances elsewhere. The directory is unchanged, so the reference is not resolved again.
     origin.remote.file("other/big", "yes").commit("second");
     job.fetch("nodejs22", &resolved).await;
-    // The directory changes. The recorded commit counts, whether or not the server serves commits by ID.
+    // The directory changes. The recorded commit is used, whether or not the server serves commits by ID.
     origin.remote.file("fn/handler.js", "2").commit("third");
     job.fetch("nodejs22", &resolved).await;
     assert_eq!(job.read("workspace/src/handler.js"), "1");
@@ -77,7 +77,7 @@ async fn fetches_an_annotated_tag_from_a_server_that_serves_no_commit_by_id() {
         "v1".clone_into(&mut arguments[at]);
         arguments
     };
-    // The tagged commit is on no branch; only the tag leads to it.
+    // The tagged commit is on no branch; only the tag points to it.
     origin.remote.branch("release").file("handler.js", "released").commit("released");
     let released = resolved(&origin);
     origin.remote.annotated_tag("v1").branch("main").drop_branch("release");
@@ -92,7 +92,7 @@ async fn fetches_an_annotated_tag_from_a_server_that_serves_no_commit_by_id() {
         .unwrap();
     assert_eq!(tag.stdout, b"tag\n", "it is an object of its own");
 
-    // The tag moves to a commit with other files, so the recorded ones are gone.
+    // The tag moves to a commit with other files, so the recorded files are gone.
     origin.remote.file("handler.js", "later").commit("later");
     origin.remote.annotated_tag("v1");
     let failure = Job::new().failure("fetch", "nodejs22", &released).await;

@@ -113,7 +113,7 @@ async fn sweep(registry: &DockerRegistry, id: &str, policy: Option<&str>) -> Opt
     ];
     let config = "version: 0.1\nstorage: {filesystem: {rootdirectory: /nowhere}}\nhttp: {addr: ':0'}\n";
     std::fs::write(path("config.yml"), config).unwrap();
-    // Each place is replaced once, because the temporary directory is inside of one of them.
+    // Each path is replaced once, because the temporary directory is inside of one of the paths.
     let placed = |text: &str| {
         let found = places.iter().filter(|(place, _)| text.contains(place)).collect::<Vec<_>>();
         let marked = found

@@ -100,7 +100,7 @@ fn count_unanswered(world: &World) -> Arc<AtomicU32> {
     count
 }
 
-/// Returns the UIDs of the Function's own Deployments. Those of its Revisions have its labels too.
+/// Returns the UIDs of the Function's own Deployments. The Deployments of its Revisions have its labels, too.
 fn deployments(world: &World) -> Vec<Value> {
     let all = world.children("hello", DEPLOYMENTS);
     let mine = all.iter().filter(|deployment| deployment["metadata"]["ownerReferences"][0]["kind"] == "Function");

@@ -209,7 +209,7 @@ async fn apirules_are_served_with_the_rights_of_their_component_and_missing_righ
         .await;
     assert_eq!(world.gate.forbidden(), [""; 0]);
 
-    // The same with Istio's policies.
+    // The same check with Istio's policies.
     let kinds = [crate::exposure::istio::AUTHENTICATIONS, crate::exposure::istio::POLICIES];
     for kind in kinds {
         world.define(crate::exposure::definition(kind));
@@ -225,7 +225,7 @@ async fn apirules_are_served_with_the_rights_of_their_component_and_missing_righ
     world.until("they are gone", |w| count(w, 0)).await;
     assert_eq!(world.gate.forbidden(), [""; 0]);
 
-    // Without the permission to write policies.
+    // The agent loses the permission to write policies.
     let role = json!([
         {"op": "replace", "path": "/rules/3/verbs", "value": ["get", "list", "watch"]},
     ]);

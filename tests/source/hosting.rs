@@ -1,4 +1,4 @@
-//! Repository servers that are unavailable, slow or lie, passwords, and missing branches.
+//! Repository servers that are unavailable, are slow or lie; passwords; and missing branches.
 
 use std::time::Duration;
 
@@ -48,7 +48,7 @@ async fn a_change_of_another_git_repository_causes_no_lookup() {
     world.start();
     world.condition_is("demo", "Ready", "False GitAuthorizationFailed").await;
     for _ in 0..4 {
-        // So often that the next automatic retry is far away.
+        // There are so many failures that the next automatic retry is far away.
         world.ask("demo").await;
     }
     world.quiet().await;
@@ -89,7 +89,7 @@ async fn a_failed_object_does_not_cause_lookups_of_a_silent_remote() {
     world.condition_is("demo", "Ready", "False ApplyFailed").await;
     server.fail(On::Everything, Fault::Status(503));
     server.forget_arrivals();
-    // The failed object is due at once, but cannot be retried while Git is unavailable.
+    // The failed object is due immediately, but cannot be retried while Git is unavailable.
     world.ask("demo").await;
     world.condition_is("demo", "Ready", "False SourceUnavailable").await;
     let asked_often = async {

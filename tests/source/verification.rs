@@ -142,7 +142,7 @@ async fn a_function_is_built_from_signed_commits_only() {
     let two = world.remote.file("hello/handler.js", "2").signed("two", |raw| alice.sign(raw));
     world.look();
     world.until_function("it is built", &|w: &World| w.function_status("hello")["commit"] == *two).await;
-    // The same commit, after its key was removed from the trusted ones.
+    // The same commit is refused after its key was removed from the trusted keys.
     world.set_secret("keys", json!({"alice.sshpub": SshKey::new("ed25519").public()}));
     let unknown = format!("SSH key {}, which is not in Secret keys", alice.fingerprint());
     world.until_function("it is told", &|w: &World| w.said("hello", "ConfigurationReady").contains(&unknown)).await;
@@ -165,7 +165,7 @@ async fn a_key_that_expires_while_the_agent_runs_vouches_for_nothing_from_then_o
     follow(&world, json!({"interval": "1s"}));
     world.start();
     world.ready_at("demo", &one).await;
-    // Usually long enough for another successful check. The test does not rely on it.
+    // This time is usually long enough for another successful check, but the test does not rely on the check.
     let ends = jiff::Timestamp::now() + jiff::SignedDuration::from_secs(8);
     let signer = format!("alice valid-before=\"{}Z\" {}", ends.strftime("%Y%m%d%H%M%S"), alice.public());
     world.set_secret("keys", json!({"signers": signer}));
@@ -320,7 +320,8 @@ async fn openpgp_keys_and_subkeys_sign_until_they_expire_or_are_revoked() {
     let binary = [packets(&trusted), packets(&certificate)].concat();
     assert_eq!(judge.says_by(VerifyMode::Head, "main", vec![packets(&trusted)]).await, "good");
     assert_eq!(judge.says_by(VerifyMode::Head, "main", vec![binary]).await, revoked);
-    // Also after unknown packets: an experimental one (60), and one of an unknown critical type (22).
+    // Unknown packets may precede the certificate: an experimental packet (60), and a packet of an unknown critical
+    // type (22).
     for unread in [&[0xfc, 3, 1, 2, 3][..], &[0xd6, 3, 1, 2, 3]] {
         let binary = [&*packets(&trusted), unread, &*packets(&certificate)].concat();
         let said = judge.says_by(VerifyMode::Head, "main", vec![binary]).await;
@@ -410,7 +411,7 @@ async fn hostile_signatures_are_refused_by_name() {
     let cut = |raw: &str| Gpg::armored(&gpg.binary_signature(raw)[..40]);
     assert_eq!(judge.of(&keys, cut).await, not_openpgp);
 
-    // Two signature headers: the second one is by a trusted key.
+    // The commit has two signature headers: the second signature is by a trusted key.
     let unsigned = judge.origin.commit("twice");
     let raw = judge.origin.raw(&unsigned);
     let header = |name: &str| format!("{name} {}\n", key.sign(&raw).trim_end().replace('\n', "\n "));

@@ -27,7 +27,7 @@ pub(super) struct Pushed {
 impl Pushed {
     pub(super) async fn start(served: Served) -> Self {
         let registry = DockerRegistry::start(served).await;
-        // Fails only if another test has installed it.
+        // Fails only if another test has installed the provider.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let mut client = reqwest::Client::builder().no_proxy();
         if served == Served::Safely {

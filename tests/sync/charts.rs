@@ -1,5 +1,5 @@
-//! Helm charts are rendered by the official tool. It sees only the content of the commit, and renders again only after
-//! changes.
+//! Helm charts are rendered by the official tool. The tool sees only the content of the commit, and renders again only
+//! after changes.
 
 use std::path::{Path, PathBuf};
 
@@ -215,7 +215,7 @@ async fn a_chart_that_asks_what_the_cluster_serves_is_rendered_again_when_that_c
         },
     });
     world.create("apiextensions.k8s.io/v1", "customresourcedefinitions", "", definition);
-    // A sync request triggers it, too. A real server serves a new kind with a delay.
+    // A sync request triggers a render, too. A real server serves a new kind with a delay.
     let rendered_again = async {
         while world.data("demo-map") != "wide" {
             world.ask("demo").await;

@@ -50,12 +50,12 @@ async fn objects_are_applied_as_soon_as_their_dependency_is_ready_and_not_before
     world.condition_is("apps", "Ready", &not_ready(&first, "is not ready (Progressing)")).await;
     world.condition_is("apps", "Reconciling", "True DependencyNotReady").await;
     assert_eq!(world.data("a"), "absent");
-    // Both poll the repository once an hour. Only a wake-up explains the following.
+    // Both GitSyncs poll the repository once an hour, so only a wake-up explains the quick apply.
     set_widget(&world, "True");
     world.ready_at("apps", &first).await;
     assert_eq!(world.data("a"), "1");
 
-    // The next commit is requested for one of them only, and the other one is woken.
+    // The next commit is requested for only one of the GitSyncs, and the other GitSync is woken.
     set_widget(&world, "False");
     world.remote.file("platform/w.yaml", widget(2)).file("apps/a.yaml", config_map("a", "2"));
     let second = world.remote.commit("second");

@@ -196,7 +196,7 @@ async fn a_dependant_waits_for_its_expression_and_is_woken_when_one_of_the_two_c
     label(&world, "apps", "1");
     world.condition_is("apps", "Ready", &waits(&first, "is not true")).await;
     assert_eq!(world.data("a"), "absent");
-    // Both poll the repository once an hour. Only a wake-up explains the following.
+    // Both GitSyncs poll the repository once an hour, so only a wake-up explains the quick apply.
     label(&world, "apps", "2");
     world.ready_at("apps", &first).await;
     assert_eq!(world.data("a"), "1");

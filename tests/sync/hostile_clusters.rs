@@ -1,4 +1,4 @@
-//! Hostile answers of a remote cluster (`spec.kubeConfig`): false data and floods affect only the GitSyncs of that
+//! Hostile responses of a remote cluster (`spec.kubeConfig`): false data and floods affect only the GitSyncs of that
 //! cluster.
 
 use std::net::SocketAddr;
@@ -13,7 +13,7 @@ use tokio::net::{TcpListener, TcpStream};
 
 use mainstay_testkit::world::{World, config_map, free_address};
 
-/// Returns a false answer to the request with this request line; `None`: the cluster's own answer.
+/// Returns a false response to the request with this request line; `None`: the cluster's own response.
 type Lie = Arc<dyn Fn(&str) -> Option<Answer> + Send + Sync>;
 
 enum Answer {
@@ -23,12 +23,12 @@ enum Answer {
     Endless(String),
 }
 
-/// A proxy in front of a cluster that can give false answers.
+/// A proxy in front of a cluster that can give false responses.
 struct Liar {
     address: SocketAddr,
     lie: Arc<Mutex<Option<Lie>>>,
     lies: Arc<AtomicUsize>,
-    /// Number of bytes of endless answers that the agent has read.
+    /// Number of bytes of endless responses that the agent has read.
     taken: Arc<AtomicUsize>,
     _server: Cluster,
     _serving: Serving,
@@ -132,8 +132,8 @@ fn json_of(value: &Value) -> Answer {
     Answer::Whole("200 OK\r\ncontent-type: application/json".to_owned(), value.to_string().into_bytes())
 }
 
-/// Creates a world with the GitSync `demo` in its own cluster and `abroad` in a remote one without false answers yet.
-/// Both are Ready.
+/// Creates a world with the GitSync `demo` in its own cluster and the GitSync `abroad` in a remote cluster without
+/// false responses yet. Both are Ready.
 async fn worlds() -> (World, Liar) {
     let (mut world, liar) = (World::new().await, Liar::new().await);
     world.set_secret("other", json!({"value": liar.kubeconfig()}));
@@ -152,7 +152,7 @@ async fn own_goes_on(world: &World) {
     world.until("it is reverted", |w| w.data("a") == "1").await;
 }
 
-/// Waits until the agent has received this many further false answers.
+/// Waits until the agent has received this many further false responses.
 async fn told(world: &World, liar: &Liar, at_least: usize) {
     let before = liar.lies_told();
     world.until("it is asked again", |_| liar.lies_told() >= before + at_least).await;

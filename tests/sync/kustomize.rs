@@ -1,5 +1,5 @@
-//! Kustomizations are built by the official tool. It sees only the content of the commit, and builds again only after
-//! changes.
+//! Kustomizations are built by the official tool. The tool sees only the content of the commit, and builds again only
+//! after changes.
 
 use serde_json::{Value, json};
 

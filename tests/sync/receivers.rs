@@ -1,4 +1,4 @@
-//! Receivers: a Git host reports a push, and only the affected GitSyncs look up their remote at once.
+//! Receivers: a Git host reports a push, and only the affected GitSyncs look up their remote immediately.
 
 use std::time::{Duration, Instant};
 

@@ -116,7 +116,7 @@ async fn worlds() -> (World, Other) {
     (world, other)
 }
 
-/// Creates the same, with the GitSync `demo`, which has applied `a` and `b` there.
+/// Creates a world and another cluster, in which the GitSync `demo` has applied `a` and `b`.
 async fn applied(spec: Value) -> (World, Other) {
     let (mut world, other) = worlds().await;
     world.remote.file("a.yaml", config_map("a", "1")).file("b.yaml", config_map("b", "1")).commit("one");
@@ -491,7 +491,7 @@ async fn tenants_apply_to_clusters_of_their_own_and_know_nothing_of_each_other()
         assert_eq!((data(other, team, "a"), data(other, "default", "d")), (json!(value), json!(value)));
     }
     assert_eq!(data(&first, "mainstay-tests-two", "a"), Value::Null);
-    // A GitSync without its own connection does not get that of another namespace.
+    // A GitSync without its own connection does not get the connection of another namespace.
     let mut spec = to("mine");
     spec["baseDir"] = json!("one");
     tenant(&world, "mainstay-tests-three", spec);

@@ -65,7 +65,8 @@ fn events(world: &World, reason: &str) -> Vec<String> {
     events.iter().filter(about).map(|event| event["message"].as_str().unwrap_or_default().to_owned()).collect()
 }
 
-/// Deletes the ConfigMap `fixed`, and creates another one with its name right before the agent does, this many times.
+/// Deletes the ConfigMap `fixed`, and creates another ConfigMap of that name right before the agent does, this many
+/// times.
 async fn put_in_its_place(world: &World, times: u32, manifest: &str) {
     let server = world.server.clone();
     let mut theirs: Value = serde_yaml::from_str(manifest).unwrap();
@@ -256,7 +257,7 @@ async fn objects_are_not_replaced_for_another_reason_or_when_the_new_one_would_b
     let mut world = with(&job("one", ENABLED), json!({"replace": ["Service"]})).await;
     let first = world.uid(JOBS.0, JOBS.1, "work");
     let name = "Job.batch mainstay-tests/work";
-    // Invalid for new and existing objects: alone, and together with an immutable field.
+    // The object is invalid for a create and an update: alone, and together with an immutable field.
     for (command, parallelism) in [("one", -1), ("two", -1)] {
         let manifest = job(command, ENABLED)
             .replace("spec:\n  template", &format!("spec:\n  parallelism: {parallelism}\n  template"));
@@ -291,12 +292,12 @@ async fn objects_are_not_replaced_for_another_reason_or_when_the_new_one_would_b
     assert!(world.condition("demo", "Ready").starts_with("False ManifestInvalid"));
 }
 
-/// The dry runs before a deletion, and their answer in a test.
+/// The dry runs before a deletion, whose response a test changes.
 #[derive(Clone, Copy, Debug)]
 enum Proof {
     /// The update would succeed.
     Update,
-    /// The object as in Git would be accepted: fields of others are the cause.
+    /// The object as in Git would be accepted: fields of other clients are the cause.
     Alone,
     /// A new object would be refused.
     New,
@@ -324,7 +325,7 @@ async fn objects_are_replaced_only_if_every_dry_run_proves_it_necessary() {
             Proof::Update => world.levers().fail_next(answer("apply", 200)),
             Proof::Alone => world.levers().fail_next(answer("update", 200)),
             Proof::New => {
-                // The creation with its own name was tried before.
+                // The creation with the object's own name was tried before.
                 let (gate, refusal) = (world.gate.clone(), Fault { times: 1, ..answer("create", 403) });
                 world.gate.before(["update", "configmaps", "fixed"], 1000, move || {
                     gate.levers().fail_next(refusal.clone());

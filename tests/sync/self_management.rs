@@ -1,5 +1,5 @@
-//! A repository with its own GitSync, its own GitRepository and the installation of its agent, as printed by
-//! `mainstay install`. It works, and no commit stops its own reconciles unless asked to.
+//! A repository with its own GitSync, its own GitRepository and the installation of its agent, as printed by `mainstay
+//! install`. Such a repository works, and no commit stops its own reconciles unless asked to.
 
 use devcluster::{Action, Call, verbs::patch::Form};
 use serde::Deserialize as _;
@@ -333,7 +333,7 @@ async fn an_agent_that_ends_in_the_middle_of_its_own_upgrade_leaves_the_rest_to_
     let world = &mut installed.world;
     world.remote.file(INSTALLATION, &next).file("a.yaml", map("a", "2")).file("b.yaml", map("b", "1"));
     let commit = world.remote.commit("the next version");
-    // The inventory, a and b, and the Deployment, whose pods replace this agent before it gets the answer.
+    // The inventory, a and b, and the Deployment, whose pods replace this agent before it gets the response.
     world.gate.shut_after(4);
     world.request("demo");
     let was_cut_off = world.cut_off_or(async |w| w.ready_at("demo", &commit).await).await;
@@ -511,7 +511,7 @@ async fn a_git_sync_that_a_commit_suspends_is_resumed_by_hand_and_stays_so() {
             w.status("demo")["unread"][0]["object"] == *format!("GitSync.mainstay.dev {NAMESPACE}/demo")
         })
         .await;
-    // The same after a restart.
+    // The manual change is kept after a restart, too.
     world.stop().await;
     world.start();
     world.remote.file("a.yaml", config_map("a", "2")).commit("work goes on");

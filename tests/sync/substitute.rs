@@ -156,7 +156,7 @@ async fn invalid_expressions_are_reported_at_once_and_change_no_object() {
     world.change("demo", json!({"substitute": {"A": "one"}})).await;
     world.ready("demo").await;
     assert_eq!(world.data("a"), "one");
-    // All at once.
+    // All mistakes in one commit.
     world
         .remote
         .file("a.yaml", config_map("a", "${A} 2"))

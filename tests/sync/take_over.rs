@@ -72,9 +72,11 @@ async fn an_object_that_another_tool_lists_is_left_to_it_until_it_lets_go() {
             assert!(said.contains(part), "{name}: {part}: {said}");
         }
     }
-    // Contested objects are not tried again and again, and no attempt under way could find that they let go.
+    // Objects with a conflict are not retried repeatedly, and no attempt in progress could find that the tools released
+    // them.
     tokio::time::timeout(Duration::from_secs(60), world.quiet()).await.expect("the agent sends no requests");
-    // No sync is requested: watches show that they let go. The next attempt without them is two minutes away.
+    // No sync is requested: watches show that the tools released them. Without watches, the next attempt is two minutes
+    // away.
     for (name, ..) in &cases {
         without_finalizers(&world, name, "theirs");
     }

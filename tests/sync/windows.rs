@@ -234,7 +234,7 @@ async fn the_user_who_says_to_override_a_window_is_recorded_as_no_more_than_that
     let recorded = |world: &World, field: &str| world.status("demo")["windowOverride"][field].clone();
     assert_eq!(recorded(&world, "claimedUser"), json!("alice@example.com"));
     assert_eq!(recorded(&world, "who"), json!("kubectl-edit"));
-    // A claim about another commit does not apply to this one.
+    // A claim about another commit does not apply to the third commit.
     world.remote.file("a.yaml", config_map("a", "3"));
     let third = world.try_commit("demo", "three").await;
     annotate(&world, &third, &format!("{second} alice@example.com"));

@@ -39,7 +39,7 @@ pub(super) const WORDS: [(&str, &str); 8] = [
 struct Page {
     path: PathBuf,
     lines: usize,
-    /// The anchors of its headings.
+    /// The anchors of the page's headings.
     anchors: BTreeSet<String>,
     links: Vec<String>,
     /// Paragraphs and list items, without code.

@@ -119,7 +119,7 @@ fn blocks_of_comments_are_short() {
 fn comments_are_plain() {
     let mut wrong = Vec::new();
     for path in ["src", "tests", "benches"].into_iter().flat_map(sources) {
-        // This file and that of the book name the words.
+        // This file and `book.rs` contain the forbidden words.
         if path.starts_with("tests/tidy") {
             continue;
         }

@@ -92,7 +92,7 @@ pub struct Arguments {
 pub struct Report {
     /// A Markdown table with a row per situation.
     pub table: String,
-    /// Whether every promise was held. Promises about the embedded cluster do not apply to another one; those about
+    /// Whether every target was met. Targets for the embedded cluster do not apply to another cluster; targets for
     /// nodes do.
     pub held: bool,
 }

@@ -52,7 +52,7 @@ impl Process {
         Ok(Self { child, id })
     }
 
-    /// Returns the first line of its output.
+    /// Returns the first line of the child's output.
     pub(super) async fn first_line(&mut self) -> Result<String, Error> {
         let out = self.child.stdout.take().ok_or_else(|| Error::Start(io::ErrorKind::BrokenPipe.into()))?;
         let mut lines = BufReader::new(out).lines();

@@ -42,7 +42,7 @@ pub(super) struct Stand {
     directory: tempfile::TempDir,
     /// Runs as long as the embedded cluster is needed.
     _cluster: Option<Process>,
-    /// The embedded cluster; `None` for another one.
+    /// The embedded cluster; `None` for another cluster.
     pub server: Option<Embedded>,
     kubeconfig: PathBuf,
     port: u16,
@@ -56,7 +56,7 @@ pub(super) struct Stand {
     limit: Option<MemoryLimit>,
     pub client: Client,
     counters: Counters,
-    /// Promised maximum memory of the agent in MiB.
+    /// Target for the maximum memory of the agent, in MiB.
     memory: f64,
 }
 
@@ -151,7 +151,7 @@ impl Stand {
         Ok(ready)
     }
 
-    /// Sets the promised maximum memory of the agent in MiB.
+    /// Sets the target for the maximum memory of the agent, in MiB.
     pub(super) fn promise_memory(&mut self, mib: f64) {
         self.memory = mib;
     }

@@ -48,7 +48,7 @@ fn bytes(before: &str, bytes: &[u8], after: &str) -> Vec<u8> {
 /// Sends a request and reads the whole response.
 async fn answer(address: SocketAddr, request: &[u8]) -> String {
     let mut stream = TcpStream::connect(address).await.unwrap();
-    // The server may refuse it before it is sent completely.
+    // The server may refuse the request before it is sent completely.
     let _ = stream.write_all(request).await;
     let mut answer = Vec::new();
     let read = timeout(PATIENCE, stream.read_to_end(&mut answer)).await;

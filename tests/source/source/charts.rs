@@ -70,7 +70,7 @@ fn charts() -> Origin {
     origin
 }
 
-/// Normalises an object for comparison: removes hooks, and encodes texts of Secrets.
+/// Normalises an object for comparison: removes hooks, and encodes strings of Secrets.
 fn normalised(mut object: Value) -> Option<(String, String)> {
     if object.is_null() || object["metadata"]["annotations"].get(HOOK).is_some() {
         return None;
@@ -99,7 +99,7 @@ fn judged(origin: &Origin, chart: &str, more: &[&str]) -> BTreeMap<String, Strin
     arguments.extend(["--api-versions", "networking.k8s.io/v1/Ingress", "--include-crds"]);
     arguments.extend(more);
     let printed = run("helm", &arguments);
-    // The last line of a document may end a text that includes the newline.
+    // The last line of a document may end a string that includes the newline.
     let documents = printed.split("\n---\n").map(|text| serde_yaml::from_str::<Value>(&format!("{text}\n")).unwrap());
     documents.filter_map(normalised).collect()
 }
@@ -165,7 +165,7 @@ async fn a_chart_is_rendered_only_if_something_that_it_reads_has_changed() {
     origin.file("charts/operator/values.yaml", "serviceAccount: {create: false}\n").commit("read");
     let rendered = renderer.render(file, &options, &cluster(), Some(key)).await;
     assert_eq!(made(file, rendered, Hooks::Refuse).len(), 1);
-    // This chart uses them.
+    // This chart uses the cluster's capabilities.
     let file = "charts/shop/Chart.yaml";
     let key = renderer.render(file, &options, &cluster(), None).await.outputs.unwrap().unwrap().1;
     assert!(renderer.render(file, &options, &cluster(), Some(key)).await.outputs.is_none());
@@ -230,7 +230,7 @@ async fn a_chart_that_renders_differently_each_time_is_refused_with_the_object()
             "app/templates/map.yaml: each time that the chart is rendered, this comes out differently: ConfigMap a (";
         assert!(said.starts_with(why) && !said.contains("hush"), "{random}: {said}");
     }
-    // These give the same result each time. There is neither a cluster nor a network.
+    // These functions give the same result each time. There is neither a cluster nor a network.
     for (same, expected) in [
         ("{{ lookup \"v1\" \"Secret\" \"shop\" \"a\" | toJson | quote }}", r#""key":"{}""#),
         ("{{ getHostByName \"localhost\" | quote }}", r#""key":"""#),

@@ -81,7 +81,7 @@ async fn a_directory_that_the_remote_damaged_is_fetched_once() {
         let commit = origin.forged_as(mode, "x");
         let pack = origin.pack_without("");
         let bench = Bench::new(origin).await;
-        // Git itself refuses to send some of them.
+        // Git itself refuses to send some of these modes.
         bench.server.fail(On::Packs, band(&pack));
         for attempt in 0..4 {
             let snapshot = bench.sync("main").await.unwrap();

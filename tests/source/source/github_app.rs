@@ -113,7 +113,7 @@ async fn a_github_app_opens_its_repositories_with_tokens_that_are_kept_until_sho
     sync(&bench.source, &good, "main").await.unwrap();
     sync(&bench.source, &good, "main").await.unwrap();
     assert_eq!(tokens(), 1, "the token is kept");
-    // The token is revoked. The next attempt gets another one.
+    // The token is revoked. The next attempt gets another token.
     allow(2);
     assert!(refused(&good).await.contains("it does not accept the credentials"));
     api.lock().seconds = 299;

@@ -7,7 +7,7 @@ use flate2::{Compress, Compression, FlushCompress};
 use super::*;
 
 const FILE: &str = "app/kustomization.yaml";
-/// Maximum delay that one of them may cause for others.
+/// Maximum delay that an attack may cause for other GitSyncs.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Returns gigabytes of zeros after `head`, compressed to 3 MiB as one MiB repeated. `begin` precedes the compressed
@@ -32,7 +32,7 @@ type Case<'c> = (&'c [(&'c str, &'c [u8])], &'c str, &'c str);
 /// The object id of a file of 3 GiB of zeros.
 const ZEROS: &str = "1077662767e8de998abc7dbe3649b8df9a2baf72";
 
-/// Writes that file into the repository.
+/// Writes the file of zeros into the repository.
 fn write_zeros(world: &World) {
     let head = format!("blob {}\0", 3u64 << 30);
     let mut whole = gigabytes(3, &[0x78, 0x01], head.as_bytes());
@@ -160,7 +160,7 @@ async fn bombs_of_kustomizations() {
         attacked.refuses(&[(FILE, kustomization.as_bytes()), ("app/a.yaml", resource.as_bytes())], &[expected]).await;
         assert!(begun.elapsed() < PATIENCE, "{:?}", begun.elapsed());
     }
-    // The same as manifests, which no tool reads.
+    // The same documents are now manifests, which no tool reads.
     for resource in [&bomb, &deep] {
         attacked.refuses(&[("app/a.yaml", resource.as_bytes())], &["app/a.yaml, document 1, line "]).await;
     }

@@ -90,7 +90,7 @@ async fn packed_charts() {
             &["app/charts/db7.tgz: the packed charts are larger than 64 MiB together"],
         )
         .await;
-    // Archives that would be unpacked elsewhere.
+    // Archives that would be unpacked outside of the chart.
     for path in ["../../../etc/evil", "db/../../evil", "db\\..\\..\\evil", "db/templates/../../../evil"] {
         let archive = packed(&[DATABASE, (path, b"hush-hush")]);
         let said =

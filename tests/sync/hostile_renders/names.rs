@@ -1,4 +1,4 @@
-//! Names that look like options, and paths that lead out of the repository.
+//! Names that look like options, and paths that point outside of the repository.
 
 use super::*;
 
@@ -39,7 +39,7 @@ async fn argument_injection() {
         )
         .await;
     attacked.applies("without").await;
-    // Values of the GitSync that look like options: refused, or never used as one.
+    // Values of the GitSync that look like options are refused, or never used as an option.
     let options: [(Value, &str); 12] = [
         (json!({"reference": "--upload-pack=touch x"}), "reference"),
         (json!({"reference": "main\n--x"}), "reference"),

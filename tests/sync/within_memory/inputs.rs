@@ -43,7 +43,7 @@ fn half_sent_heads(agent: &LimitedAgent) -> JoinSet<()> {
     clients
 }
 
-/// Returns a server's answer with this pack, instead of the requested one.
+/// Returns a server's response with this pack, instead of the requested one.
 pub(super) fn answer(pack: &[u8]) -> Vec<u8> {
     let mut answer = b"000dpackfile\n".to_vec();
     for piece in pack.chunks(60_000) {
@@ -83,7 +83,7 @@ fn packs_are_named(world: &World) -> bool {
 /// Adds files that need many times their size while they are parsed: `count` GitSyncs with one file each.
 fn large_files(world: &World, count: usize) -> Remote {
     let mut remote = Remote::new();
-    // None of it is an object, so that parsing all of it is useless.
+    // The file contains no object, so that parsing it is useless.
     let document = format!("a:\n{}", "- 1\n".repeat(700_000));
     for number in 0..count {
         let text = format!("---\n{document}---\n{document}---\n{document}---\n{document}---\n{document}# {number}\n");
@@ -216,7 +216,7 @@ fn functions_are_answered(world: &World) -> bool {
 
 const RESOURCES: usize = 200;
 
-/// Adds GitSyncs with maximal relevant annotations, and GitRepositories with other ones.
+/// Adds GitSyncs with maximal relevant annotations, and GitRepositories with maximal irrelevant annotations.
 fn fat_resources(world: &World) {
     let text = "a".repeat(250 << 10);
     repository(world, HOSTILE, "long", &format!("https://example.org/{}", &text[..100 << 10]));
@@ -325,8 +325,7 @@ fn inventory_is_named(_: &World, agent: &LimitedAgent) -> bool {
     agent.has_logged("forged")
 }
 
-/// One test runs all of them in sequence. Each uses the whole machine for a while, and waiting tests would block
-/// others.
+/// One test runs all inputs in sequence. Each uses the whole machine for a while, and waiting tests would block others.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_input_alone_nor_all_together_leave_the_envelope() {
     Box::pin(packs_beside_the_lease()).await;
@@ -434,7 +433,7 @@ async fn a_forged_inventory() {
     envelope.judge("an inventory of 64 shards");
 }
 
-/// All inputs at once. The one that fills the budget of kept objects comes last, so that the others have started.
+/// All inputs together. The input that fills the budget of kept objects comes last, so that the others have started.
 async fn all_of_it_together() {
     let mut forged = None;
     let mut envelope = Envelope::after(|world| forged = Some(forged_inventory(world))).await;
@@ -445,9 +444,9 @@ async fn all_of_it_together() {
     functions(world);
     let named = |world: &World, agent: &LimitedAgent| {
         let at_once = packs_are_named(world) && files_are_named(world) && paths_are_named(world);
-        // The GitSync whose objects do not fit holds no room, so the Functions may all fit.
+        // The GitSync whose objects do not fit holds no memory, so the Functions may all fit.
         let kept = objects_are_named(world) && functions_are_answered(world);
-        // Its three objects may have arrived when their namespace had no memory left.
+        // The GitSync `lists` may be refused if its objects arrived when their namespace had no memory left.
         let lists = lists_are_read(world) || ready(world, HOSTILE, "lists").contains("MiB");
         at_once && kept && lists && inventory_is_named(world, agent)
     };
