@@ -138,12 +138,13 @@ impl Signs {
         self.kustomization.as_ref() == Some(name)
     }
 
-    fn names_application(&self, name: &NamespacedName) -> bool {
-        let is_tracked = self
-            .tracked_by
-            .as_ref()
-            .is_some_and(|by| *by == name.name() || by.split_once('_') == Some((name.namespace(), name.name())));
-        is_tracked || (self.tracked_by.is_none() && self.instance.as_deref() == Some(name.name()))
+    /// Whether the object names an Application. Argo CD writes the name alone for an Application in its own namespace,
+    /// and `NAMESPACE_NAME` for others. The label is common, so the name alone would let every tenant claim an object.
+    fn names_application(&self, name: &NamespacedName, is_central: bool) -> bool {
+        let names = |text: &String| {
+            (is_central && text == name.name()) || text.split_once('_') == Some((name.namespace(), name.name()))
+        };
+        self.tracked_by.as_ref().or(self.instance.as_ref()).is_some_and(names)
     }
 
     /// Whether there is any sign.
@@ -168,6 +169,8 @@ pub(super) struct Keepers {
     pub kustomizations: Found<Lists>,
     /// Objects that Applications list, with the Applications.
     pub applications: Found<Lists>,
+    /// Namespaces whose Applications count for objects of other namespaces that have only the name of the Application.
+    pub central: HashSet<String>,
     /// HelmReleases that exist.
     pub helm_releases: Found<HashSet<NamespacedName>>,
     /// Releases that exist.
@@ -213,9 +216,14 @@ impl Keepers {
         let kustomization = signs.may_be_of_kustomization().then(|| {
             keeper(listed(&self.kustomizations, &|name| signs.names_kustomization(name)), Keeper::Kustomization)
         });
-        let application = signs
-            .may_be_of_application()
-            .then(|| keeper(listed(&self.applications, &|name| signs.names_application(name)), Keeper::Application));
+        let application = signs.may_be_of_application().then(|| {
+            keeper(
+                listed(&self.applications, &|name| {
+                    signs.names_application(name, self.central.contains(name.namespace()))
+                }),
+                Keeper::Application,
+            )
+        });
         let of_flux = signs.helm_release.iter().map(|name| exists(&self.helm_releases, name, Keeper::HelmRelease));
         let of_helm = signs.release.iter().map(|name| exists(&self.releases, name, Keeper::Release));
         kustomization.into_iter().chain(application).chain(of_flux).chain(of_helm).flatten().next()
@@ -346,12 +354,17 @@ mod tests {
                 (all.of(&key, &none), all.of(&key, &flux("other")), all.of(&key, &flux("gitops"))),
                 (None, None, keeper)
             );
-            let all = Keepers { applications: lists, ..Keepers::default() };
+            let central = HashSet::from(["gitops".to_owned()]);
+            let all = Keepers { applications: lists.clone(), central, ..Keepers::default() };
             assert_eq!((all.of(&key, &none), all.of(&key, &argo("other:apps/Deployment:shop/web"))), (None, None));
             let keeper = Some(Keeper::Application(platform.clone()));
             assert_eq!(all.of(&key, &argo("gitops_apps:apps/Deployment:shop/web")), keeper);
-            assert!(all.of(&key, &argo("apps:apps/Deployment:shop/web")).is_some());
-            assert_eq!((all.of(&key, &instance("other")), all.of(&key, &instance("apps")).is_some()), (None, true));
+            assert_eq!(all.of(&key, &argo("apps:apps/Deployment:shop/web")), keeper);
+            assert_eq!((all.of(&key, &instance("other")), all.of(&key, &instance("apps"))), (None, keeper));
+            let all = Keepers { applications: lists, ..Keepers::default() };
+            assert_eq!((all.of(&key, &instance("apps")), all.of(&key, &argo("apps:x"))), (None, None));
+            let keeper = Some(Keeper::Application(tenant.clone()));
+            assert_eq!(all.of(&key, &instance("evil_apps")), keeper);
         }
     }
 

@@ -17,12 +17,20 @@ use mainstay_cluster::{Cluster, Error, Kind, LabelSelector, Scope, Selection};
 use mainstay_object::failure::chain;
 use mainstay_object::{Key, NamespacedName};
 
-/// Returns the keepers of these objects. Objects without a keeper are omitted.
+/// The namespace of Argo CD in its manifests and in its documentation.
+const ARGO_CD: &str = "argocd";
+
+/// Returns the keepers of these objects. Objects without a keeper are omitted. `trusts` returns whether the users of a
+/// namespace may claim objects of others.
 ///
 /// # Errors
 ///
 /// The cluster does not respond. A tool that may not be read gives an unknown keeper instead.
-pub(super) async fn keepers(cluster: &Cluster, suspects: &[(&Key, &Signs)]) -> Result<HashMap<Key, Keeper>, Error> {
+pub(super) async fn keepers(
+    cluster: &Cluster,
+    suspects: &[(&Key, &Signs)],
+    trusts: impl Fn(&str) -> bool,
+) -> Result<HashMap<Key, Keeper>, Error> {
     if suspects.is_empty() {
         return Ok(HashMap::new());
     }
@@ -34,6 +42,11 @@ pub(super) async fn keepers(cluster: &Cluster, suspects: &[(&Key, &Signs)]) -> R
     if suspects.iter().any(|(_, signs)| signs.may_be_of_application()) {
         keepers.applications =
             unless_forbidden(listed(cluster, "argoproj.io", "Application", listed_by_application).await)?;
+        if let Found::All(lists) = &keepers.applications {
+            let namespaces = lists.values().flatten().map(NamespacedName::namespace);
+            let central = namespaces.filter(|namespace| *namespace == ARGO_CD || trusts(namespace));
+            keepers.central = central.map(str::to_owned).collect();
+        }
     }
     let helm_releases: HashSet<_> = suspects.iter().filter_map(|(_, signs)| signs.helm_release.clone()).collect();
     if !helm_releases.is_empty() {

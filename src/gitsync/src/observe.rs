@@ -522,7 +522,9 @@ impl Attempt<'_> {
     ) -> Result<HashMap<Key, Keeper>, Refused> {
         let suspects = live.iter().filter(|(_, live)| resolved.takes_over_known() && live.signs.any());
         let suspects = suspects.map(|(key, live)| (key, &live.signs)).collect::<Vec<_>>();
-        Ok(former_owners::keepers(self.context.writer.cluster(), &suspects).await?)
+        // The agent's rules are about namespaces of its own cluster.
+        let trusts = |namespace: &str| self.context.is_elsewhere() || !self.context.is_confined(namespace);
+        Ok(former_owners::keepers(self.context.writer.cluster(), &suspects, trusts).await?)
     }
 }
 
