@@ -4,8 +4,8 @@
 //! decides.
 //!
 //! Invariant: a stopped agent never blocks the cluster. Its webhooks have `failurePolicy: Ignore`, a short timeout and
-//! narrow rules. [`function::resolve`](crate::resolve()) finds problems that they missed.
-//! Invariant: a response depends only on the request and the agent's settings.
+//! narrow rules. [`function::resolve`](crate::resolve()) finds problems that the webhooks missed. Invariant: a response
+//! depends only on the request and the agent's settings.
 //!
 //! Not here: permissions, which RBAC decides.
 
