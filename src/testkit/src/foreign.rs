@@ -100,7 +100,7 @@ pub fn keeper(world: &World, tool: &str, name: &str, lists: &[&str]) {
     world.write_as(tool, calls(tool, "", Action::Create(object(tool, name, lists))));
 }
 
-/// Removes the finalizers of such an object, like the tool's controller does for a suspended object.
+/// Removes the finalizers of such an object and deletes it, as the controller of a suspended object does.
 pub fn without_finalizers(world: &World, tool: &str, name: &str) {
     let name = if tool == "helm" { secret(name) } else { name.to_owned() };
     let free = Action::Patch(Form::Merge, json!({"metadata": {"finalizers": null}}));

@@ -184,7 +184,7 @@ fn defaults() -> Value {
     serde_yaml::from_str(DEFAULTS).expect("a test reads the defaults of the chart")
 }
 
-/// Restores the default of a removed value. Amounts and labels that are removed one by one stay removed.
+/// Restores the default of a removed top-level value. Removed amounts and labels inside of a value stay removed.
 fn complete(whole: &mut Value, values: Value) {
     let Value::Object(values) = values else { return };
     for (name, value) in values {
