@@ -60,8 +60,8 @@ pub(in crate::cli) struct Snapshot {
 
 /// Loads files of YAML or JSON documents and lists, as printed by `kubectl get -o yaml`.
 ///
-/// # Fails if a file cannot be read, or if one of its objects cannot be loaded.
-/// If a file cannot be read, or one of its objects cannot be loaded.
+/// # Errors
+/// Fails if a file cannot be read, or if one of its objects cannot be loaded.
 pub(in crate::cli) async fn load(files: &[PathBuf]) -> Result<Snapshot, Error> {
     let mut objects = Vec::new();
     for file in files {

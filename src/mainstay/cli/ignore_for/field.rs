@@ -26,8 +26,8 @@ enum Part {
 
 /// Returns the pointer to a field of a live object.
 ///
-/// # Fails with the reason why there is no pointer.
-/// Why there is none.
+/// # Errors
+/// Fails with the reason why there is no pointer.
 pub(super) fn pointer(field: &str, live: Option<&Value>) -> Result<Pointer, String> {
     if field.starts_with('(') || field.starts_with('…') || field == "metadata.managedFields" {
         return Err("it is no field".to_owned());
