@@ -15,7 +15,7 @@
 //! times the limit in a namespace. Without these bounds, pods of held-up builds could accumulate, and one namespace
 //! could take all slots.
 //!
-//! From [`SHARED`] slots on, a namespace gets at most half of the free slots, so a long build does not shut out other
+//! With at least [`SHARED`] slots, a namespace gets at most half of the free slots, so long builds do not block other
 //! namespaces. With fewer slots, a namespace gets the last slot only if no other namespace waits. The next namespace
 //! then waits for at most one build deadline per queued namespace.
 //!

@@ -268,7 +268,7 @@ impl Performer<'_> {
         Ok(())
     }
 
-    /// Whether an earlier agent applied exactly this object. It becomes managed without a write then.
+    /// Whether an earlier agent applied exactly this object. Such an object becomes managed without a write.
     async fn is_applied(&self, put: &Put) -> bool {
         let (Some((uid, last_applied)), Some(version)) = (&put.last_applied, &put.version) else { return false };
         let desired = &put.desired;

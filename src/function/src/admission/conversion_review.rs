@@ -1,4 +1,4 @@
-//! Answers a ConversionReview: converts Functions from one version to the other.
+//! Responds to a ConversionReview: converts Functions from one version to the other.
 //!
 //! Invariant: the response depends only on the request, so every valid request can be converted at any time. Invariant:
 //! metadata is returned unchanged, except labels and annotations. The API server accepts changes of metadata only

@@ -1,6 +1,6 @@
 //! Admission webhooks: validate a Function when it is written, with the same messages as its conditions.
 //!
-//! [`Admission`] answers the API server in every replica; [`registration`] manages the certificates; `validate`
+//! [`Admission`] responds to the API server in every replica; [`registration`] manages the certificates; `validate`
 //! decides.
 //!
 //! Invariant: a stopped agent never blocks the cluster. Its webhooks have `failurePolicy: Ignore`, a short timeout and

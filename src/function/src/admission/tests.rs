@@ -84,7 +84,7 @@ fn pods(object: &Value) -> String {
     )
 }
 
-/// The examples of Kyma's documentation, with our default runtime.
+/// The examples of Kyma's documentation, with Mainstay's default runtime.
 #[test]
 fn defaults_are_those_of_kyma() {
     let build = "200m/200Mi 1100m/1100Mi";

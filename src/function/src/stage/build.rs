@@ -246,7 +246,7 @@ fn until_move(
     }
     let next = schedule.next(now)?;
     let at = observed.status.moves_at.as_ref().map_or(next, |known| known.0.min(next));
-    // A time in the past stays until the image is built.
+    // A move time in the past is kept until the image is built.
     decision.record.moves_at = Some(at);
     let is_building = observed.status.building.as_deref() == Some(&resolved.recipe.tag);
     (at > now && !is_building).then_some(at)

@@ -124,7 +124,7 @@ pub enum Fault {
 fn refusal(status: u16, anonymous: bool) -> &'static str {
     match (status, anonymous) {
         (_, true) => "to a request without credentials",
-        // Registries answer 403 to accounts without permission and to accounts over their quota.
+        // Registries respond with 403 to accounts without permission and to accounts over their quota.
         (403, false) => "to these credentials (they lack the right, or a quota is used up)",
         (_, false) => "to these credentials",
     }
@@ -232,7 +232,7 @@ const NO_ROOM: [(u64, &str); 3] =
     [(28, "no space left on device"), (122, "disk quota exceeded"), (27, "file too large")];
 
 /// Whether an error reports a full volume. `distribution` returns 500 with the system's error as a message or number.
-/// It uses these words for no other error.
+/// `distribution` uses these words for no other error.
 pub(super) fn is_about_room(status: u16, body: &Value) -> bool {
     fn says_so(detail: &Value, depth: u8) -> bool {
         match detail {
