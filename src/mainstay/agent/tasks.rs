@@ -190,7 +190,7 @@ impl<W: Work> Tasks<W> {
                     }
                 }
                 Some(Delta::Changed(name, value)) => self.see(name, value),
-                // Its task continues with the last readable state.
+                // The object's task continues with the last readable state.
                 Some(Delta::Unreadable(name, value, error)) => {
                     self.announce_unreadable(&name, &value, error.cause_text());
                 }

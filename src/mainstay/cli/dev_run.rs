@@ -31,8 +31,8 @@ impl DevRun {
         extension.and_then(|value| serde_json::from_value(value).ok()).unwrap_or_default()
     }
 
-    /// Adds the facts to the kubeconfig of the embedded cluster. The kubeconfig's only context is its last map. Other
-    /// lines stay.
+    /// Adds the facts to the kubeconfig of the embedded cluster. Its only context is the last map in the file.
+    /// Other lines stay.
     #[cfg(feature = "dev")]
     pub(super) fn add(&self, kubeconfig: &str) -> String {
         let extensions = serde_json::json!([{ "name": EXTENSION, "extension": self }]);

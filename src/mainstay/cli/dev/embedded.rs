@@ -184,7 +184,7 @@ fn options(directory: &Path, sockets: &Path, pods: PodMode) -> io::Result<Option
     node.host_env = vec![(libraries::VARIABLE.to_owned(), libraries.to_string_lossy().into_owned())];
     let variables = [
         ("FUNC_HOST", "{podIP}"),
-        // The cluster's proxy notices terminating pods immediately.
+        // No delay is needed, because the cluster's proxy notices terminating pods immediately.
         ("FUNC_DRAIN_DELAY", "0"),
         (TERMINATION_LOG_ENV, "{terminationLog}"),
         // The install script needs the path of its mount, because paths in scripts are not rewritten.

@@ -208,7 +208,7 @@ pub(super) struct ApiRule {
     pub(super) rules: Vec<Rule>,
 }
 
-/// Its host and port.
+/// The host and port of the exposed Function.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(super) struct Service {
