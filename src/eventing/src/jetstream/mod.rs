@@ -4,7 +4,7 @@
 //! streams, `publish` stores events, `pull` takes them for delivery, and `letters` handles the dead letters.
 //!
 //! An event is one message for each subscriber, on the subscriber's own subject. The acknowledgement removes the
-//! message. So it counts for the namespace of each subscriber that waits for it, as in the journal.
+//! message. So an event counts for the namespace of each subscriber that waits for it, as in the journal.
 //!
 //! Invariant: an event is accepted only after the server has confirmed all of its messages. Invariant: streams have
 //! limits and refuse new events beyond them, so a namespace cannot exceed its share. Invariant: a message is

@@ -102,7 +102,7 @@ impl Journal {
         tokio::task::spawn_blocking(reading).await.map_err(io::Error::other)?
     }
 
-    /// Returns the next events of a subscriber after this number, oldest first, at most this many.
+    /// Returns the next events of a subscriber after `number`, oldest first, at most `most`.
     pub(crate) fn after(&self, to: &SubscriberId, which: Which, number: u64, most: usize) -> Vec<Queued> {
         self.shared.index.lock().after(to, which, number, most)
     }

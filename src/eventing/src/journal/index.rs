@@ -176,7 +176,7 @@ impl Index {
         self.waiting.keys()
     }
 
-    /// Returns the next events of a subscriber after this number, oldest first, at most this many.
+    /// Returns the next events of a subscriber after `number`, oldest first, at most `most`.
     pub(super) fn after(&self, to: &SubscriberId, which: Which, number: u64, most: usize) -> Vec<Queued> {
         let Some(pending) = self.waiting.get(to) else { return Vec::new() };
         let numbers = match which {
