@@ -77,7 +77,7 @@ impl TestServer {
         })
     }
 
-    /// Sends a request as a field manager. It must succeed.
+    /// Sends a request as a field manager. The request must succeed.
     #[track_caller]
     pub fn must_call(&self, manager: &str, call: Call) -> Value {
         let what = described(&call);

@@ -371,7 +371,7 @@ impl World {
         self.server.call(&Caller::new(manager), call)
     }
 
-    /// Sends a request as a field manager. It must succeed.
+    /// Sends a request as a field manager. The request must succeed.
     #[track_caller]
     pub fn write_as(&self, manager: &str, call: Call) -> Value {
         self.server.must_call(manager, call)
