@@ -161,7 +161,8 @@ impl Context {
         self.settings.subscribe()
     }
 
-    /// Returns the tasks that watch the dependencies of Functions until `stop`. `drift` receives every event of a child.
+    /// Returns the tasks that watch the dependencies of Functions until `stop`. `drift` receives every event of a
+    /// child.
     pub fn watches(&self, drift: &Drift, stop: &CancellationToken) -> Vec<BoxFuture<'static, ()>> {
         let children = ChildKind::ALL.into_iter().map(|child_kind| {
             let (cache, writer, drift) = (Arc::clone(&self.cache), self.writer.clone(), drift.clone());
