@@ -8,8 +8,8 @@ const OBJECT: u64 = 2;
 /// Number of objects of a GitSync, if it is not known.
 const OBJECTS: u64 = 4;
 
-/// Returns the memory that an agent needs for this many GitSyncs and objects in one namespace, in MiB. Without a number of
-/// objects, each GitSync has four.
+/// Returns the memory that an agent needs for this many GitSyncs and objects in one namespace, in MiB. Without a number
+/// of objects, each GitSync has four.
 ///
 /// Three tenths of the memory are for GitSyncs and objects. A single namespace can use seven eighths of that part. So
 /// the agent needs 80/21 of the counted memory.

@@ -50,7 +50,8 @@ struct Withheld {
 }
 
 impl Rereads {
-    /// Records an object without memory, with its need. Returns whether it is new. `is_reported` means that no report is due.
+    /// Records an object without memory, with its need. Returns whether it is new. `is_reported` means that no report
+    /// is due.
     pub(super) fn insert(&mut self, (namespace, name): &Name, need: Need, is_reported: bool) -> bool {
         let queue = self.waiting.entry(namespace.clone()).or_default();
         let before = queue.objects.get(name).copied();

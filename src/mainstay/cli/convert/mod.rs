@@ -1,5 +1,5 @@
-//! `mainstay convert`: prints GitRepositories, GitSyncs, Receivers, Providers and Alerts for the objects of Flux or Argo CD, and reports what is
-//! lost or different.
+//! `mainstay convert`: prints GitRepositories, GitSyncs, Receivers, Providers and Alerts for the objects of Flux or
+//! Argo CD, and reports what is lost or different.
 //!
 //! - [`flux`], [`argocd`]: the kinds of each tool
 //! - [`fields`]: each field of an object is converted or reported
