@@ -1,5 +1,5 @@
-//! Eventing: accepts CloudEvents over HTTP, stores them on disk or in NATS, and delivers them to the Services of Triggers and
-//! Subscriptions.
+//! Eventing: accepts CloudEvents over HTTP, stores them on disk or in NATS, and delivers them to the Services of
+//! Triggers and Subscriptions.
 //!
 //! [`run`] starts everything: `server` accepts events, `table` finds their subscribers, `store` stores them in
 //! `journal` or `jetstream`, `deliver` delivers them. `watch` watches Triggers, Subscriptions, Brokers and Services,
