@@ -1,12 +1,12 @@
-//! The hand edits of all GitSyncs: ordered by time, chosen by person, and as a table.
+//! The manual changes of all GitSyncs: ordered by time, filtered by person, and as a table.
 
 use crate::edits::{Edit, Field};
 use crate::row::Row;
 
-/// An edit with its GitSync.
+/// A manual change with its GitSync.
 pub(crate) type OwnedEdit<'r> = (&'r Row, &'r Edit);
 
-/// Returns the edits of a person or a field manager, newest first. An empty word selects all.
+/// Returns the changes by a person or a field manager, newest first. An empty `who` selects all changes.
 pub(crate) fn newest_first<'r>(rows: impl IntoIterator<Item = &'r Row>, who: &str) -> Vec<OwnedEdit<'r>> {
     let word = who.trim().to_lowercase();
     let all = rows.into_iter().flat_map(|row| row.edits.iter().map(move |edit| (row, edit)));
@@ -15,7 +15,7 @@ pub(crate) fn newest_first<'r>(rows: impl IntoIterator<Item = &'r Row>, who: &st
     chosen
 }
 
-/// Returns the edits as rows of a table with titles.
+/// Returns the changes as rows of a table with titles.
 pub(crate) fn table(edits: &[OwnedEdit<'_>]) -> Vec<Vec<String>> {
     let titles = ["time", "gitsync", "object", "who", "field", "repository", "edit", "end"];
     let mut rows = vec![titles.map(str::to_owned).to_vec()];

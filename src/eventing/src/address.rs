@@ -1,6 +1,6 @@
-//! Parses the addresses in Triggers and Subscriptions.
+//! Parses the URLs in Triggers and Subscriptions.
 //!
-//! Invariant: an address consists only of a scheme, the host of a Service, a port, a path and a query.
+//! Invariant: a URL consists only of a scheme, the host of a Service, a port, a path and a query.
 
 use std::num::NonZeroU16;
 
@@ -8,7 +8,7 @@ use http::Uri;
 
 use mainstay_object::names::{Scheme, UrlPath};
 
-/// The parts of an address before its host is checked.
+/// The parts of a URL whose host is not checked yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Parts {
     pub(super) scheme: Scheme,
@@ -17,16 +17,16 @@ pub(super) struct Parts {
     pub(super) path: UrlPath,
 }
 
-/// Why a text is not a valid address.
+/// The reason why a string is not a valid URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Fault {
-    /// Another scheme than `http` and `https`, or none.
+    /// The scheme is missing, or is not `http` or `https`.
     Scheme,
-    /// The reason.
+    /// A different problem, which this message describes.
     Other(String),
 }
 
-/// Parses an absolute address.
+/// Parses an absolute URL.
 pub(super) fn parse(text: &str) -> Result<Parts, Fault> {
     let other = |why: &str| Fault::Other(why.to_owned());
     let scheme = match text.split_once("://").map(|(scheme, _)| scheme.to_ascii_lowercase()).as_deref() {

@@ -4,10 +4,11 @@ use super::json::DEPTH;
 
 /// Maximum number of attributes of an event.
 pub(super) const ATTRIBUTES: usize = 64;
-/// Maximum bytes of all attributes as delivery headers. Node.js accepts 16 KiB of headers.
+/// Maximum size in bytes of all attributes as headers of a delivery. Node.js accepts 16 KiB of headers.
 pub(super) const HEADERS: usize = 12 << 10;
 
-/// Why a request contains no valid event. Messages are those of the specification's libraries where they exist.
+/// Why a request contains no valid event. The messages equal those of the specification's libraries, if these have a
+/// message.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum NotAnEvent {
     #[error(

@@ -1,6 +1,6 @@
-//! The checks of one APIRule, and the text of its failures, with the messages of Kyma's controller.
+//! The checks of one APIRule, and the message about its failures, with the messages of Kyma's controller.
 //!
-//! Invariant: no text contains a value from a strategy's configuration.
+//! Invariant: no message contains a value from a strategy's configuration.
 
 use std::num::NonZeroU16;
 
@@ -21,7 +21,7 @@ const STRATEGIES: [&str; 8] = [
     "oauth2_introspection",
     "jwt",
 ];
-/// Number of these strategies, from the first on, that have no configuration.
+/// Number of strategies at the beginning of [`STRATEGIES`] that have no configuration.
 const PLAIN: usize = 5;
 /// Services that must not be exposed: the API server, and its proxies.
 const BLOCKED: [(&str, &str); 3] =
@@ -30,7 +30,7 @@ const BLOCKED: [(&str, &str); 3] =
 const BLOCKED_NAMESPACE: &str = "istio-system";
 /// Maximum number of refused URLs per handler.
 const MOST_URLS: usize = 10;
-/// Maximum number of failures in the text.
+/// Maximum number of failures in the message.
 const SHOWN: usize = 3;
 
 /// A failed check of an APIRule.
@@ -38,7 +38,7 @@ const SHOWN: usize = 3;
 pub(super) struct Failure {
     attribute: String,
     message: String,
-    /// Whether the target is forbidden.
+    /// Whether the target of the attribute is forbidden.
     is_forbidden: bool,
 }
 
@@ -48,7 +48,7 @@ impl Failure {
         Self { attribute: attribute.into(), message: message.into(), is_forbidden: false }
     }
 
-    /// Returns a failure of an attribute with a forbidden host, gateway, Service or URL.
+    /// Returns a failure of an attribute that refers to a forbidden host, gateway, Service or URL.
     pub(super) fn forbidden(attribute: impl Into<String>, message: impl Into<String>) -> Self {
         Self { is_forbidden: true, ..Self::new(attribute, message) }
     }
@@ -58,7 +58,7 @@ impl Failure {
         self.is_forbidden
     }
 
-    /// Returns the failure for a host of another APIRule or of another owner.
+    /// Returns the failure for a host that another APIRule or another owner uses.
     pub(super) fn occupied(is_newer: bool) -> Self {
         Self::new(host_attribute(is_newer), "This host is occupied by another Virtual Service")
     }
@@ -69,7 +69,7 @@ pub(super) fn host_attribute(is_newer: bool) -> &'static str {
     if is_newer { ".spec.host" } else { ".spec.service.host" }
 }
 
-/// Formats failures as one text.
+/// Formats failures as one message.
 pub(super) fn text(failures: &[Failure]) -> String {
     let line = |failure: &Failure| format!("Attribute \"{}\": {}", failure.attribute, failure.message);
     if let [one] = failures {
@@ -86,7 +86,7 @@ pub(super) fn text(failures: &[Failure]) -> String {
     text
 }
 
-/// Returns the address of a Service that may be exposed. `own` is the namespace of the APIRule.
+/// Returns the address of a Service if the Service may be exposed. `own` is the namespace of the APIRule.
 pub(super) fn target(
     service: &ApiRuleService,
     attribute: &str,
@@ -101,7 +101,7 @@ pub(super) fn target(
         return None;
     }
     if namespace != own {
-        // The author of an APIRule may have no permissions in the other namespace.
+        // The author of an APIRule may lack permissions in another namespace.
         let why = format!("only Services of the namespace {own}, which the APIRule is in, can be exposed by it");
         failures.push(Failure::forbidden(format!("{attribute}.namespace"), why));
         return None;

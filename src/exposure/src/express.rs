@@ -1,9 +1,8 @@
 //! Decides how each path of an APIRule is guarded in a cluster, and which paths must not be routed.
 //!
-//! Invariant: a path whose check the cluster cannot make is not routed, and neither are paths that may match the same
-//! requests.
-//! Invariant: a path whose Service is not a valid target is not routed. If it has a check, neither are paths that may
-//! match the same requests.
+//! Invariant: a path whose check the cluster cannot perform is not routed, and neither are paths that may match the
+//! same requests. Invariant: a path whose Service is not a valid target is not routed. If the path has a check, paths
+//! that may match the same requests are not routed either.
 
 use super::checks::is_empty;
 use super::expression;
@@ -17,9 +16,9 @@ use super::workload::Workloads;
 /// The guard of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Guard {
-    /// None: all requests reach the Service.
+    /// No guard: all requests reach the Service.
     Open,
-    /// Requests with one of the methods reach the Service.
+    /// Only requests with one of the path's methods reach the Service.
     Methods,
     /// Istio's proxies check the methods and a token.
     Token,
@@ -30,7 +29,7 @@ pub(super) enum Guard {
 /// The guards of all paths.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Expressed {
-    /// The guard of each path; `None` if it is not routed.
+    /// The guard of each path; `None` if the path is not routed.
     pub(super) guards: Vec<Option<Guard>>,
     /// Why some paths are not routed.
     pub(super) problem: Option<String>,
@@ -49,7 +48,7 @@ pub(super) fn express(resolved: &Resolved, means: Means, workloads: &Workloads, 
     let asking: Vec<usize> = (0..rules.len()).filter(|at| guards[*at] == Some(Guard::Token)).collect();
     let shadows = |at: usize| {
         let guard = guards[at]?;
-        // If both paths check a token, the policies of both apply.
+        // If both paths check a token, the policies of both apply, so they may overlap.
         let asking = asking.iter().filter(|_| guard != Guard::Token);
         refused.iter().chain(&absent).chain(asking).copied().find(|other| meets(&rules[at], guard, &rules[*other]))
     };
@@ -95,7 +94,8 @@ fn has_check(rule: &Rule) -> bool {
     !rule.mutators.is_empty() || !rule.strategies.iter().all(|strategy| is_open(&strategy.handler))
 }
 
-/// Returns the guard of a path, or why it has none, as a suffix to the description of its checks.
+/// Returns the guard of a path. If there is none, returns the reason as a suffix for the description of the path's
+/// checks.
 fn guard(resolved: &Resolved, rule: &Rule, means: Means, workloads: &Workloads) -> Result<Guard, String> {
     let only = |handler: &str| rule.strategies.iter().all(|strategy| strategy.handler == handler);
     if rule.mutators.is_empty() && only("allow") {
@@ -134,7 +134,7 @@ fn goes_with_others(resolved: &Resolved, token: &token::Token) -> bool {
     asking.filter_map(|rule| token::token(rule).ok()).all(|other| token::go_together(token, &other))
 }
 
-/// Whether a routed path may match requests of one that must not be routed.
+/// Whether a routed path may match requests for a path that must not be routed.
 fn meets(routed: &Rule, guard: Guard, refused: &Rule) -> bool {
     let same_methods = guard == Guard::Open || routed.methods.iter().any(|method| refused.methods.contains(method));
     same_methods && may_overlap(&routed.path, &refused.path)

@@ -1,10 +1,10 @@
 //! The regular expressions that paths may use.
 //!
-//! Istio (Go), Envoy (RE2) and Oathkeeper (regexp2) each compile the expression of a path. Oathkeeper answers every
-//! request of the cluster with an error if it cannot compile one expression. It searches with backtracking, so some
+//! Istio (Go), Envoy (RE2) and Oathkeeper (regexp2) each compile the expression of a path. If Oathkeeper cannot compile
+//! one expression, it responds to every request of the cluster with an error. Its search uses backtracking, so some
 //! expressions take a time that grows exponentially.
 //!
-//! Invariant: an accepted expression has only constructs that all of them compile with the same meaning.
+//! Invariant: an accepted expression contains only constructs that all of these programs compile with the same meaning.
 //!
 //! Not here: expressions that could match the host (`anchored`).
 
@@ -19,11 +19,11 @@ use regex_syntax::ast::{
 const LONGEST: usize = 1024;
 /// Maximum nesting depth.
 const DEEPEST: u32 = 50;
-/// Maximum number of repetitions, nested counts multiplied. Go refuses more than 1000.
+/// Maximum number of repetitions. Nested counts are multiplied. Go refuses more than 1000.
 const MOST_REPEATS: u64 = 1000;
 /// Maximum number of ways through an expression without its unbounded repetitions.
 const MOST_WAYS: u64 = 1024;
-/// Count from which a bounded repetition counts as an unbounded one.
+/// Count from which on a bounded repetition is treated as unbounded.
 const MANY: u32 = 10;
 
 /// Returns why an expression is refused.
@@ -54,7 +54,8 @@ fn parse(path: &str) -> Result<Ast, String> {
     parsed.map_err(|error| format!("it is not an expression that Istio and Oathkeeper understand: {}", error.kind()))
 }
 
-/// Escapes braces that are no counts, such as those of `/{id}`. The other programs read them as characters.
+/// Escapes braces that do not enclose a count, such as those of `/{id}`. Istio, Envoy and Oathkeeper read such braces
+/// as characters.
 fn with_literal_braces(path: &str) -> String {
     let mut text = String::with_capacity(path.len());
     let (mut is_escaped, mut is_class) = (false, false);
@@ -72,7 +73,7 @@ fn with_literal_braces(path: &str) -> String {
     text
 }
 
-/// Whether the text after a brace is a count, such as `2}` or `1,3}`.
+/// Whether the string after a brace begins with a count, such as `2}` or `1,3}`.
 fn is_count(rest: &str) -> bool {
     let Some((inside, _)) = rest.split_once('}') else { return false };
     let is_number = |text: &str| text.chars().all(|c| c.is_ascii_digit());
@@ -82,7 +83,7 @@ fn is_count(rest: &str) -> bool {
 
 /// Refuses the constructs that differ between the programs.
 struct Portable {
-    /// Products of the counts of the open repetitions.
+    /// Products of the counts of the enclosing repetitions.
     repeats: Vec<u64>,
 }
 
@@ -158,7 +159,7 @@ fn counted(kind: &RepetitionKind) -> u32 {
     }
 }
 
-/// The text that follows a part of an expression.
+/// The string that follows a part of an expression.
 #[derive(Clone, Copy)]
 enum After {
     End,
@@ -171,11 +172,11 @@ enum After {
 struct Work {
     /// Number of ways through the expression, without unbounded repetitions.
     ways: u64,
-    /// Number of repetitions that can end at several places.
+    /// Number of repetitions that can end at several positions.
     loops: u32,
 }
 
-/// Returns the work for a part; `None` if it may grow exponentially.
+/// Returns the work for a part; `None` if the work may grow exponentially.
 fn work(ast: &Ast, after: After) -> Option<Work> {
     match ast {
         Ast::Group(group) => work(&group.ast, after),
@@ -219,7 +220,7 @@ fn is_single(ast: &Ast) -> bool {
     }
 }
 
-/// Whether a part matches a certain number of characters, in one way.
+/// Whether a part matches a fixed number of characters, in one way.
 fn is_plain(ast: &Ast) -> bool {
     match ast {
         Ast::Group(group) => is_plain(&group.ast),
@@ -229,7 +230,7 @@ fn is_plain(ast: &Ast) -> bool {
     }
 }
 
-/// Returns the character with which a part begins, if it is a certain one.
+/// Returns the character with which a part begins, if there is only one such character.
 fn begins(ast: &Ast) -> Option<char> {
     match ast {
         Ast::Literal(of) => Some(of.c),
@@ -239,7 +240,7 @@ fn begins(ast: &Ast) -> Option<char> {
     }
 }
 
-/// Whether a repeated character cannot be the next one, so that the repetition ends at one place.
+/// Whether a repeated character cannot be the next one, so that the repetition can end at only one position.
 fn excludes(one: &Ast, after: After) -> bool {
     let After::Character(next) = after else { return false };
     let alone = regex::Regex::new(&format!("^(?:{one})$"));

@@ -11,13 +11,13 @@ use mainstay_api::ApiRule;
 use mainstay_api::api_rule::ApiRuleHandler;
 use mainstay_object::names::{GatewayRef, HostName, ServiceAddress};
 
-/// Maximum number of paths of an APIRule. Each may become an object.
+/// Maximum number of paths of an APIRule. Each path may result in an object.
 const MOST_RULES: usize = 500;
 
 /// A valid APIRule.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Resolved {
-    /// Its identity.
+    /// The APIRule's identity.
     pub(super) identity: Identity,
     /// The gateway.
     pub(super) gateway: GatewayRef,
@@ -34,7 +34,7 @@ pub(super) struct Identity {
     pub(super) name: String,
     pub(super) uid: String,
     pub(super) created: Option<Timestamp>,
-    /// Whether it has the form of `v1beta1`.
+    /// Whether the APIRule was written as `v1beta1`.
     pub(super) is_newer: bool,
 }
 
@@ -43,7 +43,7 @@ pub(super) struct Identity {
 pub(super) struct Rule {
     pub(super) path: String,
     pub(super) methods: Vec<String>,
-    /// The port of a Service in the namespace.
+    /// The target: a Service in the namespace, and its port.
     pub(super) target: ServiceAddress,
     pub(super) strategies: Vec<ApiRuleHandler>,
     pub(super) mutators: Vec<ApiRuleHandler>,
@@ -77,8 +77,8 @@ fn path_failure(path: &str, attribute: &str) -> Option<Failure> {
     Some(Failure::forbidden(format!("{attribute}.path"), format!("not a valid path: {why}")))
 }
 
-/// Whether the URLs of a validated APIRule still lead to permitted hosts. A namespace may have got its first Service
-/// since.
+/// Whether the URLs of a validated APIRule still point to permitted hosts. A namespace may have received its first
+/// Service in the meantime.
 pub(super) fn is_still_permitted(
     resolved: &Resolved,
     settings: &Settings,
@@ -94,7 +94,7 @@ pub(super) fn is_still_permitted(
 }
 
 /// Validates an APIRule. `is_namespace` returns whether a namespace has Services, and `is_occupied` whether another
-/// owner has a host.
+/// owner uses a host.
 pub(super) fn resolve(
     rule: &ApiRule,
     settings: &Settings,

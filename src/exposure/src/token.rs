@@ -1,9 +1,9 @@
 //! The token that a path requires, as Istio's proxies check it.
 //!
-//! The strategy is Oathkeeper's `jwt`, and the check has to mean the same. Configuration that Istio does not support,
-//! or interprets differently, is refused.
+//! The strategy is Oathkeeper's `jwt`, and the check by Istio has to mean the same. Configuration that Istio does not
+//! support, or interprets differently, is refused.
 //!
-//! Invariant: no text contains a value from the configuration.
+//! Invariant: no message contains a value from the configuration.
 
 use serde_json::{Map, Value};
 
@@ -11,23 +11,23 @@ use super::checks::is_empty;
 use super::paths::{Shape, shape};
 use super::resolve::Rule;
 
-/// Fields that only tune how keys are fetched.
+/// Fields that only affect how keys are fetched, so they are ignored.
 const TUNING: [&str; 3] = ["jwks_max_wait", "jwks_ttl", "jwks_retry"];
 
 /// The requirements for a token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Token {
-    /// The allowed issuers, and the addresses of their keys; without an address, the issuer's metadata has it.
+    /// The allowed issuers, and the URLs of their keys. Without a URL, the issuer's metadata contains it.
     pub(super) issuers: Vec<(String, Option<String>)>,
     /// Required scopes.
     pub(super) scopes: Vec<String>,
     /// Required audiences.
     pub(super) audiences: Vec<String>,
-    /// The place of the token in the request.
+    /// The location of the token in the request.
     pub(super) from: From,
 }
 
-/// The place of a token in a request.
+/// The location of a token in a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum From {
     Bearer,
@@ -37,7 +37,7 @@ pub(super) enum From {
     Parameter(String),
 }
 
-/// Whether a path requires a token and nothing else.
+/// Whether a path requires a token and has no other checks.
 pub(super) fn is_wanted(rule: &Rule) -> bool {
     let is_plain = rule.mutators.iter().all(|mutator| mutator.handler == "noop" && is_empty(mutator.config.as_ref()));
     is_plain && matches!(rule.strategies.as_slice(), [one] if one.handler == "jwt")
@@ -98,14 +98,15 @@ pub(super) fn token(rule: &Rule) -> Result<Token, &'static str> {
     Ok(Token { issuers, scopes, audiences: texts(config.get("target_audience"))?, from })
 }
 
-/// Whether two paths of one Service can require their tokens together. Keys of an issuer apply to both paths there.
+/// Whether two paths of one Service can require their tokens together. In Istio, the keys of an issuer apply to both
+/// paths.
 pub(super) fn go_together(one: &Token, other: &Token) -> bool {
     one.issuers.iter().all(|(issuer, keys)| {
         other.issuers.iter().all(|(known, others)| known != issuer || (others == keys && one.from == other.from))
     })
 }
 
-/// Returns a list of texts. A `*` is refused, because it is a wildcard in policies.
+/// Returns a list of strings. A `*` is refused, because it is a wildcard in policies.
 fn texts(list: Option<&Value>) -> Result<Vec<String>, &'static str> {
     const WHY: &str = "issuers, addresses of keys, scopes and audiences are lists of texts without *";
     let items = match list {

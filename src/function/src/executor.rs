@@ -3,7 +3,8 @@
 //! Invariant: the operator's arguments cannot change the inputs or the destination of a build, and cannot send a login
 //! in plain text.
 //!
-//! Not here: the pod that runs it (`children::kaniko`), and the Dockerfile, which a container of that pod writes.
+//! Not here: the pod that runs the executor (`children::kaniko`), and the Dockerfile, which a container of that pod
+//! writes.
 
 mod failure;
 
@@ -32,9 +33,9 @@ impl std::str::FromStr for Builder {
     }
 }
 
-/// The default arguments. They are those of Kyma's chart without the options that skip TLS verification.
+/// The default arguments: those of Kyma's chart without the options that skip TLS verification.
 pub(super) const DEFAULT_ARGS: [&str; 3] = ["--skip-unused-stages", "--log-format=text", "--cache=true"];
-/// An example for messages.
+/// An example of an image, for messages.
 pub(super) const EXAMPLE: &str = "such as ghcr.io/osscontainertools/kaniko:VERSION@sha256:… (Google's own is archived)";
 
 /// Maximum number of arguments, and maximum bytes of one.

@@ -27,7 +27,8 @@ use mainstay_gitsync::receiver::BaseUrl;
 use mainstay_manifest::render::Words;
 use mainstay_object::names::DomainName;
 
-/// Minimum and maximum audit interval. A shorter one causes useless load, a longer one finds drift too late.
+/// Minimum and maximum audit interval. A shorter interval causes useless load, and a longer interval finds drift too
+/// late.
 const LEAST_INTERVAL: Duration = Duration::from_secs(60);
 const MOST_INTERVAL: Duration = Duration::from_secs(168 * 3600);
 
@@ -165,7 +166,7 @@ pub(super) async fn run(arguments: Arguments) -> Result<Exit, Error> {
     Ok(Exit::Fine)
 }
 
-/// Returns the chosen components; all of them if none is named.
+/// Returns the chosen components; all components if none is specified.
 pub(super) fn components(chosen: &[Component]) -> Result<Components, Error> {
     if chosen.is_empty() {
         return Ok(Components::default());
@@ -205,7 +206,7 @@ fn audit_interval(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// Parses a size such as `900Mi` or `5Gi`, in bytes.
+/// Parses a size such as `900Mi` or `5Gi`. Returns it in bytes.
 pub(super) fn bytes(text: &str) -> Result<u64, String> {
     let units = [("Ki", 10), ("Mi", 20), ("Gi", 30), ("Ti", 40)];
     let read = units.iter().find_map(|(unit, bits)| {
@@ -215,7 +216,7 @@ pub(super) fn bytes(text: &str) -> Result<u64, String> {
     read.filter(|bytes| *bytes > 0).ok_or_else(|| "write a size such as 900Mi or 5Gi".to_owned())
 }
 
-/// Parses such a size, or a number of bytes, as in a container's resource fields.
+/// Parses a size such as `900Mi`, or a number of bytes, as in a container's resource fields.
 fn memory(text: &str) -> Result<usize, String> {
     let read = text.parse().or_else(|_| bytes(text))?;
     usize::try_from(read).map_err(|_| "write a size such as 160Mi".to_owned())

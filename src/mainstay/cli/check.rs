@@ -75,11 +75,11 @@ fn verify_mode(text: &str) -> Result<VerifyMode, String> {
     serde_json::from_value(json!(text)).map_err(|_| "it is HEAD, Tag or TagAndHEAD".to_owned())
 }
 
-/// Prints findings, and records whether one is a problem.
+/// Prints findings, and records whether a finding is a problem.
 struct Report {
     exit: Exit,
     output: OutputArgument,
-    /// The items to print at the end, for machine-readable output.
+    /// The items of machine-readable output, which are printed at the end.
     items: Vec<Value>,
     progress: Progress,
 }
@@ -105,7 +105,7 @@ impl Report {
         }
     }
 
-    /// Adds whether the cluster knows each kind of Mainstay. Returns whether it knows all.
+    /// Adds whether the cluster knows each kind of Mainstay. Returns whether the cluster knows all of these kinds.
     async fn add_definitions(&mut self, cluster: &Cluster, installed: &Installed) -> Result<bool, Error> {
         let mut is_defined = true;
         for definition in mainstay_api::definitions() {
@@ -221,7 +221,7 @@ fn agent(lease: &Lease) -> Finding {
     }
 }
 
-/// The installed parts, by the arguments of the agent.
+/// The installed parts, as given by the arguments of the agent.
 #[derive(Clone, Copy, Debug)]
 struct Installed {
     functions: bool,
@@ -292,7 +292,7 @@ async fn permissions(cluster: &Cluster, lease: &Lease, installed: Installed) -> 
     })
 }
 
-/// Returns the permissions of the agent's roles, as text and as attributes of a review.
+/// Returns the permissions of the agent's roles, as strings and as attributes of a review.
 fn needed(namespace: &str, installed: Installed) -> Result<Vec<(String, Value)>, Error> {
     let mut needed = Vec::new();
     for document in serde_yaml::Deserializer::from_str(ROLES) {

@@ -5,7 +5,7 @@ use mainstay_git::RemoteUrl;
 /// The page for a repository's deploy keys, with advice.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Page {
-    /// Its address; `None` if the host is unknown.
+    /// The page's URL; `None` if the host is unknown.
     pub(super) url: Option<String>,
     /// The instructions for the page.
     pub(super) advice: &'static str,

@@ -4,7 +4,7 @@ use std::{io, path::PathBuf};
 
 use super::get::resource::counterpart_hint;
 
-/// A failed attempt of a command; the cause is its source.
+/// A failed attempt of a command. The error source is the cause.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Error {
     #[error("could not start the runtime")]
@@ -162,7 +162,7 @@ pub(super) enum Error {
 }
 
 impl Error {
-    /// Returns the hint.
+    /// Returns a hint about how to fix the error, if there is one.
     pub(super) fn hint(&self) -> Option<String> {
         match self {
             Self::LocalDirectory(error) => error.hint(),

@@ -193,8 +193,8 @@ const CLUSTER_FLAGS: &str = "\
 Commands that connect to a cluster accept these flags of kubectl, before or after the command: --kubeconfig, --context,
 --cluster, --user, --as, --as-group, --request-timeout, --namespace.";
 
-/// Size of the pool for blocking calls: at least twice the maximum for all remotes. So files, packs and the name
-/// lookup of the API server always get a thread. Idle threads end.
+/// Size of the pool for blocking calls: at least twice the maximum for all remotes. So accesses to files and packs and
+/// lookups of the API server's name always get a thread. Idle threads end.
 const BLOCKING_THREADS: usize = 128;
 const _: () = assert!(BLOCKING_THREADS >= 2 * mainstay_git::MAX_THREADS);
 
@@ -245,7 +245,7 @@ const COUNTERPARTS: [(&str, &str); 7] = [
     ("rollback", "git revert, and mainstay sync"),
 ];
 
-/// Adds the equivalent of another tool's command to the error.
+/// Adds the equivalent of a command of another tool to the error.
 fn with_counterpart(mut error: clap::Error) -> clap::Error {
     let unknown = match error.get(ContextKind::InvalidSubcommand) {
         Some(ContextValue::String(word)) => word.as_str(),
@@ -259,7 +259,7 @@ fn with_counterpart(mut error: clap::Error) -> clap::Error {
     error
 }
 
-/// Parses the arguments. `sync function` alone is about the GitSync of that name.
+/// Parses the arguments. `sync function` without a name refers to the GitSync with the name `function`.
 fn parse(words: &[OsString]) -> Result<Arguments, clap::Error> {
     let Some(in_order) = function::words::in_order(words) else { return parse_words(words) };
     let meant = parse_words(&in_order);

@@ -1,4 +1,4 @@
-//! The form that calls a Function, and its answer.
+//! The form that calls a Function, and the response.
 
 use maud::{Markup, html};
 
@@ -6,7 +6,7 @@ use crate::address;
 use crate::call::{LONGEST, METHODS, Shown, Written};
 use mainstay_object::Key;
 
-/// The methods that the user may call, or why there are none.
+/// The methods that the user may call, or the reason why there are none.
 pub(crate) type Methods = Result<Vec<&'static str>, String>;
 
 /// Contents of the page.
@@ -15,7 +15,7 @@ pub(crate) struct CallPage<'p> {
     pub(crate) methods: &'p Methods,
     pub(crate) csrf: &'p str,
     pub(crate) written: &'p Written,
-    /// The answer, or why there is none. `None` before a call.
+    /// The response, or the reason why there is none. `None` before a call.
     pub(crate) answer: Option<&'p Result<Shown, String>>,
 }
 

@@ -1,4 +1,4 @@
-//! The time line of hand edits over all GitSyncs.
+//! The time line of the manual changes of all GitSyncs.
 
 use jiff::Timestamp;
 use maud::{Markup, html};
@@ -7,7 +7,7 @@ use super::history;
 use crate::address;
 use crate::drift::OwnedEdit;
 
-/// Maximum number of edits on the page. The CSV file has all of them.
+/// Maximum number of changes on the page. The CSV file contains all changes.
 const MOST: usize = 500;
 
 /// Returns the page.

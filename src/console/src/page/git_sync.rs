@@ -1,4 +1,4 @@
-//! A GitSync: its commit, what it follows, what is wrong with it, and its tree.
+//! A GitSync: its commit, its source, its problems, and its tree.
 
 use jiff::Timestamp;
 use maud::{Markup, html};
@@ -19,7 +19,7 @@ use mainstay_object::Key;
 
 /// Maximum number of rows of a list.
 const MOST: usize = 200;
-/// Maximum number of objects of the tree.
+/// Maximum number of objects of the tree on the page.
 const OBJECTS: usize = 2000;
 
 /// Contents of the page.

@@ -1,4 +1,4 @@
-//! Moments of a history as a time line: commits, hand edits, and replaced objects.
+//! Moments of a history as a time line: commits, manual changes, and replaced objects.
 
 use jiff::Timestamp;
 use maud::{Markup, html};
@@ -51,7 +51,7 @@ fn commit(event: &EventRow, now: Timestamp) -> Markup {
     }
 }
 
-/// Returns a hand edit, with `of` after its object.
+/// Returns a manual change, with `of` after the name of its object.
 pub(super) fn edit(edit: &Edit, now: Timestamp, of: Option<Markup>) -> Markup {
     let (class, symbol) = if matches!(edit.end, End::Remains(_)) { ("warn", "▲") } else { ("good", "✔") };
     html! {

@@ -1,4 +1,4 @@
-//! The pages. A template escapes every text; only `DOCTYPE` is written as it is.
+//! The pages. The templates escape every string, except for `DOCTYPE`.
 
 mod act;
 mod call;

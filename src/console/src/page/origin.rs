@@ -14,7 +14,7 @@ use crate::text::{MESSAGE, SHORT, ago, plain, short_id};
 use crate::trace::{FieldManager, Manager, Trace};
 use mainstay_object::Key;
 
-/// Number of fields that are named without a click.
+/// Number of fields that are listed without a click.
 const NAMED: usize = 5;
 
 /// Returns the agent's next action.
@@ -67,7 +67,7 @@ pub(super) fn difference(key: &Key, trace: &Trace, now: Timestamp) -> Markup {
     }
 }
 
-/// Returns what is known if the status names no difference of the object.
+/// Returns what is known about the object if the status lists no difference for it.
 fn no_difference(manager: &Manager) -> String {
     let at = |field: &str| manager.status.get(field);
     let differing =
@@ -84,7 +84,7 @@ fn no_difference(manager: &Manager) -> String {
     }
 }
 
-/// Returns an edit with the names of its fields, and their values unless these are hidden or shown elsewhere.
+/// Returns a change with the names of its fields, and with the values unless these are hidden or shown elsewhere.
 fn edit_of(edit: &Edit, now: Timestamp, is_short: bool) -> Markup {
     html! {
         p { "By " strong { (edit.who) } ", " (parts::age(edit.when, now)) " ago; " (edit.end_text()) }
@@ -94,7 +94,7 @@ fn edit_of(edit: &Edit, now: Timestamp, is_short: bool) -> Markup {
     }
 }
 
-/// Returns the lines that differ; `None` without any.
+/// Returns the lines that differ; `None` if there are none.
 fn changed_lines(key: &Key, manager: &Manager) -> Option<Markup> {
     let part = manager.part.as_ref()?;
     let all = lines(&yaml(key, &part.found), &yaml(key, &part.wanted));

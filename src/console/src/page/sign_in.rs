@@ -1,11 +1,11 @@
-//! The page that asks for a token, and the one that opens a page again.
+//! The page that asks for a token, and the page that reopens a page.
 
 use maud::{DOCTYPE, html};
 
 use super::frame::{Page, head, render};
 
-/// Returns the page that asks for a token, and leads to `next` afterwards. `better` is an address that shares its cookie
-/// with no other port of the machine.
+/// Returns the page that asks for a token, and redirects to `next` afterwards. `better` is a URL of this server that
+/// does not share its cookie with other ports of the machine.
 pub(crate) fn sign_in(next: &str, problem: &str, better: Option<&str>) -> String {
     let body = html! {
         h1 { "Sign in" }
@@ -25,8 +25,8 @@ pub(crate) fn sign_in(next: &str, problem: &str, better: Option<&str>) -> String
     render(Page { title: "Sign in", visitor: None, live: None, body })
 }
 
-/// Returns a page without content that opens its own address again. A browser sends no cookie with a request that comes
-/// from another site, but with this one.
+/// Returns a page without content that opens its own URL again. A browser sends no cookie with a request from another
+/// site, but sends the cookie with this second request.
 pub(crate) fn opened_again() -> String {
     let document = html! {
         (DOCTYPE)

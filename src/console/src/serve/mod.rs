@@ -1,4 +1,4 @@
-//! Answers requests: judges them, finds their session, reads the cluster, and renders a page.
+//! Responds to requests: checks them, finds their session, reads the cluster, and renders a page.
 
 mod act;
 mod answer;

@@ -1,4 +1,4 @@
-//! Reads what a page shows, and renders it.
+//! Reads the data for a page, and renders the page.
 
 use axum::Extension;
 use axum::extract::Path;
@@ -30,7 +30,7 @@ fn respond(session: &Session, title: &str, live: Option<String>, body: Markup) -
     answer::page(StatusCode::OK, page::render(Page { title, visitor: Some(session.visitor()), live, body }))
 }
 
-/// Returns a page that says why an object is not shown.
+/// Returns the object that was found, or else a page that says why it is not shown.
 pub(super) fn not_shown(session: &Session, key: &Key, found: Found) -> Result<Value, Response> {
     let (status, why) = match found {
         Found::There(live) => return Ok(live),
@@ -80,7 +80,7 @@ pub(super) async fn drift_csv(Extension(session): Its, uri: Uri) -> Response {
     response
 }
 
-/// Returns the address of the stream about one object.
+/// Returns the URL of the stream for one object.
 fn stream(kind: FleetKind, namespace: &str, name: &str) -> String {
     address::with_query("/events", &[("kind", kind.name()), ("namespace", namespace), ("name", name)])
 }

@@ -1,6 +1,6 @@
 //! The memory of the rows of all sessions.
 //!
-//! Invariant: the rows of a session, and those of all sessions, have a maximum size.
+//! Invariant: the size of the rows of a session, and of the rows of all sessions, is limited.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,13 +9,13 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
 use crate::row::Row;
 
-/// Maximum size of the rows of all sessions and of one, in KiB.
+/// Maximum size of the rows of all sessions and of one session, in KiB.
 const ALL: usize = 40 << 10;
 const OF_SESSION: usize = 8 << 10;
-/// After this time without memory, a further session is ended.
+/// Time for which a row waits for memory before a further session is closed.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// The memory for rows. Clones share it.
+/// The memory for rows. Clones share the same memory.
 #[derive(Clone)]
 pub(super) struct RowMemory {
     free: Arc<Semaphore>,
@@ -33,12 +33,12 @@ impl RowMemory {
         Self { free: Arc::new(Semaphore::new(kibibytes)), is_wanted: Arc::default() }
     }
 
-    /// Returns the share of a session.
+    /// Returns the memory of a new session.
     pub(super) fn share(&self) -> SessionMemory {
         SessionMemory { all: self.clone(), free: Arc::new(Semaphore::new(OF_SESSION)) }
     }
 
-    /// Waits until a row found no memory.
+    /// Waits until there is no memory for a row.
     pub(super) async fn wanted(&self) {
         self.is_wanted.notified().await;
     }
@@ -70,8 +70,8 @@ impl SessionMemory {
         Some(KeptRow { row: Arc::clone(row), _memory: [own, all] })
     }
 
-    /// Takes memory for a row; `None` if the session has its maximum. If the server has its maximum, it waits until
-    /// another session has ended.
+    /// Takes memory for a row; `None` if the session has reached its maximum. If the server has reached its maximum,
+    /// waits until another session is closed.
     pub(super) async fn keep(&self, row: Arc<Row>) -> Option<KeptRow> {
         let size = kibibytes(&row)?;
         let own = Arc::clone(&self.free).try_acquire_many_owned(size).ok()?;

@@ -1,7 +1,7 @@
-//! Watches the fleet of a session with the rights of its user, so that a page costs no request to the API server.
+//! Watches the fleet of a session with the permissions of its user, so that a page needs no request to the API server.
 //!
-//! Invariant: the rows of a session are read by its connection only.
-//! Invariant: each row has taken memory of the session and of the server.
+//! Invariant: the rows of a session are read only with the session's connection. Invariant: each row counts against the
+//! memory of the session and of the server.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -17,9 +17,9 @@ use crate::text::{MESSAGE, plain};
 use mainstay_cluster::reflector::{Change, Name};
 use mainstay_cluster::{Cluster, Error, Selection};
 
-/// Wait before a kind that is not installed is looked for again.
+/// Delay before the next check whether a missing kind is installed.
 const AGAIN: Duration = Duration::from_secs(10);
-/// A page waits at most this long for the first lists.
+/// Maximum time that a page waits for the first lists.
 const PATIENCE: Duration = Duration::from_secs(8);
 
 /// Whether the rows of a kind are all that the user may see.
@@ -28,7 +28,7 @@ enum Phase {
     Loading,
     Complete,
     NotInstalled,
-    /// Only the objects of this namespace.
+    /// The rows contain only the objects of this namespace.
     Within(String),
     Refused(String),
 }
@@ -36,20 +36,20 @@ enum Phase {
 struct OfKind {
     phase: Phase,
     rows: HashMap<Name, KeptRow>,
-    /// Whether a row found no memory.
+    /// Whether a row is missing because there was no memory for it.
     is_cut: bool,
 }
 
 /// The fleet of a session.
 pub(super) struct Watched {
     kinds: Mutex<BTreeMap<FleetKind, OfKind>>,
-    /// Counts the changes.
+    /// The number of changes so far.
     changes: watch::Sender<u64>,
     memory: SessionMemory,
 }
 
 impl Watched {
-    /// Begins to watch, until `stop`.
+    /// Begins to watch the fleet, until `stop`.
     pub(super) fn begin(
         cluster: &Cluster,
         namespace: &str,
@@ -102,7 +102,7 @@ impl Watched {
     async fn keep(&self, kind: FleetKind, name: Name, row: Arc<Row>) {
         let mut kept = self.memory.try_keep(&row);
         if kept.is_none() {
-            // The row before frees its memory first.
+            // The previous row is removed first, so that its memory is free.
             self.change(|kinds| kinds.get_mut(&kind)?.rows.remove(&name));
             kept = self.memory.keep(row).await;
         }
@@ -132,7 +132,7 @@ impl Watched {
         }
     }
 
-    /// Waits until each kind has been listed once, or cannot be.
+    /// Waits until each kind has been listed once, or cannot be listed.
     pub(super) async fn settled(&self) {
         let mut changes = self.changes.subscribe();
         let is_loading = || self.kinds.lock().values().any(|kind| kind.phase == Phase::Loading);
@@ -183,13 +183,13 @@ impl Watched {
         kinds.iter().filter_map(note).collect()
     }
 
-    /// Returns whether a kind is shown for one namespace only, or not at all.
+    /// Returns whether a kind is shown only for one namespace, or not at all.
     pub(super) fn is_limited(&self) -> bool {
         let is_limited = |kind: &OfKind| matches!(kind.phase, Phase::Within(_) | Phase::Refused(_));
         self.kinds.lock().values().any(is_limited)
     }
 
-    /// Returns a receiver that sees each change.
+    /// Returns a receiver that is notified of each change.
     pub(super) fn changes(&self) -> watch::Receiver<u64> {
         self.changes.subscribe()
     }

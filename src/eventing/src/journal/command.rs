@@ -28,7 +28,7 @@ pub(crate) enum Refused {
 }
 
 impl Refused {
-    /// Returns the refusal of events for which no subscriber has room.
+    /// Returns the refusal of events if the shares of all their subscribers are used up.
     pub(crate) fn share<'a>(to: impl Iterator<Item = &'a SubscriberId>) -> Self {
         Self::Share { namespaces: to.map(|to| to.parts().1.to_owned()).collect() }
     }

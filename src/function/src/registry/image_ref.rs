@@ -70,7 +70,7 @@ impl From<Digest> for String {
     }
 }
 
-/// Why a text is not an image reference.
+/// The reason that a string is not an image reference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ParseImageRefError {
     /// The host or port is invalid.
@@ -90,7 +90,7 @@ pub enum ParseImageRefError {
 /// An image reference: `HOST[:PORT]/REPOSITORY[:TAG][@DIGEST]`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ImageRef {
-    /// Host and port of the registry; the default is `docker.io`.
+    /// Host and port of the registry; `docker.io` if the reference contains no host.
     pub registry: String,
     /// Name of the repository in that registry.
     pub repository: String,
@@ -163,7 +163,7 @@ pub(super) fn names_host(part: &str) -> bool {
     part.contains(['.', ':']) || part == "localhost"
 }
 
-/// Whether a text is `HOST` or `HOST:PORT`. An IPv6 address has brackets.
+/// Whether a string is `HOST` or `HOST:PORT`. An IPv6 address has brackets.
 pub(super) fn is_host(text: &str) -> bool {
     let (host, port) = match text.strip_prefix('[') {
         Some(rest) => match rest.split_once(']') {

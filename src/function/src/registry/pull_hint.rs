@@ -1,4 +1,4 @@
-//! Explains a failed pull from the node's own address, from the kubelet's message.
+//! Explains why a pull from a loopback address of the node failed, from the kubelet's message.
 
 use super::access::is_loopback;
 

@@ -195,7 +195,7 @@ fn kaniko_needs_an_image_of_its_own_base_images_and_fit_arguments() {
     ]) {
         assert!(mistake.starts_with(expected), "{mistake}");
     }
-    // Our own builder ignores the arguments of Kyma's chart.
+    // Mainstay's own builder ignores the arguments of Kyma's chart.
     assert!(from(&[("APP_FUNCTION_BUILD_EXECUTOR_ARGS", "--insecure,--skip-tls-verify")]).is_ok());
     for (name, value, why) in [
         ("MAINSTAY_BUILDER", "docker", "it is mainstay or kaniko"),

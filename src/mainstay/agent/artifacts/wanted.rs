@@ -1,6 +1,6 @@
 //! The artifact that a spec asks for.
 //!
-//! Invariant: a field that is not supported is refused by its name, not ignored.
+//! Invariant: a field that is not supported is reported by its name, not ignored.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use mainstay_api::oci_repository::OciReference;
 use mainstay_function::registry::{Digest, ImageRef};
 use mainstay_git::highest_version;
 
-/// The form of an address.
+/// The form of a URL.
 const FORM: &str = "oci://HOST/PATH";
 /// Minimum time between two lookups.
 const SHORTEST: Duration = Duration::from_secs(10);
@@ -24,22 +24,22 @@ const REGEX_BYTES: usize = 1 << 20;
 /// The artifact that a spec asks for.
 #[derive(Clone, Debug)]
 pub(super) struct Wanted {
-    /// The repository of the registry, without a tag.
+    /// The repository in the registry, without a tag.
     pub(super) image: ImageRef,
     pub(super) version: Version,
     /// The media type of the layer; by default the first layer is read.
     pub(super) media_type: Option<String>,
-    /// Patterns of files to leave out.
+    /// Patterns of files to exclude.
     pub(super) ignore: String,
     pub(super) interval: Duration,
     pub(super) timeout: Duration,
 }
 
-/// The followed version.
+/// The version that the spec follows.
 #[derive(Clone, Debug)]
 pub(super) enum Version {
     Tag(String),
-    /// The tag with the highest version in a range, among the tags that match.
+    /// The tag with the highest version in a range, among the tags that match the regular expression.
     Range(String, Option<Regex>),
     Digest(Digest),
 }
@@ -47,7 +47,7 @@ pub(super) enum Version {
 /// Returns the artifact that a spec asks for.
 ///
 /// # Errors
-/// The invalid fields.
+/// Fails with the invalid fields.
 pub(super) fn wanted(spec: &OciRepositorySpec) -> Result<Wanted, Vec<String>> {
     let mut problems = unsupported(spec);
     let image = image(&spec.url).map_err(|why| problems.push(format!("spec.url: {why}"))).ok();

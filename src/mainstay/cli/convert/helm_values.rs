@@ -62,7 +62,7 @@ fn read(text: &str, fields: &mut Fields) -> Map<String, Value> {
     })
 }
 
-/// The value of a parameter, as `helm --set` reads it.
+/// Returns the value of a parameter as `helm --set` parses it.
 fn typed(value: &Value, is_text: bool) -> Value {
     let Some(text) = value.as_str().filter(|_| !is_text) else { return value.clone() };
     match text {
@@ -73,7 +73,7 @@ fn typed(value: &Value, is_text: bool) -> Value {
     }
 }
 
-/// Sets a value by its dotted path; `\.` is a dot in a key. Returns whether the path is one of keys.
+/// Sets a value by its dotted path; `\.` is a dot in a key. Returns whether the path consists of keys only.
 fn set(values: &mut Map<String, Value>, path: &str, value: Value) -> bool {
     let keys: Vec<String> = path.replace("\\.", "\u{0}").split('.').map(|key| key.replace('\u{0}', ".")).collect();
     if keys.iter().any(|key| key.is_empty() || key.contains(['[', '{'])) {

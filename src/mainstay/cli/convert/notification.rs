@@ -1,4 +1,4 @@
-//! A Provider and an Alert of Flux become ours: the fields are the same.
+//! A Provider and an Alert of Flux become a Provider and an Alert of Mainstay, with the same fields.
 
 use serde_json::Value;
 

@@ -1,4 +1,4 @@
-//! An OCIRepository of Flux becomes an OCIRepository.
+//! An OCIRepository of Flux becomes an OCIRepository of Mainstay.
 
 use super::converted::{Converted, OURS};
 use super::document::Document;

@@ -1,4 +1,4 @@
-//! A Receiver of Flux becomes a Receiver.
+//! A Receiver of Flux becomes a Receiver of Mainstay.
 
 use super::converted::{Converted, OURS};
 use super::document::Document;
@@ -6,7 +6,7 @@ use super::fields::Fields;
 use super::known::{annotations, labels};
 use super::report::{Conversion, Judged};
 
-/// Types that both have.
+/// Types that Flux and Mainstay both have.
 const TYPES: [&str; 5] = ["github", "gitlab", "bitbucket", "generic", "generic-hmac"];
 
 pub(super) fn convert(document: &Document, namespace: &str, conversion: &mut Conversion) {

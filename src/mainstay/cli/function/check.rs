@@ -8,7 +8,7 @@ use super::shape::Reading;
 use mainstay_function::runtimes;
 use mainstay_object::syntax::shown;
 
-/// Fields below `source` of one source type only.
+/// Fields below `source` that apply to only one source type.
 const INLINE: [&str; 3] = ["sourcePath", "sourceHandlerName", "depsHandlerName"];
 const GIT: [&str; 6] = ["url", "repository", "reference", "baseDir", "credentialsSecretName", "credentialsType"];
 

@@ -1,8 +1,8 @@
 //! Objects that refer to a Function: Triggers, Subscriptions and APIRules. Converts them from a configuration and
 //! back.
 //!
-//! Invariant: defaults are filled in on the way to the cluster and omitted on the way back.
-//! Invariant: both versions of a Trigger have the same meaning, so either one is written and read.
+//! Invariant: defaults are filled in on the way to the cluster and omitted on the way back. Invariant: both versions of
+//! a Trigger have the same meaning, so either version is written and read.
 
 use kube::Resource as _;
 use serde_json::{Map, Value, json};
@@ -13,7 +13,7 @@ use super::config::{
 use super::fields::text_at;
 use mainstay_api::Function;
 
-/// A kind of such objects.
+/// A kind of objects that refer to a Function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Companion {
     pub(super) api_version: &'static str,
@@ -34,8 +34,8 @@ const PATH: &str = "/.*";
 /// The handler without authentication.
 const ALLOW: &str = "allow";
 
-/// Returns all kinds. If several versions of a kind are served, the first one is used; `schema` determines the order
-/// for Subscriptions.
+/// Returns all kinds. If several versions of a kind are served, the first of them is used. `schema` determines the
+/// order for Subscriptions.
 pub(super) fn all(schema: Schema) -> [Companion; 5] {
     let [first, second] = match schema {
         Schema::V0 => [SUBSCRIPTION, NEWER_SUBSCRIPTION],
@@ -54,7 +54,7 @@ pub(super) fn section(kind: &str) -> Option<&'static str> {
     }
 }
 
-/// Returns the equivalent `apiVersion` of an object, for clusters that do not serve its own.
+/// Returns the equivalent `apiVersion` of an object, for clusters that do not serve the object's own version.
 pub(super) fn other_version(api_version: &str, kind: &str) -> Option<&'static str> {
     (api_version == TRIGGER.api_version && kind == TRIGGER.kind).then_some(NEWER_TRIGGER.api_version)
 }
@@ -126,7 +126,7 @@ fn owner_name(object: &Value) -> String {
 /// Adds a live object to a configuration.
 ///
 /// # Errors
-/// The part that a configuration cannot express.
+/// Fails with the part that a configuration cannot express.
 pub(super) fn add(config: &mut Config, live: &Value) -> Result<(), &'static str> {
     match text_at(live, "/kind") {
         "Trigger" => config.triggers.push(trigger(config, live)?),
@@ -179,7 +179,7 @@ fn trigger(config: &Config, live: &Value) -> Result<Trigger, &'static str> {
     if !broker.is_empty() && broker != BROKER {
         return Err("it is of another broker than default");
     }
-    // In v1, these filters replace the attribute filter.
+    // In version `v1` of Triggers, these filters replace the attribute filter.
     if live.pointer("/spec/filters").and_then(Value::as_array).is_some_and(|filters| !filters.is_empty()) {
         return Err("it has filters, which are more than a filter by attributes");
     }
@@ -308,7 +308,8 @@ fn api_rule(config: &Config, live: &Value) -> Result<ApiRule, &'static str> {
 mod tests {
     use super::*;
 
-    /// Checks the objects of a configuration with these fields, and that they convert back to the same configuration.
+    /// Checks the objects of a configuration with these fields, and checks that they convert back to the same
+    /// configuration.
     fn check(fields: &str, expected: &str) {
         let head = "name: fn\nnamespace: ns\nsource:\n    sourceType: inline\n";
         let config = Config::read(&format!("{head}{fields}"), None).unwrap();

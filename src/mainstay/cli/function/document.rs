@@ -1,6 +1,6 @@
-//! Parses the text of a `config.yaml` into nodes with line and column.
+//! Parses the content of a `config.yaml` into nodes with line and column.
 //!
-//! Invariant: scalars are read as their text (also `1`, `on` and `007`). Only an empty one, `~` and `null` are
+//! Invariant: scalars are read as strings (even `1`, `on` and `007`). Only an empty scalar, `~` and `null` count as
 //! absent.
 //!
 //! Not here: anchors, aliases and several documents, which a configuration does not need.
@@ -25,7 +25,7 @@ impl fmt::Display for Mark {
     }
 }
 
-/// A problem with its place.
+/// A problem with its position.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Problem {
     pub(super) mark: Mark,
@@ -66,7 +66,7 @@ pub(super) struct Field {
     pub(super) node: Node,
 }
 
-/// Parses the only document of a text. An empty text is an empty document.
+/// Parses a string with one document. An empty string is an empty document.
 pub(super) fn parse(text: &str) -> Result<Node, Problem> {
     let mut options = Options::default();
     options.set_emit_comments(false);

@@ -8,7 +8,7 @@ use std::{
 use super::document::Problem;
 use mainstay_cluster::FieldConflict;
 
-/// A failed attempt.
+/// The reason why a command failed.
 #[derive(Debug, thiserror::Error)]
 pub(in crate::cli) enum Error {
     #[error("{} cannot be used:\n{}", path.display(), .problems.iter().map(|problem| format!("  {problem}")).collect::<Vec<_>>().join("\n"))]
@@ -72,7 +72,7 @@ impl Error {
         Self::Config { path: path.to_owned(), problems: lines.collect() }
     }
 
-    /// Returns the hint.
+    /// Returns a hint about how to fix the error, if there is one.
     pub(in crate::cli) fn hint(&self) -> Option<&'static str> {
         match self {
             Self::WouldBeLost { .. } => Some("--overwrite replaces them; --dir DIR names another directory"),

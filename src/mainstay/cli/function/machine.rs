@@ -19,7 +19,7 @@ use mainstay_object::printable;
 /// Addresses of the debuggers of Node.js and Python.
 const INSPECTOR: &str = "127.0.0.1:9229";
 const DEBUGPY: &str = "127.0.0.1:5678";
-/// Environment variables of this machine that the Function sees, for finding programs.
+/// Environment variables of this machine that are passed on to the Function, so that it finds programs.
 const PASSED_ON: [&str; 4] = ["PATH", "HOME", "LANG", "TMPDIR"];
 
 /// A directory for the files of a running Function.
@@ -27,7 +27,7 @@ pub(super) struct Machine<'a> {
     room: &'a Path,
     port: u16,
     debug: bool,
-    /// The installed dependencies.
+    /// Content of the dependency file whose dependencies are installed.
     installed: Option<String>,
 }
 
@@ -36,7 +36,7 @@ impl<'a> Machine<'a> {
         Self { room, port, debug, installed: None }
     }
 
-    /// Returns the socket of the Function's server. Other users cannot enter its directory.
+    /// Returns the socket of the Function's server. Other users cannot access the socket's directory.
     pub(super) fn socket(&self) -> PathBuf {
         self.room.join("socket")
     }

@@ -1,8 +1,7 @@
 //! The directory of a Function: reads and writes its files.
 //!
-//! Invariant: no file outside of the directory is read or written, whatever `config.yaml` contains: neither by `..`,
-//! nor by an absolute path, nor by a symbolic link.
-//! Invariant: either nothing is written, or no file is half written.
+//! Invariant: no file outside of the directory is read or written, whatever `config.yaml` contains: `..`, absolute
+//! paths and symbolic links have no such effect. Invariant: a file is written completely or not at all.
 
 use std::{
     fs,
@@ -13,45 +12,45 @@ use std::{
 
 use super::error::Error;
 
-/// Name of the configuration in its directory.
+/// Name of the configuration file in its directory.
 pub(super) const CONFIG: &str = "config.yaml";
-/// The problem of a handler without code.
+/// The message for a handler without code.
 pub(super) const EMPTY: &str = "it is empty; the code of the Function is missing";
 /// Maximum size of a file, in bytes. A Function may have 1 MiB.
 const MAX_BYTES: u64 = 4 * 1024 * 1024;
 
-/// An existing directory.
+/// The existing directory of a Function.
 pub(super) struct Workspace {
-    /// The path without symbolic links.
+    /// The path of the directory, without symbolic links.
     root: PathBuf,
 }
 
 impl Workspace {
-    /// Returns the directory of this configuration file.
+    /// Returns the workspace of this configuration file.
     pub(super) fn of_file(file: &Path) -> Result<Self, Error> {
         let directory = file.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
         Self::at(directory)
     }
 
-    /// Returns this directory.
+    /// Returns the workspace in this directory.
     pub(super) fn at(directory: &Path) -> Result<Self, Error> {
         let root = fs::canonicalize(directory).map_err(|cause| Error::Read { path: directory.to_owned(), cause })?;
         Ok(Self { root })
     }
 
-    /// Returns this directory, and creates it for its owner if necessary.
+    /// Returns the workspace in this directory. Creates the directory if necessary, with access only for its owner.
     pub(super) fn create(directory: &Path) -> Result<Self, Error> {
         let created = fs::DirBuilder::new().recursive(true).mode(0o700).create(directory);
         created.map_err(|cause| Error::Write { path: directory.to_owned(), cause })?;
         Self::at(directory)
     }
 
-    /// Returns its path.
+    /// Returns the path of the directory.
     pub(super) fn root(&self) -> &Path {
         &self.root
     }
 
-    /// Returns the directory that `sourcePath` names: relative to this one or, as in files of older tools, to the
+    /// Returns the directory that `sourcePath` names: relative to this directory or, as in files of older tools, to the
     /// working directory.
     pub(super) fn source(&self, path: Option<&str>) -> Result<Self, Error> {
         let Some(path) = path.filter(|path| !path.is_empty()) else { return Ok(Self { root: self.root.clone() }) };
@@ -85,7 +84,7 @@ impl Workspace {
         Ok(text)
     }
 
-    /// Reads the bytes of an existing file, if it is a regular one.
+    /// Reads the bytes of an existing file, which must be a regular file.
     fn present(&self, name: &str) -> Result<Option<Vec<u8>>, Error> {
         let refused = |why| Error::NotWritten { path: self.root.join(name), why };
         let path = self.inside(name).map_err(refused)?;
@@ -126,7 +125,7 @@ impl Workspace {
         Ok(())
     }
 
-    /// Returns the path of a file with this name, in this directory or below.
+    /// Returns the path of the file with this name, in the directory or below it.
     fn inside(&self, name: &str) -> Result<PathBuf, &'static str> {
         let mut parts = Path::new(name).components();
         if name.is_empty() || name.contains('\0') {
@@ -155,7 +154,7 @@ pub(super) fn read_text(path: &Path) -> Result<String, Error> {
     String::from_utf8(bytes).map_err(|_| refused("it is not a text in UTF-8"))
 }
 
-/// Replaces a file as a whole. A link is replaced, not followed.
+/// Replaces a file as a whole. If the path is a link, the link is replaced, not followed.
 fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let beside = path.with_file_name(format!(".{name}.{}", fastrand::u32(..)));
@@ -164,7 +163,7 @@ fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
         fs::rename(&beside, path)
     });
     if written.is_err() {
-        // It may not exist.
+        // The file may not exist.
         let _ = fs::remove_file(&beside);
     }
     written
@@ -176,7 +175,7 @@ mod tests {
 
     use super::*;
 
-    /// Creates a workspace beside a secret.
+    /// Creates a workspace beside a file with a secret.
     fn room() -> (tempfile::TempDir, Workspace) {
         let room = tempfile::tempdir().unwrap();
         fs::write(room.path().join("secret"), "hunter2").unwrap();

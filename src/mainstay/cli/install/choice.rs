@@ -6,7 +6,7 @@ use crate::{Component, Components, agent::Profile};
 use mainstay_cluster::Scope;
 use mainstay_git::RemoteUrl;
 
-/// Default `ServiceAccount` of GitSyncs that name none.
+/// Default `ServiceAccount` of GitSyncs that specify none.
 const ACCOUNT: &str = "mainstay-applies";
 
 /// How much is installed.
@@ -42,13 +42,13 @@ pub(super) struct Choice {
 pub(super) struct Restricted {
     /// Kinds that may be applied.
     pub(super) kinds: Vec<Resource>,
-    /// Namespaces in which they may be applied; empty means all.
+    /// Namespaces in which these kinds may be applied; empty means all.
     pub(super) namespaces: Vec<String>,
     /// The `ServiceAccount` with these permissions, in the agent's namespace.
     pub(super) account: String,
 }
 
-/// Whether flags for Functions are used.
+/// Whether each flag that concerns Functions is used.
 pub(super) struct OfFunctions {
     pub(super) has_registry: bool,
     pub(super) has_base_images: bool,
@@ -57,7 +57,8 @@ pub(super) struct OfFunctions {
 }
 
 impl Choice {
-    /// Returns the chosen components; `None`: the default ones, and any that the user adds separately.
+    /// Returns the chosen components; `None` stands for the default components, and for components that the user adds
+    /// separately.
     pub(super) fn components(
         &self,
         named: &[Component],
@@ -106,8 +107,8 @@ impl Choice {
         Some(components)
     }
 
-    /// Returns the permissions of `--profile restricted`, if chosen. `home` is the agent's namespace, and `target`
-    /// that of objects without a namespace.
+    /// Returns the permissions of `--profile restricted`, if chosen. `home` is the agent's namespace, and `target` is
+    /// the namespace of objects that specify none.
     pub(super) fn restricted(&self, home: &str, target: &str, problems: &mut Vec<String>) -> Option<Restricted> {
         if self.profile == Profile::Full {
             let flags = [

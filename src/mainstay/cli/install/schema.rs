@@ -1,9 +1,10 @@
-//! Checks values against the schema of the chart. A problem names the value, the reason, and its purpose.
+//! Checks values against the schema of the chart. A problem contains the path of the value, the reason, and the purpose
+//! of the value.
 //!
 //! Invariant: no message contains a value, which may be a password.
 //!
-//! `jsonschema` is not used: it has 27 dependencies, for one file and the twelve keywords of the schema. A test
-//! compares the results with Helm's.
+//! `jsonschema` is not used: it would add 27 dependencies for one file with twelve keywords. A test compares the
+//! results with Helm's.
 
 use regex::Regex;
 use serde_json::{Map, Value};
@@ -24,11 +25,11 @@ const CHECKED: [&str; 12] = [
     "propertyNames",
     "type",
 ];
-/// The keywords without effect on validity.
+/// The keywords that have no effect on validity.
 #[cfg(test)]
 const DESCRIBING: [&str; 4] = ["$schema", "default", "description", "title"];
 
-/// The schema of `manifests/chart`.
+/// The text of the schema of `manifests/chart`.
 const TEXT: &str = include_str!("../../../../manifests/chart/values.schema.json");
 
 /// A schema.
@@ -114,7 +115,7 @@ fn nearest(schema: &Value, name: &str, path: &str) -> String {
     }
 }
 
-/// Returns why a value does not match, apart from its content.
+/// Returns why a value does not match, apart from the content of maps and lists.
 fn flaw(schema: &Value, value: &Value) -> Option<String> {
     let kinds: Vec<&str> = match &schema["type"] {
         Value::String(kind) => vec![kind],

@@ -1,4 +1,5 @@
-//! Predicts the agent's next action on an object and its reason, as far as the cluster shows them.
+//! Predicts the agent's next action on an object and the reason of the action, as far as objects of the cluster show
+//! them.
 
 use jiff::Timestamp;
 use serde_json::Value;
@@ -16,9 +17,9 @@ use mainstay_object::Key;
 /// The agent's next action, in one sentence.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Next {
-    /// One word for programs.
+    /// The action in one word, for programs.
     pub(super) action: &'static str,
-    /// The sentence.
+    /// The action in one sentence.
     pub(super) text: String,
 }
 
@@ -28,7 +29,7 @@ impl Next {
     }
 }
 
-/// Returns the agent's next action. The first reason that applies decides, as in the agent.
+/// Returns the agent's next action. The first reason that applies determines the action, as in the agent.
 pub(super) fn next(trace: &Trace, now: Timestamp) -> Next {
     let Some(manager) = &trace.manager else {
         let is_from_git = trace.live.as_ref().is_some_and(|live| {
@@ -80,7 +81,7 @@ fn paused(key: &Key, live: &Value, now: Timestamp) -> Option<Next> {
     Some(Next::new("Nothing", format!("nothing {until}: it is paused")))
 }
 
-/// An object that left the repository, or that the agent must not change.
+/// Returns the action for an object that was removed from the repository, or that the agent must not change.
 fn leaving(key: &Key, status: &GitSyncStatus) -> Option<Next> {
     let name = key.to_string();
     if let Some(one) = status.terminating.iter().find(|one| one.object == name) {
@@ -121,7 +122,7 @@ fn failing(key: &Key, status: &GitSyncStatus) -> Option<Next> {
     ))
 }
 
-/// A delayed revert, because another client keeps changing the object.
+/// Returns the action for an object whose revert is delayed because another client keeps changing it.
 fn fought_over(key: &Key, status: &GitSyncStatus) -> Option<Next> {
     let name = key.to_string();
     let drifted = status.drifted.iter().find(|one| one.object == name && one.reason == DriftReason::Backoff)?;

@@ -1,6 +1,6 @@
 //! The time line of a Function: its newest build and its newest serving pod, from their objects and Events.
 //!
-//! Invariant: the time line uses only data in the cluster. The times of objects have a precision of a second.
+//! Invariant: the time line uses only data in the cluster. Times in objects have a precision of one second.
 //!
 //! Not here: earlier builds, because their pods are gone.
 
@@ -39,7 +39,7 @@ struct Parts {
     events: Vec<Value>,
 }
 
-/// Reads the time line of a trace's object. Empty if the object is no Function.
+/// Reads the time line of a trace's object. The time line is empty if the object is not a Function.
 pub(super) async fn of(cluster: &Cluster, trace: &mut Trace) -> Result<Vec<Moment>, Error> {
     let (asked, live) = (&trace.asked, trace.live.as_ref());
     let uid = live.and_then(|live| live.pointer("/metadata/uid")?.as_str());

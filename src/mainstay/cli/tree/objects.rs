@@ -20,7 +20,7 @@ use mainstay_object::{Health, Key, health, stage};
 const MOST: usize = 5000;
 /// Maximum number of namespaces to search for children.
 const NAMESPACES: usize = 20;
-/// Kinds that Kubernetes' controllers and the agent create for other objects.
+/// Kinds of objects that controllers of Kubernetes and the agent create for other objects.
 const CHILDREN: [(&str, &str); 9] = [
     ("apps/v1", "Deployment"),
     ("apps/v1", "ReplicaSet"),
@@ -42,7 +42,7 @@ pub(in crate::cli) struct Node {
     pub(in crate::cli) key: Key,
     /// The state of the object.
     pub(in crate::cli) state: State,
-    /// The objects that it owns.
+    /// The objects that this object owns.
     pub(in crate::cli) children: Vec<Node>,
 }
 
@@ -53,17 +53,17 @@ pub(in crate::cli) enum State {
     There(Health),
     /// The object is being deleted.
     Terminating,
-    /// The inventory has the object, but the cluster does not.
+    /// The inventory contains the object, but the cluster does not.
     Absent,
-    /// The object ran to completion and is gone.
+    /// The object ran to completion and was deleted afterwards.
     Ended,
     /// The object was not read, for this reason.
     Unknown(String),
 }
 
 impl Node {
-    /// Returns whether the GitSync and all its objects are healthy. Children do not count, because the health of
-    /// their parents includes theirs.
+    /// Returns whether the GitSync and all its objects are healthy. Children do not count, because the health of a
+    /// parent includes the health of its children.
     pub(super) fn is_healthy(&self) -> bool {
         let is_fine = |node: &Node| matches!(node.state, State::There(Health::Healthy) | State::Ended);
         is_fine(self) && self.children.iter().all(is_fine)
@@ -113,7 +113,7 @@ impl<'a> Forest<'a> {
         Ok(root)
     }
 
-    /// Reads the objects of a GitSync in another cluster. A failure becomes a note.
+    /// Reads the objects of a GitSync in a remote cluster. A failure becomes a note.
     async fn objects_elsewhere(&mut self, sync: &GitSync) -> Vec<Node> {
         let asked = async {
             let Some(other) =
@@ -203,8 +203,8 @@ impl<'a> Forest<'a> {
         Ok(live)
     }
 
-    /// Lists at most [`MOST`] objects of a kind. Reads only the metadata of Secrets and ConfigMaps, unless
-    /// `is_asked`: a health rule needs the whole object.
+    /// Lists at most [`MOST`] objects of a kind. Reads only the metadata of Secrets and ConfigMaps, unless `is_asked`
+    /// is set, because a health rule needs the whole object.
     async fn list(
         &mut self,
         kind: &Arc<Kind>,

@@ -1,4 +1,4 @@
-//! Tags: listing those of a repository.
+//! Lists the tags of a repository.
 
 use reqwest::header::{self, HeaderMap};
 use reqwest::{Method, Url};
@@ -7,7 +7,7 @@ use serde::Deserialize;
 use super::send::{Ask, allowed, location_in};
 use super::{Client, Error, Fault};
 
-/// Maximum bytes of a page.
+/// Maximum size of a page in bytes.
 const MAX_PAGE: u64 = 4 << 20;
 /// Maximum number of pages, and of tags.
 const MAX_PAGES: usize = 100;
@@ -50,7 +50,7 @@ impl Client {
     }
 }
 
-/// Returns the address of the next page.
+/// Returns the URL of the next page.
 fn next(headers: &HeaderMap, base: &Url) -> Option<Url> {
     let links = headers.get_all(header::LINK).iter().filter_map(|value| value.to_str().ok());
     let next = links.flat_map(|links| links.split(',')).find(|link| link.contains("rel=\"next\""))?;
