@@ -4,6 +4,7 @@ mod calls;
 mod chromium;
 mod objects;
 mod pages;
+mod trees;
 mod users;
 
 use devcluster::fault_injection::Fault;
