@@ -2,8 +2,10 @@
 
 mod calls;
 mod chromium;
+mod fleet;
 mod objects;
 mod pages;
+mod pictures;
 mod trees;
 mod users;
 
