@@ -26,6 +26,7 @@ mod field;
 mod filter;
 mod guard;
 mod history;
+mod lanes;
 mod page;
 mod readers;
 mod row;

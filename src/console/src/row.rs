@@ -101,7 +101,9 @@ pub(crate) struct Row {
     pub(crate) version: String,
     /// Number of objects and of healthy objects of a GitSync.
     pub(crate) objects: Option<(i64, i64)>,
-    /// The manual changes that the status lists.
+    /// The objects to which somebody else keeps writing, with the writer; empty without any.
+    pub(crate) contended: String,
+    /// The hand edits that its status names.
     pub(crate) edits: Vec<Edit>,
     /// The resource version, which changes with each change of the object.
     pub(crate) resource_version: String,
@@ -114,7 +116,14 @@ impl Row {
         let labels: usize = self.labels.iter().map(|(label, value)| 64 + text(label) + text(value)).sum();
         let edits: usize = self.edits.iter().map(Edit::bytes).sum();
         let names = 3 * (text(&self.namespace) + text(&self.name));
-        size_of::<Self>() + names + labels + text(&self.message) + text(&self.version) + edits + 256
+        size_of::<Self>()
+            + names
+            + labels
+            + text(&self.message)
+            + text(&self.version)
+            + text(&self.contended)
+            + edits
+            + 256
     }
 }
 
@@ -144,6 +153,7 @@ pub(crate) fn row(kind: FleetKind, live: &Value) -> Row {
     let conditions = conditions_of(live);
     let count = |pointer: &str| live.pointer(pointer).and_then(Value::as_i64);
     let (state, decisive) = state(kind, live, &conditions);
+    let contended = conditions.iter().find(|one| one.kind == "Contended" && one.status == "True");
     let labels = live.pointer("/metadata/labels").and_then(Value::as_object).into_iter().flatten().take(100);
     let version = match kind {
         FleetKind::GitSync => text_at(live, "/status/appliedCommit", SHORT),
@@ -164,6 +174,7 @@ pub(crate) fn row(kind: FleetKind, live: &Value) -> Row {
         version,
         objects: (kind == FleetKind::GitSync)
             .then(|| (count("/status/objects").unwrap_or(0), count("/status/healthy").unwrap_or(0))),
+        contended: contended.map(|one| one.message.clone()).unwrap_or_default(),
         edits: if kind == FleetKind::GitSync { edits::of_status(live) } else { Vec::new() },
         resource_version: text_at(live, "/metadata/resourceVersion", SHORT),
     }

@@ -4,6 +4,7 @@
 //!
 //! Not here: children of kinds that neither the controllers of Kubernetes nor the agent create.
 
+mod live;
 mod objects;
 mod render;
 

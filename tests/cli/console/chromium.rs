@@ -255,13 +255,16 @@ impl Tab {
         self.value(found).await
     }
 
-    /// Writes a picture of the whole page.
-    pub(super) async fn picture(&self, path: &Path) {
+    /// Writes a picture of the page down to this height, as PNG or WebP.
+    pub(super) async fn picture(&self, path: &Path, height: u32) {
         use base64::prelude::{BASE64_STANDARD, Engine as _};
-        let size = "({width: document.documentElement.clientWidth, height: Math.min(document.documentElement.scrollHeight, 4000)})";
-        let mut clip = self.value(size).await;
+        let size = format!(
+            "({{width: document.documentElement.clientWidth, height: Math.min(document.documentElement.scrollHeight, {height})}})"
+        );
+        let mut clip = self.value(&size).await;
         json_patch::merge(&mut clip, &json!({"x": 0, "y": 0, "scale": 1}));
-        let parameters = json!({"format": "png", "captureBeyondViewport": true, "clip": clip});
+        let format = if path.extension().is_some_and(|end| end == "webp") { "webp" } else { "png" };
+        let parameters = json!({"format": format, "quality": 35, "captureBeyondViewport": true, "clip": clip});
         let picture = self.call("Page.captureScreenshot", parameters).await.unwrap();
         std::fs::write(path, BASE64_STANDARD.decode(picture["data"].as_str().unwrap()).unwrap()).unwrap();
     }

@@ -2,8 +2,11 @@
 
 mod calls;
 mod chromium;
+mod fleet;
 mod objects;
 mod pages;
+mod pictures;
+mod trees;
 mod users;
 
 use devcluster::fault_injection::Fault;

@@ -12,7 +12,7 @@ use crate::page_answer::Answer;
 
 /// The origin of the tests, whose pages are encrypted by a proxy.
 pub(super) const URL: &str = "https://console.example.com";
-const RBAC: &str = "rbac.authorization.k8s.io/v1";
+pub(super) const RBAC: &str = "rbac.authorization.k8s.io/v1";
 
 /// A cluster that authorises requests.
 pub(super) struct Users {

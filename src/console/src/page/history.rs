@@ -55,7 +55,7 @@ fn commit(event: &EventRow, now: Timestamp) -> Markup {
 pub(super) fn edit(edit: &Edit, now: Timestamp, of: Option<Markup>) -> Markup {
     let (class, symbol) = if matches!(edit.end, End::Remains(_)) { ("warn", "▲") } else { ("good", "✔") };
     html! {
-        p { (parts::sign(class, symbol, &edit.end_text())) " " (parts::age(edit.when, now)) " ago by " strong { (edit.who) } }
+        p { (parts::sign(class, symbol, &edit.end_text())) ", " (parts::age(edit.when, now)) " ago by " strong { (edit.who) } }
         p { (parts::named_object(&edit.object)) @if let Some(of) = of { " of " (of) } }
         @for field in &edit.fields { (parts::change(field)) }
     }

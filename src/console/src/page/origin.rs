@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use maud::{Markup, html};
 use serde_json::{Value, json};
 
-use super::parts;
+use super::{lanes, parts};
 use crate::address;
 use crate::difference::{Side, difference as lines};
 use crate::edits::{Edit, End, of_status};
@@ -50,6 +50,7 @@ pub(super) fn difference(key: &Key, trace: &Trace, now: Timestamp) -> Markup {
     let name = key.to_string();
     let mut edits: Vec<Edit> = of_status(&json!({ "status": manager.status }));
     edits.retain(|edit| edit.object == plain(&name, SHORT));
+    let picture = lanes::picture(&edits, now);
     let (remaining, reverted): (Vec<_>, Vec<_>) =
         edits.into_iter().partition(|edit| matches!(edit.end, End::Remains(_)));
     html! {
@@ -63,6 +64,7 @@ pub(super) fn difference(key: &Key, trace: &Trace, now: Timestamp) -> Markup {
                 h3 { "Last reverts" }
                 @for edit in &reverted { (edit_of(edit, now, key.is("", "Secret"))) }
             }
+            (picture)
         }
     }
 }

@@ -8,7 +8,7 @@ use crate::address;
 use crate::edits::Field;
 use crate::row::{ConditionRow, State, remedy};
 use crate::shown::EventRow;
-use crate::text::ago;
+use crate::text::{ago, with_short_ids};
 use crate::tree::Mark;
 use mainstay_api::git_sync::WHOLE_OBJECT;
 use mainstay_object::Key;
@@ -98,7 +98,7 @@ pub(super) fn conditions(all: &[ConditionRow], now: Timestamp) -> Markup {
                             th scope="row" data-label="Condition" { (one.kind) }
                             td data-label="Status" { (one.status) }
                             td data-label="Reason" {
-                                strong { (one.reason) } " " span.text { (one.message) }
+                                strong { (one.reason) } " " span.text { (with_short_ids(&one.message)) }
                                 @if is_first(at) { (advice(&one.reason)) }
                             }
                             td data-label="Since" { (age(one.since, now)) }

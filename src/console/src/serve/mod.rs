@@ -16,6 +16,7 @@ mod read;
 mod row_memory;
 mod session;
 mod shared;
+mod shared_rows;
 mod watched;
 
 pub use certificate::{Certificate, CertificateError};

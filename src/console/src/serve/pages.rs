@@ -13,9 +13,9 @@ use super::session::{Its, Session};
 use super::{answer, log};
 use crate::address;
 use crate::csv::csv;
-use crate::drift::{newest_first, table};
+use crate::drift::{contended, newest_first, table};
 use crate::filter::{Filter, Query, listing};
-use crate::page::{self, Fleet, FunctionPage, GitSyncPage, ObjectPage, Page};
+use crate::page::{self, Drift, Fleet, FunctionPage, GitSyncPage, ObjectPage, Page};
 use crate::row::{FleetKind, row};
 use crate::text::{MESSAGE, SHORT, plain};
 use crate::trace::Trace;
@@ -63,9 +63,15 @@ pub(super) async fn drift(Extension(session): Its, uri: Uri) -> Response {
     let watched = session.watched();
     watched.settled().await;
     let (rows, query) = (watched.rows(), query(&uri));
-    let edits = newest_first(rows.iter().map(AsRef::as_ref), query.get("who"));
+    let who = query.get("who");
     let notes: Vec<String> = watched.notes().into_iter().filter(|note| note.contains("GitSync")).collect();
-    let body = page::drift(&edits, query.get("who"), &notes, Timestamp::now());
+    let body = page::drift(&Drift {
+        edits: &newest_first(rows.iter().map(AsRef::as_ref), who),
+        contended: &contended(rows.iter().map(AsRef::as_ref), who),
+        who,
+        notes: &notes,
+        now: Timestamp::now(),
+    });
     respond(&session, "Drift", Some("/events".to_owned()), body)
 }
 

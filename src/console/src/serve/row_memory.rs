@@ -1,4 +1,4 @@
-//! The memory of the rows of all sessions.
+//! The memory of the rows of all sessions. Equal rows of several sessions take it once from the server.
 //!
 //! Invariant: the size of the rows of a session, and of the rows of all sessions, is limited.
 
@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
+use super::shared_rows::{SharedRow, SharedRows};
 use crate::row::Row;
 
 /// Maximum size of the rows of all sessions and of one session, in KiB.
@@ -20,6 +21,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 pub(super) struct RowMemory {
     free: Arc<Semaphore>,
     is_wanted: Arc<Notify>,
+    rows: SharedRows,
 }
 
 impl Default for RowMemory {
@@ -30,7 +32,7 @@ impl Default for RowMemory {
 
 impl RowMemory {
     fn of(kibibytes: usize) -> Self {
-        Self { free: Arc::new(Semaphore::new(kibibytes)), is_wanted: Arc::default() }
+        Self { free: Arc::new(Semaphore::new(kibibytes)), is_wanted: Arc::default(), rows: SharedRows::default() }
     }
 
     /// Returns the memory of a new session.
@@ -52,39 +54,66 @@ pub(super) struct SessionMemory {
 
 /// A row with its memory.
 pub(super) struct KeptRow {
-    pub(super) row: Arc<Row>,
-    _memory: [OwnedSemaphorePermit; 2],
+    shared: Arc<SharedRow>,
+    _memory: OwnedSemaphorePermit,
+}
+
+impl KeptRow {
+    /// Returns the row.
+    pub(super) fn row(&self) -> Arc<Row> {
+        Arc::clone(&self.shared.row)
+    }
+
+    /// Returns its part of the memory of the server in bytes. The sessions that keep the row have equal parts.
+    pub(super) fn part(&self) -> usize {
+        self.shared.row.bytes() / Arc::strong_count(&self.shared)
+    }
+
+    /// Returns whether it is this row.
+    pub(super) fn is(&self, row: &Arc<SharedRow>) -> bool {
+        Arc::ptr_eq(&self.shared, row)
+    }
 }
 
 impl SessionMemory {
+    /// Returns the row that other sessions have, if it is equal.
+    pub(super) fn shared(&self, row: Row) -> Arc<SharedRow> {
+        self.all.rows.share(row)
+    }
+
     /// Returns the size of the session's rows, in KiB.
-    pub(super) fn used(&self) -> usize {
+    #[cfg(test)]
+    fn used(&self) -> usize {
         OF_SESSION - self.free.available_permits()
     }
 
     /// Takes memory for a row, if the session and the server have some.
-    pub(super) fn try_keep(&self, row: &Arc<Row>) -> Option<KeptRow> {
-        let size = kibibytes(row)?;
+    pub(super) fn try_keep(&self, row: &Arc<SharedRow>) -> Option<KeptRow> {
+        let size = kibibytes(&row.row)?;
         let own = Arc::clone(&self.free).try_acquire_many_owned(size).ok()?;
-        let all = Arc::clone(&self.all.free).try_acquire_many_owned(size).ok()?;
-        Some(KeptRow { row: Arc::clone(row), _memory: [own, all] })
+        if row.memory.get().is_none() {
+            let all = Arc::clone(&self.all.free).try_acquire_many_owned(size).ok()?;
+            // Another session may have taken it meanwhile.
+            let _ = row.memory.set(all);
+        }
+        Some(KeptRow { shared: Arc::clone(row), _memory: own })
     }
 
-    /// Takes memory for a row; `None` if the session has reached its maximum. If the server has reached its maximum,
-    /// waits until another session is closed.
-    pub(super) async fn keep(&self, row: Arc<Row>) -> Option<KeptRow> {
-        let size = kibibytes(&row)?;
+    /// Takes memory for a row; `None` if the session has its maximum. If the server has its maximum, it waits until
+    /// another session has ended.
+    pub(super) async fn keep(&self, row: Arc<SharedRow>) -> Option<KeptRow> {
+        let size = kibibytes(&row.row)?;
         let own = Arc::clone(&self.free).try_acquire_many_owned(size).ok()?;
-        loop {
+        while row.memory.get().is_none() {
             if self.all.free.available_permits() < size as usize {
                 self.all.is_wanted.notify_one();
             }
             let all = Arc::clone(&self.all.free).acquire_many_owned(size);
-            let taken = tokio::time::timeout(PATIENCE, all).await;
-            if let Ok(Ok(all)) = taken {
-                return Some(KeptRow { row, _memory: [own, all] });
+            if let Ok(Ok(all)) = tokio::time::timeout(PATIENCE, all).await {
+                let _ = row.memory.set(all);
             }
         }
+        Some(KeptRow { shared: row, _memory: own })
     }
 }
 
@@ -99,10 +128,11 @@ mod tests {
     use super::*;
     use crate::row::{FleetKind, row};
 
-    fn row_of(bytes: usize) -> Arc<Row> {
+    /// A row of about this size.
+    fn row_of(name: &str, bytes: usize) -> Row {
         let labels: serde_json::Map<_, _> =
             (0..bytes / 512).map(|number| (format!("{number:04}"), "x".repeat(508).into())).collect();
-        Arc::new(row(FleetKind::GitSync, &json!({"metadata": {"name": "a", "namespace": "b", "labels": labels}})))
+        row(FleetKind::GitSync, &json!({"metadata": {"name": name, "namespace": "b", "labels": labels}}))
     }
 
     #[tokio::test]
@@ -110,12 +140,12 @@ mod tests {
         let memory = RowMemory::default();
         let (first, second) = (memory.share(), memory.share());
         let mut kept = Vec::new();
-        while let Some(row) = first.keep(row_of(40 << 10)).await {
+        while let Some(row) = first.keep(first.shared(row_of(&kept.len().to_string(), 40 << 10))).await {
             kept.push(row);
         }
         assert!(kept.len() <= 8 << 10 >> 5 && kept.len() > 100, "{}", kept.len());
         assert!(first.used() > OF_SESSION - 64 && second.used() == 0);
-        assert!(second.keep(row_of(40 << 10)).await.is_some());
+        assert!(second.keep(second.shared(row_of("a", 40 << 10))).await.is_some());
         drop(kept);
         assert_eq!(first.used(), 0);
     }
@@ -124,12 +154,31 @@ mod tests {
     async fn a_row_waits_for_the_end_of_another_session_if_the_server_is_full() {
         let memory = RowMemory::of(64);
         let (first, second) = (memory.share(), memory.share());
-        let held = first.keep(row_of(40 << 10)).await.unwrap();
+        let held = first.keep(first.shared(row_of("a", 40 << 10))).await.unwrap();
+        let other = second.shared(row_of("b", 40 << 10));
+        assert!(second.try_keep(&other).is_none());
         let ended = async {
             memory.wanted().await;
             drop(held);
         };
-        let (kept, ()) = tokio::join!(second.keep(row_of(40 << 10)), ended);
+        let (kept, ()) = tokio::join!(second.keep(other), ended);
         assert!(kept.is_some() && first.used() == 0);
+    }
+
+    #[tokio::test]
+    async fn equal_rows_of_sessions_take_the_memory_of_the_server_once() {
+        let memory = RowMemory::of(64);
+        let sessions: Vec<SessionMemory> = (0..20).map(|_| memory.share()).collect();
+        let keep = |session: &SessionMemory, bytes| session.try_keep(&session.shared(row_of("a", bytes)));
+        let kept: Vec<KeptRow> = sessions.iter().map(|session| keep(session, 40 << 10).unwrap()).collect();
+        assert!(kept.iter().all(|row| row.is(&kept[0].shared)) && memory.rows.len() == 1);
+        assert!((40 << 10) / 20 <= kept[0].part() && kept[0].part() < 3 << 10, "{}", kept[0].part());
+        assert!(sessions.iter().all(|session| session.used() >= 40));
+        // Another content of the same object is another row.
+        assert!(keep(&sessions[0], 30 << 10).is_none());
+        let small = keep(&sessions[0], 1 << 10).unwrap();
+        assert!(!small.is(&kept[0].shared) && memory.rows.len() == 2);
+        drop((kept, small));
+        assert_eq!((memory.rows.len(), memory.free.available_permits()), (0, 64));
     }
 }

@@ -85,7 +85,7 @@ impl Session {
         *self.watched.lock() = watch(&self.cluster, namespace, &self.memory, &self.stop);
     }
 
-    /// Returns the size of the session's rows, in KiB.
+    /// Returns the part of its rows in the memory of the server, in KiB.
     pub(super) fn memory(&self) -> usize {
         self.watched().memory()
     }
