@@ -237,7 +237,7 @@ async fn a_receiver_that_cannot_be_read_harms_only_itself() {
     world.try_as("test", definition).unwrap();
     world.receiver("unknown", json!({"type": "svn"}));
     world.receiver("unreadable", json!({"secretRef": 7, "events": "push"}));
-    world.receiver_is("unknown", "False SpecInvalid: spec.type is none of github, gitlab").await;
+    world.receiver_is("unknown", "False SpecInvalid: spec.type must be one of github, gitlab").await;
     assert!(condition_of(&world.receiver_status("unknown"), "Stalled").starts_with("True SpecInvalid"));
     world.remote.file("objects/a.yaml", config_map("a", "2")).commit("two");
     assert_eq!(deliver(&url, TOKEN, &push(&server.url(NAME), MAIN)).await.0, 200);

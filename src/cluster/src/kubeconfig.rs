@@ -97,7 +97,7 @@ const OF_USER: [(&str, Option<&str>); 15] = [
 const PROGRAM: &str = "it would run a program in the agent; use the token of a ServiceAccount of that cluster instead";
 const IMPERSONATION: &str = "the agent impersonates only the ServiceAccount of spec.serviceAccountName; remove it";
 
-const TEXT: &str = "has to be a text";
+const TEXT: &str = "must be a string";
 
 impl Kubeconfig {
     /// Parses a kubeconfig.
@@ -120,7 +120,7 @@ impl Kubeconfig {
             )
         })?;
         let whole =
-            whole.as_object().ok_or("is no kubeconfig: it has to be a mapping with clusters, users and contexts")?;
+            whole.as_object().ok_or("is no kubeconfig: it must be a mapping with clusters, users and contexts")?;
         let current =
             text(whole, "", "current-context")?.ok_or("current-context: is missing; name the context to use")?;
         let (at, context) = named(whole, "contexts", "context", current, "current-context")?;
@@ -231,7 +231,7 @@ fn server(cluster: &Map<String, Value>, place: &str, plain: PlainHttp) -> Result
     match uri.scheme_str() {
         Some("https") => {}
         Some("http") if plain == PlainHttp::Allowed => {}
-        _ => return Err(wrong("has to begin with https://, or anyone on the network path could read the credentials")),
+        _ => return Err(wrong("must begin with https://, or anyone on the network path could read the credentials")),
     }
     if uri.host().is_none_or(str::is_empty) {
         return Err(wrong("has no host; write https://host:port"));
@@ -256,7 +256,7 @@ pub(super) fn certificates(pem: &[u8]) -> Option<Vec<CertificateDer<'static>>> {
 fn authorities(cluster: &Map<String, Value>, place: &str) -> Result<Option<Vec<Vec<u8>>>, String> {
     let field = "certificate-authority-data";
     let Some(pem) = decoded(cluster, place, field)? else { return Ok(None) };
-    let wrong = || format!("{place}.{field}: holds no certificate in PEM format that can be used");
+    let wrong = || format!("{place}.{field}: does not contain a usable certificate in PEM format");
     let found = certificates(&pem).ok_or_else(wrong)?;
     let mut store = rustls::RootCertStore::empty();
     for certificate in &found {
@@ -277,10 +277,14 @@ fn identity(user: &Map<String, Value>, place: &str) -> Result<Option<(String, Se
         }
         (Some(chain), Some(private)) => (chain, private),
     };
-    let chain_der =
-        certificates(&chain).ok_or_else(|| format!("{place}.{certificate}: holds no certificate in PEM format"))?;
+    let chain_der = certificates(&chain).ok_or_else(|| {
+        format!(
+            "{place}.{certificate}: does not contain a certificate in PEM \
+                                                    format"
+        )
+    })?;
     let private_der = PrivateKeyDer::from_pem_slice(&private)
-        .map_err(|_| format!("{place}.{key}: holds no private key in PEM format (without a passphrase)"))?;
+        .map_err(|_| format!("{place}.{key}: does not contain a private key in PEM format (without a passphrase)"))?;
     CertifiedKey::from_der(chain_der, private_der, &rustls::crypto::ring::default_provider())
         .map_err(|_| format!("{place}.{key}: cannot be used with the certificate in {certificate}"))?;
     Ok(Some((STANDARD.encode(&chain), Secret::new(STANDARD.encode(&private)))))
@@ -367,7 +371,7 @@ mod tests {
         );
         check("server: 'https://аpi.example.org'", TOKEN, "clusters[1].cluster.server: is no URL of an API server");
         check("server: 'https://'", TOKEN, "clusters[1].cluster.server: ");
-        check("server: [1]", TOKEN, "clusters[1].cluster.server: has to be a text");
+        check("server: [1]", TOKEN, "clusters[1].cluster.server: must be a string");
         check("", TOKEN, "clusters[1].cluster.server: is missing");
         check(SERVER, "", "users[0].user: has no credentials");
         check(SERVER, "token: 'two words'", "users[0].user.token: is no token");

@@ -43,9 +43,9 @@ pub(super) fn parse(text: &str) -> Result<Parts, Fault> {
     let usual: u16 = if scheme == Scheme::Https { 443 } else { 80 };
     let port = match written.strip_prefix(':') {
         None => usual,
-        Some(port) => port.parse().map_err(|_| other("its port is no number from 1 to 65535"))?,
+        Some(port) => port.parse().map_err(|_| other("its port must be a number from 1 to 65535"))?,
     };
-    let port = NonZeroU16::new(port).ok_or_else(|| other("its port is no number from 1 to 65535"))?;
+    let port = NonZeroU16::new(port).ok_or_else(|| other("its port must be a number from 1 to 65535"))?;
     let path = path(uri.path_and_query().map_or("/", |path| path.as_str())).map_err(Fault::Other)?;
     Ok(Parts { scheme, host: authority.host().to_owned(), port, path })
 }

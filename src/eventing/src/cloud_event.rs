@@ -382,9 +382,9 @@ mod tests {
         check(with(r#","id":"1","time":"now""#), "time: MUST be a time as in RFC 3339");
         check(
             with(r#","id":"1","Upper":"1""#),
-            "Upper: the name of an attribute has lower case letters and digits only",
+            "Upper: the name of an attribute must consist of lower case letters and digits",
         );
-        check(with(r#","id":{}"#), "id: the value of an attribute is a text, a number or a truth value");
+        check(with(r#","id":{}"#), "id: the value of an attribute must be a string, a number or a boolean");
         check(structured("{}"), r#"unsupported cloudevents version: specversion is "", and has to be "1.0""#);
         check(
             structured(r#"{"specversion":"0.3"}"#),

@@ -96,7 +96,7 @@ impl Server {
             }
             Asked::Publish | Asked::PublishIn(_) | Asked::Events(_) | Asked::Broker(..) => match read(body).await {
                 Ok(body) => self.publish(&table, &asked, &parts.headers, body).await,
-                Err(NoBody::TooLarge) => text(StatusCode::PAYLOAD_TOO_LARGE, "an event has at most 65536 bytes"),
+                Err(NoBody::TooLarge) => text(StatusCode::PAYLOAD_TOO_LARGE, "an event must have at most 65536 bytes"),
                 Err(NoBody::Unread) => text(StatusCode::BAD_REQUEST, "the body did not come"),
             },
         }

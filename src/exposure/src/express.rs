@@ -117,7 +117,7 @@ fn guard(resolved: &Resolved, rule: &Rule, means: Means, workloads: &Workloads) 
     let why = match token::token(rule) {
         Err(why) => why,
         Ok(token) if !goes_with_others(resolved, &token) => {
-            "an issuer has its keys (jwks_urls) and its tokens (token_from) at one place"
+            "all paths must use the same jwks_urls and the same token_from for an issuer"
         }
         Ok(_) if !workloads.have_proxies => {
             "pods of this namespace get no proxy of Istio (label it istio-injection=enabled, or istio.io/rev)"

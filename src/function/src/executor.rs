@@ -27,7 +27,7 @@ impl std::str::FromStr for Builder {
         match text {
             "mainstay" => Ok(Self::Own),
             "kaniko" => Ok(Self::Kaniko),
-            _ => Err("it is mainstay or kaniko".to_owned()),
+            _ => Err("must be mainstay or kaniko".to_owned()),
         }
     }
 }

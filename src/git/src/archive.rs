@@ -88,7 +88,10 @@ fn read<R: Read>(
                 let path = long.take().unwrap_or_else(|| entry.path_bytes().into_owned());
                 let is_link = matches!(kind, EntryType::Symlink | EntryType::Link);
                 let what = if is_link { "a link" } else { "no file" };
-                return Err(broken(format!("{} is {what}; it may hold files and directories only", shown(&path))));
+                return Err(broken(format!(
+                    "{} is {what}; the archive must contain only files and directories",
+                    shown(&path)
+                )));
             }
         }
     }

@@ -39,7 +39,7 @@ pub(super) struct CommitInfo {
 impl Objects {
     /// Opens the database in the directory `path`.
     pub(super) fn open(path: &Path) -> Result<Self, Fault> {
-        let text = path.to_str().ok_or(Fault::Malformed { why: "the path of a repository is UTF-8 text" })?;
+        let text = path.to_str().ok_or(Fault::Malformed { why: "the path of the repository must be UTF-8" })?;
         let odb = Odb::new().map_err(Fault::git)?;
         odb.add_disk_alternate(text).map_err(Fault::git)?;
         Ok(Self { odb })

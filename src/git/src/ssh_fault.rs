@@ -11,22 +11,19 @@ use mainstay_object::failure::Class;
 pub enum SshFault {
     /// An SSH address has no key.
     #[error(
-        "an SSH address is opened with a key: name a Secret with the private key in the repository's `auth`, with the \
-         type `key`"
+        "an SSH URL needs a private key: name a Secret with the key in the repository's `auth`, with the type `key`"
     )]
     NoKey,
     /// An SSH address has a user name and password.
     #[error(
-        "an SSH address is opened with a key, not with a user name and password: set the type of the repository's \
-         `auth` \
-         to `key`, or give its https:// address"
+        "an SSH URL needs a private key, not a user name and password: set the type of the repository's `auth` to \
+         `key`, or use its https:// URL"
     )]
     NotKey,
     /// Another address than an SSH address has a key.
     #[error(
-        "a key opens SSH addresses only: give the repository's address as ssh://user@host/path or user@host:path, or \
-         set \
-         the type of its `auth` to `basic`"
+        "a private key can be used only with an SSH URL: write the URL as ssh://user@host/path or user@host:path, or \
+         set the type of the repository's `auth` to `basic`"
     )]
     NotSsh,
     /// The Secret holds no private key.

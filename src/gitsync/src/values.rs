@@ -21,7 +21,7 @@ use mainstay_object::{Digest, printable};
 const SHOWN: usize = 10;
 /// The rule for names, as the end of a sentence.
 const NO_NAME: &str =
-    "is no name of a variable, which has letters (a-z, A-Z), digits and `_`, and begins with no digit";
+    "is not a valid variable name: use letters (a-z, A-Z), digits and `_`; the first character must not be a digit";
 
 /// The values of variables.
 pub(super) struct Values {

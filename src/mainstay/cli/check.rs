@@ -72,7 +72,7 @@ fn reference(text: &str) -> Result<Reference, String> {
 }
 
 fn verify_mode(text: &str) -> Result<VerifyMode, String> {
-    serde_json::from_value(json!(text)).map_err(|_| "it is HEAD, Tag or TagAndHEAD".to_owned())
+    serde_json::from_value(json!(text)).map_err(|_| "must be HEAD, Tag or TagAndHEAD".to_owned())
 }
 
 /// Prints findings, and records whether one is a problem.

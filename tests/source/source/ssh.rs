@@ -155,7 +155,7 @@ async fn reports_an_invalid_key() {
         assert_eq!(outcome, expected);
     };
     let unreadable = |why: &str| format!("Invalid: the private key under key of the Secret cannot be read: {why}");
-    let no_key = "it is no private key in the form of OpenSSH, PEM or PKCS#8 (it begins with `-----BEGIN`)";
+    let no_key = "it must be a private key in OpenSSH, PEM or PKCS#8 format (which begins with `-----BEGIN`)";
     check(&[("key", "hunter2")], &unreadable(no_key)).await;
     let damaged = "it is damaged; copy the whole file, with its first and last line";
     check(&[("key", &good[..good.len() / 2])], &unreadable(damaged)).await;
@@ -168,7 +168,7 @@ async fn reports_an_invalid_key() {
     let wrong = "Invalid: the passphrase under password of the Secret does not open the private key";
     check(&[("key", &locked), ("password", "wrong")], wrong).await;
     let small = bench.key("small", "rsa", &["-b", "1024"]);
-    check(&[("key", &small)], &unreadable("an RSA key has 2048 to 8192 bits; make an ed25519 key")).await;
+    check(&[("key", &small)], &unreadable("an RSA key must have 2048 to 8192 bits; generate an ed25519 key")).await;
     assert_eq!(bench.server.take_connections(), 0, "nobody is asked with a key that does not read");
 
     bench.server.authorize_nobody();

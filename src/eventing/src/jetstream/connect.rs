@@ -113,10 +113,10 @@ fn with_credentials(mut options: ConnectOptions, directory: &Path) -> Result<Con
         return Err(wrong(&format!("there is none of {}", NAMES.join(", "))));
     }
     if has_user != has_password {
-        return Err(wrong("username and password go together"));
+        return Err(wrong("set both username and password, or neither"));
     }
     if has_certificate != has_key {
-        return Err(wrong("tls.crt and tls.key go together"));
+        return Err(wrong("set both tls.crt and tls.key, or neither"));
     }
     if [has_creds, has_token, has_user].into_iter().filter(|has| *has).count() > 1 {
         return Err(wrong("give one login: nats.creds, or token, or username and password"));

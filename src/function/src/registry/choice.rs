@@ -96,7 +96,7 @@ fn address(secret: &str, data: &SecretData, keys: &[&str]) -> Result<Address, Pr
     };
     Address::parse(text).map_err(|error| Problem {
         what: format!("{key} in the Secret {secret} is no registry address: {error}"),
-        hint: "it is HOST, HOST:PORT or HOST/PATH, such as gcr.io/project".to_owned(),
+        hint: "it must be HOST, HOST:PORT or HOST/PATH, such as gcr.io/project".to_owned(),
     })
 }
 

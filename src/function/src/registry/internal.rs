@@ -57,7 +57,7 @@ impl InternalRegistry {
         let address = |annotation: &str| {
             Address::parse(given(annotation)).map_err(|error| Problem {
                 what: format!("its annotation {annotation} is no registry address: {error}"),
-                hint: "it is HOST:PORT, such as 127.0.0.1:32137".to_owned(),
+                hint: "it must be HOST:PORT, such as 127.0.0.1:32137".to_owned(),
             })
         };
         let of = |key: &str| text(&data, key).filter(|text| !text.is_empty());

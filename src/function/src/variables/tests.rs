@@ -121,7 +121,7 @@ fn an_invalid_value_is_reported_with_the_name_of_its_variable() {
         ("APP_FUNCTION_REQUEUE_DURATION", "5", "the unit is missing: write 5s, 5m or 5h"),
         ("MAINSTAY_GIT_INTERVAL", "0s", "it must be longer than 0s"),
         ("MAINSTAY_BUILD_TTL", "59s", "it must be at least 1m"),
-        ("MAINSTAY_BUILD_TTL", "soon", "a duration is written like 30s, 1m or 1h30m"),
+        ("MAINSTAY_BUILD_TTL", "soon", "a duration must have a form such as 30s, 1m or 1h30m"),
         ("MAINSTAY_BUILD_DEADLINE", "999ms", "it must be at least 1s"),
         (
             "MAINSTAY_TRUST_REGISTRY",
@@ -198,7 +198,7 @@ fn kaniko_needs_an_image_of_its_own_base_images_and_fit_arguments() {
     // Our own builder ignores the arguments of Kyma's chart.
     assert!(from(&[("APP_FUNCTION_BUILD_EXECUTOR_ARGS", "--insecure,--skip-tls-verify")]).is_ok());
     for (name, value, why) in [
-        ("MAINSTAY_BUILDER", "docker", "it is mainstay or kaniko"),
+        ("MAINSTAY_BUILDER", "docker", "must be mainstay or kaniko"),
         ("APP_FUNCTION_BUILD_EXECUTOR_IMAGE", "kaniko", "it is not the name of an image, such as"),
         ("APP_FUNCTION_BUILD_EXECUTOR_ARGS", "[1]", "it is not a JSON list of texts"),
     ] {

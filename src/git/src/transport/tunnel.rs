@@ -136,7 +136,8 @@ where
 
 /// Appends the length of a text, then the text.
 fn push(request: &mut Vec<u8>, text: &[u8]) -> Result<(), Fault> {
-    let length = u8::try_from(text.len()).map_err(|_| failed("SOCKS takes no names of more than 255 bytes"))?;
+    let length =
+        u8::try_from(text.len()).map_err(|_| failed("SOCKS proxies support host names of at most 255 bytes"))?;
     request.push(length);
     request.extend_from_slice(text);
     Ok(())

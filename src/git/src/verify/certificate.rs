@@ -202,7 +202,7 @@ fn valid(
     }
     match key.public_params() {
         PublicParams::RSA(params) if params.write_len() < RSA_BYTES => {
-            return Err(may_not("an RSA key has 2048 bits or more"));
+            return Err(may_not("an RSA key must have at least 2048 bits"));
         }
         PublicParams::RSA(_)
         | PublicParams::ECDSA(_)

@@ -36,7 +36,7 @@ pub(super) fn judge(
     if let KeyData::Rsa(rsa) = signature.public_key()
         && rsa.n().as_positive_bytes().is_none_or(|modulus| modulus.len() < RSA_BITS / 8)
     {
-        return Err(SignatureFault::MayNotSign { key: name, why: "an RSA key has 2048 bits or more" });
+        return Err(SignatureFault::MayNotSign { key: name, why: "an RSA key must have at least 2048 bits" });
     }
     if key.verify(NAMESPACE, &signed.payload, &signature).is_err() {
         return Err(SignatureFault::Wrong { key: name });

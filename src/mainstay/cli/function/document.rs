@@ -138,7 +138,7 @@ impl<'t> Reader<'t> {
             let (name, mark) = match self.expect(begun)? {
                 (Event::MappingEnd, _) => return Ok(fields),
                 (Event::Scalar(name, ..), mark) => (name.into_owned(), mark),
-                (_, mark) => return Err(Problem::new(mark, "the name of a field is a text")),
+                (_, mark) => return Err(Problem::new(mark, "the name of a field must be a string")),
             };
             if let Some(first) = named.insert(name.clone(), mark) {
                 return Err(Problem::new(mark, format!("the field is there already, at {first}")));
@@ -172,7 +172,7 @@ mod tests {
         check_problem("a: 1\na: 2\n", "2:1: the field is there already, at 1:1");
         check_problem("a: &x 1\nb: *x\n", "1:7: anchors and aliases are not read here; write the value out");
         check_problem("a: 1\n---\nb: 2\n", "2:1: there is a second document; a configuration is one");
-        check_problem("? [a]\n: b\n", "1:3: the name of a field is a text");
+        check_problem("? [a]\n: b\n", "1:3: the name of a field must be a string");
         let deep = format!("a: {}{}", "[".repeat(100), "]".repeat(100));
         assert_eq!(parse(&deep).unwrap_err().what, "this is not YAML");
         assert!(parse("a: \"sec").is_err());

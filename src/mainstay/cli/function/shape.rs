@@ -190,7 +190,7 @@ impl Reading {
             (Shape::Number, Content::Text(text)) => {
                 let number = text.parse::<u32>().ok();
                 if number.is_none() {
-                    self.problems.push(Problem::new(node.mark, format!("{path} is a whole number")));
+                    self.problems.push(Problem::new(node.mark, format!("{path} must be an integer")));
                 }
                 number.map(Value::from)
             }
@@ -211,7 +211,7 @@ impl Reading {
                     Shape::Texts | Shape::List(_) => "a list",
                     Shape::Pairs | Shape::Object(_) => "a map",
                 };
-                self.problems.push(Problem::new(node.mark, format!("{path} is {expected}")));
+                self.problems.push(Problem::new(node.mark, format!("{path} must be {expected}")));
                 None
             }
         }

@@ -68,7 +68,7 @@ fn toleration(text: &str) -> Result<Value, String> {
     };
     let effects = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
     if effect.is_some_and(|effect| !effects.contains(&effect)) {
-        return Err(format!("an effect is one of {}", effects.join(", ")));
+        return Err(format!("an effect must be one of {}", effects.join(", ")));
     }
     let mut toleration = match taint.split_once('=') {
         Some(("", _)) | None if taint.is_empty() || taint.starts_with('=') => {
