@@ -121,7 +121,7 @@ async fn the_git_sync_says_how_a_chart_is_rendered() {
     world.change("demo", json!({"render": {"helm": {"values": {"more": "own", "key": null}}}})).await;
     world.until("the values are applied", |w| data(w)["more"] == "own").await;
     world.change("demo", json!({"render": {"helm": {"releaseName": "-f"}}})).await;
-    let why = "-f is no name of a release";
+    let why = "-f is not a valid name of a release";
     world.until(why, |w| w.condition("demo", "Ready").contains(why)).await;
     world.change("demo", json!({"baseDir": "/", "render": {"helm": {"releaseName": "web"}}})).await;
     let why = "Chart.yaml: spec.render.helm is for a chart in baseDir, which has none";

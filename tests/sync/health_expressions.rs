@@ -114,7 +114,7 @@ async fn an_invalid_rule_stalls_with_its_position_and_applied_objects_keep_their
         |current: &str| json!({"healthCheckExprs": [{"apiVersion": WIDGETS, "kind": "Widget", "current": current}]});
     world.change("demo", exprs("status.phase = 'Running'")).await;
     let stalled =
-        "True SpecInvalid: spec.healthCheckExprs[0].current: line 1, column 14: `=` is no operator; `==` compares";
+        "True SpecInvalid: spec.healthCheckExprs[0].current: line 1, column 14: `=` is not an operator; `==` compares";
     world.condition_is("demo", "Stalled", stalled).await;
     let deep = "(".repeat(4000);
     world.change("demo", exprs(&deep)).await;

@@ -159,7 +159,7 @@ async fn an_invalid_overlay_names_its_field_and_changes_no_object() {
             "spec.components[0]: it names something of another host",
         ),
         (json!({"components": ["../../.."]}), "spec.components[0]: it names ../../.., which is not in the repository"),
-        (json!({"components": ["web.yaml"]}), "spec.components[0]: it names web.yaml, which is no directory"),
+        (json!({"components": ["web.yaml"]}), "spec.components[0]: it names web.yaml, which is not a directory"),
         (
             json!({"patches": [{"patch": for_nothing}]}),
             "apps: a patch is for Secret.v1.[noGrp]/zz.[noNs], which is not among",

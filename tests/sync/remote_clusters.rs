@@ -290,7 +290,7 @@ async fn credentials_of_another_cluster_are_shown_nowhere() {
         .await;
     world.set_secret("other", json!({"value": format!("a: [{CANARY}")}));
     world
-        .condition_is("demo", "Ready", "False SpecInvalid: Secret other (spec.kubeConfig) in value: is no valid YAML")
+        .condition_is("demo", "Ready", "False SpecInvalid: Secret other (spec.kubeConfig) in value: is not valid YAML")
         .await;
     world.set_secret("other", json!({"value": other.kubeconfig(CANARY)}));
     world.ready("demo").await;

@@ -115,12 +115,12 @@ impl Kubeconfig {
         let place = |error: &serde_yaml::Error| error.location().map(|at| format!(" (line {})", at.line()));
         let whole: Value = serde_yaml::from_slice(content).map_err(|error| {
             format!(
-                "is no valid YAML{}; paste the output of `kubectl config view --raw --minify`",
+                "is not valid YAML{}; paste the output of `kubectl config view --raw --minify`",
                 place(&error).unwrap_or_default()
             )
         })?;
         let whole =
-            whole.as_object().ok_or("is no kubeconfig: it must be a mapping with clusters, users and contexts")?;
+            whole.as_object().ok_or("is not a kubeconfig: it must be a mapping with clusters, users and contexts")?;
         let current =
             text(whole, "", "current-context")?.ok_or("current-context: is missing; name the context to use")?;
         let (at, context) = named(whole, "contexts", "context", current, "current-context")?;
@@ -136,7 +136,7 @@ impl Kubeconfig {
         let server_name = text(&cluster, &of_cluster, "tls-server-name")?.map(str::to_owned);
         let token = text(&user, &of_user, "token")?.map(|token| token.trim().to_owned());
         if token.as_ref().is_some_and(|token| token.is_empty() || !token.bytes().all(|byte| byte.is_ascii_graphic())) {
-            return Err(format!("{of_user}.token: is no token; paste it in one line, without quotes around it"));
+            return Err(format!("{of_user}.token: is not a token; paste it in one line, without quotes around it"));
         }
         let identity = identity(&user, &of_user)?;
         if token.is_none() && identity.is_none() {
@@ -178,7 +178,8 @@ fn named(
     name: &str,
     by: &str,
 ) -> Result<(String, Map<String, Value>), String> {
-    let entries = whole.get(list).and_then(Value::as_array).ok_or_else(|| format!("{list}: is missing, or no list"))?;
+    let entries =
+        whole.get(list).and_then(Value::as_array).ok_or_else(|| format!("{list}: is missing, or is not a list"))?;
     let is_it = |entry: &&Value| entry.get("name").and_then(Value::as_str) == Some(name);
     let mut found = entries.iter().enumerate().filter(|(_, entry)| is_it(entry));
     let (Some((at, entry)), None) = (found.next(), found.next()) else {
@@ -188,7 +189,7 @@ fn named(
     let place = format!("{list}[{at}].{field}");
     match entry.get(field) {
         Some(Value::Object(found)) => Ok((place, found.clone())),
-        _ => Err(format!("{place}: is missing, or no mapping")),
+        _ => Err(format!("{place}: is missing, or is not a mapping")),
     }
 }
 
@@ -224,10 +225,11 @@ fn server(cluster: &Map<String, Value>, place: &str, plain: PlainHttp) -> Result
     // A look-alike host would receive the credentials.
     if !text.is_ascii() || text.contains(['@', '?', '#', '%', '\\']) {
         return Err(wrong(
-            "is no URL of an API server; write https://host:port, without a user, a query or letters of other scripts",
+            "is not the URL of an API server; write https://host:port, without a user, a query or letters of other \
+             scripts",
         ));
     }
-    let uri: Uri = text.trim_end_matches('/').parse().map_err(|_| wrong("is no URL; write https://host:port"))?;
+    let uri: Uri = text.trim_end_matches('/').parse().map_err(|_| wrong("is not a URL; write https://host:port"))?;
     match uri.scheme_str() {
         Some("https") => {}
         Some("http") if plain == PlainHttp::Allowed => {}
@@ -388,7 +390,7 @@ mod tests {
         for (text, expected) in [
             ("", "is no kubeconfig"),
             ("canary-secret-value", "is no kubeconfig"),
-            ("a: [canary-secret-value", "is no valid YAML"),
+            ("a: [canary-secret-value", "is not valid YAML"),
             ("clusters: []", "current-context: is missing"),
             ("current-context: it", "contexts: is missing"),
             ("current-context: it\ncontexts: []", "current-context: contexts has no entry with the name \"it\""),
@@ -421,7 +423,7 @@ mod tests {
             let begun = std::time::Instant::now();
             let refused = refusal(text);
             assert!(
-                refused.starts_with("is no valid YAML") || refused.starts_with("has more than 10000 brackets"),
+                refused.starts_with("is not valid YAML") || refused.starts_with("has more than 10000 brackets"),
                 "{refused}"
             );
             assert!(begun.elapsed() < std::time::Duration::from_secs(5), "{refused}");

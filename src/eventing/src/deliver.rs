@@ -297,7 +297,7 @@ fn nothing() -> Kept {
 /// Writes a dead letter without contents for an event that cannot be read any more.
 async fn lose(delivery: &Delivery, to: &Subscriber, one: &Taken) -> Next {
     let why = if one.is_held_by_a_server() {
-        "the message on NATS is no event"
+        "the message on NATS is not an event"
     } else {
         "its record in the journal is damaged"
     };

@@ -94,7 +94,10 @@ impl PodKeys {
         let read = entries.map(|entry| {
             Entry::parse(entry).ok_or_else(|| {
                 let entry = shown(entry);
-                format!("\"{entry}\" is no key (example.com/team), prefix (example.com/), domain (*.example.com/) or *")
+                format!(
+                    "\"{entry}\" is not a key (example.com/team), a prefix (example.com/), a domain \
+                         (*.example.com/) or *"
+                )
             })
         });
         read.collect::<Result<_, _>>().map(Self)

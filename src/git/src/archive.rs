@@ -87,7 +87,7 @@ fn read<R: Read>(
             kind => {
                 let path = long.take().unwrap_or_else(|| entry.path_bytes().into_owned());
                 let is_link = matches!(kind, EntryType::Symlink | EntryType::Link);
-                let what = if is_link { "a link" } else { "no file" };
+                let what = if is_link { "a link" } else { "not a file" };
                 return Err(broken(format!(
                     "{} is {what}; the archive must contain only files and directories",
                     shown(&path)

@@ -264,7 +264,8 @@ pub(super) struct Download {
 /// can contain anything.
 pub(super) fn answer(body: &[u8]) -> Result<HashMap<String, Result<Download, Fault>>, Fault> {
     let damaged = |why| Fault::Lfs { why };
-    let answer: Answer = serde_json::from_slice(body).map_err(|_| damaged("the answer of the server does not read"))?;
+    let answer: Answer =
+        serde_json::from_slice(body).map_err(|_| damaged("the server returned an invalid response"))?;
     if answer.transfer.is_some_and(|transfer| transfer != "basic") {
         return Err(damaged("the server has another transfer than `basic`"));
     }
@@ -285,7 +286,7 @@ pub(super) fn answer(body: &[u8]) -> Result<HashMap<String, Result<Download, Fau
 /// it.
 pub(super) fn download_url(href: &str, server: &LfsServer) -> Result<Url, Fault> {
     let refused = |why| Fault::Lfs { why };
-    let url = Url::parse(href).map_err(|_| refused("the server gives an address that does not read"))?;
+    let url = Url::parse(href).map_err(|_| refused("the server returned an invalid URL"))?;
     match url.scheme() {
         "https" => {}
         "http" if server.url.scheme() == "http" => {}

@@ -325,7 +325,7 @@ impl<'a> Iterator for TreeItems<'a> {
         }
         let item = tree_item(self.0);
         self.0 = item.as_ref().map_or(&[][..], |(_, rest)| rest);
-        Some(item.map(|(item, _)| item).ok_or_else(|| broken("a directory that does not read")))
+        Some(item.map(|(item, _)| item).ok_or_else(|| broken("an invalid directory")))
     }
 }
 

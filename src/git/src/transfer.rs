@@ -163,7 +163,7 @@ impl Source {
                 if !generation.is_damaged() {
                     return Err(fault.into());
                 }
-                report_damage(remote, &format!("commit {} does not read", found.commit));
+                report_damage(remote, &format!("commit {} cannot be parsed", found.commit));
                 Ok(Held::Damaged)
             }
             Err(other) => Err(other.into()),

@@ -29,7 +29,7 @@ pub(super) fn wrong(spec: &GitSyncSpec) -> Option<String> {
         }
     }
     if let Some(wrong) = spec.override_namespace.as_deref().map(syntax::dns_label).filter(|wrong| !wrong.is_empty()) {
-        lines.push(format!("spec.overrideNamespace is no namespace: {}", wrong.join("; ")));
+        lines.push(format!("spec.overrideNamespace is not a valid namespace: {}", wrong.join("; ")));
     }
     for (index, _) in spec.components.iter().enumerate().filter(|(_, path)| path.trim().is_empty()) {
         lines.push(format!("spec.components[{index}] is empty; name a directory, relative to baseDir"));
@@ -98,7 +98,7 @@ mod tests {
                 "spec.images[1]: it has a newTag and a digest",
                 "spec.images[2]: newName, newTag and digest are not empty",
                 "spec.namePrefix is no part of a name",
-                "spec.overrideNamespace is no namespace: a DNS-1035 label",
+                "spec.overrideNamespace is not a valid namespace: a DNS-1035 label",
                 "spec.components[0] is empty",
                 "spec.commonMetadata.labels: mainstay.dev/sync is Mainstay's own",
                 "spec.commonMetadata.labels: Invalid value: \"a b\"",

@@ -96,7 +96,8 @@ mod tests {
         assert_eq!(on(&["dep.a == self.a"]), None);
         assert_eq!(
             on(&["true", "dep.status = 1"]).unwrap(),
-            "spec.dependsOn[1].readyExpr: line 1, column 12: `=` is no operator; `==` compares; correct the expression"
+            "spec.dependsOn[1].readyExpr: line 1, column 12: `=` is not an operator; `==` compares; correct the \
+             expression"
         );
         assert_eq!(
             on(&["deb.status == 1"]).unwrap(),

@@ -52,7 +52,7 @@ impl Rights {
         let namespace = sync.metadata.namespace.as_deref().unwrap_or_default();
         let account = ServiceAccount::new(namespace, name);
         let wrong = || {
-            let said = "is no name of a ServiceAccount; write lower case letters, digits, - and .";
+            let said = "is not a valid name of a ServiceAccount; use lower case letters, digits, - and .";
             Refused::invalid(Reason::SpecInvalid, format!("spec.serviceAccountName: {name:?} {said}"))
         };
         account.map(Some).ok_or_else(wrong)

@@ -413,7 +413,7 @@ pub(super) fn read<T: DeserializeOwned>(mut value: Value) -> Result<T, String> {
         let kind = if error.is_data() {
             "a field has another form than the definition of this version says"
         } else {
-            "it is no object"
+            "it is not an object"
         };
         format!("{kind}; is its definition up to date?")
     };

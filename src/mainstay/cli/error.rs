@@ -55,7 +55,7 @@ pub(super) enum Error {
     UnknownKind(String),
     #[error("kind and name are needed, not {:?}", format!("{kind}{}", name.as_ref().map(|name| format!(" {name}")).unwrap_or_default()))]
     NotAnObject { kind: String, name: Option<String> },
-    #[error("{what} is no GitSync, and only GitSyncs are suspended")]
+    #[error("{what} is not a GitSync, and only GitSyncs can be suspended")]
     NotAGitSync { what: String },
     #[error("no pod of the agent has begun in the namespace {namespace}")]
     NoAgentPod { namespace: String },

@@ -118,7 +118,7 @@ impl Selection {
 fn invalid(list: &[String], field: &str) -> String {
     let wrong = list.iter().position(|one| RegexSetBuilder::new([one]).size_limit(COMPILED).build().is_err());
     match wrong {
-        Some(at) => format!("spec.{field}[{at}]: is no regular expression in RE2's syntax, or needs more than 128 KiB"),
+        Some(at) => format!("spec.{field}[{at}]: is not a regular expression (RE2 syntax), or needs more than 128 KiB"),
         None => format!("spec.{field}: needs more than 128 KiB; shorten the expressions"),
     }
 }

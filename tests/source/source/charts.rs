@@ -314,7 +314,7 @@ async fn paths_out_of_the_chart_are_refused_before_the_tool_runs() {
     for release in ["--debug", "-f", "A", "a/b", ""] {
         let options = Options { release_name: Some(release.to_owned()), ..Options::default() };
         let said = said(&renderer, &options).await;
-        assert!(said.contains("is no name of a release"), "{release}: {said}");
+        assert!(said.contains("is not a valid name of a release"), "{release}: {said}");
     }
     // Dependencies are not downloaded, and messages do not contain their addresses.
     let dependencies = "dependencies:\n- {name: db, version: 1.x, repository: \"https://u:hush@example.com\"}\n";

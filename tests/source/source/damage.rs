@@ -89,7 +89,7 @@ async fn a_directory_that_the_remote_damaged_is_fetched_once() {
             let text = chain(&error);
             assert_eq!(error.class(), Class::Invalid, "{mode}: {text}");
             let expected = format!(
-                "read / of commit {commit}: the repository itself is damaged (a directory that does not read); `git fsck` finds \
+                "read / of commit {commit}: the repository itself is damaged (an invalid directory); `git fsck` finds \
                  it, and a new commit without it is applied"
             );
             assert_eq!(text, expected, "{mode}");

@@ -191,7 +191,7 @@ async fn faults_of_a_large_file_server_are_named_failures() {
         (
             Large::Batch(serde_json::json!({"message": "canary"})),
             Class::Unavailable,
-            "the answer of the server does not read",
+            "the server returned an invalid response",
         ),
         (Large::Batch(action("http://169.254.169.254/", serde_json::json!({}))), Class::Unavailable, "link-local"),
         (Large::Batch(action("gopher://canary/", serde_json::json!({}))), Class::Unavailable, "something else"),

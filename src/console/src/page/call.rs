@@ -77,7 +77,7 @@ fn answer_of(answer: &Shown) -> Markup {
             @match &answer.body {
                 Ok(body) if body.is_empty() => p.quiet { "The body is empty." },
                 Ok(body) => pre tabindex="0" aria-label="Body of the answer" { (body) },
-                Err(length) => p.quiet { "The body has " (length) " bytes, and is no text." },
+                Err(length) => p.quiet { "The body has " (length) " bytes, and is not UTF-8." },
             }
             @if answer.is_cut { p.note { "The body is longer. Only its first " (LONGEST >> 10) " KiB were read." } }
             h3 { "Headers" }

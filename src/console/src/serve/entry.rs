@@ -142,7 +142,7 @@ impl Shared {
         let Some(text) = bearer::token(form.get("token")) else {
             return refused(
                 StatusCode::UNPROCESSABLE_ENTITY,
-                "This is no token: paste it in one line, without quotes around it.",
+                "This is not a token: paste it in one line, without quotes around it.",
             );
         };
         let (Ok(secret), Ok(csrf)) = (token(), token()) else { return no_random_numbers() };

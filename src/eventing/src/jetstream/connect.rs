@@ -68,7 +68,7 @@ pub(super) fn addresses(url: &str) -> Result<Vec<ServerAddr>, ConnectError> {
         let parsed = one.trim().parse::<ServerAddr>().ok();
         let wanted = parsed.filter(|parsed| matches!(parsed.scheme(), "nats" | "tls") && !parsed.host().is_empty());
         wanted.ok_or_else(|| {
-            ConnectError::Address(format!("{one:?} is no address; write nats://HOST:4222 or tls://HOST:4222"))
+            ConnectError::Address(format!("{one:?} is not a valid address; write nats://HOST:4222 or tls://HOST:4222"))
         })
     };
     url.split(',').map(parse).collect()
@@ -123,7 +123,7 @@ fn with_credentials(mut options: ConnectOptions, directory: &Path) -> Result<Con
     }
     if has_creds {
         let text = read(&directory.join(CREDENTIALS))?;
-        options = options.credentials(&text).map_err(|_| wrong("nats.creds is no credentials file of NATS"))?;
+        options = options.credentials(&text).map_err(|_| wrong("nats.creds is not a NATS credentials file"))?;
     }
     if has_token {
         options = options.token(read(&directory.join("token"))?);

@@ -94,7 +94,7 @@ pub enum SignatureFault {
     #[error("the tag object is malformed")]
     UnreadableTag,
     /// A tag is required, but the reference is not a tag.
-    #[error("`verify.mode` {mode} wants a signed tag, and {reference} is none; follow a tag, or use mode HEAD")]
+    #[error("`verify.mode` {mode} needs a signed tag, and {reference} is not a tag; follow a tag, or use mode HEAD")]
     NoTag {
         /// The mode.
         mode: &'static str,

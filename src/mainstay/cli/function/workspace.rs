@@ -59,11 +59,11 @@ impl Workspace {
             [self.root.join(path), PathBuf::from(path)].into_iter().find_map(|path| fs::canonicalize(path).ok());
         let refused = |why| Error::NotRead { path: path.into(), why };
         let found =
-            found.ok_or(refused("sourcePath is no directory; without it, the directory of config.yaml is meant"))?;
+            found.ok_or(refused("sourcePath is not a directory; without it, the directory of config.yaml is used"))?;
         if !found.starts_with(&self.root) {
             return Err(refused("sourcePath is outside of the directory of config.yaml; put the files beside it"));
         }
-        if found.is_dir() { Ok(Self { root: found }) } else { Err(refused("sourcePath is no directory")) }
+        if found.is_dir() { Ok(Self { root: found }) } else { Err(refused("sourcePath is not a directory")) }
     }
 
     /// Reads the text of a file.
@@ -98,7 +98,7 @@ impl Workspace {
         match fs::symlink_metadata(&path) {
             Ok(found) if found.is_file() => fs::read(&path).map(Some).map_err(|cause| Error::Read { path, cause }),
             Ok(found) if found.is_symlink() => Err(refused("it is a symbolic link, which is not followed")),
-            Ok(_) => Err(refused("it is no file")),
+            Ok(_) => Err(refused("it is not a file")),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(cause) => Err(Error::Read { path, cause }),
         }
@@ -145,7 +145,7 @@ pub(super) fn read_text(path: &Path) -> Result<String, Error> {
     let refused = |why| Error::NotRead { path: path.to_owned(), why };
     // Opening a pipe would wait for its writer.
     if !fs::metadata(path).map_err(failed)?.is_file() {
-        return Err(refused("it is no file"));
+        return Err(refused("it is not a file"));
     }
     let mut bytes = Vec::new();
     fs::File::open(path).and_then(|file| file.take(MAX_BYTES + 1).read_to_end(&mut bytes)).map_err(failed)?;

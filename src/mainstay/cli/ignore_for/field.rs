@@ -29,7 +29,7 @@ enum Part {
 /// Why there is none.
 pub(super) fn pointer(field: &str, live: Option<&Value>) -> Result<Pointer, String> {
     if field.starts_with('(') || field.starts_with('…') || field == "metadata.managedFields" {
-        return Err("it is no field".to_owned());
+        return Err("it is not a field".to_owned());
     }
     if field.ends_with(ORDER) {
         return Err("the order of a list cannot be ignored, but the whole list can".to_owned());
@@ -181,12 +181,12 @@ mod tests {
             ("data[a/b=c]", "/data/a~1b=c"),
             ("spec.containers[name=\"gone\"].image", "where it is in the manifest is not known"),
             ("data[…]", "it is not shown"),
-            ("(object)", "it is no field"),
-            ("metadata.managedFields", "it is no field"),
+            ("(object)", "it is not a field"),
+            ("metadata.managedFields", "it is not a field"),
             ("spec.containers (order)", "the order of a list"),
             ("data[a", "how it is written"),
             ("..", "how it is written"),
-            ("… and 3 more", "it is no field"),
+            ("… and 3 more", "it is not a field"),
         ] {
             check(field, expected);
         }

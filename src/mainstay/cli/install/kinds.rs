@@ -81,7 +81,7 @@ impl FromStr for Resource {
         }
         let hint = "write kinds of Kubernetes as apps/Deployment or Service, and a custom kind by its plural, as in \
                     example.com/widgets";
-        Err(format!("{text:?} is no kind that is known; {hint}"))
+        Err(format!("{text:?} is not a known kind; {hint}"))
     }
 }
 

@@ -102,7 +102,7 @@ pub(crate) fn chart_files(
     let directory = parent(file);
     let mut found = ChartFiles::default();
     if !is_release(options.release()) {
-        let what = format!("{} is no name of a release", printable(options.release()));
+        let what = format!("{} is not a valid name of a release", printable(options.release()));
         let hint = "let spec.render.helm.releaseName be at most 53 lower-case letters, digits, `-` and `.`";
         found.problem(Place::file(file), what, hint);
     }

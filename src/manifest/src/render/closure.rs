@@ -152,7 +152,7 @@ pub(super) fn components(
         let before = closure.problems.len();
         let found = closure.follow(tree, base, &Reference { path, to: named_by_sync(path) }, &at)?;
         if found.is_none() && closure.problems.len() == before {
-            let what = format!("it names {}, which is no directory", printable(path));
+            let what = format!("it names {}, which is not a directory", printable(path));
             closure.problem(at, what, "name a directory with a kustomization.yaml of the kind Component");
         }
     }

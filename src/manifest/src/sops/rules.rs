@@ -49,7 +49,7 @@ impl Rule {
         }
         let regex = || {
             let built = RegexBuilder::new(text).size_limit(PATTERN).dfa_size_limit(PATTERN).build();
-            built.map_err(|_| format!("its rule {field} is no pattern that can be used"))
+            built.map_err(|_| format!("its rule {field} is not a valid pattern"))
         };
         let matcher = match field {
             "unencrypted_suffix" | "encrypted_suffix" => Matcher::Suffix(text.to_owned()),

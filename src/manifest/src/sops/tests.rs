@@ -143,7 +143,7 @@ fn an_unusable_key_says_why_and_what_to_do() {
     let kms = TYPES.replace("    age:\n", "    kms:\n").replace("- recipient:", "- arn:");
     assert!(yaml(&kms).contains("its data key is encrypted by AWS KMS, which is not asked"), "{}", yaml(&kms));
     let cases = [
-        ("encrypted_regex: ^(data|stringData)$", "encrypted_regex: (", "is no pattern that can be used"),
+        ("encrypted_regex: ^(data|stringData)$", "encrypted_regex: (", "is not a valid pattern"),
         ("encrypted_regex: ^(data|stringData)$", "encrypted_regex: x\n    encrypted_suffix: y", "it has two rules"),
         ("lastmodified:", "modified:", "it has no MAC"),
         ("    - 1", "    - &a 1", ""),

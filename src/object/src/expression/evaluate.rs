@@ -154,7 +154,7 @@ impl<'v> Evaluation<'_, 'v> {
             let here = at(key.at);
             let key = self.value(key)?;
             if !matches!(key, Value::Text(_) | Value::Int(_) | Value::Uint(_) | Value::Bool(_)) {
-                return Err(here(Halt::because(format!("{} is no key of a map", key.type_name()))));
+                return Err(here(Halt::because(format!("{} cannot be a key of a map", key.type_name()))));
             }
             for (known, _) in &map {
                 if operators::equal(known, &key, &mut self.steps).map_err(&here)? {
@@ -172,7 +172,7 @@ impl<'v> Evaluation<'_, 'v> {
         match self.value(node)? {
             value if !optional => Ok(Some(value)),
             Value::Optional(value) => Ok(value.map(|value| Value::clone(&value))),
-            other => Err(Fault::new(node.at, format!("after `?`, {} is no optional value", other.type_name()))),
+            other => Err(Fault::new(node.at, format!("after `?`, {} is not an optional value", other.type_name()))),
         }
     }
 

@@ -243,7 +243,7 @@ fn compile(pattern: &str) -> Result<Regex, String> {
         RegexBuilder::new(&with_ascii_classes(pattern)).size_limit(PATTERN_BYTES).dfa_size_limit(PATTERN_BYTES).build();
     compiled.map_err(|error| match error {
         regex::Error::CompiledTooBig(_) => "the pattern is too large".to_owned(),
-        _ => "this is no regular expression".to_owned(),
+        _ => "this is not a regular expression".to_owned(),
     })
 }
 

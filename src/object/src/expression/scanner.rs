@@ -57,7 +57,7 @@ fn word(rest: &str) -> Result<(Token<'_>, usize), Fault> {
     }
     let sign = SIGNS.into_iter().find(|sign| rest.starts_with(sign));
     match sign {
-        Some("=") => Err(Fault::new(0, "`=` is no operator; `==` compares")),
+        Some("=") => Err(Fault::new(0, "`=` is not an operator; `==` compares")),
         Some(sign) => Ok((Token::Sign(sign), sign.len())),
         None => Err(Fault::new(0, "this character has no meaning outside of a text")),
     }

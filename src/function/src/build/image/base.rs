@@ -130,7 +130,8 @@ impl Base {
         let mut digest = match self {
             Self::Layout(path, None) => {
                 let bytes = small_file(&path.join("index.json"))?;
-                let index: Index = serde_json::from_slice(&bytes).map_err(|_| unusable("index.json is no index"))?;
+                let index: Index =
+                    serde_json::from_slice(&bytes).map_err(|_| unusable("index.json is not an index"))?;
                 self.chosen(&index, platform)?
             }
             Self::Layout(_, Some(digest)) => digest.clone(),
