@@ -238,7 +238,7 @@ fn a_second_run_in_one_directory_says_so_and_leaves_the_first_alone() {
         .unwrap();
     let said = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(2), "{said}");
-    assert!(said.contains("leads to the cluster of another `mainstay dev`, which runs"), "{said}");
+    assert!(said.contains("points to the cluster of another `mainstay dev`, which is running"), "{said}");
     assert_eq!(first.interrupt().code(), Some(0));
     let third = Dev::start(home.path(), &["--cluster-only"]);
     assert_eq!(third.directory, None);

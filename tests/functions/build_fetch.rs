@@ -249,9 +249,9 @@ async fn refuses_sources_that_must_not_be_written() {
         assert!(failure.message.contains(words), "{}", failure.message);
     };
     let source = FailureReason::SourceInvalid;
-    check(&|remote| _ = remote.symlink("l", "/etc/passwd"), source, "leads out of the Function's directory").await;
-    check(&|remote| _ = remote.symlink("a/l", "../../x"), source, "leads out of the Function's directory").await;
-    check(&|remote| _ = remote.symlink("l", "l"), source, "leads to itself").await;
+    check(&|remote| _ = remote.symlink("l", "/etc/passwd"), source, "points outside the Function's directory").await;
+    check(&|remote| _ = remote.symlink("a/l", "../../x"), source, "points outside the Function's directory").await;
+    check(&|remote| _ = remote.symlink("l", "l"), source, "points to itself").await;
     check(&|remote| _ = remote.remove("handler.js").symlink("handler.js", "gone"), source, "no `handler.js`").await;
     check(&|remote| _ = remote.remove("handler.js").file("handler.js/x", ""), source, "is a directory").await;
     let pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 12\n";

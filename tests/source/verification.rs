@@ -364,7 +364,7 @@ async fn tags_are_verified_by_their_own_signature_and_name() {
         (VerifyMode::Head, "v1", "good"),
         (VerifyMode::Tag, "bare", "it is not signed; sign it with a key that is in Secret keys"),
         (VerifyMode::Tag, "light", "the tag is a name only and has no signature; make it with `git tag --sign`"),
-        (VerifyMode::Tag, "v3", "the tag object that it leads to was made for the tag v1"),
+        (VerifyMode::Tag, "v3", "the tag object that it points to was made for the tag v1"),
         (
             VerifyMode::TagAndHead,
             "main",

@@ -116,7 +116,10 @@ reasons! {
         Invalid: "The APIRule is invalid. The last valid version stays served.", "Correct the field in the message.";
         HostOccupied: "Another APIRule has the host.", "Choose another host, or delete the APIRule in the message.";
         ServiceNotFound: "The Service of the APIRule does not exist.", "Create the Service, or correct `spec.service.name`.";
-        ServiceNotAllowed: "The Service of the APIRule has a type or endpoints that may lead out of the namespace.", "Use a Service of type ClusterIP, NodePort or LoadBalancer with a selector, and delete EndpointSlices that a user wrote. The operator can permit these with `--allow-written-endpoints`.";
+        ServiceNotAllowed: "The Service of the APIRule may route outside its namespace, by its type or its \
+                            endpoints.", "Use a Service of type ClusterIP, NodePort or LoadBalancer with a selector, \
+                                          and delete EndpointSlices that a user wrote. The operator can permit these \
+                                          with `--allow-written-endpoints`.";
         NoRouteApi: "The cluster has neither Istio nor the Gateway API.", "Install one of them.";
         AuthNotSupported: "The cluster cannot make a check that the APIRule asks for. The path is not routed.", "Install what the message names, or change the access strategy.";
         NotAccepted: "The gateway does not accept a route.", "Look at the status of the HTTPRoute in the message.";

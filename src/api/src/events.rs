@@ -13,8 +13,9 @@ reasons! {
     /// Reasons of Events that no condition has.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub enum Reason {
-        CommitSeen: "The reference leads to a new commit. Only the log has this reason.", "";
-        BranchRewritten: "The branch leads to a commit that does not descend from the one before.", "Look at the history of the branch. A branch protection of the Git host prevents force pushes.";
+        CommitSeen: "The reference points to a new commit. Only the log has this reason.", "";
+        BranchRewritten: "The branch was force-pushed: the new commit does not descend from the previous one.", "Look \
+            at the history of the branch. A branch protection of the Git host prevents force pushes.";
         CommitHeld: "A window delays a new commit.", "Wait for the time in the message, or run `mainstay sync NAME --override-window`.";
         WindowOverridden: "A user forced a commit through a closed window.", "";
         Reverted: "A managed object was changed or deleted, and the agent restored it.", "Make the change in the repository. `mainstay ignore-for KIND NAME` prints a rule that exempts a field.";

@@ -55,7 +55,7 @@ pub(super) fn path(text: &str) -> Result<UrlPath, String> {
     let text = if text.starts_with('/') { text.to_owned() } else { format!("/{text}") };
     let only_path = text.split('?').next().unwrap_or_default().to_ascii_lowercase().replace("%2e", ".");
     if text.contains('\\') || only_path.split('/').any(|segment| matches!(segment, "." | "..")) {
-        return Err("its path has a segment . or .. or a backslash; write the path that it leads to".to_owned());
+        return Err("its path has a segment . or .. or a backslash; write the resolved path".to_owned());
     }
     UrlPath::parse(&text).map_err(|why| why.to_string())
 }

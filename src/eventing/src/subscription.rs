@@ -158,7 +158,8 @@ mod tests {
         );
         check(
             &format!("{SINK}/a/%2e%2e/b"),
-            "not able to parse sink url with error: its path has a segment . or .. or a backslash; write the path that it leads to",
+            "not able to parse sink url with error: its path has a segment . or .. or a backslash; write the resolved \
+             path",
         );
         check(
             &format!("{SINK}:70000/"),

@@ -60,7 +60,7 @@ pub(super) fn express(resolved: &Resolved, means: Means, workloads: &Workloads, 
     let also = |shadowed: &[(usize, usize)]| match shadowed {
         [] => String::new(),
         [(one, _), ..] => format!(
-            "; {} more, such as .spec.rules[{one}], may lead to the same requests and so are not routed either",
+            "; {} more, such as .spec.rules[{one}], may match the same requests, so they are not routed either",
             shadowed.len()
         ),
     };
@@ -81,7 +81,7 @@ pub(super) fn express(resolved: &Resolved, means: Means, workloads: &Workloads, 
         (None, [(one, other), rest @ ..]) => {
             let what = if is_target(*other) { "which asks for a token" } else { "whose Service cannot be routed to" };
             Some(format!(
-                ".spec.rules[{one}] is not routed: it may lead to the same requests as .spec.rules[{other}], {what}{}",
+                ".spec.rules[{one}] is not routed: it may match the same requests as .spec.rules[{other}], {what}{}",
                 also(rest)
             ))
         }

@@ -141,7 +141,7 @@ impl Paths {
         let is_plain = |part: &str| !matches!(part, "" | "." | "..") && !part.eq_ignore_ascii_case(".git");
         let has_odd = text.chars().any(|c| c.is_control() || c == '\\');
         if has_odd || text.len() as u64 > PATH_BYTES || !text.split('/').all(is_plain) {
-            return refuse("is a path that leads out of the artifact, or that Git does not hold");
+            return refuse("is a path outside the artifact, or one that Git does not allow");
         }
         if self.files.len() >= most {
             return Err(Fault::TooLarge { what: "the number of files of the artifact", limit: most as u64 });

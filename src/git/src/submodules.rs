@@ -103,7 +103,7 @@ pub(super) fn is_same_server(one: &RemoteUrl, other: &RemoteUrl) -> bool {
 
 /// Resolves a relative address as `git submodule` does: each `../` removes the last part of the parent's path.
 fn relative(parent: &RemoteUrl, address: &str) -> Result<RemoteUrl, Error> {
-    let above = || malformed("the address of a submodule leads above the host of its repository");
+    let above = || malformed("the relative URL of a submodule points outside the host of its repository");
     let mut base = parent.to_string().trim_end_matches('/').to_owned();
     let mut rest = address;
     loop {
@@ -225,7 +225,7 @@ mod tests {
     #[test]
     fn refuses_addresses_that_no_repository_may_have() {
         let https = "https://git.example.org/org/app.git";
-        let above = "the address of a submodule leads above the host of its repository";
+        let above = "the relative URL of a submodule points outside the host of its repository";
         for address in
             ["../../../lib", "../../../../evil.example/lib", "../../../evil.example/x", "../", "../x/../../y"]
         {

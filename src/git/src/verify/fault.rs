@@ -105,13 +105,13 @@ pub enum SignatureFault {
     #[error("the tag is a name only and has no signature; make it with `git tag --sign`")]
     LightweightTag,
     /// The tag object was made for another name.
-    #[error("the tag object that it leads to was made for the tag {name}")]
+    #[error("the tag object that it points to was made for the tag {name}")]
     OtherTag {
         /// The name in the tag object.
         name: String,
     },
     /// The tag points to another tag.
-    #[error("the tag leads to another tag and not to the commit; tag the commit itself")]
+    #[error("the tag points to a different tag and not to the commit; tag the commit itself")]
     TagOfTag,
 }
 

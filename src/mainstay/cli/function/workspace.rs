@@ -71,7 +71,7 @@ impl Workspace {
         let path = self.inside(name).map_err(|why| Error::NotRead { path: name.into(), why })?;
         let real = fs::canonicalize(&path).map_err(|cause| Error::Read { path: path.clone(), cause })?;
         if !real.starts_with(&self.root) {
-            return Err(Error::NotRead { path, why: "it is a symbolic link that leads out of the directory" });
+            return Err(Error::NotRead { path, why: "it is a symbolic link that points outside the directory" });
         }
         read_text(&real)
     }
@@ -92,7 +92,7 @@ impl Workspace {
         let parent = path.parent().unwrap_or(&self.root);
         match fs::canonicalize(parent) {
             Ok(real) if real.starts_with(&self.root) => {}
-            Ok(_) => return Err(refused("a symbolic link leads out of the directory")),
+            Ok(_) => return Err(refused("a symbolic link points outside the directory")),
             Err(cause) => return Err(Error::Write { path: parent.to_owned(), cause }),
         }
         match fs::symlink_metadata(&path) {

@@ -71,8 +71,8 @@ impl Tree {
             let Node::Symlink { target } = node else { continue };
             let why = match self.resolve(path) {
                 Place::At(_) | Place::Nowhere => continue,
-                Place::Outside => "leads out of the Function's directory",
-                Place::Loop => "leads to itself",
+                Place::Outside => "points outside the Function's directory",
+                Place::Loop => "points to itself",
             };
             return Err(Finding::source(format!(
                 "the symbolic link `{path}` {why} (to `{target}`); an image holds only files of the directory"
@@ -253,7 +253,7 @@ mod tests {
     fn follows_links_as_a_kernel_does() {
         refused(&["l -> ../x"], "leads out");
         refused(&["l -> /etc/passwd"], "leads out");
-        refused(&["a -> b", "b -> a"], "leads to itself");
+        refused(&["a -> b", "b -> a"], "points to itself");
         // As text, this path stays inside. A kernel that follows it leaves the tree.
         refused(&["a/b/c -> ../..", "l -> a/b/c/../x", "a/b/x"], "leads out");
         refused(&["l -> missing/../../x"], "leads out");

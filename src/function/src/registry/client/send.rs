@@ -208,7 +208,7 @@ pub(super) fn location_in(text: &str, base: &Url) -> Option<Url> {
 pub(super) fn allowed(from: &Url, to: &Url) -> Result<(), Fault> {
     let why = match (from.scheme(), to.scheme()) {
         (_, "https") | ("http", "http") => return Ok(()),
-        ("https", "http") => "it leads from https to http",
+        ("https", "http") => "it changes from https to http",
         _ => "it is not HTTP",
     };
     Err(Fault::Redirect { to: host(to), why })
