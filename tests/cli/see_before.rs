@@ -624,7 +624,7 @@ async fn immutable_paused_and_scaled_objects_are_shown_as_the_agent_treats_them(
     let (code, out) = mainstay(&world, &preview).await;
     assert_eq!(code, 2, "{out}");
     for line in [
-        "failed     Deployment.apps mainstay-tests/web (web.yaml:1 (document 1))\n  a field differs that cannot be changed; ",
+        "failed     Deployment.apps mainstay-tests/web (web.yaml:1 (document 1))\n  an immutable field differs; ",
         "left alone ConfigMap mainstay-tests/paused (paused.yaml:1 (document 1))\n  it is paused",
         "1 left alone, 1 failed, 1 unchanged\n",
     ] {

@@ -307,7 +307,7 @@ async fn objects_are_replaced_only_if_every_dry_run_proves_it_necessary() {
     for (proof, expected) in [
         (Proof::Update, "ApplyFailed"),
         (Proof::Alone, "ApplyFailed"),
-        (Proof::New, "Immutable: a field differs that cannot be changed; it is not deleted"),
+        (Proof::New, "Immutable: an immutable field differs; it is not deleted"),
     ] {
         let mut world = with(&fixed("1", ENABLED), json!({})).await;
         let first = world.uid(MAPS.0, MAPS.1, "fixed");

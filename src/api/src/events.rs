@@ -27,7 +27,7 @@ reasons! {
         Unreadable: "An object cannot be decoded. The agent skips it until it changes.", "Correct the field in the message.";
         Pruned: "An object left the repository and was deleted.", "";
         NotPruned: "An object left the repository and is kept until a user releases it.", "Run the command in the message to delete the object.";
-        Replaced: "An object was deleted to be created again, because the API server does not let a field change.", "";
+        Replaced: "An object was replaced (deleted and recreated), because a changed field is immutable.", "";
         AnnotationInvalid: "An annotation of the GitSync has an invalid value and no effect.", "Correct the annotation in the message.";
         DeletionStuck: "An object is still being deleted.", "Check the controller of the finalizer in the message.";
         LeftBehind: "Objects in a remote cluster stay there without an owner.", "Delete the objects by hand, or let a GitSync adopt them.";

@@ -73,7 +73,8 @@ reasons! {
         JobRunning: "The build runs.", "Wait. If the pod cannot start, the message names the cause.";
         JobsDeleted: "Build Jobs of earlier versions of the source are deleted.", "";
         JobFinished: "The image is in the registry.", "";
-        JobFailed: "The build failed.", "Correct the error in the message. `kubectl annotate function NAME mainstay.dev/rebuild=$(date +%s)` builds again.";
+        JobFailed: "The build failed.", "Correct the error in the message. `kubectl annotate function NAME \
+                                         mainstay.dev/rebuild=$(date +%s)` starts a new build.";
         DeploymentCreated: "The Deployment is created.", "";
         DeploymentUpdated: "The Deployment is updated.", "";
         DeploymentWaiting: "The newest version is not ready yet; an earlier one may serve.", "Correct the error in the message, if it names one. Otherwise wait: `mainstay trace function/NAME` shows what the pods wait for.";

@@ -129,7 +129,8 @@ pub struct GitSyncSpec {
     /// field, the objects stay in the former cluster without an owner.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kube_config: Option<KubeConfig>,
-    /// Kinds whose objects are deleted and created again when a commit changes an immutable field: `Kind.group`, such
+    /// Kinds whose objects are replaced (deleted and recreated) when a commit changes an immutable field: `Kind.group`,
+    /// such
     /// as `Job.batch` or `Deployment.apps`, or the `Kind` alone of the core group, such as `Service`. By default no
     /// object is deleted for that, and it is reported. Before a deletion, dry runs must prove that the update is
     /// refused for no other reason, and that a new object would be accepted. In a manifest, the annotation

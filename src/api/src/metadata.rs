@@ -75,7 +75,7 @@ metadata! {
         "Runs a finished Job or Pod again, once for each value.";
     pub const REPLACE: Annotation = "mainstay.dev/replace";
         on "objects in the repository", by "users", values "`enabled`, `disabled`",
-        "Allows or forbids to delete and create the object again when an immutable field changes.";
+        "Allows or forbids the replacement of the object when an immutable field changes.";
     pub const OVERRIDE_WINDOW: Annotation = "mainstay.dev/override-window";
         on "GitSyncs", by "users, `mainstay sync --override-window`", values "a full commit id",
         "Applies this commit although a window holds it.";

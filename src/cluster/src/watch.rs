@@ -310,7 +310,7 @@ impl Watcher {
                 None
             }
             Err(error) => {
-                // A kind that was deleted and created again has another history.
+                // A kind that was replaced has another history.
                 self.state = if error.is_not_found() { State::Fresh } else { State::After(version) };
                 Some(self.fail(error))
             }

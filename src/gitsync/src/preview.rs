@@ -523,7 +523,7 @@ fn refused_as(why: &Why) -> Fate {
     match why {
         Why::Claimed(other) => Fate::Failed(format!("GitSync {other} manages it")),
         Why::AwaitsHandover(other) => Fate::Waits(format!("GitSync {other} has yet to give it up")),
-        Why::Terminating => Fate::Waits("it is being deleted; it is created again when it is gone".to_owned()),
+        Why::Terminating => Fate::Waits("it is being deleted; it is recreated when it is gone".to_owned()),
         Why::Controlled => Fate::Failed("a controller owns it".to_owned()),
         Why::Contested(keeper, removed) => Fate::Failed(format!("{}{}", keeper.text(), would_go(removed))),
     }
@@ -558,11 +558,11 @@ fn fate(step: &Step, live: Option<&Value>, outcome: DryRun) -> Fate {
                 AllowedBy::Spec => "spec.replace",
             };
             let before = super::previewed::comparable(&desired.kind, live.cloned().unwrap_or_default());
-            let note = format!("a field differs that cannot be changed; {by} lets it be deleted and created again");
+            let note = format!("an immutable field differs; {by} allows the replacement of the object");
             Fate::Replaced { after: desired.body_in_place_of(&before), before, note }
         }
         DryRun::Immutable(error, why) => Fate::Failed(format!(
-            "a field differs that cannot be changed; {}: {}",
+            "an immutable field differs; {}: {}",
             why.text(&desired.key),
             error.cause_at(&desired.object)
         )),

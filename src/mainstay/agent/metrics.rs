@@ -148,7 +148,7 @@ impl Metrics {
         let reverts = family("reverts", "Reverts of managed objects");
         let drifts = family("drifts_left", "Drifts that were detected and, by policy, not reverted");
         let missed_drifts = family("drifts_missed", "Drifts that the watch missed and an audit found");
-        let replacements = family("replacements", "Objects that were deleted and created again");
+        let replacements = family("replacements", "Objects that were replaced because of an immutable field");
         let applies = family("applies", "Objects of applied commits, by outcome");
         let builds = family("function_builds", "Builds of Functions, by outcome");
         let revert_latency = Histogram::new(LATENCIES);

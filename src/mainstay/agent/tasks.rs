@@ -316,7 +316,7 @@ impl<W: Work> Tasks<W> {
                 running.feed.send_replace(Some(Arc::new(object)));
                 return;
             }
-            // The object was deleted and created again: the old task ends before the new one starts.
+            // The object was replaced: the old task ends before the new one starts.
             self.end_task(&name, None);
         }
         let key = self.kind.key(Some(&name.0), &name.1);

@@ -165,7 +165,7 @@ fn kind_of(item: &str) -> Result<(String, String), String> {
     }
     let key = Key::new(group, kind, None, "");
     if let Some(why) = never(&key) {
-        return Err(format!("{why}, so objects of this kind are never deleted and created again; remove it"));
+        return Err(format!("{why}, so objects of this kind are never replaced; remove it"));
     }
     if is_claim(&key) {
         return Err(format!(
@@ -330,51 +330,46 @@ impl Denied {
             Self::Unasked => {
                 let rerun = if can_end(key) {
                     format!(
-                        "once it has finished, another value of the annotation {RERUN} in its manifest has it created \
-                         again; or "
+                        "once it has finished, change the annotation {RERUN} in its manifest to have it recreated; or "
                     )
                 } else {
                     String::new()
                 };
                 format!(
-                    "{rerun}delete the object to have it created again, or let Mainstay do that: with `annotations: \
-                     {{{REPLACE}: {ENABLED}}}` in the metadata of its manifest, or with `replace: [{kind}]` in the \
-                     spec of the \
-                     GitSync"
+                    "{rerun}delete the object to have it recreated, or allow its replacement: `annotations: \
+                     {{{REPLACE}: {ENABLED}}}` in the metadata of its manifest, or `replace: [{kind}]` in the spec of \
+                     the GitSync"
                 )
             }
-            Self::Disabled => format!("{REPLACE}: {DISABLED} keeps it from being deleted and created again"),
-            Self::Never(why) => format!(
-                "{why}, so Mainstay never deletes it to create it again: change the manifest back, or replace it by \
-                 hand"
-            ),
+            Self::Disabled => format!("{REPLACE}: {DISABLED} prevents its replacement"),
+            Self::Never(why) => {
+                format!("{why}, so Mainstay never replaces it: change the manifest back, or replace the object by hand")
+            }
             Self::HoldsData(why) => format!(
-                "{why}, so spec.replace does not count for it: delete the object to have it created again, or let \
-                 Mainstay do that with `annotations: {{{REPLACE}: {ENABLED}}}` in the metadata of its manifest"
+                "{why}, so spec.replace does not apply to it: delete the object to have it recreated, or allow its \
+                 replacement: `annotations: {{{REPLACE}: {ENABLED}}}` in the metadata of its manifest"
             ),
             Self::Grown(size) => {
                 format!("it was grown to {size}, and a claim cannot shrink: commit the size, `{CLAIMED}: {size}`")
             }
-            Self::Paused => "it is paused, so it is not deleted and created again".to_owned(),
+            Self::Paused => "it is paused, so it is not replaced".to_owned(),
             Self::Kept(annotation) => {
-                format!("{annotation} on the live object keeps it from being deleted and created again: take that off")
+                format!("{annotation} on the live object prevents its replacement: remove the annotation")
             }
-            Self::Controlled => "a controller owns it, so it is not deleted and created again".to_owned(),
-            Self::Anothers => {
-                "it carries the label of another GitSync, so it is not deleted and created again".to_owned()
-            }
+            Self::Controlled => "a controller owns it, so it is not replaced".to_owned(),
+            Self::Anothers => "it carries the label of another GitSync, so it is not replaced".to_owned(),
             Self::NotOurs => {
                 "without proof that Mainstay applied it, it is not deleted: delete it to have it created from the \
                  repository"
                     .to_owned()
             }
             Self::Ended => {
-                "the one in the repository has finished and is not run again; another object with its name exists and \
-                 is not deleted"
+                "the object of the repository has finished and is not run again; a different object with its name \
+                 exists and is not deleted"
                     .to_owned()
             }
             Self::CannotCreate(cause) => {
-                format!("it is not deleted, because the API server would not create it again ({cause})")
+                format!("it is not deleted, because the API server would reject the new object ({cause})")
             }
         }
     }

@@ -28,10 +28,7 @@ pub(super) fn text(documents: &[Document], conversion: &Conversion) -> String {
     }
     let applied: Vec<_> = moved.iter().filter_map(|document| applied_by(document)).collect();
     if !applied.is_empty() {
-        steps.push(format!(
-            "Remove their manifests from Git, so that nothing creates them again:\n{}",
-            applied.concat()
-        ));
+        steps.push(format!("Remove their manifests from Git, so that nothing recreates them:\n{}", applied.concat()));
     }
     steps.push(
         "Create the GitSyncs. They apply no object that is still listed by its former tool:\n  kubectl apply -f FILE\n"

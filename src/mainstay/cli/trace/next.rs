@@ -97,7 +97,7 @@ fn leaving(key: &Key, status: &GitSyncStatus) -> Option<Next> {
 
 fn deleted(live: Option<&Value>) -> Option<Next> {
     let is_terminating = live?.pointer("/metadata/deletionTimestamp").is_some_and(|time| !time.is_null());
-    is_terminating.then(|| Next::new("Wait", "waits until it is gone, and creates it again"))
+    is_terminating.then(|| Next::new("Wait", "waits until it is gone, and recreates it"))
 }
 
 fn failing(key: &Key, status: &GitSyncStatus) -> Option<Next> {

@@ -56,7 +56,7 @@ pub(super) fn text(trace: &Trace, next: &Next, moments: &[Moment], now: Timestam
         for replaced in status.last_replacements.iter().filter(|replaced| replaced.object == name) {
             let since = ago(now.duration_since(replaced.when.0).as_secs());
             let fields = replaced.fields.join(", ");
-            row("replaced", &format!("{since} ago: deleted and created again, because {fields} cannot be changed"));
+            row("replaced", &format!("{since} ago: replaced, because {fields} cannot be changed"));
         }
     }
     row("health", &words(trace));
