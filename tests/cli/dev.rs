@@ -215,7 +215,7 @@ fn never_overwrites_a_kubeconfig_of_another_cluster() {
         .unwrap();
     assert_eq!(output.status.code(), Some(2));
     let said = String::from_utf8(output.stderr).unwrap();
-    assert!(said.contains("holds another cluster's configuration"), "{said}");
+    assert!(said.contains("contains the configuration of a different cluster"), "{said}");
     assert_eq!(fs::read_to_string(path).unwrap(), "apiVersion: v1\nkind: Config\n");
 }
 

@@ -234,7 +234,7 @@ async fn ssh_keys_of_every_type_sign_for_git_and_for_nothing_else() {
         let file = judge.of(&[&public], |raw| key.sign_for("file", raw)).await;
         assert_eq!(
             file,
-            "its signature is not usable: it was made for another purpose than Git (`ssh-keygen -Y sign -n git`)"
+            "its signature is not usable: it was made for a purpose other than Git (`ssh-keygen -Y sign -n git`)"
         );
         assert_eq!(
             judge.of(&[&public], |raw| key.sign(&format!("{raw} "))).await,

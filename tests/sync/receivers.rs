@@ -183,8 +183,7 @@ async fn a_new_token_changes_the_path_and_the_old_path_is_not_found() {
     let nobody = (404, "not found".to_owned());
     assert_eq!(deliver(&old, TOKEN, &body).await, nobody);
     assert_eq!(deliver(&old, ANOTHER, &body).await, nobody);
-    let wrong =
-        (400, "the header X-Hub-Signature-256 was made with another token than that of the Receiver".to_owned());
+    let wrong = (400, "the header X-Hub-Signature-256 does not match the token of the Receiver".to_owned());
     assert_eq!(deliver(&new, TOKEN, &body).await, wrong);
     world.remote.file("objects/a.yaml", config_map("a", "2")).commit("two");
     assert_eq!(deliver(&new, ANOTHER, &body).await.0, 200);
@@ -359,7 +358,7 @@ async fn a_push_of_each_type_of_host_is_applied_and_one_with_another_token_is_re
         if kind != "generic" {
             let (status, text) = deliver("guess").await;
             let header = reported(kind, "", "").0.pop().unwrap().0;
-            let wrong = format!("the header {header} was made with another token than that of the Receiver");
+            let wrong = format!("the header {header} does not match the token of the Receiver");
             assert_eq!((status, text), (400, wrong), "{kind}");
             assert_eq!(world.lookups().await, before, "{kind}");
         }

@@ -43,7 +43,7 @@ reasons! {
         DeliveryFailed: "An event could not be delivered and is a dead letter.", "Correct the subscriber, then run the command in the message.";
         PresetUnknown: "A label of the Function names a preset that does not exist. The default preset is used.", "Correct the label, or define the preset in `mainstay-settings`.";
         RuntimeDeprecated: "The runtime of the Function has ended. The Function runs on the runtime in the message.", "Set `spec.runtime` to a maintained runtime.";
-        RuntimeVersionDiffers: "The embedded cluster runs the Function with another version of its runtime.", "Install the version in the message on this machine.";
+        RuntimeVersionDiffers: "The embedded cluster runs the Function with a different version of its runtime.", "Install the version in the message on this machine.";
         RuntimeMissing: "The embedded cluster has no program to run the Function.", "Install the language in the message on this machine.";
         RuntimeImageNotUsed: "The embedded cluster ignores `spec.runtimeImageOverride`, because it runs no images.", "";
         EnvIgnored: "A variable of the Function is defined twice, or Mainstay sets it.", "Remove the variable in the message.";

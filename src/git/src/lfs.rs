@@ -210,7 +210,7 @@ pub(super) const UNSAID: Fault = Fault::Lfs { why: "the server does not say wher
 pub(super) const MISSING: Fault = Fault::Lfs { why: "the server does not have the file; push it again" };
 
 /// The content is not the requested object.
-pub(super) const OTHER: Fault = Fault::Lfs { why: "the server sent another file than the pointer names" };
+pub(super) const OTHER: Fault = Fault::Lfs { why: "the server sent a different file than the pointer specifies" };
 
 /// A request for objects.
 #[derive(Serialize)]
@@ -267,7 +267,7 @@ pub(super) fn answer(body: &[u8]) -> Result<HashMap<String, Result<Download, Fau
     let answer: Answer =
         serde_json::from_slice(body).map_err(|_| damaged("the server returned an invalid response"))?;
     if answer.transfer.is_some_and(|transfer| transfer != "basic") {
-        return Err(damaged("the server has another transfer than `basic`"));
+        return Err(damaged("the server offers a transfer other than `basic`"));
     }
     let mut found = HashMap::new();
     for object in answer.objects {

@@ -243,7 +243,7 @@ impl Objects {
     fn read(&self, id: Id, kind: ObjectType, limit: u64, what: &'static str) -> Result<Vec<u8>, Fault> {
         let (size, found) = self.header(id)?.ok_or_else(|| damaged(&format!("object {id} is missing")))?;
         if found != kind {
-            return Err(damaged(&format!("object {id} is of another kind than its name says")));
+            return Err(damaged(&format!("object {id} has a different type than expected")));
         }
         if size > limit {
             return Err(Fault::TooLarge { what, limit });

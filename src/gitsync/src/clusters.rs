@@ -143,7 +143,7 @@ impl<C> Engine<C> {
         &self.place.id
     }
 
-    /// Ends the use of the engine: its Secret names another cluster now.
+    /// Ends the use of the engine: its Secret now contains a different cluster.
     pub(super) fn retire(&self) {
         self.over.cancel();
     }

@@ -196,7 +196,7 @@ impl Conditions<'_> {
             }
             Some(State::NameTaken(name)) => {
                 let what = format!("{name} is there already, and not from Mainstay, so hand edits are not refused");
-                ("False", Reason::NameConflict, format!("{what}; delete it, or give this GitSync another name"))
+                ("False", Reason::NameConflict, format!("{what}; delete it, or give this GitSync a different name"))
             }
             Some(State::Failed(why)) => ("False", Reason::ApplyFailed, format!("hand edits are not refused: {why}")),
         };

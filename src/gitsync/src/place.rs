@@ -63,7 +63,7 @@ impl Task {
             Place::Elsewhere(before) if Arc::ptr_eq(before, &engine) => return Ok(()),
             _ if is_same => {}
             Place::Elsewhere(before) if before.of != engine.of => self.release_there(sync, &Arc::clone(before)).await,
-            _ if was.is_some() => self.say_left(was.as_deref(), "its Secret names another cluster now"),
+            _ if was.is_some() => self.say_left(was.as_deref(), "its Secret now contains a different cluster"),
             Place::Home | Place::Nowhere | Place::Elsewhere(_) => self.release_home(sync).await?,
         }
         let context = Arc::clone(&engine.context);

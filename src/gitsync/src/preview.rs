@@ -414,7 +414,7 @@ impl Preview {
                 .map(|(key, held)| Previewed::left(key, version(key), Fate::LeftAlone(held.text(owner, commit)))),
         );
         all.extend(plan.leaving.handed_over.iter().map(|key| {
-            let words = "it left this GitSync and goes to another one that wants it";
+            let words = "it left this GitSync and moves to another GitSync that declares it";
             Previewed::left(key, version(key), Fate::LeftAlone(words.to_owned()))
         }));
         Ok(all)
@@ -437,7 +437,7 @@ impl Preview {
         Ok(Some(match acting.may_delete(key, installation::Live::Metadata(&meta), &self.label, entry, permission) {
             Deletion::Allowed => Fate::Pruned,
             Deletion::UnderWay(_) => Fate::LeftAlone("it is being deleted already".to_owned()),
-            Deletion::NotOurs => Fate::LeftAlone("it has another owner by now, and is released".to_owned()),
+            Deletion::NotOurs => Fate::LeftAlone("it now has a different owner; Mainstay stops managing it".to_owned()),
             Deletion::Kept(why) => Fate::LeftAlone(kept(why, key, &self.owner, &revision.commit)),
         }))
     }

@@ -411,7 +411,7 @@ pub(super) fn read<T: DeserializeOwned>(mut value: Value) -> Result<T, String> {
     // The error may quote a value.
     let unreadable = |error: serde_json::Error| {
         let kind = if error.is_data() {
-            "a field has another form than the definition of this version says"
+            "a field does not match the schema of the CRD in this version"
         } else {
             "it is not an object"
         };

@@ -252,7 +252,7 @@ async fn permissions(cluster: &Cluster, lease: &Lease, installed: Installed) -> 
         if let Some(holder) = &lease.holder {
             return Ok(Ok(format!("{what}: the agent {holder} acts as the user of its kubeconfig")));
         }
-        return Ok(wrong(what, "-n NAMESPACE names another namespace; mainstay install brings it"));
+        return Ok(wrong(what, "-n NAMESPACE selects a different namespace; mainstay install brings it"));
     }
     let user = format!("system:serviceaccount:{namespace}:{ACCOUNT}");
     let groups = ["system:serviceaccounts", &format!("system:serviceaccounts:{namespace}"), "system:authenticated"];

@@ -169,7 +169,7 @@ impl Error {
             Self::NotInstalled { .. } => Some("install it: mainstay install --git-url URL | kubectl apply -f -; or the definitions alone: mainstay crd | kubectl apply -f -".into()),
             Self::NotAnObject { .. } => Some("as in: mainstay pause deploy/web, or: mainstay pause deploy web".into()),
             Self::NotAGitSync { what } => counterpart_hint(what).or_else(|| Some(format!("mainstay pause {what} stops the reverts of one object"))),
-            Self::NoAgentPod { .. } => Some("--agent-namespace NS names another one".into()),
+            Self::NoAgentPod { .. } => Some("--agent-namespace NS selects a different one".into()),
             Self::AgentOfDev => Some("RUST_LOG=info mainstay dev prints more of it".into()),
             Self::WatchSeveral => Some("as in: mainstay get gitsyncs --watch".into()),
             Self::SeveralKinds => Some("as in: mainstay get gitsyncs shop".into()),
@@ -183,7 +183,7 @@ impl Error {
             Self::NoKey { .. } => Some("is an agent running in that namespace? its Lease: kubectl get lease -A".into()),
             Self::SeveralRepositories { .. } => Some("name one: mainstay identity NAME".into()),
             Self::NotKeyed { .. } => Some("its spec.auth needs `type: key` and the name of a Secret".into()),
-            Self::NotOurKey { .. } => Some("put another one into the Secret yourself".into()),
+            Self::NotOurKey { .. } => Some("put a new key into the Secret yourself".into()),
             Self::InstalledElsewhere { there, .. } => Some(format!("-n {there}")),
             Self::PathOfAgent { .. } => Some(
                 "name the directory yourself: `mainstay diff NAME --path DIR` for its work tree, or `mainstay diff NAME --revision main \

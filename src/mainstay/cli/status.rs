@@ -147,7 +147,7 @@ fn describe(
     row("commit", commits(&status, output));
     if let Some(config) = &spec.kube_config {
         let id = status.cluster.as_deref().map(|id| format!(", {id}")).unwrap_or_default();
-        row("cluster", format!("another one, by Secret {}{}", config.secret_ref.name, printable(&id)));
+        row("cluster", format!("remote cluster, from Secret {}{}", config.secret_ref.name, printable(&id)));
     }
     row("objects", format!("{}{}", counts(&status), drift::count(&status)));
     row("reverted", times(status.reverted));

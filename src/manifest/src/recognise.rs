@@ -81,7 +81,7 @@ const TOOLS: &[(&str, &str)] = &[
     ("kubelet.config.k8s.io", "the configuration of a kubelet"),
     ("apiserver.config.k8s.io", "the configuration of an API server"),
     ("audit.k8s.io", "the configuration of an API server"),
-    ("kustomize.config.k8s.io", "a kustomization, which has another name: kustomization.yaml"),
+    ("kustomize.config.k8s.io", "a kustomization, which must be named kustomization.yaml"),
 ];
 
 /// Returns whether a path is that of a `Chart.yaml`.

@@ -163,11 +163,11 @@ async fn faults_of_a_large_file_server_are_named_failures() {
     };
     failure(Class::Unavailable, "the server does not have the file; push it again").await;
     bench.server.keep(&oid, "b: 1\n".repeat(100).as_bytes());
-    failure(Class::Unavailable, "the server sent another file than the pointer names").await;
+    failure(Class::Unavailable, "the server sent a different file than the pointer specifies").await;
     bench.server.keep(&oid, &large.as_bytes()[..499]);
-    failure(Class::Unavailable, "the server sent another file than the pointer names").await;
+    failure(Class::Unavailable, "the server sent a different file than the pointer specifies").await;
     bench.server.keep(&oid, large.repeat(2).as_bytes());
-    failure(Class::Unavailable, "the server sent another file than the pointer names").await;
+    failure(Class::Unavailable, "the server sent a different file than the pointer specifies").await;
     for (fault, class, words) in [
         (Fault::Status(500), Class::Unavailable, "the server answered 500"),
         (Fault::Status(401), Class::Denied, "the server answered 401"),
@@ -206,7 +206,7 @@ async fn faults_of_a_large_file_server_are_named_failures() {
             no_header,
         ),
         (Large::EndlessBatch, Class::Invalid, "the server's answer in bytes is larger than the limit of 524288"),
-        (Large::EndlessFile, Class::Unavailable, "the server sent another file than the pointer names"),
+        (Large::EndlessFile, Class::Unavailable, "the server sent a different file than the pointer specifies"),
         (Large::StalledFile, Class::Unavailable, "timed out after 2 s while waiting for an answer"),
         (Large::FileStatus(401), Class::Denied, "the server answered 401"),
         (Large::FileStatus(404), Class::Unavailable, "the server does not have the file; push it again"),

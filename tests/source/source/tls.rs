@@ -134,7 +134,7 @@ async fn reports_why_a_handshake_failed() {
     let (class, said) = other_name.refused(&[("ca.crt", &other_name.ca.pem())]).await;
     assert_eq!(class, Class::Denied);
     assert!(
-        said.starts_with("TLS: the server's certificate is for another name (") && said.contains("git.example.org"),
+        said.starts_with("TLS: the server's certificate is for a different name (") && said.contains("git.example.org"),
         "{said}"
     );
 

@@ -118,7 +118,7 @@ async fn schemas() {
     let schema = format!("{{\"properties\": {{\"a\": {{\"$ref\": \"{own}\"}}}}}}");
     let text = template("one");
     let chart: [(&str, &[u8]); 3] = [CHART, ("app/templates/a.yaml", &text), ("app/values.yaml", b"a: 1\n")];
-    let refers = "app/values.schema.json: the schema refers to another one, which is not fetched";
+    let refers = "app/values.schema.json: the schema refers to another schema, which is not fetched";
     let unreadable = "app/values.schema.json: the schema is not JSON, or is nested too deeply";
     for (schema, expected) in [
         (schema.clone(), refers),

@@ -7,7 +7,7 @@ use base64::engine::general_purpose::STANDARD;
 
 use super::*;
 
-const ELSEWHERE: &str = "it names something of another host, which is not fetched";
+const ELSEWHERE: &str = "it references a remote resource, which is not fetched";
 const FILE: &str = "app/kustomization.yaml";
 
 /// A listener on this machine that must not receive a connection.

@@ -76,13 +76,13 @@ pub enum Refusal {
     #[error("the policy has {0} bytes, and a ConfigMap has room for {LONGEST}: too many images are in use")]
     TooLarge(usize),
     /// Another release wrote the policy.
-    #[error("the policy is of another release")]
+    #[error("the policy is from a different release")]
     Version,
     /// The pod was started for another policy.
     #[error("the policy is not the one that this pod was started for")]
     Other,
     /// The policy's time is too far in the past or in the future.
-    #[error("the policy is of {at}, and it is {now} here: it is too old, or the clocks of the nodes differ")]
+    #[error("the policy is too old (created {at}, now {now}), or the clocks of the nodes differ")]
     Stale {
         /// When the policy was created.
         at: Timestamp,

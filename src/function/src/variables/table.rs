@@ -118,7 +118,8 @@ pub const VARIABLES: &[Variable] = &[
         "MAINSTAY_BASE_SCHEDULE",
         "cron schedule, UTC",
         "",
-        "Times at which Functions move to another base image and tags are resolved again; without it, they move at once.",
+        "Times at which Functions move to a new base image and tags are resolved again; without it, they move \
+         immediately.",
         |s, v| {
             s.base_schedule = Some(Cron::parse(v, TimeZone::UTC)?);
             Ok(())

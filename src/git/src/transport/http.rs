@@ -198,7 +198,7 @@ impl Http {
         let response = self.send(request, at, credentials).await?;
         if response.status().is_redirection() {
             let to = response.headers().get(header::LOCATION).and_then(|to| at.base.join(to.to_str().ok()?).ok());
-            let to = to.map_or_else(|| "another place".to_owned(), |to| host(&to));
+            let to = to.map_or_else(|| "an unknown URL".to_owned(), |to| host(&to));
             return Err(Fault::Redirect { to, why: "only the first request may be redirected" });
         }
         let response = accepted(response, at, self.sent(credentials), "application/x-git-upload-pack-result")?;

@@ -100,7 +100,7 @@ fn for_another_name(problem: &CertificateError) -> String {
         }
         _ => String::new(),
     };
-    format!("the server's certificate is for another name{names}; give the address with a name that it has")
+    format!("the server's certificate is for a different name{names}; give the address with a name that it has")
 }
 
 fn text(error: &dyn std::fmt::Display) -> String {

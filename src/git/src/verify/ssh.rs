@@ -28,7 +28,7 @@ pub(super) fn judge(
     let key = PublicKey::from(signature.public_key().clone());
     let name = format!("SSH key {}", key.fingerprint(HashAlg::Sha256));
     if signature.namespace() != NAMESPACE {
-        return Err(unreadable("it was made for another purpose than Git (`ssh-keygen -Y sign -n git`)"));
+        return Err(unreadable("it was made for a purpose other than Git (`ssh-keygen -Y sign -n git`)"));
     }
     if matches!(signature.algorithm(), Algorithm::Rsa { hash: None } | Algorithm::Dsa) {
         return Err(SignatureFault::Weak { key: name, what: "SHA-1".to_owned() });

@@ -28,7 +28,7 @@ pub(super) enum Refusal {
     #[error("the header {0} does not match the format of this Receiver type")]
     Form(&'static str),
     /// The header was made with another token.
-    #[error("the header {0} was made with another token than that of the Receiver")]
+    #[error("the header {0} does not match the token of the Receiver")]
     Wrong(&'static str),
 }
 

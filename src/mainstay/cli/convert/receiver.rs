@@ -42,6 +42,6 @@ pub(super) fn convert(document: &Document, namespace: &str, conversion: &mut Con
     for field in ["spec.resourceFilter", "spec.filter"] {
         fields.drop_lost(field, "deliveries are not filtered by expressions");
     }
-    fields.ask("", "the address is another one: `status.url` has it for the webhook of the host");
+    fields.ask("", "the webhook URL changes: copy it from `status.url` to the webhook settings of the Git host");
     conversion.add(made, document, fields.finish());
 }

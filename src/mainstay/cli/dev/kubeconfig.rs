@@ -16,7 +16,7 @@ const MARK: &str = "# Written by `mainstay dev`; overwritten by its next run.\n"
 /// Why the kubeconfig could not be written.
 #[derive(Debug, thiserror::Error)]
 pub(in crate::cli) enum Error {
-    #[error("{path} holds another cluster's configuration", path = .0.display())]
+    #[error("{path} contains the configuration of a different cluster", path = .0.display())]
     Foreign(PathBuf),
     #[error("{path} points to the cluster of another `mainstay dev`, which is running", path = .0.display())]
     InUse(PathBuf),

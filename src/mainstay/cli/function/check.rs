@@ -37,7 +37,7 @@ pub(super) fn check(value: &mut Value, namespace: Option<&str>, reading: &mut Re
     for (name, own) in value["labels"].as_object().into_iter().flatten() {
         let other = &value["runtimeLabels"][name];
         if !other.is_null() && other != own {
-            reading.wrong("runtimeLabels", format!("labels has another value for {}", shown(name)));
+            reading.wrong("runtimeLabels", format!("labels has a different value for {}", shown(name)));
         }
     }
     check_variables(value, reading);

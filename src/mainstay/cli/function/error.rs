@@ -75,7 +75,7 @@ impl Error {
     /// Returns the hint.
     pub(in crate::cli) fn hint(&self) -> Option<&'static str> {
         match self {
-            Self::WouldBeLost { .. } => Some("--overwrite replaces them; --dir DIR names another directory"),
+            Self::WouldBeLost { .. } => Some("--overwrite replaces them; --dir DIR selects a different directory"),
             Self::Managed { .. } => Some(
                 "commit the output of `mainstay function apply --dry-run -o yaml`; or change it here with --force, \
                  after `mainstay pause`",

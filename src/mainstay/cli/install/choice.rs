@@ -155,7 +155,7 @@ impl Choice {
             problems.push(format!("--service-account {account:?} is not a valid name of an object: {RULE}"));
         }
         if account == "mainstay" {
-            problems.push("--service-account: mainstay is the agent's own; name another one".to_owned());
+            problems.push("--service-account: mainstay is the agent's own; name a different one".to_owned());
         }
         Some(Restricted { kinds, namespaces: self.namespaces.clone(), account: account.to_owned() })
     }

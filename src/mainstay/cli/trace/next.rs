@@ -128,8 +128,8 @@ fn absent(manager: &Manager, live: Option<&Value>) -> Option<Next> {
         return None;
     }
     if manager.entry.ended.is_some() {
-        let text =
-            "leaves it gone: it ran to its end; another manifest, or another mainstay.dev/rerun in it, runs it again";
+        let text = "leaves it gone: it ran to its end; a change of its manifest, or a new value of mainstay.dev/rerun \
+                    in it, runs it again";
         return Some(Next::new("Nothing", text));
     }
     Some(match manager.sync.spec.drift {

@@ -200,7 +200,7 @@ impl<'a> Search<'a> {
                 Ok(Listing::Elsewhere) => {
                     let name = syncs::name(sync);
                     self.notes.push(format!(
-                        "the objects of {name} are in another cluster (spec.kubeConfig), and none of them is meant here"
+                        "the objects of {name} are in a remote cluster (spec.kubeConfig), so they are not shown"
                     ));
                     Listed::default()
                 }

@@ -174,7 +174,7 @@ fn add_values(
     let here = Place::file(chart);
     if is_remote(named) {
         // The address is not shown, because it may contain a password.
-        let what = "spec.render.helm.valuesFiles names something of another host, which is not fetched";
+        let what = "spec.render.helm.valuesFiles references a remote file, which is not fetched";
         found.problem(here, what, "commit a copy, and name that");
         return Ok(());
     }

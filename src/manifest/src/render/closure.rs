@@ -190,7 +190,7 @@ impl Closure {
         match named.to {
             Target::Elsewhere => {
                 // The address is not shown, because it may contain a password.
-                let what = "it names something of another host, which is not fetched";
+                let what = "it references a remote resource, which is not fetched";
                 self.problem(at.clone(), what, "commit a copy, or add the repository as a submodule");
                 return Ok(None);
             }
@@ -356,10 +356,9 @@ pub(super) mod tests {
             let (_, problems) = read("kustomization.yaml", &[("kustomization.yaml", text)]);
             assert_eq!(
                 problems,
-                [
-                    "kustomization.yaml, line 3: it names something of another host, which is not fetched (commit a copy, or \
-                  add the repository as a submodule)"
-                ],
+                ["kustomization.yaml, line 3: it references a remote resource, which is not fetched (commit a \
+                     copy, or \
+                  add the repository as a submodule)"],
                 "{remote}"
             );
         }

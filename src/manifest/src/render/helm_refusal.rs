@@ -42,7 +42,7 @@ const WHOLE: &[(&str, &str, &str, &str)] = &[
     (
         "chart requires kubeVersion: ",
         " which is incompatible",
-        "it wants a cluster of version {}, and this one has another",
+        "it requires Kubernetes {}, and the cluster has a different version",
         "see kubeVersion in Chart.yaml",
     ),
     (
@@ -275,7 +275,8 @@ mod tests {
             ),
             (
                 "Error: chart requires kubeVersion: >=1.40 which is incompatible with Kubernetes v1.30.1",
-                "app/Chart.yaml: it wants a cluster of version >=1.40, and this one has another (see kubeVersion in \
+                "app/Chart.yaml: it requires Kubernetes >=1.40, and the cluster has a different version (see \
+                 kubeVersion in \
                  Chart.yaml)",
             ),
             (

@@ -94,7 +94,7 @@ const KNOWN: &[(&str, &str, &str, &str)] = &[
     (
         "socket: permission denied",
         "",
-        "it names something of another host, which is not fetched",
+        "it references a remote resource, which is not fetched",
         "commit a copy, or add the repository as a submodule",
     ),
     (

@@ -29,7 +29,7 @@ pub(super) fn refused(content: &[u8]) -> Refused {
         return Some(("the schema is not JSON, or is nested too deeply", "mend it"));
     };
     leads_elsewhere(&schema).then_some((
-        "the schema refers to another one, which is not fetched",
+        "the schema refers to another schema, which is not fetched",
         "begin every $ref with `#`, and define its target in the same schema",
     ))
 }
@@ -101,7 +101,7 @@ impl<'n> Archives<'n> {
             }
             if is_schema && let Some((_, hint)) = refused(&file) {
                 return Some((
-                    "a schema in the packed chart is not JSON, or refers to another one, which is not fetched",
+                    "a schema in the packed chart is not JSON, or refers to another schema, which is not fetched",
                     hint,
                 ));
             }
@@ -188,7 +188,7 @@ mod tests {
     #[test]
     fn packed_charts_are_looked_into_wherever_the_schema_is() {
         assert_eq!(said(&packed(&[("db/values.schema.json", b"{}"), ("db/files/x.tgz", b"x")], 10)), "");
-        let elsewhere = "a schema in the packed chart is not JSON, or refers to another one, which is not fetched";
+        let elsewhere = "a schema in the packed chart is not JSON, or refers to another schema, which is not fetched";
         for path in [
             "db/values.schema.json",
             "db\\values.schema.json",

@@ -68,7 +68,7 @@ pub enum Error {
     #[error("the CA bundle of MAINSTAY_BASE_CA holds no certificates in PEM")]
     NoCertificates,
     /// A file of the base's layout does not match its name.
-    #[error("the base image is broken: {path} has another digest or size than its name says", path = .path.display())]
+    #[error("the base image is broken: the digest or size of {path} does not match its name", path = .path.display())]
     BrokenLayout {
         /// File.
         path: PathBuf,
