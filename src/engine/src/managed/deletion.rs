@@ -37,7 +37,8 @@ impl fmt::Display for Kept {
             Self::Annotation(annotation) => annotation,
             Self::Paused => "mainstay.dev/reconcile: disabled",
             Self::Unproven => {
-                "it carries our label, but nothing proves that Mainstay applied it (its managedFields were removed \
+                "it carries Mainstay's label, but nothing proves that Mainstay applied it (its managedFields were \
+                 removed \
                  before its UID was recorded, or another client created it), so it is not deleted; remove its label \
                  to have Mainstay release it"
             }

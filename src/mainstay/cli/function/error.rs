@@ -80,7 +80,7 @@ impl Error {
                 "commit the output of `mainstay function apply --dry-run -o yaml`; or change it here with --force, \
                  after `mainstay pause`",
             ),
-            Self::Conflict { .. } => Some("--force makes these fields ours"),
+            Self::Conflict { .. } => Some("--force takes ownership of these fields"),
             Self::NotServed { .. } => Some(
                 "triggers need Knative Eventing, subscriptions Kyma's eventing, or either one Mainstay's component \
                  manifests/eventing; \
