@@ -72,7 +72,8 @@ reasons! {
         DependencyNotReady: "A GitSync in `spec.dependsOn` is not ready.", "Look at the GitSync in the message: `mainstay status`.";
         DependencyCycle: "GitSyncs depend on each other in a ring.", "Remove one entry of `spec.dependsOn` from the ring in the message.";
         SpecInvalid: "A field of the spec is invalid, or names a ConfigMap or a ServiceAccount that does not exist.", "Correct the field in the message, or create the object.";
-        SecretNotFound: "A Secret that the GitSync or its GitRepository names does not exist.", "Create the Secret in the same namespace. The agent sees it at once.";
+        SecretNotFound: "A Secret that the GitSync or its GitRepository names does not exist.", "Create the Secret in \
+            the same namespace. The agent sees it immediately.";
         SourceNotFound: "The GitRepository in `spec.gitRepository` does not exist.", "Create the GitRepository in the same namespace, or correct the name.";
         GitAuthorizationFailed: "The Git server refuses the credentials.", "Check the keys of the Secret and the rights of the account: `mainstay check --repository NAME`.";
         Resolved: "The agent knows the commit of HEAD.", "";
@@ -89,7 +90,8 @@ reasons! {
         PruneFailed: "Some removed objects cannot be deleted.", "Look at the error in the message.";
         PruneHeld: "A guard keeps removed objects from deletion.", "Run the command in the message to allow the deletion for this commit.";
         Deleting: "The GitSync is being deleted with its objects.", "Wait. `mainstay status NAME` shows objects whose deletion waits for a finalizer.";
-        WatchFailed: "The API server does not let the agent watch a kind. Drift of that kind is not seen at once.", "Grant the agent `list` and `watch` on the kind in the message.";
+        WatchFailed: "The API server does not let the agent watch a kind. Drift of that kind is not seen \
+                      immediately.", "Grant the agent `list` and `watch` on the kind in the message.";
         ClusterUnavailable: "The API server cannot be reached.", "Check the cluster, and for a remote cluster its kubeconfig Secret. The agent retries.";
         Contended: "Another client keeps changing the same fields. Reverts of these objects slow down.", "Stop that client, or leave the fields to it: `mainstay ignore-for KIND NAME`.";
         NotContended: "No other client keeps changing fields that the branch sets.", "";

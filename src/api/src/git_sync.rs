@@ -182,7 +182,7 @@ pub struct GitSyncSpec {
     #[schemars(length(max = 500))]
     pub substitute: BTreeMap<String, String>,
     /// ConfigMaps and Secrets of the same namespace with further values: each key of their `data` is a variable. Later ones
-    /// take precedence. A change of one is applied at once. At most 50.
+    /// take precedence. A change of one is applied immediately. At most 50.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 50))]
     pub substitute_from: Vec<SubstituteSource>,
@@ -257,7 +257,7 @@ pub enum DecryptionProvider {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct DecryptionSecretRef {
     /// Secret in the same namespace: keys `*.agekey` (identities of age, one in a line) and `*.asc` (private keys of OpenPGP,
-    /// armored and without a passphrase). A change of it takes effect at once.
+    /// armored and without a passphrase). A change of it takes effect immediately.
     #[schemars(length(min = 1, max = 253))]
     pub name: String,
 }

@@ -107,7 +107,7 @@ fn failing(key: &Key, status: &GitSyncStatus) -> Option<Next> {
     Some(Next::new(
         "Retry",
         format!(
-            "tries again, first after 1 s and then at most every 2 min, and at once with a new commit: {}: {}",
+            "tries again, first after 1 s and then at most every 2 min, and immediately with a new commit: {}: {}",
             failure.reason, failure.message
         ),
     ))
@@ -168,9 +168,10 @@ fn kept(key: &Key, manager: &Manager, status: &GitSyncStatus) -> Next {
                     contended.message
                 ),
             ),
-            None => {
-                Next::new("Revert", format!("keeps it at {commit}: changes of its fields are reverted at once{later}"))
-            }
+            None => Next::new(
+                "Revert",
+                format!("keeps it at {commit}: changes of its fields are reverted immediately{later}"),
+            ),
         },
     }
 }
@@ -208,7 +209,7 @@ mod tests {
     #[test]
     fn the_first_reason_decides() {
         let live = json!({ "metadata": { "name": "web" } });
-        check(json!({}), live.clone(), "keeps it at commit 11111111aa: changes of its fields are reverted at once");
+        check(json!({}), live.clone(), "keeps it at commit 11111111aa: changes of its fields are reverted immediately");
         check(json!({}), Value::Null, "creates it");
         check(json!({ "spec": { "drift": "Report" } }), Value::Null, "reports that it is not there");
         check(json!({ "spec": { "drift": "Ignore" } }), live.clone(), "applies changes of its manifest");
