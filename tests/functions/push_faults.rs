@@ -250,7 +250,7 @@ async fn token_servers_can_answer_anything() {
         ("{\"token\":\"a\\r\\nX-Other: b\"}".to_owned(), "its token fits no header"),
         (
             format!("{{\"token\":\"{}\"}}", "t".repeat(70 << 10)),
-            "the answer of the token server is longer than 65536 bytes",
+            "the response of the token server is longer than 65536 bytes",
         ),
     ];
     for (answer, inside) in answers {

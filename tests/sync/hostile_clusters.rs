@@ -194,7 +194,8 @@ async fn pages_without_end_are_asked_for_until_there_are_too_many() {
     world.start();
     told(&world, &liar, 50).await;
     own_goes_on(&world).await;
-    let endless = "True ClusterUnavailable: could not list configmaps in mainstay-tests: the list does not end";
+    let endless =
+        "True ClusterUnavailable: could not list configmaps in mainstay-tests: the API server returned an endless list";
     world.condition_is("abroad", "Reconciling", endless).await;
     *liar.lie.lock() = None;
     world.condition_is("abroad", "Reconciling", "False").await;
@@ -297,5 +298,7 @@ async fn a_list_that_never_ends_is_given_up_and_reported() {
     world.start();
     told(&world, &liar, 2).await;
     own_goes_on(&world).await;
-    world.until("it is told", |w| w.status("abroad").to_string().contains("the list does not end")).await;
+    world
+        .until("it is told", |w| w.status("abroad").to_string().contains("the API server returned an endless list"))
+        .await;
 }

@@ -75,15 +75,18 @@ reasons! {
         SecretNotFound: "A Secret that the GitSync or its GitRepository names does not exist.", "Create the Secret in \
             the same namespace. The agent sees it immediately.";
         SourceNotFound: "The GitRepository in `spec.gitRepository` does not exist.", "Create the GitRepository in the same namespace, or correct the name.";
-        GitAuthorizationFailed: "The Git server refuses the credentials.", "Check the keys of the Secret and the rights of the account: `mainstay check --repository NAME`.";
+        GitAuthorizationFailed: "The Git server refuses the credentials.", "Check the keys of the Secret and the \
+            permissions of the account: `mainstay check --repository NAME`.";
         Resolved: "The agent knows the commit of HEAD.", "";
         Authenticated: "The Git server accepts the credentials.", "";
-        SourceUnavailable: "The Git server cannot be reached, or its answer cannot be read.", "Check the address, the network policy and the proxy. The agent retries; what was applied stays enforced.";
+        SourceUnavailable: "The Git server cannot be reached, or its response cannot be read.", "Check the address, \
+            the network policy and the proxy. The agent retries; what was applied stays enforced.";
         SourceInvalid: "The reference or `baseDir` does not exist in the repository.", "Correct `spec.reference` or `spec.baseDir`, or push the missing branch, tag or directory.";
         VerificationFailed: "The commit is not signed by a trusted key.", "Sign the commit, or add the key in the message to the Secret of `spec.verify`.";
         ManifestInvalid: "The commit holds a document that cannot be applied. The previous commit stays enforced.", "Correct the file and the line in the message, and commit.";
         MemoryExhausted: "The agent has no memory left for this namespace.", "Raise the memory limit of the agent (`mainstay install --resources mainstay.limits.memory=320Mi`), or split the directory.";
-        ApplyFailed: "The API server refuses some objects. The others are applied.", "Correct the field in the message. `kubectl apply --dry-run=server -f FILE` shows the full answer of the server.";
+        ApplyFailed: "The API server refuses some objects. The others are applied.", "Correct the field in the \
+            message. `kubectl apply --dry-run=server -f FILE` shows the full response of the server.";
         RevertFailed: "Some changed objects cannot be reverted.", "Look at the error in the message. `mainstay diff` shows the fields.";
         Immutable: "Some objects differ in a field that the API server does not let change.", "Delete the object, or allow its replacement: annotation `mainstay.dev/replace: enabled`, or `spec.replace`.";
         OwnershipConflict: "Some objects belong to another GitSync, or to another tool that still manages them.", "Remove the object from one of the two, or run the commands in the message.";

@@ -62,7 +62,8 @@ reasons! {
         ConfigMapUpdated: "The ConfigMap with the source is updated.", "";
         SourceUpdated: "The agent found a new source in Git.", "";
         SourceUpdateFailed: "The source in Git cannot be read.", "Check the GitRepository, `reference` and `baseDir`: `mainstay check --repository NAME`.";
-        GitAuthorizationFailed: "The Git server refuses the credentials.", "Check the keys of the Secret and the rights of the account: `mainstay check --repository NAME`.";
+        GitAuthorizationFailed: "The Git server refuses the credentials.", "Check the keys of the Secret and the \
+            permissions of the account: `mainstay check --repository NAME`.";
         SpecInvalid: "A field of the spec is missing or invalid.", "Correct the field in the message.";
         SourceTooLarge: "The agent has no memory left for the source.", "Make the source smaller, or raise the memory limit of the agent.";
         RuntimeNotSupported: "The runtime does not exist.", "Use a runtime that the message lists.";

@@ -117,13 +117,15 @@ pub struct GitSyncSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target_namespace: Option<String>,
     /// Name of a ServiceAccount in the namespace of the GitSync. The objects of the repository are then read, applied,
-    /// reverted and deleted with the rights of that ServiceAccount, in every namespace where it has any, and with no
+    /// reverted and deleted with the permissions of that ServiceAccount, in every namespace where it has any, and with
+    /// no
     /// others. By default the one that the agent's option `--default-service-account` names; without that, a GitSync in
     /// the agent's namespace may manage all objects, and any other the objects of its own namespace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253))]
     pub service_account_name: Option<String>,
-    /// A remote cluster: the objects are applied, reverted and deleted there, with the rights of these credentials (or,
+    /// A remote cluster: the objects are applied, reverted and deleted there, with the permissions of these credentials
+    /// (or,
     /// with `serviceAccountName`, of that ServiceAccount of the remote cluster, which they must be allowed to
     /// impersonate). The GitSync itself, its Secrets and its GitRepository stay in this cluster. After a change of this
     /// field, the objects stay in the former cluster without an owner.
@@ -283,8 +285,8 @@ pub struct Dependency {
 
 /// How to tell whether objects of a kind are healthy. The variables of the expressions are the top-level fields of an
 /// object, such as `metadata` and `status`. First it has to be seen by its controller, where it says so
-/// (`status.observedGeneration`); then `inProgress`, `failed` and `current` are asked, and the first that is true decides. If
-/// none is, or one has no answer because a field is missing, the object is not healthy yet.
+/// (`status.observedGeneration`); then `inProgress`, `failed` and `current` are asked, and the first that is true
+/// decides. If none is, or one cannot be evaluated because a field is missing, the object is not healthy yet.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct HealthCheckExpr {

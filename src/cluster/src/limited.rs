@@ -32,7 +32,8 @@ impl Cluster {
                 if is_new {
                     tracing::warn!(
                         namespace,
-                        "the namespace exists again, and the agent has no rights in it; apply the output of `mainstay install` again"
+                        "the namespace exists again, and the agent has no permissions in it; apply the output of \
+                         `mainstay install` again"
                     );
                 }
                 true

@@ -37,7 +37,7 @@ pub enum ReplayError {
         cause: io::Error,
     },
     /// There was no valid response.
-    #[error("the answer did not come")]
+    #[error("the response did not arrive")]
     NoAnswer(#[source] io::Error),
     /// The request was refused, for this reason.
     #[error("{0}")]

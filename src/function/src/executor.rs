@@ -70,7 +70,7 @@ pub(super) fn image(text: &str) -> Result<String, String> {
 /// builds.
 pub(super) fn list(text: &str) -> Result<Vec<String>, String> {
     let args: Vec<String> = if text.starts_with('[') {
-        serde_json::from_str(text).map_err(|error| format!("it is not a JSON list of texts: {error}"))?
+        serde_json::from_str(text).map_err(|error| format!("it is not a JSON list of strings: {error}"))?
     } else {
         text.split(',').map(|arg| arg.trim().to_owned()).filter(|arg| !arg.is_empty()).collect()
     };

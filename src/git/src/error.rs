@@ -395,9 +395,7 @@ pub enum Fault {
     #[error("the directory of the mirrors cannot be used")]
     Disk(#[source] std::io::Error),
     /// The volume of the mirrors is full.
-    #[error(
-        "the volume of the mirrors is full; give it more room, or lower `--mirror-budget` of the agent below its size"
-    )]
+    #[error("the volume of the mirrors is full; enlarge it, or lower `--mirror-budget` of the agent below its size")]
     DiskFull,
     /// A Git LFS server does not provide a file.
     #[error("{why}")]

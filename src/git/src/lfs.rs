@@ -145,7 +145,7 @@ fn is_public(url: &RemoteUrl) -> bool {
 
 /// Returns the LFS server that `git-lfs-authenticate` names for a repository.
 pub(super) fn asked(repository: &RemoteUrl, leads_inside: bool, answer: &[u8]) -> Result<LfsServer, Fault> {
-    const DAMAGED: Fault = Fault::Lfs { why: "the answer of git-lfs-authenticate cannot be read" };
+    const DAMAGED: Fault = Fault::Lfs { why: "the response of git-lfs-authenticate cannot be read" };
     let named: Named = serde_json::from_slice(answer).map_err(|_| DAMAGED)?;
     let href = match (named.href.filter(|href| !href.is_empty()), repository.ssh()) {
         (Some(href), _) => href,
@@ -405,7 +405,7 @@ mod tests {
         check(r#"{"href": "http://169.254.169.254/x"}"#, METADATA_REFUSED);
         check(r#"{"href": "http://vault.ops.svc/x"}"#, INSIDE);
         for bad in ["", "<html>", r#"{"href": "file:///etc"}"#, r#"{"href": "https://u:canary@h.example/"}"#] {
-            check(bad, "the answer of git-lfs-authenticate cannot be read");
+            check(bad, "the response of git-lfs-authenticate cannot be read");
         }
     }
 

@@ -279,7 +279,7 @@ impl Conditions<'_> {
         } else if let Some(since) = kept.silent_since {
             let since = since.strftime("%Y-%m-%dT%H:%M:%SZ");
             let message =
-                format!("the repository has not answered since {since}; commit {commit} is kept applied: {message}");
+                format!("the repository has not responded since {since}; commit {commit} is kept applied: {message}");
             self.set(Type::Ready, "Unknown", reason, &message);
         } else if conditions::status(self.all, Type::Ready).is_some_and(|ready| ready.status != "True") {
             self.set(Type::Ready, "True", Reason::Applied, &format!("applied commit {commit}"));

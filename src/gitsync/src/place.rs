@@ -124,7 +124,7 @@ impl Task {
         let why = match released {
             Ok(Ok(())) => return,
             Ok(Err(refused)) => refused.message,
-            Err(_) => "it does not answer".to_owned(),
+            Err(_) => "it does not respond".to_owned(),
         };
         self.say_left(Some(engine.id()), &why);
     }

@@ -73,8 +73,9 @@ impl Rights {
 fn lacks_account(sync: &GitSync) -> Refused {
     let namespace = sync.metadata.namespace.as_deref().unwrap_or_default();
     let message = format!(
-        "spec.serviceAccountName is required: this agent was installed with `--profile restricted` and applies nothing with rights \
-         of its own; name a ServiceAccount of namespace {namespace} that the agent may impersonate"
+        "spec.serviceAccountName is required: this agent was installed with `--profile restricted` and applies \
+         nothing with permissions of its own; name a ServiceAccount of namespace {namespace} that the agent may \
+         impersonate"
     );
     Refused::invalid(Reason::SpecInvalid, message)
 }

@@ -152,10 +152,10 @@ impl Metrics {
         let applies = family("applies", "Objects of applied commits, by outcome");
         let builds = family("function_builds", "Builds of Functions, by outcome");
         let revert_latency = Histogram::new(LATENCIES);
-        let help = "Time from the watch event of a drift to the answer of the write that reverted it";
+        let help = "Time from the watch event of a drift to the response to the write that reverted it";
         registry.register_with_unit("revert_latency", help, Unit::Seconds, revert_latency.clone());
         let apply_duration = Histogram::new(LATENCIES);
-        let help = "Time from the lookup that found a commit to the answer of the last write for it";
+        let help = "Time from the lookup that found a commit to the response to the last write for it";
         registry.register_with_unit("commit_duration", help, Unit::Seconds, apply_duration.clone());
         let missed = Counter::default();
         registry.register("messages_missed", "Messages that arrived too fast to be counted", missed.clone());

@@ -51,7 +51,7 @@ pub(super) async fn keep(
                     continue;
                 }
                 let writing = timeout(WITHIN, write(&cluster, &kind, &request));
-                let answer = writing.await.unwrap_or_else(|_| Err("the cluster did not answer in time".to_owned()));
+                let answer = writing.await.unwrap_or_else(|_| Err("the cluster did not respond in time".to_owned()));
                 let FirstUse { namespace, name, host, fingerprint, .. } = &request.first_use;
                 match &answer {
                     Ok(()) => tracing::info!(repository = %format!("{namespace}/{name}"), host, fingerprint, "pinned a host key at first use"),

@@ -40,7 +40,7 @@ pub(super) struct Arguments {
     #[arg(long = "allow-namespace", value_name = "NS")]
     allow_namespaces: Vec<String>,
     /// ServiceAccount to impersonate for GitSyncs that name none, in the GitSync's namespace; not for the agent's own
-    /// namespace and those of --allow-namespace. By default such GitSyncs use the agent's rights, and may manage
+    /// namespace and those of --allow-namespace. By default such GitSyncs use the agent's permissions, and may manage
     /// objects of their own namespace only
     #[arg(long, value_name = "NAME", value_parser = service_account)]
     default_service_account: Option<String>,

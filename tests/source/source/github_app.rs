@@ -134,6 +134,6 @@ async fn a_github_app_opens_its_repositories_with_tokens_that_are_kept_until_sho
     let said = refused(&of_owner("nobody")).await;
     assert!(said.contains("it has no installation of the App for this owner (404)"), "{said}");
     let said = refused(&of_owner("odd")).await;
-    assert!(said.contains("its answer has no installation"), "{said}");
+    assert!(said.contains("its response has no installation"), "{said}");
     serving.abort();
 }

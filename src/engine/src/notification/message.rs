@@ -98,7 +98,7 @@ pub enum Message {
         changes: Vec<Change>,
         /// Field manager that made the change, or `unknown`.
         who: String,
-        /// Time from the watch event to the answer of the write that reverted it.
+        /// Time from the watch event to the response to the write that reverted it.
         millis: f64,
     },
     /// Drift was detected and, by policy, not reverted.

@@ -73,7 +73,7 @@ pub enum Refusal {
     #[error("the policy cannot be read: {0}")]
     Unreadable(String),
     /// The policy does not fit into a ConfigMap.
-    #[error("the policy has {0} bytes, and a ConfigMap has room for {LONGEST}: too many images are in use")]
+    #[error("the policy has {0} bytes, and a ConfigMap can hold {LONGEST}: too many images are in use")]
     TooLarge(usize),
     /// Another release wrote the policy.
     #[error("the policy is from a different release")]

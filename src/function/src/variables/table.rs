@@ -279,8 +279,8 @@ pub const VARIABLES: &[Variable] = &[
         "1",
         "Smallest allowed number of pods.",
         |s, v| {
-            parsed(&mut s.min_replicas, v, "a whole number of at least 0")?;
-            if s.min_replicas < 0 { Err(format!("\"{v}\" is not a whole number of at least 0")) } else { Ok(()) }
+            parsed(&mut s.min_replicas, v, "an integer of at least 0")?;
+            if s.min_replicas < 0 { Err(format!("\"{v}\" is not an integer of at least 0")) } else { Ok(()) }
         },
     ),
     variable(

@@ -114,8 +114,8 @@ fn retention_of_images_is_nightly_unless_it_is_set_otherwise() {
 #[test]
 fn an_invalid_value_is_reported_with_the_name_of_its_variable() {
     for (name, value, why) in [
-        ("APP_FUNCTION_BUILD_MAX_SIMULTANEOUS_JOBS", "0", "\"0\" is not a whole number of at least 1"),
-        ("APP_FUNCTION_BUILD_MAX_SIMULTANEOUS_JOBS", "many", "\"many\" is not a whole number of at least 1"),
+        ("APP_FUNCTION_BUILD_MAX_SIMULTANEOUS_JOBS", "0", "\"0\" is not an integer of at least 1"),
+        ("APP_FUNCTION_BUILD_MAX_SIMULTANEOUS_JOBS", "many", "\"many\" is not an integer of at least 1"),
         ("MAINSTAY_BUILDER_IMAGE", "a b", "it must be one word"),
         ("MAINSTAY_BUILDER_IMAGE", " ", "it must be one word"),
         ("APP_FUNCTION_REQUEUE_DURATION", "5", "the unit is missing: write 5s, 5m or 5h"),
@@ -152,7 +152,7 @@ fn an_invalid_value_is_reported_with_the_name_of_its_variable() {
             "never",
             "it has 1 fields; write five: minute, hour, day of the month, month, day of the week",
         ),
-        ("MAINSTAY_IMAGE_RETENTION_BUILDS", "0", "\"0\" is not a whole number of at least 1"),
+        ("MAINSTAY_IMAGE_RETENTION_BUILDS", "0", "\"0\" is not an integer of at least 1"),
         ("MAINSTAY_IMAGE_RETENTION_GRACE", "1h", "it must be at least 2h"),
         ("MAINSTAY_BASE_IMAGES", r#"{"cobol85":"scratch"}"#, "there is no runtime \"cobol85\""),
         ("WEBHOOK_DEFAULTING_FUNCTION_REPLICAS_DEFAULT_PRESET", "XXL", "the preset \"XXL\" does not exist"),

@@ -238,15 +238,15 @@ impl Http {
             Some(url) => {
                 let answer = self.ask_app(app, api, self.foreign.get(url), NO_OWNER).await?;
                 let answer: Installation =
-                    serde_json::from_slice(&answer).map_err(|_| refused("its answer has no installation"))?;
+                    serde_json::from_slice(&answer).map_err(|_| refused("its response has no installation"))?;
                 Some(answer.id)
             }
         };
         let answer = self.ask_app(app, api, self.foreign.post(app.token_url(api, found)), NO_INSTALLATION).await?;
-        let answer: AppAnswer = serde_json::from_slice(&answer).map_err(|_| refused("its answer has no token"))?;
+        let answer: AppAnswer = serde_json::from_slice(&answer).map_err(|_| refused("its response has no token"))?;
         let is_plain = answer.token.bytes().all(|byte| byte.is_ascii_graphic());
         if answer.token.is_empty() || answer.token.len() > TOKEN_BYTES || !is_plain {
-            return Err(refused("its answer has no token"));
+            return Err(refused("its response has no token"));
         }
         Ok((Secret::new(answer.token), answer.expires_at))
     }
@@ -284,7 +284,7 @@ impl Http {
             body.extend_from_slice(&chunk);
             if body.len() > APP_ANSWER_BYTES {
                 return Err(Fault::TooLarge {
-                    what: "the answer with the token of the GitHub App in bytes",
+                    what: "the response with the token of the GitHub App in bytes",
                     limit: 65_536,
                 });
             }
@@ -318,7 +318,7 @@ impl Http {
         self.check_proxy().await?;
         match tokio::time::timeout(silence, client.execute(request)).await {
             Ok(answer) => answer.map_err(|error| self.network(&error)),
-            Err(_) => Err(Fault::Timeout { after: silence, what: "waiting for an answer" }),
+            Err(_) => Err(Fault::Timeout { after: silence, what: "waiting for a response" }),
         }
     }
 

@@ -317,7 +317,7 @@ pub(super) fn project(document: &Document) -> Judged {
         };
         let list = fields.list(&field);
         if !list.is_empty() && !list.iter().all(allows_all) {
-            fields.lost(&field, "give the GitSyncs a `serviceAccountName` whose rights are limited by RBAC");
+            fields.lost(&field, "give the GitSyncs a `serviceAccountName` whose permissions are limited by RBAC");
         }
     }
     fields.drop_lost("spec.roles", "use RBAC of Kubernetes for GitSyncs");

@@ -206,8 +206,8 @@ impl Reading {
             (Shape::List(rows), Content::List(items)) => Some(self.items(items, &Shape::Object(rows), path)),
             (shape, _) => {
                 let expected = match shape {
-                    Shape::Text => "a text",
-                    Shape::Number => "a whole number",
+                    Shape::Text => "a string",
+                    Shape::Number => "an integer",
                     Shape::Texts | Shape::List(_) => "a list",
                     Shape::Pairs | Shape::Object(_) => "a map",
                 };

@@ -152,7 +152,7 @@ pub(super) fn read_text(path: &Path) -> Result<String, Error> {
     if bytes.len() as u64 > MAX_BYTES {
         return Err(refused("it is larger than 4 MiB"));
     }
-    String::from_utf8(bytes).map_err(|_| refused("it is not a text in UTF-8"))
+    String::from_utf8(bytes).map_err(|_| refused("it is not UTF-8"))
 }
 
 /// Replaces a file as a whole. A link is replaced, not followed.
@@ -241,7 +241,7 @@ mod tests {
     fn a_file_that_is_no_text_is_refused() {
         let (_room, workspace) = room();
         fs::write(workspace.root().join("binary"), [0xff, 0xfe]).unwrap();
-        assert!(matches!(workspace.read("binary"), Err(Error::NotRead { why: "it is not a text in UTF-8", .. })));
+        assert!(matches!(workspace.read("binary"), Err(Error::NotRead { why: "it is not UTF-8", .. })));
         assert!(matches!(workspace.read("."), Err(Error::NotRead { .. })));
     }
 

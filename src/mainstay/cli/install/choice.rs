@@ -25,7 +25,7 @@ pub(super) struct Choice {
     #[arg(long, value_name = "KINDS", value_delimiter = ',')]
     kinds: Vec<String>,
     /// Namespaces of the objects in the repository, for --profile restricted; they must exist. Without this flag, the
-    /// rights are cluster-wide
+    /// permissions are cluster-wide
     #[arg(long, value_name = "NS", value_delimiter = ',')]
     namespaces: Vec<String>,
     /// ServiceAccount to impersonate for GitSyncs, for --profile restricted [default: mainstay-applies]
@@ -82,7 +82,8 @@ impl Choice {
                 if components.has(component) {
                     let name = component.name();
                     problems.push(format!(
-                        "--profile restricted: the component {name} writes to all namespaces with rights of its own; \
+                        "--profile restricted: the component {name} writes to all namespaces with permissions of its \
+                         own; \
                          leave it out of \
                          --components"
                     ));
@@ -142,7 +143,7 @@ impl Choice {
             if namespace == home {
                 problems.push(format!(
                     "--namespaces: {home} is the agent's namespace; pods that a repository creates there could have \
-                     the agent's rights"
+                     the agent's permissions"
                 ));
             }
         }
@@ -201,7 +202,7 @@ impl Restricted {
         let mut notes = Vec::new();
         if self.namespaces.is_empty() && self.kinds.iter().any(|kind| kind.scope == Scope::Namespaced) {
             notes.push(
-                "without --namespaces, the rights are cluster-wide: a user who can push to the repository can run \
+                "without --namespaces, the permissions are cluster-wide: a user who can push to the repository can run \
                  workloads as any ServiceAccount of the cluster"
                     .to_owned(),
             );

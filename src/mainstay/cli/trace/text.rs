@@ -21,7 +21,7 @@ use mainstay_object::{Health, health, printable};
 /// Maximum number of other managers to print, and of fields of each.
 const NAMED: usize = 5;
 /// The text for a file that the inventory lacks.
-const NO_PLACE: &str = "unknown: the inventory was written by an older agent, or has no room for it";
+const NO_PLACE: &str = "unknown: the inventory was written by an older agent, or has no space for it";
 
 /// Formats a trace for people.
 pub(super) fn text(trace: &Trace, next: &Next, moments: &[Moment], now: Timestamp) -> String {

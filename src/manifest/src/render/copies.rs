@@ -26,7 +26,7 @@ impl NotCopied {
             }
             Self::Disk(error) => (
                 format!("its files cannot be copied: {error}"),
-                "see that the agent's volume has room, and that the agent may write to it",
+                "check that the agent's volume has free space, and that the agent may write to it",
             ),
             Self::InLfs(path) => (
                 format!("it reads {}, which is kept in Git LFS and not fetched", printable(path)),

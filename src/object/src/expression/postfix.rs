@@ -208,10 +208,10 @@ fn call(name: &str, called: Called, arguments: Vec<Node>, at: usize) -> Result<N
 
 fn matches(arguments: Vec<Node>, at: usize) -> Result<Node, Fault> {
     let Ok([of, pattern]) = <[Node; 2]>::try_from(arguments) else {
-        return Err(Fault::new(at, "`matches` takes a text and a pattern"));
+        return Err(Fault::new(at, "`matches` takes a string and a pattern"));
     };
     let Kind::Text(text) = &pattern.kind else {
-        return Err(Fault::new(pattern.at, "the pattern of `matches` has to be a literal text"));
+        return Err(Fault::new(pattern.at, "the pattern of `matches` must be a string literal"));
     };
     let pattern = compile(text).map_err(|why| Fault::new(pattern.at, why))?;
     node(at, Kind::Matches(Box::new(of), Box::new(pattern)))

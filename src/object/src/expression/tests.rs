@@ -144,8 +144,8 @@ fn an_invalid_expression_is_refused_with_its_position() {
         ("a ==\n== b", "line 2, column 1: expected a value, found `==`"),
         ("(a", "line 1, column 3: expected `)`, found the end"),
         ("a b", "line 1, column 3: expected an operator or the end, found `b`"),
-        ("a == 'x", "line 1, column 6: the text does not end: a quote is missing"),
-        ("a == '\\q'", "line 1, column 7: no such escape in a text"),
+        ("a == 'x", "line 1, column 6: the string does not end: a quote is missing"),
+        ("a == '\\q'", "line 1, column 7: no such escape in a string"),
         ("lengthOf(a)", "line 1, column 1: there is no function `lengthOf`"),
         (
             "timestamp(a) > timestamp(b)",
@@ -156,12 +156,12 @@ fn an_invalid_expression_is_refused_with_its_position() {
         ("a.?.b", "line 1, column 4: expected the name of a field after `.`"),
         ("a.all(1, true)", "line 1, column 7: the first argument of `all` has to be a name for the element"),
         ("a.all(x, true, false, true)", "line 1, column 3: `all` does not take so many arguments"),
-        ("a.matches(b)", "line 1, column 11: the pattern of `matches` has to be a literal text"),
+        ("a.matches(b)", "line 1, column 11: the pattern of `matches` must be a string literal"),
         ("a.matches('(')", "line 1, column 11: this is not a regular expression"),
         ("a.matches('((a{100}){100}){100}')", "line 1, column 11: the pattern is too large"),
         ("9223372036854775808 == 1", "line 1, column 1: the number is out of range"),
-        ("b'x' == b'x'", "line 1, column 1: bytes are not supported here; write a text"),
-        ("a == é", "line 1, column 6: this character has no meaning outside of a text"),
+        ("b'x' == b'x'", "line 1, column 1: bytes are not supported here; write a string"),
+        ("a == é", "line 1, column 6: this character has no meaning outside a string"),
     ] {
         assert_eq!(answer(source, &json!({})), format!("refused: {expected}"), "{source}");
     }

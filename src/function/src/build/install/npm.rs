@@ -72,7 +72,7 @@ impl Packages<'_, '_> {
         for kind in kinds {
             for (name, spec) in package.get(*kind).and_then(Value::as_object).into_iter().flatten() {
                 let Some(spec) = spec.as_str() else {
-                    let text = format!("{file}: the version of `{name}` in `{kind}` is not text");
+                    let text = format!("{file}: the version of `{name}` in `{kind}` is not a string");
                     return Err(Finding::dependencies(text).into());
                 };
                 self.spec(file, directory, name, spec)?;

@@ -179,7 +179,7 @@ fn room(registry: &str) -> String {
         (Some(name @ INTERNAL_REGISTRY), Some(namespace), Some("svc")) => {
             format!("; enlarge it with `kubectl edit pvc -n {namespace} {name}`")
         }
-        _ => "; make room there".to_owned(),
+        _ => "; free space there".to_owned(),
     }
 }
 
@@ -225,7 +225,7 @@ mod tests {
         for other in
             ["registry.example.com", "other.mainstay-system.svc:5000", "serverless-docker-registry.example.com"]
         {
-            assert!(full(other).message.ends_with("its volume is full (it answered 500); make room there"));
+            assert!(full(other).message.ends_with("its volume is full (it answered 500); free space there"));
         }
     }
 }

@@ -120,7 +120,7 @@ impl Client {
             }
             let now = progress.moved.load(Ordering::Relaxed);
             if Instant::now() >= end {
-                return Err(Fault::Timeout { after: whole, what: "sending, or waiting for an answer" });
+                return Err(Fault::Timeout { after: whole, what: "sending, or waiting for a response" });
             }
             if now == seen {
                 return Err(Fault::Timeout { after: self.deadlines.silence, what: "nothing moved" });

@@ -179,7 +179,7 @@ impl Guard {
             }
             Err(error) => {
                 self.log(&error);
-                let said = "the registry behind the guard does not answer; it is starting, or its volume is not there";
+                let said = "the registry behind the guard does not respond; it is starting, or its volume is not there";
                 error_answer(StatusCode::SERVICE_UNAVAILABLE, "UNAVAILABLE", said)
             }
         }
@@ -189,7 +189,7 @@ impl Guard {
         let mut logged = self.logged.lock();
         if logged.is_none_or(|at| at.elapsed() >= LOG_EVERY) {
             *logged = Some(Instant::now());
-            tracing::warn!(why = chain(error), "the registry does not answer");
+            tracing::warn!(why = chain(error), "the registry does not respond");
         }
     }
 
