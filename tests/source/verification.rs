@@ -98,7 +98,8 @@ async fn a_changed_secret_acts_at_once_in_both_directions() {
     let one = world.remote.file("apps/a.yaml", config_map("a", "1")).signed("one", |raw| bob.sign(raw));
     follow(&world, json!({}));
     world.start();
-    let missing = "False SecretNotFound: Secret keys with the keys that may sign does not exist in this namespace";
+    let missing = "False SecretNotFound: Secret keys with the public keys for signature verification does not exist \
+                   in this namespace";
     world.condition_is("demo", "Ready", missing).await;
     world.set_secret("keys", json!({}));
     let empty = "Secret keys holds no public key; put OpenPGP keys, SSH keys or an allowed_signers file into it, under any name";
@@ -438,7 +439,8 @@ async fn values_that_hold_no_public_key_are_named() {
     let judge = Judge::new();
     let private = "-----BEGIN OPENSSH PRIVATE KEY-----\nAAAA\n-----END OPENSSH PRIVATE KEY-----\n";
     let said = judge.says(VerifyMode::Head, "main", &[private]).await;
-    let expected = "read the keys that may sign: value key-0 of Secret keys: it holds a private key; only the public half is \
+    let expected = "read the public keys for signature verification: value key-0 of Secret keys: it holds a private \
+                    key; only the public half is \
                     needed to verify";
     assert_eq!(said, expected);
     let cut = "-----BEGIN PGP PUBLIC KEY BLOCK-----\n\nmDME\n-----END PGP PUBLIC KEY BLOCK-----\n";

@@ -264,7 +264,7 @@ async fn an_agent_that_does_not_lead_requests_redelivery() {
     world.receive = Some(second);
     world.start_as("second", true);
     let (status, text) = deliver(&other, TOKEN, &body).await;
-    assert_eq!((status, text.as_str()), (503, "this agent does not lead: send it again"));
+    assert_eq!((status, text.as_str()), (503, "this agent is not the leader; redeliver the webhook"));
     assert_eq!(send(client().post(other.replace("/hook/", "/other/"))).await.0, 503, "nothing is known there");
     first.kill().await;
     let taken_over = async {

@@ -106,10 +106,10 @@ impl Kubeconfig {
     /// The first problem, with its path in the kubeconfig and advice.
     pub fn parse(content: &[u8], plain: PlainHttp) -> Result<Self, String> {
         if content.len() > MAX_BYTES {
-            return Err(format!("has more than {} KiB; leave only the cluster in it that is meant", MAX_BYTES >> 10));
+            return Err(format!("has more than {} KiB; remove all other clusters from it", MAX_BYTES >> 10));
         }
         if content.iter().filter(|byte| matches!(byte, b'[' | b'{')).count() > MAX_BRACKETS {
-            return Err(format!("has more than {MAX_BRACKETS} brackets; leave only the cluster in it that is meant"));
+            return Err(format!("has more than {MAX_BRACKETS} brackets; remove all other clusters from it"));
         }
         // Errors of the parser quote the text, so only the line is shown.
         let place = |error: &serde_yaml::Error| error.location().map(|at| format!(" (line {})", at.line()));

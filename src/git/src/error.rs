@@ -43,7 +43,7 @@ pub enum Error {
         cause: Arc<Fault>,
     },
     /// The keys for verifying signatures cannot be used.
-    #[error("read the keys that may sign")]
+    #[error("read the public keys for signature verification")]
     Signers {
         /// The cause.
         #[source]

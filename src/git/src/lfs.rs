@@ -204,7 +204,7 @@ fn configured(text: &str) -> Result<Option<String>, Fault> {
 }
 
 /// The response omits the object.
-pub(super) const UNSAID: Fault = Fault::Lfs { why: "the server does not say where the file is" };
+pub(super) const UNSAID: Fault = Fault::Lfs { why: "the response of the LFS server does not list the file" };
 
 /// The server lacks the object.
 pub(super) const MISSING: Fault = Fault::Lfs { why: "the server does not have the file; push it again" };

@@ -180,7 +180,9 @@ impl Conditions<'_> {
             {
                 return;
             }
-            Some(State::Pending) => ("Unknown", Reason::Progressing, "the policy is being made".to_owned()),
+            Some(State::Pending) => {
+                ("Unknown", Reason::Progressing, "the admission policy is being created".to_owned())
+            }
             Some(State::Prevented(None)) => ("True", Reason::Prevented, "hand edits are refused".to_owned()),
             Some(State::Prevented(Some(person))) => {
                 let what = format!("hand edits are refused, except those of {person}, the user of the agent");

@@ -158,7 +158,11 @@ impl Metrics {
         let help = "Time from the lookup that found a commit to the response to the last write for it";
         registry.register_with_unit("commit_duration", help, Unit::Seconds, apply_duration.clone());
         let missed = Counter::default();
-        registry.register("messages_missed", "Messages that arrived too fast to be counted", missed.clone());
+        registry.register(
+            "messages_missed",
+            "Internal messages that the metrics dropped; the counters of events are too low by this number",
+            missed.clone(),
+        );
         let read: Arc<ReadGauges> = Arc::new(read);
         registry.register_collector(Box::new(AtScrape(Arc::clone(&read))));
         let gauges = Arc::clone(&read);

@@ -44,7 +44,7 @@ pub(super) struct Arguments {
     /// objects of their own namespace only
     #[arg(long, value_name = "NAME", value_parser = service_account)]
     default_service_account: Option<String>,
-    /// Network, such as 10.20.0.0/16, that repositories of tenants may be in besides public addresses; may be repeated;
+    /// Private network, such as 10.20.0.0/16, that repositories of tenants may use; may be repeated;
     /// by default none. Tenants are all namespaces but the agent's own and those of --allow-namespace
     #[arg(long = "allow-network", value_name = "CIDR")]
     allow_networks: Vec<mainstay_object::egress::Network>,

@@ -199,7 +199,8 @@ impl Error {
             Self::Install { .. } => Some("mainstay install --help".into()),
             Self::NotAnswered { .. } => Some("is an agent running? its Lease: kubectl get lease -A".into()),
             Self::Cluster(error) if matches!(*error.cause, mainstay_cluster::Cause::Configuration(_)) => {
-                Some("--kubeconfig FILE or KUBECONFIG=FILE names the cluster, and --context NAME one of several".into())
+                Some("select the cluster with --kubeconfig FILE or KUBECONFIG=FILE, and one of its contexts with \
+                      --context NAME".into())
             }
             Self::Function(error) => error.hint().map(str::to_owned),
             #[cfg(feature = "dev")]

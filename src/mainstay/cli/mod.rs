@@ -183,7 +183,7 @@ enum Command {
     /// Try Mainstay in an embedded cluster that follows a repository of yours or a demonstration
     #[cfg(feature = "dev")]
     Dev(dev::Arguments),
-    /// Measure the agent and print one table; exit code 1 if a promise is missed
+    /// Benchmark the agent and print the results as a table; exit code 1 if a target is missed
     #[cfg(feature = "dev")]
     Bench(bench::Arguments),
 }

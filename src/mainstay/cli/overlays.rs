@@ -33,7 +33,7 @@ impl Overlays {
     /// Returns how to choose without a terminal.
     pub(super) fn hint(&self) -> String {
         let first = self.choices.first().map(String::as_str).unwrap_or_default();
-        format!("--base-dir {first} follows this one; --base-dir {} follows all of them", self.base_dir)
+        format!("--base-dir {first} applies only this directory; --base-dir {} applies all of them", self.base_dir)
     }
 }
 

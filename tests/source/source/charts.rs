@@ -255,7 +255,7 @@ async fn hostile_charts_end_in_a_problem_within_their_bounds() {
     let long = format!("{}{{{{ range until 40000 }}}}# {}\n{{{{ end }}}}", map("x"), "x".repeat(1000));
     let bomb = "{{ $x := \"xxxxxxxxxxxxxxxx\" }}{{ range until 40 }}{{ $x = print $x $x }}{{ end }}";
     for (template, expected) in [
-        (endless, "templates include each other without end"),
+        (endless, "templates include each other recursively"),
         (&long, "it makes more than 16 MiB of documents"),
         (bomb, "the tool used more memory than it may"),
         ("{{ range untilStep 0 2000000000 1 }}{{ end }}", "the tool used more memory than it may"),

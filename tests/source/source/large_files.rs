@@ -187,7 +187,7 @@ async fn faults_of_a_large_file_server_are_named_failures() {
     let other = serde_json::json!({"objects": [{"oid": other, "actions": {"download": {"href": elsewhere.base()}}}]});
     let no_header = "the server wants headers to be sent that no request has";
     for (fault, class, words) in [
-        (Large::Batch(other), Class::Unavailable, "the server does not say where the file is"),
+        (Large::Batch(other), Class::Unavailable, "the response of the LFS server does not list the file"),
         (
             Large::Batch(serde_json::json!({"message": "canary"})),
             Class::Unavailable,

@@ -177,9 +177,9 @@ async fn git_directories_and_names_that_clash() {
     let chart = attacked.world.remote.blob(CHART.1);
     let hooks = attacked.world.remote.tree_of(&[("100755", b"post-checkout", config)]);
     for (name, reason) in [
-        (".git", "no repository may hold this name"),
-        (".GIT", "no repository may hold this name"),
-        ("..", "no repository may hold this name"),
+        (".git", "the name is reserved by Git"),
+        (".GIT", "the name is reserved by Git"),
+        ("..", "the name is reserved by Git"),
         ("a\\b\u{1}", "the name is not plain UTF-8 text"),
     ] {
         let git = attacked.world.remote.tree_of(&[("100644", b"config", config), ("40000", b"hooks", hooks)]);

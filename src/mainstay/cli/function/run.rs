@@ -33,8 +33,8 @@ pub(super) struct Arguments {
     /// Let a debugger attach at 127.0.0.1:9229 (the inspector of Node.js) or 127.0.0.1:5678 (debugpy, which is fetched)
     #[arg(long)]
     debug: bool,
-    /// File with one NAME=VALUE per line: values of variables, including those from ConfigMaps and Secrets. They
-    /// override the values of config.yaml and of the cluster
+    /// File with one NAME=VALUE per line: overrides variables of config.yaml and of the cluster, including those that
+    /// refer to ConfigMaps and Secrets
     #[arg(long, value_name = "FILE")]
     env_file: Option<PathBuf>,
     #[command(flatten)]

@@ -56,7 +56,7 @@ const WHOLE: &[(&str, &str, &str, &str)] = &[
     (
         "rendering template has a nested reference name: ",
         ":",
-        "its templates include each other without end",
+        "its templates include each other recursively",
         "break the circle",
     ),
 ];
@@ -140,7 +140,7 @@ fn of_template(words: &str, told: &Told<'_>, lines: &Lines<'_>) -> Option<Proble
     let line = lines(&place.file, place.line as usize).unwrap_or_default();
     let problem = |what: String, hint: &str| Some(Problem::new(place.clone(), what, Some(hint)));
     if words.contains("error calling include") && words.matches("error calling include").count() > 100 {
-        return problem("templates include each other without end".to_owned(), "break the circle");
+        return problem("templates include each other recursively".to_owned(), "break the circle");
     }
     if let Some((_, rest)) = rest.split_once("function \"")
         && let Some((name, _)) = rest.split_once("\" not defined")
@@ -305,6 +305,6 @@ mod tests {
         let nested =
             "error calling include: template: web/templates/_helpers.tpl:1:20: executing \"x\" at <include \"x\" .>: "
                 .repeat(200);
-        assert!(said(&nested).contains("templates include each other without end"), "{}", said(&nested));
+        assert!(said(&nested).contains("templates include each other recursively"), "{}", said(&nested));
     }
 }

@@ -89,7 +89,7 @@ pub(super) fn fields(content: &[u8]) -> Result<Map<String, Value>, Unread> {
     // JSON has no tags.
     let is_json = serde_json::from_str::<IgnoredAny>(text).is_ok();
     if let Some(line) = line_with(&has_unclear_tag).filter(|_| !is_json) {
-        let what = "the kustomization has a tag that is written with escapes or brackets, or a directive `%TAG`";
+        let what = "the kustomization has a YAML tag in escaped or verbatim form (`!<…>`), or a `%TAG` directive";
         return Err(unread(line, what, "write the value without it"));
     }
     let fields = read_fields(text, &limits()).map_err(|(line, what)| {

@@ -202,7 +202,7 @@ fn check_path(path: &str) -> Result<(), Finding> {
             return refused("with a name that is longer than 255 bytes");
         }
         if matches!(name, "" | "." | "..") || name.eq_ignore_ascii_case(".git") {
-            return refused("which no repository may hold");
+            return refused("whose name is reserved by Git");
         }
     }
     Ok(())

@@ -98,7 +98,7 @@ pub enum Error {
         why: &'static str,
     },
     /// A task panicked.
-    #[error("a part of the program broke")]
+    #[error("internal error: a task panicked")]
     Broke(#[source] tokio::task::JoinError),
 }
 

@@ -124,7 +124,10 @@ async fn follow(directory: PathBuf, mut known: Files, guard: Arc<Guard>, served:
             Err(error) => {
                 let why = chain(&error);
                 if why != problem {
-                    tracing::warn!(why, "the registry's former certificate and login are used");
+                    tracing::warn!(
+                        why,
+                        "could not load the new certificate or login of the registry; the previous ones stay in use"
+                    );
                 }
                 problem = why;
             }
