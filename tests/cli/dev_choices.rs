@@ -38,7 +38,10 @@ fn asks_which_of_a_base_and_its_overlays_is_meant() {
     let choices =
         "/ holds kustomizations that build on one another: /overlays/dev, /overlays/prod, /base; name one of them";
     assert!(said.contains(choices), "{said}");
-    assert!(said.contains("--base-dir /overlays/dev follows this one; --base-dir / follows all of them"), "{said}");
+    assert!(
+        said.contains("--base-dir /overlays/dev applies only this directory; --base-dir / applies all of them"),
+        "{said}"
+    );
 
     let manifests = mainstay_testkit::isolated(env!("CARGO_BIN_EXE_mainstay"))
         .args(["manifests", "work"])

@@ -479,7 +479,7 @@ async fn a_function_that_does_not_come_to_run_ends_the_wait() {
     let (code, out, error) =
         desk.program.run(&apply(&config, &["--watch", "--timeout", "1s", "--output", "none"])).await;
     assert_eq!((code, out.as_str()), (1, ""), "{error}");
-    assert!(error.contains("the time is over"), "{error}");
+    assert!(error.contains("timed out"), "{error}");
     fs::write(format!("{directory}/handler.js"), "2").unwrap();
     desk.world.builds_end("push", 1, r#"{"message": "no room"}"#, std::time::Duration::ZERO);
     let (code, out, _) = desk.program.run(&apply(&config, &["--watch"])).await;

@@ -276,8 +276,8 @@ fn refuses_choices_that_contradict_each_other() {
         ("--kinds Service", "--kinds is for --profile restricted"),
         ("--namespaces a", "--namespaces is for --profile restricted"),
         ("--profile restricted", "name the kinds of the repository with --kinds"),
-        ("--profile restricted --kinds *", "is no kind that is known"),
-        ("--profile restricted --kinds pods/exec", "is no kind that is known"),
+        ("--profile restricted --kinds *", "is not a known kind"),
+        ("--profile restricted --kinds pods/exec", "is not a known kind"),
         ("--profile restricted --kinds Secret", "--kinds Secret needs --namespaces"),
         ("--profile restricted --kinds Service --namespaces mainstay-system,default", "is the agent's namespace"),
         (

@@ -634,7 +634,7 @@ async fn immutable_paused_and_scaled_objects_are_shown_as_the_agent_treats_them(
     let (code, out) = mainstay(&world, &preview).await;
     assert!(code == 1 && out.contains("replaced   Deployment.apps mainstay-tests/web"), "{out}");
     assert!(
-        out.contains("spec.replace lets it be deleted and created again") && out.contains("+      app: other"),
+        out.contains("spec.replace allows the replacement of the object") && out.contains("+      app: other"),
         "{out}"
     );
     let after = world.get("apps/v1", "deployments", "web").unwrap();

@@ -268,7 +268,7 @@ async fn refuses_names_that_no_repository_may_hold() {
         origin.remote.forged(name);
         let failure = origin.refused("/").await;
         assert_eq!(failure.reason, FailureReason::SourceInvalid);
-        assert!(failure.message.contains("no repository may hold"), "{}", failure.message);
+        assert!(failure.message.contains("is reserved by Git"), "{}", failure.message);
     }
     let mut origin = Origin::new(function).await;
     origin.remote.forged("handler.js");

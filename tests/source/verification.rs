@@ -369,7 +369,7 @@ async fn tags_are_verified_by_their_own_signature_and_name() {
         (
             VerifyMode::TagAndHead,
             "main",
-            "`verify.mode` TagAndHEAD wants a signed tag, and main is none; follow a tag, or use mode HEAD",
+            "`verify.mode` TagAndHEAD needs a signed tag, and main is not a tag; follow a tag, or use mode HEAD",
         ),
     ];
     for (mode, reference, expected) in cases {

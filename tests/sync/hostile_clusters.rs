@@ -171,7 +171,7 @@ async fn answers_without_end_are_not_read_to_the_end() {
     assert!(taken / lies.max(1) < 10 << 20, "{taken} bytes of {lies} answers");
     own_goes_on(&world).await;
     let large =
-        "False ApplyFailed: 1 of the objects failed: ConfigMap mainstay-tests/b: the answer is larger than 4194304";
+        "False ApplyFailed: 1 of the objects failed: ConfigMap mainstay-tests/b: the response is larger than 4194304";
     world.condition_is("abroad", "Ready", large).await;
 }
 
@@ -283,7 +283,8 @@ async fn an_answer_of_very_many_values_is_not_parsed() {
         line.starts_with("PATCH").then(|| Answer::Whole(json, values.clone()))
     });
     world.remote.file("there/b.yaml", config_map("b", "2")).commit("two");
-    let many = "False ApplyFailed: 1 of the objects failed: ConfigMap mainstay-tests/b: the answer has more than 500000 values";
+    let many = "False ApplyFailed: 1 of the objects failed: ConfigMap mainstay-tests/b: the response has more than \
+                500000 values";
     world.condition_is("abroad", "Ready", many).await;
     own_goes_on(&world).await;
 }

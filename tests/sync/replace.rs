@@ -141,7 +141,7 @@ async fn a_job_with_another_template_is_replaced_once_where_its_manifest_asks_fo
 async fn an_object_deleted_by_hand_is_created_as_in_the_newest_commit() {
     let mut world = with(&fixed("1", ""), json!({})).await;
     let said = refused(&mut world, &fixed("2", ""), "ConfigMap mainstay-tests/fixed").await;
-    assert!(said.contains("delete the object to have it created again"), "{said}");
+    assert!(said.contains("delete the object to have it recreated"), "{said}");
     world.delete(MAPS.0, MAPS.1, "fixed");
     world.until("it is created", |w| w.data("fixed") == "2").await;
     world.ready("demo").await;

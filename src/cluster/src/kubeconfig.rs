@@ -388,8 +388,8 @@ mod tests {
         let authority = format!("{SERVER}, certificate-authority-data: Y2E=");
         check(&authority, TOKEN, "clusters[1].cluster.certificate-authority-data: holds no certificate");
         for (text, expected) in [
-            ("", "is no kubeconfig"),
-            ("canary-secret-value", "is no kubeconfig"),
+            ("", "is not a kubeconfig"),
+            ("canary-secret-value", "is not a kubeconfig"),
             ("a: [canary-secret-value", "is not valid YAML"),
             ("clusters: []", "current-context: is missing"),
             ("current-context: it", "contexts: is missing"),

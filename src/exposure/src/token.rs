@@ -175,7 +175,7 @@ mod tests {
             (json!({"trusted_issuers": []}), "trusted_issuers"),
             (json!({"trusted_issuers": ["https://a/*"]}), "without *"),
             (json!({"jwks_urls": ["https://a", "https://b"]}), "jwks_urls"),
-            (json!({"required_scope": "read"}), "lists of texts"),
+            (json!({"required_scope": "read"}), "lists of strings"),
             (json!({"required_scope": ["*"]}), "without *"),
             (json!({"scope_strategy": "wildcard"}), "scope_strategy"),
             (json!({"scope_strategy": 7}), "scope_strategy"),

@@ -110,7 +110,7 @@ mod tests {
     fn arguments_are_a_list_of_flags() {
         assert_eq!(list("--cache=true, --push-retry=3,"), Ok(vec!["--cache=true".into(), "--push-retry=3".into()]));
         assert_eq!(list(r#"["--label=a=b,c"]"#), Ok(vec!["--label=a=b,c".into()]));
-        assert!(list("[1]").unwrap_err().starts_with("it is not a JSON list of texts"));
+        assert!(list("[1]").unwrap_err().starts_with("it is not a JSON list of strings"));
         assert!(list(&"--a,".repeat(65)).unwrap_err().contains("the limit is 64"));
         for arg in DEFAULT_ARGS.iter().chain(&["--label=a b", "--cache-repo=h.io/c", "--insecure-registry=h:1"]) {
             assert_eq!(flaw(arg), None, "{arg}");

@@ -250,7 +250,7 @@ mod tests {
         let regular = EntryType::Regular;
         for path in ["../a", "/a", "a/../../b", "a//b", "a\\b", ".git/config", "a/.GIT/x", "..", ""] {
             let said = paths(&packed(&[(path, regular, b"")])).unwrap_err();
-            assert!(said.contains("leads out of the artifact"), "{path}: {said}");
+            assert!(said.contains("outside the artifact"), "{path}: {said}");
         }
         for kind in [EntryType::Symlink, EntryType::Link] {
             assert!(paths(&packed(&[("a", kind, b"")])).unwrap_err().contains("\"a\" is a link"));

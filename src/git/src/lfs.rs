@@ -420,10 +420,10 @@ mod tests {
         check(&with("\"actions\": {\"download\": {\"href\": \"https://x/y\"}}"), "https://x/y");
         check(&with("\"error\": {\"code\": 404, \"message\": \"secret\"}"), "does not have the file");
         check(&with("\"error\": {\"code\": 422, \"message\": \"secret\"}"), "refuses the file");
-        check(&with("\"actions\": {}"), "does not say where the file is");
-        check("{\"objects\": []}", "does not say where the file is");
-        check("{\"transfer\": \"tus\", \"objects\": []}", "another transfer");
-        check("<html>", "does not read");
+        check(&with("\"actions\": {}"), "does not list the file");
+        check("{\"objects\": []}", "does not list the file");
+        check("{\"transfer\": \"tus\", \"objects\": []}", "a transfer other than");
+        check("<html>", "invalid response");
     }
 
     #[test]

@@ -189,6 +189,9 @@ mod tests {
             overlays.to_string(),
             "/ holds kustomizations that build on one another: /overlays/dev, /base; name one of them"
         );
-        assert_eq!(overlays.hint(), "--base-dir /overlays/dev follows this one; --base-dir / follows all of them");
+        assert_eq!(
+            overlays.hint(),
+            "--base-dir /overlays/dev applies only this directory; --base-dir / applies all of them"
+        );
     }
 }

@@ -182,7 +182,11 @@ mod tests {
         for (spec, secret, expected) in [
             (json!({"type": "nats"}), vec![], "spec.type: \"nats\" is not supported; use one of generic,"),
             (json!({"type": "generic"}), vec![], "spec.address: is missing"),
-            (json!({"type": "generic", "address": "ftp://canary"}), vec![], "spec.address: is no URL"),
+            (
+                json!({"type": "generic", "address": "ftp://canary"}),
+                vec![],
+                "spec.address: must be an http or https URL",
+            ),
             (
                 json!({"type": "generic", "address": "https://u:canary@host"}),
                 vec![],
@@ -190,14 +194,18 @@ mod tests {
             ),
             (json!({"type": "telegram", "channel": "1"}), vec![], "spec.secretRef: telegram needs a Secret"),
             (json!({"type": "telegram"}), vec![("token", "canary")], "spec.channel: is missing; telegram needs the id"),
-            (json!({"type": "sentry", "address": "https://host/1"}), vec![], "spec.address: is no DSN"),
+            (json!({"type": "sentry", "address": "https://host/1"}), vec![], "spec.address: must be a Sentry DSN"),
             (json!({"type": "generic", "address": "https://h", "proxy": "canary"}), vec![], "spec.proxy: is not"),
-            (json!({"type": "generic", "address": "https://h", "timeout": "2m"}), vec![], "spec.timeout: is between"),
+            (
+                json!({"type": "generic", "address": "https://h", "timeout": "2m"}),
+                vec![],
+                "spec.timeout: must be between",
+            ),
             (json!({"type": "generic", "address": "https://h"}), vec![("headers", "Host: canary")], "headers of the"),
             (
                 json!({"type": "generic", "address": "https://h"}),
                 vec![("headers", "[canary]")],
-                "headers of the Secret: is",
+                "headers of the Secret: must be",
             ),
             (
                 json!({"type": "generic", "address": "https://h"}),

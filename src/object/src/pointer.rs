@@ -172,10 +172,10 @@ mod tests {
     fn says_what_is_wrong() {
         for (text, expected) in [
             ("", "it names the whole object"),
-            ("spec", "a JSON pointer begins with"),
-            ("/a~", "`~` is followed by"),
-            ("/a~2", "`~` is followed by"),
-            ("/ä~ä", "`~` is followed by"),
+            ("spec", "a JSON pointer must begin with"),
+            ("/a~", "`~` must be followed by"),
+            ("/a~2", "`~` must be followed by"),
+            ("/ä~ä", "`~` must be followed by"),
             (&format!("/{}", "a".repeat(1024)), "it is longer"),
         ] {
             let wrong = Pointer::parse(text).unwrap_err();

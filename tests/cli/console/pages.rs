@@ -183,7 +183,7 @@ async fn texts_of_tenants_run_no_script_and_break_no_layout() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_users_act_side_by_side_and_see_changes_without_a_reload() {
     let desk = Desk::new().await;
-    desk.fill("a string");
+    desk.fill("a text");
     let writer = desk.user(&desk.users.account(NAMESPACE, "writer", WRITES)).await;
     let reader = desk.user(&desk.users.account(NAMESPACE, "reader", READS)).await;
     let page = format!("{URL}/gitsync/{NAMESPACE}/demo");
@@ -219,7 +219,7 @@ async fn two_users_act_side_by_side_and_see_changes_without_a_reload() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_page_says_that_its_session_has_ended_and_a_link_of_another_site_opens_it_again() {
     let desk = Desk::new().await;
-    desk.fill("a string");
+    desk.fill("a text");
     let token = desk.users.account(NAMESPACE, "reader", READS);
     let tab = desk.user(&token).await;
     let link = format!("data:text/html,<a href='{URL}/drift'>open</a>");

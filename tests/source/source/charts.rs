@@ -304,7 +304,7 @@ async fn paths_out_of_the_chart_are_refused_before_the_tool_runs() {
     for (file, expected) in [
         ("--post-renderer=/bin/sh", "names --post-renderer=/bin/sh, which is not there"),
         ("../../../etc/passwd", "names ../../../etc/passwd, which is not in the repository"),
-        ("https://u:hush@example.com/v.yaml", "names something of another host"),
+        ("https://u:hush@example.com/v.yaml", "references a remote"),
         ("../list.yaml", "list.yaml: it is not a map of values"),
         ("../bad values,--post-renderer=x.yaml", r#""key":"named""#),
     ] {

@@ -60,7 +60,7 @@ async fn a_server_that_falls_silent_anywhere_is_left_by_its_deadline() {
         let error = bench.source.lookup(&remote, &main, NOW).await.unwrap_err();
         assert_eq!(error.class(), Class::Unavailable, "after {after}: {}", chain(&error));
         let text = error.fault().to_string();
-        assert!(text.contains("timed out after 1.5 s") || text.contains("stopped answering"), "after {after}: {text}");
+        assert!(text.contains("timed out after 1.5 s") || text.contains("stopped responding"), "after {after}: {text}");
     }
 }
 

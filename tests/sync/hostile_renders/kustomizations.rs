@@ -104,7 +104,7 @@ async fn remote_bases_in_disguise() {
         (format!("configMapGenerator: [{{name: a, File\u{17f}: ['a={own}']}}]\n"), spelled),
         (format!("<<: {{resources: ['{own}']}}\n"), ELSEWHERE),
         (format!("resources: [!!binary {binary}]\n"), ELSEWHERE),
-        (format!("resources: [!!bin%61ry {binary}]\n"), "a tag that is written with escapes"),
+        (format!("resources: [!!bin%61ry {binary}]\n"), "a YAML tag in escaped"),
         (format!("# a\u{85}resources: ['{own}']\n"), "a line break that not all readers of YAML know"),
         (format!("resources: [kept.yaml]\n# a\u{2028}resources: ['{own}']\n"), "a line break that not all"),
         (format!("resources: [kept.yaml]\nresources: ['{own}']\n"), "the key \"resources\" is defined twice"),

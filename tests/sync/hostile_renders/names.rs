@@ -48,7 +48,7 @@ async fn argument_injection() {
         (json!({"baseDir": "/app\n--x"}), "is not a directory"),
         (json!({"targetNamespace": "--kubeconfig=x"}), ""),
         (json!({"namePrefix": "--x\n"}), "spec.namePrefix is no part of a name"),
-        (json!({"overrideNamespace": "-n x"}), "spec.overrideNamespace is no namespace"),
+        (json!({"overrideNamespace": "-n x"}), "spec.overrideNamespace is not a valid namespace"),
         (json!({"components": ["--network"]}), "spec.components[0]: it names --network, which is not there"),
         (json!({"images": [{"name": "(", "newTag": "1"}], "patches": [{"patch": "--x"}]}), ""),
         (json!({"render": {"helm": {"releaseName": "--post-renderer=sh"}}}), ""),

@@ -184,9 +184,9 @@ mod tests {
         check(&["token", "tls.crt", "tls.key"], None);
         check(&["ca.crt"], None);
         check(&[], Some("none of nats.creds"));
-        check(&["username"], Some("go together"));
-        check(&["tls.crt"], Some("go together"));
+        check(&["username"], Some("or neither"));
+        check(&["tls.crt"], Some("or neither"));
         check(&["token", "username", "password"], Some("one login"));
-        check(&["nats.creds"], Some("no credentials file"));
+        check(&["nats.creds"], Some("not a NATS credentials file"));
     }
 }

@@ -200,7 +200,7 @@ fn kaniko_needs_an_image_of_its_own_base_images_and_fit_arguments() {
     for (name, value, why) in [
         ("MAINSTAY_BUILDER", "docker", "must be mainstay or kaniko"),
         ("APP_FUNCTION_BUILD_EXECUTOR_IMAGE", "kaniko", "it is not the name of an image, such as"),
-        ("APP_FUNCTION_BUILD_EXECUTOR_ARGS", "[1]", "it is not a JSON list of texts"),
+        ("APP_FUNCTION_BUILD_EXECUTOR_ARGS", "[1]", "it is not a JSON list of strings"),
     ] {
         assert!(from(&[(name, value)]).unwrap_err()[0].starts_with(&format!("{name}: {why}")), "{name}={value}");
     }

@@ -131,7 +131,7 @@ mod tests {
         assert!(selected(&json!({"layers": []}), None).unwrap_err().contains("has no layer"));
         assert!(selected(&json!({"manifests": []}), None).unwrap_err().contains("an index of several images"));
         let odd = json!({"layers": [{"mediaType": "a", "digest": "sha512:00", "size": 1}]});
-        assert!(selected(&odd, None).unwrap_err().contains("does not read"));
+        assert!(selected(&odd, None).unwrap_err().contains("is invalid"));
     }
 
     #[test]

@@ -170,10 +170,10 @@ mod tests {
         check(json!({"url": "https://registry.example.org/a"}), "spec.url: has the form oci://HOST/PATH");
         check(
             json!({"url": "oci://registry.example.org/a:v1"}),
-            "spec.url: has no tag and no digest; name them in spec.ref",
+            "spec.url: must not contain a tag or a digest; set them in spec.ref",
         );
         let login = json!({"url": "oci://user:hunter2@registry.example.org/a"});
-        check(login, "spec.url: has no login; name a Secret in spec.secretRef");
+        check(login, "spec.url: must not contain a login; name a Secret in spec.secretRef");
         check(json!({"url": "oci://team/shop"}), "spec.url: its host must contain a dot or a port, or be localhost");
         check(json!({"ref": {"tag": "a b"}}), "spec.ref.tag: is not a valid tag");
         check(json!({"ref": {"semverFilter": "x"}}), "spec.ref.semverFilter: has an effect only together with semver");

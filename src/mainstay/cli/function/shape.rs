@@ -408,7 +408,7 @@ mod tests {
         );
         assert_eq!(
             problems("apiRules:\n- service: {port: http}\n"),
-            ["2:19: apiRules[0].service.port is a whole number"]
+            ["2:19: apiRules[0].service.port must be an integer"]
         );
         assert_eq!(problems("apiRules:\n-\n"), ["2:2: apiRules[0] is empty"]);
         assert_eq!(problems("- a\n"), ["1:1: this is not a map of fields"]);

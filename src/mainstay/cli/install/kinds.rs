@@ -148,7 +148,7 @@ mod tests {
             "groups",
             "nodes",
         ] {
-            assert!(text.parse::<Resource>().unwrap_err().contains("is no kind that is known"), "{text}");
+            assert!(text.parse::<Resource>().unwrap_err().contains("is not a known kind"), "{text}");
         }
     }
 

@@ -279,7 +279,7 @@ mod tests {
             "resources:\n- !<tag:yaml.org,2002:bin%61ry> eA==",
             "%TAG !e! tag:yaml.org,2002:\n---\nresources: [!e!binary eA==]",
         ] {
-            assert!(unread(text).contains("a tag that is written with escapes"), "{text}");
+            assert!(unread(text).contains("a YAML tag in escaped"), "{text}");
         }
         assert!(
             unread("resources: [a]\nresources: [b]\n").starts_with("2 the kustomization is not valid YAML: the key")

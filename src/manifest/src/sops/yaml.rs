@@ -205,8 +205,8 @@ mod tests {
     fn yaml_that_sops_does_not_write_is_refused() {
         for (text, what) in [
             ("a: &x 1\nb: *x\n", "anchor"),
-            ("1: x\n", "a key is no text"),
-            ("? [a]\n: x\n", "a key is no text"),
+            ("1: x\n", "a key is not a string"),
+            ("? [a]\n: x\n", "a key is not a string"),
             ("a: 18446744073709551615\n", "too large"),
         ] {
             match parse(text) {

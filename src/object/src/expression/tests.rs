@@ -122,14 +122,14 @@ fn without_an_answer_the_place_and_the_reason_are_given_and_no_value() {
         ("true &&\n  status.a.b", "line 2, column 10: there is no field `a`"),
         ("status.password", "line 1, column 8: the expression has to be true or false, and is a text"),
         ("status.password.x", "line 1, column 17: a text has no field `x`"),
-        ("status.password + 1 == 2", "line 1, column 17: this operator does not take a text and a whole number"),
+        ("status.password + 1 == 2", "line 1, column 17: this operator does not take a string and an integer"),
         ("status.list[3] == ''", "line 1, column 12: the list has 1 elements, so the index is out of range"),
         ("status['x'] == ''", "line 1, column 7: the map has no such key"),
-        ("int(status.password) == 1", "line 1, column 1: this text cannot be converted to a whole number"),
+        ("int(status.password) == 1", "line 1, column 1: this string cannot be converted to an integer"),
         ("status.count / 0 == 1", "line 1, column 14: the result is out of range, or the divisor is 0"),
-        ("status.password < 1", "line 1, column 17: a text and a whole number have no order"),
-        ("status.count.all(x, true)", "line 1, column 14: a whole number has no elements"),
-        ("status.count ? true : false", "line 1, column 8: this has to be true or false, and is a whole number"),
+        ("status.password < 1", "line 1, column 17: a string and an integer have no order"),
+        ("status.count.all(x, true)", "line 1, column 14: an integer has no elements"),
+        ("status.count ? true : false", "line 1, column 8: this has to be true or false, and is an integer"),
     ] {
         assert_eq!(answer(source, &object), format!("no answer: {expected}"), "{source}");
     }

@@ -297,7 +297,7 @@ mod tests {
         check(
             "package.json",
             &[("package.json", r#"{"dependencies":{"a":1}}"#)],
-            "DependencyInvalid: package.json: the version of `a` in `dependencies` is not text",
+            "DependencyInvalid: package.json: the version of `a` in `dependencies` is not a string",
         );
     }
 
