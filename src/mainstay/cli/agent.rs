@@ -52,7 +52,8 @@ pub(super) struct Arguments {
     /// as soon as its definitions exist. `eventing` and `console` are processes of their own
     #[arg(long, value_name = "NAMES", value_enum, value_delimiter = ',')]
     components: Vec<Component>,
-    /// Rights of the agent. With `restricted`, each GitSync must name a ServiceAccount, because the agent itself may
+    /// Permissions of the agent. With `restricted`, each GitSync must name a ServiceAccount, because the agent itself
+    /// may
     /// not apply objects
     #[arg(long, value_name = "PROFILE", value_enum, default_value = "full")]
     profile: agent::Profile,

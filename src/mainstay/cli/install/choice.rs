@@ -16,7 +16,8 @@ pub(super) struct Choice {
     /// definition, webhook, right or task. By default sync and functions; the agent then also serves parts that you add yourself
     #[arg(long, value_name = "NAMES", value_enum, value_delimiter = ',')]
     pub(super) components: Vec<Component>,
-    /// Rights of the agent. `full`: it may apply everything. `restricted`: it impersonates one ServiceAccount to apply,
+    /// Permissions of the agent. `full`: it may apply everything. `restricted`: it impersonates one ServiceAccount to
+    /// apply,
     /// and may read and apply only --kinds in --namespaces
     #[arg(long, value_name = "PROFILE", value_enum, default_value = "full")]
     pub(super) profile: Profile,
