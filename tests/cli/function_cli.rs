@@ -229,7 +229,10 @@ async fn fields_of_others_are_named_and_taken_by_force_only() {
     assert_eq!(live["spec"]["source"], fs::read_to_string(format!("{directory}/handler.js")).unwrap());
     assert_eq!(live["spec"]["maxReplicas"], 1, "what the directory does not say stays");
     let (_, _, error) = desk.program.run(&["function", "sync", "hello", "-n", NAMESPACE, "-d", &directory]).await;
-    assert_eq!(error, "! config.yaml does not say, and `apply` leaves as it is: spec.maxReplicas, spec.minReplicas\n");
+    assert_eq!(
+        error,
+        "! config.yaml does not contain, and `apply` does not change: spec.maxReplicas, spec.minReplicas\n"
+    );
 }
 
 /// The first version is the storage version.

@@ -319,7 +319,7 @@ async fn an_absent_namespace_of_the_restricted_profile_keeps_the_agent_from_no_o
     // A new agent knows nothing of it.
     let agent = shell.agent("second").await;
     is_reverted().await;
-    shell.until("grep -F 'does not exist; the agent goes on with the others' second.log").await;
+    shell.until("grep -F 'does not exist; the agent continues with the others' second.log").await;
     remote.file("other.yaml", map(OTHER, "prices", "3")).commit("two");
     let refused = shell.try_run(&format!("mainstay sync -n {HOME}")).await;
     assert_ne!(refused.code, 0, "{}", refused.out);

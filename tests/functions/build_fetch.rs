@@ -207,7 +207,7 @@ async fn takes_files_in_git_lfs_on_request() {
     })
     .await;
     let failure = origin.refused("/").await;
-    let hint = "`handler.js` is kept in Git LFS, which is not fetched; let the GitRepository say `lfs: true`";
+    let hint = "`handler.js` is kept in Git LFS, which is not fetched; set `lfs: true` in the GitRepository";
     assert!(failure.message.contains(hint), "{}", failure.message);
     assert_eq!(origin.server.take_large_requests(), (0, 0));
 

@@ -247,7 +247,7 @@ async fn token_servers_can_answer_anything() {
     let answers = [
         ("{}".to_owned(), "there is no token"),
         ("<html>".to_owned(), "there is no token"),
-        ("{\"token\":\"a\\r\\nX-Other: b\"}".to_owned(), "its token fits no header"),
+        ("{\"token\":\"a\\r\\nX-Other: b\"}".to_owned(), "its token is not valid in a header"),
         (
             format!("{{\"token\":\"{}\"}}", "t".repeat(70 << 10)),
             "the response of the token server is longer than 65536 bytes",

@@ -208,7 +208,7 @@ async fn tampered_files_and_foreign_keys_change_no_object_and_a_corrected_key_is
         (intact[..intact.find("sops:").unwrap()].to_owned(), "the file is cut short"),
         (
             intact.replace("    age:", "    kms:").replace("recipient:", "arn:"),
-            "encrypted by AWS KMS, which is not asked",
+            "encrypted by AWS KMS, which is not supported",
         ),
     ];
     for (text, expected) in cases {

@@ -72,7 +72,7 @@ const OF_CLUSTER: [(&str, Option<&str>); 8] = [
              certificate-authority-data instead",
         ),
     ),
-    ("proxy-url", Some("the agent connects to clusters without a proxy; take it out")),
+    ("proxy-url", Some("the agent connects to clusters without a proxy; remove it")),
 ];
 
 /// Fields of a user; refused ones with the reason.
@@ -87,8 +87,8 @@ const OF_USER: [(&str, Option<&str>); 15] = [
     ("token-file", Some("it names a file; put the token itself into token")),
     ("client-certificate", Some("it names a file; put the certificate itself into client-certificate-data (base64)")),
     ("client-key", Some("it names a file; put the key itself into client-key-data (base64)")),
-    ("username", Some("API servers take no passwords any more; use a token or a client certificate")),
-    ("password", Some("API servers take no passwords any more; use a token or a client certificate")),
+    ("username", Some("API servers no longer accept passwords; use a token or a client certificate")),
+    ("password", Some("API servers no longer accept passwords; use a token or a client certificate")),
     ("as", Some(IMPERSONATION)),
     ("as-uid", Some(IMPERSONATION)),
     ("as-groups", Some(IMPERSONATION)),
@@ -211,7 +211,7 @@ fn allowed(map: &Map<String, Value>, place: &str, known: &[(&str, Option<&str>)]
                 return Err(format!("{place}.{}: is not allowed: {IMPERSONATION}", shown(field)));
             }
             None => {
-                return Err(format!("{place}.{}: is not known, and not allowed; take it out", shown(field)));
+                return Err(format!("{place}.{}: is not known, and not allowed; remove it", shown(field)));
             }
         }
     }

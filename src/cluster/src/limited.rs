@@ -42,7 +42,7 @@ impl Cluster {
                 if absent.insert(namespace) {
                     tracing::warn!(
                         namespace,
-                        "the namespace of --namespaces does not exist; the agent goes on with the others"
+                        "the namespace of --namespaces does not exist; the agent continues with the others"
                     );
                 }
                 true

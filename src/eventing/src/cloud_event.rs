@@ -385,10 +385,10 @@ mod tests {
             "Upper: the name of an attribute must consist of lower case letters and digits",
         );
         check(with(r#","id":{}"#), "id: the value of an attribute must be a string, a number or a boolean");
-        check(structured("{}"), r#"unsupported cloudevents version: specversion is "", and has to be "1.0""#);
+        check(structured("{}"), r#"unsupported cloudevents version: specversion is "", and must be "1.0""#);
         check(
             structured(r#"{"specversion":"0.3"}"#),
-            r#"unsupported cloudevents version: specversion is "0.3", and has to be "1.0""#,
+            r#"unsupported cloudevents version: specversion is "0.3", and must be "1.0""#,
         );
         check(structured("{"), "not JSON: EOF while parsing an object at line 1 column 1");
         check(parse(&[("ce-specversion", "1.0"), ("ce-id", "%zz")], ""), "id: the value is not percent-encoded UTF-8");

@@ -335,6 +335,6 @@ async fn publish_answer(delivery: &Delivery, to: &Subscriber, answer: super::clo
         && let Err(error) = delivery.answers.publish(routed, false).await
     {
         let why = mainstay_object::failure::chain(&error);
-        tracing::warn!(subscriber = %to.id, why, "an event that was answered with is lost");
+        tracing::warn!(subscriber = %to.id, why, "the event in a response is lost");
     }
 }

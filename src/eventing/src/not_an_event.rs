@@ -18,7 +18,7 @@ pub(super) enum NotAnEvent {
     Batch,
     #[error("not JSON: {0}")]
     Json(String),
-    #[error("unsupported cloudevents version: specversion is {0:?}, and has to be \"1.0\"")]
+    #[error("unsupported cloudevents version: specversion is {0:?}, and must be \"1.0\"")]
     Version(String),
     #[error("{0}: the name of an attribute must consist of lower case letters and digits")]
     Name(String),

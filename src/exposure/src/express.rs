@@ -122,7 +122,7 @@ fn guard(resolved: &Resolved, rule: &Rule, means: Means, workloads: &Workloads) 
         Ok(_) if !workloads.have_proxies => {
             "pods of this namespace get no proxy of Istio (label it istio-injection=enabled, or istio.io/rev)"
         }
-        Ok(_) if !workloads.labels.contains_key(rule.service()) => "its Service is not there, or selects no pods",
+        Ok(_) if !workloads.labels.contains_key(rule.service()) => "its Service does not exist, or selects no pods",
         Ok(_) => return Ok(Guard::Token),
     };
     Err(format!(": {why}"))
@@ -198,7 +198,7 @@ mod tests {
         forged["accessStrategies"][0]["config"]["jwks_urls"] = json!(["https://keys.example.com"]);
         check(&[closed.clone(), forged], Means::IstioPolicies, "- -");
         let gone = Workloads { have_proxies: true, ..Workloads::default() };
-        assert_eq!(said(&gone).strip_prefix(says), Some("its Service is not there, or selects no pods"));
+        assert_eq!(said(&gone).strip_prefix(says), Some("its Service does not exist, or selects no pods"));
     }
 
     #[test]

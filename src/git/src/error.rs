@@ -222,7 +222,7 @@ pub enum Fault {
         why: String,
     },
     /// GitHub issues no token for the App.
-    #[error("{host} gives no token for the GitHub App: {why}")]
+    #[error("{host} did not issue a token for the GitHub App: {why}")]
     App {
         /// Host of the API.
         host: String,
@@ -231,7 +231,7 @@ pub enum Fault {
     },
     /// The proxy rejects the login, or requires one.
     #[error(
-        "the proxy wants a user name and password that it accepts; correct username and password in the Secret that \
+        "the proxy requires a valid user name and password; correct username and password in the Secret that \
          `proxySecretRef` names, or else the agent's HTTPS_PROXY"
     )]
     ProxyDenied,
@@ -422,7 +422,7 @@ pub enum Fault {
     },
     /// The server omitted an object that a commit names, or sent another kind of object.
     #[error(
-        "the server left something of the commit out ({what}); `git fsck` finds it in the repository, and the mirror \
+        "the server omitted objects of the commit ({what}); `git fsck` finds it in the repository, and the mirror \
          is fetched again once an hour"
     )]
     Lacking {

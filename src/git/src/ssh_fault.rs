@@ -60,9 +60,8 @@ pub enum SshFault {
     },
     /// The server accepts the key, and requires further authentication.
     #[error(
-        "the server accepts the key {key}, and wants one more proof besides ({methods}), which only a person could \
-         give: \
-         let the key alone be enough for this repository"
+        "the server accepts the key {key}, but requires a second factor ({methods}): allow the key alone for this \
+         repository"
     )]
     NotEnough {
         /// Kind and fingerprint of the public key.
@@ -81,7 +80,7 @@ pub enum SshFault {
         wanted: String,
     },
     /// The server supports RSA keys only with SHA-1.
-    #[error("the server takes RSA keys only with SHA-1 signatures, which are not made any more: use an ed25519 key")]
+    #[error("the server accepts RSA keys only with SHA-1 signatures, which are not supported: use an ed25519 key")]
     OnlySha1,
     /// The host key is unknown.
     #[error(
@@ -191,7 +190,7 @@ pub enum SshFault {
         text: String,
     },
     /// Client and server have no common algorithm.
-    #[error("the server offers no {what} that is still safe to use; it has to be updated")]
+    #[error("the server offers no {what} that is still safe to use; it must be updated")]
     NothingInCommon {
         /// The kind of algorithm.
         what: &'static str,

@@ -118,7 +118,7 @@ const CONVERT: &str = "it is encrypted in a form that is not read; `ssh-keygen -
 
 const NOT_ALONE: &str =
     "there is text before its first line or after its last one; keep only the part from `-----BEGIN` to `-----END`";
-const PUBLIC: &str = "it is the public half; the private one is in the file without `.pub`";
+const PUBLIC: &str = "it is the public key; the private key is in the file without `.pub`";
 const PUTTY: &str = "it is in PuTTY's form; export it as an OpenSSH key";
 
 #[derive(Debug)]

@@ -246,7 +246,7 @@ impl Attempt<'_> {
         }
         let inventory = self.inventory().unwrap_or_default();
         let beyond = inventory.0.keys().filter(|key| !self.reaches(key));
-        held.all.extend(beyond.map(|key| format!("{key}: a GitSync in this namespace may not touch it")));
+        held.all.extend(beyond.map(|key| format!("{key}: a GitSync in this namespace may not manage it")));
         drop(inventory);
         held.all.extend(self.context.registry.with(self.owner, |view| {
             let taker = |key: &Key| Some((key.to_string(), view.taker_that_cannot_read(key)?));

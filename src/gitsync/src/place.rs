@@ -85,7 +85,7 @@ impl Task {
                 if let Some(was) = &was
                     && *was != self.home.home.id().await?
                 {
-                    self.say_left(Some(was), "spec.kubeConfig was taken out while no agent was connected to it");
+                    self.say_left(Some(was), "spec.kubeConfig was removed while no agent was connected to it");
                 }
             }
         }

@@ -522,7 +522,7 @@ fn metadata(live: &Value) -> ObjectMeta {
 fn refused_as(why: &Why) -> Fate {
     match why {
         Why::Claimed(other) => Fate::Failed(format!("GitSync {other} manages it")),
-        Why::AwaitsHandover(other) => Fate::Waits(format!("GitSync {other} has yet to give it up")),
+        Why::AwaitsHandover(other) => Fate::Waits(format!("GitSync {other} has not released it yet")),
         Why::Terminating => Fate::Waits("it is being deleted; it is recreated when it is gone".to_owned()),
         Why::Controlled => Fate::Failed("a controller owns it".to_owned()),
         Why::Contested(keeper, removed) => Fate::Failed(format!("{}{}", keeper.text(), would_go(removed))),

@@ -382,7 +382,7 @@ mod tests {
         assert_eq!(check("spec: {a: [1, \"${W}\"]}"), "X a: spec.a[1]: ${W}: the variable is not defined");
         assert_eq!(
             check("spec: {a: \"${V\"}"),
-            "X a: spec.a: ${V: the closing brace is missing, or something is behind the name that no operator begins with"
+            "X a: spec.a: ${V: the closing brace is missing, or an invalid operator follows the name"
         );
         assert_eq!(
             check("spec: {a: \"${MAP} x\"}"),

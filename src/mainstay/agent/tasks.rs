@@ -415,7 +415,7 @@ pub(super) fn read<T: DeserializeOwned>(mut value: Value) -> Result<T, String> {
         } else {
             "it is not an object"
         };
-        format!("{kind}; is its definition up to date?")
+        format!("{kind}; is its CRD up to date?")
     };
     serde_json::from_value(value).map_err(unreadable)
 }

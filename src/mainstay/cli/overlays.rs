@@ -45,7 +45,7 @@ impl fmt::Display for Overlays {
         let base_dir = printable(&self.base_dir);
         write!(
             f,
-            "{base_dir} holds kustomizations that build on one another: {}{more}; name one of them",
+            "{base_dir} contains kustomizations that build on one another: {}{more}; select one of them",
             named.join(", ")
         )
     }

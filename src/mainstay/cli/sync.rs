@@ -116,7 +116,7 @@ pub(super) async fn run(arguments: &Arguments) -> Result<Exit, Error> {
 
 /// The note if no agent holds a Lease.
 const NO_AGENT: &str =
-    "no agent runs in this cluster: a sync is answered once one runs; `mainstay check` shows the problem\n";
+    "no agent is running in this cluster; the request is performed once one runs; `mainstay check` shows the problem\n";
 
 /// Returns whether an agent holds its Lease. Without permission to read Leases, this is true, so no note is printed.
 async fn an_agent_works(cluster: &Cluster) -> bool {

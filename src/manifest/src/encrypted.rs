@@ -50,7 +50,7 @@ pub(super) fn state(map: &Map<String, Value>, decryption: &Decryption) -> Result
                 return Ok(State::Plain);
             }
             let what = format!("it is encrypted with SOPS, and {FLUX_DECRYPT} says not to decrypt it");
-            flaw(&what, "remove that label or annotation: Kubernetes has no place for what SOPS adds to objects")
+            flaw(&what, "remove that label or annotation: Kubernetes has no fields for the metadata of SOPS")
         }
         Decryption::Keys(_) if is_sealed => can_be_kept(map).map(|()| State::Encrypted),
         Decryption::Keys(_) => unsealed(map).map_or(Ok(State::Plain), Err),

@@ -109,7 +109,7 @@ pub(super) fn pointer(content: &[u8]) -> Option<&'static str> {
     let has = |key: &str| text.lines().any(|line| line.starts_with(key));
     let is_whole = has("oid sha256:") && has("size ") && !text.contains('\r') && content.starts_with(POINTERS[0]);
     Some(if is_whole {
-        "let the GitRepository say `spec.lfs: true`"
+        "set `spec.lfs: true` in the GitRepository"
     } else {
         "the pointer is not as Git LFS writes it: add the file again"
     })

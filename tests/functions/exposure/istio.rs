@@ -60,7 +60,7 @@ async fn proxies_check_tokens_with_istio_alone() {
     let why = "False AuthNotSupported: .spec.rules[1] is not routed: Istio without Oathkeeper cannot check what it asks for (jwt): ";
     world.rule_is("ERROR OK ERROR", &format!("{why}pods of this namespace get no proxy of Istio")).await;
     label_namespace(&world, json!({"istio-injection": "enabled"}));
-    world.rule_is("ERROR OK ERROR", &format!("{why}its Service is not there, or selects no pods")).await;
+    world.rule_is("ERROR OK ERROR", &format!("{why}its Service does not exist, or selects no pods")).await;
     assert_eq!((routed(&world), world.all(POLICIES).len()), (1, 0));
     world.gate.record();
     select(&world, "a");

@@ -226,8 +226,7 @@ async fn a_chart_that_renders_differently_each_time_is_refused_with_the_object()
     ] {
         chart(&mut origin, &map(random), "key: hush\nrandom: '{{ randNumeric 9 | quote }}'\n");
         let said = said(&renderer, &Options::default()).await;
-        let why =
-            "app/templates/map.yaml: each time that the chart is rendered, this comes out differently: ConfigMap a (";
+        let why = "app/templates/map.yaml: each rendering of the chart gives different values: ConfigMap a (";
         assert!(said.starts_with(why) && !said.contains("hush"), "{random}: {said}");
     }
     // These give the same result each time. There is neither a cluster nor a network.
@@ -256,7 +255,7 @@ async fn hostile_charts_end_in_a_problem_within_their_bounds() {
     let bomb = "{{ $x := \"xxxxxxxxxxxxxxxx\" }}{{ range until 40 }}{{ $x = print $x $x }}{{ end }}";
     for (template, expected) in [
         (endless, "templates include each other recursively"),
-        (&long, "it makes more than 16 MiB of documents"),
+        (&long, "its output is larger than 16 MiB"),
         (bomb, "the tool used more memory than it may"),
         ("{{ range untilStep 0 2000000000 1 }}{{ end }}", "the tool used more memory than it may"),
         ("{{ env \"HOME\" }}", "app/templates/map.yaml, line 1: Helm has no function env"),
@@ -266,7 +265,7 @@ async fn hostile_charts_end_in_a_problem_within_their_bounds() {
         ),
         ("{{ fail .Values.key }}", "app/templates/map.yaml, line 1, column 4: the chart refuses the values (set"),
         ("{{ .Values.none.key }}", "it uses a value that is not there: .Values.none.key"),
-        ("a: {{ .Values.key", "app/templates/map.yaml, line 1: the template is not as Helm wants it"),
+        ("a: {{ .Values.key", "app/templates/map.yaml, line 1: the template is not valid for Helm"),
         ("a: b: {{ .Values.key }}", "app/templates/map.yaml: its output is not valid YAML"),
         (
             "kind: ConfigMap\nmetadata: {name: a, name: b}\napiVersion: v1\ndata: {a: hush}\n",

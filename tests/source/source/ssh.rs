@@ -160,7 +160,7 @@ async fn reports_an_invalid_key() {
     let damaged = "it is damaged; copy the whole file, with its first and last line";
     check(&[("key", &good[..good.len() / 2])], &unreadable(damaged)).await;
     let public = fs::read_to_string(bench.room.path().join("good.pub")).unwrap();
-    let half = "it is the public half; the private one is in the file without `.pub`";
+    let half = "it is the public key; the private key is in the file without `.pub`";
     check(&[("key", &public)], &unreadable(half)).await;
     let absent = "Invalid: the private key is encrypted: put its passphrase into the Secret under password";
     check(&[("key", &locked)], absent).await;

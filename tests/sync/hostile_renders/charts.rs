@@ -44,8 +44,7 @@ async fn lookup_and_chance() {
         "genCA \"hush-hush\" 1 | toJson | b64enc",
     ] {
         let text = template(&format!("\"{{{{ {function} }}}}\""));
-        let expected =
-            "app/templates/a.yaml: each time that the chart is rendered, this comes out differently: ConfigMap made";
+        let expected = "app/templates/a.yaml: each rendering of the chart gives different values: ConfigMap made";
         attacked.refuses(&[CHART, ("app/templates/a.yaml", &text)], &[expected]).await;
     }
 }

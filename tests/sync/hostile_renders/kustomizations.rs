@@ -94,7 +94,7 @@ async fn remote_bases_in_disguise() {
     let listening = Listening::new();
     let own = listening.address();
     let binary = STANDARD.encode(&own);
-    let spelled = "which is spelled otherwise";
+    let spelled = "which is misspelled";
     let cases = [
         (format!("Resources: ['{own}']\n"), spelled),
         (format!("re\u{17f}ources: ['{own}']\n"), spelled),

@@ -72,7 +72,7 @@ fn answer_of(answer: &Shown) -> Markup {
         section aria-labelledby="answer" {
             h2 #answer { "Response: " span.state.(class) { (answer.status) } }
             @if let Some(refusal) = &answer.refusal {
-                p.note { "This response has the form of the API server's own errors: " (refusal) }
+                p.note { "This response has the format of the API server's own errors: " (refusal) }
             }
             @match &answer.body {
                 Ok(body) if body.is_empty() => p.quiet { "The body is empty." },

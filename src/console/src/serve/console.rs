@@ -77,7 +77,7 @@ impl Console {
     /// Makes a server for a listener, which ends with `stop`.
     ///
     /// # Errors
-    /// If the listener has no address, or if the system gives no random numbers.
+    /// If the listener has no address, or if the system provides no random numbers.
     pub fn new(settings: Settings, listener: Listener, stop: CancellationToken) -> io::Result<Self> {
         let port = listener.local_addr()?.port();
         let Settings { users, namespace, readers } = settings;
@@ -107,7 +107,7 @@ impl Console {
     /// Returns a link that opens one session.
     ///
     /// # Errors
-    /// If the system gives no random numbers.
+    /// If the system provides no random numbers.
     pub fn link(&self) -> io::Result<String> {
         let token = token()?;
         self.shared.sessions.lock().add_link(TokenDigest::of(&token));

@@ -213,5 +213,5 @@ fn digest(token: &str, origin: &WebOrigin) -> TokenDigest {
 }
 
 fn no_random_numbers() -> Response {
-    answer::message(StatusCode::INTERNAL_SERVER_ERROR, "No session", "The system gives no random numbers.")
+    answer::message(StatusCode::INTERNAL_SERVER_ERROR, "No session", "The system provides no random numbers.")
 }

@@ -43,7 +43,7 @@ impl fmt::Display for Kept {
                  to have Mainstay release it"
             }
             Self::TakesObjects => "deleting it deletes everything that it has applied (mainstay.dev/on-delete: prune)",
-            Self::Installed => "it is part of the Mainstay that runs here, which deleting it may end",
+            Self::Installed => "it is part of the running installation of Mainstay, which its deletion may stop",
         })
     }
 }

@@ -154,7 +154,7 @@ fn kind_of(item: &str) -> Result<(String, String), String> {
         group.split('.').all(is_label)
     };
     if !is_kind || (item.contains('.') && !is_group(group)) {
-        return Err("has to be Kind.group, such as Job.batch, or Kind in the core group, such as Service".to_owned());
+        return Err("must be Kind.group, such as Job.batch, or Kind in the core group, such as Service".to_owned());
     }
     if group.is_empty() && !CORE.contains(&kind) {
         let of = GROUPS.iter().find(|(known, _)| *known == kind);
@@ -169,7 +169,7 @@ fn kind_of(item: &str) -> Result<(String, String), String> {
     }
     if is_claim(&key) {
         return Err(format!(
-            "it holds data, so each object has to be named by the annotation {REPLACE}: {ENABLED} in its manifest"
+            "it holds data, so each object must have the annotation {REPLACE}: {ENABLED} in its manifest"
         ));
     }
     Ok((kind.to_owned(), group.to_owned()))
@@ -267,7 +267,7 @@ pub(crate) fn spare(installation: &Installation, key: &Key, live: &Value) -> Res
     let meta = live.get("metadata").cloned().unwrap_or_default();
     let belongs = |meta: &ObjectMeta| installation.includes(key, meta) || installation.is_bound_by(key, live);
     if serde_json::from_value(meta).is_ok_and(|meta| belongs(&meta)) {
-        return Err(Unfit::Denied(Denied::Never("it is part of the Mainstay that runs here")));
+        return Err(Unfit::Denied(Denied::Never("it is part of the running installation of Mainstay")));
     }
     Ok(())
 }

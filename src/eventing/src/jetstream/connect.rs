@@ -90,7 +90,7 @@ impl Nats {
                 Event::Connected => tracing::info!("NATS is connected"),
                 Event::Disconnected => tracing::warn!("NATS is disconnected; events are refused until it is back"),
                 Event::ServerError(error) => tracing::warn!(%error, "NATS reports an error"),
-                Event::ClientError(error) => tracing::warn!(%error, "NATS is not reached"),
+                Event::ClientError(error) => tracing::warn!(%error, "NATS cannot be reached"),
                 _ => {}
             }
         });

@@ -33,7 +33,7 @@ pub(super) fn redirected(at: &Endpoint, asked: &Url, response: &reqwest::Respons
     let location = response.headers().get(header::LOCATION).and_then(|to| to.to_str().ok());
     let to = location.and_then(|to| append(&at.base, "info/refs", None).join(to).ok());
     let Some(mut to) = to else {
-        return Err(Fault::Protocol { why: "a redirect names no address" });
+        return Err(Fault::Protocol { why: "a redirect has no URL" });
     };
     next_endpoint(&at.base, asked, &mut to)
 }

@@ -83,7 +83,7 @@ fn tls(error: &TlsError) -> Fault {
             | AlertDescription::AccessDenied,
         ) => Fault::Certificate {
             why: format!(
-                "the server wants a client certificate that it accepts ({}); correct tls.crt and tls.key in the Secret",
+                "the server requires a valid client certificate ({}); correct tls.crt and tls.key in the Secret",
                 text(error)
             ),
         },

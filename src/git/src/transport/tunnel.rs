@@ -22,7 +22,7 @@ where
     match proxy.kind {
         ProxyKind::Http => connect(stream, proxy, host, port).await,
         ProxyKind::Socks5 => socks5(stream, proxy, host, port).await,
-        ProxyKind::Https => Err(failed("an https:// proxy carries no SSH; give its http:// or socks5:// address")),
+        ProxyKind::Https => Err(failed("an https:// proxy does not support SSH; use its http:// or socks5:// URL")),
     }
 }
 

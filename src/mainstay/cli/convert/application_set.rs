@@ -43,7 +43,10 @@ pub(super) fn applications(document: &Document, tree: &Tree) -> Result<(Vec<Docu
     fields.drop_lost("spec.templatePatch", "change the GitSyncs that are printed");
     fields.drop_different("spec.strategy", "`dependsOn` and windows order the GitSyncs");
     fields.drop_unneeded(&["spec.goTemplateOptions", "spec.syncPolicy", "metadata.labels", "metadata.finalizers"]);
-    fields.differs("spec.generators", "the GitSyncs are those of now: a new element or directory needs a new GitSync");
+    fields.differs(
+        "spec.generators",
+        "the GitSyncs cover the present elements: a new element or directory needs a new GitSync",
+    );
     Ok((made, Judged::new(document, fields.finish())))
 }
 

@@ -56,7 +56,7 @@ pub(in crate::cli) enum Error {
     Write(PathBuf, #[source] io::Error),
     #[error("{path} holds no key of an issuer", path = .0.display())]
     NoKey(PathBuf),
-    #[error("this machine gives no random bytes for a key")]
+    #[error("this machine provides no random bytes for a key")]
     NoRandom,
 }
 

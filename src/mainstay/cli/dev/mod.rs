@@ -184,7 +184,7 @@ pub(super) enum Error {
     Authority(#[source] kubeconfig::Error),
     #[error("{0} listens beyond loopback without authentication")]
     Unguarded(SocketAddr),
-    #[error("this machine gives no random bytes for a token")]
+    #[error("this machine provides no random bytes for a token")]
     NoToken,
     #[error("could not write the kubeconfig")]
     Kubeconfig(#[source] kubeconfig::Error),

@@ -24,7 +24,7 @@ pub(super) fn parse(text: &str) -> Result<BTreeMap<String, String>, Vec<Problem>
                 all.insert(name.to_owned(), value.to_owned());
             }
             // The line is not repeated, because it may contain a secret.
-            _ => problems.push(Problem::new(mark, "this is not NAME=VALUE")),
+            _ => problems.push(Problem::new(mark, "the line must be NAME=VALUE")),
         }
     }
     if problems.is_empty() { Ok(all) } else { Err(problems) }

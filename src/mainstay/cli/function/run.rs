@@ -55,7 +55,7 @@ pub(super) async fn run(arguments: &Arguments) -> Result<Exit, crate::cli::Error
     let _front = Front::waiting(listener, machine.socket());
     if arguments.debug {
         output::note(
-            "! other users of this machine reach the debugger, and run code as you by it, until this command ends\n",
+            "! until this command ends, other users of this machine can reach the debugger and run code as you\n",
         );
     }
     machine.server(first.runtime).await?;
@@ -73,7 +73,7 @@ pub(super) async fn run(arguments: &Arguments) -> Result<Exit, crate::cli::Error
                 () = stop.cancelled() => break false,
                 () = changed.notified() => break true,
                 ended = ended(&mut group) => {
-                    output::note(&format!("! the Function has ended ({ended}); it starts again when a file is saved\n"));
+                    output::note(&format!("! the Function has ended ({ended}); it restarts when a file is saved\n"));
                     group = None;
                 }
             }
@@ -87,7 +87,7 @@ pub(super) async fn run(arguments: &Arguments) -> Result<Exit, crate::cli::Error
         while tokio::time::timeout(QUIET, changed.notified()).await.is_ok() {}
         match read(arguments, cluster.as_ref()).await {
             Ok(next) => {
-                output::print("- Saved; it starts again\n")?;
+                output::print("- Saved; it restarts\n")?;
                 project = Some(next);
             }
             Err(error) => output::note(&format!("! {}\n", chain(&error))),

@@ -34,15 +34,15 @@ pub(super) fn pointer(field: &str, live: Option<&Value>) -> Result<Pointer, Stri
     if field.ends_with(ORDER) {
         return Err("the order of a list cannot be ignored, but the whole list can".to_owned());
     }
-    let parts = parts(field).ok_or("how it is written in the manifest is not known")?;
+    let parts = parts(field).ok_or("its form in the manifest is unknown")?;
     if parts.iter().any(|part| matches!(part, Part::Field(name) if name == "…")) {
-        return Err("it is not shown which one it is, for it may hold values of a Secret".to_owned());
+        return Err("its name is not shown, because it may contain values of a Secret".to_owned());
     }
     let ours = live.and_then(|live| applied_by(live, MANAGER));
     let tokens = tokens(&parts, live, ours);
     tokens
         .and_then(Pointer::of)
-        .ok_or_else(|| "where it is in the manifest is not known, for it is not in the object now".to_owned())
+        .ok_or_else(|| "its position in the manifest is unknown, because the object does not have it now".to_owned())
 }
 
 fn tokens(parts: &[Part], live: Option<&Value>, ours: Option<&Fields>) -> Option<Vec<String>> {

@@ -122,7 +122,7 @@ fn flaw(schema: &Value, value: &Value) -> Option<String> {
     };
     if !kinds.is_empty() && !kinds.iter().any(|kind| is_of(kind, value)) {
         return Some(format!(
-            "it is {}, and {} is needed",
+            "it is {}, but must be {}",
             kind_of(value),
             kinds.iter().map(with_article).collect::<Vec<_>>().join(" or ")
         ));

@@ -134,7 +134,9 @@ fn absent(manager: &Manager, live: Option<&Value>) -> Option<Next> {
     }
     Some(match manager.sync.spec.drift {
         DriftPolicy::Revert => Next::new("Create", "creates it: it is in the repository and not in the cluster"),
-        DriftPolicy::Report => Next::new("Report", "reports that it is not there, and leaves it so: drift is Report"),
+        DriftPolicy::Report => {
+            Next::new("Report", "reports that it is missing, and does not create it: drift is Report")
+        }
         DriftPolicy::Ignore => Next::new("Nothing", "nothing before its manifest changes: drift is Ignore"),
     })
 }
@@ -164,7 +166,8 @@ fn kept(key: &Key, manager: &Manager, status: &GitSyncStatus) -> Next {
             Some(contended) => Next::new(
                 "Revert",
                 format!(
-                    "keeps it at {commit}, but waits longer before each revert, because it is fought over: {}{later}",
+                    "keeps it at {commit}, but waits longer before each revert, because another client keeps changing \
+                     it: {}{later}",
                     contended.message
                 ),
             ),

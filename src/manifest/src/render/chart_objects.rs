@@ -141,7 +141,7 @@ fn differences(file: &str, first: &[Arc<Object>], second: &[Arc<Object>]) -> Opt
         0 => {}
         more => names.push(format!("{more} more")),
     }
-    let what = format!("each time that the chart is rendered, this comes out differently: {}", names.join(", "));
+    let what = format!("each rendering of the chart gives different values: {}", names.join(", "));
     let hint = "a function such as randAlphaNum, genCA or now is the cause: set its result in the values, from an \
                 existing Secret, or remove it";
     Some(Problem::new(place, what, Some(hint)))
@@ -225,9 +225,7 @@ mod tests {
         };
         let why = said(&run("hush1", "b"), &run("hush2", "b"), Hooks::Refuse);
         assert!(
-            why.starts_with(
-                "app/templates/b.yaml: each time that the chart is rendered, this comes out differently: ConfigMap b ("
-            ),
+            why.starts_with("app/templates/b.yaml: each rendering of the chart gives different values: ConfigMap b ("),
             "{why}"
         );
         assert!(!why.contains("hush"), "{why}");

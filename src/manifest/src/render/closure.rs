@@ -217,7 +217,7 @@ impl Closure {
                 self.is_full(at);
             }
             Found::Other(EntryKind::Submodule) => {
-                let hint = "let the GitRepository say `submodules: true`, and name it in .gitmodules";
+                let hint = "set `submodules: true` in the GitRepository, and name it in .gitmodules";
                 self.problem(at.clone(), format!("it names {shown}, a submodule that is not fetched"), hint);
             }
             Found::Other(_) => {

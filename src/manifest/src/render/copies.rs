@@ -30,7 +30,7 @@ impl NotCopied {
             ),
             Self::InLfs(path) => (
                 format!("it reads {}, which is kept in Git LFS and not fetched", printable(path)),
-                "let the GitRepository say `spec.lfs: true`, and keep it below baseDir",
+                "set `spec.lfs: true` in the GitRepository, and keep it below baseDir",
             ),
         };
         Problem::new(Place::file(file), what, Some(hint))

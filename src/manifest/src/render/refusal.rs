@@ -77,15 +77,20 @@ const KNOWN: &[(&str, &str, &str, &str)] = &[
         "a patch is for {}, which is not among the documents",
         "correct the name in the patch, or add the document",
     ),
-    ("no matches for Id ", ";", "something is meant for {}, which is not among the documents", "correct the name"),
+    (
+        "no matches for Id ",
+        ";",
+        "a patch or replacement targets {}, which is not among the documents",
+        "correct the name",
+    ),
     (
         "security; file '",
         "'",
         "it reads the file {}, which is not in or below its directory",
         "move the file there, or make its directory a kustomization and name that",
     ),
-    ("cycle detected: candidate root '", "'", "the kustomization {} names itself in a circle", "break the circle"),
-    ("unable to load external plugin '", "'", "it asks for the plug-in {}, and plug-ins are not run", "do without it"),
+    ("cycle detected: candidate root '", "'", "the kustomization {} refers to itself in a cycle", "break the cycle"),
+    ("unable to load external plugin '", "'", "it asks for the plug-in {}, and plug-ins are not run", "remove it"),
     ("but got 'Kustomization'", "", "it names a kustomization as a component", "name it among the resources"),
     ("but got 'Component'", "", "it names a component as a resource", "name it among the components"),
     ("missing metadata.name in object", "", "one of the documents that it names has no name", "give it metadata.name"),
@@ -117,7 +122,7 @@ pub(super) fn refusal<'f>(
     let words = words.replace("\\\"", "\"").replace(&format!("{}/", root.trim_end_matches('/')), "");
     if let Some((at, path)) = malformed(&words) {
         let place = Place { line: at, ..Place::file(whole(path, file, files)) };
-        return Problem::new(place, "the document is not valid YAML", Some("mend it"));
+        return Problem::new(place, "the document is not valid YAML", Some("correct it"));
     }
     for (before, after, what, hint) in KNOWN {
         let Some((_, rest)) = words.split_once(before) else { continue };

@@ -26,7 +26,7 @@ type Refused = Option<(&'static str, &'static str)>;
 /// Returns whether a schema has external references or is unreadable.
 pub(super) fn refused(content: &[u8]) -> Refused {
     let Ok(schema) = serde_json::from_slice::<Value>(content) else {
-        return Some(("the schema is not JSON, or is nested too deeply", "mend it"));
+        return Some(("the schema is not JSON, or is nested too deeply", "correct it"));
     };
     leads_elsewhere(&schema).then_some((
         "the schema refers to another schema, which is not fetched",

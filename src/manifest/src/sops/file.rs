@@ -339,7 +339,7 @@ fn said(flawed: Flawed) -> &'static str {
     match flawed {
         Flawed::NotEncrypted => "is not encrypted, and should be",
         Flawed::Damaged => DAMAGED,
-        Flawed::Type => "decrypts to something else than it says",
+        Flawed::Type => "decrypts to a different type than it declares",
         Flawed::NotText => "decrypts to binary data; use `data` of a Secret with base64",
     }
 }
@@ -445,7 +445,7 @@ impl Opening<'_> {
             Err(failed) => {
                 let said = match failed {
                     Some(Err(flawed)) => said(flawed),
-                    _ => "is encrypted, and not a value that its file encrypts",
+                    _ => "is encrypted, but the rules of its file do not encrypt it",
                 };
                 Err(Flaw::new(path.to_vec(), format!("{} {said}", path_text(path)), Some(AT_ITS_PATH)))
             }

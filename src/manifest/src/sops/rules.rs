@@ -45,7 +45,7 @@ impl Rule {
         });
         let (field, text) = rules.next().unwrap_or(("unencrypted_suffix", DEFAULT));
         if let Some((other, _)) = rules.next() {
-            return Err(format!("it has two rules, {field} and {other}, and SOPS knows one at a time"));
+            return Err(format!("it has two rules, {field} and {other}, and SOPS supports only one"));
         }
         let regex = || {
             let built = RegexBuilder::new(text).size_limit(PATTERN).dfa_size_limit(PATTERN).build();

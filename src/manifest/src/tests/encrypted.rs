@@ -116,7 +116,10 @@ fn only_output_made_from_a_verified_file_is_decrypted() {
     assert!(without.contains("stringData.password: it was encrypted by SOPS, and the metadata"), "{without}");
     let outside =
         built(&ENCRYPTED.replace("    name: db", "    name: db\n    labels: {a: \"ENC[AES256_GCM,data:x]\"}"));
-    assert!(outside.contains("metadata.labels.a is encrypted, and not a value that its file encrypts"), "{outside}");
+    assert!(
+        outside.contains("metadata.labels.a is encrypted, but the rules of its file do not encrypt it"),
+        "{outside}"
+    );
     let whole = base64::engine::general_purpose::STANDARD.encode(ENCRYPTED);
     let generated = format!("apiVersion: v1\nkind: Secret\nmetadata: {{name: g}}\ndata: {{a.yaml: {whole}}}\n");
     let refused = built(&generated);

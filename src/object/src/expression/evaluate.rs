@@ -18,7 +18,7 @@ pub(super) fn holds<'v>(root: &'v Node, variable: &dyn Fn(&str) -> Option<&'v Js
     match evaluation.value(root)? {
         Value::Bool(bool) => Ok(bool),
         other => {
-            Err(Fault::new(root.at, format!("the expression has to be true or false, and is {}", other.type_name())))
+            Err(Fault::new(root.at, format!("the expression must be true or false, but is {}", other.type_name())))
         }
     }
 }
@@ -114,7 +114,7 @@ impl<'v> Evaluation<'_, 'v> {
     fn bool(&mut self, node: &'v Node) -> Result<bool, Fault> {
         match self.value(node)? {
             Value::Bool(bool) => Ok(bool),
-            other => Err(Fault::new(node.at, format!("this has to be true or false, and is {}", other.type_name()))),
+            other => Err(Fault::new(node.at, format!("this must be true or false, but is {}", other.type_name()))),
         }
     }
 
@@ -235,6 +235,6 @@ fn negate<'v>(value: &Value<'v>) -> Result<Value<'v>, Halt> {
             whole.checked_neg().map(Value::Int).ok_or_else(|| Halt::because("the result is out of range"))
         }
         Value::Double(double) => Ok(Value::Double(-double)),
-        other => Err(Halt::because(format!("{} has no negative", other.type_name()))),
+        other => Err(Halt::because(format!("{} cannot be negated", other.type_name()))),
     }
 }

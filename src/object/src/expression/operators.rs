@@ -122,7 +122,7 @@ fn order(left: &Value<'_>, right: &Value<'_>, steps: &mut Steps) -> Result<Optio
         _ if is_number(left) && is_number(right) => Ok(number_order(left, right)),
         _ => {
             let (one, other) = (left.type_name(), right.type_name());
-            Err(Halt::because(format!("{one} and {other} have no order")))
+            Err(Halt::because(format!("{one} and {other} cannot be compared")))
         }
     }
 }

@@ -70,7 +70,7 @@ impl<'s> Parser<'s> {
     fn fold(&mut self, of: Node, name: &str, at: usize) -> Result<Node, Fault> {
         let place = self.at();
         let Token::Name(variable) = self.take() else {
-            return Err(Fault::new(place, format!("the first argument of `{name}` has to be a name for the element")));
+            return Err(Fault::new(place, format!("the first argument of `{name}` must be a name for the element")));
         };
         self.expect(",")?;
         self.bound.push(variable);

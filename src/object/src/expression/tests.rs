@@ -120,7 +120,7 @@ fn without_an_answer_the_place_and_the_reason_are_given_and_no_value() {
         ("status.phase == 'a'", "line 1, column 8: there is no field `phase`"),
         ("statu.phase == 'a'", "line 1, column 1: the object has no field `statu`"),
         ("true &&\n  status.a.b", "line 2, column 10: there is no field `a`"),
-        ("status.password", "line 1, column 8: the expression has to be true or false, and is a text"),
+        ("status.password", "line 1, column 8: the expression must be true or false, but is a text"),
         ("status.password.x", "line 1, column 17: a text has no field `x`"),
         ("status.password + 1 == 2", "line 1, column 17: this operator does not take a string and an integer"),
         ("status.list[3] == ''", "line 1, column 12: the list has 1 elements, so the index is out of range"),
@@ -129,7 +129,7 @@ fn without_an_answer_the_place_and_the_reason_are_given_and_no_value() {
         ("status.count / 0 == 1", "line 1, column 14: the result is out of range, or the divisor is 0"),
         ("status.password < 1", "line 1, column 17: a string and an integer have no order"),
         ("status.count.all(x, true)", "line 1, column 14: an integer has no elements"),
-        ("status.count ? true : false", "line 1, column 8: this has to be true or false, and is an integer"),
+        ("status.count ? true : false", "line 1, column 8: this must be true or false, but is an integer"),
     ] {
         assert_eq!(answer(source, &object), format!("no answer: {expected}"), "{source}");
     }
@@ -154,7 +154,7 @@ fn an_invalid_expression_is_refused_with_its_position() {
         ("a.contains()", "line 1, column 3: `contains` takes 1 arguments"),
         ("has(a)", "line 1, column 1: `has` takes a field, such as `has(status.phase)`"),
         ("a.?.b", "line 1, column 4: expected the name of a field after `.`"),
-        ("a.all(1, true)", "line 1, column 7: the first argument of `all` has to be a name for the element"),
+        ("a.all(1, true)", "line 1, column 7: the first argument of `all` must be a name for the element"),
         ("a.all(x, true, false, true)", "line 1, column 3: `all` does not take so many arguments"),
         ("a.matches(b)", "line 1, column 11: the pattern of `matches` must be a string literal"),
         ("a.matches('(')", "line 1, column 11: this is not a regular expression"),

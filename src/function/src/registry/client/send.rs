@@ -91,7 +91,7 @@ impl Client {
             if !is_redirect(response.status()) {
                 return Ok((response, own));
             }
-            let to = location(&response, &at).ok_or(Fault::Protocol { why: "a redirect names no address" })?;
+            let to = location(&response, &at).ok_or(Fault::Protocol { why: "a redirect has no URL" })?;
             if !reads {
                 return Err(Fault::Redirect { to: host(&to), why: "only reads may be redirected" });
             }

@@ -119,7 +119,7 @@ impl Client {
 
 fn header(scheme: &str, value: &str) -> Result<HeaderValue, Fault> {
     let mut header = HeaderValue::from_str(&format!("{scheme} {value}"))
-        .map_err(|_| Fault::Protocol { why: "its token fits no header" })?;
+        .map_err(|_| Fault::Protocol { why: "its token is not valid in a header" })?;
     header.set_sensitive(true);
     Ok(header)
 }
