@@ -107,7 +107,7 @@ fn other_commands_find_its_agent_log_and_repository() {
     let patch = r#"{"spec": {"url": "/etc"}}"#;
     dev.kubectl(&["patch", "gitrepository", "demo", "--type", "merge", "-p", patch]);
     let (code, said) = run(&["sync", "demo", "--dry-run"]);
-    assert!(code == Some(2) && said.contains("is a path of the agent's machine"), "{said}");
+    assert!(code == Some(2) && said.contains("is a local path of the agent's machine"), "{said}");
     assert_eq!(dev.interrupt().code(), Some(0));
 }
 
@@ -192,8 +192,8 @@ fn pauses_and_resumes_a_live_object() {
     assert_eq!(annotation("reconcile"), "");
     for (arguments, expected) in [
         (&["pause", "deploy/web", "--for", "0s"][..], "at least 1s"),
-        (&["pause", "deploy"], "kind and name are needed, not \"deploy\""),
-        (&["pause", "deploy/web", "web"], "kind and name are needed, not \"deploy/web web\""),
+        (&["pause", "deploy"], "expected a kind and a name, not \"deploy\""),
+        (&["pause", "deploy/web", "web"], "expected a kind and a name, not \"deploy/web web\""),
         (&["pause", "deployments.v2.apps/web"], "the cluster serves no kind named deployments.v2.apps"),
         (&["pause", "deploy/wep"], "Deployment.apps shop/wep does not exist"),
     ] {

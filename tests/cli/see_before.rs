@@ -501,7 +501,10 @@ async fn a_git_sync_is_taken_from_a_file_and_a_path_of_the_agents_machine_is_not
         "{out}"
     );
     let (code, out) = mainstay(&world, &["sync", "demo", "--dry-run"]).await;
-    assert!(code == 2 && out.contains("is a path of the agent's machine") && out.contains("--repository"), "{out}");
+    assert!(
+        code == 2 && out.contains("is a local path of the agent's machine") && out.contains("--repository"),
+        "{out}"
+    );
     let (code, out) = mainstay(&world, &["diff", "demo", "-o", "markdown"]).await;
     assert!(code == 2 && out.contains("--path"), "{out}");
 }

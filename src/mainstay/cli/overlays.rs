@@ -187,7 +187,7 @@ mod tests {
         }
         assert_eq!(
             overlays.to_string(),
-            "/ holds kustomizations that build on one another: /overlays/dev, /base; name one of them"
+            "/ contains kustomizations that build on one another: /overlays/dev, /base; select one of them"
         );
         assert_eq!(
             overlays.hint(),

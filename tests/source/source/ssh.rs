@@ -188,9 +188,8 @@ async fn a_server_that_wants_more_than_the_key_is_reported_as_such() {
     let key = bench.key("key", "ed25519", &[]);
     bench.server.want_two_keys();
     let expected = format!(
-        "Denied: the server accepts the key {}, and wants one more proof besides (publickey), which only a person \
-         could \
-         give: let the key alone be enough for this repository",
+        "Denied: the server accepts the key {} but requires a second factor (publickey): allow the key alone for this \
+         repository",
         bench.fingerprint("key"),
     );
     assert_eq!(bench.outcome(&bench.remote(&[("key", &key)])).await, expected);

@@ -115,7 +115,7 @@ async fn a_bearer_token_and_a_client_certificate_do_not_follow_a_redirect_to_ano
 async fn a_client_certificate_opens_a_repository() {
     let bench = TlsBench::new(|ca| ca.server_for_clients("127.0.0.1")).await;
     let (ca, good, foreign) = (bench.ca.pem(), bench.ca.issue("robot"), PrivateCa::new().issue("robot"));
-    let wants = "TLS: the server wants a client certificate that it accepts";
+    let wants = "TLS: the server requires a valid client certificate";
     let (class, said) = bench.refused(&[("ca.crt", &ca), ("username", "robot"), ("password", "x")]).await;
     assert!(class == Class::Denied && said.starts_with(wants), "{said}");
     let with =

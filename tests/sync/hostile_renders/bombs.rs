@@ -169,7 +169,7 @@ async fn bombs_of_kustomizations() {
     attacked
         .refuses(
             &[(FILE, b"resources: [../base]\n"), ("base/kustomization.yaml", b"resources: [../app]\n")],
-            &["names itself in a circle"],
+            &["refers to itself in a cycle"],
         )
         .await;
 }

@@ -122,7 +122,7 @@ mod tests {
         check(CertificateError::Expired.into(), Class::Denied, "has expired");
         check(CertificateError::NotValidForName.into(), Class::Denied, "is for another name; give");
         let required = TlsError::AlertReceived(AlertDescription::CertificateRequired);
-        check(required, Class::Denied, "wants a client certificate");
+        check(required, Class::Denied, "requires a valid client certificate");
         check(TlsError::HandshakeNotComplete, Class::Unavailable, "the handshake failed (");
     }
 }

@@ -169,7 +169,7 @@ mod tests {
 
     #[test]
     fn says_where_a_text_cannot_be_read() {
-        check_problem("a: 1\na: 2\n", "2:1: the field is there already, at 1:1");
+        check_problem("a: 1\na: 2\n", "2:1: duplicate field; the first is at 1:1");
         check_problem("a: &x 1\nb: *x\n", "1:7: anchors and aliases are not supported here; write the value out");
         check_problem("a: 1\n---\nb: 2\n", "2:1: there is a second document; a configuration is one");
         check_problem("? [a]\n: b\n", "1:3: the name of a field must be a string");

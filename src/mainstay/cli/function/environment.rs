@@ -117,7 +117,7 @@ mod tests {
         );
         let problems = parse("A=1\nhunter2\n1A=hunter2\n").unwrap_err();
         let said: Vec<_> = problems.iter().map(|problem| format!("{}: {}", problem.mark, problem.what)).collect();
-        assert_eq!(said, ["2:1: this is not NAME=VALUE", "3:1: this is not NAME=VALUE"]);
+        assert_eq!(said, ["2:1: the line must be NAME=VALUE", "3:1: the line must be NAME=VALUE"]);
     }
 
     #[test]

@@ -179,13 +179,13 @@ mod tests {
             ("spec.containers[name=\"web\"]", "/spec/containers/0"),
             ("metadata.finalizers[=\"a/b\"]", "/metadata/finalizers/0"),
             ("data[a/b=c]", "/data/a~1b=c"),
-            ("spec.containers[name=\"gone\"].image", "where it is in the manifest is not known"),
-            ("data[…]", "it is not shown"),
+            ("spec.containers[name=\"gone\"].image", "its position in the manifest is unknown"),
+            ("data[…]", "its name is not shown"),
             ("(object)", "it is not a field"),
             ("metadata.managedFields", "it is not a field"),
             ("spec.containers (order)", "the order of a list"),
-            ("data[a", "how it is written"),
-            ("..", "how it is written"),
+            ("data[a", "its form in the manifest"),
+            ("..", "its form in the manifest"),
             ("… and 3 more", "it is not a field"),
         ] {
             check(field, expected);

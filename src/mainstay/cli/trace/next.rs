@@ -214,7 +214,7 @@ mod tests {
         let live = json!({ "metadata": { "name": "web" } });
         check(json!({}), live.clone(), "keeps it at commit 11111111aa: changes of its fields are reverted immediately");
         check(json!({}), Value::Null, "creates it");
-        check(json!({ "spec": { "drift": "Report" } }), Value::Null, "reports that it is not there");
+        check(json!({ "spec": { "drift": "Report" } }), Value::Null, "reports that it is missing");
         check(json!({ "spec": { "drift": "Ignore" } }), live.clone(), "applies changes of its manifest");
         check(json!({ "spec": { "suspend": true } }), live.clone(), "nothing for as long as spec.suspend is true");
         let glass = |until: Value| json!({ "metadata": { "annotations": { "mainstay.dev/reconcile": "disabled", "mainstay.dev/until": until } } });

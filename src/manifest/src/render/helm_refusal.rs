@@ -271,7 +271,7 @@ mod tests {
             ),
             (
                 "Error: validation: chart.metadata.version \"hush\" is invalid",
-                "app/Chart.yaml: its version is not as Helm wants it (correct it)",
+                "app/Chart.yaml: its version is not valid for Helm (correct it)",
             ),
             (
                 "Error: chart requires kubeVersion: >=1.40 which is incompatible with Kubernetes v1.30.1",

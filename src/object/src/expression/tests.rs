@@ -127,7 +127,7 @@ fn without_an_answer_the_place_and_the_reason_are_given_and_no_value() {
         ("status['x'] == ''", "line 1, column 7: the map has no such key"),
         ("int(status.password) == 1", "line 1, column 1: this string cannot be converted to an integer"),
         ("status.count / 0 == 1", "line 1, column 14: the result is out of range, or the divisor is 0"),
-        ("status.password < 1", "line 1, column 17: a string and an integer have no order"),
+        ("status.password < 1", "line 1, column 17: a string and an integer cannot be compared"),
         ("status.count.all(x, true)", "line 1, column 14: an integer has no elements"),
         ("status.count ? true : false", "line 1, column 8: this must be true or false, but is an integer"),
     ] {
