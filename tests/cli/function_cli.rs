@@ -221,7 +221,7 @@ async fn fields_of_others_are_named_and_taken_by_force_only() {
     desk.world.function("hello", inline("by hand"));
     let directory = desk.init("ws", &[]).await;
     let refused = desk.refused(&apply(&config(&directory), &[])).await;
-    assert!(refused.contains(".spec.source is of ") && refused.contains("hint: --force"), "{refused}");
+    assert!(refused.contains(".spec.source: ") && refused.contains("hint: --force"), "{refused}");
     assert_eq!(desk.world.function_now("hello").unwrap()["spec"]["source"], "by hand");
     let said = desk.run(&apply(&config(&directory), &["--force"])).await;
     assert_eq!(said, "- Function - hello updated\n");
