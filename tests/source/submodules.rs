@@ -57,8 +57,7 @@ async fn a_file_in_git_lfs_is_named() {
     world.sync("demo", json!({}));
     world.start();
     let problem = "big.yaml: the file is kept in Git LFS, which is not fetched (set `spec.lfs: true` in the \
-                   GitRepository, or name \
-                   it in .mainstayignore)";
+                   GitRepository, or name it in .mainstayignore)";
     world.condition_is("demo", "Ready", &format!("False ManifestInvalid: {problem}")).await;
     assert!(world.get("v1", "configmaps", "a").is_none(), "{NAMESPACE}");
     world.remote.file(".mainstayignore", "big.yaml\n");

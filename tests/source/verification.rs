@@ -440,8 +440,7 @@ async fn values_that_hold_no_public_key_are_named() {
     let private = "-----BEGIN OPENSSH PRIVATE KEY-----\nAAAA\n-----END OPENSSH PRIVATE KEY-----\n";
     let said = judge.says(VerifyMode::Head, "main", &[private]).await;
     let expected = "read the public keys for signature verification: value key-0 of Secret keys: it holds a private \
-                    key; only the public half is \
-                    needed to verify";
+                    key; only the public half is needed to verify";
     assert_eq!(said, expected);
     let cut = "-----BEGIN PGP PUBLIC KEY BLOCK-----\n\nmDME\n-----END PGP PUBLIC KEY BLOCK-----\n";
     let said = judge.says(VerifyMode::Head, "main", &[cut]).await;

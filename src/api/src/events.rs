@@ -14,8 +14,7 @@ reasons! {
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub enum Reason {
         CommitSeen: "The reference points to a new commit. Only the log has this reason.", "";
-        BranchRewritten: "The branch was force-pushed: the new commit does not descend from the previous one.", "Look \
-            at the history of the branch. A branch protection of the Git host prevents force pushes.";
+        BranchRewritten: "The branch was force-pushed: the new commit does not descend from the previous one.", "Look at the history of the branch. A branch protection of the Git host prevents force pushes.";
         CommitHeld: "A window delays a new commit.", "Wait for the time in the message, or run `mainstay sync NAME --override-window`.";
         WindowOverridden: "A user forced a commit through a closed window.", "";
         Reverted: "A managed object was changed or deleted, and the agent restored it.", "Make the change in the repository. `mainstay ignore-for KIND NAME` prints a rule that exempts a field.";

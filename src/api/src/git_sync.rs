@@ -118,23 +118,20 @@ pub struct GitSyncSpec {
     pub target_namespace: Option<String>,
     /// Name of a ServiceAccount in the namespace of the GitSync. The objects of the repository are then read, applied,
     /// reverted and deleted with the permissions of that ServiceAccount, in every namespace where it has any, and with
-    /// no
-    /// others. By default the one that the agent's option `--default-service-account` names; without that, a GitSync in
-    /// the agent's namespace may manage all objects, and any other the objects of its own namespace.
+    /// no others. By default the one that the agent's option `--default-service-account` names; without that, a GitSync
+    /// in the agent's namespace may manage all objects, and any other the objects of its own namespace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253))]
     pub service_account_name: Option<String>,
     /// A remote cluster: the objects are applied, reverted and deleted there, with the permissions of these credentials
-    /// (or,
-    /// with `serviceAccountName`, of that ServiceAccount of the remote cluster, which they must be allowed to
+    /// (or, with `serviceAccountName`, of that ServiceAccount of the remote cluster, which they must be allowed to
     /// impersonate). The GitSync itself, its Secrets and its GitRepository stay in this cluster. After a change of this
     /// field, the objects stay in the former cluster without an owner.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kube_config: Option<KubeConfig>,
     /// Kinds whose objects are replaced (deleted and recreated) when a commit changes an immutable field: `Kind.group`,
-    /// such
-    /// as `Job.batch` or `Deployment.apps`, or the `Kind` alone of the core group, such as `Service`. By default no
-    /// object is deleted for that, and it is reported. Before a deletion, dry runs must prove that the update is
+    /// such as `Job.batch` or `Deployment.apps`, or the `Kind` alone of the core group, such as `Service`. By default
+    /// no object is deleted for that, and it is reported. Before a deletion, dry runs must prove that the update is
     /// refused for no other reason, and that a new object would be accepted. In a manifest, the annotation
     /// `mainstay.dev/replace: enabled` allows it for one object, and `disabled` forbids it. PersistentVolumeClaims and
     /// StatefulSets with volume claims need the annotation. Never replaced: Namespaces, CustomResourceDefinitions,

@@ -279,12 +279,8 @@ fn identity(user: &Map<String, Value>, place: &str) -> Result<Option<(String, Se
         }
         (Some(chain), Some(private)) => (chain, private),
     };
-    let chain_der = certificates(&chain).ok_or_else(|| {
-        format!(
-            "{place}.{certificate}: does not contain a certificate in PEM \
-                                                    format"
-        )
-    })?;
+    let chain_der = certificates(&chain)
+        .ok_or_else(|| format!("{place}.{certificate}: does not contain a certificate in PEM format"))?;
     let private_der = PrivateKeyDer::from_pem_slice(&private)
         .map_err(|_| format!("{place}.{key}: does not contain a private key in PEM format (without a passphrase)"))?;
     CertifiedKey::from_der(chain_der, private_der, &rustls::crypto::ring::default_provider())

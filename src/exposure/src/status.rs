@@ -126,8 +126,7 @@ fn no_targets(all: &NoTargets) -> (&'static str, Reason, String) {
         NoTarget::NoSelector => format!("it has no selector, so its endpoints may be anywhere; {WAY_OUT}"),
         NoTarget::Written(slice) => format!(
             "it has the EndpointSlice {slice}, which does not result from its selector and may point anywhere; delete \
-             the \
-             EndpointSlice, or {WAY_OUT}"
+             the EndpointSlice, or {WAY_OUT}"
         ),
     };
     ("False", Reason::ServiceNotAllowed, format!("Service {name}{more} cannot be exposed: {why}"))

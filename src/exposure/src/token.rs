@@ -94,7 +94,7 @@ pub(super) fn token(rule: &Rule) -> Result<Token, &'static str> {
         [all] => issuers.into_iter().map(|issuer| (issuer, Some(all.clone()))).collect(),
         _ => {
             return Err("jwks_urls must have at most one URL, with the keys of all issuers; without it, each issuer \
-                         announces its own");
+                        announces its own");
         }
     };
     let from = from(config.get("token_from").unwrap_or(&Value::Null))?;

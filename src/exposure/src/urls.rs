@@ -24,8 +24,7 @@ const NOT_ASKED: [&str; 5] = ["target_audience", "required_scope", "headers", "c
 
 /// The message for a URL that leads into the cluster.
 const INSIDE: &str = "points into the cluster, to this machine or to a private network; the operator of the agent \
-                      permits it with \
-                      --allow-issuer";
+                      permits it with --allow-issuer";
 /// The message for a URL that parsers interpret differently.
 const AMBIGUOUS: &str = "has a user name, a password or a backslash; write the URL without";
 /// The message for a text that is not a URL.

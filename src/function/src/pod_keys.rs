@@ -95,8 +95,8 @@ impl PodKeys {
             Entry::parse(entry).ok_or_else(|| {
                 let entry = shown(entry);
                 format!(
-                    "\"{entry}\" is not a key (example.com/team), a prefix (example.com/), a domain \
-                         (*.example.com/) or *"
+                    "\"{entry}\" is not a key (example.com/team), a prefix (example.com/), a domain (*.example.com/) \
+                     or *"
                 )
             })
         });

@@ -202,8 +202,7 @@ impl RemoteUrl {
 
 fn read(text: &str) -> Result<RemoteUrl, Fault> {
     const FORM: Fault = Fault::Malformed {
-        why: "the URL must have the form https://host/path, ssh://user@host/path or \
-                                 user@host:path",
+        why: "the URL must have the form https://host/path, ssh://user@host/path or user@host:path",
     };
     const INSTEAD: &str = "use https:// or ssh://";
     if text.is_empty() || text.len() > LONGEST || text.chars().any(char::is_control) {
@@ -238,8 +237,7 @@ fn read(text: &str) -> Result<RemoteUrl, Fault> {
 /// path.
 fn file_path(url: &Url) -> Result<PathBuf, Fault> {
     const PLAIN: Fault = Fault::Malformed {
-        why: "the path of a file:// URL must not contain control characters, `?` or `#`, or have \
-                                 spaces at its ends",
+        why: "the path of a file:// URL must not contain control characters, `?` or `#`, or have spaces at its ends",
     };
     let path = url.to_file_path().map_err(|()| PLAIN)?;
     let is_plain = |shown: &str| shown.trim() == shown && !shown.chars().any(char::is_control);

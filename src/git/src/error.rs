@@ -422,8 +422,8 @@ pub enum Fault {
     },
     /// The server omitted an object that a commit names, or sent another kind of object.
     #[error(
-        "the server omitted objects of the commit ({what}); `git fsck` finds it in the repository, and the mirror \
-         is fetched again once an hour"
+        "the server omitted objects of the commit ({what}); `git fsck` finds it in the repository, and the mirror is \
+         fetched again once an hour"
     )]
     Lacking {
         /// The missing object.

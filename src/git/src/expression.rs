@@ -74,8 +74,7 @@ impl Expression {
 }
 
 const MALFORMED: &str = "only ~N and ^N may follow the reference, as in main~3; resolve other expressions with `git \
-                         rev-parse`, and use \
-     the commit";
+                         rev-parse`, and use the commit";
 
 #[cfg(test)]
 mod tests {

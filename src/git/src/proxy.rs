@@ -70,8 +70,7 @@ impl Proxy {
         if !url.username().is_empty() || url.password().is_some() {
             return Err(unusable(
                 ADDRESS,
-                "it must not contain a user name or password; put them under username and \
-                                          password",
+                "it must not contain a user name or password; put them under username and password",
             ));
         }
         let is_bare = matches!(url.path(), "" | "/") && url.query().is_none() && url.fragment().is_none();

@@ -131,8 +131,7 @@ impl SshAddress {
 }
 
 const PASSWORD: Fault = Fault::Malformed {
-    why: "an SSH URL must not contain a password; reference a Secret with a private key in the \
-                             repository's `auth`",
+    why: "an SSH URL must not contain a password; reference a Secret with a private key in the repository's `auth`",
 };
 
 /// Splits `host`, `host:port`, `[address]` or `[address]:port`.

@@ -236,8 +236,7 @@ mod tests {
         resolves(
             https,
             "https://u:p@git.example.org/x",
-            "the URL of a submodule must not contain a user name or \
-                                                          password",
+            "the URL of a submodule must not contain a user name or password",
         );
         resolves(
             https,

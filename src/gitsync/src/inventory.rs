@@ -116,8 +116,7 @@ impl Attempt<'_> {
         let message = format!(
             "another GitSync {namespace}/{} applies to the cluster, from {home}, so both would have the same labels; \
              give one of them a different name. If the other one does not exist any more, delete its inventory there: \
-             kubectl \
-             --kubeconfig FILE -n {namespace} delete configmap -l {INVENTORY_LABEL}={label}",
+             kubectl --kubeconfig FILE -n {namespace} delete configmap -l {INVENTORY_LABEL}={label}",
             self.name()
         );
         Refused { class: Class::NotReady, reason: Reason::OwnershipConflict, message, retry_after: None }

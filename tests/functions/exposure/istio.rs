@@ -101,8 +101,7 @@ async fn proxies_check_tokens_with_istio_alone() {
     // An open path might match the same requests.
     world.change_rule(json!({"rules": [path("/.*", &["GET"], "noop", json!({})), closed()]}));
     let meets = "False AuthNotSupported: .spec.rules[0] is not routed: it may match the same requests as \
-                 .spec.rules[1], which \
-                 asks for a token";
+                 .spec.rules[1], which asks for a token";
     world.rule_is("ERROR OK ERROR", meets).await;
     world.change_rule(json!({"rules": [open(), closed()]}));
     world.rule_is(SERVED.0, SERVED.1).await;

@@ -166,8 +166,7 @@ async fn forbidden_submodules_are_named_failures() {
         (
             "http://me:secret@127.0.0.1/x",
             Class::Invalid,
-            "the URL of a submodule must not contain a user name or \
-                                                          password",
+            "the URL of a submodule must not contain a user name or password",
         ),
         ("../missing.git", Class::Invalid, "the server has no repository there (404)"),
         ("./", Class::Invalid, "points outside the host"),

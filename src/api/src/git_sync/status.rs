@@ -7,8 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::schemas::{ConditionSchema, TimeSchema};
 
 /// Observed state of a GitSync. Commits, conditions, failures, remaining drift and first reverts are written
-/// immediately, changes
-/// of counters at most once per 5 s.
+/// immediately, changes of counters at most once per 5 s.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct GitSyncStatus {

@@ -38,9 +38,8 @@ impl fmt::Display for Kept {
             Self::Paused => "mainstay.dev/reconcile: disabled",
             Self::Unproven => {
                 "it carries Mainstay's label, but nothing proves that Mainstay applied it (its managedFields were \
-                 removed \
-                 before its UID was recorded, or another client created it), so it is not deleted; remove its label \
-                 to have Mainstay release it"
+                 removed before its UID was recorded, or another client created it), so it is not deleted; remove its \
+                 label to have Mainstay release it"
             }
             Self::TakesObjects => "deleting it deletes everything that it has applied (mainstay.dev/on-delete: prune)",
             Self::Installed => "it is part of the running installation of Mainstay, which its deletion may stop",

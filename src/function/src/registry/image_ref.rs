@@ -78,8 +78,8 @@ pub enum ParseImageRefError {
     Host,
     /// The name of the repository is invalid.
     #[error(
-        "the repository must consist of lower-case letters and digits with single separators, and have at most \
-             255 characters"
+        "the repository must consist of lower-case letters and digits with single separators, and have at most 255 \
+         characters"
     )]
     Repository,
     /// The tag is invalid.

@@ -147,7 +147,7 @@ mod tests {
         }
         check("generic", &secret("token", "0123456789abcdef"), r#"Generic "0123456789abcdef""#);
         let unknown = "SpecInvalid: spec.type must be one of github, gitlab, gitea, bitbucket, azure-devops, generic, \
-             generic-hmac";
+                       generic-hmac";
         check("svn", &secret("token", "x"), unknown);
     }
 

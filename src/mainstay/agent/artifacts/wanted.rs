@@ -102,9 +102,7 @@ fn image(url: &str) -> Result<ImageRef, String> {
     if host == image.registry {
         Ok(image)
     } else {
-        Err("its host must contain a dot or a port, or be \
-                                                        localhost"
-            .to_owned())
+        Err("its host must contain a dot or a port, or be localhost".to_owned())
     }
 }
 

@@ -84,9 +84,7 @@ impl Choice {
                     let name = component.name();
                     problems.push(format!(
                         "--profile restricted: the component {name} writes to all namespaces with permissions of its \
-                         own; \
-                         leave it out of \
-                         --components"
+                         own; leave it out of --components"
                     ));
                 }
             }
@@ -203,8 +201,8 @@ impl Restricted {
         let mut notes = Vec::new();
         if self.namespaces.is_empty() && self.kinds.iter().any(|kind| kind.scope == Scope::Namespaced) {
             notes.push(
-                "without --namespaces, the permissions are cluster-wide: a user who can push to the repository can run \
-                 workloads as any ServiceAccount of the cluster"
+                "without --namespaces, the permissions are cluster-wide: a user who can push to the repository can \
+                 run workloads as any ServiceAccount of the cluster"
                     .to_owned(),
             );
         }

@@ -356,9 +356,8 @@ pub(super) mod tests {
             let (_, problems) = read("kustomization.yaml", &[("kustomization.yaml", text)]);
             assert_eq!(
                 problems,
-                ["kustomization.yaml, line 3: it references a remote resource, which is not fetched (commit a \
-                     copy, or \
-                  add the repository as a submodule)"],
+                ["kustomization.yaml, line 3: it references a remote resource, which is not fetched (commit a copy, \
+                  or add the repository as a submodule)"],
                 "{remote}"
             );
         }

@@ -11,8 +11,7 @@ pub enum Error {
     /// The container with the tools does not answer.
     #[error(
         "the container `renderer` of the agent's pod does not respond; if it was killed because of its memory limit, \
-         raise its \
-         limits.memory"
+         raise its limits.memory"
     )]
     Renderer(#[source] std::io::Error),
 }

@@ -276,8 +276,7 @@ mod tests {
             (
                 "Error: chart requires kubeVersion: >=1.40 which is incompatible with Kubernetes v1.30.1",
                 "app/Chart.yaml: it requires Kubernetes >=1.40, and the cluster has a different version (see \
-                 kubeVersion in \
-                 Chart.yaml)",
+                 kubeVersion in Chart.yaml)",
             ),
             (
                 "Error: cannot load values.yaml: error unmarshaling JSON: while decoding JSON: json: cannot unmarshal \
