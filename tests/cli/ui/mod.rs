@@ -182,7 +182,7 @@ async fn each_page_shows_what_its_object_says() {
     world.condition_is("demo", "Drifted", "True").await;
     // An agent would write the status of the other one.
     world.stop().await;
-    troubled(&world, "other", "a string");
+    troubled(&world, "other", "a text");
     let program = Program::of(&world).await;
     let browser = Browser::open(&program, &[]).await;
     let fleet = browser.get("/").await.text;
@@ -206,7 +206,7 @@ async fn each_page_shows_what_its_object_says() {
     let encoded = "aHVudGVyMi1jYW5hcnk";
     assert!(!secret.contains(encoded), "{secret}");
     let drift = browser.get("/drift?who=kubectl").await.text;
-    assert!(drift.contains("data.key") && drift.contains("remains: Report") && !drift.contains("a string"), "{drift}");
+    assert!(drift.contains("data.key") && drift.contains("remains: Report") && !drift.contains("a text"), "{drift}");
     let csv = browser.get("/drift.csv").await.text;
     assert!(csv.starts_with("\"time\",\"gitsync\"") && csv.contains("kubectl-edit"), "{csv}");
     assert_eq!(browser.get(&format!("/gitsync/{NAMESPACE}/none")).await.code, 404);

@@ -113,8 +113,8 @@ async fn requests_that_break_http_or_its_limits_are_refused() {
             (413, "at most 65536 bytes", [head("/publish", &endless), long.clone().into_bytes()].concat()),
             (413, "at most 65536 bytes", chunk(&format!("{:x}\r\n{long}\r\n0\r\n\r\n", long.len()))),
             (413, "request_body_too_large", request("/mock/v1/events", "", &long)),
-            (400, "the body did not arrive in time", chunk("zz\r\nx\r\n0\r\n\r\n")),
-            (400, "the body did not arrive in time", chunk("ffffffffffffffffff\r\nx\r\n0\r\n\r\n")),
+            (400, "the body could not be read", chunk("zz\r\nx\r\n0\r\n\r\n")),
+            (400, "the body could not be read", chunk("ffffffffffffffffff\r\nx\r\n0\r\n\r\n")),
             (431, "", http(format!("ce-subject: {}", "x".repeat(20_000)).as_bytes())),
             (431, "", http(many.trim_end().as_bytes())),
             (400, "", http(b"ce subject: a")),
@@ -274,7 +274,7 @@ async fn bodies_that_never_end_exclude_no_client_and_cost_little() {
     for mut stream in lingering {
         let mut answer = String::new();
         timeout(PATIENCE, stream.read_to_string(&mut answer)).await.unwrap().unwrap();
-        assert!(answer.starts_with("HTTP/1.1 400 ") && answer.contains("the body did not arrive in time"), "{answer}");
+        assert!(answer.starts_with("HTTP/1.1 400 ") && answer.contains("the body could not be read"), "{answer}");
     }
     let most = peak(events.process.as_ref().unwrap());
     // The clients sent 12 MB in total.
