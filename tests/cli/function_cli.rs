@@ -211,7 +211,7 @@ async fn a_function_of_a_git_sync_is_changed_only_by_force_and_reverted() {
 
     let (code, out, error) = desk.program.run(&apply(&config, &["--force"])).await;
     assert_eq!((code, out.as_str()), (0, "- Function - hello updated\n"), "{error}");
-    assert!(error.contains("the GitSync mainstay-tests/demo puts this back"), "{error}");
+    assert!(error.contains("the GitSync mainstay-tests/demo reverts this"), "{error}");
     desk.world.until_function("it is reverted", |w| w.function_now("hello").unwrap()["spec"] == before).await;
 }
 

@@ -327,7 +327,7 @@ async fn an_absent_namespace_of_the_restricted_profile_keeps_the_agent_from_no_o
 
     // It comes back, and its Roles after it.
     shell.run(&format!("kubectl create namespace {OTHER}")).await;
-    shell.until("grep -F 'exists again, and the agent has no rights in it' second.log").await;
+    shell.until("grep -F 'exists again, and the agent has no permissions in it' second.log").await;
     shell.run(INSTALL).await;
     shell.until("grep -F 'the namespace is read again' second.log").await;
     shell.until(&format!("kubectl get configmap prices -n {OTHER}")).await;

@@ -230,7 +230,7 @@ async fn an_expression_replaces_what_would_be_asked_otherwise_but_that_the_other
     );
     world.condition_is("apps", "Ready", &gone).await;
     world.change("apps", json!({"dependsOn": [{"name": "platform", "readyExpr": "dep.spec.x = 1"}]})).await;
-    let stalled = "True SpecInvalid: spec.dependsOn[0].readyExpr: line 1, column 12: `=` is no operator";
+    let stalled = "True SpecInvalid: spec.dependsOn[0].readyExpr: line 1, column 12: `=` is not an operator";
     world.condition_is("apps", "Stalled", stalled).await;
     assert_eq!(world.data("a"), "2");
 }

@@ -267,7 +267,7 @@ async fn unrequested_objects_and_kinds_have_no_owner() {
     world.start();
     world.remote.file("there/b.yaml", config_map("b", "2")).commit("two");
     told(&world, &liar, 2).await;
-    let deep = "True ClusterUnavailable: could not ask for the kinds of the cluster: the answer cannot be understood";
+    let deep = "True ClusterUnavailable: could not ask for the kinds of the cluster: the response cannot be parsed";
     world.condition_is("abroad", "Reconciling", deep).await;
     own_goes_on(&world).await;
     *liar.lie.lock() = None;

@@ -235,7 +235,7 @@ async fn objects_with_data_are_replaced_only_if_their_own_manifest_allows_it() {
     let mut world = with(&set("data", ""), json!({"replace": ["StatefulSet.apps"]})).await;
     let first = world.uid(of.0, of.1, "db");
     let said = refused(&mut world, &set("other", ""), "StatefulSet.apps mainstay-tests/db").await;
-    assert!(said.contains("it has volume claims, and so data, so spec.replace does not count for it"), "{said}");
+    assert!(said.contains("it has volume claims, and so data, so spec.replace does not apply to it"), "{said}");
     assert_eq!(world.uid(of.0, of.1, "db"), first);
     world.remote.file("it.yaml", set("other", ENABLED));
     world.commit("demo", "named").await;

@@ -361,7 +361,7 @@ mod tests {
 
     #[test]
     fn says_where_something_is_missing_or_wrong() {
-        check("server: 'http://api.example.org'", TOKEN, "clusters[1].cluster.server: has to begin with https://");
+        check("server: 'http://api.example.org'", TOKEN, "clusters[1].cluster.server: must begin with https://");
         check(
             "server: 'https://user:canary-secret-value@x'",
             TOKEN,

@@ -179,7 +179,7 @@ mod tests {
             (json!({"required_scope": ["*"]}), "without *"),
             (json!({"scope_strategy": "wildcard"}), "scope_strategy"),
             (json!({"scope_strategy": 7}), "scope_strategy"),
-            (json!({"allowed_algorithms": ["RS256"]}), "understood"),
+            (json!({"allowed_algorithms": ["RS256"]}), "may contain only"),
             (json!({"token_from": {"cookie": "a"}}), "token_from"),
             (json!({"token_from": {"header": "a", "query_parameter": "b"}}), "token_from"),
             (json!({"token_from": "header"}), "token_from"),

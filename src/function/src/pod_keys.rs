@@ -222,7 +222,7 @@ mod tests {
         assert!(allowed(" a.b/c , d.e/ ,", "d.e/f") && !allowed("a.b/c", "a.b/cd") && !allowed("a.b/C", "a.b/c"));
         assert!(!allowed("*.katacontainers/", "io.katacontainers.config"), "a key without a prefix is named whole");
         for wrong in ["-", "a b/", "*.", "*/", "*.a/b", "a/b/c", "/", "*a/"] {
-            assert!(PodKeys::parse(wrong).unwrap_err().contains("is no key"), "{wrong}");
+            assert!(PodKeys::parse(wrong).unwrap_err().contains("is not a key"), "{wrong}");
         }
     }
 

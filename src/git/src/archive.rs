@@ -255,7 +255,7 @@ mod tests {
         for kind in [EntryType::Symlink, EntryType::Link] {
             assert!(paths(&packed(&[("a", kind, b"")])).unwrap_err().contains("\"a\" is a link"));
         }
-        assert!(paths(&packed(&[("a", EntryType::Fifo, b"")])).unwrap_err().contains("is no file"));
+        assert!(paths(&packed(&[("a", EntryType::Fifo, b"")])).unwrap_err().contains("is not a file"));
         assert!(paths(&packed(&[("a", regular, b""), ("a", regular, b"")])).unwrap_err().contains("twice"));
         for pair in [["a", "a/b"], ["a/b", "a"]] {
             let said = paths(&packed(&pair.map(|path| (path, regular, &b""[..])))).unwrap_err();

@@ -115,7 +115,7 @@ mod tests {
     fn a_name_that_no_account_can_have_is_refused_and_not_left_out() {
         let rights = Rights { default_service_account: Some("a:b".to_owned()), ..Rights::default() };
         let sync = GitSync::new("x", serde_json::from_value(json!({"gitRepository": "x"})).unwrap());
-        assert!(rights.account(&sync).unwrap_err().message.contains("\"a:b\" is no name of a ServiceAccount"));
+        assert!(rights.account(&sync).unwrap_err().message.contains("\"a:b\" is not a valid name of a ServiceAccount"));
     }
 
     #[test]

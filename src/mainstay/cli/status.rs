@@ -364,44 +364,32 @@ mod tests {
             OutputArgument::default(),
             now,
         );
-        let expected = "GitSync apps/shop
+        let expected = "\
+GitSync apps/shop
   repository  https://git.example.org/shop.git, main, /
-  commit      \
-                        111111111111 applied; 222222222222 attempted and not applied in full
-  objects     9 managed, \
-                        8 healthy, 1 failed, 23 drifted
+  commit      111111111111 applied; 222222222222 attempted and not applied in full
+  objects     9 managed, 8 healthy, 1 failed, 23 drifted
   reverted    2 times
-  ready       False, ApplyFailed: 1 of 9 \
-                        objects failed
+  ready       False, ApplyFailed: 1 of 9 objects failed
   prevented   False, NotSupported: this API server is too old
   Failing:
-    \
-                        Service shop/api: Invalid: spec.ports: Required value
+    Service shop/api: Invalid: spec.ports: Required value
   Drifted, and not reverted, 3 of 23:
-   \
-                        Service shop/web does not exist, for 4 min: spec.drift is Report
-    ConfigMap shop/web: \
-                        data.color, for 60 s, by kubectl-edit: it keeps being changed; next attempt in 30 s
-      \
-                        data.color: \"red\" → \"blue\"
+    Service shop/web does not exist, for 4 min: spec.drift is Report
+    ConfigMap shop/web: data.color, for 60 s, by kubectl-edit: it keeps being changed; next attempt in 30 s
+      data.color: \"red\" → \"blue\"
     Secret shop/key, for 5 min: paused
-  Reverted, newest \
-                        first, 1 of 2:
-    5 min ago, 4 ms after kubectl-edit changed Deployment.apps shop/web: \
-                        .spec.replicas
+  Reverted, newest first, 1 of 2:
+    5 min ago, 4 ms after kubectl-edit changed Deployment.apps shop/web: .spec.replicas
       .spec.replicas: 5 → 2
   Replaced, newest first, 1 of 11:
-    2 min ago \
-                        Job.batch shop/migrate: spec.template
+    2 min ago Job.batch shop/migrate: spec.template
   Paused:
-    ConfigMap shop/web until \
-                        2030-01-01T00:30:00Z
+    ConfigMap shop/web until 2030-01-01T00:30:00Z
   Held back from deletion:
     Namespace shop
   Still being deleted:
-    \
-                        ConfigMap shop/old for 4 min: it waits for the finalizer example.org/wait, which only its \
-                        controller should take off
+    ConfigMap shop/old for 4 min: it waits for the finalizer example.org/wait, which only its controller should take off
 ";
         assert_eq!(text, expected);
         assert!(!is_in_sync(&sync, now));

@@ -173,7 +173,7 @@ mod tests {
         assert!(read(spec("a"), true).unwrap().has("GitSync", "other", "x", &BTreeMap::new()));
         let problems = read(spec("("), false).unwrap_err();
         assert!(problems[0].starts_with("spec.eventSources[0].namespace: an Alert of this namespace"), "{problems:?}");
-        assert!(problems[1].starts_with("spec.inclusionList[0]: is no regular expression"), "{problems:?}");
+        assert!(problems[1].starts_with("spec.inclusionList[0]: is not a regular expression"), "{problems:?}");
         let problems = read(spec(&"(a{1000}){1000}".repeat(2)), true).unwrap_err();
         assert!(problems[0].contains("128 KiB"), "{problems:?}");
     }

@@ -215,7 +215,7 @@ mod tests {
             (
                 json!({"type": "generic", "address": "https://h"}),
                 vec![("token", "a\ncanary")],
-                "token of the Secret: is no",
+                "token of the Secret: must be one line",
             ),
         ] {
             let problems = read(spec.clone(), &secret).unwrap_err();

@@ -326,7 +326,7 @@ async fn paths_out_of_the_chart_are_refused_before_the_tool_runs() {
     origin.file("app/values.schema.json", schema).commit("a schema");
     let refused = said(&renderer, &Options::default()).await;
     assert!(
-        refused.starts_with("app/values.schema.json: the schema refers to another one") && !refused.contains("hush"),
+        refused.starts_with("app/values.schema.json: the schema refers to another schema") && !refused.contains("hush"),
         "{refused}"
     );
     origin.file("app/values.schema.json", "{\"properties\": {\"key\": {\"type\": \"integer\"}}}").commit("a schema");

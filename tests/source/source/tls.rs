@@ -102,7 +102,7 @@ async fn a_bearer_token_and_a_client_certificate_do_not_follow_a_redirect_to_ano
         [("ca.crt", &*ca), ("tls.crt", &*pair.certificate), ("tls.key", &*pair.key), ("bearerToken", "s3cret-token")];
     let (class, said) = bench.refused(&data).await;
     assert_eq!(class, Class::Denied);
-    assert!(said.starts_with("TLS: the server wants a client certificate"), "{said}");
+    assert!(said.starts_with("TLS: the server requires a valid client certificate"), "{said}");
     assert_eq!(other.take_counts().requests, 0);
     let open = GitServer::start_tls(bench.origin.root(), bench.ca.server("127.0.0.1")).await;
     bench.server.fail(On::Advertisement, Fault::Redirect(open.base()));

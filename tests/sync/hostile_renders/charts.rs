@@ -132,7 +132,7 @@ async fn schemas() {
     let archive = packed(&[DATABASE, ("db/values.schema.json", schema.as_bytes())]);
     let outer = packed(&[DATABASE, ("db\\charts\\db.tgz", &archive)]);
     for (path, archive) in [("app/charts/db.tgz", &archive), ("app/charts/out.tgz", &outer)] {
-        let expected = format!("{path}: a schema in the packed chart is not JSON, or refers to another one");
+        let expected = format!("{path}: a schema in the packed chart is not JSON, or refers to another schema");
         attacked.refuses(&[&chart[..], &[(path, archive)]].concat(), &[&expected]).await;
     }
     let unpacked = [
@@ -140,6 +140,6 @@ async fn schemas() {
         &[("app/charts/db/Chart.yaml", DATABASE.1), ("app/charts/db/values.schema.json", schema.as_bytes())],
     ]
     .concat();
-    attacked.refuses(&unpacked, &["app/charts/db/values.schema.json: the schema refers to another one"]).await;
+    attacked.refuses(&unpacked, &["app/charts/db/values.schema.json: the schema refers to another schema"]).await;
     assert!(listener.accept().is_err(), "somebody asked");
 }

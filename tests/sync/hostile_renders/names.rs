@@ -47,7 +47,7 @@ async fn argument_injection() {
         (json!({"baseDir": "--help"}), "--help"),
         (json!({"baseDir": "/app\n--x"}), "is not a directory"),
         (json!({"targetNamespace": "--kubeconfig=x"}), ""),
-        (json!({"namePrefix": "--x\n"}), "spec.namePrefix is no part of a name"),
+        (json!({"namePrefix": "--x\n"}), "spec.namePrefix cannot be part of a name"),
         (json!({"overrideNamespace": "-n x"}), "spec.overrideNamespace is not a valid namespace"),
         (json!({"components": ["--network"]}), "spec.components[0]: it names --network, which is not there"),
         (json!({"images": [{"name": "(", "newTag": "1"}], "patches": [{"patch": "--x"}]}), ""),

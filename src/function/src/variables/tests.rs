@@ -189,7 +189,7 @@ fn kaniko_needs_an_image_of_its_own_base_images_and_fit_arguments() {
     for (mistake, expected) in all.iter().zip([
         "APP_FUNCTION_BUILD_EXECUTOR_ARGS: remove --insecure: it holds for all registries",
         "APP_FUNCTION_BUILD_EXECUTOR_ARGS: remove --destination: each build has its own",
-        "MAINSTAY_BASE_IMAGES: *: Kaniko builds on images in registries only, and \"scratch\" is none",
+        "MAINSTAY_BASE_IMAGES: *: Kaniko builds on images in registries only, and \"scratch\" is not one",
         "MAINSTAY_BUILDER: Kaniko needs the image of its executor: name one in APP_FUNCTION_BUILD_EXECUTOR_IMAGE, such as \
          ghcr.io/osscontainertools/kaniko:",
     ]) {

@@ -120,7 +120,7 @@ mod tests {
         };
         check(CertificateError::UnknownIssuer.into(), Class::Denied, "into the Secret under ca.crt");
         check(CertificateError::Expired.into(), Class::Denied, "has expired");
-        check(CertificateError::NotValidForName.into(), Class::Denied, "is for another name; give");
+        check(CertificateError::NotValidForName.into(), Class::Denied, "is for a different name; give");
         let required = TlsError::AlertReceived(AlertDescription::CertificateRequired);
         check(required, Class::Denied, "requires a valid client certificate");
         check(TlsError::HandshakeNotComplete, Class::Unavailable, "the handshake failed (");

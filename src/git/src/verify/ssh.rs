@@ -23,7 +23,7 @@ pub(super) fn judge(
     let unreadable = |why| SignatureFault::Unreadable { why };
     let signature = SshSig::from_pem(text).map_err(|_| unreadable("it is not an SSH signature by a plain key"))?;
     if signature.version() != SshSig::VERSION || !signature.reserved().is_empty() {
-        return Err(unreadable("it is of a later version of the format"));
+        return Err(unreadable("it uses a later version of the format"));
     }
     let key = PublicKey::from(signature.public_key().clone());
     let name = format!("SSH key {}", key.fingerprint(HashAlg::Sha256));

@@ -165,7 +165,7 @@ mod tests {
 
     #[test]
     fn names_each_field_that_is_wrong_or_not_supported() {
-        check(json!({"url": "https://registry.example.org/a"}), "spec.url: has the form oci://HOST/PATH");
+        check(json!({"url": "https://registry.example.org/a"}), "spec.url: must have the form oci://HOST/PATH");
         check(
             json!({"url": "oci://registry.example.org/a:v1"}),
             "spec.url: must not contain a tag or a digest; set them in spec.ref",

@@ -275,7 +275,7 @@ impl Attempt<'_> {
             return Ok(Err(wrong(what, hint)));
         };
         if let Some((_, problem)) = Known::of(&secret, used_for).problem() {
-            let hint = "a Secret that is used for something else is sent to no Git host";
+            let hint = "a Secret that has a different purpose is not sent to a Git host";
             return Ok(Err(wrong(format!("Secret {}/{name} {problem}", self.namespace), hint)));
         }
         Ok(Ok(Some(data_of(&secret)?)))

@@ -404,7 +404,7 @@ mod tests {
     fn a_field_of_another_shape_is_refused_with_its_position() {
         assert_eq!(
             problems("name: [a]\nenv: x\nlabels: [a]\n"),
-            ["1:7: name is a text", "2:6: env is a list", "3:9: labels is a map"]
+            ["1:7: name must be a string", "2:6: env must be a list", "3:9: labels must be a map"]
         );
         assert_eq!(
             problems("apiRules:\n- service: {port: http}\n"),

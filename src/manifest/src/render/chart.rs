@@ -288,7 +288,8 @@ mod tests {
                 format!("{values} /../x, which is not in the repository {hint}"),
                 format!("{values} -f, which is not there (correct the path)"),
                 format!("{values} c, which is a directory (name a file)"),
-                format!("{values} something of another host, which is not fetched (commit a copy, and name that)"),
+                "app/Chart.yaml: spec.render.helm.valuesFiles references a remote file, which is not fetched (commit \
+                 a copy, and name that)".to_owned(),
                 format!("{values} .git/config, which is not in the repository {hint}"),
             ]
         );

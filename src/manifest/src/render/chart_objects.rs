@@ -230,9 +230,9 @@ mod tests {
         );
         assert!(!why.contains("hush"), "{why}");
         let why = said(&run("x", "b-1"), &run("x", "b-2"), Hooks::Refuse);
-        assert!(why.contains("differently: ConfigMap b-1 ("), "{why}");
+        assert!(why.contains("values: ConfigMap b-1 ("), "{why}");
         let more = document("web/templates/b.yaml", "c", "");
-        assert!(said(&run("x", "b"), &(run("x", "b") + &more), Hooks::Refuse).contains("differently: ConfigMap c ("));
+        assert!(said(&run("x", "b"), &(run("x", "b") + &more), Hooks::Refuse).contains("values: ConfigMap c ("));
         // Comments are not applied, so they may differ.
         let commented = run("x", "b") + "# rendered at 12:00\n";
         assert_eq!(

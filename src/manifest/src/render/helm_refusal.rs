@@ -285,7 +285,7 @@ mod tests {
             ),
             (
                 "Error: failed to parse /scratch/x/values/0.yaml: error converting YAML to JSON: yaml: line 3: hush",
-                "prod/values.yaml, line 3: the file is not valid YAML (mend it)",
+                "prod/values.yaml, line 3: the file is not valid YAML (correct it)",
             ),
             (
                 "Error: values don't meet the specifications of the schema(s) in the following chart(s):\nweb:\n- at \

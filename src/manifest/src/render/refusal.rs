@@ -50,19 +50,19 @@ const KNOWN: &[(&str, &str, &str, &str)] = &[
         "error in remove for path: ",
         "",
         "a patch changes a field that the object does not have",
-        "correct `path` in the patch, or take the operation out",
+        "correct `path` in the patch, or remove the operation",
     ),
     (
         "error in move for path: ",
         "",
         "a patch moves a field that the object does not have",
-        "correct `from` in the patch, or take the operation out",
+        "correct `from` in the patch, or remove the operation",
     ),
     (
         " failed: test failed",
         "",
         "a patch tests a value that the object does not have",
-        "correct `value` in the patch, or take the operation out",
+        "correct `value` in the patch, or remove the operation",
     ),
     ("Unexpected kind: ", "", "a patch has an unknown operation", "write add, remove, replace, move, copy or test"),
     (
@@ -206,10 +206,10 @@ mod tests {
         assert!(said(inline).contains("an inline patch") && !said(inline).contains("hush"));
         assert_eq!(
             said("accumulating resources from 'w.yaml': MalformedYAMLError: yaml: line 3: hush in File: w.yaml': x"),
-            "b/c/w.yaml, line 3: the document is not valid YAML (mend it)"
+            "b/c/w.yaml, line 3: the document is not valid YAML (correct it)"
         );
         let two = said("MalformedYAMLError: yaml: line 3: hush in File: v.yaml");
-        assert_eq!(two, "a/v.yaml, line 3: the document is not valid YAML (mend it)");
+        assert_eq!(two, "a/v.yaml, line 3: the document is not valid YAML (correct it)");
         assert!(
             said("security; file '/scratch/x/b/f' is not in or below '/scratch/x/a'").contains("reads the file b/f,")
         );

@@ -106,7 +106,7 @@ impl<'n> Archives<'n> {
                 ));
             }
             if is_packed && depth >= DEPTH {
-                return Some(("packed charts are in each other too deeply", "unpack them"));
+                return Some(("packed charts are nested too deeply", "unpack them"));
             }
             if is_packed && let Some(found) = self.within(&file, depth + 1) {
                 return Some(found);
@@ -202,7 +202,7 @@ mod tests {
         }
         let mut nested = packed(&[("a/values.schema.json", REMOTE.as_bytes())], 10);
         for depth in 0..8 {
-            let expected = if depth < DEPTH { elsewhere } else { "packed charts are in each other too deeply" };
+            let expected = if depth < DEPTH { elsewhere } else { "packed charts are nested too deeply" };
             nested = packed(&[(["db/charts/a.tgz", "db\\charts\\a.tgz"][depth % 2], &nested)], 10);
             assert_eq!(said(&nested), expected, "{depth}");
         }

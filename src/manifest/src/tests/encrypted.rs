@@ -111,7 +111,7 @@ fn only_output_made_from_a_verified_file_is_decrypted() {
     let foreign = built(&ENCRYPTED.replace("mac: ENC[AES256_GCM,data:", "mac: ENC[AES256_GCM,data:AAAA"));
     assert!(foreign.contains("match none of the encrypted files"), "{foreign}");
     let kind = built(&ENCRYPTED.replace("kind: Secret", "kind: Deployment").replace("v1", "apps/v1"));
-    assert!(kind.contains("Deployment.apps db: its kind differs from the encrypted one"), "{kind}");
+    assert!(kind.contains("Deployment.apps db: its kind differs from the kind in the encrypted file"), "{kind}");
     let without = built(ENCRYPTED.split("sops:").next().unwrap());
     assert!(without.contains("stringData.password: it was encrypted by SOPS, and the metadata"), "{without}");
     let outside =

@@ -168,7 +168,7 @@ fn a_forbidden_replacement_says_how_to_allow_it() {
     assert!(text("", "Service", Denied::Unasked).contains("`replace: [Service]`"));
     let claim = text("", "PersistentVolumeClaim", Denied::HoldsData("it holds data"));
     assert!(
-        claim.starts_with("it holds data, so spec.replace does not count") && claim.contains(snippets[0]),
+        claim.starts_with("it holds data, so spec.replace does not apply") && claim.contains(snippets[0]),
         "{claim}"
     );
 }
