@@ -53,8 +53,7 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "NAMES", value_enum, value_delimiter = ',')]
     components: Vec<Component>,
     /// Permissions of the agent. With `restricted`, each GitSync must name a ServiceAccount, because the agent itself
-    /// may
-    /// not apply objects
+    /// may not apply objects
     #[arg(long, value_name = "PROFILE", value_enum, default_value = "full")]
     profile: agent::Profile,
     /// Namespaces, besides its own, that the agent lists and watches, separated by commas; by default all

@@ -17,8 +17,7 @@ pub(super) struct Choice {
     #[arg(long, value_name = "NAMES", value_enum, value_delimiter = ',')]
     pub(super) components: Vec<Component>,
     /// Permissions of the agent. `full`: it may apply everything. `restricted`: it impersonates one ServiceAccount to
-    /// apply,
-    /// and may read and apply only --kinds in --namespaces
+    /// apply, and may read and apply only --kinds in --namespaces
     #[arg(long, value_name = "PROFILE", value_enum, default_value = "full")]
     pub(super) profile: Profile,
     /// Kinds in the repository, for --profile restricted, such as apps/Deployment,Service; custom kinds by their
