@@ -202,9 +202,10 @@ mod tests {
         check(&json!({"git": {"brunch": "x"}}), &["git.brunch: there is no such value; did you mean git.branch?"]);
         check(
             &json!({"replicas": "2"}),
-            &["replicas: it is a string, but must be an integer. Number of agents. One leads, the others stand by \
-                 and take over \
-               within 15 seconds."],
+            &[
+                "replicas: it is a string, but must be an integer. Number of agents. One leads, the others stand by and \
+               take over within 15 seconds.",
+            ],
         );
         check(
             &json!({"replicas": 0, "imagePullPolicy": "always"}),
