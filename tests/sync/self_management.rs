@@ -277,7 +277,7 @@ async fn a_deployment_of_the_agent_is_not_deleted_to_be_created_again() {
     world.try_commit("demo", "another selector").await;
     let failure = world.failure("demo", &format!("Deployment.apps {NAMESPACE}/mainstay"));
     assert!(
-        failure.contains("it is part of the running installation of Mainstay, so Mainstay never deletes it"),
+        failure.contains("it is part of the running installation of Mainstay, so Mainstay never replaces it"),
         "{failure}"
     );
     assert_eq!(world.uid(DEPLOYMENTS.0, DEPLOYMENTS.1, "mainstay"), uid);
